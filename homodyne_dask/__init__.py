@@ -1,0 +1,1 @@
+"""Fit transport models to X-ray two-time correlations, chunk by chunk, on Dask."""

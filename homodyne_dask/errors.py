@@ -1,0 +1,41 @@
+"""Mistakes, sorted by who can mend them. Each message names the thing, the value and the way out."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class HomodyneDaskError(Exception):
+    """Any mistake the user can mend; the command line prints it as one sentence and exits with 2."""
+
+
+class SourceError(HomodyneDaskError):
+    """A file of measured data is missing, damaged, or not what its format says."""
+
+
+class StoreError(HomodyneDaskError):
+    """A Zarr store is missing, incomplete, damaged, or of another schema."""
+
+
+class OptionError(HomodyneDaskError):
+    """An option, parameter, model or configuration key cannot be used as given."""
+
+
+class SelectionError(HomodyneDaskError):
+    """A selection of bins, frames or pairs leaves nothing to fit."""
+
+
+class PlanError(HomodyneDaskError):
+    """The work cannot be done with the memory or the workers there are."""
+
+
+class ClusterError(HomodyneDaskError):
+    """The scheduler or its workers cannot be reached or cannot do the work."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return '; did you mean ...?' for the known word closest to `word`, else the list of all."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "there is: " + ", ".join(known)

@@ -1,0 +1,67 @@
+"""The Zarr store, schema version 1: what ingest writes and dataset reads.
+
+One store holds one scan. All arrays of the root group share these dimensions:
+bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
+
+    c2(bin, t1, t2)       float32, only t2 > t1 filled, NaN elsewhere; chunk (1, T, T)
+    q(bin)                1/Å, float64; NaN where unknown
+    phi(bin)              degree, float64
+    label(bin)            int64, the number the beamline software gave the bin
+    n_pixels(bin)         int64, 0 where unknown
+    time(t)               s since the first stored frame, float64, increasing, may be uneven
+    sigma_row(bin, t)     float64: sigma(t1, t2) = sigma_row(t1) * sigma_row(t2)
+    intensity(bin, t)     counts per pixel and analysed frame, float64; NaN where unknown
+    frame_mask(t)         bool, True = use
+    beta_ingest(bin)      contrast seen at ingest: near-diagonal mean minus long-lag mean
+
+    cuts/                 c2 averaged over cells of age (frame of t1) and lag, for first values and plots
+        c2(bin, age, lag)     float64, NaN where a cell has no pair
+        count(bin, age, lag)  int64, pairs averaged
+        t1(age, lag), t2(age, lag)   s, mean times of all pairs of the cell, masked or not; NaN where none
+        age_edges(age_edge), lag_edges(lag_edge)   frames; cell a, l holds edges[a] <= i < edges[a+1]
+                                                   and lag_edges[l] <= j - i < lag_edges[l+1]
+    level4/, level16/     c2(bin, t1, t2): means over 4x4 and 16x16 pairs, chunked as the root's c2
+                          NaN on and below the block diagonal and where fewer than half of the pairs are known;
+                          frames after the last whole block are left out; a level with fewer than 32 frames is absent
+
+Root attributes are in `ATTRIBUTES`; `complete = True` is written last. `manifest.json` beside the
+metadata lists every chunk of the root's c2: its digest, its known pairs, its NaNs above the diagonal.
+"""
+
+VERSION = 1
+FORMAT = "homodyne_dask"
+MANIFEST = "manifest.json"
+LEVELS = (4, 16)
+MIN_LEVEL_FRAMES = 32
+SIGMA_SOURCES = ("counts", "scatter", "constant")
+
+ATTRIBUTES = {
+    "format": "always 'homodyne_dask'",
+    "schema_version": "integer",
+    "frame_time": "s, spacing of the stored frames",
+    "stride": "detector frames from one analysed frame to the next, before averaging",
+    "avg": "detector frames averaged into one",
+    "begin_frame": "first detector frame, 1-based, or null",
+    "end_frame": "last detector frame, 1-based, or null",
+    "source_file": "name of the file the data came from",
+    "source_sha256": "its SHA-256",
+    "source_format": "aps-u | aps-legacy | npy | npz",
+    "sigma_source": "counts | scatter | constant",
+    "baseline_reference": "always 1: c2 decays to about 1",
+    "populated_elements": "always 'upper_half'",
+    "gap_angstrom": "gap between the plates in Å, or null",
+    "truth": "for simulated data: scenario, model, convention, gap_angstrom, parameters, contrast, offset; else null",
+    "notes": "list of sentences: what ingest dropped, masked or converted, with counts",
+    "tiles_sha256": "SHA-256 of manifest.json, the identity of the data",
+    "complete": "True, written last",
+}
+
+
+def tile_side(n_frames: int) -> int:
+    """Return the side T of a chunk: the smallest of 64, 128, 256, 512 that holds all frames, at most 512."""
+    return next((side for side in (64, 128, 256) if side >= n_frames), 512)
+
+
+def tile_key(bin_index: int, i: int, j: int) -> str:
+    """Return the manifest's name of one chunk of c2: 'bin/i/j'."""
+    return f"{bin_index}/{i}/{j}"
