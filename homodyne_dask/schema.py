@@ -24,13 +24,14 @@ bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
                           NaN on and below the block diagonal and where fewer than half of the pairs are known;
                           frames after the last whole block are left out; a level with fewer than 32 frames is absent
 
-Root attributes are in `ATTRIBUTES`; `complete = True` is written last. `manifest.json` beside the
-metadata lists every chunk of the root's c2: its digest, its known pairs, its NaNs above the diagonal.
+Root attributes are in `ATTRIBUTES`; `complete = True` is written last. `c2/manifest.json` (beside
+the metadata of c2, where zarr does not take it for a stray group member) lists every chunk on or above
+the diagonal: its digest, its known pairs, its NaNs above the diagonal.
 """
 
 VERSION = 1
 FORMAT = "homodyne_dask"
-MANIFEST = "manifest.json"
+MANIFEST = "c2/manifest.json"
 LEVELS = (4, 16)
 MIN_LEVEL_FRAMES = 32
 SIGMA_SOURCES = ("counts", "scatter", "constant")
