@@ -1,0 +1,320 @@
+"""A scan on disk: what it holds, and which bins and frames of it are meant. No data is read here."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray
+import zarr
+import zarr.errors
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask import schema
+from homodyne_dask.errors import SelectionError, StoreError
+
+NEAREST_Q = 0.02
+"""How far, relatively, a q asked for may lie from a ring of the scan."""
+_PER_BIN = ("q", "phi", "label", "n_pixels", "sigma_row", "intensity", "beta_ingest")
+
+
+class Selection(NamedTuple):
+    """The identity of a selection: what a task needs to find the same data again."""
+
+    path: str
+    digest: str
+    """SHA-256 of the manifest: data that changed under a fit are noticed."""
+    bins: tuple[int, ...]
+    """Positions in the store."""
+    frames: tuple[int, int]
+    """First frame and the one after the last."""
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """c2 averaged over cells of age and lag; cells without pairs in the selection are left out."""
+
+    c2: Float[np.ndarray, "bin cell"]
+    """NaN where a bin has no pair."""
+    count: Int[np.ndarray, "bin cell"]
+    t1: Float[np.ndarray, " cell"]
+    """s, mean over the cell."""
+    t2: Float[np.ndarray, " cell"]
+    age: Int[np.ndarray, " cell"]
+    """Index of the age interval, in frames of `age_edges`."""
+    lag: Int[np.ndarray, " cell"]
+    age_edges: Int[np.ndarray, " a"]
+    lag_edges: Int[np.ndarray, " l"]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A store and the bins and frames selected from it. `print(scan)` lists the bins."""
+
+    path: str
+    attrs: dict[str, Any]
+    time: Float[np.ndarray, " t"]
+    """s since the first stored frame; a selection of frames does not move the origin."""
+    frame_mask: Bool[np.ndarray, " t"]
+    bins: tuple[int, ...]
+    """Positions of the selected bins in the store."""
+    frames: tuple[int, int]
+    all_bins: dict[str, np.ndarray]
+    """Every per-bin array of the store, all bins."""
+
+    @property
+    def q(self) -> Float[np.ndarray, " bin"]:
+        """1/Å of the selected bins; NaN where unknown."""
+        return self.all_bins["q"][list(self.bins)]
+
+    @property
+    def phi(self) -> Float[np.ndarray, " bin"]:
+        """Azimuth of the selected bins in degrees."""
+        return self.all_bins["phi"][list(self.bins)]
+
+    @property
+    def label(self) -> Int[np.ndarray, " bin"]:
+        """The beamline's number of each selected bin."""
+        return self.all_bins["label"][list(self.bins)]
+
+    @property
+    def sigma_row(self) -> Float[np.ndarray, "bin t"]:
+        """sigma(t1, t2) = sigma_row(t1)·sigma_row(t2)."""
+        return self.all_bins["sigma_row"][list(self.bins)]
+
+    @property
+    def n_frames(self) -> int:
+        """Frames in the store, selected or not."""
+        return len(self.time)
+
+    @property
+    def use(self) -> Bool[np.ndarray, " t"]:
+        """Frames that are selected and not masked."""
+        inside = np.zeros(self.n_frames, bool)
+        inside[slice(*self.frames)] = True
+        return inside & self.frame_mask
+
+    @property
+    def selection(self) -> Selection:
+        """The identity of what is selected."""
+        return Selection(self.path, self.attrs["tiles_sha256"], self.bins, self.frames)
+
+    @cached_property
+    def dataset(self) -> xarray.Dataset:
+        """The whole store, lazily, as xarray sees it."""
+        return xarray.open_zarr(self.path, consolidated=False)
+
+    def select(
+        self,
+        q: float | Iterable[float] | None = None,
+        phi: float | tuple[float, float] | Iterable[float] | None = None,
+        label: int | Iterable[int] | None = None,
+        frames: tuple[int, int] | None = None,
+        time: tuple[float, float] | None = None,
+    ) -> "Scan":
+        """Return the scan with fewer bins or frames.
+
+        q [1/Å]: the nearest ring within 2 %, or several. phi [degree]: a pair (low, high) keeps
+        the angles between, one number keeps the nearest angle within 1°. label: the beamline's
+        bin numbers. frames: (first, after the last), counted from 0. time: (from, to) in s.
+        Raises SelectionError, saying what there is, when nothing is left.
+        """
+        keep = np.ones(len(self.bins), bool)
+        if q is not None:
+            keep &= np.logical_or.reduce([self._ring(value) for value in np.atleast_1d(q)])
+        if phi is not None:
+            keep &= self._angles(phi)
+        if label is not None:
+            keep &= self._labelled(np.atleast_1d(label))
+        chosen = replace(self, bins=tuple(int(b) for b in np.array(self.bins, int)[keep]))
+        if not chosen.bins:
+            raise SelectionError(
+                f"no bin has q = {q}, phi = {phi}, label = {label} together; {self._there_is()}"
+            )
+        if frames is not None or time is not None:
+            chosen = replace(chosen, frames=self._window(frames, time))
+        return chosen
+
+    def _ring(self, q: float) -> Bool[np.ndarray, " bin"]:
+        rings = np.unique(self.q[np.isfinite(self.q)])
+        if not len(rings):
+            raise SelectionError(f"q = {q} cannot be selected: the store does not know any q")
+        ring = rings[np.argmin(np.abs(rings - q))]
+        if abs(ring - q) > NEAREST_Q * ring:
+            raise SelectionError(
+                f"no ring within 2 % of q = {q:g} 1/Å; there is: "
+                + ", ".join(f"{value:.6g}" for value in rings)
+            )
+        return self.q == ring
+
+    def _angles(self, phi: Any) -> Bool[np.ndarray, " bin"]:
+        if isinstance(phi, tuple) and len(phi) == 2:
+            return (self.phi >= phi[0]) & (self.phi <= phi[1])
+        away = np.abs((self.phi[:, None] - np.atleast_1d(phi) + 180) % 360 - 180)
+        return (away <= 1).any(axis=1)
+
+    def _labelled(self, labels: np.ndarray) -> Bool[np.ndarray, " bin"]:
+        missing = sorted(set(labels.tolist()) - set(self.label.tolist()))
+        if missing:
+            raise SelectionError(f"no bin is labelled {missing[0]}; {self._there_is()}")
+        return np.isin(self.label, labels)
+
+    def _window(
+        self, frames: tuple[int, int] | None, time: tuple[float, float] | None
+    ) -> tuple[int, int]:
+        first, stop = self.frames
+        if frames is not None:
+            first, stop = max(first, int(frames[0])), min(stop, int(frames[1]))
+        if time is not None:
+            inside = np.flatnonzero((self.time >= time[0]) & (self.time <= time[1]))
+            if len(inside):
+                first, stop = max(first, int(inside[0])), min(stop, int(inside[-1]) + 1)
+            else:
+                first = stop
+        if stop - first < 3:
+            raise SelectionError(
+                f"frames = {frames}, time = {time} s leave fewer than 3 frames; there are "
+                f"{self.n_frames} from {self.time[0]:g} to {self.time[-1]:g} s"
+            )
+        return first, stop
+
+    def _there_is(self) -> str:
+        rings = np.unique(self.q)
+        labels = [int(label) for label in self.label]
+        some = ", ".join(map(str, labels[:8])) + (", ..." if len(labels) > 8 else "")
+        return (
+            f"there are {len(self.bins)} bins: q = "
+            + ", ".join(f"{value:.6g}" for value in rings)
+            + f" 1/Å, phi from {self.phi.min():g} to {self.phi.max():g}°, labels {some}"
+        )
+
+    def cuts(self, min_lag: int = 1) -> Cuts:
+        """Return the averages of the selected bins over age and lag, inside the selected frames."""
+        group = zarr.open_group(self.path, path="cuts", mode="r", use_consolidated=False)
+        read = {name: np.asarray(group[name]) for name in group.array_keys()}  # type: ignore[arg-type]
+        age, lag = np.meshgrid(
+            np.arange(len(read["age_edges"]) - 1),
+            np.arange(len(read["lag_edges"]) - 1),
+            indexing="ij",
+        )
+        first, last = self.time[self.frames[0]], self.time[self.frames[1] - 1]
+        inside = np.isfinite(read["t1"]) & (read["t1"] >= first) & (read["t2"] <= last)
+        inside &= read["lag_edges"][lag] >= min_lag
+        some = np.array(self.bins)[:, None], *(axis[None, :] for axis in np.nonzero(inside))
+        return Cuts(
+            c2=read["c2"][some],
+            count=read["count"][some],
+            t1=read["t1"][inside],
+            t2=read["t2"][inside],
+            age=age[inside],
+            lag=lag[inside],
+            age_edges=read["age_edges"],
+            lag_edges=read["lag_edges"],
+        )
+
+    def __str__(self) -> str:
+        """Return the table of bins, as `homodyne-dask info` prints it."""
+        first, stop = self.frames
+        sigma = np.median(self.sigma_row[:, first:stop], axis=1) ** 2
+        n_pixels = self.all_bins["n_pixels"][list(self.bins)]
+        lines = [
+            f"{Path(self.path).name}: {len(self.bins)} of {len(self.all_bins['q'])} bins, "
+            f"frames {first} to {stop - 1} of {self.n_frames}, "
+            f"{self.time[first]:g} to {self.time[stop - 1]:g} s, "
+            f"sigma from {self.attrs['sigma_source']}",
+            f"{'label':>6} {'q [1/Å]':>10} {'phi [deg]':>10} {'pixels':>7} {'sigma':>9}",
+        ]
+        for label, q, phi, pixels, s in zip(
+            self.label, self.q, self.phi, n_pixels, sigma, strict=True
+        ):
+            shown = f"{q:.6g}" if np.isfinite(q) else "unknown"
+            lines.append(f"{label:>6} {shown:>10} {phi:>10.2f} {pixels or '-':>7} {s:>9.4g}")
+        lines += [f"note: {note}" for note in self.attrs["notes"]]
+        return "\n".join(lines)
+
+
+def open_dataset(path: str | Path) -> Scan:
+    """Open a store made by `homodyne-dask ingest`; nothing but its small arrays is read.
+
+    Raises StoreError for a path that is no store, is incomplete, or has another schema version.
+    """
+    where = Path(path)
+    if not where.exists():
+        raise StoreError(f"{path} does not exist: make it with `homodyne-dask ingest SOURCE {path}`")
+    if where.is_file():
+        raise StoreError(f"{path} is a file, not a store: make one with `homodyne-dask ingest {path}`")
+    try:
+        group = zarr.open_group(str(where), mode="r", use_consolidated=False)
+        attrs = dict(group.attrs)
+    except (zarr.errors.GroupNotFoundError, zarr.errors.NodeTypeValidationError, OSError) as e:
+        raise StoreError(f"{path} is not a Zarr store: make one with `homodyne-dask ingest`") from e
+    except (ValueError, KeyError, TypeError) as e:
+        raise StoreError(f"{path}: the metadata cannot be read ({e}); ingest it again") from e
+    _check_attributes(path, attrs)
+    try:
+        per_bin = {name: np.asarray(group[name]) for name in _PER_BIN}  # type: ignore[arg-type]
+        time, mask = np.asarray(group["time"]), np.asarray(group["frame_mask"])
+        shape = group["c2"].shape  # type: ignore[union-attr]
+    except Exception as e:
+        raise StoreError(f"{path} is damaged ({type(e).__name__}: {e}); ingest it again") from e
+    _check_shapes(path, shape, time, mask, per_bin)
+    bins = tuple(range(len(per_bin["q"])))
+    return Scan(str(where.resolve()), attrs, time, mask, bins, (0, len(time)), per_bin)
+
+
+def _check_attributes(path: str | Path, attrs: dict[str, Any]) -> None:
+    if attrs.get("format") != schema.FORMAT:
+        raise StoreError(
+            f"{path} is a Zarr store but not one of ours: make one with `homodyne-dask ingest`"
+        )
+    version = attrs.get("schema_version")
+    if version != schema.VERSION:
+        raise StoreError(
+            f"{path} has schema version {version}, this program reads {schema.VERSION}: "
+            f"ingest the source again"
+        )
+    if attrs.get("complete") is not True:
+        raise StoreError(f"{path} is incomplete: run `homodyne-dask ingest` again to finish it")
+    missing = sorted(set(schema.ATTRIBUTES) - set(attrs))
+    if missing:
+        raise StoreError(f"{path} lacks the attribute {missing[0]!r}: ingest the source again")
+
+
+def _check_shapes(
+    path: str | Path,
+    shape: tuple[int, ...],
+    time: np.ndarray,
+    mask: np.ndarray,
+    per_bin: dict[str, np.ndarray],
+) -> None:
+    bins, n = len(per_bin["q"]), len(time)
+    sizes = {"c2": (shape, (bins, n, n)), "frame_mask": (mask.shape, (n,))}
+    for name in ("phi", "label", "n_pixels", "beta_ingest"):
+        sizes[name] = (per_bin[name].shape, (bins,))
+    for name in ("sigma_row", "intensity"):
+        sizes[name] = (per_bin[name].shape, (bins, n))
+    for name, (found, wanted) in sizes.items():
+        if tuple(found) != wanted:
+            raise StoreError(f"{path}: {name} has shape {found} where {wanted} belongs; ingest it again")
+    sigma = per_bin["sigma_row"]
+    if not (np.isfinite(sigma).all() and (sigma > 0).all()):
+        raise StoreError(f"{path}: sigma_row holds values that are not above 0; ingest it again")
+    if not (np.isfinite(time).all() and (np.diff(time) > 0).all()):
+        raise StoreError(f"{path}: time does not increase; ingest it again")
+
+
+@lru_cache(maxsize=8)
+def opened(selection: Selection) -> Scan:
+    """Return the scan of a selection, as a worker opens it; raises StoreError if the data changed."""
+    scan = open_dataset(selection.path)
+    if scan.attrs["tiles_sha256"] != selection.digest:
+        raise StoreError(f"{selection.path} changed while it was being read: start the fit again")
+    return replace(scan, bins=selection.bins, frames=selection.frames)
+
+
+def manifest(scan: Scan) -> dict[str, Any]:
+    """Return the manifest of every chunk of c2."""
+    return json.loads((Path(scan.path) / schema.MANIFEST).read_text())

@@ -1,0 +1,35 @@
+"""The Gram: all that a fit ever needs to know of a chunk of data."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+class Gram(NamedTuple):
+    """What one block, or any sum of blocks, contributes to a fit (Golub and Pereyra 1973)."""
+
+    moments: Float[np.ndarray, "bin k k"]
+    """Xᵀ W X per bin, X = [1, y - 1, f, ∂f/∂theta_1 ... ∂f/∂theta_p], y = c2, W = 1/sigma²."""
+    count: Int[np.ndarray, " bin"]
+    """Pairs summed; masked pairs are not counted."""
+
+
+def add(left: Gram, right: Gram) -> Gram:
+    """Return the Gram of both sets of points."""
+    return Gram(left.moments + right.moments, left.count + right.count)
+
+
+def merge_tree(leaves: Sequence[Gram]) -> Gram:
+    """Return the sum of consecutive leaves, always added in the same pairs.
+
+    Neighbours are added two by two, then the sums two by two, an odd one out moving up. A run of
+    2^k leaves that starts at a multiple of 2^k is a whole subtree: summing runs first, wherever
+    that happens, changes no bit.
+    """
+    level = list(leaves)
+    while len(level) > 1:
+        pairs = [add(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = pairs + level[len(pairs) * 2 :]
+    return level[0]

@@ -1,0 +1,192 @@
+"""Bounded Levenberg-Marquardt, one evaluation per trial point, and endings that say what they are.
+
+Marquardt's scaling (1963) with bounds by an active set. The solver sees numbers only: an
+evaluation may come from a cluster or from ten lines of NumPy.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.parameters import Search
+from homodyne_dask.scaling import Reduced
+
+
+class Outcome(Enum):
+    """How a fit ended. Every ending is a sentence."""
+
+    RUNNING = "the fit is still running"
+    CONVERGED = "converged: the optimum is closer than a ten-thousandth of a standard error"
+    STALLED = "stalled: no step reduces χ² further, but the gradient is not zero"
+    MAX_PASSES = "stopped at the limit of passes before converging"
+    SINGULAR = "the data do not determine all parameters"
+    NONFINITE = "the model or the data gave a value that is not a number"
+    INTERRUPTED = "interrupted before converging"
+
+
+@dataclass(frozen=True)
+class Options:
+    """When to stop and how to damp."""
+
+    decrement: float = 1e-4
+    """Converged when the expected distance to the optimum is below this many standard errors."""
+    max_passes: int = 100
+    damping: float = 1e-3
+    """The first damping, relative to the Hessian's diagonal."""
+
+
+class Trial(NamedTuple):
+    """A proposed point and the reduction of χ² the quadratic model expects there."""
+
+    theta: Float[np.ndarray, " p"]
+    predicted: float
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a fit stands; the last one says how it ended."""
+
+    theta: Float[np.ndarray, " p"]
+    reduced: Reduced
+    damping: float
+    outcome: Outcome = Outcome.RUNNING
+    passes: int = 1
+    accepted: bool = True
+    rejections: int = 0
+    decrement: float = np.inf
+    """√(gᵀH⁻¹g/s²) over the free directions: expected distance to the optimum in standard errors."""
+
+
+_SINGULAR = 1e-14
+"""Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
+
+
+def start(search: Search, theta: Float[np.ndarray, " p"], reduced: Reduced, options: Options) -> State:
+    """Return the first state of a fit."""
+    state = State(np.asarray(theta, float), reduced, options.damping)
+    return _ended(search, state, options)
+
+
+def propose(search: Search, state: State) -> Trial:
+    """Return the next point to evaluate: a damped Gauss-Newton step inside the bounds."""
+    step = _bounded_step(search, state)
+    theta = search.inside(state.theta + step)
+    gain = 2 * step @ state.reduced.gradient - step @ state.reduced.hessian @ step
+    return Trial(theta, float(gain))
+
+
+def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options: Options) -> State:
+    """Return the state after the trial was evaluated: moved there, or damped more."""
+    passes = state.passes + 1
+    gain = state.reduced.chisqr - reduced.chisqr
+    # below rounding a gain cannot be seen; the decrement alone decides there
+    unseen = abs(trial.predicted) <= state.reduced.rounding and abs(gain) <= state.reduced.rounding
+    if reduced.finite and (gain > 0 or unseen):
+        ratio = gain / trial.predicted if trial.predicted > 0 and not unseen else 1.0
+        moved = State(trial.theta, reduced, _relaxed(state.damping, ratio), passes=passes)
+        return _ended(search, moved, options)
+    held = replace(
+        state,
+        damping=max(state.damping * 10, 1e-4),
+        passes=passes,
+        accepted=False,
+        rejections=state.rejections + 1,
+    )
+    if held.damping > 1e12:
+        return replace(held, outcome=Outcome.STALLED)
+    return _limited(held, options)
+
+
+def _relaxed(damping: float, ratio: float) -> float:
+    """Return the damping after an accepted step: it falls to zero once the model predicts well."""
+    if abs(ratio - 1) < 0.1:
+        return damping * 1e-3 if damping > 1e-7 else 0.0
+    if ratio > 0.75:
+        return damping * 0.1
+    return damping if ratio > 0.25 else max(damping * 4, 1e-4)
+
+
+def _ended(search: Search, state: State, options: Options) -> State:
+    """Return the state with its decrement, and with an ending if it has reached one."""
+    if not state.reduced.finite:
+        return replace(state, outcome=Outcome.NONFINITE)
+    free = movable(search, state.theta, state.reduced.gradient)
+    if not free.any():
+        return replace(state, outcome=Outcome.CONVERGED, decrement=0.0)
+    scaled = _scaled_hessian(state.reduced, free)
+    values, vectors = np.linalg.eigh(scaled.matrix)
+    known = values > _SINGULAR
+    along = vectors.T @ scaled.gradient
+    length = np.sqrt((along[known] ** 2 / values[known]).sum())
+    variance = state.reduced.variance(int(search.free.sum()))
+    decrement = 0.0 if length == 0 else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
+    state = replace(state, decrement=decrement)
+    if decrement <= options.decrement:
+        complete = known.all() and not scaled.absent.any()
+        return replace(state, outcome=Outcome.CONVERGED if complete else Outcome.SINGULAR)
+    return _limited(state, options)
+
+
+def _limited(state: State, options: Options) -> State:
+    if state.passes >= options.max_passes:
+        return replace(state, outcome=Outcome.MAX_PASSES)
+    return state
+
+
+def movable(
+    search: Search, theta: Float[np.ndarray, " p"], gradient: Float[np.ndarray, " p"]
+) -> Bool[np.ndarray, " p"]:
+    """Return which parameters may move: not fixed, and not pressed against a bound."""
+    pressed = (theta <= search.lower) & (gradient < 0) | (theta >= search.upper) & (gradient > 0)
+    return search.free & ~(pressed & ~np.isfinite(search.period))
+
+
+class _Scaled(NamedTuple):
+    matrix: Float[np.ndarray, "m m"]
+    gradient: Float[np.ndarray, " m"]
+    size: Float[np.ndarray, " m"]
+    """theta = scaled theta / size."""
+    absent: Bool[np.ndarray, " m"]
+    """Parameters on which the data do not depend at all."""
+
+
+def _scaled_hessian(reduced: Reduced, which: Bool[np.ndarray, " p"]) -> _Scaled:
+    """Return the Hessian of some parameters scaled to unit diagonal."""
+    H = reduced.hessian[np.ix_(which, which)]
+    diagonal = np.diag(H)
+    absent = ~(diagonal > 0)
+    size = np.sqrt(np.where(absent, 1.0, diagonal))
+    matrix = H / size[:, None] / size[None, :]
+    matrix[absent, :] = matrix[:, absent] = 0.0
+    return _Scaled(matrix, reduced.gradient[which] / size * ~absent, size, absent)
+
+
+def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
+    """Return the damped step; parameters it would carry past a bound stop there, the rest adapt."""
+    reduced, theta = state.reduced, state.theta
+    free = movable(search, theta, reduced.gradient)
+    step = np.zeros_like(theta)
+    while free.any():
+        pull = reduced.gradient - reduced.hessian @ np.where(free, 0.0, step)
+        scaled = _scaled_hessian(replace(reduced, gradient=pull), free)
+        step[free] = _solve_scaled(scaled, state.damping)
+        low, high = search.lower - theta, search.upper - theta
+        bounded = free & ~np.isfinite(search.period)
+        past = bounded & ((step < low) | (step > high))
+        if not past.any():
+            break
+        step = np.where(past, np.clip(step, low, high), step)
+        free = free & ~past
+    return step
+
+
+def _solve_scaled(scaled: _Scaled, damping: float) -> Float[np.ndarray, " m"]:
+    values, vectors = np.linalg.eigh(scaled.matrix)
+    along = vectors.T @ scaled.gradient
+    curve = values + damping
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moved = np.where(values > _SINGULAR, along / curve, 0.0)
+    return vectors @ moved / scaled.size

@@ -1,0 +1,226 @@
+"""The transport models: what f(theta; t1, t2) is, in both conventions (see `Convention`).
+
+    static        f = exp(-q² ΔC)
+    laminar_flow  f = exp(-q² ΔC) · S(ΔG)
+
+with C(t) = ∫ J dt, J = D0 t^alpha + D_offset [Å²/s] and G(t) = ∫ γ̇ dt,
+γ̇ = gamma_dot_t0 t^beta + gamma_dot_t_offset [1/s], integrated by the trapezoid rule over the
+frame times. J = 2 D_SE, so D0 is twice the Stokes-Einstein coefficient.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.models.primitives import sinc_and_slope
+from homodyne_dask.parameters import Parameter
+
+RATE_FLOOR = 1e-10
+"""Å²/s: a rate of decorrelation cannot be negative."""
+SMOOTHING = 1e-12
+FLOOR_G1 = 1e-10
+
+
+class Convention(StrEnum):
+    """How shear enters f; always recorded with a result."""
+
+    PHYSICAL = "physical"
+    """sinc²(½ q L cosφ ΔG): the gap average of a linear velocity profile (Fuller et al. 1980,
+    Busch et al. 2008, Burghardt et al. 2012)."""
+    HOMODYNE = "homodyne"
+    """sinc⁴(q L cosφ ΔG / 2π), un-normalised sinc: what homodyne >= 2 and xpcsjax compute.
+    Its γ̇ is about π/√2 = 2.22 times the physical one."""
+
+
+@dataclass(frozen=True)
+class TransportModel:
+    """A model of the transport family: diffusion, or diffusion under shear."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    shear: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names, in the order of theta."""
+        return tuple(p.name for p in self.parameters)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters p."""
+        return len(self.parameters)
+
+
+_DIFFUSION = (
+    Parameter("D0", "Å²/s", (1.0, 1e6), scale="log", q_power=2),
+    Parameter("alpha", "", (-2.0, 2.0)),
+    Parameter("D_offset", "Å²/s", (-1e4, 1e4), q_power=2),
+)
+_SHEAR = (
+    Parameter("gamma_dot_t0", "1/s", (1e-8, 1.0), scale="log"),
+    Parameter("beta", "", (-2.0, 2.0)),
+    Parameter("gamma_dot_t_offset", "1/s", (-0.1, 0.1)),
+    Parameter("phi0", "degree", (-90.0, 90.0), period=180.0),
+)
+
+STATIC = TransportModel("static", _DIFFUSION, shear=False)
+"""Diffusion: f = exp(-q² ΔC)."""
+LAMINAR_FLOW = TransportModel("laminar_flow", _DIFFUSION + _SHEAR, shear=True)
+"""Diffusion under laminar shear between plates a gap L apart."""
+MODELS = {model.name: model for model in (STATIC, LAMINAR_FLOW)}
+
+
+def model_named(name: str) -> TransportModel:
+    """Return the built-in model of that name; raises OptionError with the nearest name."""
+    if name not in MODELS:
+        raise OptionError(f"model {name!r} is unknown; {nearest(name, MODELS)}")
+    return MODELS[name]
+
+
+def convention_named(name: str) -> Convention:
+    """Return the convention of that name; raises OptionError with the names there are."""
+    try:
+        return Convention(name)
+    except ValueError:
+        raise OptionError(f"convention {name!r} is unknown; {nearest(name, Convention)}") from None
+
+
+def frame_spacing(
+    time: Float[np.ndarray, " n"], convention: Convention = Convention.PHYSICAL
+) -> float:
+    """Return Δt in s: the median step, which the `homodyne` convention asks to be the only one.
+
+    Raises OptionError for times that do not increase and, in the `homodyne` convention, for
+    uneven ones.
+    """
+    steps = np.diff(time)
+    if len(time) < 2 or not (np.isfinite(time).all() and (steps > 0).all()):
+        raise OptionError("frame times must be at least two finite numbers, each above the last")
+    spacing = float(np.median(steps))
+    if convention is Convention.HOMODYNE:
+        uneven = np.flatnonzero(np.abs(steps - spacing) > 1e-6 * spacing)
+        if len(uneven):
+            at = int(uneven[0])
+            raise OptionError(
+                f"the homodyne convention needs uniform times, but frames {at} and {at + 1} are "
+                f"{steps[at]:g} s apart and most {spacing:g} s: use convention='physical'"
+            )
+    return spacing
+
+
+def tables(
+    model: TransportModel,
+    convention: Convention,
+    theta: Float[np.ndarray, " p"],
+    time: Float[np.ndarray, " n"],
+) -> Float[np.ndarray, "rows n"]:
+    """Return the one-dimensional integrals that f and its derivatives are made of.
+
+    Rows: 1; ∂C/∂(D0, alpha, D_offset); for shear ∂G/∂(gamma_dot_t0, beta, gamma_dot_t_offset)
+    and G; last C. Everything on the N×N plane is a field times a difference of these.
+    In the `homodyne` convention the trapezoid sums carry no Δt.
+    """
+    spacing = frame_spacing(time, convention)
+    floored = time <= spacing / 2 if convention is Convention.HOMODYNE else time < spacing / 2
+    t = np.where(floored, spacing / 2, time)
+    steps = np.ones(len(time) - 1) if convention is Convention.HOMODYNE else np.diff(time)
+    C = _integral(_power_law(t, theta[:3], floor=RATE_FLOOR), steps)
+    rows = [np.ones((1, len(time))), C[1:]]
+    if model.shear:
+        floor = RATE_FLOOR if convention is Convention.HOMODYNE else None
+        G = _integral(_power_law(t, theta[3:6], floor), steps)
+        rows += [G[1:], G[:1]]
+    return np.concatenate([*rows, C[:1]])
+
+
+def _power_law(
+    t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " 3"], floor: float | None
+) -> Float[np.ndarray, "4 n"]:
+    """Return a t^b + c and its derivatives by a, b, c; below the floor the floor and zeros."""
+    amplitude, exponent, offset = theta
+    power = t**exponent
+    rate = np.stack(
+        [amplitude * power + offset, power, amplitude * power * np.log(t), np.ones_like(t)]
+    )
+    if floor is None:
+        return rate
+    at_floor = np.array([floor, 0.0, 0.0, 0.0])[:, None]
+    return np.where(rate[0] < floor, at_floor, rate)
+
+
+def _integral(
+    rate: Float[np.ndarray, "k n"], steps: Float[np.ndarray, " m"]
+) -> Float[np.ndarray, "k n"]:
+    total = np.zeros_like(rate)
+    np.cumsum(0.5 * (rate[:, 1:] + rate[:, :-1]) * steps, axis=1, out=total[:, 1:])
+    return total
+
+
+@dataclass(frozen=True)
+class BinScales:
+    """How fast each bin sees the sample move: f = exp(-k ΔC) S(s ΔG)."""
+
+    k: Float[np.ndarray, " bin"]
+    """q² [1/Å²], times Δt in the homodyne convention."""
+    s: Float[np.ndarray, " bin"]
+    """½ q L cos(phi0 - φ), or q L Δt cos(phi0 - φ) / 2π in the homodyne convention."""
+    ds: Float[np.ndarray, " bin"]
+    """∂s/∂phi0, per degree."""
+
+
+def bin_scales(
+    model: TransportModel,
+    convention: Convention,
+    theta: Float[np.ndarray, " p"],
+    q: Float[np.ndarray, " bin"],
+    phi: Float[np.ndarray, " bin"],
+    gap: float | None,
+    spacing: float,
+) -> BinScales:
+    """Return the scales of every bin; q in 1/Å, phi in degrees, gap in Å, spacing Δt in s."""
+    homodyne = convention is Convention.HOMODYNE
+    k = q**2 * (spacing if homodyne else 1.0)
+    if not model.shear:
+        return BinScales(k, np.zeros_like(q), np.zeros_like(q))
+    assert gap is not None  # asked for where the user's options are read
+    reach = q * gap * (spacing / (2 * np.pi) if homodyne else 0.5)
+    angle = np.deg2rad(theta[6] - phi)
+    return BinScales(k, reach * np.cos(angle), -reach * np.sin(angle) * np.pi / 180)
+
+
+def decay(convention: Convention, k: Array | float, dC: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return exp(-k ΔC), the part of f that all bins of one q share."""
+    if convention is Convention.HOMODYNE:
+        return jnp.exp(2 * jnp.maximum(-0.5 * k * jnp.sqrt(dC * dC + SMOOTHING), -700.0))
+    return jnp.exp(-k * dC)
+
+
+def strain(convention: Convention, dG: Float[Array, "..."]) -> tuple[Array, Array]:
+    """Return ΔG as the shear factor takes it and its derivative by ΔG."""
+    if convention is Convention.HOMODYNE:
+        smooth = jnp.sqrt(dG * dG + SMOOTHING)
+        return smooth, dG / smooth
+    return dG, jnp.ones_like(dG)
+
+
+def sheared(
+    convention: Convention, E: Float[Array, "..."], x: Float[Array, "..."]
+) -> tuple[Array, Array]:
+    """Return f = E·S(x) and E·S'(x), x = s·ΔG, E = exp(-k ΔC)."""
+    sinc, slope = sinc_and_slope(x)
+    if convention is Convention.HOMODYNE:
+        square = sinc * sinc
+        f, v = E * square * square, 4.0 * E * square * sinc * slope
+        above = f > FLOOR_G1**2
+        return jnp.where(above, f, FLOOR_G1**2), jnp.where(above, v, 0.0)
+    return E * sinc * sinc, 2.0 * E * sinc * slope
+
+
+def unsheared(convention: Convention, E: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return f of the static model."""
+    return jnp.maximum(E, FLOOR_G1**2) if convention is Convention.HOMODYNE else E

@@ -1,0 +1,120 @@
+"""What a fit may vary: names, units, bounds, and what a user fixes or starts from."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.errors import OptionError, nearest
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One physical parameter of a model."""
+
+    name: str
+    unit: str = ""
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    scale: Literal["linear", "log"] = "linear"
+    """How first values are searched."""
+    period: float | None = None
+    """A value and the value plus one period are the same; kept inside the bounds by wrapping."""
+    q_power: int = 0
+    """2 for parameters that enter only as q² times them: reported as q²·name where q is unknown."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """The parameters of one fit: where each starts, may go, or stays."""
+
+    names: tuple[str, ...]
+    start: Float[np.ndarray, " p"]
+    """NaN where the user gave none."""
+    lower: Float[np.ndarray, " p"]
+    upper: Float[np.ndarray, " p"]
+    free: Bool[np.ndarray, " p"]
+    period: Float[np.ndarray, " p"]
+    """inf where a parameter is not periodic."""
+
+    def inside(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+        """Return theta with periodic parameters wrapped and the others clipped into their bounds."""
+        periodic = np.isfinite(self.period)
+        width = np.where(periodic, self.period, 1.0)
+        wrapped = np.mod(theta - self.lower, width) + self.lower
+        inside = (theta >= self.lower) & (theta <= self.upper)
+        theta = np.where(periodic & ~inside, wrapped, theta)
+        return np.where(periodic, theta, np.clip(theta, self.lower, self.upper))
+
+
+def search(
+    parameters: tuple[Parameter, ...],
+    initial: Mapping[str, float] | None = None,
+    fixed: Mapping[str, float] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+) -> Search:
+    """Return the search over `parameters` that a user's initial, fixed and bounds describe.
+
+    Raises OptionError for unknown names, for values outside the bounds, and for empty bounds.
+    """
+    names = tuple(p.name for p in parameters)
+    initial, fixed, bounds = dict(initial or {}), dict(fixed or {}), dict(bounds or {})
+    for what, given in (("initial", initial), ("fixed", fixed), ("bounds", bounds)):
+        for name in given:
+            if name not in names:
+                raise OptionError(f"{what}: unknown parameter {name!r}; {nearest(name, names)}")
+    both = sorted(set(initial) & set(fixed))
+    if both:
+        raise OptionError(f"{both[0]} is both initial and fixed: give it once")
+    low_high = [_bounds(p, bounds.get(p.name)) for p in parameters]
+    start = np.full(len(names), np.nan)
+    for what, given in (("initial", initial), ("fixed", fixed)):
+        for name, value in given.items():
+            at = names.index(name)
+            start[at] = _value(what, name, value, low_high[at], limited=what == "initial")
+    return Search(
+        names=names,
+        start=start,
+        lower=np.array([low for low, _ in low_high]),
+        upper=np.array([high for _, high in low_high]),
+        free=np.array([name not in fixed for name in names]),
+        period=np.array([
+            math.inf if p.period is None or p.name in bounds else p.period for p in parameters
+        ]),
+    )
+
+
+def _bounds(parameter: Parameter, given: tuple[float, float] | None) -> tuple[float, float]:
+    if given is None:
+        return parameter.bounds
+    try:
+        low, high = (float(edge) for edge in given)
+    except (TypeError, ValueError):
+        raise OptionError(
+            f"bounds of {parameter.name}: {given!r} is not a pair of numbers (low, high)"
+        ) from None
+    if not low < high:
+        raise OptionError(
+            f"bounds of {parameter.name}: {low:g} is not below {high:g}; to hold it use fixed"
+        )
+    return low, high
+
+
+def _value(
+    what: str, name: str, value: float, low_high: tuple[float, float], limited: bool
+) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise OptionError(f"{what} {name}: {value!r} is not a number") from None
+    if not math.isfinite(number):
+        raise OptionError(f"{what} {name} = {number} is not a finite number")
+    low, high = low_high
+    if limited and not low <= number <= high:
+        raise OptionError(
+            f"{what} {name} = {number:g} is outside its bounds {low:g} to {high:g}: "
+            f"change the value or give wider bounds"
+        )
+    return number

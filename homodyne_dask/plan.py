@@ -1,0 +1,195 @@
+"""What a fit will read and hold, before it starts: pure arithmetic, and a refusal where it cannot work."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from homodyne_dask import schema
+from homodyne_dask.dataset import Scan
+from homodyne_dask.errors import PlanError, SelectionError
+
+MAX_SLOTS = 32
+"""Most bins of one q that are worked together in a block."""
+IN_PROCESS_PAIRS = 1_000_000
+"""Below this number of pairs a fit runs in the caller's process: starting workers takes longer."""
+RESIDENT_SHARE = 0.4
+"""Share of the workers' memory that decoded data may fill."""
+_RATE = 50e6
+"""Pairs per second and thread, to size tasks; no result depends on it."""
+_PROCESS_BYTES = 700_000_000
+"""An idle worker with its libraries and compiled kernels."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the selected data are cut into blocks: from the store and the selection alone."""
+
+    side: int
+    """Frames of a block's rows and columns, T."""
+    slots: int
+    """Room for bins in a block."""
+    groups: tuple[tuple[int, ...], ...]
+    """Indices into the selection's bins; those of a group have one q and are worked together."""
+    tiles: tuple[tuple[int, int], ...]
+    """Rows and columns of the grid of chunks that hold selected pairs, in the order they are summed."""
+    pairs: int
+    """Selected pairs of frames times bins, before unknown values are left out."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Memory of one decoded block."""
+        return self.slots * self.side**2 * 4
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a pass."""
+        return len(self.groups) * len(self.tiles)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of all decoded blocks."""
+        return self.blocks * self.block_bytes
+
+
+def layout(scan: Scan, min_lag: int = 1) -> Layout:
+    """Return how the scan is cut; raises SelectionError where no pair is left."""
+    side = schema.tile_side(scan.n_frames)
+    n = np.arange(scan.n_frames)
+    used = scan.use.astype(np.int64)
+    later = np.concatenate([np.cumsum(used[::-1])[::-1], np.zeros(min_lag, np.int64)])
+    pairs = int((used * later[n + min_lag]).sum()) * len(scan.bins) if min_lag < len(n) else 0
+    if pairs == 0:
+        raise SelectionError(
+            f"no pair of frames is left: {int(used.sum())} of {scan.n_frames} frames are in use and "
+            f"min_lag is {min_lag}; widen the selection or lower min_lag"
+        )
+    with_frames = sorted({int(i) // side for i in np.flatnonzero(used)})
+    tiles = tuple(
+        (i, j) for i in with_frames for j in with_frames if i <= j and (j - i + 1) * side > min_lag
+    )
+    groups = _groups(scan.q)
+    return Layout(side, max(map(len, groups)), groups, tiles, pairs)
+
+
+def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    """Return bins of equal q together, in equal shares of at most MAX_SLOTS."""
+    groups: list[tuple[int, ...]] = []
+    for value in dict.fromkeys(q.tolist()):
+        members = np.flatnonzero((q == value) | np.isnan(q) & np.isnan(value))
+        if not groups or members[0] not in groups[-1]:
+            shares = np.array_split(members, -(-len(members) // MAX_SLOTS))
+            groups += [tuple(int(b) for b in share) for share in shares]
+    return tuple(groups)
+
+
+def run_length(layout: Layout, threads: int) -> int:
+    """Return how many blocks a task takes: a power of two, for about 30 ms to 2 s of work."""
+    pairs = max(layout.pairs / layout.blocks, 1)
+    shortest, longest = 0.03 * _RATE / pairs, 2.0 * _RATE / pairs
+    wanted = max(layout.blocks / (8 * threads), shortest)
+    wanted = min(wanted, longest, len(layout.tiles))
+    return 2 ** int(np.log2(max(wanted, 1)))
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The workers a plan is made for."""
+
+    processes: int
+    threads: int
+    """Threads of all processes."""
+    memory: int
+    """Bytes of all processes."""
+    local: bool = False
+    """The caller's own process, no cluster."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work of one pass and the memory it takes. `print(plan)` shows it."""
+
+    layout: Layout
+    workers: Workers
+    resident: bool
+    """Decoded data stay with the workers; else every pass reads the store."""
+    bins: int
+    model: str
+
+    @cached_property
+    def run(self) -> int:
+        """Blocks of a task."""
+        return run_length(self.layout, self.workers.threads)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of a pass."""
+        return len(self.layout.groups) * -(-len(self.layout.tiles) // self.run)
+
+    @property
+    def bytes_per_pass(self) -> int:
+        """Decoded bytes read from the store in a pass, once if resident."""
+        bins = sum(map(len, self.layout.groups))
+        return bins * len(self.layout.tiles) * self.layout.side**2 * 4
+
+    @property
+    def memory_per_worker(self) -> int:
+        """Projected peak of one worker process, bytes."""
+        share = -(-self.layout.resident_bytes // self.workers.processes) if self.resident else 0
+        threads = -(-self.workers.threads // self.workers.processes)
+        return _PROCESS_BYTES + share + threads * _working(self.layout)
+
+    def __str__(self) -> str:
+        """Return the plan as a small table."""
+        where = (
+            f"in this process (fewer than {IN_PROCESS_PAIRS:,} pairs)"
+            if self.workers.local
+            else f"on Dask: {self.workers.processes} workers, {self.workers.threads} threads"
+        )
+        reads = "once, then kept in memory" if self.resident else "in every pass"
+        rows = [
+            ("model", self.model),
+            ("bins", f"{self.bins} in {len(self.layout.groups)} groups of one q"),
+            ("pairs", f"{self.layout.pairs:,}"),
+            ("tiles", f"{self.layout.blocks} of {self.layout.side} x {self.layout.side} frames"),
+            ("where", where),
+            ("tasks per pass", f"{self.tasks} of up to {self.run} tiles"),
+            ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),
+            ("memory per worker", f"{size(self.memory_per_worker)} projected"),
+        ]
+        return "\n".join(f"{name:<18} {value}" for name, value in rows)
+
+
+def _working(layout: Layout) -> int:
+    """Return the bytes a thread needs beside the resident data: a block, and a copy being decoded."""
+    return 2 * layout.block_bytes
+
+
+def make_plan(
+    layout: Layout, workers: Workers, model: str, bins: int, memory: str = "auto"
+) -> Plan:
+    """Return the plan; raises PlanError where the workers' memory cannot hold it."""
+    fits = layout.resident_bytes <= RESIDENT_SHARE * workers.memory
+    if memory == "resident" and not fits:
+        raise PlanError(
+            f"memory='resident' needs {size(layout.resident_bytes)} but may use "
+            f"{size(int(RESIDENT_SHARE * workers.memory))} of the workers' {size(workers.memory)}: "
+            f"use memory='stream' or more workers"
+        )
+    plan = Plan(layout, workers, fits and memory != "stream", bins, model)
+    allowed = workers.memory // workers.processes
+    if plan.memory_per_worker > allowed:
+        raise PlanError(
+            f"a worker would need {size(plan.memory_per_worker)} but has {size(allowed)}: "
+            f"give workers more memory or fewer threads each"
+        )
+    return plan
+
+
+def size(count: float) -> str:
+    """Return bytes as people write them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

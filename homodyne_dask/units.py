@@ -1,0 +1,31 @@
+"""Lengths written by people, in Å."""
+
+import re
+
+from homodyne_dask.errors import OptionError
+
+_ANGSTROM = {"a": 1.0, "å": 1.0, "angstrom": 1.0, "nm": 10.0, "um": 1e4, "µm": 1e4, "μm": 1e4}
+_ANGSTROM |= {"micron": 1e4, "mm": 1e7, "cm": 1e8, "m": 1e10}
+_LENGTH = re.compile(r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*([^\s\d]+)\s*")
+
+
+def length_in_angstrom(text: str | float, what: str = "gap") -> float:
+    """Return a length in Å from text with a unit, as '200 um'; a bare number is refused.
+
+    Raises OptionError for a missing or unknown unit and for lengths that are not positive.
+    """
+    found = _LENGTH.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise OptionError(f"{what} {text!r} has no unit: write it as '200 um' or '2e6 A'")
+    number, unit = found.groups()
+    # the capital of MM or UM would be another unit; only a lone A and words are taken in any case
+    known = _ANGSTROM.get(unit, _ANGSTROM.get(unit.lower() if len(unit) != 2 else unit))
+    if known is None:
+        raise OptionError(f"{what} {text!r}: unit {unit!r} is unknown; use A, nm, um, mm or m")
+    try:
+        value = float(number) * known
+    except ValueError:
+        raise OptionError(f"{what} {text!r}: {number!r} is not a number") from None
+    if not value > 0:
+        raise OptionError(f"{what} {text!r} is not a positive length")
+    return value

@@ -1,0 +1,122 @@
+"""The slow and obvious truth: dense NumPy, one bin and one matrix at a time.
+
+Written from the formulas alone; it shares no code with the package. Derivatives are taken by the
+complex step, exact to rounding. scipy's dense least squares finds the optimum.
+"""
+
+import numpy as np
+import scipy.optimize
+
+NAMES = ("D0", "alpha", "D_offset", "gamma_dot_t0", "beta", "gamma_dot_t_offset", "phi0")
+
+
+def integral(rate, time):
+    total = np.zeros(len(time), rate.dtype)
+    for i in range(1, len(time)):
+        total[i] = total[i - 1] + 0.5 * (rate[i] + rate[i - 1]) * (time[i] - time[i - 1])
+    return total
+
+
+def floored(rate, floor):
+    return np.where(rate.real < floor, floor, rate)
+
+
+def f_physical(theta, time, q, phi, gap=None):
+    """f(t1, t2) of one bin on all pairs t1 < t2, symmetric elsewhere."""
+    dt = np.median(np.diff(time))
+    t = np.where(time < dt / 2, dt / 2, time)
+    C = integral(floored(theta[0] * t ** theta[1] + theta[2], 1e-10), time)
+    f = np.exp(-(q**2) * (C[None, :] - C[:, None]))
+    if len(theta) == 7:
+        G = integral(theta[3] * t ** theta[4] + theta[5], time)
+        x = 0.5 * q * gap * np.cos((theta[6] - phi) * np.pi / 180) * (G[None, :] - G[:, None])
+        safe = np.where(np.abs(x) < 1e-6, 1.0, x)
+        f = f * np.where(np.abs(x) < 1e-6, 1 - x * x / 6, np.sin(safe) / safe) ** 2
+    return f
+
+
+def f_homodyne(theta, time, q, phi, gap=None):
+    dt = time[1] - time[0]
+    t = np.where(time <= dt / 2, dt / 2, time)
+    frames = np.arange(len(time), dtype=float)
+    C = integral(floored(theta[0] * t ** theta[1] + theta[2], 1e-10), frames)
+    dC = np.sqrt((C[None, :] - C[:, None]) ** 2 + 1e-12)
+    g1 = np.exp(np.maximum(-0.5 * q**2 * dt * dC, -700))
+    if len(theta) == 7:
+        G = integral(floored(theta[3] * t ** theta[4] + theta[5], 1e-10), frames)
+        dG = np.sqrt((G[None, :] - G[:, None]) ** 2 + 1e-12)
+        x = q * gap * dt / (2 * np.pi) * np.cos((theta[6] - phi) * np.pi / 180) * dG
+        small = np.abs(x) < 1e-4
+        safe = np.where(small, 1.0, x)
+        g1 = g1 * np.where(small, 1 - x**2 / 6 + x**4 / 120, np.sin(safe) / safe) ** 2
+    return np.maximum(g1, 1e-10) ** 2
+
+
+CONVENTIONS = {"physical": f_physical, "homodyne": f_homodyne}
+
+
+def gradient(f, theta):
+    """The derivatives of f by every parameter, by the complex step."""
+    rows = []
+    for p in range(len(theta)):
+        shifted = np.array(theta, complex)
+        step = 1e-30
+        shifted[p] += 1j * step
+        rows.append(f(shifted).imag / step)
+    return np.array(rows)
+
+
+def gram(theta, c2, time, q, phi, gap, sigma_row, min_lag=1, convention="physical"):
+    """(moments, count) of one bin: Xᵀ W X over all known pairs, X = [1, y - 1, f, ∂f/∂theta]."""
+    model = lambda p: CONVENTIONS[convention](p, time, q, phi, gap)  # noqa: E731
+    n = len(time)
+    lag = np.arange(n)[None, :] - np.arange(n)[:, None]
+    use = (lag >= min_lag) & np.isfinite(c2)
+    weight = 1 / (sigma_row[:, None] * sigma_row[None, :]) ** 2
+    f, df = model(np.array(theta, float)), gradient(model, theta)
+    X = np.stack([np.ones(use.sum()), c2[use] - 1, f[use], *(d[use] for d in df)], axis=1)
+    return X.T @ (weight[use][:, None] * X), int(use.sum())
+
+
+def bin_residual(theta, contrast, offset, c2, time, q, phi, gap, sigma_row, min_lag, convention):
+    n = len(time)
+    lag = np.arange(n)[None, :] - np.arange(n)[:, None]
+    use = (lag >= min_lag) & np.isfinite(c2)
+    f = CONVENTIONS[convention](theta, time, q, phi, gap)
+    sigma = sigma_row[:, None] * sigma_row[None, :]
+    return ((c2 - offset - contrast * f) / sigma)[use]
+
+
+def dense_fit(start, data, scaling="individual", min_lag=1, convention="physical"):
+    """The joint least squares over theta and every contrast and offset; scipy does the work.
+
+    data: a list of (c2, time, q, phi, gap, sigma_row). Returns (theta, contrast, offset, chisqr).
+    """
+    p, k = len(start), len(data) if scaling == "individual" else 1
+    size = np.maximum(np.abs(np.asarray(start, float)), 1e-3)
+
+    def parts(x):
+        pick = (lambda a, b: a[b]) if scaling == "individual" else (lambda a, b: a[0])
+        return x[:p] * size, x[p : p + k], x[p + k :], pick
+
+    def residual(x):
+        theta, contrast, offset, pick = parts(x)
+        return np.concatenate([
+            bin_residual(theta, pick(contrast, b), pick(offset, b), *d, min_lag, convention)
+            for b, d in enumerate(data)
+        ])
+
+    def jacobian(x):
+        columns = []
+        for i in range(len(x)):
+            z = x.astype(complex)
+            z[i] += 1e-30j
+            columns.append(residual(z).imag / 1e-30)
+        return np.stack(columns, axis=1)
+
+    x0 = np.concatenate([np.asarray(start) / size, np.full(k, 0.2), np.ones(k)])
+    best = scipy.optimize.least_squares(
+        residual, x0, jacobian, method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15
+    )
+    theta, contrast, offset, _ = parts(best.x)
+    return theta, contrast, offset, 2 * best.cost
