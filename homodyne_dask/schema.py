@@ -47,6 +47,7 @@ ATTRIBUTES = {
     "source_file": "name of the file the data came from",
     "source_sha256": "its SHA-256",
     "source_format": "aps-u | aps-legacy | npy | npz",
+    "ingest_options": "q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not",
     "sigma_source": "counts | scatter | constant",
     "baseline_reference": "always 1: c2 decays to about 1",
     "populated_elements": "always 'upper_half'",

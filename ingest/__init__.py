@@ -1,0 +1,19 @@
+"""Files of measured two-time matrices → one Zarr store: the only code that reads HDF5.
+
+report = ingest.ingest("A0123_results.hdf")     # → A0123_c2.zarr
+print(report)                                   # bins: label, q, φ, pixels, frames, σ
+"""
+
+from ingest.report import BinRow, IngestReport
+from ingest.simulate import SCENARIOS, Scenario, simulate
+from ingest.write import default_store, ingest
+
+__all__ = [
+    "SCENARIOS",
+    "BinRow",
+    "IngestReport",
+    "Scenario",
+    "default_store",
+    "ingest",
+    "simulate",
+]

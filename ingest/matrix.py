@@ -1,0 +1,168 @@
+"""One matrix as a file holds it → the clean upper half, its noise and its contrast."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int
+
+from homodyne_dask.errors import SourceError
+
+BLOCK = 512
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
+ASYMMETRY = 1e-5
+"""Largest |C - Cᵀ| that rounding explains, relative to values above 1."""
+ENOUGH = 10
+"""Second differences from which a scatter can be told."""
+
+
+class Clean(NamedTuple):
+    """The upper half of one matrix and what was found on the way."""
+
+    c2: Float32[np.ndarray, "t t"]
+    """NaN on and below the diagonal and where nothing is known; baseline 1."""
+    baseline: int
+    """Of the matrix in the file, 0 or 1."""
+    dead: Int[np.ndarray, " n"]
+    """Frames without a single known pair."""
+    zeros: int
+    """Pairs that were exactly 0: no data."""
+    infinite: int
+    """Pairs that were not finite and not NaN, or too large for float32."""
+    one_sided: int
+    """Pairs a full matrix knows on one side of the diagonal only: no data."""
+
+
+def clean(raw: np.ndarray, n_frames: int, name: str) -> Clean:
+    """Return the clean upper half of a matrix given as upper, lower or full."""
+    if raw.shape != (n_frames, n_frames) or raw.dtype.kind not in "fiu":
+        raise SourceError(
+            f"{name} is {raw.shape} {raw.dtype}, not a {n_frames}×{n_frames} matrix of numbers"
+        )
+    side = _side(raw, name)
+    c2 = np.full(raw.shape, np.nan, dtype=np.float32)
+    alive = np.zeros(n_frames, dtype=bool)
+    zeros = infinite = one_sided = 0
+    worst = 0.0
+    for rows, cols in _blocks(n_frames):
+        upper, lower = raw[rows, cols], raw[cols, rows].T
+        value = lower if side == "lower" else upper
+        above = np.triu(np.ones(value.shape, dtype=bool), 1 if rows == cols else -BLOCK)
+        known = _known(value) & above
+        zeros += int(np.count_nonzero((value == 0) & above))
+        infinite += int(np.count_nonzero(~known & above & ~np.isnan(value) & (value != 0)))
+        if side == "full":
+            both = known & _known(lower)
+            one_sided += int(np.count_nonzero((known ^ _known(lower)) & above))
+            worst = max(worst, _asymmetry(upper, lower, both))
+            known = both
+        c2[rows, cols] = np.where(known, value, np.nan)
+        alive[rows] |= known.any(axis=1)
+        alive[cols] |= known.any(axis=0)
+    if worst:
+        raise SourceError(
+            f"{name} is not symmetric: the largest |C - Cᵀ| is {worst:.6g}; store one half only"
+        )
+    baseline = _raise_baseline(c2)
+    return Clean(c2, baseline, np.flatnonzero(~alive), zeros, infinite, one_sided)
+
+
+def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
+    """Return where there is data: finite, within float32 and not exactly 0."""
+    return (np.abs(value) <= MAX_FLOAT32) & (value != 0)
+
+
+def _blocks(n_frames: int) -> Iterator[tuple[slice, slice]]:
+    """Yield the blocks on and above the diagonal."""
+    starts = range(0, n_frames, BLOCK)
+    for i in starts:
+        for j in starts[i // BLOCK :]:
+            yield slice(i, min(i + BLOCK, n_frames)), slice(j, min(j + BLOCK, n_frames))
+
+
+def _side(raw: np.ndarray, name: str) -> str:
+    """Return which half holds the data, by content: upper, lower or full."""
+    above = below = 0
+    for start in range(0, len(raw), BLOCK):
+        known = _known(raw[start : start + BLOCK])
+        stop = start + len(known)
+        square = known[:, start:stop]
+        above += np.count_nonzero(known[:, stop:]) + np.count_nonzero(np.triu(square, 1))
+        below += np.count_nonzero(known[:, :start]) + np.count_nonzero(np.tril(square, -1))
+    if above == below == 0:
+        raise SourceError(f"{name} holds no data: every pair is 0 or not finite; leave it out")
+    if min(above, below) == 0:
+        return "upper" if above else "lower"
+    if 2 * min(above, below) < max(above, below):
+        raise SourceError(
+            f"{name} is neither full nor one half: {above} pairs are known above the diagonal and "
+            f"{below} below; store one half only"
+        )
+    return "full"
+
+
+def _asymmetry(upper: np.ndarray, lower: np.ndarray, both: np.ndarray) -> float:
+    """Return the largest |C - Cᵀ| beyond rounding, 0 where there is none."""
+    one, other = upper[both].astype(np.float64), lower[both].astype(np.float64)
+    difference = np.abs(one - other)
+    return float(difference[difference > ASYMMETRY * np.maximum(np.abs(one), 1)].max(initial=0.0))
+
+
+def _raise_baseline(c2: Float32[np.ndarray, "t t"]) -> int:
+    """Return the baseline of the file, 0 or 1, and make it 1: c2 decays to its far corner."""
+    far = _known_of(_corner(c2))
+    level = np.median(far if far.size else _known_of(c2))
+    if level >= 0.5:
+        return 1
+    c2 += 1
+    return 0
+
+
+def _corner(c2: Float32[np.ndarray, "t t"]) -> Float32[np.ndarray, "h h"]:
+    """Return the pairs of the longest lags: first against last quarter of the frames."""
+    quarter = max(1, len(c2) // 4)
+    return c2[:quarter, -quarter:]
+
+
+def _known_of(values: np.ndarray) -> Float32[np.ndarray, " n"]:
+    return values[~np.isnan(values)]
+
+
+def contrast(c2: Float32[np.ndarray, "t t"]) -> float | None:
+    """Return the near-diagonal mean minus the long-lag mean, both without their outer tenths."""
+    near, far = _trimmed_mean(np.diagonal(c2, 1)), _trimmed_mean(_corner(c2))
+    return None if near is None or far is None else near - far
+
+
+def _trimmed_mean(values: np.ndarray) -> float | None:
+    known = _known_of(values)
+    if not len(known):
+        return None
+    cut = len(known) // 10
+    ordered = np.partition(known, [cut, len(known) - cut - 1])
+    return float(ordered[cut : len(known) - cut].mean(dtype=np.float64))
+
+
+def scatter(c2: Float32[np.ndarray, "t t"], samples: int = 500_000) -> float | None:
+    """Return σ of one pair from second differences along the lag diagonal, None if too few.
+
+    1.4826 · MAD / √6: neighbours along a lag diagonal share no frame beyond lag 2, and what decays
+    slowly cancels. Rows are taken at even distance until there are about `samples` differences.
+    """
+    step = max(1, len(c2) ** 2 // (2 * samples))
+    first, middle, last = c2[:-2:step, :-2], c2[1:-1:step, 1:-1], c2[2::step, 2:]
+    second = _known_of(first.astype(np.float64) - 2.0 * middle + last)
+    if len(second) < ENOUGH:
+        return None
+    return float(1.4826 * np.median(np.abs(second - np.median(second))) / np.sqrt(6))
+
+
+def sigma_from_counts(
+    intensity: Float[np.ndarray, " t"], beta: float, n_pixels: int
+) -> Float[np.ndarray, " t"]:
+    """Return sigma_row, infinite where nothing was counted.
+
+    σ²(t1, t2) = (1/μ(t1) + β)(1/μ(t2) + β)/n_pixels, μ in counts per pixel.
+    """
+    with np.errstate(divide="ignore"):
+        return np.sqrt((1 / intensity + max(beta, 0.0)) / np.sqrt(n_pixels))

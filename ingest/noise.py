@@ -1,0 +1,135 @@
+"""The noise of every pair, and what ingest has to say about the data."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.errors import SourceError
+from ingest.matrix import sigma_from_counts
+from ingest.source import Source
+
+Record = dict[str, Any]
+
+
+class Noise(NamedTuple):
+    """sigma(t1, t2) = rows(t1) · rows(t2), where it came from, and remarks."""
+
+    rows: Float[np.ndarray, "bin t"]
+    kind: str
+    """counts | scatter | constant."""
+    notes: list[str]
+
+
+def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
+    """Return which frames to use: not those in a beam trip, below half the median intensity."""
+    if source.intensity is None:
+        return np.ones(source.n_frames, dtype=bool)
+    flux = source.intensity.mean(axis=0)
+    return flux >= 0.5 * np.median(flux)
+
+
+def sigma_rows(source: Source, records: list[Record]) -> Noise:
+    """Return the noise as given, else from counts, else from the scatter of each bin."""
+    if source.sigma is not None:
+        return Noise(_constant(source, source.sigma), "constant", [])
+    if source.intensity is None:
+        return Noise(_constant(source, _scatter(source, records)), "scatter", [])
+    rows = np.stack(
+        [
+            sigma_from_counts(counts, record["beta"] or 0.0, pixels)
+            for counts, record, pixels in zip(
+                source.intensity, records, source.n_pixels, strict=True
+            )
+        ]
+    )
+    return Noise(rows, "counts", _compared(source, rows, records))
+
+
+def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndarray, "bin t"]:
+    return np.repeat(np.sqrt(sigma)[:, None], source.n_frames, axis=1)
+
+
+def _scatter(source: Source, records: list[Record]) -> Float[np.ndarray, " bin"]:
+    for index, record in enumerate(records):
+        if not record["scatter"]:
+            why = "has too few pairs" if record["scatter"] is None else "does not scatter at all"
+            raise SourceError(
+                f"{source.name(index)} {why} to measure its noise from {source.n_frames} frames: "
+                "give --sigma"
+            )
+    return np.array([record["scatter"] for record in records])
+
+
+def _compared(source: Source, rows, records: list[Record]) -> list[str]:
+    """Return a warning where counts and scatter disagree: counts may not be in photons."""
+    ratio = [
+        np.median(row) ** 2 / record["scatter"]
+        for row, record in zip(rows, records, strict=True)
+        if record["scatter"]
+    ]
+    if not ratio or 0.5 < np.median(ratio) < 2:
+        return []
+    return [
+        f"sigma from counts is {np.median(ratio):.2g} times what the bins scatter: check that the "
+        "counts are photons per pixel, or give --sigma"
+    ]
+
+
+def findings(source: Source, records: list[Record], use: Bool[np.ndarray, " t"]) -> list[str]:
+    """Return what was dropped, masked or converted, with counts."""
+    notes = []
+    if _baseline(source, records) == 0:
+        notes.append("baseline 0 in the file: 1 was added to all pairs")
+    if not use.all():
+        frames = ranges(np.flatnonzero(~use) + 1)
+        notes.append(
+            f"{np.count_nonzero(~use)} frames masked, intensity below half its median: {frames}"
+        )
+    dead = sorted({frame for record in records for frame in record["dead"]})
+    if dead:
+        where = ranges([label for label, r in zip(source.label, records, strict=True) if r["dead"]])
+        frames = ranges(np.array(dead) + 1)
+        notes.append(f"{len(dead)} frames without any data, in bins {where}: frames {frames}")
+    for key, sentence in FOUND.items():
+        where = [label for label, r in zip(source.label, records, strict=True) if r[key]]
+        if where:
+            notes.append(f"{sum(r[key] for r in records)} {sentence}, in bins {ranges(where)}")
+    return notes
+
+
+FOUND = {
+    "zeros": "pairs exactly 0, set to NaN",
+    "infinite": "pairs infinite or beyond float32, set to NaN",
+    "one_sided": "pairs known on one side of the diagonal only, set to NaN",
+}
+
+
+def dead_everywhere(records: list[Record], n_frames: int) -> Bool[np.ndarray, " t"]:
+    """Return which frames no bin has data for."""
+    dead = set.intersection(*(set(record["dead"]) for record in records))
+    return np.isin(np.arange(n_frames), list(dead))
+
+
+def _baseline(source: Source, records: list[Record]) -> int:
+    baselines = np.array([record["baseline"] for record in records])
+    if baselines.min() != baselines.max():
+        odd = source.label[baselines == 0]
+        raise SourceError(
+            f"bins {ranges(odd)} of {source.path.name} decay to 0, the others to 1: they are not "
+            "of one kind; ingest them apart"
+        )
+    return int(baselines[0])
+
+
+def ranges(numbers: Sequence[int] | np.ndarray) -> str:
+    """Return numbers as '3-5, 9', the first dozen runs of them."""
+    runs: list[list[int]] = []
+    for number in sorted(int(number) for number in numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    words = [str(a) if a == b else f"{a}-{b}" for a, b in runs[:12]]
+    return ", ".join(words) + (f" and {len(runs) - 12} more runs" if len(runs) > 12 else "")

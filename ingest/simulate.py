@@ -1,0 +1,264 @@
+"""Known truth → files of the real layouts, with the noise that counting photons leaves."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from jaxtyping import Float, Float32, Int
+
+from homodyne_dask.errors import OptionError, StoreError, nearest
+from ingest.matrix import sigma_from_counts
+
+LAYOUTS = ("aps-u", "aps-legacy")
+Matrix = Callable[[int], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The truth behind a simulated scan; `homodyne_dask.predict` turns it into matrices."""
+
+    name: str
+    model: str
+    """static | laminar_flow."""
+    parameters: Mapping[str, float]
+    contrast: float = 0.30
+    offset: float = 1.0
+    q: float = 0.0054
+    """1/Å."""
+    gap: float | None = None
+    """Å."""
+    frame_time: float = 0.1
+    """s."""
+
+    def contrasts(self, phi: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " bin"]:
+        """Return the contrast of each bin: a tenth more along the flow than across."""
+        return self.contrast * (1 + 0.1 * np.cos(2 * np.deg2rad(phi)))
+
+    def offsets(self, phi: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " bin"]:
+        """Return the offset of each bin."""
+        return self.offset + 0.002 * np.sin(2 * np.deg2rad(phi))
+
+    def truth(self, phi: Float[np.ndarray, " bin"], convention: str) -> dict[str, Any]:
+        """Return what the file carries along."""
+        return {
+            "scenario": self.name,
+            "model": self.model,
+            "convention": convention,
+            "gap_angstrom": self.gap,
+            "parameters": dict(self.parameters),
+            "contrast": [float(f"{value:.6g}") for value in self.contrasts(phi)],
+            "offset": [float(f"{value:.6g}") for value in self.offsets(phi)],
+        }
+
+
+def _laminar(D0, alpha, D_offset, gamma_dot_t0, beta, gamma_dot_t_offset, phi0) -> dict[str, float]:
+    return {
+        "D0": D0,
+        "alpha": alpha,
+        "D_offset": D_offset,
+        "gamma_dot_t0": gamma_dot_t0,
+        "beta": beta,
+        "gamma_dot_t_offset": gamma_dot_t_offset,
+        "phi0": phi0,
+    }
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            "creep",
+            "laminar_flow",
+            _laminar(68480.0, -1.327, 1708.0, 9e-4, -0.212, -2.7e-4, 2.0),
+            offset=1.106,
+            gap=2e6,
+        ),
+        Scenario("static", "static", {"D0": 20000.0, "alpha": -0.4, "D_offset": 1000.0}),
+        Scenario(
+            "ageing",
+            "laminar_flow",
+            _laminar(30000.0, -0.5, 500.0, 5e-4, -0.5, 5e-5, -3.0),
+            gap=2e6,
+        ),
+        Scenario(
+            "andrade",
+            "laminar_flow",
+            _laminar(8000.0, -0.3, 500.0, 1e-3, -0.667, 0.0, 5.0),
+            gap=2e6,
+        ),
+    )
+}
+
+
+def angles(n: int) -> Float[np.ndarray, " bin"]:
+    """Return n azimuths [degree], the middles of n sectors of a half circle."""
+    return (np.arange(n) + 0.5) * 180.0 / n - 90.0
+
+
+def simulate(
+    path: str | Path,
+    c2_of_bin: Matrix,
+    *,
+    layout: str,
+    q,
+    phi,
+    contrast,
+    n_frames: int,
+    frame_time: float,
+    n_pixels: int = 5000,
+    counts: float = 1.0,
+    stride: int = 1,
+    avg: int = 1,
+    seed: int = 0,
+    truth: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write a file of measured matrices: c2_of_bin(k), noise-free (N, N), and counting noise.
+
+    q [1/Å] and contrast are one number or one per bin; frame_time [s] is the spacing of the stored
+    frames; counts is the mean per pixel and stored frame. σ² = (1/μ(t1) + β)(1/μ(t2) + β)/n_pixels,
+    independent for each pair t1 < t2. One matrix at a time is in memory; seed and bin fix
+    its noise. Files list their bins by q, then φ, and so does the truth they carry.
+    """
+    path = Path(path)
+    if layout not in LAYOUTS:
+        raise OptionError(f"layout {layout!r} is unknown: {nearest(layout, LAYOUTS)}")
+    if path.exists() and not overwrite:
+        raise StoreError(f"{path} exists: give --overwrite to replace it")
+    phi = np.asarray(phi, dtype=np.float64)
+    q = np.broadcast_to(np.asarray(q, dtype=np.float64), phi.shape)
+    beta = np.broadcast_to(np.asarray(contrast, dtype=np.float64), phi.shape)
+    order = np.lexsort((phi, q))
+    scan = _Scan(
+        q=q[order],
+        phi=phi[order],
+        flux=_flux(n_frames, seed),
+        frame_time=frame_time,
+        n_pixels=n_pixels,
+        counts=counts,
+        stride=stride,
+        avg=avg,
+    )
+
+    def noisy(index: int) -> Float32[np.ndarray, "t t"]:
+        k = int(order[index])
+        row = sigma_from_counts(scan.counts * scan.flux, float(beta[k]), n_pixels)
+        return _noisy(c2_of_bin(k), row, np.random.default_rng([seed, k]), counts)
+
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with h5py.File(partial, "w", libver=("v108", "latest")) as file:
+            (_write_aps_u if layout == "aps-u" else _write_aps_legacy)(file, scan, noisy, seed)
+            if truth is not None:
+                file.attrs["truth"] = json.dumps(_ordered(truth, order))
+        partial.replace(path)
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be written ({error}): make room or give another name"
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def _ordered(truth: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
+    """Return the truth with what is one per bin in the order of the bins."""
+    per_bin = {
+        name: [values[k] for k in order]
+        for name, values in truth.items()
+        if isinstance(values, list) and len(values) == len(order)
+    }
+    return {**truth, **per_bin}
+
+
+@dataclass(frozen=True)
+class _Scan:
+    q: Float[np.ndarray, " bin"]
+    phi: Float[np.ndarray, " bin"]
+    flux: Float[np.ndarray, " t"]
+    """Mean 1."""
+    frame_time: float
+    n_pixels: int
+    counts: float
+    stride: int
+    avg: int
+
+    @property
+    def detector_time(self) -> float:
+        """Spacing of the detector's frames, s."""
+        return float(f"{self.frame_time / (self.stride * self.avg):.15g}")
+
+
+def _flux(n_frames: int, seed: int) -> Float[np.ndarray, " t"]:
+    flux = np.random.default_rng([seed, 2**31]).normal(1, 0.02, n_frames)
+    return flux / flux.mean()
+
+
+def _noisy(c2, row, rng: np.random.Generator, counts: float) -> Float32[np.ndarray, "t t"]:
+    """Return the upper half with noise; the diagonal carries the shot noise 1/μ."""
+    noise = rng.standard_normal(c2.shape, dtype=np.float32)
+    noise *= row[:, None].astype(np.float32)
+    noise *= row.astype(np.float32)
+    upper = np.triu(np.asarray(c2, dtype=np.float32) + noise, 1)
+    np.fill_diagonal(upper, np.diagonal(c2) + 1 / counts)
+    return upper
+
+
+def _write_aps_u(file: h5py.File, scan: _Scan, noisy: Matrix, seed: int) -> None:
+    """Write what boost_corr writes: bins in no order, one of the map's cells without pixels."""
+    rings = np.concatenate([[scan.q.min() / 2], np.unique(scan.q)])
+    columns = np.unique(scan.phi)
+    cells = len(rings) * len(columns)
+    mapping = np.arange(1, cells)
+    cell = np.searchsorted(rings, scan.q) * len(columns) + np.searchsorted(columns, scan.phi)
+    order = np.random.default_rng([seed, 2**31 + 1]).permutation(len(cell))
+    qmap = file.create_group("/xpcs/qmap")
+    qmap["dynamic_num_pts"] = [len(rings), len(columns)]
+    qmap["dynamic_v_list_dim0"], qmap["dynamic_v_list_dim1"] = rings, columns
+    qmap["dynamic_index_mapping"] = mapping
+    qmap["map_names"], qmap["map_units"] = ["q", "phi"], ["1/Å", "deg"]
+    roi = _roi_map(cells - 1, cell, scan.n_pixels)
+    qmap.create_dataset("dynamic_roi_map", data=roi, compression="lzf")
+    image = np.where(roi > 0, np.float32(scan.counts / scan.avg), np.float32(0))
+    file.create_dataset("/xpcs/temporal_mean/scattering_2d", data=image[None], compression="lzf")
+    frames = np.arange(len(scan.flux))
+    file["/xpcs/spatial_mean/intensity_vs_time"] = np.stack([frames, scan.flux * scan.counts])
+    file["/entry/instrument/detector_1/frame_time"] = scan.detector_time
+    config = file.create_group("/xpcs/twotime/config")
+    config["stride_frame"], config["avg_frame"] = scan.stride, scan.avg
+    config["begin_frame"], config["end_frame"] = 0, -1
+    file["/xpcs/twotime/processed_bins"] = cell[order]
+    for number, index in enumerate(order, start=1):
+        _put_matrix(file, f"/xpcs/twotime/correlation_map/c2_{number:05d}", noisy(index))
+
+
+def _write_aps_legacy(file: h5py.File, scan: _Scan, noisy: Matrix, _seed: int) -> None:
+    """Write flat lists of q and φ, full symmetric matrices named after their bins."""
+    label = 2 + np.arange(len(scan.phi))
+    file["/xpcs/dqlist"] = np.concatenate([scan.q[:1] / 2, scan.q])[None]
+    file["/xpcs/dphilist"] = np.concatenate([scan.phi[:1], scan.phi])[None]
+    file["/xpcs/qphi_bin_to_process"] = label[:, None].astype(np.uint64)
+    file["/xpcs/dqmap"] = _roi_map(len(label) + 1, label, scan.n_pixels)
+    file["/measurement/instrument/detector/exposure_period"] = [[scan.detector_time]]
+    file["/xpcs/stride_frames"], file["/xpcs/avg_frames"] = [[scan.stride]], [[scan.avg]]
+    for index, number in enumerate(label):
+        upper = noisy(index)
+        full = upper + np.triu(upper, 1).T
+        _put_matrix(file, f"/exchange/C2T_all/g2_{number:05d}", full)
+
+
+def _roi_map(regions: int, used: np.ndarray, n_pixels: int) -> Int[np.ndarray, "h w"]:
+    """Return a detector on which used bins have n_pixels and the others ten."""
+    pixels = np.full(regions + 1, 10)
+    pixels[used] = n_pixels
+    flat = np.repeat(np.arange(regions + 1), pixels)
+    width = int(np.ceil(np.sqrt(len(flat))))
+    return np.pad(flat, (0, width * width - len(flat))).reshape(width, width).astype(np.int32)
+
+
+def _put_matrix(file: h5py.File, name: str, matrix: np.ndarray) -> None:
+    file.create_dataset(name, data=matrix, chunks=matrix.shape, compression="lzf")

@@ -1,0 +1,232 @@
+"""What every reader yields: the bins of one file and how to read one matrix at a time."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from homodyne_dask.errors import OptionError, SourceError
+
+MIN_FRAMES = 3
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of measured two-time matrices; everything but the matrices is already in memory."""
+
+    path: Path
+    format: str
+    """aps-u | aps-legacy | npy | npz."""
+    reader: Callable[[Path, str], np.ndarray]
+    """Reads one matrix; a function of a module, so that a task can carry it."""
+    matrices: tuple[str, ...]
+    """Where each bin's matrix lies in the file."""
+    label: Int[np.ndarray, " bin"]
+    q: Float[np.ndarray, " bin"]
+    """1/Å."""
+    phi: Float[np.ndarray, " bin"]
+    """degree."""
+    n_pixels: Int[np.ndarray, " bin"]
+    """0 where unknown."""
+    n_frames: int
+    frame_time: float
+    """s, spacing of the analysed frames."""
+    time: Float[np.ndarray, " t"]
+    """s."""
+    stride: int = 1
+    avg: int = 1
+    begin_frame: int | None = None
+    """First detector frame, 1-based."""
+    end_frame: int | None = None
+    """Last detector frame, 1-based."""
+    intensity: Float[np.ndarray, "bin t"] | None = None
+    """Counts per pixel and analysed frame, when the file has them in absolute units."""
+    sigma: Float[np.ndarray, " bin"] | None = None
+    """Noise of one pair when it was given; else it is worked out at ingest."""
+    truth: dict[str, Any] | None = None
+    gap: float | None = None
+    """Å."""
+    notes: tuple[str, ...] = ()
+
+    def read(self, bin_index: int) -> np.ndarray:
+        """Return the (n_frames, n_frames) matrix of one bin as the file holds it."""
+        return self.reader(self.path, self.matrices[bin_index])
+
+    def name(self, bin_index: int) -> str:
+        """Return how messages name a bin."""
+        return f"bin {self.label[bin_index]} ({self.matrices[bin_index]}) of {self.path.name}"
+
+    def for_tasks(self) -> "Source":
+        """Return the part of the source that reading one matrix needs."""
+        return replace(self, intensity=None, sigma=None, truth=None, notes=())
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user may tell ingest; None where the file knows."""
+
+    q: tuple[float, ...] | None = None
+    phi: tuple[float, ...] | None = None
+    frame_time: float | None = None
+    sigma: tuple[float, ...] | None = None
+    time_offset: float = 0.0
+    gap: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values that compare equal when the options are the same."""
+        return {
+            "q": _plain(self.q),
+            "phi": _plain(self.phi),
+            "frame_time": self.frame_time,
+            "sigma": _plain(self.sigma),
+            "time_offset": self.time_offset,
+            "gap": self.gap,
+        }
+
+
+def _plain(values: tuple[float, ...] | None) -> list[float | str] | None:
+    if values is None:
+        return None
+    return [value if np.isfinite(value) else str(value) for value in values]
+
+
+def options_from(q, phi, frame_time, sigma, time_offset, gap) -> Options:
+    """Return checked options; each error names the option and its value."""
+    return Options(
+        q=_numbers("q", q, positive=True, unknown=True),
+        phi=_numbers("phi", phi, unknown=True),
+        frame_time=_number("frame_time", frame_time, positive=True),
+        sigma=_numbers("sigma", sigma, positive=True),
+        time_offset=_number("time_offset", time_offset) or 0.0,
+        gap=_number("gap", gap, positive=True),
+    )
+
+
+def _number(name: str, value, *, positive: bool = False) -> float | None:
+    numbers = _numbers(name, value, positive=positive)
+    if numbers is None:
+        return None
+    if len(numbers) != 1:
+        raise OptionError(f"{name} takes one number, not {len(numbers)}: {value!r}")
+    return numbers[0]
+
+
+def _numbers(name, value, *, positive=False, unknown=False) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    try:
+        numbers = np.asarray(value, dtype=np.float64).ravel()
+    except (TypeError, ValueError):
+        raise OptionError(f"{name} = {value!r} is not a number: {_unit_of(name)}") from None
+    good = np.isfinite(numbers) | (unknown & np.isnan(numbers))
+    if positive:
+        good &= ~(numbers <= 0)
+    if numbers.size == 0 or not good.all():
+        raise OptionError(
+            f"{name} = {value!r} must be finite{' and positive' * positive}: {_unit_of(name)}"
+        )
+    return tuple(map(float, numbers))
+
+
+def _unit_of(name: str) -> str:
+    return {
+        "q": "give it in 1/Å, or nan where it is unknown",
+        "phi": "give it in degrees, or nan where it is unknown",
+        "frame_time": "give the spacing of the stored frames in seconds",
+        "sigma": "give the noise of one pair of c2, one number or one per bin",
+        "time_offset": "give it in seconds",
+        "gap": "give it in Å",
+    }[name]
+
+
+def apply_options(source: Source, options: Options) -> Source:
+    """Return the source with what the user added; what contradicts the file is an error."""
+    _check_frame_time(source, options.frame_time)
+    if options.gap and source.gap and not np.isclose(options.gap, source.gap):
+        raise OptionError(
+            f"gap = {options.gap:g} Å but {source.path.name} says {source.gap:g} Å: leave one out"
+        )
+    sigma = source.sigma
+    if options.sigma is not None:
+        sigma = per_bin("sigma", options.sigma, len(source.label))
+    notes = source.notes
+    if options.time_offset:
+        notes += (f"{options.time_offset:g} s were added to all times (time_offset)",)
+    return replace(
+        source,
+        sigma=sigma,
+        gap=options.gap or source.gap,
+        time=source.time + options.time_offset,
+        notes=notes,
+    )
+
+
+def _check_frame_time(source: Source, given: float | None) -> None:
+    if given is not None and not np.isclose(given, source.frame_time, rtol=1e-6, atol=0):
+        raise OptionError(
+            f"frame_time = {given:g} s but {source.path.name} says {source.frame_time:g} s between "
+            f"stored frames (stride {source.stride}, averaging {source.avg}): correct it or leave "
+            "it out"
+        )
+
+
+def per_bin(name: str, values: tuple[float, ...], n_bins: int) -> Float[np.ndarray, " bin"]:
+    """Return one value per bin from one value for all, or from one each."""
+    if len(values) not in (1, n_bins):
+        raise OptionError(
+            f"{name} has {len(values)} values for {n_bins} bins: give one number or {n_bins}"
+        )
+    return np.broadcast_to(np.asarray(values, dtype=np.float64), (n_bins,)).copy()
+
+
+def decimal(value) -> float:
+    """Return the shortest decimal that gives `value` in its own width: float32 0.05 is 0.05."""
+    return float(str(np.asarray(value)[()]))
+
+
+def spacing(seconds: float, frames: int) -> float:
+    """Return a product of decimals without the dust of binary: 0.1 · 3 is 0.3."""
+    return float(f"{seconds * frames:.15g}")
+
+
+def inverse_angstrom(q: np.ndarray, unit: str | None, where: str) -> tuple[np.ndarray, list[str]]:
+    """Return q in 1/Å and what to note about it."""
+    if unit is None:
+        return q, [f"{where} has no unit: q is taken as 1/Å"]
+    plain = re.sub(r"[\s\\{}$^()*]", "", unit).lower()
+    if re.fullmatch(r"(1/)?nm(-1|⁻¹)?", plain):
+        return q / 10, [f"q converted from {unit} to 1/Å"]
+    if re.fullmatch(r"(1/)?(a|aa|å|ang|angs|angstroms?)(-1|⁻¹)?", plain.replace("å", "å")):
+        return q, []
+    raise SourceError(f"{where} is in {unit!r}: only 1/Å and 1/nm are known units of q")
+
+
+def degrees(phi: np.ndarray, unit: str | None, where: str) -> tuple[np.ndarray, list[str]]:
+    """Return φ in degrees and what to note about it."""
+    if unit is None or unit.lower().startswith("deg") or unit == "°":
+        return phi, []
+    if unit.lower().startswith("rad"):
+        return np.rad2deg(phi), ["φ converted from radian to degree"]
+    raise SourceError(f"{where} is in {unit!r}: only degree and rad are known units of φ")
+
+
+def check_frames(n_frames: int, path: Path) -> None:
+    """Refuse matrices that hold no fit."""
+    if n_frames < MIN_FRAMES:
+        raise SourceError(
+            f"{path.name} has {n_frames} frames: a two-time fit needs at least {MIN_FRAMES}"
+        )
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from error

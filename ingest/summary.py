@@ -1,0 +1,120 @@
+"""Averages kept beside the data: cells of age and lag, and block means."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int
+
+from homodyne_dask import schema
+
+Edges = Int[np.ndarray, " edge"]
+
+
+def lag_edges(n_frames: int) -> Edges:
+    """Return 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, … up to the number of frames."""
+    edges = [0, 1]
+    while edges[-1] < n_frames:
+        k = len(edges)
+        edges.append(2 ** (k // 2) if k % 2 == 0 else 3 * 2 ** (k // 2) // 2)
+    return np.array([edge for edge in edges if edge < n_frames] + [n_frames])
+
+
+def age_edges(n_frames: int) -> Edges:
+    """Return the same up to where steps exceed a sixteenth of the frames; from there, that."""
+    widest = max(1, n_frames // 16)
+    edges = [0]
+    for edge in lag_edges(n_frames)[1:]:
+        if edge - edges[-1] > widest:
+            break
+        edges.append(int(edge))
+    return np.unique([*edges, *range(edges[-1] + widest, n_frames, widest), n_frames])
+
+
+def cell_times(
+    time: Float[np.ndarray, " t"], ages: Edges, lags: Edges
+) -> tuple[Float[np.ndarray, "age lag"], Float[np.ndarray, "age lag"]]:
+    """Return the mean t1 and t2 of all pairs of each cell, NaN where it has none."""
+    n = len(time)
+    before = np.concatenate([[0.0], np.cumsum(time)])
+    i = np.arange(n)[:, None]
+    first = np.minimum(i + np.maximum(lags[:-1], 1), n)
+    last = np.maximum(np.minimum(i + lags[1:], n), first)
+    pairs = np.add.reduceat(last - first, ages[:-1], axis=0)
+    t1 = np.add.reduceat((last - first) * time[:, None], ages[:-1], axis=0)
+    t2 = np.add.reduceat(before[last] - before[first], ages[:-1], axis=0)
+    return _mean(t1, pairs), _mean(t2, pairs)
+
+
+class Filled(NamedTuple):
+    """One matrix made ready for sums."""
+
+    value: Float32[np.ndarray, "t t"]
+    """c2 - 1, and 0 where it is unknown or a frame is masked."""
+    known: Bool[np.ndarray, "t t"]
+
+
+def fill(c2: Float32[np.ndarray, "t t"], use: Bool[np.ndarray, " t"]) -> Filled:
+    """Return the pairs that are known and between used frames; `c2` itself becomes the values."""
+    known = ~np.isnan(c2)
+    known[~use] = False
+    known[:, ~use] = False
+    np.subtract(c2, 1, out=c2)
+    c2[~known] = 0
+    return Filled(c2, known)
+
+
+def cuts(
+    filled: Filled, ages: Edges, lags: Edges
+) -> tuple[Float[np.ndarray, "age lag"], Int[np.ndarray, "age lag"]]:
+    """Return the mean of c2 and the number of known pairs of used frames in each cell."""
+    total = _cells(filled.value, ages, lags, np.float64)
+    count = _cells(filled.known, ages, lags, np.int64)
+    return _mean(total, count) + 1, count
+
+
+def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:
+    """Sum over cells: a sheared view has the lag along its second axis.
+
+    Element (i, l) of the view lies i·(n + 1) + l elements from the start, which is (i, i + l); past
+    the last column it meets the next row below the diagonal, where there is nothing.
+    """
+    n = len(values)
+    row, column = values.strides
+    sheared = np.lib.stride_tricks.as_strided(
+        values, (n - 1, n), (row + column, column), writeable=False
+    )
+    by_age = np.zeros((len(ages) - 1, n), dtype=dtype)
+    for cell, (first, last) in enumerate(pairwise(ages)):
+        by_age[cell, : n - first] = sheared[first:last, : n - first].sum(axis=0, dtype=dtype)
+    return np.add.reduceat(by_age, lags[:-1], axis=1)
+
+
+def level_frames(n_frames: int, factor: int) -> int:
+    """Return the frames of a level, 0 where it is left out."""
+    blocks = n_frames // factor
+    return blocks if blocks >= schema.MIN_LEVEL_FRAMES else 0
+
+
+def levels(filled: Filled) -> dict[int, Float32[np.ndarray, "i j"]]:
+    """Return the means over blocks of pairs, NaN on and below the block diagonal."""
+    found = {}
+    for factor in schema.LEVELS:
+        blocks = level_frames(len(filled.value), factor)
+        if blocks:
+            total, count = (_blocks(part, blocks, factor) for part in filled)
+            mean = _mean(total, count) + 1
+            mean[count < factor**2 / 2] = np.nan
+            mean[np.tril_indices(blocks)] = np.nan
+            found[factor] = mean.astype(np.float32)
+    return found
+
+
+def _blocks(values: np.ndarray, blocks: int, factor: int) -> Float[np.ndarray, "i j"]:
+    side = blocks * factor
+    rows = values[:side].reshape(blocks, factor, -1).sum(axis=1, dtype=np.float64)
+    return rows[:, :side].reshape(blocks, blocks, factor).sum(axis=2)
+
+
+def _mean(total: np.ndarray, count: np.ndarray) -> Float[np.ndarray, "..."]:
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

@@ -1,0 +1,257 @@
+"""Source → Zarr: one task per matrix, resumable at any moment, marked complete last."""
+
+import concurrent.futures as futures
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from jaxtyping import Bool, Float32
+
+from homodyne_dask import schema
+from homodyne_dask.errors import StoreError
+from ingest import matrix, noise, store, summary
+from ingest.detect import open_source
+from ingest.report import IngestReport, report_of
+from ingest.source import Options, Source, options_from, sha256
+
+Record = dict[str, Any]
+Progress = Callable[[int, int], None]
+DIGEST = 16
+"""Hexadecimal digits of a tile's SHA-256 that the manifest keeps."""
+LOCAL_TASKS = 2
+"""Matrices worked on at once without a cluster; each takes about twice its float32 size."""
+
+
+def ingest(
+    source_path: str | Path,
+    store_path: str | Path | None = None,
+    *,
+    q=None,
+    phi=None,
+    frame_time: float | None = None,
+    sigma=None,
+    time_offset: float = 0.0,
+    gap: float | None = None,
+    overwrite: bool = False,
+    client=None,
+    progress: Progress | None = None,
+) -> IngestReport:
+    """Return what was written from a result file into a store.
+
+    q [1/Å], phi [degree] and frame_time [s] are for plain arrays, which do not hold them; sigma is
+    the noise of one pair, one number or one per bin, instead of the one from counts or scatter.
+    time_offset [s] is added to all times; gap [Å] is kept with the data. A killed ingest is taken
+    up where it stopped by the same call. `client` is a Dask client; without it two threads work.
+    `progress` is called with (bins done, bins) after each.
+    """
+    options = options_from(q, phi, frame_time, sigma, time_offset, gap)
+    path = Path(source_path)
+    source = open_source(path, options)
+    target = Path(store_path) if store_path is not None else default_store(path)
+    target = target.absolute()
+    job = {"source_sha256": sha256(path), "options": options.as_json(), "schema": schema.VERSION}
+    try:
+        return _ingest(source, target, options, job, overwrite, client, progress)
+    except OSError as error:
+        raise StoreError(
+            f"{target} cannot be written ({error.strerror or error}): make room or give another "
+            "name, then run ingest again; it goes on where it stopped"
+        ) from error
+
+
+def default_store(source: Path) -> Path:
+    """Return the name of the store beside its source: A0123_results.hdf → A0123_c2.zarr."""
+    return source.with_name(source.stem.removesuffix("_results") + "_c2.zarr")
+
+
+def _ingest(
+    source, target: Path, options: Options, job, overwrite, client, progress
+) -> IngestReport:
+    store.check_target(target)
+    working = (target / store.WORK).exists()
+    if not working and _already_done(target, job, overwrite):
+        return report_of(target, skipped=True)
+    with store.claimed(target):
+        if _already_done(target, job, overwrite):
+            store.remove_work(target)
+            return report_of(target, skipped=True)
+        _prepare(target, source, job, overwrite)
+        use = noise.frame_mask(source)
+        records = _write_bins(source, target, use, client, progress)
+        _finish(source, target, options, job["source_sha256"], use, records)
+    return report_of(target)
+
+
+def _already_done(target: Path, job: Record, overwrite: bool) -> bool:
+    """Return whether the same ingest completed the store; refuse to replace another."""
+    attrs = store.attributes(target)
+    if attrs.get("complete") is not True or overwrite:
+        return False
+    same = attrs.get("source_sha256") == job["source_sha256"]
+    if same and attrs.get("ingest_options") == job["options"]:
+        return True
+    what = (
+        "the same file with other options" if same else f"another file ({attrs.get('source_file')})"
+    )
+    raise StoreError(f"{target} holds {what}: give --overwrite to replace it, or another name")
+
+
+def _prepare(target: Path, source: Source, job: Record, overwrite: bool) -> None:
+    """Take up the ingest that was stopped, or begin a new one."""
+    begun = any(_records(target))
+    same = store.read_json(target / store.WORK / store.JOB) == job
+    if begun and same and not overwrite:
+        store.sweep(target)
+        return
+    if begun and not overwrite:
+        raise StoreError(
+            f"{target} holds the unfinished ingest of another file or with other options: give "
+            "--overwrite to start over, or another name"
+        )
+    store.clear(target)
+    store.write_json(target / store.WORK / store.JOB, job)
+    store.create(target, source)
+
+
+def _records(target: Path) -> Iterator[Path]:
+    return (target / store.WORK).glob("bin-*.json")
+
+
+def _write_bins(source, target: Path, use, client, progress) -> list[Record]:
+    """Write what is not written yet, a bounded number of matrices at a time."""
+    done = {int(path.stem.removeprefix("bin-")): store.read_json(path) for path in _records(target)}
+    total = len(source.label)
+    todo = [index for index in range(total) if index not in done]
+    light = source.for_tasks()
+    pool, at_once = _executor(client)
+    with pool:
+        running: dict[futures.Future, int] = {}
+        try:
+            while todo or running:
+                while todo and len(running) < at_once:
+                    index = todo.pop(0)
+                    running[pool.submit(write_bin, light, target, index, use)] = index
+                for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
+                    done[running.pop(future)] = future.result()
+                    if progress:
+                        progress(len(done), total)
+        finally:
+            futures.wait(running)
+    return [done[index] for index in range(total)]
+
+
+def _executor(client) -> tuple[futures.Executor, int]:
+    """Return where tasks run, and how many at once: one matrix per thread."""
+    if client is None:
+        return futures.ThreadPoolExecutor(LOCAL_TASKS), LOCAL_TASKS
+    return client.get_executor(pure=False), max(1, sum(client.nthreads().values()))
+
+
+def write_bin(source: Source, target: Path, index: int, use: Bool[np.ndarray, " t"]) -> Record:
+    """Write all of one bin, its record last, and return the record."""
+    found = matrix.clean(source.read(index), source.n_frames, source.name(index))
+    record = {
+        "baseline": found.baseline,
+        "dead": found.dead.tolist(),
+        "zeros": found.zeros,
+        "infinite": found.infinite,
+        "one_sided": found.one_sided,
+        "beta": matrix.contrast(found.c2),
+        "scatter": matrix.scatter(found.c2),
+        "tiles": _write_tiles(target, index, found.c2),
+    }
+    _write_averages(target, index, summary.fill(found.c2, use))
+    store.write_json(target / store.WORK / f"bin-{index:06d}.json", record)
+    return record
+
+
+def _write_tiles(target: Path, index: int, c2: Float32[np.ndarray, "t t"]) -> dict[str, Any]:
+    """Write the tiles on and above the diagonal; return digest, known pairs and NaNs of each."""
+    array = store.tasks_array(target, "c2")
+    n, side = len(c2), schema.tile_side(len(c2))
+    tiles = {}
+    for i, row in enumerate(range(0, n, side)):
+        array[index, row : row + side, row:] = c2[row : row + side, row:]
+        for j, column in enumerate(range(row, n, side), start=i):
+            part = c2[row : row + side, column : column + side]
+            tiles[schema.tile_key(index, i, j)] = _describe(part, side, diagonal=i == j)
+    return tiles
+
+
+def _describe(part: Float32[np.ndarray, "rows cols"], side: int, *, diagonal: bool) -> Record:
+    tile = np.full((side, side), np.nan, dtype="<f4")
+    tile[: part.shape[0], : part.shape[1]] = part
+    pairs = int(np.count_nonzero(~np.isnan(part)))
+    above = part.shape[0] * (part.shape[0] - 1) // 2 if diagonal else part.size
+    digest = hashlib.sha256(tile.data).hexdigest()[:DIGEST]
+    return {"sha256": digest, "pairs": pairs, "nans": above - pairs}
+
+
+def _write_averages(target: Path, index: int, filled: summary.Filled) -> None:
+    n = len(filled.value)
+    mean, count = summary.cuts(filled, summary.age_edges(n), summary.lag_edges(n))
+    store.tasks_array(target, "cuts/c2")[index] = mean
+    store.tasks_array(target, "cuts/count")[index] = count
+    for factor, means in summary.levels(filled).items():
+        store.tasks_array(target, f"level{factor}/c2")[index] = means
+
+
+def _finish(source: Source, target: Path, options: Options, sha: str, use, records) -> None:
+    """Write what describes the bins, then the manifest, and `complete` last."""
+    found = noise.sigma_rows(source, records)
+    manifest = {
+        "n_frames": source.n_frames,
+        "n_bins": len(records),
+        "side": schema.tile_side(source.n_frames),
+        "tiles": {key: tile for record in records for key, tile in record["tiles"].items()},
+    }
+    notes = [*source.notes, *noise.findings(source, records, use), *found.notes]
+    use = use & ~noise.dead_everywhere(records, source.n_frames)
+    _write_vectors(source, target, use, found.rows, records)
+    store.sweep(target)
+    store.write_json(target / schema.MANIFEST, manifest)
+    attrs = _attributes(source, options, sha, found.kind, notes)
+    attrs["tiles_sha256"] = sha256(target / schema.MANIFEST)
+    store.finish(target, attrs | {"complete": True})
+
+
+def _write_vectors(source: Source, target: Path, use, rows, records) -> None:
+    root = zarr.open_group(target, mode="r+", zarr_format=3)
+    shape = (len(records), source.n_frames)
+    unknown = np.full(shape, np.nan)
+    beta = [np.nan if record["beta"] is None else record["beta"] for record in records]
+    bins, frames, both = ("bin",), ("t",), ("bin", "t")
+    store.put(root, "q", source.q, bins, units="1/angstrom")
+    store.put(root, "phi", source.phi, bins, units="degree")
+    store.put(root, "label", np.asarray(source.label, dtype=np.int64), bins)
+    store.put(root, "n_pixels", np.asarray(source.n_pixels, dtype=np.int64), bins)
+    store.put(root, "time", source.time, frames, units="s")
+    store.put(root, "sigma_row", rows, both)
+    store.put(root, "intensity", unknown if source.intensity is None else source.intensity, both)
+    store.put(root, "frame_mask", use, frames)
+    store.put(root, "beta_ingest", np.array(beta), bins)
+
+
+def _attributes(source: Source, options: Options, sha: str, sigma_source: str, notes) -> Record:
+    return {
+        "format": schema.FORMAT,
+        "schema_version": schema.VERSION,
+        "frame_time": source.frame_time,
+        "stride": source.stride,
+        "avg": source.avg,
+        "begin_frame": source.begin_frame,
+        "end_frame": source.end_frame,
+        "source_file": source.path.name,
+        "source_sha256": sha,
+        "source_format": source.format,
+        "ingest_options": options.as_json(),
+        "sigma_source": sigma_source,
+        "baseline_reference": 1,
+        "populated_elements": "upper_half",
+        "gap_angstrom": source.gap,
+        "truth": source.truth,
+        "notes": notes,
+    }
