@@ -12,7 +12,7 @@ from zarr.core.buffer import default_buffer_prototype
 from homodyne_dask.dataset import Scan, Selection, opened
 from homodyne_dask.errors import StoreError
 from homodyne_dask.kernel import Block
-from homodyne_dask.plan import Layout
+from homodyne_dask.planning import Layout
 
 ALIGNMENT = 64
 """Bytes; XLA copies arrays that are not aligned so."""

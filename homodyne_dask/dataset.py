@@ -1,7 +1,7 @@
 """A scan on disk: what it holds, and which bins and frames of it are meant. No data is read here."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -109,9 +109,9 @@ class Scan:
 
     def select(
         self,
-        q: float | Iterable[float] | None = None,
-        phi: float | tuple[float, float] | Iterable[float] | None = None,
-        label: int | Iterable[int] | None = None,
+        q: float | Sequence[float] | None = None,
+        phi: float | tuple[float, float] | list[float] | None = None,
+        label: int | Sequence[int] | None = None,
         frames: tuple[int, int] | None = None,
         time: tuple[float, float] | None = None,
     ) -> "Scan":
@@ -243,9 +243,13 @@ def open_dataset(path: str | Path) -> Scan:
     """
     where = Path(path)
     if not where.exists():
-        raise StoreError(f"{path} does not exist: make it with `homodyne-dask ingest SOURCE {path}`")
+        raise StoreError(
+            f"{path} does not exist: make it with `homodyne-dask ingest SOURCE {path}`"
+        )
     if where.is_file():
-        raise StoreError(f"{path} is a file, not a store: make one with `homodyne-dask ingest {path}`")
+        raise StoreError(
+            f"{path} is a file, not a store: make one with `homodyne-dask ingest {path}`"
+        )
     try:
         group = zarr.open_group(str(where), mode="r", use_consolidated=False)
         attrs = dict(group.attrs)
@@ -298,7 +302,9 @@ def _check_shapes(
         sizes[name] = (per_bin[name].shape, (bins, n))
     for name, (found, wanted) in sizes.items():
         if tuple(found) != wanted:
-            raise StoreError(f"{path}: {name} has shape {found} where {wanted} belongs; ingest it again")
+            raise StoreError(
+                f"{path}: {name} has shape {found} where {wanted} belongs; ingest it again"
+            )
     sigma = per_bin["sigma_row"]
     if not (np.isfinite(sigma).all() and (sigma > 0).all()):
         raise StoreError(f"{path}: sigma_row holds values that are not above 0; ingest it again")

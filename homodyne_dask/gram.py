@@ -12,13 +12,13 @@ class Gram(NamedTuple):
 
     moments: Float[np.ndarray, "bin k k"]
     """Xᵀ W X per bin, X = [1, y - 1, f, ∂f/∂theta_1 ... ∂f/∂theta_p], y = c2, W = 1/sigma²."""
-    count: Int[np.ndarray, " bin"]
+    pairs: Int[np.ndarray, " bin"]
     """Pairs summed; masked pairs are not counted."""
 
 
 def add(left: Gram, right: Gram) -> Gram:
     """Return the Gram of both sets of points."""
-    return Gram(left.moments + right.moments, left.count + right.count)
+    return Gram(left.moments + right.moments, left.pairs + right.pairs)
 
 
 def merge_tree(leaves: Sequence[Gram]) -> Gram:

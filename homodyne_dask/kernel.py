@@ -118,7 +118,7 @@ def block_gram(
 
 def compilations() -> int:
     """Return how many times this process has compiled the Gram kernel."""
-    return _gram._cache_size()
+    return _gram._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _coarse(rows: Float[np.ndarray, "rows n"], factor: int) -> Float[np.ndarray, "rows m"]:

@@ -55,7 +55,9 @@ class State:
     outcome: Outcome = Outcome.RUNNING
     passes: int = 1
     accepted: bool = True
-    rejections: int = 0
+    """Whether the last trial has the lowest χ² so far."""
+    fallback: "State | None" = None
+    """The lowest state so far, while one step uphill is being tried (see `judge`)."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: expected distance to the optimum in standard errors."""
 
@@ -64,10 +66,27 @@ _SINGULAR = 1e-14
 """Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
 
 
-def start(search: Search, theta: Float[np.ndarray, " p"], reduced: Reduced, options: Options) -> State:
+def start(
+    search: Search, theta: Float[np.ndarray, " p"], reduced: Reduced, options: Options
+) -> State:
     """Return the first state of a fit."""
     state = State(np.asarray(theta, float), reduced, options.damping)
     return _ended(search, state, options)
+
+
+def restored(
+    search: Search,
+    theta: Float[np.ndarray, " p"],
+    reduced: Reduced,
+    damping: float,
+    passes: int,
+    accepted: bool,
+    fallback: State | None,
+    options: Options,
+) -> State:
+    """Return a state as it was when it was saved."""
+    state = State(theta, reduced, damping, passes=passes, accepted=accepted, fallback=fallback)
+    return state if fallback else _ended(search, state, options)
 
 
 def propose(search: Search, state: State) -> Trial:
@@ -79,29 +98,44 @@ def propose(search: Search, state: State) -> Trial:
 
 
 def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options: Options) -> State:
-    """Return the state after the trial was evaluated: moved there, or damped more."""
+    """Return the state after the trial was evaluated: moved there, or damped more.
+
+    In a curved valley an undamped step lands up the far wall and the next one far down the valley,
+    while steps kept small enough never to rise creep along. So one step uphill may be followed by
+    another; if that is not below the lowest point either, the fit returns there with more damping
+    (the watchdog technique, Chamberlain et al. 1982).
+    """
+    best = state.fallback or state
     passes = state.passes + 1
-    gain = state.reduced.chisqr - reduced.chisqr
+    gain = best.reduced.chisqr - reduced.chisqr
     # below rounding a gain cannot be seen; the decrement alone decides there
-    unseen = abs(trial.predicted) <= state.reduced.rounding and abs(gain) <= state.reduced.rounding
+    unseen = abs(trial.predicted) <= best.reduced.rounding and abs(gain) <= best.reduced.rounding
     if reduced.finite and (gain > 0 or unseen):
-        ratio = gain / trial.predicted if trial.predicted > 0 and not unseen else 1.0
-        moved = State(trial.theta, reduced, _relaxed(state.damping, ratio), passes=passes)
-        return _ended(search, moved, options)
-    held = replace(
-        state,
-        damping=max(state.damping * 10, 1e-4),
-        passes=passes,
-        accepted=False,
-        rejections=state.rejections + 1,
-    )
+        exact = unseen or state.fallback is not None or trial.predicted <= 0
+        damping = _relaxed(state, 1.0 if exact else gain / trial.predicted)
+        return _ended(search, State(trial.theta, reduced, damping, passes=passes), options)
+    credible = reduced.finite and state.damping <= 1e-2 and reduced.chisqr < 2 * best.reduced.chisqr
+    if state.fallback is None and credible and passes < options.max_passes:
+        return State(
+            trial.theta, reduced, state.damping, passes=passes, accepted=False, fallback=state
+        )
+    damping = max(best.damping * 10, _weakest(search, best))
+    held = replace(best, damping=damping, passes=passes, accepted=False)
     if held.damping > 1e12:
         return replace(held, outcome=Outcome.STALLED)
     return _limited(held, options)
 
 
-def _relaxed(damping: float, ratio: float) -> float:
+def _weakest(search: Search, state: State) -> float:
+    """Return the smallest eigenvalue of the scaled Hessian: damping below it changes nothing."""
+    free = movable(search, state.theta, state.reduced.gradient)
+    values = np.linalg.eigvalsh(_scaled_hessian(state.reduced, free).matrix)
+    return float(values[values > _SINGULAR].min(initial=1.0))
+
+
+def _relaxed(state: State, ratio: float) -> float:
     """Return the damping after an accepted step: it falls to zero once the model predicts well."""
+    damping = state.damping
     if abs(ratio - 1) < 0.1:
         return damping * 1e-3 if damping > 1e-7 else 0.0
     if ratio > 0.75:

@@ -80,9 +80,9 @@ def search(
         lower=np.array([low for low, _ in low_high]),
         upper=np.array([high for _, high in low_high]),
         free=np.array([name not in fixed for name in names]),
-        period=np.array([
-            math.inf if p.period is None or p.name in bounds else p.period for p in parameters
-        ]),
+        period=np.array(
+            [math.inf if p.period is None or p.name in bounds else p.period for p in parameters]
+        ),
     )
 
 

@@ -47,6 +47,8 @@ class Reduced:
     """Scores g_k: they sum to the gradient."""
     bin_hessian: Float[np.ndarray, "bin p p"]
     """Blocks H_k: they sum to the Hessian."""
+    gram: Gram
+    """What all this was made from."""
 
     @property
     def finite(self) -> bool:
@@ -69,7 +71,7 @@ def check_mode(mode: str) -> str:
 def reduce(gram: Gram, mode: str) -> Reduced:
     """Return the reduced problem of all bins; raises nothing: not-finite sums stay not finite."""
     M = gram.moments
-    used = gram.count > 0
+    used = gram.pairs > 0
     groups = M[:, None] if mode == "individual" else M[None, :]
     A = groups[..., _Z, :][..., :, _Z].sum(1)
     beta, determined = _solve(A, groups[..., 1, _Z].sum(1))
@@ -83,15 +85,16 @@ def reduce(gram: Gram, mode: str) -> Reduced:
         gradient=gradient.sum(0),
         hessian=hessian.sum(0),
         rounding=float(100 * np.finfo(float).eps * M[:, 1, 1].sum()),
-        ndata=int(gram.count.sum()),
+        ndata=int(gram.pairs.sum()),
         linear=_linear(used, determined, mode),
         contrast=np.where(used, contrast, np.nan),
         offset=np.where(used, offset, np.nan),
         undetermined=used & ~determined,
         chisqr_per_bin=chisqr_per_bin,
-        count=gram.count.astype(float),
+        count=gram.pairs.astype(float),
         bin_gradient=gradient,
         bin_hessian=hessian,
+        gram=gram,
     )
 
 

@@ -21,8 +21,9 @@ bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
         age_edges(age_edge), lag_edges(lag_edge)   frames; cell a, l holds edges[a] <= i < edges[a+1]
                                                    and lag_edges[l] <= j - i < lag_edges[l+1]
     level4/, level16/     c2(bin, t1, t2): means over 4x4 and 16x16 pairs, chunked as the root's c2
-                          NaN on and below the block diagonal and where fewer than half of the pairs are known;
-                          frames after the last whole block are left out; a level with fewer than 32 frames is absent
+                          NaN on and below the block diagonal and where fewer than half of the pairs
+                          are known; frames after the last whole block are left out; a level with fewer
+                          than 32 frames is absent
 
 Root attributes are in `ATTRIBUTES`; `complete = True` is written last. `c2/manifest.json` (beside
 the metadata of c2, where zarr does not take it for a stray group member) lists every chunk on or above
@@ -52,7 +53,8 @@ ATTRIBUTES = {
     "baseline_reference": "always 1: c2 decays to about 1",
     "populated_elements": "always 'upper_half'",
     "gap_angstrom": "gap between the plates in Å, or null",
-    "truth": "for simulated data: scenario, model, convention, gap_angstrom, parameters, contrast, offset; else null",
+    "truth": "for simulated data: scenario, model, convention, gap_angstrom, parameters, contrast, "
+    "offset; else null",
     "notes": "list of sentences: what ingest dropped, masked or converted, with counts",
     "tiles_sha256": "SHA-256 of manifest.json, the identity of the data",
     "complete": "True, written last",

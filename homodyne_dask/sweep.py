@@ -21,8 +21,8 @@ from homodyne_dask.blocks import block
 from homodyne_dask.dataset import Selection, opened
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.gram import Gram, merge_tree
-from homodyne_dask.kernel import Problem, block_gram, compilations
-from homodyne_dask.plan import Layout, Plan
+from homodyne_dask.kernel import Block, Problem, block_gram, compilations
+from homodyne_dask.planning import Layout, Plan
 
 NO_PROGRESS = 300.0
 """Seconds without any finished task after which a pass is given up."""
@@ -52,12 +52,13 @@ class Report(NamedTuple):
     worker: str
     process: int
     seconds: float
-    compilations: int
+    compiled: tuple[int, int]
+    """Compilations of the kernel in this process before and after the task."""
 
 
 def gram_of(work: Work, run: Run, theta: Float[np.ndarray, " p"]) -> tuple[Gram, Report]:
     """Return the merged Gram of a run of blocks; this is the task."""
-    began = time.perf_counter()
+    began, before = time.perf_counter(), compilations()
     times = opened(work.selection).time
     leaves = [
         block_gram(
@@ -68,8 +69,20 @@ def gram_of(work: Work, run: Run, theta: Float[np.ndarray, " p"]) -> tuple[Gram,
         )
         for tile in work.layout.tiles[run.first : run.stop]
     ]
-    report = Report(_worker(), os.getpid(), time.perf_counter() - began, compilations())
+    report = Report(_worker(), os.getpid(), time.perf_counter() - began, (before, compilations()))
     return merge_tree(leaves), report
+
+
+def warm_up(work: Work) -> int:
+    """Compile the kernel in this process before any data come; return the compilations so far."""
+    side, slots = work.layout.side, work.layout.slots
+    nothing = Block(
+        np.zeros((slots, side, side), np.float32), *[np.zeros((slots, side))] * 2,
+        np.ones(1), np.zeros(1), 0, 0,
+    )  # fmt: skip
+    theta = np.ones(work.problem.model.size)
+    block_gram(work.problem, theta, np.arange(2.0), nothing)
+    return compilations()
 
 
 def _worker() -> str:
@@ -112,9 +125,10 @@ class Sweep:
     compute: Callable[["Sweep", Float[np.ndarray, " p"]], Iterator[tuple[int, Gram, Report]]]
     client: Client | None = None
     owners: dict[int, str] = field(default_factory=dict)
-    compiled: dict[int, int] = field(default_factory=dict)
-    """Compilations of the kernel by process."""
+    compiled: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Compilations of the kernel by process: before its first task, and now."""
     passes: int = 0
+    warming: list[Future] = field(default_factory=list)
 
     def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram:
         """Return the Gram of all bins at theta: one pass over the data."""
@@ -123,8 +137,24 @@ class Sweep:
         for n, gram, report in self.compute(self, theta):
             parts[n] = gram
             self.owners[n] = report.worker
-            self.compiled[report.process] = report.compilations
+            before, after = report.compiled
+            first, last = self.compiled.get(report.process, (before, after))
+            self.compiled[report.process] = min(first, before), max(last, after)
         return gather(self.work.layout, self.tasks, parts)
+
+    def warm_up(self) -> None:
+        """Let the workers load their libraries and compile while first values are searched."""
+        if self.client is not None:
+            self.warming = [
+                self.client.submit(
+                    warm_up, self.work, key=f"warm-{os.urandom(3).hex()}", pure=False
+                )
+                for _ in self.client.scheduler_info(n_workers=-1)["workers"] or [None]
+            ]
+
+    def compilations(self) -> dict[str, int]:
+        """Return the most compilations of each kernel that one process made for this fit."""
+        return {"gram": max((last - first for first, last in self.compiled.values()), default=0)}
 
 
 def sweep_of(plan: Plan, selection: Selection, problem: Problem, client: Client | None) -> Sweep:
@@ -135,16 +165,12 @@ def sweep_of(plan: Plan, selection: Selection, problem: Problem, client: Client 
     return Sweep(work, tasks, _in_process if client is None else _on_cluster, client)
 
 
-def _in_process(
-    sweep: Sweep, theta: Float[np.ndarray, " p"]
-) -> Iterator[tuple[int, Gram, Report]]:
+def _in_process(sweep: Sweep, theta: Float[np.ndarray, " p"]) -> Iterator[tuple[int, Gram, Report]]:
     for n, task in enumerate(sweep.tasks):
         yield n, *gram_of(sweep.work, task, theta)
 
 
-def _on_cluster(
-    sweep: Sweep, theta: Float[np.ndarray, " p"]
-) -> Iterator[tuple[int, Gram, Report]]:
+def _on_cluster(sweep: Sweep, theta: Float[np.ndarray, " p"]) -> Iterator[tuple[int, Gram, Report]]:
     client = sweep.client
     assert client is not None
     name = f"gram-{os.urandom(3).hex()}"

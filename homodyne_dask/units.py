@@ -29,3 +29,12 @@ def length_in_angstrom(text: str | float, what: str = "gap") -> float:
     if not value > 0:
         raise OptionError(f"{what} {text!r} is not a positive length")
     return value
+
+
+def gap_in_angstrom(gap: str | float) -> float:
+    """Return a gap in Å: text needs its unit, a number given from Python is in Å."""
+    if isinstance(gap, str):
+        return length_in_angstrom(gap)
+    if not gap > 0:
+        raise OptionError(f"gap {gap!r} is not a positive length")
+    return float(gap)

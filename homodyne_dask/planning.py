@@ -103,6 +103,8 @@ class Workers:
     """Bytes of all processes."""
     local: bool = False
     """The caller's own process, no cluster."""
+    to_start: bool = False
+    """Not running yet: a fit starts them on this machine."""
 
 
 @dataclass(frozen=True)

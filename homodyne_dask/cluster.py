@@ -1,0 +1,143 @@
+"""Workers on this machine, or a connection to workers elsewhere."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dask
+import psutil
+from distributed import Client, Scheduler, SpecCluster
+from distributed.deploy.subprocess import SubprocessWorker
+
+from homodyne_dask.errors import ClusterError
+from homodyne_dask.planning import Workers
+
+THREADS = 4
+"""Most threads of one worker process on this machine."""
+CONNECT = 10.0
+"""Seconds to wait for a scheduler."""
+FIRST_WORKER = 60.0
+"""Seconds to wait for the first worker of a cluster."""
+_SETTINGS = {
+    # an innocent task is blamed for each death of a worker that holds it
+    "distributed.scheduler.allowed-failures": 10,
+    "distributed.scheduler.no-workers-timeout": "120s",
+    "distributed.scheduler.worker-ttl": "60s",
+}
+
+
+def cores() -> int:
+    """Return the processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """Return what a worker's environment must hold before JAX starts: one pool of its threads."""
+    return {
+        "NPROC": str(threads),
+        "JAX_ENABLE_X64": "1",
+        "JAX_PLATFORMS": "cpu",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MALLOC_TRIM_THRESHOLD_": "65536",
+    }
+
+
+@contextmanager
+def local_cluster(
+    processes: int | None = None,
+    threads: int | None = None,
+    memory: int | None = None,
+    dashboard: str | None = "127.0.0.1:0",
+) -> Iterator[Client]:
+    """Start workers on this machine for the length of a `with`; yields a client at once.
+
+    Workers are started by command, so a plain script needs no main guard. By default as many
+    threads as cores, 4 to a process, and three quarters of the memory that is available [bytes].
+    The scheduler and its dashboard listen on the loopback address only.
+    """
+    total = cores()
+    processes = processes or max(1, total // (threads or min(THREADS, total)))
+    threads = threads or max(1, total // processes)
+    memory = memory or int(0.75 * psutil.virtual_memory().available)
+    worker = {
+        "cls": SubprocessWorker,
+        "options": {
+            "worker_class": "distributed.Nanny",
+            "worker_kwargs": {
+                "host": "127.0.0.1",
+                "nthreads": threads,
+                "memory_limit": memory // processes,
+                "env": worker_environment(threads),
+                "silence_logs": 40,
+                "dashboard_address": None,
+                "dashboard": False,
+            },
+        },
+    }
+    scheduler = {
+        "cls": Scheduler,
+        "options": {
+            "host": "127.0.0.1",
+            "dashboard": dashboard is not None,
+            "dashboard_address": dashboard,
+        },
+    }
+    with (
+        dask.config.set(_SETTINGS),
+        SpecCluster(
+            workers=dict.fromkeys(range(processes), worker),
+            scheduler=scheduler,
+            worker=worker,
+            name="homodyne_dask",
+            silence_logs=40,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def connection(address: str) -> Iterator[Client]:
+    """Connect to a running scheduler for the length of a `with`; raises ClusterError if it cannot."""
+    try:
+        client = Client(address, timeout=CONNECT)
+    except (TimeoutError, OSError, ValueError, TypeError) as e:
+        raise ClusterError(
+            f"no scheduler answers at {address} within {CONNECT:g} s ({type(e).__name__}): is it "
+            f"running, and is this machine allowed to reach it?"
+        ) from e
+    with client:
+        yield client
+
+
+def workers_of(client: Client) -> Workers:
+    """Return the workers of a client's cluster; raises ClusterError when there are none."""
+    try:
+        client.wait_for_workers(1, timeout=FIRST_WORKER)
+    except TimeoutError:
+        raise ClusterError(
+            f"the cluster has no workers, and none came within {FIRST_WORKER:g} s: start some, "
+            f"then fit again"
+        ) from None
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    return Workers(
+        processes=len(workers),
+        threads=sum(worker["nthreads"] for worker in workers),
+        memory=sum(worker["memory_limit"] or 0 for worker in workers)
+        or int(psutil.virtual_memory().available),
+    )
+
+
+def this_process() -> Workers:
+    """Return the caller's process as the only worker."""
+    return Workers(1, 1, int(psutil.virtual_memory().available), local=True)
+
+
+def local_workers() -> Workers:
+    """Return the workers that `local_cluster()` would start."""
+    total = cores()
+    processes = max(1, total // min(THREADS, total))
+    memory = int(0.75 * psutil.virtual_memory().available)
+    return Workers(processes, max(1, total // processes) * processes, memory, to_start=True)

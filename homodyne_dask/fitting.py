@@ -1,0 +1,232 @@
+"""A fit: scan and model in, result out. It introduces the solver to the cluster."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from distributed import Client
+from jaxtyping import Float
+
+from homodyne_dask import checkpoint as checkpoints
+from homodyne_dask import lm, scaling
+from homodyne_dask.cluster import local_cluster, local_workers, this_process, workers_of
+from homodyne_dask.dataset import Scan
+from homodyne_dask.errors import OptionError
+from homodyne_dask.gram import Gram
+from homodyne_dask.models.transport import TransportModel
+from homodyne_dask.outcome import result_of
+from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, layout, make_plan
+from homodyne_dask.request import Request, prepare
+from homodyne_dask.result import FitResult
+from homodyne_dask.start import first_values, summary_of
+from homodyne_dask.sweep import sweep_of
+
+
+def fit(
+    data: Scan | str | Path,
+    model: TransportModel,
+    *,
+    gap: str | float | None = None,
+    convention: str = "physical",
+    scaling: str = "individual",
+    initial: Mapping[str, float] | None = None,
+    fixed: Mapping[str, float] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    min_lag: int = 1,
+    loss: str = "linear",
+    precision: str = "float64",
+    memory: str = "auto",
+    client: Client | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    starts: int | None = None,
+    profile: tuple[str, ...] = (),
+    max_passes: int = 100,
+    progress: Callable[[lm.State, Plan], None] | None = None,
+) -> FitResult:
+    """Fit a model to all selected pairs t1 < t2 of a scan, each counted once.
+
+    data: a scan, or the path of a store. gap: the distance of the plates, '200 um' or in Å;
+    by default the store's own. convention: 'physical' or 'homodyne' (see `Convention`).
+    scaling: contrast and offset per bin ('individual') or one of each ('shared').
+    initial, fixed, bounds: by parameter name; what is not given is searched in the data.
+    min_lag: pairs closer than this many frames are left out. precision: 'float64', or 'mixed'
+    (float32 on the plane, float64 sums). memory: keep decoded data with the workers ('resident'),
+    read them in every pass ('stream'), or what fits ('auto'). client: a Dask client; None starts
+    workers on this machine, or none for fewer than a million pairs. checkpoint: a file written
+    after each pass, from which resume=True goes on to the same bits. starts: how many points of
+    the scan for first values are refined. progress: called with each state and the plan.
+
+    Raises a HomodyneDaskError for every mistake in these; how the fit ended is `result.outcome`.
+    """
+    began = time.perf_counter()
+    request = prepare(
+        data, model, gap=gap, convention=convention, scaling=scaling, initial=initial, fixed=fixed,
+        bounds=bounds, min_lag=min_lag, loss=loss, precision=precision, memory=memory,
+        starts=starts, profile=profile, max_passes=max_passes,
+    )  # fmt: skip
+    path = None if checkpoint is None else Path(checkpoint)
+    if resume and path is None:
+        raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
+    work = _plan(request, client)
+    with local_cluster() if work.workers.to_start else nullcontext(client) as connected:
+        sweep = sweep_of(work, request.scan.selection, request.problem, connected)
+        sweep.warm_up()
+        record = _Record(began)
+        state = None
+        for state in iterate(request, sweep, path, resume, record):
+            if progress is not None:
+                progress(state, work)
+    assert state is not None  # there is at least one pass
+    record.timings["total"] = time.perf_counter() - began
+    return result_of(request, state, record.history, record.timings, sweep.compilations())
+
+
+def plan(
+    data: Scan | str | Path,
+    model: TransportModel,
+    *,
+    gap: str | float | None = None,
+    convention: str = "physical",
+    min_lag: int = 1,
+    memory: str = "auto",
+    client: Client | None = None,
+) -> Plan:
+    """Return what `fit` would read and hold with these options; `print` it.
+
+    Raises the same mistakes as `fit`, and PlanError where the workers' memory is too small.
+    """
+    request = prepare(data, model, gap=gap, convention=convention, min_lag=min_lag, memory=memory)
+    return _plan(request, client)
+
+
+def _plan(request: Request, client: Client | None) -> Plan:
+    """Return the plan for the client's workers, or for this process or the workers to be started."""
+    work = layout(request.scan, request.problem.min_lag)
+    if client is not None:
+        workers = workers_of(client)
+    else:
+        workers = this_process() if work.pairs < IN_PROCESS_PAIRS else local_workers()
+    name = request.problem.model.name
+    return make_plan(work, workers, name, len(request.scan.bins), request.memory)
+
+
+class _Record:
+    """What is written down while a fit runs."""
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.history: list[dict[str, Any]] = []
+        self.timings: dict[str, float] = {"passes": 0.0}
+
+
+def iterate(
+    request: Request,
+    evaluate: Callable[[Float[np.ndarray, " p"]], Gram],
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    record: _Record | None = None,
+) -> Iterator[lm.State]:
+    """Yield one state per pass over the data; the last one says how it ended.
+
+    `evaluate` gives the Gram of all data at theta: a sweep over a cluster, or a few lines of NumPy.
+    """
+    record = record or _Record(time.perf_counter())
+    search, options = request.search, request.options
+    identity = _identity(request)
+
+    def measured(theta: Float[np.ndarray, " p"]) -> scaling.Reduced:
+        began = time.perf_counter()
+        gram = evaluate(theta)
+        seconds = time.perf_counter() - began
+        record.timings["passes"] += seconds
+        record.history.append({"seconds": seconds, "theta": theta.tolist()})
+        return scaling.reduce(gram, request.scaling)
+
+    if resume:
+        assert checkpoint is not None
+        state = _resumed(request, checkpoint, identity, record)
+        record.timings["start"] = time.perf_counter() - record.began
+    else:
+        summary = summary_of(request.scan, request.problem)
+        theta = first_values(summary, search, request.scaling, request.starts)[0]
+        record.timings["start"] = time.perf_counter() - record.began
+        reduced = measured(theta)
+        state = lm.start(search, theta, reduced, options)
+        _note(record, state, reduced)
+        _save(checkpoint, identity, state, record)
+    yield state
+    while state.outcome is lm.Outcome.RUNNING:
+        trial = lm.propose(search, state)
+        reduced = measured(trial.theta)
+        state = lm.judge(search, state, trial, reduced, options)
+        _note(record, state, reduced)
+        _save(checkpoint, identity, state, record)
+        yield state
+
+
+def _note(record: _Record, state: lm.State, reduced: scaling.Reduced) -> None:
+    """Complete the history entry of the pass that led to this state."""
+    record.history[-1] |= {
+        "pass": state.passes,
+        "chisqr": reduced.chisqr if np.isfinite(reduced.chisqr) else None,
+        "damping": state.damping,
+        "accepted": state.accepted,
+        "decrement": state.decrement if np.isfinite(state.decrement) else None,
+    }
+
+
+def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: _Record) -> None:
+    if path is None or not state.reduced.finite:
+        return
+    point, fallback = _point(state), state.fallback and _point(state.fallback)
+    saved = checkpoints.Checkpoint(identity, state.passes, point, fallback, record.history)
+    try:
+        checkpoints.save(path, saved)
+    except OSError as e:
+        raise OptionError(
+            f"the checkpoint {path} cannot be written ({e.strerror}): "
+            f"free space or give another path"
+        ) from e
+
+
+def _point(state: lm.State) -> checkpoints.Point:
+    return checkpoints.Point(
+        state.theta.tolist(), state.damping, state.accepted, state.reduced.gram
+    )
+
+
+def _resumed(request: Request, path: Path, identity: dict[str, Any], record: _Record) -> lm.State:
+    """Return the state a checkpoint holds, as it was when it was written."""
+    saved = checkpoints.load(path, identity)
+    record.history.extend(saved.history)
+
+    def state(point: checkpoints.Point, fallback: lm.State | None = None) -> lm.State:
+        reduced = scaling.reduce(point.gram, request.scaling)
+        theta = np.array(point.theta)
+        return lm.restored(
+            request.search, theta, reduced, point.damping, saved.passes, point.accepted, fallback,
+            request.options,
+        )  # fmt: skip
+
+    return state(saved.point, saved.fallback and state(saved.fallback))
+
+
+def _identity(request: Request) -> dict[str, Any]:
+    """Return what must be the same for a fit to be resumed."""
+    given = ("model", "convention", "gap_angstrom", "scaling", "min_lag", "loss", "precision")
+    names = request.search.names
+    return {
+        "data": request.scan.attrs["tiles_sha256"],
+        "bins": list(request.scan.bins),
+        "frames": list(request.scan.frames),
+        **{key: request.config[key] for key in given},
+        "free": [n for n, free in zip(names, request.search.free, strict=True) if free],
+        "start": [None if np.isnan(v) else float(v) for v in request.search.start],
+        "lower": request.search.lower.tolist(),
+        "upper": request.search.upper.tolist(),
+        "starts": request.starts,
+    }

@@ -1,0 +1,131 @@
+"""From the last state of a fit to its result."""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask import lm
+from homodyne_dask.request import Request
+from homodyne_dask.result import FitResult, covariance_table, parameter_table, scaling_table
+from homodyne_dask.uncertainty import MIN_CLUSTERS, friedel_clusters, uncertainty
+
+
+def result_of(
+    request: Request,
+    state: lm.State,
+    history: list[dict[str, Any]],
+    timings: dict[str, float],
+    compilations: dict[str, int],
+) -> FitResult:
+    """Return the result of a fit that ended in `state`."""
+    scan, search, reduced = request.scan, request.search, state.reduced
+    at_bound = search.free & ~np.isfinite(search.period)
+    at_bound &= (state.theta <= search.lower) | (state.theta >= search.upper)
+    moved = search.free & ~at_bound
+    clusters = friedel_clusters(scan.q, scan.phi)
+    errors = uncertainty(search.names, reduced, moved, clusters)
+    variance = reduced.variance(int(search.free.sum()))
+    names = list(search.names)
+    return FitResult(
+        outcome=state.outcome,
+        parameters=parameter_table(
+            {
+                "param": names,
+                "value": state.theta,
+                "stderr": _deviation(errors.robust, len(names)),
+                "stderr_naive": _deviation(errors.naive, len(names)),
+                "dof": errors.dof,
+                "at_bound": at_bound,
+                "fixed": ~search.free,
+                "unit": [p.unit for p in request.parameters],
+            }
+        ),
+        covariance=covariance_table(errors.robust, names),
+        covariance_naive=covariance_table(errors.naive, names),
+        scaling=scaling_table(
+            {
+                "label": scan.label,
+                "q": scan.q,
+                "phi": scan.phi,
+                "contrast": reduced.contrast,
+                "offset": reduced.offset,
+                "redchi": _redchi_per_bin(request, state),
+                "ndata": reduced.count,
+                "undetermined": reduced.undetermined,
+            }
+        ),
+        chisqr=reduced.chisqr,
+        redchi=variance,
+        ndata=reduced.ndata,
+        nbins=int((reduced.count > 0).sum()),
+        passes=state.passes,
+        history=tuple(history),
+        compilations=compilations,
+        timings=timings,
+        undetermined=errors.sentences,
+        warnings=_warnings(request, state, at_bound, clusters),
+        config=request.config,
+        inputs=_inputs(request),
+        truth=scan.attrs["truth"],
+        version=version("homodyne-dask"),
+    )
+
+
+def _deviation(covariance: Float[np.ndarray, "p p"] | None, p: int) -> Float[np.ndarray, " p"]:
+    return np.full(p, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
+
+
+def _redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin"]:
+    """Return χ² of each bin over its pairs less its own two linear parameters."""
+    reduced = state.reduced
+    own = 2 if request.scaling == "individual" else 0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(reduced.count > own, reduced.chisqr_per_bin / (reduced.count - own), np.nan)
+
+
+def _warnings(
+    request: Request, state: lm.State, at_bound: Bool[np.ndarray, " p"], clusters: np.ndarray
+) -> tuple[str, ...]:
+    sentences = []
+    for n in np.flatnonzero(at_bound):
+        low, high = request.search.lower[n], request.search.upper[n]
+        sentences.append(
+            f"{request.search.names[n]} stands at its bound {state.theta[n]:g} "
+            f"(allowed {low:g} to {high:g}): widen it or fix it"
+        )
+    used = state.reduced.count > 0
+    gone = int(state.reduced.undetermined.sum())
+    if gone:
+        sentences.append(
+            f"{gone} of {int(used.sum())} bins show no decay: their contrast is unknown"
+        )
+    if (~used).any():
+        sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
+    groups = len(np.unique(clusters[used]))
+    if groups < MIN_CLUSTERS:
+        sentences.append(
+            f"{groups} independent bins are too few for robust errors ({MIN_CLUSTERS} are needed): "
+            f"only naive ones are given, and they are too small for correlated speckle"
+        )
+    if np.isnan(request.scan.q).any():
+        sentences.append("q is unknown: D0 and D_offset are q² times their values, in 1/s")
+    return tuple(sentences)
+
+
+def _inputs(request: Request) -> dict[str, Any]:
+    scan = request.scan
+    kept = ("source_file", "source_sha256", "source_format", "frame_time", "sigma_source", "notes")
+    first, stop = scan.frames
+    return {
+        "store": Path(scan.path).name,
+        "tiles_sha256": scan.attrs["tiles_sha256"],
+        **{key: scan.attrs[key] for key in kept},
+        "frames": [first, stop],
+        "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
+        "frames_masked": int((~scan.frame_mask[first:stop]).sum()),
+        "bins": len(scan.bins),
+        "labels": scan.label.tolist(),
+    }

@@ -1,0 +1,107 @@
+"""c2 from parameters: the model itself, on any times and bins."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.models.transport import (
+    Convention,
+    TransportModel,
+    bin_scales,
+    convention_named,
+    decay,
+    frame_spacing,
+    sheared,
+    strain,
+    tables,
+    unsheared,
+)
+from homodyne_dask.units import gap_in_angstrom
+
+
+def predict(
+    model: TransportModel,
+    params: Mapping[str, float] | ArrayLike,
+    times: ArrayLike,
+    *,
+    q: ArrayLike,
+    phi: ArrayLike = 0.0,
+    gap: str | float | None = None,
+    contrast: ArrayLike = 1.0,
+    offset: ArrayLike = 0.0,
+    convention: str = "physical",
+) -> Float[np.ndarray, "bin t1 t2"]:
+    """Return c2(bin, t1, t2) = offset + contrast·f, symmetric in t1 and t2.
+
+    params: by name or in the model's order; bounds of fits do not apply. times [s], q [1/Å],
+    phi [degree], contrast and offset: one number or one per bin. gap: '200 um', or Å as a number;
+    the static model does not need it. Raises OptionError for unknown names, wrong lengths, or a
+    missing gap. The equations are in `homodyne_dask.models.transport`.
+    """
+    theta = _vector(model, params)
+    time = np.asarray(times, float)
+    kind = convention_named(convention)
+    if model.shear and gap is None:
+        raise OptionError(f"{model.name} needs the gap between the plates: gap='200 um'")
+    width = None if gap is None else gap_in_angstrom(gap)
+    named = {"q": q, "phi": phi, "contrast": contrast, "offset": offset}
+    try:
+        per_bin = np.broadcast_arrays(
+            *(np.atleast_1d(np.asarray(v, float)) for v in named.values())
+        )
+    except ValueError:
+        lengths = ", ".join(f"{name} {np.size(v)}" for name, v in named.items())
+        raise OptionError(
+            f"one value per bin: the lengths differ ({lengths}); give one number or one per bin"
+        ) from None
+    qs, phis, contrasts, offsets = per_bin
+    rows = tables(model, kind, theta, time)
+    scales = bin_scales(model, kind, theta, qs, phis, width, frame_spacing(time, kind))
+    with jax.enable_x64(True):
+        f = np.stack(
+            [
+                np.asarray(_shape(rows, k, s, shear=model.shear, convention=kind))
+                for k, s in zip(scales.k, scales.s, strict=True)
+            ]
+        )
+    return offsets[:, None, None] + contrasts[:, None, None] * f
+
+
+def _vector(
+    model: TransportModel, params: Mapping[str, float] | ArrayLike
+) -> Float[np.ndarray, " p"]:
+    if isinstance(params, Mapping):
+        for name in params:
+            if name not in model.names:
+                raise OptionError(
+                    f"{model.name} has no parameter {name!r}; {nearest(str(name), model.names)}"
+                )
+        missing = [name for name in model.names if name not in params]
+        if missing:
+            raise OptionError(f"{model.name} needs a value for {missing[0]}: give all of them")
+        params = [params[name] for name in model.names]
+    theta = np.asarray(params, float)
+    if theta.shape != (model.size,):
+        raise OptionError(
+            f"{model.name} has {model.size} parameters ({', '.join(model.names)}), "
+            f"{theta.size} were given"
+        )
+    return theta
+
+
+@partial(jax.jit, static_argnames=("shear", "convention"))
+def _shape(rows: Array, k: Array, s: Array, *, shear: bool, convention: Convention) -> Array:
+    """Return f on all pairs; |Δ| makes it symmetric."""
+    dC = jnp.abs(rows[-1][None, :] - rows[-1][:, None])
+    E = decay(convention, k, dC)
+    if not shear:
+        return unsheared(convention, E)
+    dG, _ = strain(convention, rows[-2][None, :] - rows[-2][:, None])
+    return sheared(convention, E, s * dG)[0]

@@ -1,0 +1,124 @@
+"""A fit that a user asks for, checked: data, model, search and options that can be started."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from homodyne_dask import lm
+from homodyne_dask.dataset import Scan, open_dataset
+from homodyne_dask.errors import OptionError, SelectionError, nearest
+from homodyne_dask.kernel import PRECISIONS, Problem
+from homodyne_dask.models.transport import TransportModel, convention_named, frame_spacing
+from homodyne_dask.parameters import Parameter, Search, search
+from homodyne_dask.scaling import check_mode
+from homodyne_dask.units import gap_in_angstrom
+
+LOSSES = ("linear",)
+MEMORY = ("auto", "resident", "stream")
+_UNKNOWN_Q = 1e10
+"""1/s: bounds of q²·D where q is unknown."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A fit that has been checked and can be started."""
+
+    scan: Scan
+    problem: Problem
+    search: Search
+    parameters: tuple[Parameter, ...]
+    scaling: str
+    options: lm.Options
+    memory: str
+    starts: int | None
+    config: dict[str, Any]
+    """The options as given, for the record."""
+
+
+def prepare(
+    data: Scan | str | Path,
+    model: TransportModel,
+    *,
+    gap: str | float | None = None,
+    convention: str = "physical",
+    scaling: str = "individual",
+    initial: Mapping[str, float] | None = None,
+    fixed: Mapping[str, float] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    min_lag: int = 1,
+    loss: str = "linear",
+    precision: str = "float64",
+    memory: str = "auto",
+    starts: int | None = None,
+    profile: tuple[str, ...] = (),
+    max_passes: int = 100,
+) -> Request:
+    """Return the checked fit of these options (see `fit`); raises a HomodyneDaskError for mistakes."""
+    config = {k: v for k, v in locals().items() if k not in ("data", "model")}
+    scan = data if isinstance(data, Scan) else open_dataset(data)
+    _one_of("loss", loss, LOSSES)
+    _one_of("precision", precision, PRECISIONS)
+    _one_of("memory", memory, MEMORY)
+    if profile:
+        raise OptionError("profile is not available: fix the parameter at each value instead")
+    if isinstance(min_lag, bool) or not isinstance(min_lag, int) or min_lag < 1:
+        raise OptionError(f"min_lag = {min_lag!r} is not a number of frames from 1 up")
+    for name, value in (("starts", starts), ("max_passes", max_passes)):
+        if value is not None and value < 1:
+            raise OptionError(f"{name} = {value} is below 1: leave it out for the default")
+    if int(scan.use.sum()) < 3:
+        raise SelectionError(
+            f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, and a fit needs 3: "
+            f"widen the selection"
+        )
+    kind = convention_named(convention)
+    frame_spacing(scan.time, kind)
+    width = gap_in_angstrom(gap) if gap is not None else scan.attrs["gap_angstrom"]
+    if model.shear and width is None:
+        raise OptionError(f"{model.name} needs the gap between the plates: --gap '200 um'")
+    parameters = _with_known_q(model, scan)
+    chosen = search(parameters, initial, fixed, bounds)
+    config |= {"model": model.name, "gap_angstrom": width}
+    config["max_passes"] = max_passes
+    return Request(
+        scan=scan,
+        problem=Problem(model, kind, width if model.shear else None, min_lag, precision),
+        search=chosen,
+        parameters=parameters,
+        scaling=check_mode(scaling),
+        options=lm.Options(max_passes=max_passes),
+        memory=memory,
+        starts=starts,
+        config=config,
+    )
+
+
+def _one_of(what: str, value: str, known: Any) -> None:
+    if value not in known:
+        raise OptionError(f"{what} {value!r} is unknown; {nearest(str(value), known)}")
+
+
+def _with_known_q(model: TransportModel, scan: Scan) -> tuple[Parameter, ...]:
+    """Return the model's parameters, in 1/s where q is unknown and only q² times them is determined."""
+    unknown = np.isnan(scan.q)
+    if not unknown.any():
+        return model.parameters
+    if not unknown.all():
+        raise SelectionError(
+            f"q is unknown for {int(unknown.sum())} of {len(unknown)} selected bins: "
+            f"select those with q, or those without"
+        )
+    if model.shear:
+        raise OptionError(f"{model.name} needs q, and the store does not know it: ingest with --q")
+    return tuple(
+        replace(p, unit="1/s", bounds=_q_free(p.bounds)) if p.q_power else p
+        for p in model.parameters
+    )
+
+
+def _q_free(bounds: tuple[float, float]) -> tuple[float, float]:
+    low = 1 / _UNKNOWN_Q if bounds[0] > 0 else -_UNKNOWN_Q
+    return low, _UNKNOWN_Q

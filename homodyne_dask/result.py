@@ -1,0 +1,236 @@
+"""What a fit gives: values with errors and units, how it ended, and where it came from."""
+
+import json
+import math
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray
+
+from homodyne_dask.errors import SourceError
+from homodyne_dask.lm import Outcome
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """The result of one fit. `print(result)` is the report."""
+
+    outcome: Outcome
+    parameters: xarray.Dataset
+    """Over `param`: value, stderr (CR2; NaN where absent), stderr_naive, dof, at_bound, fixed, unit."""
+    covariance: xarray.DataArray | None
+    """(cov_i, cov_j), that of `stderr`: cluster-robust, or None with fewer than 8 clusters."""
+    covariance_naive: xarray.DataArray | None
+    """(cov_i, cov_j), (JᵀWJ)⁻¹; None where the data do not determine all parameters."""
+    scaling: xarray.Dataset
+    """Over `bin`: contrast, offset, redchi, q, phi, ndata, undetermined; coordinate label."""
+    chisqr: float
+    redchi: float
+    ndata: int
+    """Pairs of frames times bins that were summed."""
+    nbins: int
+    passes: int
+    """Passes over all data, one per trial point."""
+    history: tuple[dict[str, Any], ...]
+    """One entry per pass: theta, chisqr, damping, accepted, decrement, seconds."""
+    compilations: dict[str, int]
+    """Most compilations of each kernel in one process."""
+    timings: dict[str, float]
+    """Seconds: start (first values), passes, total."""
+    undetermined: tuple[str, ...]
+    """Sentences on what the data do not, or hardly, determine."""
+    warnings: tuple[str, ...]
+    config: dict[str, Any]
+    """The options in force, defaults included: model, convention, gap_angstrom, scaling, ..."""
+    inputs: dict[str, Any]
+    """The store, its digest, the source file and its SHA-256, the selection, notes of ingest."""
+    truth: dict[str, Any] | None = None
+    """What simulated data were made from."""
+    version: str = field(default="")
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit ended at its optimum with every parameter determined."""
+        return self.outcome is Outcome.CONVERGED
+
+    def __str__(self) -> str:
+        """Return the report as text."""
+        from homodyne_dask.report.text import report
+
+        return report(self)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the result as plain values, as written to summary.json; unknown numbers are None."""
+        return _plain(
+            {
+                "format": "homodyne_dask result",
+                "format_version": VERSION,
+                "version": self.version,
+                "model": self.config["model"],
+                "convention": self.config["convention"],
+                "scaling_mode": self.config["scaling"],
+                "outcome": self.outcome.name,
+                "outcome_sentence": self.outcome.value,
+                "parameters": _by_name(self.parameters, "param"),
+                "covariance": _matrix(self.covariance),
+                "covariance_naive": _matrix(self.covariance_naive),
+                "scaling": _columns(self.scaling),
+                "chisqr": self.chisqr,
+                "redchi": self.redchi,
+                "redchi_per_bin": self.scaling["redchi"].values,
+                "ndata": self.ndata,
+                "nbins": self.nbins,
+                "passes": self.passes,
+                "history": list(self.history),
+                "compilations": self.compilations,
+                "timings": self.timings,
+                "undetermined": list(self.undetermined),
+                "warnings": list(self.warnings),
+                "config": self.config,
+                "inputs": self.inputs,
+                "truth": self.truth,
+            }
+        )
+
+    def to_json(self, path: str | Path) -> None:
+        """Write the result as JSON, whole or not at all; it holds no NaN literal."""
+        write_whole(Path(path), json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
+
+
+def load_result(path: str | Path) -> FitResult:
+    """Read a result written by `to_json`, or the summary.json of a result folder.
+
+    Raises SourceError for a file that is no such result.
+    """
+    where = Path(path)
+    where = where / "summary.json" if where.is_dir() else where
+    try:
+        read = json.loads(where.read_text())
+    except OSError as e:
+        raise SourceError(f"{where} cannot be read: {e.strerror}; give a folder made by fit") from e
+    except ValueError as e:
+        raise SourceError(f"{where} is not a result: {e}; give the summary.json of a fit") from e
+    if not isinstance(read, dict) or read.get("format") != "homodyne_dask result":
+        raise SourceError(f"{where} is not a result of homodyne-dask fit: give its summary.json")
+    if read["format_version"] != VERSION:
+        raise SourceError(
+            f"{where} has result version {read['format_version']}, this program reads {VERSION}: "
+            f"fit again"
+        )
+    names = list(read["parameters"])
+    return FitResult(
+        outcome=Outcome[read["outcome"]],
+        parameters=parameter_table(
+            {
+                key: [read["parameters"][name][key] for name in names]
+                for key in ("value", "stderr", "stderr_naive", "dof", "at_bound", "fixed", "unit")
+            }
+            | {"param": names}
+        ),
+        covariance=covariance_table(_unmatrix(read["covariance"]), names),
+        covariance_naive=covariance_table(_unmatrix(read["covariance_naive"]), names),
+        scaling=scaling_table(read["scaling"]),
+        truth=read["truth"],
+        **{
+            key: read[key]
+            for key in ("chisqr", "redchi", "ndata", "nbins", "passes", "compilations", "timings")
+        },
+        **{key: tuple(read[key]) for key in ("history", "undetermined", "warnings")},
+        **{key: read[key] for key in ("config", "inputs", "version")},
+    )
+
+
+def parameter_table(columns: dict[str, Any]) -> xarray.Dataset:
+    """Return the Dataset over `param` from columns; None becomes NaN."""
+    kinds = {"at_bound": bool, "fixed": bool, "unit": str}
+    return xarray.Dataset(
+        {
+            key: ("param", _array(values, kinds.get(key, float)))
+            for key, values in columns.items()
+            if key != "param"
+        },
+        coords={"param": list(columns["param"])},
+    )
+
+
+def scaling_table(columns: dict[str, Any]) -> xarray.Dataset:
+    """Return the Dataset over `bin` from columns; `label` becomes a coordinate."""
+    kinds = {"label": np.int64, "undetermined": bool, "ndata": np.int64}
+    arrays = {key: ("bin", _array(v, kinds.get(key, float))) for key, v in columns.items()}
+    return xarray.Dataset(
+        {key: value for key, value in arrays.items() if key != "label"},
+        coords={"label": arrays["label"]},
+    )
+
+
+def covariance_table(matrix: Any, names: list[str]) -> xarray.DataArray | None:
+    """Return the matrix with parameter names on both sides, or None."""
+    if matrix is None:
+        return None
+    return xarray.DataArray(
+        np.asarray(matrix, float),
+        dims=("cov_i", "cov_j"),
+        coords={"cov_i": names, "cov_j": names},
+        name="covariance",
+    )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole or not at all, and survives a crash."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _array(values: Any, kind: Any) -> np.ndarray:
+    if kind is float:
+        return np.array([math.nan if v is None else v for v in values], float)
+    return np.array(values, kind)
+
+
+def _by_name(table: xarray.Dataset, dim: str) -> dict[str, dict[str, Any]]:
+    return {
+        str(name): {str(key): table[key].values[n] for key in table.data_vars}
+        for n, name in enumerate(table[dim].values)
+    }
+
+
+def _columns(table: xarray.Dataset) -> dict[str, Any]:
+    return {str(key): table[key].values for key in (*table.data_vars, "label")}
+
+
+def _matrix(table: xarray.DataArray | None) -> Any:
+    return None if table is None else table.values
+
+
+def _unmatrix(rows: Any) -> Any:
+    if rows is None:
+        return None
+    return [[math.nan if value is None else value for value in row] for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    """Return values JSON knows: arrays become lists, numbers that are not finite None."""
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
