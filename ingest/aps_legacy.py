@@ -12,6 +12,7 @@ from ingest.source import Source, check_frames, degrees, inverse_angstrom, spaci
 MATRICES = "/exchange/C2T_all"
 PROCESSED = "/xpcs/qphi_bin_to_process"
 EXPOSURE = "/measurement/instrument/detector/exposure_period"
+STRIDE, AVG = "/xpcs/stride_frames", "/xpcs/avg_frames"
 DQLIST, DPHILIST = "/xpcs/dqlist", "/xpcs/dphilist"
 
 
@@ -24,10 +25,13 @@ def open_aps_legacy(path: Path) -> Source:
         label = label[order]
         n_frames = hdf5.common_side(file, list(names.values()))
         check_frames(n_frames, path)
-        stride = hdf5.count(file, "/xpcs/stride_frames", default=1)
-        avg = hdf5.count(file, "/xpcs/avg_frames", default=1)
+        stride = hdf5.count(file, STRIDE, default=1)
+        avg = hdf5.count(file, AVG, default=1)
         frame_time = spacing(hdf5.positive(file, EXPOSURE), stride * avg)
         q, phi, notes = _q_phi(file, label)
+        for name in (STRIDE, AVG):
+            if hdf5.dataset(file, name) is None:
+                notes.append(f"{name} is missing: taken as 1")
         pixels = _pixels(file, label)
         truth = hdf5.truth(file)
     return Source(

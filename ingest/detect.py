@@ -21,10 +21,11 @@ def open_source(path: Path, options: Options) -> Source:
         raise SourceError(
             f"{path} is neither HDF5 nor .npy nor .npz (it begins with {magic!r}): check the file"
         )
+    source = _open_hdf5(path)
     for name in ("q", "phi"):
         if getattr(options, name) is not None:
             raise OptionError(f"{name} is read from {path.name}: leave it out")
-    return apply_options(_open_hdf5(path), options)
+    return apply_options(source, options)
 
 
 def _open_hdf5(path: Path) -> Source:

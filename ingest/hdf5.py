@@ -17,6 +17,8 @@ from ingest.source import decimal
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
 MAX_SMALL = 100_000_000
 """Elements; anything but a matrix that claims more is damaged."""
+MAX_LIST = 1_000_000
+"""Elements of a list with one entry per bin, ring or angle."""
 
 
 @contextmanager
@@ -74,7 +76,10 @@ def optional(file: h5py.File, name: str) -> np.ndarray | None:
 
 def numbers(file: h5py.File, name: str) -> np.ndarray:
     """Return a short list of any shape as finite float64, each its shortest decimal."""
-    values = np.array([decimal(value) for value in array(file, name).ravel()])
+    found = array(file, name).ravel()
+    if found.size > MAX_LIST:
+        raise SourceError(f"{name} of {file_name(file)} has {found.size} entries: it is damaged")
+    values = np.array([decimal(value) for value in found])
     if values.size == 0 or not np.isfinite(values).all():
         raise SourceError(f"{name} of {file_name(file)} holds no finite numbers: {values[:5]}")
     return values

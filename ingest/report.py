@@ -47,7 +47,7 @@ class IngestReport:
 
     def __str__(self) -> str:
         title = (
-            f"{self.source_file} ({self.source_format}) → {self.store}: {len(self.bins)} bins × "
+            f"{self.source_file} ({self.source_format}) → {self.store}: {len(self.bins)} bin{'s' * (len(self.bins) > 1)} × "
             f"{self.n_frames} frames of {self.frame_time:g} s, {self.n_pairs} pairs"
         )
         if self.skipped:

@@ -99,21 +99,34 @@ def level_frames(n_frames: int, factor: int) -> int:
 def levels(filled: Filled) -> dict[int, Float32[np.ndarray, "i j"]]:
     """Return the means over blocks of pairs, NaN on and below the block diagonal."""
     found = {}
-    for factor in schema.LEVELS:
-        blocks = level_frames(len(filled.value), factor)
+    total, count = filled.value, filled.known
+    factor = 1
+    for level in schema.LEVELS:
+        total = _blocks(total, level // factor, np.float64)
+        count = _blocks(count, level // factor, np.uint16)
+        factor = level
+        blocks = level_frames(len(filled.value), level)
         if blocks:
-            total, count = (_blocks(part, blocks, factor) for part in filled)
-            mean = _mean(total, count) + 1
-            mean[count < factor**2 / 2] = np.nan
+            mean = (_mean(total, count) + 1)[:blocks, :blocks]
+            mean[count[:blocks, :blocks] < level**2 / 2] = np.nan
             mean[np.tril_indices(blocks)] = np.nan
-            found[factor] = mean.astype(np.float32)
+            found[level] = mean.astype(np.float32)
     return found
 
 
-def _blocks(values: np.ndarray, blocks: int, factor: int) -> Float[np.ndarray, "i j"]:
-    side = blocks * factor
-    rows = values[:side].reshape(blocks, factor, -1).sum(axis=1, dtype=np.float64)
-    return rows[:, :side].reshape(blocks, blocks, factor).sum(axis=2)
+def _blocks(values: np.ndarray, factor: int, dtype: type) -> np.ndarray:
+    """Sum over whole factor × factor blocks."""
+    side = len(values) // factor * factor
+    rows = _every(values[:side, :side], factor, dtype)
+    return _every(rows.T, factor, dtype).T
+
+
+def _every(values: np.ndarray, factor: int, dtype: type) -> np.ndarray:
+    """Sum rows in groups of `factor`; whole strides at a time, short sums are slow."""
+    total = values[::factor].astype(dtype)
+    for k in range(1, factor):
+        total += values[k::factor]
+    return total
 
 
 def _mean(total: np.ndarray, count: np.ndarray) -> Float[np.ndarray, "..."]:

@@ -101,15 +101,15 @@ def _already_done(target: Path, job: Record, overwrite: bool) -> bool:
 
 def _prepare(target: Path, source: Source, job: Record, overwrite: bool) -> None:
     """Take up the ingest that was stopped, or begin a new one."""
-    begun = any(_records(target))
-    same = store.read_json(target / store.WORK / store.JOB) == job
-    if begun and same and not overwrite:
+    begun = any(_records(target)) and not overwrite
+    held = store.read_json(target / store.WORK / store.JOB)
+    if begun and held == job:
         store.sweep(target)
         return
-    if begun and not overwrite:
+    if begun and held and held["source_sha256"] != job["source_sha256"]:
         raise StoreError(
-            f"{target} holds the unfinished ingest of another file or with other options: give "
-            "--overwrite to start over, or another name"
+            f"{target} holds the unfinished ingest of another file: give --overwrite to start over, "
+            "or another name"
         )
     store.clear(target)
     store.write_json(target / store.WORK / store.JOB, job)

@@ -1,0 +1,64 @@
+"""Small files of the real layouts for the tests of ingest."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import zarr
+
+import ingest
+from homodyne_dask import schema
+
+Q, DT = 0.0054, 0.1
+
+
+def decay(n: int, k: int = 0) -> np.ndarray:
+    """A noise-free ageing c2 of bin k."""
+    t = DT * np.arange(n)
+    lag, age = np.abs(t[:, None] - t), np.minimum(t[:, None], t)
+    return 1.02 + 0.25 * np.exp(-lag * (1 + 0.2 * k) / (0.3 + 0.2 * age))
+
+
+def noisy(n: int, k: int = 0, sigma: float = 0.02) -> np.ndarray:
+    """A full symmetric float32 matrix with white noise, no value 0 and a diagonal of its own."""
+    upper = np.triu(np.random.default_rng(k).normal(decay(n, k), sigma), 1)
+    return (upper + upper.T + np.diag(np.full(n, 2.5))).astype(np.float32)
+
+
+def simulated(path: Path, layout: str = "aps-u", n: int = 40, bins: int = 3, **options) -> Path:
+    """A file written by simulate()."""
+    phi = np.linspace(-60, 60, bins)
+    defaults = {"q": Q, "contrast": 0.25, "frame_time": DT, "n_frames": n}
+    return ingest.simulate(
+        path, lambda k: decay(n, k), layout=layout, phi=phi, **(defaults | options)
+    )
+
+
+def edited(path: Path, **changes) -> Path:
+    """The same file with datasets replaced, dropped (None) or computed from what they were."""
+    with h5py.File(path, "r+") as file:
+        for name, value in changes.items():
+            found = file.get(name)
+            old = found[()] if isinstance(found, h5py.Dataset) else None
+            if found is not None:
+                del file[name]
+            if isinstance(value, Callable):
+                value = value(old)
+            if value is not None:
+                file[name] = value
+    return path
+
+
+def manifest(store: Path) -> bytes:
+    return (store / schema.MANIFEST).read_bytes()
+
+
+def arrays(store: Path) -> dict[str, np.ndarray]:
+    """All arrays of the root group."""
+    root = zarr.open_group(store, mode="r")
+    return {name: np.asarray(array) for name, array in root.arrays()}
+
+
+def attributes(store: Path) -> dict:
+    return dict(zarr.open_group(store, mode="r").attrs)

@@ -1,0 +1,121 @@
+import h5py
+import numpy as np
+import pytest
+
+import ingest
+from homodyne_dask.errors import OptionError, StoreError
+from ingest.simulate import angles
+from tests.ingest_files import arrays, attributes, decay, simulated
+
+CREEP = {
+    "D0": 68480,
+    "alpha": -1.327,
+    "D_offset": 1708,
+    "gamma_dot_t0": 9e-4,
+    "beta": -0.212,
+    "gamma_dot_t_offset": -2.7e-4,
+    "phi0": 2,
+}
+
+
+@pytest.mark.parametrize("layout", ["aps-u", "aps-legacy"])
+def test_the_noise_of_a_simulated_file_is_the_sigma_ingest_finds(tmp_path, layout):
+    path = simulated(tmp_path / "A.h5", layout, n=150, counts=0.7, n_pixels=4000, seed=3)
+    held = arrays(ingest.ingest(path).store)
+    upper = np.triu_indices(150, 1)
+    for k in range(3):
+        row = held["sigma_row"][k]
+        z = (held["c2"][k] - decay(150, k))[upper] / np.outer(row, row)[upper]
+        assert z.mean() == pytest.approx(0, abs=0.03)
+        assert z.std() == pytest.approx(1, rel=0.03)
+
+
+def test_both_layouts_hold_the_same_data(tmp_path):
+    stores = [
+        ingest.ingest(simulated(tmp_path / f"{layout}.h5", layout, n=50)).store
+        for layout in ("aps-u", "aps-legacy")
+    ]
+    one, other = (arrays(store) for store in stores)
+    for name in ("c2", "q", "phi", "n_pixels", "time"):
+        np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_several_rings_in_any_order_keep_their_matrices_and_truth(tmp_path):
+    q, phi = [0.006, 0.003, 0.006, 0.003], np.array([10.0, 10.0, -50.0, -50.0])
+    truth = {"scenario": "creep", "contrast": [0.1, 0.2, 0.3, 0.4], "parameters": {"D0": 1.0}}
+    path = tmp_path / "A.h5"
+    ingest.simulate(
+        path,
+        lambda k: np.full((30, 30), 1.0 + k),
+        layout="aps-u",
+        q=q,
+        phi=phi,
+        contrast=0.1,
+        n_frames=30,
+        frame_time=0.1,
+        truth=truth,
+    )
+    report = ingest.ingest(path)
+    held = arrays(report.store)
+    for k, row in enumerate(report.bins):
+        made = q.index(row.q) if row.phi == 10 else q.index(row.q) + 2
+        assert phi[made] == row.phi
+        assert held["c2"][k, 0, 9] == pytest.approx(1 + made, abs=0.2)
+        assert attributes(report.store)["truth"]["contrast"][k] == truth["contrast"][made]
+    assert attributes(report.store)["truth"]["parameters"] == {"D0": 1.0}
+
+
+def test_an_aps_u_file_has_its_bins_in_no_order_and_a_cell_without_pixels(tmp_path):
+    with h5py.File(simulated(tmp_path / "A.h5", n=20, bins=7)) as file:
+        bins = file["/xpcs/twotime/processed_bins"][()]
+        mapping = file["/xpcs/qmap/dynamic_index_mapping"][()]
+        matrix = file["/xpcs/twotime/correlation_map/c2_00001"]
+        assert (matrix.compression, matrix.chunks) == ("lzf", (20, 20))
+        assert not matrix[()][np.tri(20, k=-1, dtype=bool)].any()
+    assert sorted(bins) != bins.tolist()
+    assert len(mapping) == 13
+    assert 0 not in mapping
+
+
+def test_the_seed_alone_decides_the_noise(tmp_path):
+    files = [simulated(tmp_path / f"{n}.h5", n=20, seed=s) for n, s in enumerate([1, 1, 2])]
+    first, again, other = (arrays(ingest.ingest(path).store)["c2"] for path in files)
+    np.testing.assert_array_equal(first, again)
+    assert (np.nan_to_num(first) != np.nan_to_num(other)).any()
+
+
+@pytest.mark.parametrize("name", ["creep", "static", "ageing", "andrade"])
+def test_a_scenario_carries_its_truth(name):
+    scenario = ingest.SCENARIOS[name]
+    phi = angles(5)
+    truth = scenario.truth(phi, "physical")
+    assert truth["scenario"] == name
+    assert truth["model"] == scenario.model
+    assert len(truth["contrast"]) == len(truth["offset"]) == 5
+    assert (scenario.gap is None) == (scenario.model == "static")
+
+
+def test_creep_is_the_published_case():
+    creep = ingest.SCENARIOS["creep"]
+    assert dict(creep.parameters) == CREEP
+    assert (creep.q, creep.gap, creep.frame_time) == (0.0054, 2e6, 0.1)
+    assert (creep.contrast, creep.offset) == (0.30, 1.106)
+
+
+@pytest.mark.parametrize("n", [1, 2, 23])
+def test_angles_spread_over_a_half_circle(n):
+    phi = angles(n)
+    assert np.unique(np.round(phi % 180, 6)).size == n
+    assert phi.mean() == pytest.approx(0)
+
+
+def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):
+    path = simulated(tmp_path / "A.h5", n=20)
+    with pytest.raises(StoreError, match=r"A\.h5 exists: give --overwrite"):
+        simulated(path, n=20)
+    simulated(path, n=20, overwrite=True)
+    with pytest.raises(OptionError, match="did you mean 'aps-u'"):
+        simulated(tmp_path / "B.h5", "aps_u")
+    with pytest.raises(StoreError, match="cannot be written"):
+        simulated(tmp_path / "none" / "B.h5")
+    assert [file.name for file in tmp_path.iterdir()] == ["A.h5"]
