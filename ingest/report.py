@@ -46,8 +46,9 @@ class IngestReport:
     """True when the store was already complete and nothing was done."""
 
     def __str__(self) -> str:
+        bins = "1 bin" if len(self.bins) == 1 else f"{len(self.bins)} bins"
         title = (
-            f"{self.source_file} ({self.source_format}) → {self.store}: {len(self.bins)} bin{'s' * (len(self.bins) > 1)} × "
+            f"{self.source_file} ({self.source_format}) → {self.store}: {bins} × "
             f"{self.n_frames} frames of {self.frame_time:g} s, {self.n_pairs} pairs"
         )
         if self.skipped:

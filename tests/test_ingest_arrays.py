@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+
+import ingest
+from homodyne_dask.errors import OptionError, SourceError
+from tests.ingest_files import arrays, attributes, manifest, noisy, simulated
+
+
+def npz(path, **arrays_):
+    np.savez(path, **arrays_)
+    return path
+
+
+C2 = np.stack([noisy(20, k) for k in range(2)])
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_an_npz_holds_everything_and_other_keys_are_listed(tmp_path, compressed):
+    save = np.savez_compressed if compressed else np.savez
+    values = {"q": [0.001, 0.002], "phi": 30.0, "dt": np.float32([[0.05]]), "sigma": [0.01, 0.02]}
+    save(tmp_path / "A.npz", c2=C2, weather="fine", **values)
+    report = ingest.ingest(tmp_path / "A.npz")
+    assert report.sigma_source == "constant"
+    assert [row.sigma for row in report.bins] == pytest.approx([0.01, 0.02])
+    assert [row.q for row in report.bins] == [0.001, 0.002]
+    assert report.frame_time == 0.05
+    assert "ignored in A.npz: weather" in report.notes
+    expected = np.where(np.tri(20), np.nan, C2)
+    np.testing.assert_array_equal(arrays(report.store)["c2"], expected.astype(np.float32))
+
+
+def test_an_npy_takes_its_numbers_from_the_options(tmp_path):
+    np.save(tmp_path / "A.npy", C2[0])
+    options = {"q": np.nan, "phi": 0, "frame_time": 1, "gap": 2e6, "time_offset": 5.5}
+    report = ingest.ingest(tmp_path / "A.npy", **options)
+    held, attrs = arrays(report.store), attributes(report.store)
+    assert np.isnan(held["q"]).all()
+    assert held["time"].tolist() == [5.5 + i for i in range(20)]
+    assert attrs["gap_angstrom"] == 2e6
+    assert "5.5 s were added to all times (time_offset)" in report.notes
+
+
+def test_uneven_times_are_kept_from_the_first_frame(tmp_path):
+    time = 3.0 + np.cumsum(np.linspace(0.1, 0.3, 20))
+    path = npz(tmp_path / "A.npz", c2=C2, q=0.01, phi=0.0, time=time)
+    report = ingest.ingest(path)
+    np.testing.assert_allclose(arrays(report.store)["time"], time - time[0])
+    assert any("time began at 3.1 s" in note for note in report.notes)
+
+
+GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("word", "changes", "message"),
+    [
+        ("no c2", {"c2": None}, "has no array c2"),
+        ("c2 not square", {"c2": np.ones((2, 3, 4))}, r"has shape \(2, 3, 4\)"),
+        ("c2 flat", {"c2": np.ones(9)}, r"has shape \(9,\)"),
+        ("c2 of objects", {"c2": np.full((5, 5), None)}, "objects|not real"),
+        ("c2 complex", {"c2": C2 * 1j}, "not real numbers"),
+        ("two frames", {"c2": np.ones((2, 2))}, "has 2 frames: .* at least 3"),
+        ("no q", {"q": None}, "does not say q: give --q in 1/Å"),
+        ("no phi", {"phi": None}, "does not say phi"),
+        ("no dt", {"dt": None}, "does not say its frame spacing: give --frame-time"),
+        ("q of three bins", {"q": [1, 2, 3]}, "has 3 values for 2 bins"),
+        ("q negative", {"q": -1.0}, "q positive"),
+        ("q text", {"q": "0.01"}, "not numbers"),
+        ("dt zero", {"dt": 0.0}, "dt of A.npz is 0.0"),
+        ("sigma zero", {"sigma": 0.0}, "sigma of A.npz must be finite and positive"),
+        ("sigma NaN", {"sigma": [0.1, np.nan]}, "sigma of A.npz must be finite"),
+        ("sigma matrix", {"sigma": np.ones((20, 20))}, "give one number or one per bin"),
+        ("time short", {"time": np.arange(19.0)}, "19 entries for 20 frames"),
+        ("time back", {"time": np.r_[0:10, 8, 11:20]}, "does not after frame 10"),
+        ("time against dt", {"time": 0.2 * np.arange(20)}, "dt = 0.1 s but its time steps by 0.2"),
+    ],
+)
+def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message):
+    held = {key: value for key, value in (GOOD | changes).items() if value is not None}
+    with pytest.raises((SourceError, OptionError), match=message):
+        ingest.ingest(npz(tmp_path / "A.npz", **held))
+
+
+@pytest.mark.parametrize(
+    ("word", "options", "message"),
+    [
+        ("another frame time", {"frame_time": 0.2}, "frame_time = 0.2 s but A.hdf says 0.1 s"),
+        ("q for HDF5", {"q": 0.1}, "q is read from A.hdf"),
+        ("sigma zero", {"sigma": 0}, "sigma = 0 must be finite and positive"),
+        ("sigma infinite", {"sigma": np.inf}, "sigma = inf must be finite"),
+        ("sigma for two bins", {"sigma": [1, 2]}, "sigma has 2 values for 3 bins"),
+        ("gap as text", {"gap": "200 um"}, "gap = '200 um' is not a number: give it in Å"),
+        ("gap negative", {"gap": -1}, "gap = -1 must be finite and positive"),
+        ("gap of the truth", {"gap": 1e6}, r"gap = 1e\+06 Å but A.hdf says 2e\+06 Å"),
+        ("offset infinite", {"time_offset": np.inf}, "time_offset = inf must be finite"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused(tmp_path, word, options, message):
+    path = simulated(tmp_path / "A.hdf", n=20, truth={"gap_angstrom": 2e6})
+    with pytest.raises(OptionError, match=message):
+        ingest.ingest(path, **options)
+    assert not (tmp_path / "A_c2.zarr").exists()
+
+
+def test_a_frame_time_equal_to_the_files_is_accepted(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=20)
+    assert ingest.ingest(path, frame_time=np.float32(0.1)).frame_time == 0.1
+
+
+def test_a_bin_without_scatter_wants_a_sigma(tmp_path):
+    path = npz(tmp_path / "A.npz", **(GOOD | {"c2": np.full((20, 20), 1.25)}))
+    with pytest.raises(SourceError, match=r"does not scatter at all .* give --sigma"):
+        ingest.ingest(path)
+    report = ingest.ingest(path, sigma=0.01)
+    assert report.bins[0].sigma == pytest.approx(0.01)
+
+
+def test_the_same_numbers_give_the_same_store_in_every_layout(tmp_path):
+    shapes = {
+        "upper": np.triu(C2),
+        "lower": np.tril(C2),
+        "full": C2,
+        "nan": np.where(np.tri(20, k=-1), np.nan, C2),
+        "double": C2.astype(np.float64),
+    }
+    digests = set()
+    for name, c2 in shapes.items():
+        np.save(tmp_path / f"{name}.npy", c2)
+        path = tmp_path / f"{name}.npy"
+        digests.add(manifest(ingest.ingest(path, q=0.01, phi=0, frame_time=0.1).store))
+        digests.add(
+            manifest(
+                ingest.ingest(
+                    npz(path.with_suffix(".npz"), **(GOOD | {"c2": c2})),
+                    tmp_path / f"{name}_z.zarr",
+                ).store
+            )
+        )
+    assert len(digests) == 1
