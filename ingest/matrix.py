@@ -143,7 +143,7 @@ def _trimmed_mean(values: np.ndarray) -> float | None:
     return float(ordered[cut : len(known) - cut].mean(dtype=np.float64))
 
 
-def scatter(c2: Float32[np.ndarray, "t t"], samples: int = 500_000) -> float | None:
+def scatter(c2: Float32[np.ndarray, "t t"], samples: int = 200_000) -> float | None:
     """Return σ of one pair from second differences along the lag diagonal, None if too few.
 
     1.4826 · MAD / √6: neighbours along a lag diagonal share no frame beyond lag 2, and what decays
@@ -160,9 +160,9 @@ def scatter(c2: Float32[np.ndarray, "t t"], samples: int = 500_000) -> float | N
 def sigma_from_counts(
     intensity: Float[np.ndarray, " t"], beta: float, n_pixels: int
 ) -> Float[np.ndarray, " t"]:
-    """Return sigma_row, infinite where nothing was counted.
+    """Return sigma_row: σ²(t1, t2) = (1/μ(t1) + β)(1/μ(t2) + β)/n_pixels, μ in counts per pixel.
 
-    σ²(t1, t2) = (1/μ(t1) + β)(1/μ(t2) + β)/n_pixels, μ in counts per pixel.
+    Frames without a count are never used; they get the σ of the darkest frame, for it to be finite.
     """
-    with np.errstate(divide="ignore"):
-        return np.sqrt((1 / intensity + max(beta, 0.0)) / np.sqrt(n_pixels))
+    counted = np.maximum(intensity, intensity[intensity > 0].min())
+    return np.sqrt((1 / counted + max(beta, 0.0)) / np.sqrt(n_pixels))

@@ -27,7 +27,7 @@ def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
     if source.intensity is None:
         return np.ones(source.n_frames, dtype=bool)
     flux = source.intensity.mean(axis=0)
-    return flux >= 0.5 * np.median(flux)
+    return (flux >= 0.5 * np.median(flux)) & (flux > 0)
 
 
 def sigma_rows(source: Source, records: list[Record]) -> Noise:

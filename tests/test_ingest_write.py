@@ -271,3 +271,17 @@ def test_a_dask_client_writes_the_same_store(tmp_path):
         with pytest.raises(SourceError, match="not symmetric"):
             ingest.ingest(tmp_path / "B.npy", q=1, phi=0, frame_time=1, client=client)
     assert manifest(report.store) == manifest(quiet.store)
+
+
+def test_what_ingest_writes_opens_as_a_dataset(tmp_path):
+    import homodyne_dask as hd
+
+    for layout in ("aps-u", "aps-legacy"):
+        path = simulated(tmp_path / f"{layout}.hdf", layout, n=40)
+        scan = hd.open_dataset(ingest.ingest(path).store)
+        assert scan.q.tolist() == [0.0054] * 3
+    bad = edited(path, **{"/exchange/C2T_all/g2_00003": noisy(40) + np.tri(40)})
+    with pytest.raises(SourceError):
+        ingest.ingest(bad, tmp_path / "bad.zarr")
+    with pytest.raises(StoreError, match="is incomplete: run"):
+        hd.open_dataset(tmp_path / "bad.zarr")
