@@ -5,7 +5,7 @@ print(report)                                   # bins: label, q, φ, pixels, fr
 """
 
 from ingest.report import BinRow, IngestReport
-from ingest.simulate import SCENARIOS, Scenario, simulate
+from ingest.simulate import SCENARIOS, Scenario, angles, simulate
 from ingest.write import default_store, ingest
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "BinRow",
     "IngestReport",
     "Scenario",
+    "angles",
     "default_store",
     "ingest",
     "simulate",
