@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 
 import numpy as np
@@ -104,32 +105,44 @@ def _weights(
     return weights
 
 
-class _Resident:
-    """Blocks this process has decoded, the least recently used dropped beyond a budget of bytes."""
+class Kept[T]:
+    """Values this process has made, the least recently used dropped beyond a budget of bytes."""
 
-    def __init__(self) -> None:
-        self.blocks: OrderedDict[tuple, Block] = OrderedDict()
+    def __init__(self, bytes_of: Callable[[T], int], budget: int = 0) -> None:
+        self.values: OrderedDict[Hashable, T] = OrderedDict()
+        self.bytes_of = bytes_of
+        self.budget = budget
         self.bytes = 0
         self.lock = threading.Lock()
 
-    def get(self, key: tuple) -> Block | None:
+    def get(self, key: Hashable) -> T | None:
+        """Return the value kept under a key, if it still is."""
         with self.lock:
-            block = self.blocks.get(key)
-            if block is not None:
-                self.blocks.move_to_end(key)
-            return block
+            if key not in self.values:
+                return None
+            self.values.move_to_end(key)
+            return self.values[key]
 
-    def put(self, key: tuple, block: Block, budget: int) -> None:
+    def put(self, key: Hashable, value: T, budget: int | None = None) -> None:
+        """Keep a value, within the budget given now or at first."""
+        budget = self.budget if budget is None else budget
         with self.lock:
-            if key not in self.blocks:
-                self.blocks[key] = block
-                self.bytes += block.c2.nbytes
-            while self.bytes > budget and self.blocks:
-                _, dropped = self.blocks.popitem(last=False)
-                self.bytes -= dropped.c2.nbytes
+            if key not in self.values:
+                self.values[key] = value
+                self.bytes += self.bytes_of(value)
+            while self.bytes > budget and self.values:
+                self.bytes -= self.bytes_of(self.values.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        """Drop everything."""
+        with self.lock:
+            self.values.clear()
+            self.bytes = 0
 
 
-_RESIDENT = _Resident()
+BLOCKS = Kept[Block](lambda block: block.c2.nbytes)
+SUMS = Kept[np.ndarray](lambda sums: sums.nbytes + 500, budget=50_000_000)
+"""What the data of a block give whatever theta is: as good after the block itself is gone."""
 
 
 def block(
@@ -137,15 +150,8 @@ def block(
 ) -> Block:
     """Return a block from this process's memory, or from the store; `budget` bytes are kept."""
     key = (selection, layout.side, layout.groups[group], layout.slots, tile)
-    found = _RESIDENT.get(key)
+    found = BLOCKS.get(key)
     if found is None:
         found = read_block(selection, layout, group, tile)
-        _RESIDENT.put(key, found, budget)
+        BLOCKS.put(key, found, budget)
     return found
-
-
-def forget() -> None:
-    """Drop every block kept in this process."""
-    with _RESIDENT.lock:
-        _RESIDENT.blocks.clear()
-        _RESIDENT.bytes = 0

@@ -5,16 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray
 import zarr
 import zarr.errors
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask import schema
 from homodyne_dask.errors import SelectionError, StoreError
+
+if TYPE_CHECKING:
+    import xarray
 
 NEAREST_Q = 0.02
 """How far, relatively, a q asked for may lie from a ring of the scan."""
@@ -103,8 +105,10 @@ class Scan:
         return Selection(self.path, self.attrs["tiles_sha256"], self.bins, self.frames)
 
     @cached_property
-    def dataset(self) -> xarray.Dataset:
+    def dataset(self) -> "xarray.Dataset":
         """The whole store, lazily, as xarray sees it."""
+        import xarray  # a second that workers need not spend
+
         return xarray.open_zarr(self.path, consolidated=False)
 
     def select(

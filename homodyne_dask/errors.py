@@ -34,7 +34,7 @@ class ClusterError(HomodyneDaskError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return '; did you mean ...?' for the known word closest to `word`, else the list of all."""
-    known = list(known)
+    known = [str(name) for name in known]
     close = difflib.get_close_matches(word, known, n=1)
     if close:
         return f"did you mean {close[0]!r}?"

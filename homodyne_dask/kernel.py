@@ -14,12 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.gram import Gram
+from homodyne_dask.models.primitives import sin_cos
 from homodyne_dask.models.transport import (
     Convention,
     TransportModel,
+    Wave,
     bin_scales,
     decay,
     frame_spacing,
@@ -27,10 +29,11 @@ from homodyne_dask.models.transport import (
     strain,
     tables,
     unsheared,
+    wave,
 )
 
-SUB = 64
-"""Rows and columns of the sub-blocks a block is worked in."""
+SUB = {"float64": (128, 128), "mixed": (64, 128)}
+"""Rows and columns of the sub-blocks a block is worked in: what the second-level cache holds."""
 PRECISIONS = {"float64": jnp.float64, "mixed": jnp.float32}
 
 
@@ -78,10 +81,13 @@ def block_gram(
     theta: Float[np.ndarray, " p"],
     time: Float[np.ndarray, " n"],
     block: Block,
-) -> Gram:
-    """Return the Gram of every bin of the block at theta.
+    data: Float[np.ndarray, "slot 4"] | None = None,
+) -> tuple[Gram, Float[np.ndarray, "slot 4"]]:
+    """Return the Gram of every bin of the block at theta, and the sums of the data alone.
 
     `time` holds all frame times of the full resolution [s], on which the integrals are made.
+    `data` are the sums that an earlier call returned for the same block and min_lag: Σ w,
+    Σ w(y - 1), Σ w(y - 1)² and the number of pairs do not depend on theta.
     """
     model, convention = problem.model, problem.convention
     T = block.c2.shape[-1]
@@ -92,9 +98,10 @@ def block_gram(
     scales = bin_scales(model, convention, theta, block.q, block.phi, problem.gap, spacing)
     min_lag = coarse_min_lag(problem.min_lag, block.factor)
     n = len(time) // block.factor
-    sub, n_sub = _sub_blocks(block.i0, block.j0, T, n, min_lag)
+    side = _side(T, problem.precision)
+    sub, n_sub = _sub_blocks(block.i0, block.j0, T, side, n, min_lag)
     with jax.enable_x64(True):
-        moments, count = _gram(
+        moments, sums = _gram(
             block.c2,
             rows,
             columns,
@@ -108,12 +115,19 @@ def block_gram(
             bins,
             block.j0 - block.i0,
             min_lag,
+            np.zeros((slots, 4)) if data is None else data,
+            data is None,
             shear=model.shear,
             convention=convention,
             precision=problem.precision,
         )
-        moments, count = np.asarray(moments), np.asarray(count)
-    return Gram(moments[:bins], count[:bins].astype(np.int64))
+        moments, sums = np.asarray(moments), np.asarray(sums)
+    return Gram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
+
+
+def _side(T: int, precision: str) -> tuple[int, int]:
+    rows, columns = SUB[precision]
+    return min(rows, T), min(columns, T)
 
 
 def compilations() -> int:
@@ -141,17 +155,16 @@ def _centred(
 
 @cache
 def _sub_blocks(
-    i0: int, j0: int, T: int, n: int, min_lag: int
+    i0: int, j0: int, T: int, side: tuple[int, int], n: int, min_lag: int
 ) -> tuple[Int[np.ndarray, "all 2"], int]:
     """Return the corners of the sub-blocks that hold a pair, padded to all, and their number."""
-    starts = range(0, T, SUB)
+    grid = [(i, j) for i in range(0, T, side[0]) for j in range(0, T, side[1])]
     corners = [
         (i, j)
-        for i in starts
-        for j in starts
-        if i0 + i < n and j0 + j < n and j0 + j + SUB - 1 - (i0 + i) >= min_lag
+        for i, j in grid
+        if i0 + i < n and j0 + j < n and j0 + j + side[1] - 1 - (i0 + i) >= min_lag
     ]
-    table = np.zeros((len(starts) ** 2, 2), np.int64)
+    table = np.zeros((len(grid), 2), np.int64)
     table[: len(corners)] = np.array(corners, np.int64).reshape(-1, 2)
     return table, len(corners)
 
@@ -175,68 +188,117 @@ def _gram(
     bins: Int[Array, ""],
     lag: Int[Array, ""],
     min_lag: Int[Array, ""],
+    data: Float[Array, "slot 4"],
+    fresh: Bool[Array, ""],
     *,
     shear: bool,
     convention: Convention,
     precision: str,
-) -> tuple[Float[Array, "slot m m"], Float[Array, " slot"]]:
-    """Return Xᵀ W X and the number of pairs of every slot."""
+) -> tuple[Float[Array, "slot m m"], Float[Array, "slot 4"]]:
+    """Return Xᵀ W X and the sums of the data of every slot."""
     kind = PRECISIONS[precision]
     slots, T, _ = c2.shape
+    R, S = _side(T, precision)
     fields = _SHEAR_FIELDS if shear else _STATIC_FIELDS
     u = len(rows) - 1  # the last row is C itself
-    start = _Sums(
-        thin=jnp.zeros((slots, fields.first + fields.second, u, u)),
+    waves = _waves(s, rows[u - 1], columns[u - 1], kind)
+    empty = _Sums(
+        thin=jnp.zeros((slots, fields.number, u, u)),
         by_row=jnp.zeros((slots, fields.second, T)),
         by_column=jnp.zeros((slots, fields.second, T)),
-        data=jnp.zeros((slots, 4)),
     )
+
+    def values(b: Array, i: Array, j: Array) -> Array:
+        return lax.dynamic_slice(c2, (b, i, j), (1, R, S))[0].astype(kind)
+
+    def allowed(i: Array, j: Array) -> Array:
+        return lag + (j + jnp.arange(S))[None, :] - (i + jnp.arange(R))[:, None] >= min_lag
 
     def sub_block(index: Array, sums: _Sums) -> _Sums:
         i, j = sub[index, 0], sub[index, 1]
-        here = lax.dynamic_slice(rows, (0, i), (u + 1, SUB))
-        there = lax.dynamic_slice(columns, (0, j), (u + 1, SUB))
-        apart = lag + (j + jnp.arange(SUB))[None, :] - (i + jnp.arange(SUB))[:, None]
+        here = lax.dynamic_slice(rows, (0, i), (u + 1, R))
+        there = lax.dynamic_slice(columns, (0, j), (u + 1, S))
         E = decay(convention, k, there[u][None, :] - here[u][:, None])
-        # NaN marks pairs that do not count; it reaches every field once and is taken out once
-        E = jnp.where(apart >= min_lag, E, jnp.nan).astype(kind)
+        # NaN marks pairs that do not count; it reaches f and v once and is taken out once
+        E = jnp.where(allowed(i, j), E, jnp.nan).astype(kind)
         dG, sign = strain(convention, there[u - 1][None, :] - here[u - 1][:, None])
-        E, dG, sign = lax.optimization_barrier((E, dG.astype(kind), sign.astype(kind)))
+        shared = E, dG.astype(kind), sign.astype(kind), (1 / dG).astype(kind)
+        E, dG, sign, inverse = lax.optimization_barrier(shared)
 
         def one_bin(b: Array, sums: _Sums) -> _Sums:
-            y = lax.dynamic_slice(c2, (b, i, j), (1, SUB, SUB))[0].astype(kind)
+            y = values(b, i, j)
             known = jnp.isfinite(y + E)
-            y = jnp.where(known, y - 1, 0)
-            ones = known.astype(kind)
             if shear:
-                f, v = sheared(convention, E, s[b].astype(kind) * dG)
+                x = s[b].astype(kind) * dG
+                if convention is Convention.PHYSICAL:
+                    at = Wave(x, *waves.between(b, i, j, R, S), inverse / s[b].astype(kind))
+                else:
+                    at = wave(x)
+                f, v = sheared(convention, E, at)
                 f, v = jnp.where(known, f, 0), jnp.where(known, v * sign, 0)
             else:
                 f = v = jnp.where(known, unsheared(convention, E), 0)
-            f, v, y, ones = lax.optimization_barrier((f, v, y, ones))
-            products = lax.optimization_barrier(fields.products(f, v, y))
-            w_i = lax.dynamic_slice(weight_rows, (b, i), (1, SUB))[0]
-            w_j = lax.dynamic_slice(weight_columns, (b, j), (1, SUB))[0]
+            f, v = lax.optimization_barrier((f, v))
+            y = jnp.where(jnp.isfinite(y), y - 1, 0)
+            products = [*lax.optimization_barrier(fields.products(f, v, y)), *fields.alone(f, v)]
+            w_i = lax.dynamic_slice(weight_rows, (b, i), (1, R))[0]
+            w_j = lax.dynamic_slice(weight_columns, (b, j), (1, S))[0]
             left = (here[:u] * w_i).astype(kind)
             projected = jnp.stack([left @ F for F in products]).astype(jnp.float64)
             thin = jnp.einsum("fuj,vj->fuv", projected, there[:u] * w_j)
             second = products[: fields.second]
             by_row = jnp.stack([F @ w_j.astype(kind) for F in second]).astype(jnp.float64) * w_i
             by_column = projected[: fields.second, 0] * w_j
-            data = jnp.stack([F @ w_j.astype(kind) for F in (ones, y, y * y)])
-            data = jnp.append(data.astype(jnp.float64) @ w_i, jnp.sum(ones).astype(jnp.float64))
             return _Sums(
                 thin=_add_at(sums.thin, thin, (b,)),
                 by_row=_add_at(sums.by_row, by_row, (b, 0, i)),
                 by_column=_add_at(sums.by_column, by_column, (b, 0, j)),
-                data=_add_at(sums.data, data, (b,)),
             )
 
         return lax.fori_loop(0, bins, one_bin, sums)
 
-    sums = lax.fori_loop(0, n_sub, sub_block, start)
-    moments = fields.assemble(sums, rows[:u], columns[:u], k, s, ds)
-    return moments, sums.data[:, 3]
+    def data_of(index: Array, sums: Array) -> Array:
+        i, j = sub[index, 0], sub[index, 1]
+        mask = allowed(i, j)
+
+        def one_bin(b: Array, sums: Array) -> Array:
+            y = values(b, i, j).astype(jnp.float64)
+            known = jnp.isfinite(y) & mask
+            y = jnp.where(known, y - 1, 0)
+            w_i = lax.dynamic_slice(weight_rows, (b, i), (1, R))[0]
+            w_j = lax.dynamic_slice(weight_columns, (b, j), (1, S))[0]
+            weighted = jnp.stack([w_i @ (F @ w_j) for F in (known.astype(jnp.float64), y, y * y)])
+            pairs = jnp.sum(known).astype(jnp.float64)
+            return _add_at(sums, jnp.append(weighted, pairs), (b,))
+
+        return lax.fori_loop(0, bins, one_bin, sums)
+
+    sums = lax.fori_loop(0, n_sub, sub_block, empty)
+    data = lax.cond(
+        fresh, lambda: lax.fori_loop(0, n_sub, data_of, jnp.zeros((slots, 4))), lambda: data
+    )
+    return fields.assemble(sums, data, rows[:u], columns[:u], k, s, ds), data
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class _Waves:
+    """sin and cos of s·G along rows and columns: those of s·ΔG follow by the sum formulas."""
+
+    rows: tuple[Array, Array]
+    columns: tuple[Array, Array]
+
+    def between(self, b: Array, i: Array, j: Array, R: int, S: int) -> tuple[Array, Array]:
+        """Return sin and cos of s·(G_j - G_i) on a sub-block, with their common sign."""
+        si, ci = (lax.dynamic_slice(w, (b, i), (1, R))[0][:, None] for w in self.rows)
+        sj, cj = (lax.dynamic_slice(w, (b, j), (1, S)) for w in self.columns)
+        return sj * ci - cj * si, cj * ci + sj * si
+
+
+def _waves(s: Array, rows: Array, columns: Array, kind: type) -> _Waves:
+    of = [sin_cos(s[:, None] * G[None, :]) for G in (rows, columns)]
+    rounded = [tuple(part.astype(kind) for part in pair) for pair in of]
+    return _Waves(*lax.optimization_barrier(rounded))
 
 
 @jax.tree_util.register_dataclass
@@ -249,8 +311,6 @@ class _Sums:
     by_row: Float[Array, "slot F2 T"]
     """Weighted row sums of the fields of second order."""
     by_column: Float[Array, "slot F2 T"]
-    data: Float[Array, "slot 4"]
-    """Σ w, Σ w(y-1), Σ w(y-1)², number of pairs."""
 
 
 def _add_at(total: Array, part: Array, at: tuple) -> Array:
@@ -264,13 +324,15 @@ class _Fields:
     """Which products of f, v and y are summed, those of second order first."""
 
     second: int
-    first: int
+    number: int
     products: Callable[[Array, Array, Array], list[Array]]
+    alone: Callable[[Array, Array], list[Array]]
+    """Fields that are summed as they are, last in the order."""
     assemble: Callable[..., Array]
 
 
 def _assemble_shear(
-    sums: _Sums, rows: Array, columns: Array, k: Array, s: Array, ds: Array
+    sums: _Sums, data: Array, rows: Array, columns: Array, k: Array, s: Array, ds: Array
 ) -> Array:
     """Return Xᵀ W X from the sums; table rows are 1, C'×3, G'×3, G, and phi0 goes with G."""
     C, G = slice(1, 4), slice(4, 8)
@@ -282,20 +344,20 @@ def _assemble_shear(
     vv = second[:, 2, G, G] * to_g[:, :, None] * to_g[:, None, :]
     gradient = jnp.block([[ff, fv], [fv.transpose(0, 2, 1), vv]])
     first = _first_order(sums.thin)
-    f, y = sums.thin[:, :, 0, 0], sums.data
+    f = sums.thin[:, :, 0, 0]
     to_all = jnp.concatenate([to_c, to_g], axis=1)
 
     def with_gradient(of_f: int, of_v: int) -> Array:
         return jnp.concatenate([first[:, of_f, C], first[:, of_v, G]], axis=1) * to_all
 
     return _moments(
-        y, f[:, 3], f[:, 0], f[:, 5],
-        with_gradient(3, 4), with_gradient(5, 6), with_gradient(0, 1), gradient,
+        data, f[:, 5], f[:, 0], f[:, 3],
+        with_gradient(5, 6), with_gradient(3, 4), with_gradient(0, 1), gradient,
     )  # fmt: skip
 
 
 def _assemble_static(
-    sums: _Sums, rows: Array, columns: Array, k: Array, s: Array, ds: Array
+    sums: _Sums, data: Array, rows: Array, columns: Array, k: Array, s: Array, ds: Array
 ) -> Array:
     """Return Xᵀ W X from the sums; table rows are 1, C'×3."""
     C = slice(1, 4)
@@ -303,20 +365,22 @@ def _assemble_static(
     f = sums.thin[:, :, 0, 0]
     gradient = _second_order(sums, rows, columns)[:, 0, C, C] * k * k
     return _moments(
-        sums.data, f[:, 1], f[:, 0], f[:, 2], first[:, 1], first[:, 2], first[:, 0], gradient
+        data, f[:, 2], f[:, 0], f[:, 1], first[:, 2], first[:, 1], first[:, 0], gradient
     )
 
 
 _SHEAR_FIELDS = _Fields(
     second=3,
-    first=4,
-    products=lambda f, v, y: [f * f, f * v, v * v, f, v, f * y, v * y],
+    number=7,
+    products=lambda f, v, y: [f * f, f * v, v * v, f * y, v * y],
+    alone=lambda f, v: [f, v],
     assemble=_assemble_shear,
 )
 _STATIC_FIELDS = _Fields(
     second=1,
-    first=2,
-    products=lambda f, v, y: [f * f, f, f * y],
+    number=3,
+    products=lambda f, v, y: [f * f, f * y],
+    alone=lambda f, v: [f],
     assemble=_assemble_static,
 )
 

@@ -22,6 +22,7 @@ from homodyne_dask.models.transport import (
     strain,
     tables,
     unsheared,
+    wave,
 )
 from homodyne_dask.units import gap_in_angstrom
 
@@ -104,4 +105,4 @@ def _shape(rows: Array, k: Array, s: Array, *, shear: bool, convention: Conventi
     if not shear:
         return unsheared(convention, E)
     dG, _ = strain(convention, rows[-2][None, :] - rows[-2][:, None])
-    return sheared(convention, E, s * dG)[0]
+    return sheared(convention, E, wave(s * dG))[0]

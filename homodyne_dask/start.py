@@ -29,6 +29,7 @@ from homodyne_dask.models.transport import (
     strain,
     tables,
     unsheared,
+    wave,
 )
 from homodyne_dask.parameters import Search
 from homodyne_dask.scaling import reduce
@@ -118,7 +119,7 @@ def _cell_moments(
             gradient = [-k * f * d[row] for row in (1, 2, 3)]
         else:
             dG, sign = strain(convention, d[-2])
-            f, v = sheared(convention, E, s * dG)
+            f, v = sheared(convention, E, wave(s * dG))
             v = v * sign
             gradient = [-k * f * d[row] for row in (1, 2, 3)]
             gradient += [v * s * d[row] for row in (4, 5, 6)] + [v * ds * d[7]]

@@ -17,7 +17,7 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 from jaxtyping import Float
 
-from homodyne_dask.blocks import block
+from homodyne_dask.blocks import SUMS, block
 from homodyne_dask.dataset import Selection, opened
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.gram import Gram, merge_tree
@@ -60,15 +60,13 @@ def gram_of(work: Work, run: Run, theta: Float[np.ndarray, " p"]) -> tuple[Gram,
     """Return the merged Gram of a run of blocks; this is the task."""
     began, before = time.perf_counter(), compilations()
     times = opened(work.selection).time
-    leaves = [
-        block_gram(
-            work.problem,
-            theta,
-            times,
-            block(work.selection, work.layout, run.group, tile, work.budget),
-        )
-        for tile in work.layout.tiles[run.first : run.stop]
-    ]
+    leaves = []
+    for tile in work.layout.tiles[run.first : run.stop]:
+        data = block(work.selection, work.layout, run.group, tile, work.budget)
+        key = (work.selection, work.layout, run.group, tile, work.problem.min_lag)
+        gram, sums = block_gram(work.problem, theta, times, data, SUMS.get(key))
+        SUMS.put(key, sums)
+        leaves.append(gram)
     report = Report(_worker(), os.getpid(), time.perf_counter() - began, (before, compilations()))
     return merge_tree(leaves), report
 

@@ -10,6 +10,7 @@ frame times. J = 2 D_SE, so D0 is twice the Stokes-Einstein coefficient.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +18,7 @@ from jax import Array
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest
-from homodyne_dask.models.primitives import sinc_and_slope
+from homodyne_dask.models.primitives import sin_cos, sinc_and_slope
 from homodyne_dask.parameters import Parameter
 
 RATE_FLOOR = 1e-10
@@ -208,11 +209,23 @@ def strain(convention: Convention, dG: Float[Array, "..."]) -> tuple[Array, Arra
     return dG, jnp.ones_like(dG)
 
 
-def sheared(
-    convention: Convention, E: Float[Array, "..."], x: Float[Array, "..."]
-) -> tuple[Array, Array]:
-    """Return f = E·S(x) and E·S'(x), x = s·ΔG, E = exp(-k ΔC)."""
-    sinc, slope = sinc_and_slope(x)
+class Wave(NamedTuple):
+    """x = s·ΔG with its sine, cosine (up to one common sign) and inverse."""
+
+    x: Array
+    sine: Array
+    cosine: Array
+    inverse: Array
+
+
+def wave(x: Float[Array, "..."]) -> Wave:
+    """Return x with its sine, cosine and inverse."""
+    return Wave(x, *sin_cos(x), 1 / x)
+
+
+def sheared(convention: Convention, E: Float[Array, "..."], at: Wave) -> tuple[Array, Array]:
+    """Return f = E·S(x) and E·S'(x), E = exp(-k ΔC)."""
+    sinc, slope = sinc_and_slope(*at)
     if convention is Convention.HOMODYNE:
         square = sinc * sinc
         f, v = E * square * square, 4.0 * E * square * sinc * slope
