@@ -1,0 +1,235 @@
+"""Scans of known truth: as arrays, as blocks for the kernel, as averages for the start, as stores."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+import ingest
+from homodyne_dask import lm
+from homodyne_dask.cluster import this_process
+from homodyne_dask.dataset import open_dataset
+from homodyne_dask.fitting import _Record, iterate
+from homodyne_dask.gram import merge_tree
+from homodyne_dask.kernel import Block, Problem, block_gram
+from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
+from homodyne_dask.outcome import result_of
+from homodyne_dask.parameters import search
+from homodyne_dask.planning import layout, make_plan
+from homodyne_dask.request import prepare
+from homodyne_dask.scaling import reduce
+from homodyne_dask.start import Summary, first_values
+from homodyne_dask.sweep import sweep_of
+from ingest import summary as averages
+from tests import reference
+
+GAP = 2.0e6
+Q = 0.0054
+FLOW = np.array([2500.0, -0.3, 100.0, 2e-4, 0.2, 1e-5, 5.0])
+"""The truth of PHYSICS.md §5."""
+
+
+@dataclass(frozen=True)
+class Scans:
+    """Everything that was measured, and what it was made from."""
+
+    theta: np.ndarray
+    time: np.ndarray
+    q: np.ndarray
+    phi: np.ndarray
+    contrast: np.ndarray
+    offset: np.ndarray
+    sigma_row: np.ndarray
+    c2: np.ndarray
+    """float32, NaN on and below the diagonal."""
+    convention: str
+    gap: float | None = GAP
+
+    @property
+    def model(self):
+        return LAMINAR_FLOW if len(self.theta) == 7 else STATIC
+
+    def problem(self, **options) -> Problem:
+        gap = self.gap if self.model.shear else None
+        return Problem(self.model, Convention(self.convention), gap, **options)
+
+    def dense(self):
+        """The bins as reference.dense_fit takes them."""
+        return [
+            (self.c2[b].astype(float), self.time, self.q[b], self.phi[b], self.gap, s)
+            for b, s in enumerate(self.sigma_row)
+        ]
+
+
+def measured(
+    theta,
+    n=40,
+    phi=(0.0,),
+    *,
+    q=Q,
+    dt=1 / 3,
+    time=None,
+    contrast=0.2,
+    offset=1.0,
+    sigma=0.02,
+    noise=True,
+    convention="physical",
+    gap=GAP,
+    seed=0,
+) -> Scans:
+    """A scan with white noise of standard deviation `sigma` on every pair."""
+    theta, phi = np.asarray(theta, float), np.atleast_1d(np.asarray(phi, float))
+    time = dt * np.arange(n) if time is None else np.asarray(time, float)
+    n = len(time)
+    per_bin = [np.broadcast_to(np.asarray(v, float), phi.shape) for v in (q, contrast, offset)]
+    q, contrast, offset = (v.copy() for v in per_bin)
+    model = reference.CONVENTIONS[convention]
+    with np.errstate(over="ignore"):  # the lower half is not used
+        f = np.array([model(theta, time, a, b, gap) for a, b in zip(q, phi, strict=True)])
+    c2 = offset[:, None, None] + contrast[:, None, None] * f
+    if noise:
+        c2 = c2 + sigma * np.random.default_rng(seed).standard_normal(c2.shape)
+    c2[:, np.tril(np.ones((n, n), bool))] = np.nan
+    rows = np.full((len(phi), n), np.sqrt(sigma))
+    return Scans(
+        theta, time, q, phi, contrast, offset, rows, c2.astype(np.float32), convention, gap
+    )
+
+
+def angles(n: int) -> np.ndarray:
+    return np.arange(n) * 180.0 / n - 90.0
+
+
+def published_case(seed: int = 0) -> Scans:
+    """The case of PHYSICS.md §5."""
+    phi = angles(23)
+    return measured(
+        FLOW,
+        300,
+        phi,
+        contrast=0.15 + 0.03 * np.cos(2 * np.deg2rad(phi)),
+        offset=1 + 0.002 * np.arange(23),
+        convention="homodyne",
+        seed=seed,
+    )
+
+
+def blocks(scans: Scans, side: int = 64, cuts=None, slots: int | None = None) -> list[Block]:
+    """The blocks of all pairs; `cuts` are the first frames of the tiles' rows and columns."""
+    n = len(scans.time)
+    starts = list(range(0, n, side)) if cuts is None else sorted({0, *cuts})
+    stops = [*starts[1:], n]
+    found = []
+    for value in np.unique(scans.q):
+        members = np.flatnonzero(scans.q == value)
+        room = len(members) if slots is None else slots
+        for i0, i1 in zip(starts, stops, strict=True):
+            for j0, j1 in zip(starts, stops, strict=True):
+                if j0 < i0:
+                    continue
+                assert i1 - i0 <= side
+                c2 = np.full((room, side, side), np.nan, np.float32)
+                c2[: len(members), : i1 - i0, : j1 - j0] = scans.c2[members, i0:i1, j0:j1]
+                weights = np.zeros((2, room, side))
+                weights[0, : len(members), : i1 - i0] = 1 / scans.sigma_row[members, i0:i1] ** 2
+                weights[1, : len(members), : j1 - j0] = 1 / scans.sigma_row[members, j0:j1] ** 2
+                q, phi = scans.q[members], scans.phi[members]
+                found.append((members, Block(c2, weights[0], weights[1], q, phi, i0, j0)))
+    return found
+
+
+def evaluator(scans: Scans, problem: Problem | None = None, side: int = 64, cuts=None):
+    """theta → the Gram of all bins, by the kernel that a fit calls."""
+    problem = problem or scans.problem()
+    pieces = blocks(scans, side, cuts)
+
+    def evaluate(theta):
+        p = problem.model.size
+        moments, pairs = np.zeros((len(scans.q), p + 3, p + 3)), np.zeros(len(scans.q), np.int64)
+        groups = {tuple(members): [] for members, _ in pieces}
+        for members, block in pieces:
+            groups[tuple(members)].append(block_gram(problem, theta, scans.time, block))
+        for members, grams in groups.items():
+            total = merge_tree(grams)
+            moments[list(members)], pairs[list(members)] = total
+        return type(total)(moments, pairs)
+
+    return evaluate
+
+
+def summary(scans: Scans, problem: Problem | None = None) -> Summary:
+    """The averages that first values are made from, as ingest makes them."""
+    n, problem = len(scans.time), problem or scans.problem()
+    ages, lags = averages.age_edges(n), averages.lag_edges(n)
+    use = np.ones(n, bool)
+    cells = [averages.cuts(averages.fill(c2.copy(), use), ages, lags) for c2 in scans.c2]
+    c2, count = (np.array(part) for part in zip(*cells, strict=True))
+    t1, t2 = averages.cell_times(scans.time, ages, lags)
+    inside = np.isfinite(t1)
+    weight = 1 / np.median(scans.sigma_row, axis=1) ** 4
+    return Summary(
+        problem,
+        scans.time,
+        np.nan_to_num(c2[:, inside], nan=1.0),
+        count[:, inside] * weight[:, None],
+        t1[inside],
+        t2[inside],
+        scans.q,
+        scans.phi,
+    )
+
+
+def solve(evaluate, chosen, theta, mode="individual", options=None) -> list[lm.State]:
+    """All states of a fit that starts at theta."""
+    options = options or lm.Options()
+    states = [lm.start(chosen, np.asarray(theta, float), reduce(evaluate(theta), mode), options)]
+    while states[-1].outcome is lm.Outcome.RUNNING:
+        trial = lm.propose(chosen, states[-1])
+        reduced = reduce(evaluate(trial.theta), mode)
+        states.append(lm.judge(chosen, states[-1], trial, reduced, options))
+    return states
+
+
+def searched(scans: Scans, **given) -> list[lm.State]:
+    """All states of a fit that starts from the data alone."""
+    chosen = search(scans.model.parameters, **given)
+    theta = first_values(summary(scans), chosen, "individual")[0]
+    return solve(evaluator(scans), chosen, theta)
+
+
+def store(scans: Scans, folder, name="scan", **changes):
+    """The same scan, ingested from an .npz and opened."""
+    source, target = folder / f"{name}.npz", folder / f"{name}.zarr"
+    held = {
+        "c2": np.where(np.isnan(scans.c2), np.swapaxes(scans.c2, 1, 2), scans.c2),
+        "q": scans.q,
+        "phi": scans.phi,
+        "time": scans.time,
+        "sigma": scans.sigma_row[:, 0] ** 2,
+    } | changes
+    np.savez(source, **{key: value for key, value in held.items() if value is not None})
+    ingest.ingest(source, target, overwrite=True)
+    return open_dataset(target)
+
+
+def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **options):
+    """What `hd.fit` does, in this process whatever the size; None if stopped before its end."""
+    request = prepare(scan, model, **options)
+    work = layout(request.scan, request.problem.min_lag)
+    plan = make_plan(work, this_process(), model.name, len(request.scan.bins))
+    sweep = sweep_of(plan, request.scan.selection, request.problem, None)
+    record = _Record(0.0)
+    for state in iterate(request, sweep, checkpoint, resume, record):
+        if state.passes == stop_after:
+            return None
+    return result_of(request, state, record.history, record.timings, sweep.compilations())
+
+
+def without_some(scans: Scans, share: float = 0.1, seed: int = 1) -> Scans:
+    """The same scan with a share of the pairs and one frame unknown, and rows of unequal noise."""
+    rng = np.random.default_rng(seed)
+    c2 = scans.c2.copy()
+    c2[rng.random(c2.shape) < share] = np.nan
+    dead = rng.integers(len(scans.time))
+    c2[:, dead], c2[:, :, dead] = np.nan, np.nan
+    rows = scans.sigma_row * rng.uniform(0.5, 2.0, scans.sigma_row.shape)
+    return replace(scans, c2=c2, sigma_row=rows)
