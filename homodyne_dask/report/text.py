@@ -1,8 +1,196 @@
-"""The report as text."""
+"""The report as text: the verdict first, then numbers with errors, then where they came from."""
 
+import math
+from typing import Any
+
+import numpy as np
+
+from homodyne_dask.report import numbers
 from homodyne_dask.result import FitResult
+
+MAX_BINS = 40
+"""Most bins listed one by one."""
+_WIDTH = 100
+_MEANING = {
+    "physical": "shear enters as sinc²(½ q L cos φ ΔG), the average over the gap of a linear "
+    "velocity profile",
+    "homodyne": "shear enters as sinc⁴(q L cos φ ΔG / 2π), as in the packages homodyne and "
+    "xpcsjax; γ̇ is about 2.22 times that of the physical convention",
+}
 
 
 def report(result: FitResult) -> str:
     """Return the report of a fit as text."""
-    return f"{result.outcome.value}\n{result.parameters.to_dataframe().to_string()}"
+    parts = [_verdict(result), _parameters(result), _scaling(result), _facts(result)]
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def truth_of(result: FitResult) -> dict[str, float] | None:
+    """Return the true parameters of simulated data, if the fit is of what they were made with."""
+    truth = result.truth
+    if not truth or _other_truth(result):
+        return None
+    return truth["parameters"]
+
+
+def pulls(result: FitResult) -> dict[str, float]:
+    """Return (value - truth) / error by parameter: the robust error where known, else the naive one."""
+    truth, table = truth_of(result) or {}, result.parameters
+    robust, naive = table["stderr"].values, table["stderr_naive"].values
+    errors = np.where(np.isfinite(robust), robust, naive)
+    return {
+        str(name): float((value - truth[name]) / error)
+        for name, value, error in zip(
+            table["param"].values, table["value"].values, errors, strict=True
+        )
+        if name in truth and math.isfinite(error) and error > 0
+    }
+
+
+def _other_truth(result: FitResult) -> str:
+    """Return how the simulation differs from the fit, '' where it does not."""
+    made, config = result.truth or {}, result.config
+    for key in ("model", "convention", "gap_angstrom"):
+        if made.get(key) is not None and made[key] != config.get(key):
+            return f"{key.removesuffix('_angstrom')} {made[key]}"
+    return ""
+
+
+def _verdict(result: FitResult) -> list[str]:
+    config, inputs = result.config, result.inputs
+    lines = [f"{config['model']} fitted to {inputs['store']}", "", result.outcome.value]
+    lines += _wrapped("undetermined: ", result.undetermined)
+    lines += _wrapped("warning: ", result.warnings)
+    other = _other_truth(result)
+    if other:
+        lines += _wrapped(
+            "note: ", (f"the data were simulated with {other}: no truth is compared",)
+        )
+    return lines
+
+
+def _parameters(result: FitResult) -> list[str]:
+    table, truth, pull = result.parameters, truth_of(result), pulls(result)
+    head = ["parameter", "value ± stderr", "unit", "naive error"]
+    rows = []
+    for n, name in enumerate(map(str, table["param"].values)):
+        column = {str(key): table[key].values[n] for key in table.data_vars}
+        shown = numbers.value_and_error(column["value"], column["stderr"])
+        state = "fixed" if column["fixed"] else "at bound" if column["at_bound"] else ""
+        row = [name, shown, column["unit"], state or numbers.error(column["stderr_naive"])]
+        if truth is not None:
+            row.append(f"{truth[name]:.6g}" if name in truth else "-")
+            row.append(f"{pull[name]:+.1f}" if name in pull else "-")
+        rows.append(row)
+    if truth is not None:
+        head += ["truth", "pull"]
+    robust = bool(np.isfinite(table["stderr"].values).any())
+    notes = (_on_errors(robust), *([_on_pulls(robust)] if truth is not None else []))
+    return _table([head, *rows], left=3) + _wrapped("", notes)
+
+
+def _on_errors(robust: bool) -> str:
+    if robust:
+        return (
+            "stderr is cluster-robust (CR2 over bins); the naive error would hold for white noise"
+        )
+    return "only the naive error is known; it would hold for white noise"
+
+
+def _on_pulls(robust: bool) -> str:
+    return f"pull is (value - truth) / {'stderr' if robust else 'naive error'}"
+
+
+def _scaling(result: FitResult) -> list[str]:
+    table, mode = result.scaling, result.config["scaling"]
+    gone = table["undetermined"].values
+    n = len(gone)
+    lines = [
+        f"scaling, {mode}: contrast {_range(table['contrast'].values[~gone])}, "
+        f"offset {_range(table['offset'].values)}"
+    ]
+    if n > MAX_BINS:
+        return [*lines, f"({n} bins, listed in scaling.csv)"]
+    rows = [["label", "q [1/Å]", "φ [°]", "contrast", "offset", "pairs", "χ²/N"]]
+    for b in range(n):
+        at: dict[str, Any] = {str(key): table[key].values[b] for key in table.data_vars}
+        rows.append(
+            [
+                str(table["label"].values[b]),
+                _or_dash(at["q"], ".6g"),
+                _or_dash(at["phi"], ".2f"),
+                "no decay" if at["undetermined"] else _or_dash(at["contrast"], ".5f"),
+                _or_dash(at["offset"], ".5f"),
+                numbers.count(at["ndata"]),
+                _or_dash(at["redchi"], ".4f"),
+            ]
+        )
+    return lines + _table(rows, left=0)
+
+
+def _facts(result: FitResult) -> list[str]:
+    config, inputs, timings = result.config, result.inputs, result.timings
+    gap = config.get("gap_angstrom")
+    compiled = ", ".join(f"{name} {times}" for name, times in result.compilations.items())
+    first, stop = inputs["frames"]
+    begin, end = inputs["seconds"]
+    masked = inputs["frames_masked"]
+    facts = [
+        ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"),
+        ("pairs", f"{numbers.count(result.ndata)} in {result.nbins} bins, each counted once"),
+        ("passes", f"{result.passes} over all data"),
+        ("time", ", ".join(f"{name} {numbers.seconds(t)}" for name, t in timings.items())),
+        ("compilations", compiled or "none"),
+        ("convention", f"{config['convention']}: {_MEANING.get(config['convention'], '')}"),
+        ("gap", "unknown" if gap is None else f"{gap / 1e4:g} um"),
+        ("data", f"{inputs['store']} from {inputs['source_file']} ({inputs['source_format']})"),
+        ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
+        (
+            "frames",
+            f"{first} to {stop - 1} of {inputs['frame_time']:g} s, {begin:g} to {end:g} s, "
+            f"{masked} masked" + f", pairs from lag {config['min_lag']}" * (config["min_lag"] > 1),
+        ),
+        ("σ", f"from {inputs['sigma_source']}"),
+        *(("note", note) for note in inputs["notes"]),
+        ("version", f"homodyne-dask {result.version}"),
+    ]
+    return [line for name, text in facts for line in _wrapped(f"{name:<14}", (text,))]
+
+
+def _range(values: np.ndarray) -> str:
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return "-"
+    low, high = float(known.min()), float(known.max())
+    return f"{low:.5f}" if low == high else f"{low:.5f} to {high:.5f}"
+
+
+def _or_dash(value: float, form: str) -> str:
+    return format(value, form) if math.isfinite(value) else "-"
+
+
+def _table(rows: list[list[str]], left: int) -> list[str]:
+    """Return aligned columns; the first `left` of them begin at the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if n < left else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _wrapped(head: str, sentences: tuple[str, ...]) -> list[str]:
+    """Return each sentence after `head`, in lines of at most 100 letters."""
+    indent = " " * (len(head) if head.endswith("  ") else 2) if head else ""
+    lines = []
+    for sentence in sentences:
+        line = head
+        for word in sentence.split():
+            if len(line) + len(word) > _WIDTH and line.strip():
+                lines.append(line.rstrip())
+                line = indent
+            line += word + " "
+        lines.append(line.rstrip())
+    return lines

@@ -1,0 +1,145 @@
+"""homodyne-dask fit: a store becomes parameters with errors, in a folder."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from homodyne_dask.cli.options import (
+    PROBLEM,
+    SELECTION,
+    configuration,
+    named,
+    selected,
+    with_options,
+)
+from homodyne_dask.cli.program import BAD_INPUT, NOT_CONVERGED, Interrupted, report
+from homodyne_dask.errors import HomodyneDaskError, OptionError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from homodyne_dask.config import FitConfig
+    from homodyne_dask.dataset import Scan
+    from homodyne_dask.lm import State
+    from homodyne_dask.models import TransportModel
+    from homodyne_dask.planning import Plan
+    from homodyne_dask.result import FitResult
+
+PARAMETERS = (
+    click.option("--initial", multiple=True, help="First value: D0=1e4; repeatable."),
+    click.option("--fixed", multiple=True, help="Value to hold: D_offset=0; repeatable."),
+    click.option("--bounds", multiple=True, help="Other bounds: D0=1:1e7; repeatable."),
+)
+HOW = (
+    click.option("--scaling", help="Contrast and offset: individual (default) or shared."),
+    click.option("--precision", help="float64 (default) or mixed."),
+    click.option("--starts", help="Points of the scan for first values to refine (default 6)."),
+    click.option("--max-passes", help="Most passes over the data (default 100)."),
+)
+FILES = (
+    click.option("--output", "-o", help="Folder of the result (default A0123_fit)."),
+    click.option("--overwrite", is_flag=True, help="Replace an earlier result in that folder."),
+    click.option("--checkpoint", help="Default: checkpoint.json in the folder of the result."),
+)
+
+
+@click.command()
+@click.argument("sources", metavar="STORE... | FIT.yaml", nargs=-1, required=True)
+@with_options(*PROBLEM, *PARAMETERS, *SELECTION, *HOW, *FILES)
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint of an interrupted fit.")
+def fit(sources: tuple[str, ...], resume: bool, **options: Any) -> None:
+    """Fit a model to each STORE, or do what FIT.yaml says, and write A0123_fit/ with the result.
+
+    Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
+    """
+    options |= {name: named(name, options[name]) for name in ("initial", "fixed", "bounds")}
+    config = configuration(sources, options)
+    if len(config.data) > 1 and (config.output or config.checkpoint):
+        raise OptionError(
+            f"output and checkpoint are for one store, and {len(config.data)} are given: leave "
+            f"them out"
+        )
+    from homodyne_dask.cluster import connection
+    from homodyne_dask.models import model_named
+
+    model = model_named(config.model)
+    with connection(config.scheduler) if config.scheduler else nullcontext() as client:
+        statuses = [_status(config, model, store, client, resume) for store in config.data]
+    click.get_current_context().exit(
+        next((status for status in (BAD_INPUT, NOT_CONVERGED) if status in statuses), 0)
+    )
+
+
+def _status(
+    config: "FitConfig",
+    model: "TransportModel",
+    store: Path,
+    client: "Client | None",
+    resume: bool,
+) -> int:
+    """Fit one store and return its exit status; with several, a bad one does not stop the others."""
+    try:
+        result = _fit(config, model, store, client, resume)
+    except (HomodyneDaskError, OSError) as e:
+        if len(config.data) == 1:
+            raise
+        return report(e)
+    return 0 if result.converged else NOT_CONVERGED
+
+
+def _fit(
+    config: "FitConfig",
+    model: "TransportModel",
+    store: Path,
+    client: "Client | None",
+    resume: bool,
+) -> "FitResult":
+    from homodyne_dask.report import folder as folders
+
+    scan = selected(config, store)
+    folder = config.output or folders.default_folder(store)
+    checkpoint = config.checkpoint or folders.checkpoint_in(folder)
+    with folders.claimed(folder, checkpoint, config.overwrite, resume):
+        result = _run(config, model, scan, client, checkpoint, resume)
+        click.echo(str(result))
+        files = folders.write(result, scan, folder)
+        folders.settle(result, checkpoint)
+    click.echo(f"\n{folder}/ written: {', '.join(file.name for file in files)}")
+    return result
+
+
+def _run(
+    config: "FitConfig",
+    model: "TransportModel",
+    scan: "Scan",
+    client: "Client | None",
+    checkpoint: Path,
+    resume: bool,
+) -> "FitResult":
+    from homodyne_dask.cli.progress import progress
+    from homodyne_dask.fitting import fit as run
+
+    passes = 0
+    try:
+        with progress() as show:
+
+            def seen(state: "State", work: "Plan") -> None:
+                nonlocal passes
+                passes = state.passes
+                show(state, work)
+
+            return run(
+                scan, model, **config.fit_options(), client=client, checkpoint=checkpoint,
+                resume=resume, progress=seen,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        if not (passes or resume):
+            raise Interrupted(
+                "interrupted before the first pass was done: nothing is kept"
+            ) from None
+        raise Interrupted(
+            f"interrupted after pass {passes}: the checkpoint is {checkpoint}; the same command "
+            f"with --resume goes on"
+        ) from None

@@ -1,0 +1,146 @@
+"""The program around the commands: every mistake one sentence, every ending an exit status."""
+
+import logging
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import click
+
+from homodyne_dask.errors import HomodyneDaskError, nearest
+
+NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
+
+
+class Interrupted(Exception):  # noqa: N818 - an ending, not an error
+    """Ctrl-C or SIGTERM; the message says what is kept and how to go on."""
+
+
+class Program(click.Group):
+    """A group of commands that prints mistakes as one sentence and exits with their status."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run a command and exit."""
+        words = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in words
+        words = [word for word in words if word != "--debug"]
+        try:
+            with _terminable(), _loud() if debug else _quiet():
+                status = super().main(
+                    words,
+                    prog_name or "homodyne-dask",
+                    complete_var,
+                    standalone_mode=False,
+                    **extra,
+                )
+        except (Exception, KeyboardInterrupt) as e:
+            if debug:
+                traceback.print_exc()
+            status = report(e)
+        sys.exit(status if isinstance(status, int) else 0)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command; an unknown one is an error with the nearest name."""
+        name = args[0]
+        if name not in self.commands and not name.startswith("-"):
+            raise click.UsageError(f"no command {name!r}; {nearest(name, self.commands)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def report(error: BaseException) -> int:
+    """Print what went wrong as one sentence; return the exit status."""
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        error = Interrupted("interrupted")
+    if isinstance(error, Interrupted):
+        click.echo(str(error), err=True)
+        return INTERRUPTED
+    if not isinstance(error, HomodyneDaskError | click.ClickException | OSError):
+        name = type(error).__name__
+        click.echo(
+            f"error: a bug in homodyne-dask ({name}: {one_line(str(error))}): run again with "
+            f"--debug and report the traceback",
+            err=True,
+        )
+        return BUG
+    click.echo(f"error: {one_line(_sentence(error))}", err=True)
+    return BAD_INPUT
+
+
+def one_line(text: str) -> str:
+    """Return text without line breaks."""
+    return " ".join(text.split())
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, click.NoSuchOption):
+        known = [o for p in _parameters(error) for o in (*p.opts, *p.secondary_opts)]
+        return f"no option {error.option_name}; {nearest(error.option_name, known)}"
+    if isinstance(error, click.UsageError):
+        usage = f"homodyne-dask {error.ctx.info_name}" if error.ctx and error.ctx.parent else ""
+        hint = f" (see `{usage or 'homodyne-dask'} --help`)"
+        message = error.format_message().rstrip(".")
+        return message[:1].lower() + message[1:] + hint
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, OSError):
+        where = error.filename or "a file"
+        return f"{where}: {error.strerror or error}; check the path, its rights and the free space"
+    return str(error)
+
+
+def _parameters(error: click.UsageError) -> list[click.Parameter]:
+    if error.ctx is None:
+        return []
+    return [p for p in error.ctx.command.get_params(error.ctx) if isinstance(p, click.Option)]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep warnings and logs of libraries off the user's terminal."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
+def _loud() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        yield
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does: batch systems send it before they kill."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

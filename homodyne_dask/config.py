@@ -1,0 +1,295 @@
+"""The options of a fit as one checked value, from a YAML file or from the command line."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.config import JsonDict
+
+from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.units import length_in_angstrom
+
+
+def _as(read: Callable[[Any], Any]) -> BeforeValidator:
+    """Return a validator from a function that fails in whatever way on a value it cannot read."""
+
+    def checked(value: Any) -> Any:
+        try:
+            return read(value)
+        except (TypeError, OverflowError, AttributeError) as e:
+            raise ValueError(str(e)) from e
+
+    return BeforeValidator(checked)
+
+
+def _number(value: Any) -> float:
+    """Return a finite number; text is allowed, since YAML takes 1e4 for text."""
+    if isinstance(value, bool) or not math.isfinite(float(value)):
+        raise ValueError
+    return float(value)
+
+
+def _whole(value: Any) -> int:
+    number = _number(value)
+    if number != int(number):
+        raise ValueError
+    return int(number)
+
+
+def _pair(value: Any) -> tuple[float, float]:
+    """Return (low, high) from a list of two or from 'low:high'."""
+    low, high = value.split(":") if isinstance(value, str) else value
+    return _number(low), _number(high)
+
+
+def _frames(value: Any) -> tuple[int, int]:
+    low, high = _pair(value)
+    return _whole(low), _whole(high)
+
+
+def _angle(value: Any) -> float | tuple[float, float]:
+    several = isinstance(value, list | tuple) or ":" in str(value)
+    return _pair(value) if several else _number(value)
+
+
+def _several(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def _gap(value: Any) -> str:
+    """Return the gap as written; it needs a unit."""
+    length_in_angstrom(value)
+    return value
+
+
+Number = Annotated[float, _as(_number)]
+Whole = Annotated[int, _as(_whole)]
+Pair = Annotated[tuple[float, float], _as(_pair)]
+Frames = Annotated[tuple[int, int], _as(_frames)]
+Angle = Annotated[float | tuple[float, float], _as(_angle)]
+Text = Annotated[str, _as(_text)]
+Gap = Annotated[str, _as(_gap)]
+Several = BeforeValidator(_several)
+
+
+def _option(what: str, form: str, example: str, default: Any = ...) -> Any:
+    """Return a field: what it is, the form of its value in words, and an example in YAML."""
+    more: JsonDict = {"form": form, "example": example}
+    return Field(default, description=what, json_schema_extra=more)
+
+
+class FitConfig(BaseModel):
+    """All options of `homodyne-dask fit`, by the names they have on the command line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: Annotated[list[Path], Several] = _option(
+        "store made by ingest, or a list of stores; relative to this file",
+        "the path of a store, or a list of them",
+        "A0123_c2.zarr",
+    )
+    model: Text = _option("static or laminar_flow", "static or laminar_flow", "laminar_flow")
+    gap: Gap | None = _option(
+        "distance of the plates with its unit; default: what the store knows",
+        "a length with its unit, as '200 um'",
+        '"200 um"',
+        None,
+    )
+    convention: Text = _option(
+        "how shear enters: physical, or homodyne to continue a series fitted with that package",
+        "physical or homodyne",
+        "physical",
+        "physical",
+    )
+    scaling: Text = _option(
+        "contrast and offset: individual (per bin) or shared (one of each)",
+        "individual or shared",
+        "individual",
+        "individual",
+    )
+    q: Annotated[list[Number], Several] | None = _option(
+        "rings in 1/Å, the nearest within 2 %; default: all",
+        "a number in 1/Å, or a list",
+        "0.0054",
+        None,
+    )
+    phi: Angle | None = _option(
+        "one angle in degrees, or a range [low, high]; default: all",
+        "a number of degrees, or a range: [-30, 30]",
+        "[-30, 30]",
+        None,
+    )
+    label: Annotated[list[Whole], Several] | None = _option(
+        "the beamline's bin numbers; default: all", "a whole number, or a list", "[2, 3]", None
+    )
+    frames: Frames | None = _option(
+        "first frame, counted from 0, and the one after the last; default: all",
+        "two whole numbers: [0, 300]",
+        "[0, 300]",
+        None,
+    )
+    time: Pair | None = _option(
+        "from and to, in seconds; default: all", "two numbers in seconds: [0, 30]", "[0, 30]", None
+    )
+    initial: dict[str, Number] = _option(
+        "first values by parameter; default: searched in the data",
+        "numbers by parameter: {D0: 1e4}",
+        "{D0: 1e4, alpha: -0.5}",
+        {},
+    )
+    fixed: dict[str, Number] = _option(
+        "values that are held", "numbers by parameter: {D_offset: 0}", "{D_offset: 0}", {}
+    )
+    bounds: dict[str, Pair] = _option(
+        "other bounds by parameter",
+        "pairs of numbers by parameter: {D0: [1, 1e7]}",
+        "{D0: [1, 1e7]}",
+        {},
+    )
+    min_lag: Whole = _option(
+        "pairs closer than this many frames are left out", "a whole number from 1 up", "1", 1
+    )
+    precision: Text = _option("float64, or mixed", "float64 or mixed", "float64", "float64")
+    memory: Text = _option(
+        "decoded data: resident in the workers, stream from disk in every pass, or auto",
+        "auto, resident or stream",
+        "auto",
+        "auto",
+    )
+    starts: Whole | None = _option(
+        "how many points of the scan for first values are refined",
+        "a whole number from 1 up",
+        "6",
+        None,
+    )
+    max_passes: Whole = _option("most passes over the data", "a whole number from 1 up", "100", 100)
+    scheduler: Text | None = _option(
+        "a running Dask scheduler; default: workers on this machine",
+        "an address as tcp://host:8786",
+        "tcp://host:8786",
+        None,
+    )
+    output: Path | None = _option(
+        "folder of the result; default: A0123_fit beside A0123_c2.zarr",
+        "the path of a folder",
+        "A0123_fit",
+        None,
+    )
+    overwrite: bool = _option(
+        "replace an earlier result in that folder", "true or false", "false", False
+    )
+    checkpoint: Path | None = _option(
+        "file to resume an interrupted fit from; default: checkpoint.json in the output folder",
+        "the path of a file",
+        "A0123_checkpoint.json",
+        None,
+    )
+
+    def selection(self) -> dict[str, Any]:
+        """Return the arguments of `Scan.select`."""
+        return self.model_dump(include={"q", "phi", "label", "frames", "time"})
+
+    def fit_options(self) -> dict[str, Any]:
+        """Return the options of `fit` beside data, model, client and checkpoint."""
+        names = ("gap", "convention", "scaling", "initial", "fixed", "bounds", "min_lag")
+        return self.model_dump(include={*names, "precision", "memory", "starts", "max_passes"})
+
+    def plan_options(self) -> dict[str, Any]:
+        """Return the options of `plan` beside data, model and client."""
+        return self.model_dump(include={"gap", "convention", "min_lag", "memory"})
+
+
+_PATHS = ("data", "output", "checkpoint")
+
+
+def from_options(given: Mapping[str, Any]) -> FitConfig:
+    """Return the configuration of options of the command line; raises OptionError for mistakes."""
+    return _checked(given, "--")
+
+
+def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> FitConfig:
+    """Return the configuration in a YAML file, with what is `given` put over it.
+
+    Paths in the file are relative to the file. Raises OptionError for mistakes, naming the file.
+    """
+    where = Path(path)
+    try:
+        read = yaml.safe_load(where.read_text())
+    except OSError as e:
+        raise OptionError(
+            f"{where} cannot be read ({e.strerror}): `homodyne-dask config {where}` writes a template"
+        ) from e
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        raise OptionError(f"{where} is not YAML: {e}") from e
+    if not isinstance(read, dict):
+        raise OptionError(
+            f"{where} holds no keys with values: `homodyne-dask config -` prints a template"
+        )
+    in_file = _checked(read, f"{where}: ")
+    if not given:
+        return _relative_to(where.parent, in_file)
+    there = _relative_to(where.parent, in_file).model_dump(exclude_unset=True)
+    return _checked(there | dict(given), "--")
+
+
+def template() -> str:
+    """Return a commented YAML file of all options; as it stands it names an example's data."""
+    active = ("data", "model", "gap")
+    lines = [
+        "# A fit: run `homodyne-dask fit` with this file. Options given there win over it.",
+        "",
+    ]
+    for name, field in FitConfig.model_fields.items():
+        mark = "" if name in active else "# "
+        lines += [f"# {field.description}", f"{mark}{name}: {_more(field)['example']}", ""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _relative_to(folder: Path, config: FitConfig) -> FitConfig:
+    changed = {}
+    for name in config.model_fields_set & set(_PATHS):
+        value = getattr(config, name)
+        changed[name] = (
+            [folder / one for one in value] if name == "data" else value and folder / value
+        )
+    return config.model_copy(update=changed)
+
+
+def _checked(given: Mapping[str, Any], origin: str) -> FitConfig:
+    """Return the checked configuration; `origin` goes before the key in messages."""
+    for key in given:
+        if key not in FitConfig.model_fields:
+            raise OptionError(
+                f"{origin}unknown key {key!r}; {nearest(str(key), FitConfig.model_fields)}"
+            )
+    given = {key: value for key, value in given.items() if value is not None}
+    try:
+        return FitConfig.model_validate(given)
+    except ValidationError as e:
+        raise OptionError(_sentence(e, origin)) from e
+    except OptionError as e:
+        raise OptionError(f"{origin}{e}") from None
+
+
+def _sentence(error: ValidationError, origin: str) -> str:
+    first = error.errors()[0]
+    key, value = str(first["loc"][0]), first["input"]
+    form = _more(FitConfig.model_fields[key])["form"]
+    shown = origin + (key.replace("_", "-") if origin == "--" else key)
+    if first["type"] == "missing":
+        return f"{shown} is missing: give {form}"
+    inside = "".join(f".{part}" for part in first["loc"][1:] if isinstance(part, str))
+    return f"{shown}{inside} = {value!r} cannot be used: give {form}"
+
+
+def _more(field: Any) -> dict[str, str]:
+    return field.json_schema_extra

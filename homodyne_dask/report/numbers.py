@@ -1,0 +1,54 @@
+"""Numbers as people write them: an error with two digits, a value with as many places."""
+
+import math
+
+
+def value_and_error(value: float, error: float) -> str:
+    """Return '68600 ± 1500', '(9.00 ± 0.12)e-04', or the value with six digits where no error is known."""
+    if not math.isfinite(value):
+        return "-"
+    if not (math.isfinite(error) and error > 0):
+        return f"{value:.6g}"
+    exponent = _exponent(max(abs(value), error))
+    if -4 < exponent < 7:
+        places = _places(error)
+        return f"{_rounded(value, places)} ± {_rounded(error, places)}"
+    scale = 10.0**exponent
+    places = _places(error / scale)
+    shown = f"{_rounded(value / scale, places)} ± {_rounded(error / scale, places)}"
+    return f"({shown})e{exponent:+03d}"
+
+
+def error(value: float) -> str:
+    """Return an error with two digits, '-' where it is unknown."""
+    if not math.isfinite(value):
+        return "-"
+    if value == 0 or -4 < _exponent(value) < 7:
+        return _rounded(value, _places(value))
+    return f"{value:.1e}"
+
+
+def count(number: float) -> str:
+    """Return a whole number with its thousands apart: 1 031 550."""
+    return f"{number:,.0f}".replace(",", " ")
+
+
+def seconds(value: float) -> str:
+    """Return a time with three digits, as '0.324 s'; from 100 s on whole seconds."""
+    return f"{value:.0f} s" if value >= 100 else f"{value:.3g} s"
+
+
+def _exponent(value: float) -> int:
+    return math.floor(math.log10(value)) if value > 0 else 0
+
+
+def _places(error: float) -> int:
+    """Return the decimal places that leave two digits of an error; below 0 for whole tens."""
+    places = 1 - _exponent(error)
+    # 0.0996 rounds to 0.100: one place less
+    return places - 1 if round(error, places) >= 10.0 ** (2 - places) else places
+
+
+def _rounded(value: float, places: int) -> str:
+    number = round(value, places) + 0.0  # no minus before a zero
+    return f"{number:.{max(places, 0)}f}"
