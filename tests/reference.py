@@ -66,7 +66,19 @@ def gradient(f, theta):
     return np.array(rows)
 
 
-def gram(theta, c2, time, q, phi, gap, sigma_row, min_lag=1, convention="physical"):
+def unsmoothed(theta, time):
+    """ΔG² / (ΔG² + 1e-12): what the homodyne convention's ∂f/∂phi0 is short of (PHYSICS.md §3)."""
+    dt = time[1] - time[0]
+    t = np.where(time <= dt / 2, dt / 2, time)
+    rate = floored(theta[3] * t ** theta[4] + theta[5], 1e-10)
+    G = integral(rate, np.arange(len(time), dtype=float))
+    square = (G[None, :] - G[:, None]) ** 2
+    return square / (square + 1e-12)
+
+
+def gram(
+    theta, c2, time, q, phi, gap, sigma_row, min_lag=1, convention="physical", exact_phi0=False
+):
     """(moments, count) of one bin: Xᵀ W X over all known pairs, X = [1, y - 1, f, ∂f/∂theta]."""
     model = lambda p: CONVENTIONS[convention](p, time, q, phi, gap)  # noqa: E731
     n = len(time)
@@ -74,6 +86,8 @@ def gram(theta, c2, time, q, phi, gap, sigma_row, min_lag=1, convention="physica
     use = (lag >= min_lag) & np.isfinite(c2)
     weight = 1 / (sigma_row[:, None] * sigma_row[None, :]) ** 2
     f, df = model(np.array(theta, float)), gradient(model, theta)
+    if convention == "homodyne" and len(theta) == 7 and not exact_phi0:
+        df[6] *= unsmoothed(np.asarray(theta, float), time)
     X = np.stack([np.ones(use.sum()), c2[use] - 1, f[use], *(d[use] for d in df)], axis=1)
     return X.T @ (weight[use][:, None] * X), int(use.sum())
 
@@ -101,10 +115,12 @@ def dense_fit(start, data, scaling="individual", min_lag=1, convention="physical
 
     def residual(x):
         theta, contrast, offset, pick = parts(x)
-        return np.concatenate([
-            bin_residual(theta, pick(contrast, b), pick(offset, b), *d, min_lag, convention)
-            for b, d in enumerate(data)
-        ])
+        return np.concatenate(
+            [
+                bin_residual(theta, pick(contrast, b), pick(offset, b), *d, min_lag, convention)
+                for b, d in enumerate(data)
+            ]
+        )
 
     def jacobian(x):
         columns = []

@@ -147,7 +147,7 @@ def evaluator(scans: Scans, problem: Problem | None = None, side: int = 64, cuts
         moments, pairs = np.zeros((len(scans.q), p + 3, p + 3)), np.zeros(len(scans.q), np.int64)
         groups = {tuple(members): [] for members, _ in pieces}
         for members, block in pieces:
-            groups[tuple(members)].append(block_gram(problem, theta, scans.time, block))
+            groups[tuple(members)].append(block_gram(problem, theta, scans.time, block)[0])
         for members, grams in groups.items():
             total = merge_tree(grams)
             moments[list(members)], pairs[list(members)] = total
