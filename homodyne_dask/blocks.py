@@ -155,3 +155,9 @@ def block(
         found = read_block(selection, layout, group, tile)
         BLOCKS.put(key, found, budget)
     return found
+
+
+def forget() -> None:
+    """Drop all that this process keeps of any data."""
+    BLOCKS.clear()
+    SUMS.clear()

@@ -71,8 +71,9 @@ def gram_of(work: Work, run: Run, theta: Float[np.ndarray, " p"]) -> tuple[Gram,
     return merge_tree(leaves), report
 
 
-def warm_up(work: Work) -> int:
-    """Compile the kernel in this process before any data come; return the compilations so far."""
+def warm_up(work: Work) -> Report:
+    """Compile the kernel in this process before any data come."""
+    began, before = time.perf_counter(), compilations()
     side, slots = work.layout.side, work.layout.slots
     nothing = Block(
         np.zeros((slots, side, side), np.float32), *[np.zeros((slots, side))] * 2,
@@ -80,7 +81,7 @@ def warm_up(work: Work) -> int:
     )  # fmt: skip
     theta = np.ones(work.problem.model.size)
     block_gram(work.problem, theta, np.arange(2.0), nothing)
-    return compilations()
+    return Report(_worker(), os.getpid(), time.perf_counter() - began, (before, compilations()))
 
 
 def _worker() -> str:
@@ -135,9 +136,7 @@ class Sweep:
         for n, gram, report in self.compute(self, theta):
             parts[n] = gram
             self.owners[n] = report.worker
-            before, after = report.compiled
-            first, last = self.compiled.get(report.process, (before, after))
-            self.compiled[report.process] = min(first, before), max(last, after)
+            self._count(report)
         return gather(self.work.layout, self.tasks, parts)
 
     def warm_up(self) -> None:
@@ -150,8 +149,16 @@ class Sweep:
                 for _ in self.client.scheduler_info(n_workers=-1)["workers"] or [None]
             ]
 
+    def _count(self, report: Report) -> None:
+        before, after = report.compiled
+        first, last = self.compiled.get(report.process, (before, after))
+        self.compiled[report.process] = min(first, before), max(last, after)
+
     def compilations(self) -> dict[str, int]:
         """Return the most compilations of each kernel that one process made for this fit."""
+        for future in self.warming:
+            if future.status == "finished":
+                self._count(future.result())
         return {"gram": max((last - first for first, last in self.compiled.values()), default=0)}
 
 
