@@ -17,7 +17,21 @@ $(VENV)/ready: pyproject.toml
 
 install: $(VENV)/ready  ## everything into .venv
 
+demo: install  ## simulate, ingest and fit a scan of known truth; leaves demo/
+	mkdir -p demo
+	$(BIN)/homodyne-dask simulate demo/A0001_results.hdf --scenario creep --angles 23 --frames 300 --overwrite
+	$(BIN)/homodyne-dask ingest demo/A0001_results.hdf --overwrite
+	$(BIN)/homodyne-dask fit demo/A0001_c2.zarr --model laminar_flow --overwrite
+	@echo "the result is in demo/A0001_fit; print its report again: $(BIN)/homodyne-dask show demo/A0001_fit"
+
 test: install  ## the whole test suite
 	$(BIN)/python -m pytest tests -m "not slow"
 
-.PHONY: help install test
+lint: install  ## style, types and the layers of the imports; a part of make test
+	$(BIN)/python -m pytest tests/test_style.py
+
+clean:  ## remove what was built, .venv too
+	rm -rf $(VENV) demo build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help install demo test lint clean

@@ -124,7 +124,7 @@ class FitConfig(BaseModel):
     )
     phi: Angle | None = _option(
         "one angle in degrees, or a range [low, high]; default: all",
-        "a number of degrees, or a range: [-30, 30]",
+        "degrees, or a range: -30:30 as an option, [-30, 30] in a file",
         "[-30, 30]",
         None,
     )
@@ -133,25 +133,31 @@ class FitConfig(BaseModel):
     )
     frames: Frames | None = _option(
         "first frame, counted from 0, and the one after the last; default: all",
-        "two whole numbers: [0, 300]",
+        "two whole numbers: 0:300 as an option, [0, 300] in a file",
         "[0, 300]",
         None,
     )
     time: Pair | None = _option(
-        "from and to, in seconds; default: all", "two numbers in seconds: [0, 30]", "[0, 30]", None
+        "from and to, in seconds; default: all",
+        "two numbers in seconds: 0:30 as an option, [0, 30] in a file",
+        "[0, 30]",
+        None,
     )
     initial: dict[str, Number] = _option(
         "first values by parameter; default: searched in the data",
-        "numbers by parameter: {D0: 1e4}",
+        "numbers by parameter: D0=1e4 as an option, {D0: 1e4} in a file",
         "{D0: 1e4, alpha: -0.5}",
         {},
     )
     fixed: dict[str, Number] = _option(
-        "values that are held", "numbers by parameter: {D_offset: 0}", "{D_offset: 0}", {}
+        "values that are held",
+        "numbers by parameter: D_offset=0 as an option, {D_offset: 0} in a file",
+        "{D_offset: 0}",
+        {},
     )
     bounds: dict[str, Pair] = _option(
         "other bounds by parameter",
-        "pairs of numbers by parameter: {D0: [1, 1e7]}",
+        "two numbers by parameter: D0=1:1e7 as an option, {D0: [1, 1e7]} in a file",
         "{D0: [1, 1e7]}",
         {},
     )

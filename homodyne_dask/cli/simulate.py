@@ -39,8 +39,8 @@ def simulate(
     from homodyne_dask.models import MODELS, convention_named
     from homodyne_dask.prediction import predict
     from ingest import SCENARIOS
+    from ingest import angles as spread
     from ingest import simulate as write
-    from ingest.simulate import angles as spread
 
     if scenario not in SCENARIOS:
         raise OptionError(f"scenario {scenario!r} is unknown; {nearest(scenario, SCENARIOS)}")
