@@ -1,0 +1,111 @@
+"""Random truths whose decay and shear the data resolve, and whether a fit finds them unaided."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from homodyne_dask.models import Convention
+from homodyne_dask.models.transport import bin_scales
+from homodyne_dask.parameters import search
+from homodyne_dask.scaling import reduce
+from homodyne_dask.start import first_values
+from tests import synthetic
+from tests.synthetic import GAP, Q, Scans
+
+FRAMES = 120
+ANGLES = 9
+SIGMA = 0.02
+
+
+class Found(NamedTuple):
+    """A fit from the data alone beside one from the truth."""
+
+    truth: np.ndarray
+    dt: float
+    outcome: str
+    excess: float
+    """χ² above that of the fit from the truth; below zero: a better optimum."""
+    theta: np.ndarray
+    best: np.ndarray
+    passes: int
+    sigmas: float
+    """Largest distance of the two in naive standard errors."""
+
+    @property
+    def succeeded(self) -> bool:
+        return self.excess < 0.1 and self.outcome in ("CONVERGED", "SINGULAR")
+
+
+def drawn(model: str, seed: int, convention: str = "physical") -> Scans:
+    """A scan of a random truth: three decades of D0 and of the shear rate, drawn until resolved."""
+    rng = np.random.default_rng([seed, len(model)])
+    while True:
+        dt = 10 ** rng.uniform(-2, 0)
+        span, middle = FRAMES * dt, FRAMES * dt / 2
+        alpha, beta = rng.uniform(-1.2, 0.6), rng.uniform(-0.8, 0.8)
+        D0 = 10 ** rng.uniform(2.5, 5.5)
+        rate = D0 * middle**alpha
+        theta = [D0, alpha, rng.uniform(0, 0.5) * rate]
+        if model == "laminar_flow":
+            gamma = 10 ** rng.uniform(-4.5, -1.5)
+            strain = gamma * middle**beta
+            theta += [gamma, beta, rng.uniform(-0.3, 0.3) * strain, rng.uniform(-90, 90)]
+        theta = np.array(theta)
+        phi = synthetic.angles(ANGLES) if model == "laminar_flow" else np.zeros(4)
+        if not 0.5 / span < Q**2 * rate < 0.7 / dt:
+            continue
+        scans = synthetic.measured(
+            theta, FRAMES, phi, dt=dt, contrast=0.2 + 0.03 * np.cos(np.deg2rad(2 * phi)),
+            sigma=SIGMA, convention=convention, seed=seed,
+        )  # fmt: skip
+        if resolved(scans):
+            return scans
+
+
+def resolved(scans: Scans) -> bool:
+    """Whether the data determine the rates at the middle of the record to 20 %, phi0 to 5°."""
+    reduced = reduce(synthetic.evaluator(scans, side=128)(scans.theta), "individual")
+    size = np.sqrt(np.diag(reduced.hessian))
+    if not (size > 0).all():
+        return False
+    middle = float(np.median(scans.time[scans.time > 0]))
+    values, vectors = np.linalg.eigh(reduced.hessian / np.outer(size, size))
+    if values[0] < 1e-10:
+        return False
+    covariance = vectors / values @ vectors.T / np.outer(size, size)
+
+    def relative(first: int) -> float:
+        a, b, c = scans.theta[first : first + 3]
+        power = middle**b
+        slope = np.array([power, a * power * np.log(middle), 1.0])
+        part = covariance[first : first + 3, first : first + 3]
+        return float(np.sqrt(slope @ part @ slope) / abs(a * power + c))
+
+    if len(scans.theta) == 3:
+        return relative(0) < 0.2
+    scales = bin_scales(
+        scans.model, Convention(scans.convention), scans.theta, scans.q, scans.phi, GAP, 1.0
+    )
+    assert np.abs(scales.s).max() > 0
+    return relative(0) < 0.2 and relative(3) < 0.2 and covariance[6, 6] ** 0.5 < 5
+
+
+def attempt(scans: Scans) -> Found:
+    """Fit from the data alone and from the truth."""
+    chosen = search(scans.model.parameters)
+    evaluate = synthetic.evaluator(scans, side=128)
+    first = first_values(synthetic.summary(scans), chosen, "individual")[0]
+    here = synthetic.solve(evaluate, chosen, first)[-1]
+    there = synthetic.solve(evaluate, chosen, chosen.inside(scans.theta))[-1]
+    size = np.sqrt(np.maximum(np.diag(there.reduced.hessian), 1e-300))
+    away = np.abs(here.theta - there.theta)
+    away[6:] = np.minimum(away[6:], 180 - away[6:])
+    values, vectors = np.linalg.eigh(there.reduced.hessian / np.outer(size, size))
+    error = np.sqrt(np.diag(vectors / np.maximum(values, 1e-14) @ vectors.T)) / size
+    return Found(
+        scans.theta, float(scans.time[1] - scans.time[0]), here.outcome.name,
+        here.reduced.chisqr - there.reduced.chisqr, here.theta, there.theta, here.passes,
+        float((away / error).max()),
+    )  # fmt: skip
+
+
