@@ -23,7 +23,7 @@ def error(value: float) -> str:
     """Return an error with two digits, '-' where it is unknown."""
     if not math.isfinite(value):
         return "-"
-    if value == 0 or -4 < _exponent(value) < 7:
+    if value == 0 or -5 < _exponent(value) < 7:
         return _rounded(value, _places(value))
     return f"{value:.1e}"
 

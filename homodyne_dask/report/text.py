@@ -103,24 +103,26 @@ def _on_pulls(robust: bool) -> str:
 
 def _scaling(result: FitResult) -> list[str]:
     table, mode = result.scaling, result.config["scaling"]
-    gone = table["undetermined"].values
+    empty = table["ndata"].values == 0
+    gone = table["undetermined"].values | empty
     n = len(gone)
     lines = [
         f"scaling, {mode}: contrast {_range(table['contrast'].values[~gone])}, "
-        f"offset {_range(table['offset'].values)}"
+        f"offset {_range(table['offset'].values[~empty])}"
     ]
     if n > MAX_BINS:
         return [*lines, f"({n} bins, listed in scaling.csv)"]
     rows = [["label", "q [1/Å]", "φ [°]", "contrast", "offset", "pairs", "χ²/N"]]
     for b in range(n):
         at: dict[str, Any] = {str(key): table[key].values[b] for key in table.data_vars}
+        contrast = "no decay" if at["undetermined"] else _or_dash(at["contrast"], ".5f")
         rows.append(
             [
                 str(table["label"].values[b]),
                 _or_dash(at["q"], ".6g"),
                 _or_dash(at["phi"], ".2f"),
-                "no decay" if at["undetermined"] else _or_dash(at["contrast"], ".5f"),
-                _or_dash(at["offset"], ".5f"),
+                "-" if empty[b] else contrast,
+                "-" if empty[b] else _or_dash(at["offset"], ".5f"),
                 numbers.count(at["ndata"]),
                 _or_dash(at["redchi"], ".4f"),
             ]
@@ -141,8 +143,8 @@ def _facts(result: FitResult) -> list[str]:
         ("passes", f"{result.passes} over all data"),
         ("time", ", ".join(f"{name} {numbers.seconds(t)}" for name, t in timings.items())),
         ("compilations", compiled or "none"),
-        ("convention", f"{config['convention']}: {_MEANING.get(config['convention'], '')}"),
-        ("gap", "unknown" if gap is None else f"{gap / 1e4:g} um"),
+        ("convention", f"{config['convention']}: {_meaning(result)}"),
+        *([("gap", f"{gap / 1e4:g} um")] if gap is not None else []),
         ("data", f"{inputs['store']} from {inputs['source_file']} ({inputs['source_format']})"),
         ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
         (
@@ -155,6 +157,12 @@ def _facts(result: FitResult) -> list[str]:
         ("version", f"homodyne-dask {result.version}"),
     ]
     return [line for name, text in facts for line in _wrapped(f"{name:<14}", (text,))]
+
+
+def _meaning(result: FitResult) -> str:
+    if "gamma_dot_t0" not in result.parameters["param"].values:
+        return f"{result.config['model']} knows no shear"
+    return _MEANING[result.config["convention"]]
 
 
 def _range(values: np.ndarray) -> str:
