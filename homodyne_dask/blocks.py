@@ -3,15 +3,12 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from functools import lru_cache
 
 import numpy as np
-import zarr
 from jaxtyping import Float, Float32
-from zarr.core.buffer import default_buffer_prototype
 
+from homodyne_dask.chunks import read_chunk
 from homodyne_dask.dataset import Scan, Selection, opened
-from homodyne_dask.errors import StoreError
 from homodyne_dask.kernel import Block
 from homodyne_dask.planning import Layout
 
@@ -19,33 +16,24 @@ ALIGNMENT = 64
 """Bytes; XLA copies arrays that are not aligned so."""
 
 
-@lru_cache(maxsize=4)
-def _c2(selection: Selection) -> zarr.Array:
-    zarr.config.set(
-        {"array.read_missing_chunks": False, "async.concurrency": 4, "threading.max_workers": 2}
-    )
-    return zarr.open_array(selection.path, path="c2", mode="r", zarr_format=3)
-
-
-def read_block(selection: Selection, layout: Layout, group: int, tile: tuple[int, int]) -> Block:
-    """Return one block, decoded; raises StoreError naming the bin and tile that cannot be read."""
+def read_block(
+    selection: Selection,
+    layout: Layout,
+    group: int,
+    tile: tuple[int, int],
+    data: Float32[np.ndarray, "slot T T"],
+) -> Block:
+    """Return one block, decoded into `data`; raises StoreError naming what cannot be read."""
     scan = opened(selection)
     members = layout.groups[group]
-    c2 = np.asarray(scan.bins)[list(members)]
-    data = _aligned(layout.slots, layout.side)
+    for slot, member in enumerate(members):
+        read_chunk(scan.path, int(scan.label[member]), scan.bins[member], tile, data[slot])
+    data[len(members) :] = np.nan
     i, j = (at * layout.side for at in tile)
-    rows = min(layout.side, scan.n_frames - i)
-    columns = min(layout.side, scan.n_frames - j)
-    array = _c2(selection)
-    slot = 0
-    for run in np.split(c2, np.flatnonzero(np.diff(c2) != 1) + 1):
-        where = (slice(run[0], run[-1] + 1), slice(i, i + rows), slice(j, j + columns))
-        _read(scan, array, where, data[slot : slot + len(run), :rows, :columns], tile)
-        slot += len(run)
-    use = np.zeros((2, layout.side), bool)
-    use[0, :rows], use[1, :columns] = scan.use[i : i + rows], scan.use[j : j + columns]
-    data[:slot, ~use[0], :] = np.nan
-    data[:slot, :, ~use[1]] = np.nan
+    for axis, first in ((1, i), (2, j)):
+        use = scan.use[first : first + layout.side]
+        left_out = np.flatnonzero(~use)
+        data[(slice(len(members)), *[slice(None)] * (axis - 1), left_out)] = np.nan
     return Block(
         c2=data,
         weight_rows=_weights(scan, members, layout, i),
@@ -63,37 +51,11 @@ def known_q(scan: Scan) -> Float[np.ndarray, " bin"]:
 
 
 def _aligned(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
-    """Return an aligned array of NaN."""
+    """Return an aligned array, not yet filled."""
     count = slots * side * side
     raw = np.empty(count * 4 + ALIGNMENT, np.uint8)
     first = -raw.ctypes.data % ALIGNMENT
-    data = raw[first : first + count * 4].view(np.float32).reshape(slots, side, side)
-    data.fill(np.nan)
-    return data
-
-
-def _read(
-    scan: Scan,
-    array: zarr.Array,
-    where: tuple[slice, slice, slice],
-    into: Float32[np.ndarray, "run rows columns"],
-    tile: tuple[int, int],
-) -> None:
-    try:
-        out = default_buffer_prototype().nd_buffer.from_numpy_array(into)
-        array.get_basic_selection(where, out=out)
-    except Exception as e:
-        bins = where[0]
-        if bins.stop - bins.start > 1:  # read one by one to name the bin
-            for b in range(bins.start, bins.stop):
-                at = b - bins.start
-                _read(scan, array, (slice(b, b + 1), *where[1:]), into[at : at + 1], tile)
-            return
-        label = scan.all_bins["label"][bins.start]
-        raise StoreError(
-            f"{scan.path}: chunk ({tile[0]}, {tile[1]}) of the bin labelled {label} cannot be read "
-            f"({type(e).__name__}: {e}); ingest the source again"
-        ) from e
+    return raw[first : first + count * 4].view(np.float32).reshape(slots, side, side)
 
 
 def _weights(
@@ -140,6 +102,17 @@ class Kept[T]:
             self.bytes = 0
 
 
+_OF_THREAD = threading.local()
+
+
+def _scratch(layout: Layout) -> Float32[np.ndarray, "slot T T"]:
+    """Return the buffer of this thread, made anew when another shape is asked for."""
+    shape = layout.slots, layout.side, layout.side
+    if getattr(_OF_THREAD, "shape", None) != shape:
+        _OF_THREAD.data, _OF_THREAD.shape = _aligned(layout.slots, layout.side), shape
+    return _OF_THREAD.data
+
+
 BLOCKS = Kept[Block](lambda block: block.c2.nbytes)
 SUMS = Kept[np.ndarray](lambda sums: sums.nbytes + 500, budget=50_000_000)
 """What the data of a block give whatever theta is: as good after the block itself is gone."""
@@ -148,11 +121,17 @@ SUMS = Kept[np.ndarray](lambda sums: sums.nbytes + 500, budget=50_000_000)
 def block(
     selection: Selection, layout: Layout, group: int, tile: tuple[int, int], budget: int
 ) -> Block:
-    """Return a block from this process's memory, or from the store; `budget` bytes are kept."""
+    """Return a block from this process's memory, or from the store; `budget` bytes are kept.
+
+    With nothing to be kept the block lives in this thread's only buffer, until the next call:
+    fresh memory for each block would cost a nanosecond per pair in page faults.
+    """
+    if budget == 0:
+        return read_block(selection, layout, group, tile, _scratch(layout))
     key = (selection, layout.side, layout.groups[group], layout.slots, tile)
     found = BLOCKS.get(key)
     if found is None:
-        found = read_block(selection, layout, group, tile)
+        found = read_block(selection, layout, group, tile, _aligned(layout.slots, layout.side))
         BLOCKS.put(key, found, budget)
     return found
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import dask
+import dask.config
 import psutil
 from distributed import Client, Scheduler, SpecCluster
 from distributed.deploy.subprocess import SubprocessWorker
@@ -91,7 +91,7 @@ def local_cluster(
             scheduler=scheduler,
             worker=worker,
             name="homodyne_dask",
-            silence_logs=40,
+            silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster
         ) as cluster,
         Client(cluster) as client,
     ):

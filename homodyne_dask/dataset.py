@@ -266,9 +266,11 @@ def open_dataset(path: str | Path) -> Scan:
         per_bin = {name: np.asarray(group[name]) for name in _PER_BIN}  # type: ignore[arg-type]
         time, mask = np.asarray(group["time"]), np.asarray(group["frame_mask"])
         shape = group["c2"].shape  # type: ignore[union-attr]
+        stored = json.loads((where / "c2" / "zarr.json").read_text())
     except Exception as e:
         raise StoreError(f"{path} is damaged ({type(e).__name__}: {e}); ingest it again") from e
     _check_shapes(path, shape, time, mask, per_bin)
+    _check_storage(path, stored, schema.tile_side(len(time)))
     bins = tuple(range(len(per_bin["q"])))
     return Scan(str(where.resolve()), attrs, time, mask, bins, (0, len(time)), per_bin)
 
@@ -314,6 +316,25 @@ def _check_shapes(
         raise StoreError(f"{path}: sigma_row holds values that are not above 0; ingest it again")
     if not (np.isfinite(time).all() and (np.diff(time) > 0).all()):
         raise StoreError(f"{path}: time does not increase; ingest it again")
+
+
+def _check_storage(path: str | Path, stored: dict[str, Any], side: int) -> None:
+    """Refuse chunks stored in another way than the schema says: they are read by it."""
+    wanted = {
+        "data_type": "float32",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, side, side]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    }
+    for key, value in wanted.items():
+        if stored.get(key) != value:
+            raise StoreError(
+                f"{path}: {key} of c2 is {stored.get(key)} where {value} belongs; ingest it again"
+            )
+    codecs = [codec.get("name") for codec in stored.get("codecs", [])]
+    if codecs != list(schema.CODECS):
+        raise StoreError(
+            f"{path}: codecs of c2 are {codecs} where {list(schema.CODECS)} belong; ingest it again"
+        )
 
 
 @lru_cache(maxsize=8)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.gram import Gram
@@ -295,7 +296,7 @@ class _Waves:
         return sj * ci - cj * si, cj * ci + sj * si
 
 
-def _waves(s: Array, rows: Array, columns: Array, kind: type) -> _Waves:
+def _waves(s: Array, rows: Array, columns: Array, kind: DTypeLike) -> _Waves:
     of = [sin_cos(s[:, None] * G[None, :]) for G in (rows, columns)]
     rounded = [tuple(part.astype(kind) for part in pair) for pair in of]
     return _Waves(*lax.optimization_barrier(rounded))

@@ -35,6 +35,8 @@ FORMAT = "homodyne_dask"
 MANIFEST = "c2/manifest.json"
 LEVELS = (4, 16)
 MIN_LEVEL_FRAMES = 32
+CODECS = ("bytes", "blosc", "crc32c")
+"""Of c2: little-endian float32, blosc, then the checksum of the chunk as stored."""
 SIGMA_SOURCES = ("counts", "scatter", "constant")
 
 ATTRIBUTES = {

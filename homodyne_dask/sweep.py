@@ -75,10 +75,8 @@ def warm_up(work: Work) -> Report:
     """Compile the kernel in this process before any data come."""
     began, before = time.perf_counter(), compilations()
     side, slots = work.layout.side, work.layout.slots
-    nothing = Block(
-        np.zeros((slots, side, side), np.float32), *[np.zeros((slots, side))] * 2,
-        np.ones(1), np.zeros(1), 0, 0,
-    )  # fmt: skip
+    data, weights = np.zeros((slots, side, side), np.float32), np.zeros((slots, side))
+    nothing = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
     theta = np.ones(work.problem.model.size)
     block_gram(work.problem, theta, np.arange(2.0), nothing)
     return Report(_worker(), os.getpid(), time.perf_counter() - began, (before, compilations()))

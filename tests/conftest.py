@@ -11,4 +11,3 @@ def _nothing_remembered():
     yield
     blocks.forget()
     dataset.opened.cache_clear()
-    blocks._c2.cache_clear()
