@@ -108,8 +108,10 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
     best = state.fallback or state
     passes = state.passes + 1
     gain = best.reduced.chisqr - reduced.chisqr
-    # below rounding a gain cannot be seen; the decrement alone decides there
-    unseen = abs(trial.predicted) <= best.reduced.rounding and abs(gain) <= best.reduced.rounding
+    # below rounding a gain cannot be seen; the decrement alone decides there. What counts is all that
+    # is left to gain, not what a damped step would: else tiny steps go on for ever and none stalls
+    left = best.decrement**2 * best.reduced.variance(int(search.free.sum()))
+    unseen = left <= best.reduced.rounding and abs(gain) <= best.reduced.rounding
     if reduced.finite and (gain > 0 or unseen):
         exact = unseen or state.fallback is not None or trial.predicted <= 0
         damping = _relaxed(state, 1.0 if exact else gain / trial.predicted)

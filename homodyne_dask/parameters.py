@@ -40,13 +40,18 @@ class Search:
     """inf where a parameter is not periodic."""
 
     def inside(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
-        """Return theta with periodic parameters wrapped and the others clipped into their bounds."""
+        """Return theta with periodic parameters wrapped and the others clipped into their bounds.
+
+        What is fixed stays as it was given: bounds are for what moves.
+        """
+        given = theta
         periodic = np.isfinite(self.period)
         width = np.where(periodic, self.period, 1.0)
         wrapped = np.mod(theta - self.lower, width) + self.lower
         inside = (theta >= self.lower) & (theta <= self.upper)
         theta = np.where(periodic & ~inside, wrapped, theta)
-        return np.where(periodic, theta, np.clip(theta, self.lower, self.upper))
+        theta = np.where(periodic, theta, np.clip(theta, self.lower, self.upper))
+        return np.where(self.free, theta, given)
 
 
 def search(

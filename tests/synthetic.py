@@ -101,7 +101,7 @@ def angles(n: int) -> np.ndarray:
 
 def published_case(seed: int = 0) -> Scans:
     """The case of PHYSICS.md §5."""
-    phi = angles(23)
+    phi = np.arange(23) * 180.0 / 23
     return measured(
         FLOW,
         300,
