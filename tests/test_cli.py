@@ -262,6 +262,7 @@ BAD = {
     "HDF5 of another kind": (files, ["ingest", "other.h5"], "has no two-time matrices"),
     "truncated HDF5": (files, ["ingest", "cut.h5"], "truncated"),
     "two frames": (files, ["ingest", "short.npz"], "2 frames"),
+    "nothing known": (files, ["ingest", "masked.npz"], "masked.npz holds no data"),
     "negative sigma": (files, ["ingest", "sigma.npz"], "sigma"),
     "sigma of 0": (None, ["ingest", "A_results.hdf", "--sigma", "0"], "sigma = [0.0] must be"),
     "sigma no number": (None, ["ingest", "A_results.hdf", "--sigma", "x"], "--sigma 'x'"),
@@ -318,14 +319,6 @@ def test_bad_input_is_one_sentence_and_exit_2(case, here, monkeypatch):
     assert result.stderr.count("\n") == 1
     assert "Traceback" not in result.output
     assert not list(here.glob("*_fit"))
-
-
-def test_a_store_without_any_known_pair_is_refused(here):
-    files(here)
-    run("ingest", "masked.npz", "M.zarr")
-    result = run("fit", "M.zarr", "--model", "static")
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(here):
