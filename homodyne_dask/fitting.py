@@ -80,9 +80,10 @@ def fit(
         for state in iterate(request, sweep, path, resume, record):
             if progress is not None:
                 progress(state, work)
+        compilations = sweep.compilations()  # asks the workers, so before they are let go
     assert state is not None  # there is at least one pass
     record.timings["total"] = time.perf_counter() - began
-    return result_of(request, state, record.history, record.timings, sweep.compilations())
+    return result_of(request, state, record.history, record.timings, compilations)
 
 
 def plan(
