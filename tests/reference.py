@@ -131,8 +131,9 @@ def dense_fit(start, data, scaling="individual", min_lag=1, convention="physical
         return np.stack(columns, axis=1)
 
     x0 = np.concatenate([np.asarray(start) / size, np.full(k, 0.2), np.ones(k)])
-    best = scipy.optimize.least_squares(
-        residual, x0, jacobian, method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15
-    )
+    with np.errstate(all="ignore"):  # far from the optimum it may try anything
+        best = scipy.optimize.least_squares(
+            residual, x0, jacobian, method="lm", xtol=1e-15, ftol=1e-15, gtol=1e-15
+        )
     theta, contrast, offset, _ = parts(best.x)
     return theta, contrast, offset, 2 * best.cost
