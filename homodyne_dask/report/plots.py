@@ -1,0 +1,53 @@
+"""Pictures of a fit: each function returns a matplotlib Figure, `save_all` writes them as PNG files."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from homodyne_dask.dataset import Scan
+from homodyne_dask.errors import SelectionError
+from homodyne_dask.report.pictures_cuts import cuts
+from homodyne_dask.report.pictures_fit import angles, passes, rates
+from homodyne_dask.report.pictures_maps import maps, residuals
+from homodyne_dask.result import FitResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["PICTURES", "angles", "cuts", "maps", "passes", "rates", "residuals", "save_all"]
+
+PICTURES: dict[str, Callable[[FitResult, Scan], "Figure"]] = {
+    "maps": maps,
+    "cuts": cuts,
+    "angles": angles,
+    "rates": rates,
+    "passes": passes,
+    "residuals": residuals,
+}
+
+
+def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
+    """Write every picture of a fit into a folder and return their paths.
+
+    scan: what was fitted. Raises SelectionError where its bins are not those of the result.
+    """
+    _check(result, scan)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, draw in PICTURES.items():
+        path = folder / f"{name}.png"
+        about = (draw.__doc__ or name).splitlines()[0].removeprefix("Draw ")
+        draw(result, scan).savefig(path, format="png", metadata={"Description": about})
+        paths.append(path)
+    return paths
+
+
+def _check(result: FitResult, scan: Scan) -> None:
+    fitted, given = result.scaling["label"].values, scan.label
+    if not np.array_equal(fitted, given):
+        raise SelectionError(
+            f"the result is of {len(fitted)} bins, labels {fitted[0]} to {fitted[-1]}, and the scan "
+            f"has {len(given)}, labels {given[0]} to {given[-1]}: give the selection that was fitted"
+        )

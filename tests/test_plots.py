@@ -1,0 +1,321 @@
+"""Pictures: each is drawn for every kind of fit, and what is drawn are the numbers of slow NumPy."""
+
+from dataclasses import replace
+
+import matplotlib.image
+import numpy as np
+import pytest
+import zarr
+
+from homodyne_dask.errors import SelectionError
+from homodyne_dask.lm import Outcome
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.prediction import predict
+from homodyne_dask.report import plots
+from homodyne_dask.report.pictures_blocks import (
+    SIDE,
+    Grid,
+    block_means,
+    grid_of,
+    model_means,
+    representative,
+    view_of,
+)
+from homodyne_dask.report.pictures_cuts import ages, cut_of
+from homodyne_dask.report.pictures_model import curves, decay_times, fitted, rate, true_model
+from homodyne_dask.report.pictures_style import log_tick
+from homodyne_dask.result import FitResult, covariance_table, parameter_table, scaling_table
+from tests import synthetic
+
+DIFFUSION = np.array([20000.0, -0.4, 1000.0])
+FLOW = np.array([20000.0, -0.4, 1000.0, 9e-4, -0.2, 1e-5, 3.0])
+NOTHING = {"compilations": {}, "timings": {}, "undetermined": (), "warnings": (), "inputs": {}}
+
+
+def result_for(scan, theta, covariance=None, naive=None, convention="physical", **changes):
+    """The result of a fit that found the truth `measured` scans are made from."""
+    model = LAMINAR_FLOW if len(theta) == 7 else STATIC
+    names, p, k = list(model.names), len(theta), len(scan.bins)
+    missing = np.full(p, np.nan)
+    columns = {"stderr": missing, "stderr_naive": missing, "dof": missing, "value": theta}
+    flags = {"at_bound": np.zeros(p), "fixed": np.zeros(p), "unit": [""] * p}
+    bins = {"contrast": np.full(k, 0.2), "offset": np.ones(k), "redchi": np.ones(k)}
+    bins |= {"ndata": np.full(k, 10), "undetermined": np.zeros(k), "q": scan.q, "phi": scan.phi}
+    config = {"model": model.name, "convention": convention, "gap_angstrom": synthetic.GAP}
+    passes = [(900.0, 2.0, True), (None, None, False), (120.0, 0.1, False), (100.0, 1e-5, True)]
+    history = tuple(
+        {"pass": n, "chisqr": c, "decrement": d, "accepted": a}
+        for n, (c, d, a) in enumerate(passes, start=1)
+    )
+    return FitResult(
+        outcome=Outcome.CONVERGED,
+        parameters=parameter_table(columns | flags | {"param": names}),
+        covariance=covariance_table(covariance, names),
+        covariance_naive=covariance_table(naive, names),
+        scaling=scaling_table(bins | {"label": scan.label}),
+        chisqr=100.0,
+        redchi=1.0,
+        ndata=10 * k,
+        nbins=k,
+        passes=len(passes),
+        config=config | {"min_lag": 1},
+        **(NOTHING | {"history": history} | changes),
+    )
+
+
+def scan_of(folder, theta, n=60, phi=(0.0, 45.0, 90.0), dt=0.1, dead=(), q=None, **given):
+    """A store of a scan; frames in `dead` have no counts."""
+    scans = synthetic.measured(theta, n, phi, dt=dt, **given)
+    c2 = scans.c2.copy()
+    c2[:, list(dead)] = c2[:, :, list(dead)] = np.nan
+    changes = {} if q is None else {"q": np.full(len(scans.q), q)}
+    return synthetic.store(replace(scans, c2=c2), folder, **changes)
+
+
+def truth_of(theta, names):
+    parameters = dict(zip(names, theta * 1.1, strict=True))
+    return {"model": "laminar_flow", "convention": "physical", "parameters": parameters,
+            "gap_angstrom": synthetic.GAP}  # fmt: skip
+
+
+SMALL = np.diag((0.02 * FLOW) ** 2)
+CASES = {
+    "laminar flow with truth and robust errors": (
+        {"theta": FLOW},
+        {"covariance": SMALL, "truth": truth_of(FLOW, LAMINAR_FLOW.names)},
+    ),
+    "diffusion without covariance, one bin, frames masked": (
+        {"theta": DIFFUSION, "phi": [0.0], "dead": [20, 21, 22, 40]},
+        {},
+    ),
+    "q unknown, naive errors only": (
+        {"theta": DIFFUSION * [synthetic.Q**2, 1, synthetic.Q**2], "q": np.nan},
+        {"naive": np.diag([0.01, 0.01, 0.01])},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_picture_is_written_and_shows_something(case, tmp_path):
+    given, found = CASES[case]
+    made = {**given, "theta": DIFFUSION} if "q" in given else given
+    scan = scan_of(tmp_path, **made)
+    paths = plots.save_all(result_for(scan, given["theta"], **found), scan, tmp_path / "fit")
+    assert [path.stem for path in paths] == list(plots.PICTURES)
+    for path in paths:
+        pixels = matplotlib.image.imread(path)
+        assert min(pixels.shape[:2]) > 400
+        assert (pixels.std(axis=(0, 1))[:3] > 0.05).all(), path.stem
+
+
+def test_a_scan_that_was_not_fitted_is_refused(tmp_path):
+    scan = scan_of(tmp_path, DIFFUSION)
+    result = result_for(scan, DIFFUSION)
+    with pytest.raises(SelectionError, match=r"of 3 bins.*the scan has 1"):
+        plots.save_all(result, scan.select(label=2), tmp_path)
+
+
+def test_bins_without_decay_or_pairs_and_values_that_are_not_numbers_leave_gaps(tmp_path):
+    scan = scan_of(tmp_path, FLOW)
+    result = result_for(scan, np.full(7, np.nan), history=())
+    for name, values in (("undetermined", [1, 0, 0]), ("ndata", [10, 0, 0])):
+        result.scaling[name].values[:] = values
+    for name in ("contrast", "offset", "redchi"):
+        result.scaling[name].values[1:] = np.nan
+    for draw in plots.PICTURES.values():
+        draw(result, scan)
+
+
+def test_units_follow_what_is_known(tmp_path):
+    scan = scan_of(tmp_path, DIFFUSION, q=np.nan)
+    labels = [axis.get_ylabel() for axis in plots.rates(result_for(scan, DIFFUSION), scan).axes]
+    assert labels == ["q²J [1/s]"]
+    assert "q unknown" in plots.cuts(result_for(scan, DIFFUSION), scan).axes[0].get_title()
+
+
+GRIDS = {
+    "one frame a block": (1, 0, 60),
+    "blocks of three, a rest left out": (3, 0, 20),
+    "blocks that begin inside a tile": (4, 37, 40),
+    "blocks across tiles": (7, 3, 27),
+}
+
+
+@pytest.mark.parametrize("case", GRIDS)
+def test_block_means_are_the_means_of_all_known_pairs(case):
+    merged, first, blocks = GRIDS[case]
+    n = 200
+    rng = np.random.default_rng(3)
+    c2 = rng.normal(1.0, 0.1, (2, n, n)).astype(np.float32)
+    c2[rng.random(c2.shape) < 0.2] = np.nan
+    c2[:, np.tril(np.ones((n, n), bool))] = np.nan
+    use = rng.random(n) > 0.05
+    array = zarr.array(c2, chunks=(1, 64, 64))
+    grid = Grid("c2", 1, first, merged, blocks)
+    mean, count = block_means(array, 1, grid, use)
+    known = np.where(use[:, None] & use, c2[1].astype(float), np.nan)
+    for i in range(blocks):
+        for j in range(blocks):
+            block = known[np.ix_(grid.frames[i], grid.frames[j])]
+            there = block[np.isfinite(block)]
+            assert count[i, j] == len(there)
+            enough = len(there) >= merged**2 / 2
+            wanted = there.mean() if enough and len(there) else np.nan
+            np.testing.assert_allclose(mean[i, j], wanted, rtol=1e-12)
+
+
+def test_a_long_scan_is_read_from_block_means_of_the_store(tmp_path):
+    n = 2 * SIDE * 4 + 9
+    rng = np.random.default_rng(5)
+    scan = scan_of(tmp_path, DIFFUSION, n=64)
+    time = np.arange(n) * 0.1
+    c2 = rng.normal(1.0, 0.1, (1, n, n)).astype(np.float32)
+    held = synthetic.Scans(
+        DIFFUSION, time, scan.q[:1], scan.phi[:1], *([np.ones(1)] * 2), np.ones((1, n)), np.triu(c2, 1),
+        "physical",
+    )  # fmt: skip
+    held.c2[:, np.tril(np.ones((n, n), bool))] = np.nan
+    scan = synthetic.store(held, tmp_path, "long")
+    grid = grid_of(scan)
+    assert (grid.level, grid.merged, grid.blocks) == (4, 3, 171)
+    view = view_of(scan, result_for(scan, DIFFUSION), fitted(result_for(scan, DIFFUSION), scan), 0)
+    block = c2[0][np.ix_(grid.frames[5], grid.frames[90])]
+    np.testing.assert_allclose(view.data[90, 5], block.mean(), rtol=1e-6)
+    model = fitted(result_for(scan, DIFFUSION), scan)
+    np.testing.assert_allclose(
+        view.residual[5, 90], (block.mean() - 1 - 0.2 * model_means(scan, model, grid, 0)[5, 90])
+        / (1 / grid.side), rtol=1e-5,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+def test_the_model_of_a_picture_is_the_mean_of_the_prediction(convention, tmp_path):
+    scan = scan_of(tmp_path, FLOW)
+    model = fitted(result_for(scan, FLOW, convention=convention), scan)
+    full = predict(
+        LAMINAR_FLOW, FLOW, scan.time, q=scan.q[1], phi=scan.phi[1], gap=synthetic.GAP,
+        convention=convention,
+    )[0]  # fmt: skip
+    means = model_means(scan, model, Grid("c2", 1, 4, 5, 11), 1)
+    slow = full[4:59, 4:59].reshape(11, 5, 11, 5).mean(axis=(1, 3))
+    np.testing.assert_allclose(means, slow, rtol=1e-10, atol=1e-12)
+
+
+def test_maps_are_symmetric_with_a_blank_diagonal_and_residuals_in_units_of_sigma(tmp_path):
+    scan = scan_of(tmp_path, FLOW, dead=[30])
+    view = view_of(scan, result_for(scan, FLOW), fitted(result_for(scan, FLOW), scan), 0)
+    for part in (view.data, view.model, view.residual):
+        np.testing.assert_array_equal(part, part.T)
+        assert np.isnan(np.diag(part)).all()
+    assert np.isnan(view.data[30]).all()
+    _, residual = view.upper
+    assert len(residual) == 59 * 58 // 2
+    assert residual.std() == pytest.approx(1, abs=0.05)
+    np.testing.assert_allclose(view.edges, np.arange(61) * 0.1, rtol=1e-12)
+
+
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+def test_bands_are_those_of_random_parameters(convention, tmp_path):
+    scan = scan_of(tmp_path, FLOW)
+    rng = np.random.default_rng(7)
+    spread = np.diag(0.01 * np.abs(FLOW)) @ rng.normal(size=(7, 7))
+    covariance = spread @ spread.T / 7
+    result = result_for(scan, FLOW, naive=covariance, convention=convention)
+    found = curves(fitted(result, scan), result, scan)
+    drawn = [
+        curves(fitted(replaced(result, theta), scan), result, scan)
+        for theta in rng.multivariate_normal(FLOW, covariance, 1000)
+    ]
+    for name in ("transport", "shear_rate", "strain"):
+        curve = getattr(found, name)
+        samples = np.array([getattr(one, name).value for one in drawn])[:, 1:]
+        np.testing.assert_allclose(curve.stderr[1:], samples.std(axis=0), rtol=0.1)
+        inside = np.abs(samples - curve.value[1:]) < curve.quantile * curve.stderr[1:]
+        assert inside.mean() == pytest.approx(0.95, abs=0.02)
+
+
+def replaced(result, theta):
+    """The same result with other values."""
+    return replace(result, parameters=result.parameters.assign(value=("param", theta)))
+
+
+def test_robust_bands_widen_with_few_degrees_of_freedom(tmp_path):
+    scan = scan_of(tmp_path, FLOW)
+    result = result_for(scan, FLOW, covariance=SMALL)
+    result.parameters["dof"].values[:] = [12.0, 3.0, 20.0, np.nan, np.nan, np.nan, 5.0]
+    found = curves(fitted(result, scan), result, scan)
+    assert found.errors == "robust"
+    assert found.transport.quantile == pytest.approx(3.182, abs=1e-3)  # Student, 3
+    assert found.shear_rate.quantile == pytest.approx(1.960, abs=1e-3)
+
+
+def test_the_strain_is_the_trapezoid_sum_of_the_shear_rate(tmp_path):
+    scan = scan_of(tmp_path, FLOW).select(frames=(10, 50))
+    for convention in ("physical", "homodyne"):
+        result = result_for(scan, FLOW, convention=convention)
+        found = curves(fitted(result, scan), result, scan)
+        t, value = found.shear_rate.time, found.shear_rate.value
+        steps = 0.5 * (value[1:] + value[:-1]) * np.diff(t)
+        np.testing.assert_allclose(found.strain.value[1:], np.cumsum(steps), rtol=1e-9)
+        np.testing.assert_allclose(t, scan.time[10:50])
+
+
+def test_the_gradient_of_a_rate_is_its_difference_quotient():
+    t, theta = np.array([0.05, 1.0, 30.0]), np.array([3.0, -0.7, 0.4])
+    _, gradient = rate(t, theta, None)
+    for n in range(3):
+        step = 1e-6 * np.eye(3)[n]
+        slope = (rate(t, theta + step, None)[0] - rate(t, theta - step, None)[0]) / 2e-6
+        np.testing.assert_allclose(gradient[n], slope, rtol=1e-7)
+    value, gradient = rate(t, np.array([1.0, -1.0, -2.0]), 1e-10)
+    assert value[2] == 1e-10
+    assert (gradient[:, 2] == 0).all()
+
+
+def test_the_decay_time_is_where_f_falls_to_one_over_e(tmp_path):
+    theta = np.array([20000.0, 0.0, 0.0])
+    scan = scan_of(tmp_path, theta, n=100)
+    times = decay_times(fitted(result_for(scan, theta), scan), scan)
+    np.testing.assert_allclose(times, 1 / (synthetic.Q**2 * 20000), rtol=1e-3)
+    slow = decay_times(fitted(result_for(scan, theta * 0.01), scan), scan)
+    assert np.isnan(slow).all()
+
+
+def test_cuts_have_the_error_of_a_mean_of_their_pairs(tmp_path):
+    scan = scan_of(tmp_path, DIFFUSION, n=128, phi=[0.0])
+    model, read = fitted(result_for(scan, DIFFUSION), scan), scan.cuts()
+    shown = ages(read, 0, scan)
+    assert 3 <= len(shown) <= 5
+    pulls = []
+    for age in shown:
+        cut = cut_of(scan, read, 0, age)
+        assert (np.diff(cut.lag) > 0).all()
+        wanted = 1 + 0.2 * model.shape(np.array([0]), cut.t1, cut.t1 + cut.lag)[0]
+        pulls.append((cut.c2 - wanted) / cut.stderr)
+    assert np.concatenate(pulls).std() == pytest.approx(1, abs=0.3)
+
+
+def test_bins_shown_lie_along_the_flow_across_it_and_between(tmp_path):
+    phi = np.arange(-90.0, 90.0, 10.0)
+    scan = scan_of(tmp_path, FLOW, n=8, phi=phi)
+    shown = representative(result_for(scan, FLOW), scan)
+    assert (scan.phi[shown] - FLOW[6] + 90) % 180 - 90 == pytest.approx([-3, 27, 57, 87])
+    static = representative(result_for(scan, DIFFUSION), scan)
+    assert scan.phi[static].tolist() == [-90, -30, 20, 80]
+
+
+def test_truth_is_drawn_only_beside_the_same_model_and_convention(tmp_path):
+    scan = scan_of(tmp_path, FLOW)
+    truth = truth_of(FLOW, LAMINAR_FLOW.names)
+    assert true_model(result_for(scan, FLOW, truth=truth), scan).theta[0] == pytest.approx(22000)
+    other = truth | {"convention": "homodyne"}
+    for result in (result_for(scan, FLOW), result_for(scan, FLOW, truth=other)):
+        assert true_model(result, scan) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.001, "0.001"), (1.0, "1"), (20000.0, "20000"), (1e-5, "10⁻⁵"), (3e7, "3·10⁷")],
+)
+def test_ticks_of_a_logarithmic_axis_are_plain_text(value, text):
+    assert log_tick(value) == text
