@@ -72,6 +72,18 @@ def scan_of(folder, theta, n=60, phi=(0.0, 45.0, 90.0), dt=0.1, dead=(), q=None,
     return synthetic.store(replace(scans, c2=c2), folder, **changes)
 
 
+@pytest.fixture(scope="module")
+def flowing(tmp_path_factory):
+    """A scan of laminar flow."""
+    return scan_of(tmp_path_factory.mktemp("flow"), FLOW)
+
+
+@pytest.fixture(scope="module")
+def diffusing(tmp_path_factory):
+    """A scan of diffusion."""
+    return scan_of(tmp_path_factory.mktemp("diffusion"), DIFFUSION)
+
+
 def truth_of(theta, names):
     parameters = dict(zip(names, theta * 1.1, strict=True))
     return {"model": "laminar_flow", "convention": "physical", "parameters": parameters,
@@ -108,22 +120,20 @@ def test_every_picture_is_written_and_shows_something(case, tmp_path):
         assert (pixels.std(axis=(0, 1))[:3] > 0.05).all(), path.stem
 
 
-def test_a_scan_that_was_not_fitted_is_refused(tmp_path):
-    scan = scan_of(tmp_path, DIFFUSION)
-    result = result_for(scan, DIFFUSION)
+def test_a_scan_that_was_not_fitted_is_refused(diffusing, tmp_path):
+    result = result_for(diffusing, DIFFUSION)
     with pytest.raises(SelectionError, match=r"of 3 bins.*the scan has 1"):
-        plots.save_all(result, scan.select(label=2), tmp_path)
+        plots.save_all(result, diffusing.select(label=2), tmp_path)
 
 
-def test_bins_without_decay_or_pairs_and_values_that_are_not_numbers_leave_gaps(tmp_path):
-    scan = scan_of(tmp_path, FLOW)
-    result = result_for(scan, np.full(7, np.nan), history=())
+def test_bins_without_decay_or_pairs_and_values_that_are_not_numbers_leave_gaps(flowing):
+    result = result_for(flowing, np.full(7, np.nan), history=())
     for name, values in (("undetermined", [1, 0, 0]), ("ndata", [10, 0, 0])):
         result.scaling[name].values[:] = values
     for name in ("contrast", "offset", "redchi"):
         result.scaling[name].values[1:] = np.nan
     for draw in plots.PICTURES.values():
-        draw(result, scan)
+        draw(result, flowing)
 
 
 def test_units_follow_what_is_known(tmp_path):
@@ -189,14 +199,13 @@ def test_a_long_scan_is_read_from_block_means_of_the_store(tmp_path):
 
 
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
-def test_the_model_of_a_picture_is_the_mean_of_the_prediction(convention, tmp_path):
-    scan = scan_of(tmp_path, FLOW)
-    model = fitted(result_for(scan, FLOW, convention=convention), scan)
+def test_the_model_of_a_picture_is_the_mean_of_the_prediction(convention, flowing):
+    model = fitted(result_for(flowing, FLOW, convention=convention), flowing)
     full = predict(
-        LAMINAR_FLOW, FLOW, scan.time, q=scan.q[1], phi=scan.phi[1], gap=synthetic.GAP,
+        LAMINAR_FLOW, FLOW, flowing.time, q=flowing.q[1], phi=flowing.phi[1], gap=synthetic.GAP,
         convention=convention,
     )[0]  # fmt: skip
-    means = model_means(scan, model, Grid("c2", 1, 4, 5, 11), 1)
+    means = model_means(flowing, model, Grid("c2", 1, 4, 5, 11), 1)
     slow = full[4:59, 4:59].reshape(11, 5, 11, 5).mean(axis=(1, 3))
     np.testing.assert_allclose(means, slow, rtol=1e-10, atol=1e-12)
 
@@ -215,15 +224,14 @@ def test_maps_are_symmetric_with_a_blank_diagonal_and_residuals_in_units_of_sigm
 
 
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
-def test_bands_are_those_of_random_parameters(convention, tmp_path):
-    scan = scan_of(tmp_path, FLOW)
+def test_bands_are_those_of_random_parameters(convention, flowing):
     rng = np.random.default_rng(7)
     spread = np.diag(0.01 * np.abs(FLOW)) @ rng.normal(size=(7, 7))
     covariance = spread @ spread.T / 7
-    result = result_for(scan, FLOW, naive=covariance, convention=convention)
-    found = curves(fitted(result, scan), result, scan)
+    result = result_for(flowing, FLOW, naive=covariance, convention=convention)
+    found = curves(fitted(result, flowing), result, flowing)
     drawn = [
-        curves(fitted(replaced(result, theta), scan), result, scan)
+        curves(fitted(replaced(result, theta), flowing), result, flowing)
         for theta in rng.multivariate_normal(FLOW, covariance, 1000)
     ]
     for name in ("transport", "shear_rate", "strain"):
@@ -239,11 +247,10 @@ def replaced(result, theta):
     return replace(result, parameters=result.parameters.assign(value=("param", theta)))
 
 
-def test_robust_bands_widen_with_few_degrees_of_freedom(tmp_path):
-    scan = scan_of(tmp_path, FLOW)
-    result = result_for(scan, FLOW, covariance=SMALL)
+def test_robust_bands_widen_with_few_degrees_of_freedom(flowing):
+    result = result_for(flowing, FLOW, covariance=SMALL)
     result.parameters["dof"].values[:] = [12.0, 3.0, 20.0, np.nan, np.nan, np.nan, 5.0]
-    found = curves(fitted(result, scan), result, scan)
+    found = curves(fitted(result, flowing), result, flowing)
     assert found.errors == "robust"
     assert found.transport.quantile == pytest.approx(3.182, abs=1e-3)  # Student, 3
     assert found.shear_rate.quantile == pytest.approx(1.960, abs=1e-3)
@@ -304,13 +311,14 @@ def test_bins_shown_lie_along_the_flow_across_it_and_between(tmp_path):
     assert scan.phi[static].tolist() == [-90, -30, 20, 80]
 
 
-def test_truth_is_drawn_only_beside_the_same_model_and_convention(tmp_path):
-    scan = scan_of(tmp_path, FLOW)
+def test_truth_is_drawn_only_beside_the_same_model_and_convention(flowing):
     truth = truth_of(FLOW, LAMINAR_FLOW.names)
-    assert true_model(result_for(scan, FLOW, truth=truth), scan).theta[0] == pytest.approx(22000)
+    assert true_model(result_for(flowing, FLOW, truth=truth), flowing).theta[0] == pytest.approx(
+        22000
+    )
     other = truth | {"convention": "homodyne"}
-    for result in (result_for(scan, FLOW), result_for(scan, FLOW, truth=other)):
-        assert true_model(result, scan) is None
+    for result in (result_for(flowing, FLOW), result_for(flowing, FLOW, truth=other)):
+        assert true_model(result, flowing) is None
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+PANEL, BAR, GAP, ROW, BELOW = 2.45, 0.13, 0.12, 3.0, 0.55
+"""Inches: side of a map, width of a colour bar, space before it, height of a row, space below all."""
+LEFT = (0.75, 0.75 + PANEL + 0.3, 0.75 + 2 * PANEL + 0.3 + 1.1)
+"""Inches: where the three maps of a row begin."""
+WIDTH = LEFT[2] + PANEL + GAP + 0.8
 LAG_CELLS = 24
 """Intervals of lag in which residuals are gathered."""
 
@@ -35,12 +40,12 @@ def views(result: FitResult, scan: Scan) -> list[View]:
 def maps(result: FitResult, scan: Scan) -> "Figure":
     """Draw data, model and residual of up to four bins, as means over blocks of pairs."""
     shown = views(result, scan)
-    picture = figure(10.0, 0.1 + 3.0 * len(shown), layout="compressed")
-    grid = picture.subplots(len(shown), 3, squeeze=False, sharex=True, sharey=True)
+    picture = figure(WIDTH, ROW * len(shown) + BELOW, layout=None)
     reach = _reach(np.concatenate([view.residual.ravel() for view in shown]))
-    for axes, view in zip(grid, shown, strict=True):
-        _row(picture, axes, view, reach)
-        _square(axes[0], f"{bin_name(scan, view.bin)}\ndata{_means(view)}")
+    for row, view in enumerate(shown):
+        bottom = BELOW + ROW * (len(shown) - 1 - row)
+        last = row == len(shown) - 1
+        _row(picture, bottom, view, f"{bin_name(scan, view.bin)}\ndata{_means(view)}", reach, last)
     return picture
 
 
@@ -49,30 +54,42 @@ def _means(view: View) -> str:
     return f", means over {side}×{side} pairs" if side > 1 else ""
 
 
-def _row(picture: "Figure", axes: np.ndarray, view: View, reach: float) -> None:
+def _row(
+    picture: "Figure", bottom: float, view: View, title: str, reach: float, last: bool
+) -> None:
+    """Draw one bin; its places are fixed, which takes half the time of having them worked out."""
+    low, high = _range(view)
+    parts = (
+        (view.data, title, "cividis", low, high),
+        (view.model, "model", "cividis", low, high),
+        (view.residual, "residual", "RdBu_r", -reach, reach),
+    )
+    for left, (values, name, shades, *ends) in zip(LEFT, parts, strict=True):
+        axis = _place(picture, left, bottom, PANEL)
+        _map(axis, view.edges, values, shades, *ends)
+        axis.set_title(name, fontsize=10, loc="left")
+        axis.tick_params(labelleft=left == LEFT[0], labelbottom=last)
+        axis.set_xlabel("t₁ [s]" if last else "")
+        axis.set_ylabel("t₂ [s]" if left == LEFT[0] else "")
+        if left != LEFT[0]:
+            bar = _place(picture, left + PANEL + GAP, bottom, BAR)
+            picture.colorbar(axis.images[0], cax=bar, extend="both")
+            bar.ticklabel_format(useOffset=False)
+            bar.set_ylabel("(data − model) / σ" if left == LEFT[2] else "")
+            bar.set_title("c₂" if left == LEFT[1] else "", fontsize=10)
+
+
+def _place(picture: "Figure", left: float, bottom: float, width: float) -> "Axes":
+    """Return axes as high as a panel; inches."""
+    w, h = picture.get_size_inches()
+    return picture.add_axes((left / w, bottom / h, width / w, PANEL / h))
+
+
+def _map(axis: "Axes", edges, values, shades: str, low: float, high: float) -> None:
     from matplotlib import colormaps
 
-    low, high = _range(view)
-    shades = colormaps["cividis"].with_extremes(bad=UNKNOWN)
-    for axis, values in zip(axes, (view.data, view.model), strict=False):
-        axis.pcolorfast(view.edges, view.edges, values, cmap=shades, vmin=low, vmax=high)
-    _square(axes[1], "model")
-    bar = picture.colorbar(axes[0].images[0], ax=list(axes[:2]), extend="both", pad=0.02)
-    bar.ax.set_title("c₂", fontsize=10)
-    shades = colormaps["RdBu_r"].with_extremes(bad=UNKNOWN)
-    image = axes[2].pcolorfast(
-        view.edges, view.edges, view.residual, cmap=shades, vmin=-reach, vmax=reach
-    )
-    _square(axes[2], "residual")
-    picture.colorbar(image, ax=axes[2], label="(data − model) / σ", extend="both", pad=0.04)
-
-
-def _square(axis: "Axes", title: str) -> None:
-    axis.set_aspect("equal")
-    axis.set_title(title, fontsize=10, loc="left")
-    axis.set_xlabel("t₁ [s]")
-    axis.set_ylabel("t₂ [s]")
-    axis.label_outer()
+    shown = colormaps[shades].with_extremes(bad=UNKNOWN)
+    axis.pcolorfast(edges, edges, values, cmap=shown, vmin=low, vmax=high)
 
 
 def _range(view: View) -> tuple[float, float]:

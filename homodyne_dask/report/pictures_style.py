@@ -19,7 +19,7 @@ DPI = 150
 
 
 def figure(
-    width: float, height: float, layout: Literal["constrained", "compressed"] = "constrained"
+    width: float, height: float, layout: Literal["constrained"] | None = "constrained"
 ) -> "Figure":
     """Return an empty figure, inches; no global state of matplotlib is touched."""
     from matplotlib.figure import Figure
