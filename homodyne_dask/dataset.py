@@ -1,5 +1,6 @@
 """A scan on disk: what it holds, and which bins and frames of it are meant. No data is read here."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ class Selection(NamedTuple):
 
     path: str
     digest: str
-    """SHA-256 of the manifest: data that changed under a fit are noticed."""
+    """`Scan.digest`: data that changed under a fit are noticed."""
     bins: tuple[int, ...]
     """Positions in the store."""
     frames: tuple[int, int]
@@ -99,10 +100,24 @@ class Scan:
         inside[slice(*self.frames)] = True
         return inside & self.frame_mask
 
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that a fit reads: c2 by its manifest, times, masks, q, phi and sigma.
+
+        c2 alone does not do: the same file may be ingested again with another sigma or time step.
+        """
+        parts = [
+            self.attrs["tiles_sha256"].encode(),
+            self.time.tobytes(),
+            self.frame_mask.tobytes(),
+        ]
+        parts += [np.ascontiguousarray(self.all_bins[name]).tobytes() for name in _PER_BIN]
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
     @property
     def selection(self) -> Selection:
         """The identity of what is selected."""
-        return Selection(self.path, self.attrs["tiles_sha256"], self.bins, self.frames)
+        return Selection(self.path, self.digest, self.bins, self.frames)
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
@@ -341,7 +356,7 @@ def _check_storage(path: str | Path, stored: dict[str, Any], side: int) -> None:
 def opened(selection: Selection) -> Scan:
     """Return the scan of a selection, as a worker opens it; raises StoreError if the data changed."""
     scan = open_dataset(selection.path)
-    if scan.attrs["tiles_sha256"] != selection.digest:
+    if scan.digest != selection.digest:
         raise StoreError(f"{selection.path} changed while it was being read: start the fit again")
     return replace(scan, bins=selection.bins, frames=selection.frames)
 

@@ -34,8 +34,8 @@ class ClusterError(HomodyneDaskError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return '; did you mean ...?' for the known word closest to `word`, else the list of all."""
-    known = [str(name) for name in known]
-    close = difflib.get_close_matches(word, known, n=1)
+    names = {str(name).lower(): str(name) for name in known}
+    close = difflib.get_close_matches(word.lower(), names, n=1)
     if close:
-        return f"did you mean {close[0]!r}?"
-    return "there is: " + ", ".join(known)
+        return f"did you mean {names[close[0]]!r}?"
+    return "there is: " + ", ".join(names.values())

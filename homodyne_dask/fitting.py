@@ -221,7 +221,7 @@ def _identity(request: Request) -> dict[str, Any]:
     given = ("model", "convention", "gap_angstrom", "scaling", "min_lag", "loss", "precision")
     names = request.search.names
     return {
-        "data": request.scan.attrs["tiles_sha256"],
+        "data": request.scan.digest,
         "bins": list(request.scan.bins),
         "frames": list(request.scan.frames),
         **{key: request.config[key] for key in given},

@@ -1,5 +1,6 @@
 """Lengths written by people, in Å."""
 
+import math
 import re
 
 from homodyne_dask.errors import OptionError
@@ -26,7 +27,7 @@ def length_in_angstrom(text: str | float, what: str = "gap") -> float:
         value = float(number) * known
     except ValueError:
         raise OptionError(f"{what} {text!r}: {number!r} is not a number") from None
-    if not value > 0:
+    if not 0 < value < math.inf:
         raise OptionError(f"{what} {text!r} is not a positive length")
     return value
 
@@ -35,6 +36,6 @@ def gap_in_angstrom(gap: str | float) -> float:
     """Return a gap in Å: text needs its unit, a number given from Python is in Å."""
     if isinstance(gap, str):
         return length_in_angstrom(gap)
-    if not gap > 0:
+    if not 0 < gap < math.inf:
         raise OptionError(f"gap {gap!r} is not a positive length")
     return float(gap)

@@ -111,5 +111,3 @@ def attempt(scans: Scans) -> Found:
         here.reduced.chisqr - there.reduced.chisqr, here.theta, there.theta, here.passes,
         float((away / error).max()),
     )  # fmt: skip
-
-

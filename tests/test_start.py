@@ -1,0 +1,108 @@
+"""First values from the data alone end in the global optimum: the one that a fit from the truth finds."""
+
+import numpy as np
+import pytest
+
+from homodyne_dask.lm import Outcome
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.parameters import search
+from homodyne_dask.scaling import reduce
+from homodyne_dask.start import first_values
+from tests import truths
+from tests.synthetic import angles, evaluator, measured, searched, solve, summary
+
+# D0, alpha, D_offset, gamma_dot_t0, beta, gamma_dot_t_offset, phi0, Δt
+TRUTHS = [
+    ("slow", [3000, 0, 100], 0.3),
+    ("fast", [3e5, 0, 100], 0.05),
+    ("slows down", [60000, -1.0, 500], 0.1),
+    ("speeds up", [2000, 0.5, 0], 0.2),
+    ("negative offset", [20000, -0.3, -1500], 0.1),
+    ("PHYSICS.md §5", [2500, -0.3, 100, 2e-4, 0.2, 1e-5, 5], 1 / 3),
+    ("creep", [68480, -1.327, 1708, 9e-4, -0.212, -2.7e-4, 2], 0.1),
+    ("ageing", [30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 0.1),
+    ("andrade", [8000, -0.3, 500, 1e-3, -0.667, 0, 5], 0.1),
+    ("steady flow", [10000, 0, 0, 3e-3, 0, 0, -45], 0.1),
+    ("strong flow", [20000, -0.2, 100, 6e-3, -0.1, 1e-4, 30], 0.05),
+    ("flow across the ring", [5000, 0.1, 100, 1e-3, 0.3, 1e-5, 89], 0.2),
+]
+# enough bins and quiet enough that the optimum is one point, whatever the truth
+QUIET = {"sigma": 0.01, "contrast": 0.3}
+
+
+@pytest.mark.parametrize(("word", "truth", "dt"), TRUTHS, ids=[w for w, *_ in TRUTHS])
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+def test_the_fit_ends_where_the_one_from_the_truth_does(word, truth, dt, convention):
+    phi = angles(11) if len(truth) == 7 else np.zeros(4)
+    scans = measured(truth, 150, phi, dt=dt, convention=convention, **QUIET)
+    found = searched(scans)[-1]
+    chosen = search(scans.model.parameters)
+    best = solve(evaluator(scans, side=256), chosen, chosen.inside(scans.theta))[-1]
+    assert found.reduced.chisqr <= best.reduced.chisqr + 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("model", "convention"),
+    [("static", "physical"), ("laminar_flow", "physical"), ("laminar_flow", "homodyne")],
+)
+def test_ninety_eight_of_a_hundred_random_truths_are_found(model, convention):
+    found = [truths.attempt(truths.drawn(model, seed, convention)) for seed in range(100)]
+    missed = [(seed, f) for seed, f in enumerate(found) if not f.succeeded]
+    assert len(missed) <= 2, "\n".join(f"seed {seed}: {f}" for seed, f in missed)
+
+
+def test_values_the_user_gave_in_full_are_the_start_as_they_are():
+    scans = measured([20000.0, -0.4, 100.0], 40, np.zeros(2))
+    given = {"D0": 777.0, "alpha": 0.1, "D_offset": -3.0}
+    starts = first_values(summary(scans), search(STATIC.parameters, given), "individual")
+    assert [theta.tolist() for theta in starts] == [[777.0, 0.1, -3.0]]
+
+
+GIVEN = [
+    {"fixed": {"alpha": -0.5}},
+    {"fixed": {"D_offset": 0.0, "gamma_dot_t_offset": 0.0}},
+    {"fixed": {"phi0": 0.0}},
+    {"fixed": {"gamma_dot_t0": 5e-4}},
+    {"fixed": {"D0": 30000.0, "beta": -0.5}},
+    {"initial": {"gamma_dot_t0": 4e-4, "phi0": 10.0}},
+    {"bounds": {"beta": (-0.6, -0.4), "phi0": (-20.0, 20.0), "D0": (2e4, 4e4)}},
+]
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=[str(g) for g in GIVEN])
+def test_what_the_user_gave_is_kept_and_the_rest_is_found(given):
+    truth = np.array([30000, -0.5, 0, 5e-4, -0.5, 0, 0])
+    scans = measured(truth, 150, angles(9), dt=0.1, **QUIET)
+    states = searched(scans, **given)
+    last = states[-1]
+    assert last.outcome is Outcome.CONVERGED
+    for name, value in given.get("fixed", {}).items():
+        assert last.theta[LAMINAR_FLOW.names.index(name)] == value
+    for name, (low, high) in given.get("bounds", {}).items():
+        assert low <= last.theta[LAMINAR_FLOW.names.index(name)] <= high
+    chosen = search(LAMINAR_FLOW.parameters, **given)
+    best = solve(evaluator(scans, side=256), chosen, truth)[-1]
+    assert last.reduced.chisqr <= best.reduced.chisqr + 0.1
+
+
+def test_the_averages_have_the_gradient_of_their_own_chisqr():
+    scans = measured([30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 120, angles(5), dt=0.1)
+    averages = summary(scans)
+    theta = scans.theta * 1.1
+    here = reduce(averages(theta), "individual")
+    for p in range(7):
+        step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(7)[p]
+        up, down = (reduce(averages(theta + s * step), "individual").chisqr for s in (1, -1))
+        slope = -(up - down) / 4e-3 * np.sqrt(here.hessian[p, p])
+        assert here.gradient[p] == pytest.approx(
+            slope, rel=1e-3, abs=1e-3 * here.hessian[p, p] ** 0.5
+        )
+
+
+def test_averages_are_near_enough_to_the_full_data_to_start_from():
+    scans = measured([30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 200, angles(9), dt=0.1, **QUIET)
+    first = first_values(summary(scans), search(LAMINAR_FLOW.parameters), "individual")[0]
+    states = solve(evaluator(scans, side=256), search(LAMINAR_FLOW.parameters), first)
+    assert states[-1].passes <= 6
