@@ -57,11 +57,15 @@ class State:
     accepted: bool = True
     """Whether the last trial has the lowest χ² so far."""
     fallback: "State | None" = None
-    """The lowest state so far, while one step uphill is being tried (see `judge`)."""
+    """The lowest state so far, while steps above it are being tried (see `judge`)."""
+    uphill: int = 0
+    """How many such steps lead here."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: expected distance to the optimum in standard errors."""
 
 
+UPHILL = 3
+"""Steps above the lowest χ² that may follow each other before the fit returns to it."""
 _SINGULAR = 1e-14
 """Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
 
@@ -101,9 +105,9 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
     """Return the state after the trial was evaluated: moved there, or damped more.
 
     In a curved valley an undamped step lands up the far wall and the next one far down the valley,
-    while steps kept small enough never to rise creep along. So one step uphill may be followed by
-    another; if that is not below the lowest point either, the fit returns there with more damping
-    (the watchdog technique, Chamberlain et al. 1982).
+    while steps kept small enough never to rise creep along. So a few steps may stay above the lowest
+    point; if none of them ends below it, the fit returns there with more damping (the watchdog
+    technique, Chamberlain et al. 1982).
     """
     best = state.fallback or state
     passes = state.passes + 1
@@ -113,14 +117,15 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
     left = best.decrement**2 * best.reduced.variance(int(search.free.sum()))
     unseen = left <= best.reduced.rounding and abs(gain) <= best.reduced.rounding
     if reduced.finite and (gain > 0 or unseen):
-        exact = unseen or state.fallback is not None or trial.predicted <= 0
+        exact = unseen or trial.predicted <= 0
         damping = _relaxed(state, 1.0 if exact else gain / trial.predicted)
         return _ended(search, State(trial.theta, reduced, damping, passes=passes), options)
     credible = reduced.finite and state.damping <= 1e-2 and reduced.chisqr < 2 * best.reduced.chisqr
-    if state.fallback is None and credible and passes < options.max_passes:
+    if credible and state.uphill < UPHILL and passes < options.max_passes:
         return State(
-            trial.theta, reduced, state.damping, passes=passes, accepted=False, fallback=state
-        )
+            trial.theta, reduced, state.damping, passes=passes, accepted=False, fallback=best,
+            uphill=state.uphill + 1,
+        )  # fmt: skip
     damping = max(best.damping * 10, _weakest(search, best))
     held = replace(best, damping=damping, passes=passes, accepted=False)
     if held.damping > 1e12:
@@ -138,6 +143,8 @@ def _weakest(search: Search, state: State) -> float:
 def _relaxed(state: State, ratio: float) -> float:
     """Return the damping after an accepted step: it falls to zero once the model predicts well."""
     damping = state.damping
+    if not state.accepted:
+        return damping * 0.3  # with less a step has just failed
     if abs(ratio - 1) < 0.1:
         return damping * 1e-3 if damping > 1e-7 else 0.0
     if ratio > 0.75:
