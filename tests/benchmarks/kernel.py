@@ -1,0 +1,133 @@
+"""Pairs per second of the kernel that `fit` calls, beside the obvious one: jacfwd and JᵀJ.
+
+One thread (NPROC=1 in the environment), 23 bins, float32 data with 1 % NaN, min_lag 2, the blocks
+of N = 2950 with those on the diagonal. Both kernels run in turn; the median of 15 runs counts.
+"""
+
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from homodyne_dask.blocks import ALIGNMENT
+from homodyne_dask.kernel import Block, Problem, block_gram
+from homodyne_dask.models import LAMINAR_FLOW
+from tests import reference
+
+N, T, BINS, RUNS = 2950, 512, 23, 15
+GAP, Q, MIN_LAG = 2e6, 0.0054, 2
+THETA = np.array([30000.0, -0.5, 500.0, 5e-4, -0.5, 5e-5, -3.0])
+TIME = 0.1 * np.arange(N)
+PHI = np.linspace(-86.0, 86.0, BINS)
+
+
+def aligned(shape) -> np.ndarray:
+    raw = np.empty(4 * int(np.prod(shape)) + ALIGNMENT, np.uint8)
+    first = -raw.ctypes.data % ALIGNMENT
+    return raw[first : first + 4 * int(np.prod(shape))].view(np.float32).reshape(shape)
+
+
+def blocks() -> list[Block]:
+    """All blocks of the scan; they share one buffer of data, the geometry differs."""
+    rng = np.random.default_rng(0)
+    c2 = aligned((BINS, T, T))
+    c2[...] = 1.1 + 0.3 * rng.random(c2.shape)
+    c2[rng.random(c2.shape) < 0.01] = np.nan
+    sigma = 0.1 * (1 + 0.1 * rng.random((BINS, T)))
+    weight = 1 / sigma**2
+    side = range(-(-N // T))
+    return [
+        Block(c2, weight, weight, np.full(BINS, Q), PHI, i * T, j * T)
+        for i in side
+        for j in side
+        if i <= j
+    ]
+
+
+def check(problem: Problem, tolerance: float) -> None:
+    """Assert that the kernel's Gram is the reference's, on one bin of two small blocks."""
+    n, side = 300, 192
+    rng = np.random.default_rng(1)
+    time_ = 0.1 * np.arange(n)
+    c2 = (1.1 + 0.3 * rng.random((n, n))).astype(np.float32)
+    c2[rng.random(c2.shape) < 0.01] = np.nan
+    sigma = 0.1 * (1 + 0.1 * rng.random(n))
+    total = 0.0
+    for i, j in ((0, 0), (0, side), (side, side)):
+        part = np.full((1, 256, 256), np.nan, np.float32)
+        cut = c2[i : i + side, j : j + side]
+        part[0, : cut.shape[0], : cut.shape[1]] = cut
+        weights = np.zeros((2, 1, 256))
+        for row, first in enumerate((i, j)):
+            weights[row, 0, : len(sigma[first : first + side])] = (
+                1 / sigma[first : first + side] ** 2
+            )
+        block = Block(part, weights[0], weights[1], np.full(1, Q), PHI[7:8], i, j)
+        total = total + block_gram(problem, THETA, time_, block)[0].moments[0]
+    truth, _ = reference.gram(
+        THETA, c2.astype(float), time_, Q, PHI[7], GAP, sigma, MIN_LAG, "physical"
+    )
+    size = np.sqrt(np.diag(truth))
+    worst = np.abs((total - truth) / np.outer(size, size)).max()
+    assert worst < tolerance, f"the kernel is {worst:g} away from the reference"
+
+
+@jax.jit
+def naive(theta, c2, time1, time2, q, phi, weight):
+    """JᵀJ of one bin's block with contrast and offset, the Jacobian by jacfwd in full."""
+
+    def model(p):
+        J1, J2 = (_cumulative(p[0:3], t) for t in (time1, time2))
+        G1, G2 = (_cumulative(p[3:6], t) for t in (time1, time2))
+        x = 0.5 * q * GAP * jnp.cos(jnp.deg2rad(p[6] - phi)) * (G2[None, :] - G1[:, None])
+        f = jnp.exp(-(q**2) * (J2[None, :] - J1[:, None])) * jnp.sinc(x / jnp.pi) ** 2
+        return p[8] + p[7] * f
+
+    J = jax.jacfwd(model)(theta)
+    J = J.reshape(-1, theta.size) * weight.reshape(-1, 1)
+    r = (c2 - model(theta)).reshape(-1) * weight.reshape(-1)
+    return J.T @ J, J.T @ r
+
+
+def _cumulative(p, t):
+    rate = p[0] * t ** p[1] + p[2]
+    steps = 0.5 * (rate[1:] + rate[:-1]) * jnp.diff(t)
+    return jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)])
+
+
+def run(precision: str = "float64") -> dict[str, float]:
+    problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
+    check(problem, 1e-10 if precision == "float64" else 1e-5)
+    scan = blocks()
+    sums = [block_gram(problem, THETA, TIME, b)[1] for b in scan]
+    ours, first, peer = [], [], []
+    with jax.enable_x64(True):
+        theta = jnp.append(jnp.asarray(THETA), jnp.array([0.3, 1.0]))
+        c2 = jnp.nan_to_num(jnp.asarray(scan[1].c2[0], jnp.float64), nan=1.0)
+        given = theta, c2, jnp.asarray(TIME[:T] + 0.05), jnp.asarray(TIME[T : 2 * T]), Q, PHI[0]
+        weight = jnp.ones((T, T))
+        jax.block_until_ready(naive(*given, weight))
+        for _ in range(RUNS):
+            began = time.perf_counter()
+            pairs = sum(
+                block_gram(problem, THETA, TIME, b, s)[0].pairs.sum()
+                for b, s in zip(scan, sums, strict=True)
+            )
+            ours.append(pairs / (time.perf_counter() - began))
+            began = time.perf_counter()
+            jax.block_until_ready(naive(*given, weight))
+            peer.append(T * T / (time.perf_counter() - began))
+    for _ in range(3):
+        began = time.perf_counter()
+        pairs = sum(block_gram(problem, THETA, TIME, b)[0].pairs.sum() for b in scan)
+        first.append(pairs / (time.perf_counter() - began))
+    rate, other = statistics.median(ours), statistics.median(peer)
+    return {
+        "M pairs/s": rate / 1e6,
+        "best of 15": max(ours) / 1e6,
+        "first pass (sums of the data too)": statistics.median(first) / 1e6,
+        "naive jacfwd": other / 1e6,
+        "ratio": rate / other,
+    }
