@@ -1,12 +1,9 @@
 """One block of data and one theta become a Gram per bin.
 
-f and v = E·S'(x) are the only derivative fields on the N×N plane; ∂f/∂theta is one of them times a
-difference u(t2) - u(t1) of a row of `transport.tables`. So sums like Σ w F (u_j - u_i)(v_j - v_i)
-follow from F's row sums, its column sums and the thin product Uᵀ F V; no Jacobian is formed. All
-tables are centred on the block first: the expanded sums would cancel otherwise.
+f and v = E·S'(x) are the only derivative fields on the N×N plane; `assembly` says what is summed of
+them. All tables are centred on the block first: the expanded sums would cancel otherwise.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -17,6 +14,7 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int
 
+from homodyne_dask.assembly import SHEAR_FIELDS, STATIC_FIELDS, PlaneSums
 from homodyne_dask.gram import Gram
 from homodyne_dask.models.primitives import sin_cos
 from homodyne_dask.models.transport import (
@@ -200,10 +198,10 @@ def _gram(
     kind = PRECISIONS[precision]
     slots, T, _ = c2.shape
     R, S = _side(T, precision)
-    fields = _SHEAR_FIELDS if shear else _STATIC_FIELDS
+    fields = SHEAR_FIELDS if shear else STATIC_FIELDS
     u = len(rows) - 1  # the last row is C itself
     waves = _waves(s, rows[u - 1], columns[u - 1], kind)
-    empty = _Sums(
+    empty = PlaneSums(
         thin=jnp.zeros((slots, fields.number, u, u)),
         by_row=jnp.zeros((slots, fields.second, T)),
         by_column=jnp.zeros((slots, fields.second, T)),
@@ -215,7 +213,7 @@ def _gram(
     def allowed(i: Array, j: Array) -> Array:
         return lag + (j + jnp.arange(S))[None, :] - (i + jnp.arange(R))[:, None] >= min_lag
 
-    def sub_block(index: Array, sums: _Sums) -> _Sums:
+    def sub_block(index: Array, sums: PlaneSums) -> PlaneSums:
         i, j = sub[index, 0], sub[index, 1]
         here = lax.dynamic_slice(rows, (0, i), (u + 1, R))
         there = lax.dynamic_slice(columns, (0, j), (u + 1, S))
@@ -226,7 +224,7 @@ def _gram(
         shared = E, dG.astype(kind), sign.astype(kind), (1 / dG).astype(kind)
         E, dG, sign, inverse = lax.optimization_barrier(shared)
 
-        def one_bin(b: Array, sums: _Sums) -> _Sums:
+        def one_bin(b: Array, sums: PlaneSums) -> PlaneSums:
             y = values(b, i, j)
             known = jnp.isfinite(y + E)
             if shear:
@@ -250,7 +248,7 @@ def _gram(
             second = products[: fields.second]
             by_row = jnp.stack([F @ w_j.astype(kind) for F in second]).astype(jnp.float64) * w_i
             by_column = projected[: fields.second, 0] * w_j
-            return _Sums(
+            return PlaneSums(
                 thin=_add_at(sums.thin, thin, (b,)),
                 by_row=_add_at(sums.by_row, by_row, (b, 0, i)),
                 by_column=_add_at(sums.by_column, by_column, (b, 0, j)),
@@ -302,114 +300,7 @@ def _waves(s: Array, rows: Array, columns: Array, kind: DTypeLike) -> _Waves:
     return _Waves(*lax.optimization_barrier(rounded))
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class _Sums:
-    """What the loop over sub-blocks carries, per slot."""
-
-    thin: Float[Array, "slot F u u"]
-    """Uᵀ F V of every product field."""
-    by_row: Float[Array, "slot F2 T"]
-    """Weighted row sums of the fields of second order."""
-    by_column: Float[Array, "slot F2 T"]
-
-
 def _add_at(total: Array, part: Array, at: tuple) -> Array:
     part = part.reshape((1, *part.shape))
     at = (*at, *(0,) * (total.ndim - len(at)))
     return lax.dynamic_update_slice(total, lax.dynamic_slice(total, at, part.shape) + part, at)
-
-
-@dataclass(frozen=True)
-class _Fields:
-    """Which products of f, v and y are summed, those of second order first."""
-
-    second: int
-    number: int
-    products: Callable[[Array, Array, Array], list[Array]]
-    alone: Callable[[Array, Array], list[Array]]
-    """Fields that are summed as they are, last in the order."""
-    assemble: Callable[..., Array]
-
-
-def _assemble_shear(
-    sums: _Sums, data: Array, rows: Array, columns: Array, k: Array, s: Array, ds: Array
-) -> Array:
-    """Return Xᵀ W X from the sums; table rows are 1, C'×3, G'×3, G, and phi0 goes with G."""
-    C, G = slice(1, 4), slice(4, 8)
-    to_c = -jnp.ones((len(s), 3)) * k
-    to_g = jnp.stack([s, s, s, ds], axis=1)
-    second = _second_order(sums, rows, columns)
-    ff = second[:, 0, C, C] * to_c[:, :, None] * to_c[:, None, :]
-    fv = second[:, 1, C, G] * to_c[:, :, None] * to_g[:, None, :]
-    vv = second[:, 2, G, G] * to_g[:, :, None] * to_g[:, None, :]
-    gradient = jnp.block([[ff, fv], [fv.transpose(0, 2, 1), vv]])
-    first = _first_order(sums.thin)
-    f = sums.thin[:, :, 0, 0]
-    to_all = jnp.concatenate([to_c, to_g], axis=1)
-
-    def with_gradient(of_f: int, of_v: int) -> Array:
-        return jnp.concatenate([first[:, of_f, C], first[:, of_v, G]], axis=1) * to_all
-
-    return _moments(
-        data, f[:, 5], f[:, 0], f[:, 3],
-        with_gradient(5, 6), with_gradient(3, 4), with_gradient(0, 1), gradient,
-    )  # fmt: skip
-
-
-def _assemble_static(
-    sums: _Sums, data: Array, rows: Array, columns: Array, k: Array, s: Array, ds: Array
-) -> Array:
-    """Return Xᵀ W X from the sums; table rows are 1, C'×3."""
-    C = slice(1, 4)
-    first = _first_order(sums.thin)[:, :, C] * -k
-    f = sums.thin[:, :, 0, 0]
-    gradient = _second_order(sums, rows, columns)[:, 0, C, C] * k * k
-    return _moments(
-        data, f[:, 2], f[:, 0], f[:, 1], first[:, 2], first[:, 1], first[:, 0], gradient
-    )
-
-
-_SHEAR_FIELDS = _Fields(
-    second=3,
-    number=7,
-    products=lambda f, v, y: [f * f, f * v, v * v, f * y, v * y],
-    alone=lambda f, v: [f, v],
-    assemble=_assemble_shear,
-)
-_STATIC_FIELDS = _Fields(
-    second=1,
-    number=3,
-    products=lambda f, v, y: [f * f, f * y],
-    alone=lambda f, v: [f],
-    assemble=_assemble_static,
-)
-
-
-def _second_order(sums: _Sums, rows: Array, columns: Array) -> Array:
-    """Return Σ w F (u_j - u_i)(v_j - v_i) for every field of second order and every u, v."""
-    thin = sums.thin[:, : sums.by_row.shape[1]]
-    at_i = jnp.einsum("sfi,ui,vi->sfuv", sums.by_row, rows, rows)
-    at_j = jnp.einsum("sfj,uj,vj->sfuv", sums.by_column, columns, columns)
-    return at_i + at_j - thin - thin.transpose(0, 1, 3, 2)
-
-
-def _first_order(thin: Array) -> Array:
-    """Return Σ w F (u_j - u_i) for every field and every u."""
-    return thin[:, :, 0, :] - thin[:, :, :, 0]
-
-
-def _moments(
-    data: Array, f: Array, ff: Array, fy: Array, d: Array, dy: Array, df: Array, dd: Array
-) -> Array:
-    """Return the symmetric matrix over the columns 1, y - 1, f, ∂f/∂theta from its parts."""
-    head = jnp.stack(
-        [
-            jnp.stack([data[:, 0], data[:, 1], f], axis=1),
-            jnp.stack([data[:, 1], data[:, 2], fy], axis=1),
-            jnp.stack([f, fy, ff], axis=1),
-        ],
-        axis=1,
-    )
-    border = jnp.stack([d, dy, df], axis=1)
-    return jnp.block([[head, border], [border.transpose(0, 2, 1), dd]])
