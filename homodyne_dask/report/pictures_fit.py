@@ -59,7 +59,7 @@ def angles(result: FitResult, scan: Scan) -> "Figure":
         finish(axis, "", y, title)
     for axis in axes[2:]:
         _angle_axis(axis, scan)
-    log_scale_if_wide(axes[3], decay)
+    log_scale_if_wide(axes[3], "y", decay)
     if not np.isfinite(decay).any():
         _say(axes[3], "slower than the scan")
     _legend(picture, scan.q, bool(hollow.any()))
@@ -133,10 +133,10 @@ def rates(result: FitResult, scan: Scan) -> "Figure":
         _band(axis, panel.curve, panel.truth)
         finish(axis, "t [s]", panel.y, panel.title)
         if panel.is_rate:
-            logarithmic(axis, "x")
-            log_scale_if_wide(axis, panel.curve.value)
+            log_scale_if_wide(axis, "x", panel.curve.time)
+            log_scale_if_wide(axis, "y", panel.curve.value)
         shown = [curve.value for curve in (panel.curve, panel.truth) if curve is not None]
-        limits(axis, np.concatenate(shown), _edges(panel.curve, 1.0))
+        limits(axis, np.concatenate(shown), _edges(panel.curve, panel.curve.quantile))
         if truth is not None:
             axis.legend(frameon=False, fontsize=8)
     picture.supxlabel(BANDS[model.errors], fontsize=8, color="#555555")
@@ -186,7 +186,7 @@ def passes(result: FitResult, scan: Scan | None = None) -> "Figure":
     """Draw χ² above its lowest and the expected distance to the optimum by pass."""
     from matplotlib.ticker import MaxNLocator
 
-    picture = figure(8.5, 3.6)
+    picture = figure(8.5, 3.8)
     above, distance = picture.subplots(1, 2)
     history = [entry for entry in result.history if "pass" in entry]
     number = np.array([entry["pass"] for entry in history], float)
@@ -195,23 +195,34 @@ def passes(result: FitResult, scan: Scan | None = None) -> "Figure":
         for key in ("chisqr", "decrement")
     )
     accepted = np.array([entry["accepted"] for entry in history], bool)
-    finish(above, "pass", "χ² − lowest χ²", "χ² above its lowest")
     _difference(above, number, chisqr, accepted)
-    finish(distance, "pass", "decrement [standard errors]", "expected distance to the optimum")
-    logarithmic(distance, "y")
-    _by_pass(distance, number, np.where(decrement > 0, decrement, np.nan), accepted)
-    enough = lm.Options().decrement
-    distance.axhline(enough, color="#555555", linestyle=":", label="converged below")
+    _distance(distance, number, decrement, accepted)
+    margin = max(0.5, 0.03 * result.passes)
+    marks = {}
     for axis in (above, distance):
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.set_xlim(0.5, result.passes + 0.5)
-        if axis.get_legend_handles_labels()[0]:
-            axis.legend(frameon=False, fontsize=8)
+        axis.set_xlim(1 - margin, result.passes + margin)
+        handles, names = axis.get_legend_handles_labels()
+        marks |= dict(zip(names, handles, strict=True))
+    picture.legend(
+        marks.values(), marks, loc="outside lower center", ncols=3, frameon=False, fontsize=8
+    )
     return picture
+
+
+def _distance(axis: "Axes", number, decrement, accepted) -> None:
+    finish(axis, "pass", "decrement [standard errors]", "expected distance to the optimum")
+    logarithmic(axis, "y")
+    enough = lm.Options().decrement
+    known = decrement[decrement > 0]
+    axis.set_ylim(known.min(initial=enough) / 3, known.max(initial=enough) * 3)
+    axis.axhline(enough, color="#555555", linestyle=":", label="converged below")
+    _by_pass(axis, number, np.where(decrement > 0, decrement, np.nan), accepted)
 
 
 def _difference(axis: "Axes", number, chisqr, accepted) -> None:
     """Draw χ² - min χ² on a log axis that has a place for 0."""
+    finish(axis, "pass", "χ² − lowest χ²", "χ² above its lowest")
     known = chisqr[np.isfinite(chisqr)]
     above = chisqr - known.min() if len(known) else chisqr
     positive = above[above > 0]

@@ -78,13 +78,11 @@ def _signed(value: float) -> str:
     return f"{value:.4g}".replace("-", "−")
 
 
-def log_scale_if_wide(axes: "Axes", values: np.ndarray) -> bool:
-    """Make the y axis logarithmic for positive values over more than a decade; say whether it is."""
+def log_scale_if_wide(axes: "Axes", which: str, values: np.ndarray) -> None:
+    """Make the x or y axis logarithmic where the values are positive and span more than a decade."""
     known = values[np.isfinite(values)]
-    wide = len(known) > 0 and known.min() > 0 and known.max() > 10 * known.min()
-    if wide:
-        logarithmic(axes, "y")
-    return bool(wide)
+    if len(known) and known.min() > 0 and known.max() > 10 * known.min():
+        logarithmic(axes, which)
 
 
 def limits(axes: "Axes", values: np.ndarray, band: np.ndarray) -> None:
