@@ -114,13 +114,14 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
     gain = best.reduced.chisqr - reduced.chisqr
     # below rounding a gain cannot be seen; the decrement alone decides there. What counts is all that
     # is left to gain, not what a damped step would: else tiny steps go on for ever and none stalls
-    left = best.decrement**2 * best.reduced.variance(int(search.free.sum()))
+    variance = best.reduced.variance(int(search.free.sum()))
+    left = best.decrement**2 * variance
     unseen = left <= best.reduced.rounding and abs(gain) <= best.reduced.rounding
     if reduced.finite and (gain > 0 or unseen):
         exact = unseen or trial.predicted <= 0
         damping = _relaxed(state, 1.0 if exact else gain / trial.predicted)
         return _ended(search, State(trial.theta, reduced, damping, passes=passes), options)
-    credible = reduced.finite and state.damping <= 1e-2 and reduced.chisqr < 2 * best.reduced.chisqr
+    credible = reduced.finite and state.damping <= 1e-2 and -gain < 100 * max(variance, left)
     if credible and state.uphill < UPHILL and passes < options.max_passes:
         return State(
             trial.theta, reduced, state.damping, passes=passes, accepted=False, fallback=best,

@@ -101,7 +101,7 @@ CASES = {
         {},
     ),
     "q unknown, naive errors only": (
-        {"theta": DIFFUSION * [synthetic.Q**2, 1, synthetic.Q**2], "q": np.nan},
+        {"theta": DIFFUSION * [synthetic.Q**2, 1, synthetic.Q**2], "q": np.nan, "phi": [30.0]},
         {"naive": np.diag([0.01, 0.01, 0.01])},
     ),
 }
