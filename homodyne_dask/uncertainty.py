@@ -15,7 +15,7 @@ from homodyne_dask.scaling import Reduced
 
 MIN_CLUSTERS = 8
 _SINGULAR = 1e-14
-_WEAK = 1e-4
+_WEAK = 1e-7
 """Eigenvalue of the scaled Hessian below which a direction is called weak."""
 _CORRELATED = 0.99
 
@@ -188,7 +188,7 @@ def _weak(
     correlation = inverse / np.outer(sd, sd)
     strong = [
         f"{names[a]} and {names[b]} are determined only in combination "
-        f"(correlation {correlation[a, b]:+.4f})"
+        f"(correlation {correlation[a, b]:+.4f}): quote them with their covariance"
         for a, b in combinations(range(len(names)), 2)
         if abs(correlation[a, b]) > _CORRELATED
     ]
