@@ -57,8 +57,8 @@ def layout(scan: Scan, min_lag: int = 1) -> Layout:
     side = schema.tile_side(scan.n_frames)
     n = np.arange(scan.n_frames)
     used = scan.use.astype(np.int64)
-    later = np.concatenate([np.cumsum(used[::-1])[::-1], np.zeros(min_lag, np.int64)])
-    pairs = int((used * later[n + min_lag]).sum()) * len(scan.bins) if min_lag < len(n) else 0
+    later = np.concatenate([np.cumsum(used[::-1])[::-1], [0]])
+    pairs = int((used * later[np.minimum(n + min_lag, len(n))]).sum()) * len(scan.bins)
     if pairs == 0:
         raise SelectionError(
             f"no pair of frames is left: {int(used.sum())} of {scan.n_frames} frames are in use and "
@@ -74,12 +74,12 @@ def layout(scan: Scan, min_lag: int = 1) -> Layout:
 
 def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
     """Return bins of equal q together, in equal shares of at most MAX_SLOTS."""
+    known = np.nan_to_num(q, nan=-1.0)  # one value for all that are unknown
     groups: list[tuple[int, ...]] = []
-    for value in dict.fromkeys(q.tolist()):
-        members = np.flatnonzero((q == value) | np.isnan(q) & np.isnan(value))
-        if not groups or members[0] not in groups[-1]:
-            shares = np.array_split(members, -(-len(members) // MAX_SLOTS))
-            groups += [tuple(int(b) for b in share) for share in shares]
+    for value in dict.fromkeys(known.tolist()):
+        members = np.flatnonzero(known == value)
+        shares = np.array_split(members, -(-len(members) // MAX_SLOTS))
+        groups += [tuple(int(b) for b in share) for share in shares]
     return tuple(groups)
 
 
