@@ -137,8 +137,8 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
 def _weakest(search: Search, state: State) -> float:
     """Return the smallest eigenvalue of the scaled Hessian: damping below it changes nothing."""
     free = movable(search, state.theta, state.reduced.gradient)
-    values = np.linalg.eigvalsh(_scaled_hessian(state.reduced, free).matrix)
-    return float(values[values > _SINGULAR].min(initial=1.0))
+    all_of = _directions(search, state.theta, state.reduced, free)
+    return float(all_of.values[all_of.known].min(initial=1.0))
 
 
 def _relaxed(state: State, ratio: float) -> float:
@@ -160,16 +160,13 @@ def _ended(search: Search, state: State, options: Options) -> State:
     free = movable(search, state.theta, state.reduced.gradient)
     if not free.any():
         return replace(state, outcome=Outcome.CONVERGED, decrement=0.0)
-    scaled = _scaled_hessian(state.reduced, free)
-    values, vectors = np.linalg.eigh(scaled.matrix)
-    known = values > _SINGULAR
-    along = vectors.T @ scaled.gradient
-    length = np.sqrt((along[known] ** 2 / values[known]).sum())
+    all_of = _directions(search, state.theta, state.reduced, free)
+    length = np.sqrt((all_of.along**2)[all_of.known] @ (1 / all_of.values[all_of.known]))
     variance = state.reduced.variance(int(search.free.sum()))
     decrement = 0.0 if length == 0 else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
     state = replace(state, decrement=decrement)
     if decrement <= options.decrement:
-        complete = known.all() and not scaled.absent.any()
+        complete = bool(all_of.known.all())
         return replace(state, outcome=Outcome.CONVERGED if complete else Outcome.SINGULAR)
     return _limited(state, options)
 
@@ -188,24 +185,63 @@ def movable(
     return search.free & ~(pressed & ~np.isfinite(search.period))
 
 
-class _Scaled(NamedTuple):
-    matrix: Float[np.ndarray, "m m"]
-    gradient: Float[np.ndarray, " m"]
+def undetermined(search: Search, state: State) -> list[tuple[str, ...]]:
+    """Return the parameters of every direction the data do not determine at the state."""
+    free = movable(search, state.theta, state.reduced.gradient)
+    if not (free.any() and state.reduced.finite):
+        return []
+    all_of = _directions(search, state.theta, state.reduced, free)
+    names = np.array(search.names)[free]
+    return [
+        tuple(str(name) for name in names[np.abs(all_of.vectors[:, n]) > 0.3])
+        for n in np.flatnonzero(~all_of.known)
+    ]
+
+
+class _Directions(NamedTuple):
+    """The eigenvectors of the Hessian of some parameters, scaled to unit diagonal."""
+
+    values: Float[np.ndarray, " m"]
+    vectors: Float[np.ndarray, "m m"]
+    along: Float[np.ndarray, " m"]
+    """The scaled gradient along each."""
+    known: Bool[np.ndarray, " m"]
+    """Directions the data determine."""
     size: Float[np.ndarray, " m"]
     """theta = scaled theta / size."""
-    absent: Bool[np.ndarray, " m"]
-    """Parameters on which the data do not depend at all."""
 
 
-def _scaled_hessian(reduced: Reduced, which: Bool[np.ndarray, " p"]) -> _Scaled:
-    """Return the Hessian of some parameters scaled to unit diagonal."""
+def _directions(
+    search: Search,
+    theta: Float[np.ndarray, " p"],
+    reduced: Reduced,
+    which: Bool[np.ndarray, " p"],
+    gradient: Float[np.ndarray, " p"] | None = None,
+) -> _Directions:
+    """Return the directions in which some parameters may go, and which of them are determined.
+
+    A direction is not determined where the Hessian has nothing, or where one standard error along it
+    carries a parameter beyond all its scale (its value for log-scaled ones, else its bounds) and no
+    more than three standard errors are left to gain: the fit then rests there.
+    """
     H = reduced.hessian[np.ix_(which, which)]
     diagonal = np.diag(H)
     absent = ~(diagonal > 0)
     size = np.sqrt(np.where(absent, 1.0, diagonal))
     matrix = H / size[:, None] / size[None, :]
     matrix[absent, :] = matrix[:, absent] = 0.0
-    return _Scaled(matrix, reduced.gradient[which] / size * ~absent, size, absent)
+    values, vectors = np.linalg.eigh(matrix)
+    pull = (reduced.gradient if gradient is None else gradient)[which]
+    along = vectors.T @ (pull / size * ~absent)
+    known = values > _SINGULAR
+    if known.any():
+        variance = reduced.variance(int(search.free.sum()))
+        lengths = np.sqrt(variance / np.where(known, values, 1.0))
+        reach = np.where(search.log, np.abs(theta), search.upper - search.lower)[which] * size
+        beyond = (np.abs(vectors) * lengths > reach[:, None]).any(axis=0)
+        little = along**2 <= 9 * variance * np.where(known, values, 1.0)
+        known &= ~(beyond & little)
+    return _Directions(values, vectors, along, known, size)
 
 
 def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
@@ -215,8 +251,7 @@ def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
     step = np.zeros_like(theta)
     while free.any():
         pull = reduced.gradient - reduced.hessian @ np.where(free, 0.0, step)
-        scaled = _scaled_hessian(replace(reduced, gradient=pull), free)
-        step[free] = _solve_scaled(scaled, state.damping)
+        step[free] = _solved(_directions(search, theta, reduced, free, pull), state.damping)
         low, high = search.lower - theta, search.upper - theta
         bounded = free & ~np.isfinite(search.period)
         past = bounded & ((step < low) | (step > high))
@@ -227,10 +262,8 @@ def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
     return step
 
 
-def _solve_scaled(scaled: _Scaled, damping: float) -> Float[np.ndarray, " m"]:
-    values, vectors = np.linalg.eigh(scaled.matrix)
-    along = vectors.T @ scaled.gradient
-    curve = values + damping
+def _solved(all_of: _Directions, damping: float) -> Float[np.ndarray, " m"]:
+    """Return the damped step along the determined directions."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        moved = np.where(values > _SINGULAR, along / curve, 0.0)
-    return vectors @ moved / scaled.size
+        moved = np.where(all_of.known, all_of.along / (all_of.values + damping), 0.0)
+    return all_of.vectors @ moved / all_of.size

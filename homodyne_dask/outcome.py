@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask import lm
+from homodyne_dask.parameters import listed
 from homodyne_dask.request import Request
 from homodyne_dask.result import FitResult, covariance_table, parameter_table, scaling_table
 from homodyne_dask.uncertainty import MIN_CLUSTERS, friedel_clusters, uncertainty
@@ -65,12 +66,21 @@ def result_of(
         history=tuple(history),
         compilations=compilations,
         timings=timings,
-        undetermined=errors.sentences,
+        undetermined=_undetermined(request, state) + errors.sentences,
         warnings=_warnings(request, state, at_bound, clusters),
         config=request.config,
         inputs=_inputs(request),
         truth=scan.attrs["truth"],
         version=version("homodyne-dask"),
+    )
+
+
+def _undetermined(request: Request, state: lm.State) -> tuple[str, ...]:
+    """Return a sentence for every direction in which the fit rests without knowing where."""
+    return tuple(
+        f"the data do not determine {listed(names)}: one standard error goes beyond "
+        + ("their whole size; fix one of them" if len(names) > 1 else "its whole size; fix it")
+        for names in lm.undetermined(request.search, state)
     )
 
 

@@ -1,7 +1,7 @@
 """What a fit may vary: names, units, bounds, and what a user fixes or starts from."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,6 +38,8 @@ class Search:
     free: Bool[np.ndarray, " p"]
     period: Float[np.ndarray, " p"]
     """inf where a parameter is not periodic."""
+    log: Bool[np.ndarray, " p"]
+    """Parameters whose scale is their own size."""
 
     def inside(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
         """Return theta with periodic parameters wrapped and the others clipped into their bounds.
@@ -52,6 +54,11 @@ class Search:
         theta = np.where(periodic & ~inside, wrapped, theta)
         theta = np.where(periodic, theta, np.clip(theta, self.lower, self.upper))
         return np.where(self.free, theta, given)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as people list them: 'D0, alpha and beta'."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def search(
@@ -88,6 +95,7 @@ def search(
         period=np.array(
             [math.inf if p.period is None or p.name in bounds else p.period for p in parameters]
         ),
+        log=np.array([p.scale == "log" for p in parameters]),
     )
 
 

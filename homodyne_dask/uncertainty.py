@@ -11,6 +11,7 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.parameters import listed
 from homodyne_dask.scaling import Reduced
 
 MIN_CLUSTERS = 8
@@ -208,5 +209,4 @@ def _lone(vector: np.ndarray) -> bool:
 
 
 def _combination(names: list[str], vector: np.ndarray) -> str:
-    parts = [name for name, part in zip(names, vector, strict=True) if abs(part) > 0.3]
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+    return listed([name for name, part in zip(names, vector, strict=True) if abs(part) > 0.3])
