@@ -12,7 +12,7 @@ $(VENV)/ready: pyproject.toml
 	python3 -m venv $(VENV)/uv
 	$(VENV)/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(UV) venv --quiet --allow-existing --no-python-downloads --python '>=3.12' $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python --editable . --group dev
+	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --editable . --group dev
 	touch $@
 
 install: $(VENV)/ready  ## everything into .venv
@@ -22,7 +22,8 @@ demo: install  ## simulate, ingest and fit a scan of known truth; leaves demo/
 	$(BIN)/homodyne-dask simulate demo/A0001_results.hdf --scenario creep --angles 23 --frames 300 --overwrite
 	$(BIN)/homodyne-dask ingest demo/A0001_results.hdf --overwrite
 	$(BIN)/homodyne-dask fit demo/A0001_c2.zarr --model laminar_flow --overwrite
-	@echo "the result is in demo/A0001_fit; print its report again: $(BIN)/homodyne-dask show demo/A0001_fit"
+	cp demo/A0001_fit/* demo/
+	@echo "the result is in demo/ and demo/A0001_fit; its report again: $(BIN)/homodyne-dask show demo/A0001_fit"
 
 test: install  ## the whole test suite
 	$(BIN)/python -m pytest tests -m "not slow"
