@@ -5,7 +5,7 @@ depends on (J, alpha) and one that depends on (γ̇, beta): all combinations are
 phi0 costs nothing more, because a bin sees it only through the size of its shear.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -38,6 +38,8 @@ EXPONENTS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0)
 PER_DECADE = 4
 ANGLES = 36
 """phi0 is scanned in steps of 180°/36."""
+FEWEST_CELLS = 30
+"""Below this many averages inside a selection, first values come from those of the whole record."""
 REFINED = 6
 """Best points of the scan from which a small fit starts."""
 
@@ -81,6 +83,8 @@ class Summary:
 def summary_of(scan: Scan, problem: Problem) -> Summary:
     """Return the averages of the selected bins; raises SelectionError where none is known."""
     cuts = scan.cuts(problem.min_lag)
+    if len(cuts.t1) < FEWEST_CELLS:  # a narrow selection: the same theta describes the whole record
+        cuts = replace(scan, frames=(0, scan.n_frames)).cuts()
     if not np.isfinite(cuts.c2).any():
         raise SelectionError(
             f"all pairs of the selected {len(scan.bins)} bins are masked or unknown: "

@@ -152,8 +152,7 @@ def test_odd_data_end_in_an_outcome_and_invent_nothing(tmp_path, word, changes, 
     result = hd.fit(store(scans, tmp_path), hd.STATIC)
     assert outcomes is None or result.outcome.name in outcomes
     if result.outcome.name == "SINGULAR":
-        assert result.covariance_naive is None
-        assert result.undetermined
+        assert "the data do not determine" in result.undetermined[0]
     assert np.isfinite(result.parameters["value"].values).all()
     result.to_json(tmp_path / "result.json")
 
@@ -213,10 +212,7 @@ WINDOWS = [
 
 
 @pytest.mark.parametrize(("word", "n", "chosen", "options"), WINDOWS, ids=[w for w, *_ in WINDOWS])
-def test_a_window_may_be_narrower_than_the_averages(request, tmp_path, word, n, chosen, options):
-    if word in ("few frames of many", "the longest lags"):
-        reason = "no cell of the averages lies inside: `all pairs masked` is said, and is not true"
-        request.applymarker(pytest.mark.xfail(reason=reason, raises=SelectionError))
+def test_a_window_may_be_narrower_than_the_averages(tmp_path, word, n, chosen, options):
     scans = measured(CREEP, n, np.zeros(3), dt=0.05, sigma=0.003, contrast=0.3)
     result = hd.fit(store(scans, tmp_path).select(**chosen), hd.STATIC, **options)
     assert result.ndata > 0
