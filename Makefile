@@ -28,6 +28,10 @@ demo: install  ## simulate, ingest and fit a scan of known truth; leaves demo/
 test: install  ## the whole test suite
 	$(BIN)/python -m pytest tests -m "not slow"
 
+benchmark: install  ## rates, memory, start-up, coverage of the errors; writes benchmark.json (20 min)
+	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m pytest tests -m slow
+
 lint: install  ## style, types and the layers of the imports; a part of make test
 	$(BIN)/python -m pytest tests/test_style.py
 
@@ -35,4 +39,4 @@ clean:  ## remove what was built, .venv too
 	rm -rf $(VENV) demo build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test lint clean
+.PHONY: help install demo test benchmark lint clean
