@@ -31,7 +31,7 @@ from homodyne_dask.models.transport import (
     wave,
 )
 
-SUB = {"float64": (128, 128), "mixed": (64, 128)}
+SUB = {"float64": (128, 128), "mixed": (128, 256)}
 """Rows and columns of the sub-blocks a block is worked in: what the second-level cache holds."""
 PRECISIONS = {"float64": jnp.float64, "mixed": jnp.float32}
 
@@ -230,11 +230,12 @@ def _gram(
             if shear:
                 x = s[b].astype(kind) * dG
                 if convention is Convention.PHYSICAL:
-                    at = Wave(x, *waves.between(b, i, j, R, S), inverse / s[b].astype(kind))
+                    at = Wave(x, *waves.between(b, i, j, R, S), inverse * (1 / s[b]).astype(kind))
                 else:
                     at = wave(x)
                 f, v = sheared(convention, E, at)
-                f, v = jnp.where(known, f, 0), jnp.where(known, v * sign, 0)
+                v = v * sign if convention is Convention.HOMODYNE else v  # else 1
+                f, v = jnp.where(known, f, 0), jnp.where(known, v, 0)
             else:
                 f = v = jnp.where(known, unsheared(convention, E), 0)
             f, v = lax.optimization_barrier((f, v))
