@@ -19,7 +19,7 @@ from homodyne_dask.gram import Gram
 from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.outcome import result_of
 from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, layout, make_plan
-from homodyne_dask.request import Request, prepare
+from homodyne_dask.request import Request, prepare, require_gap
 from homodyne_dask.result import FitResult
 from homodyne_dask.start import first_values, summary_of
 from homodyne_dask.sweep import sweep_of
@@ -68,6 +68,7 @@ def fit(
         bounds=bounds, min_lag=min_lag, loss=loss, precision=precision, memory=memory,
         starts=starts, profile=profile, max_passes=max_passes,
     )  # fmt: skip
+    require_gap(request)
     path = None if checkpoint is None else Path(checkpoint)
     if resume and path is None:
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
@@ -98,7 +99,8 @@ def plan(
 ) -> Plan:
     """Return what `fit` would read and hold with these options; `print` it.
 
-    Raises the same mistakes as `fit`, and PlanError where the workers' memory is too small.
+    Raises the same mistakes as `fit`, but for a missing gap, and PlanError where the workers' memory
+    is too small.
     """
     request = prepare(data, model, gap=gap, convention=convention, min_lag=min_lag, memory=memory)
     return _plan(request, client)

@@ -77,8 +77,6 @@ def prepare(
     kind = convention_named(convention)
     frame_spacing(scan.time, kind)
     width = gap_in_angstrom(gap) if gap is not None else scan.attrs["gap_angstrom"]
-    if model.shear and width is None:
-        raise OptionError(f"{model.name} needs the gap between the plates: --gap '200 um'")
     parameters = _with_known_q(model, scan)
     chosen = search(parameters, initial, fixed, bounds)
     config |= {"model": model.name, "gap_angstrom": width}
@@ -94,6 +92,17 @@ def prepare(
         starts=starts,
         config=config,
     )
+
+
+def require_gap(request: Request) -> None:
+    """Raise OptionError where the model needs a gap and neither the user nor the store knows it.
+
+    A plan does not need it; a fit does.
+    """
+    if request.problem.model.shear and request.problem.gap is None:
+        raise OptionError(
+            f"{request.problem.model.name} needs the gap between the plates: --gap '200 um'"
+        )
 
 
 def _one_of(what: str, value: str, known: Any) -> None:

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import homodyne_dask as hd
 from homodyne_dask import schema
 from homodyne_dask.dataset import Scan
-from homodyne_dask.errors import PlanError, SelectionError
+from homodyne_dask.errors import OptionError, PlanError, SelectionError
 from homodyne_dask.planning import MAX_SLOTS, Workers, layout, make_plan, run_length
 from homodyne_dask.sweep import runs
+from tests.synthetic import FLOW, measured, store
 
 
 def scan(n, bins=1, frames=None, mask=None, q=None) -> Scan:
@@ -137,3 +139,10 @@ def test_the_plan_is_printed():
     text = str(make_plan(layout(scan(1000, 8)), Workers(2, 4, 10**10), "static", 8))
     for part in ("3,996,000", "8 in 1 groups of one q", "3 of 512 x 512", "2 workers, 4 threads"):
         assert part in text, part
+
+
+def test_a_plan_needs_no_gap(tmp_path):
+    scan = store(measured(FLOW, 40, [0.0]), tmp_path)
+    assert "pairs              780" in str(hd.plan(scan, hd.LAMINAR_FLOW))
+    with pytest.raises(OptionError, match="needs the gap"):
+        hd.fit(scan, hd.LAMINAR_FLOW)
