@@ -124,10 +124,23 @@ def dense_fit(start, data, scaling="individual", min_lag=1, convention="physical
 
     def jacobian(x):
         columns = []
-        for i in range(len(x)):
+        for i in range(p):
             z = x.astype(complex)
             z[i] += 1e-30j
             columns.append(residual(z).imag / 1e-30)
+        # contrast and offset are linear: their columns are -f and -1 over sigma, in their own rows
+        theta = x[:p] * size
+        rows = [bin_residual(theta, 1.0, 0.0, *d, min_lag, convention) for d in data]
+        none = [bin_residual(theta, 0.0, 0.0, *d, min_lag, convention) for d in data]
+        ones = [bin_residual(theta, 0.0, 1.0, *d, min_lag, convention) for d in data]
+        for parts_of in (rows, ones):
+            for at in range(k):
+                own = [b == at or k == 1 for b in range(len(data))]
+                columns.append(
+                    np.concatenate(
+                        [(r - n) * o for r, n, o in zip(parts_of, none, own, strict=True)]
+                    )
+                )
         return np.stack(columns, axis=1)
 
     x0 = np.concatenate([np.asarray(start) / size, np.full(k, 0.2), np.ones(k)])
