@@ -25,6 +25,8 @@ class Point(NamedTuple):
     damping: float
     accepted: bool
     gram: Gram
+    counts: tuple[int, int] = (0, 0)
+    """Uphill steps that led here, and trials given up since the fit began."""
 
 
 class Checkpoint(NamedTuple):
@@ -108,7 +110,8 @@ def _point(read: dict[str, Any]) -> Point:
     packed = read["gram"]
     moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
     gram = Gram(moments, _unpacked(packed["count"], "<i8"))
-    return Point(read["theta"], read["damping"], read["accepted"], gram)
+    uphill, rejections = read["counts"]
+    return Point(read["theta"], read["damping"], read["accepted"], gram, (uphill, rejections))
 
 
 def _packed(values: np.ndarray) -> str:

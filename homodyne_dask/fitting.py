@@ -198,8 +198,9 @@ def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: 
 
 def _point(state: lm.State) -> checkpoints.Point:
     return checkpoints.Point(
-        state.theta.tolist(), state.damping, state.accepted, state.reduced.gram
-    )
+        state.theta.tolist(), state.damping, state.accepted, state.reduced.gram,
+        (state.uphill, state.rejections),
+    )  # fmt: skip
 
 
 def _resumed(request: Request, path: Path, identity: dict[str, Any], record: _Record) -> lm.State:
@@ -211,8 +212,8 @@ def _resumed(request: Request, path: Path, identity: dict[str, Any], record: _Re
         reduced = scaling.reduce(point.gram, request.scaling)
         theta = np.array(point.theta)
         return lm.restored(
-            request.search, theta, reduced, point.damping, saved.passes, point.accepted, fallback,
-            request.options,
+            request.search, theta, reduced, point.damping, saved.passes, point.accepted, point.counts,
+            fallback, request.options,
         )  # fmt: skip
 
     return state(saved.point, saved.fallback and state(saved.fallback))

@@ -60,10 +60,14 @@ class State:
     """The lowest state so far, while steps above it are being tried (see `judge`)."""
     uphill: int = 0
     """How many such steps lead here."""
+    rejections: int = 0
+    """Trials given up since the fit began."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: expected distance to the optimum in standard errors."""
 
 
+RESTS = 3
+"""Trials given up before a fit may rest along what the data do not determine."""
 UPHILL = 3
 """Steps above the lowest χ² that may follow each other before the fit returns to it."""
 _SINGULAR = 1e-14
@@ -85,11 +89,16 @@ def restored(
     damping: float,
     passes: int,
     accepted: bool,
+    counts: tuple[int, int],
     fallback: State | None,
     options: Options,
 ) -> State:
-    """Return a state as it was when it was saved."""
-    state = State(theta, reduced, damping, passes=passes, accepted=accepted, fallback=fallback)
+    """Return a state as it was when it was saved; counts are its `uphill` and `rejections`."""
+    uphill, rejections = counts
+    state = State(
+        theta, reduced, damping, passes=passes, accepted=accepted, fallback=fallback,
+        uphill=uphill, rejections=rejections,
+    )  # fmt: skip
     return state if fallback else _ended(search, state, options)
 
 
@@ -120,24 +129,29 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
     if reduced.finite and (gain > 0 or unseen):
         exact = unseen or trial.predicted <= 0
         damping = _relaxed(state, 1.0 if exact else gain / trial.predicted)
-        return _ended(search, State(trial.theta, reduced, damping, passes=passes), options)
+        moved = State(
+            trial.theta, reduced, damping, passes=passes, rejections=best.rejections
+        )  # fmt: skip
+        return _ended(search, moved, options)
     credible = reduced.finite and state.damping <= 1e-2 and -gain < 100 * max(variance, left)
     if credible and state.uphill < UPHILL and passes < options.max_passes:
         return State(
             trial.theta, reduced, state.damping, passes=passes, accepted=False, fallback=best,
-            uphill=state.uphill + 1,
+            uphill=state.uphill + 1, rejections=best.rejections,
         )  # fmt: skip
     damping = max(best.damping * 10, _weakest(search, best))
-    held = replace(best, damping=damping, passes=passes, accepted=False)
+    held = replace(
+        best, damping=damping, passes=passes, accepted=False, rejections=best.rejections + 1
+    )
     if held.damping > 1e12:
         return replace(held, outcome=Outcome.STALLED)
-    return _limited(held, options)
+    return _ended(search, held, options)
 
 
 def _weakest(search: Search, state: State) -> float:
     """Return the smallest eigenvalue of the scaled Hessian: damping below it changes nothing."""
     free = movable(search, state.theta, state.reduced.gradient)
-    all_of = _directions(search, state.theta, state.reduced, free)
+    all_of = _directions(search, state, free)
     return float(all_of.values[all_of.known].min(initial=1.0))
 
 
@@ -160,7 +174,7 @@ def _ended(search: Search, state: State, options: Options) -> State:
     free = movable(search, state.theta, state.reduced.gradient)
     if not free.any():
         return replace(state, outcome=Outcome.CONVERGED, decrement=0.0)
-    all_of = _directions(search, state.theta, state.reduced, free)
+    all_of = _directions(search, state, free)
     length = np.sqrt((all_of.along**2)[all_of.known] @ (1 / all_of.values[all_of.known]))
     variance = state.reduced.variance(int(search.free.sum()))
     decrement = 0.0 if length == 0 else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
@@ -190,7 +204,7 @@ def undetermined(search: Search, state: State) -> list[tuple[str, ...]]:
     free = movable(search, state.theta, state.reduced.gradient)
     if not (free.any() and state.reduced.finite):
         return []
-    all_of = _directions(search, state.theta, state.reduced, free)
+    all_of = _directions(search, state, free)
     names = np.array(search.names)[free]
     return [
         tuple(str(name) for name in names[np.abs(all_of.vectors[:, n]) > 0.3])
@@ -213,17 +227,17 @@ class _Directions(NamedTuple):
 
 def _directions(
     search: Search,
-    theta: Float[np.ndarray, " p"],
-    reduced: Reduced,
+    state: State,
     which: Bool[np.ndarray, " p"],
     gradient: Float[np.ndarray, " p"] | None = None,
 ) -> _Directions:
     """Return the directions in which some parameters may go, and which of them are determined.
 
     A direction is not determined where the Hessian has nothing, or where one standard error along it
-    carries a parameter beyond all its scale (its value for log-scaled ones, else its bounds) and no
-    more than three standard errors are left to gain: the fit then rests there.
+    carries a parameter beyond all its scale (its value for log-scaled ones, else its bounds), no more
+    than three standard errors are left to gain, and walking on has failed: the fit then rests there.
     """
+    theta, reduced = state.theta, state.reduced
     H = reduced.hessian[np.ix_(which, which)]
     diagonal = np.diag(H)
     absent = ~(diagonal > 0)
@@ -234,7 +248,7 @@ def _directions(
     pull = (reduced.gradient if gradient is None else gradient)[which]
     along = vectors.T @ (pull / size * ~absent)
     known = values > _SINGULAR
-    if known.any():
+    if known.any() and state.rejections >= RESTS:
         variance = reduced.variance(int(search.free.sum()))
         lengths = np.sqrt(variance / np.where(known, values, 1.0))
         reach = np.where(search.log, np.abs(theta), search.upper - search.lower)[which] * size
@@ -251,7 +265,7 @@ def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
     step = np.zeros_like(theta)
     while free.any():
         pull = reduced.gradient - reduced.hessian @ np.where(free, 0.0, step)
-        step[free] = _solved(_directions(search, theta, reduced, free, pull), state.damping)
+        step[free] = _solved(_directions(search, state, free, pull), state.damping)
         low, high = search.lower - theta, search.upper - theta
         bounded = free & ~np.isfinite(search.period)
         past = bounded & ((step < low) | (step > high))
