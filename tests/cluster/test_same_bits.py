@@ -2,8 +2,11 @@
 
 import os
 import signal
+import threading
+import time
 
 import numpy as np
+import psutil
 import pytest
 
 import homodyne_dask as hd
@@ -45,20 +48,34 @@ def test_one_worker_and_two_resident_or_streaming_give_the_same_bits(
     assert result.compilations == {"gram": 1}
 
 
+def kill_while_it_computes(client, pids: dict[str, int], killed: list[int]) -> None:
+    """Wait until a worker holds a task of a pass, then end it."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        for address, worker in list(client.cluster.scheduler.workers.items()):
+            if any("gram-" in str(task.key) for task in list(worker.processing)):
+                os.kill(pids[address], signal.SIGKILL)
+                killed.append(pids[address])
+                return
+
+
 def test_killing_a_worker_in_mid_pass_changes_no_bit(scan, quiet):
-    killed = []
+    killed: list[int] = []
     with cluster.local_cluster(processes=2, threads=1) as client:
         client.wait_for_workers(2, timeout=60)
+        pids = client.run(os.getpid)
+        killer = threading.Thread(target=kill_while_it_computes, args=(client, pids, killed))
 
-        def kill_one(state, plan):
+        def after_pass(state, plan):
             if state.passes == 2:
-                pid = next(iter(client.run(os.getpid).values()))
-                # the next pass is submitted right after this returns
-                client.loop.call_later(0.05, os.kill, pid, signal.SIGKILL)
-                killed.append(pid)
+                killer.start()  # the next pass begins when this returns
 
-        result = hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", client=client, progress=kill_one)
-    assert len(killed) == 1
+        result = hd.fit(
+            scan, hd.LAMINAR_FLOW, gap="200 um", client=client, memory="stream", progress=after_pass
+        )
+        killer.join()
+        assert len(killed) == 1
+        assert not psutil.pid_exists(killed[0])
     assert same_bits(result, quiet)
 
 
