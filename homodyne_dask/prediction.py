@@ -11,18 +11,14 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.models.shapes import decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.transport import (
     Convention,
     TransportModel,
     bin_scales,
     convention_named,
-    decay,
     frame_spacing,
-    sheared,
-    strain,
     tables,
-    unsheared,
-    wave,
 )
 from homodyne_dask.units import gap_in_angstrom
 

@@ -10,9 +10,9 @@ import numpy as np
 from homodyne_dask import lm
 from homodyne_dask.dataset import Scan, open_dataset
 from homodyne_dask.errors import OptionError, SelectionError, nearest
-from homodyne_dask.kernel import PRECISIONS, Problem
 from homodyne_dask.models.transport import TransportModel, convention_named, frame_spacing
 from homodyne_dask.parameters import Parameter, Search, search
+from homodyne_dask.problem import PRECISIONS, Problem
 from homodyne_dask.scaling import check_mode
 from homodyne_dask.units import gap_in_angstrom
 

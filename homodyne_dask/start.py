@@ -19,19 +19,15 @@ from homodyne_dask.blocks import known_q
 from homodyne_dask.dataset import Cuts, Scan
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.gram import Gram
-from homodyne_dask.kernel import Problem
+from homodyne_dask.models.shapes import decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.transport import (
     Convention,
     bin_scales,
-    decay,
     frame_spacing,
-    sheared,
-    strain,
     tables,
-    unsheared,
-    wave,
 )
 from homodyne_dask.parameters import Search
+from homodyne_dask.problem import Problem
 from homodyne_dask.scaling import reduce
 
 EXPONENTS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0)

@@ -21,8 +21,9 @@ from homodyne_dask.blocks import SUMS, block
 from homodyne_dask.dataset import Selection, opened
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.gram import Gram, merge_tree
-from homodyne_dask.kernel import Block, Problem, block_gram, compilations
+from homodyne_dask.kernel import Block, block_gram, compilations, point
 from homodyne_dask.planning import Layout, Plan
+from homodyne_dask.problem import Problem
 
 NO_PROGRESS = 300.0
 """Seconds without any finished task after which a pass is given up."""
@@ -59,12 +60,12 @@ class Report(NamedTuple):
 def gram_of(work: Work, run: Run, theta: Float[np.ndarray, " p"]) -> tuple[Gram, Report]:
     """Return the merged Gram of a run of blocks; this is the task."""
     began, before = time.perf_counter(), compilations()
-    times = opened(work.selection).time
+    at = point(work.problem, theta, opened(work.selection).time)
     leaves = []
     for tile in work.layout.tiles[run.first : run.stop]:
         data = block(work.selection, work.layout, run.group, tile, work.budget)
         key = (work.selection, work.layout, run.group, tile, work.problem.min_lag)
-        gram, sums = block_gram(work.problem, theta, times, data, SUMS.get(key))
+        gram, sums = block_gram(at, data, SUMS.get(key))
         SUMS.put(key, sums)
         leaves.append(gram)
     report = Report(_worker(), os.getpid(), time.perf_counter() - began, (before, compilations()))
@@ -78,7 +79,7 @@ def warm_up(work: Work) -> Report:
     data, weights = np.zeros((slots, side, side), np.float32), np.zeros((slots, side))
     nothing = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
     theta = np.ones(work.problem.model.size)
-    block_gram(work.problem, theta, np.arange(2.0), nothing)
+    block_gram(point(work.problem, theta, np.arange(2.0)), nothing)
     return Report(_worker(), os.getpid(), time.perf_counter() - began, (before, compilations()))
 
 

@@ -10,11 +10,12 @@ from homodyne_dask.cluster import this_process
 from homodyne_dask.dataset import open_dataset
 from homodyne_dask.fitting import _Record, iterate
 from homodyne_dask.gram import merge_tree
-from homodyne_dask.kernel import Block, Problem, block_gram
+from homodyne_dask.kernel import Block, block_gram, point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.outcome import result_of
 from homodyne_dask.parameters import search
 from homodyne_dask.planning import layout, make_plan
+from homodyne_dask.problem import Problem
 from homodyne_dask.request import prepare
 from homodyne_dask.scaling import reduce
 from homodyne_dask.start import Summary, first_values
@@ -147,7 +148,7 @@ def evaluator(scans: Scans, problem: Problem | None = None, side: int = 64, cuts
         moments, pairs = np.zeros((len(scans.q), p + 3, p + 3)), np.zeros(len(scans.q), np.int64)
         groups = {tuple(members): [] for members, _ in pieces}
         for members, block in pieces:
-            groups[tuple(members)].append(block_gram(problem, theta, scans.time, block)[0])
+            groups[tuple(members)].append(block_gram(point(problem, theta, scans.time), block)[0])
         for members, grams in groups.items():
             total = merge_tree(grams)
             moments[list(members)], pairs[list(members)] = total

@@ -63,11 +63,17 @@ def sinc_and_slope(
     sine: Float[Array, "..."],
     cosine: Float[Array, "..."],
     inverse: Float[Array, "..."],
+    *,
+    far: bool = False,
 ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     """Return sin(x)/x and its derivative from x, sin x, cos x and 1/x, with their common sign.
 
     Near zero, where the derivative would cancel and 1/x may be infinite, both are series in x².
+    `far` says that no |x| is below NEAR: the series are left out.
     """
+    if far:
+        sinc = sine * inverse
+        return sinc, (cosine - sinc) * inverse
     kind = str(x.dtype)
     z = x * x
     near = z < NEAR**2

@@ -10,21 +10,15 @@ frame times. J = 2 D_SE, so D0 is twice the Stokes-Einstein coefficient.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest
-from homodyne_dask.models.primitives import sin_cos, sinc_and_slope
 from homodyne_dask.parameters import Parameter
 
 RATE_FLOOR = 1e-10
 """Å²/s: a rate of decorrelation cannot be negative."""
-SMOOTHING = 1e-12
-FLOOR_G1 = 1e-10
 
 
 class Convention(StrEnum):
@@ -192,48 +186,3 @@ def bin_scales(
     reach = q * gap * (spacing / (2 * np.pi) if homodyne else 0.5)
     angle = np.deg2rad(theta[6] - phi)
     return BinScales(k, reach * np.cos(angle), -reach * np.sin(angle) * np.pi / 180)
-
-
-def decay(convention: Convention, k: Array | float, dC: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return exp(-k ΔC), the part of f that all bins of one q share."""
-    if convention is Convention.HOMODYNE:
-        return jnp.exp(2 * jnp.maximum(-0.5 * k * jnp.sqrt(dC * dC + SMOOTHING), -700.0))
-    return jnp.exp(-k * dC)
-
-
-def strain(convention: Convention, dG: Float[Array, "..."]) -> tuple[Array, Array]:
-    """Return ΔG as the shear factor takes it and its derivative by ΔG."""
-    if convention is Convention.HOMODYNE:
-        smooth = jnp.sqrt(dG * dG + SMOOTHING)
-        return smooth, dG / smooth
-    return dG, jnp.ones_like(dG)
-
-
-class Wave(NamedTuple):
-    """x = s·ΔG with its sine, cosine (up to one common sign) and inverse."""
-
-    x: Array
-    sine: Array
-    cosine: Array
-    inverse: Array
-
-
-def wave(x: Float[Array, "..."]) -> Wave:
-    """Return x with its sine, cosine and inverse."""
-    return Wave(x, *sin_cos(x), 1 / x)
-
-
-def sheared(convention: Convention, E: Float[Array, "..."], at: Wave) -> tuple[Array, Array]:
-    """Return f = E·S(x) and E·S'(x), E = exp(-k ΔC)."""
-    sinc, slope = sinc_and_slope(*at)
-    if convention is Convention.HOMODYNE:
-        square = sinc * sinc
-        f, v = E * square * square, 4.0 * E * square * sinc * slope
-        above = f > FLOOR_G1**2
-        return jnp.where(above, f, FLOOR_G1**2), jnp.where(above, v, 0.0)
-    return E * sinc * sinc, 2.0 * E * sinc * slope
-
-
-def unsheared(convention: Convention, E: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return f of the static model."""
-    return jnp.maximum(E, FLOOR_G1**2) if convention is Convention.HOMODYNE else E

@@ -11,6 +11,7 @@ from scipy.special import ndtri, stdtrit
 
 from homodyne_dask.blocks import known_q
 from homodyne_dask.dataset import Scan
+from homodyne_dask.models.shapes import decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.transport import (
     RATE_FLOOR,
     BinScales,
@@ -18,14 +19,9 @@ from homodyne_dask.models.transport import (
     TransportModel,
     bin_scales,
     convention_named,
-    decay,
     frame_spacing,
     model_named,
-    sheared,
-    strain,
     tables,
-    unsheared,
-    wave,
 )
 from homodyne_dask.report.text import truth_of
 from homodyne_dask.result import FitResult

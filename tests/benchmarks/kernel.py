@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from homodyne_dask.blocks import ALIGNMENT
-from homodyne_dask.kernel import Block, Problem, block_gram
+from homodyne_dask.kernel import Block, block_gram, point
 from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.problem import Problem
 from tests import reference
 
 N, T, BINS, RUNS = 2950, 512, 23, 15
@@ -65,7 +66,7 @@ def check(problem: Problem, tolerance: float) -> None:
                 1 / sigma[first : first + side] ** 2
             )
         block = Block(part, weights[0], weights[1], np.full(1, Q), PHI[7:8], i, j)
-        total = total + block_gram(problem, THETA, time_, block)[0].moments[0]
+        total = total + block_gram(point(problem, THETA, time_), block)[0].moments[0]
     truth, _ = reference.gram(
         THETA, c2.astype(float), time_, Q, PHI[7], GAP, sigma, MIN_LAG, "physical"
     )
@@ -100,8 +101,8 @@ def _cumulative(p, t):
 def run(precision: str = "float64") -> dict[str, float]:
     problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
     check(problem, 1e-10 if precision == "float64" else 1e-5)
-    scan = blocks()
-    sums = [block_gram(problem, THETA, TIME, b)[1] for b in scan]
+    scan, at = blocks(), point(problem, THETA, TIME)
+    sums = [block_gram(at, b)[1] for b in scan]
     ours, first, peer = [], [], []
     with jax.enable_x64(True):
         theta = jnp.append(jnp.asarray(THETA), jnp.array([0.3, 1.0]))
@@ -112,8 +113,7 @@ def run(precision: str = "float64") -> dict[str, float]:
         for _ in range(RUNS):
             began = time.perf_counter()
             pairs = sum(
-                block_gram(problem, THETA, TIME, b, s)[0].pairs.sum()
-                for b, s in zip(scan, sums, strict=True)
+                block_gram(at, b, s)[0].pairs.sum() for b, s in zip(scan, sums, strict=True)
             )
             ours.append(pairs / (time.perf_counter() - began))
             began = time.perf_counter()
@@ -121,7 +121,7 @@ def run(precision: str = "float64") -> dict[str, float]:
             peer.append(T * T / (time.perf_counter() - began))
     for _ in range(3):
         began = time.perf_counter()
-        pairs = sum(block_gram(problem, THETA, TIME, b)[0].pairs.sum() for b in scan)
+        pairs = sum(block_gram(at, b)[0].pairs.sum() for b in scan)
         first.append(pairs / (time.perf_counter() - began))
     rate, other = statistics.median(ours), statistics.median(peer)
     return {
