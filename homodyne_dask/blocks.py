@@ -3,51 +3,91 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32
 
-from homodyne_dask.chunks import read_chunk
-from homodyne_dask.dataset import Scan, Selection, opened
+from homodyne_dask import chunks
+from homodyne_dask.chunks import chunk_path, read_chunk
+from homodyne_dask.dataset import Selection, coarse_use, coarse_weights, known_q, opened
 from homodyne_dask.kernel import Block
-from homodyne_dask.planning import Layout
 
 ALIGNMENT = 64
 """Bytes; XLA copies arrays that are not aligned so."""
 
 
-def read_block(
-    selection: Selection,
-    layout: Layout,
-    group: int,
-    tile: tuple[int, int],
-    data: Float32[np.ndarray, "slot T T"],
-) -> Block:
+class Source(NamedTuple):
+    """Where blocks come from: a selection, and how it is cut at one level."""
+
+    selection: Selection
+    side: int
+    slots: int
+    factor: int
+    """Frames averaged into one, 1 at full resolution."""
+
+
+class Place(NamedTuple):
+    """One block of a source."""
+
+    members: tuple[int, ...]
+    """Indices into the selection's bins."""
+    tile: tuple[int, int]
+
+
+def read_block(source: Source, place: Place, data: Float32[np.ndarray, "slot T T"]) -> Block:
     """Return one block, decoded into `data`; raises StoreError naming what cannot be read."""
-    scan = opened(selection)
-    members = layout.groups[group]
+    scan = opened(source.selection)
+    members = list(place.members)
     for slot, member in enumerate(members):
-        read_chunk(scan.path, int(scan.label[member]), scan.bins[member], tile, data[slot])
+        read_chunk(
+            scan.path, source.factor, int(scan.label[member]), scan.bins[member], place.tile,
+            data[slot],
+        )  # fmt: skip
     data[len(members) :] = np.nan
-    i, j = (at * layout.side for at in tile)
+    i, j = (at * source.side for at in place.tile)
+    use = coarse_use(scan, source.factor)
     for axis, first in ((1, i), (2, j)):
-        use = scan.use[first : first + layout.side]
-        left_out = np.flatnonzero(~use)
+        left_out = np.flatnonzero(~use[first : first + source.side])
         data[(slice(len(members)), *[slice(None)] * (axis - 1), left_out)] = np.nan
+    weights = coarse_weights(scan, source.factor, members)
     return Block(
         c2=data,
-        weight_rows=_weights(scan, members, layout, i),
-        weight_columns=_weights(scan, members, layout, j),
-        q=known_q(scan)[list(members)],
-        phi=scan.phi[list(members)],
+        weight_rows=_weights(weights, source, i),
+        weight_columns=_weights(weights, source, j),
+        q=known_q(scan)[members],
+        phi=scan.phi[members],
         i0=i,
         j0=j,
     )
 
 
-def known_q(scan: Scan) -> Float[np.ndarray, " bin"]:
-    """Return q in 1/Å; where it is unknown 1, so that q²·D takes the place of D."""
-    return np.where(np.isfinite(scan.q), scan.q, 1.0)
+def stored_sums(source: Source, place: Place, min_lag: int) -> Float[np.ndarray, "slot 4"] | None:
+    """Return Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of a block as ingest found them.
+
+    None unless the selection takes every pair of the block that ingest took.
+    """
+    scan = opened(source.selection)
+    if source.factor != 1 or scan.chunk_sums is None:
+        return None
+    i, j = place.tile
+    first, stop = scan.frames
+    whole = first <= i * source.side and min((j + 1) * source.side, scan.n_frames) <= stop
+    nearest = max((j - i - 1) * source.side + 1, 1)
+    if not whole or min_lag > nearest:
+        return None
+    sums = np.zeros((source.slots, 4))
+    sums[: len(place.members)] = scan.chunk_sums[list(place.members), i, j]
+    return sums
+
+
+def announce(source: Source, place: Place) -> None:
+    """Let the operating system fetch a block's chunks while another is computed."""
+    if (source, place) in BLOCKS.values:
+        return
+    scan = opened(source.selection)
+    for member in place.members:
+        chunks.announce(chunk_path(scan.path, source.factor, scan.bins[member], place.tile))
 
 
 def _aligned(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
@@ -59,12 +99,12 @@ def _aligned(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
 
 
 def _weights(
-    scan: Scan, members: tuple[int, ...], layout: Layout, first: int
+    weights: Float[np.ndarray, "bin t"], source: Source, first: int
 ) -> Float[np.ndarray, "slot T"]:
-    sigma = scan.sigma_row[list(members), first : first + layout.side]
-    weights = np.zeros((layout.slots, layout.side))
-    weights[: len(sigma), : sigma.shape[1]] = 1 / sigma**2
-    return weights
+    here = weights[:, first : first + source.side]
+    padded = np.zeros((source.slots, source.side))
+    padded[: len(here), : here.shape[1]] = here
+    return padded
 
 
 class Kept[T]:
@@ -105,11 +145,11 @@ class Kept[T]:
 _OF_THREAD = threading.local()
 
 
-def _scratch(layout: Layout) -> Float32[np.ndarray, "slot T T"]:
+def _scratch(source: Source) -> Float32[np.ndarray, "slot T T"]:
     """Return the buffer of this thread, made anew when another shape is asked for."""
-    shape = layout.slots, layout.side, layout.side
+    shape = source.slots, source.side
     if getattr(_OF_THREAD, "shape", None) != shape:
-        _OF_THREAD.data, _OF_THREAD.shape = _aligned(layout.slots, layout.side), shape
+        _OF_THREAD.data, _OF_THREAD.shape = _aligned(*shape), shape
     return _OF_THREAD.data
 
 
@@ -118,21 +158,18 @@ SUMS = Kept[np.ndarray](lambda sums: sums.nbytes + 500, budget=50_000_000)
 """What the data of a block give whatever theta is: as good after the block itself is gone."""
 
 
-def block(
-    selection: Selection, layout: Layout, group: int, tile: tuple[int, int], budget: int
-) -> Block:
+def block(source: Source, place: Place, budget: int) -> Block:
     """Return a block from this process's memory, or from the store; `budget` bytes are kept.
 
     With nothing to be kept the block lives in this thread's only buffer, until the next call:
     fresh memory for each block would cost a nanosecond per pair in page faults.
     """
     if budget == 0:
-        return read_block(selection, layout, group, tile, _scratch(layout))
-    key = (selection, layout.side, layout.groups[group], layout.slots, tile)
-    found = BLOCKS.get(key)
+        return read_block(source, place, _scratch(source))
+    found = BLOCKS.get((source, place))
     if found is None:
-        found = read_block(selection, layout, group, tile, _aligned(layout.slots, layout.side))
-        BLOCKS.put(key, found, budget)
+        found = read_block(source, place, _aligned(source.slots, source.side))
+        BLOCKS.put((source, place), found, budget)
     return found
 
 

@@ -5,6 +5,7 @@ the crc32c of that. Read so, without zarr's event loop between the file and the 
 costs half the processor time; any array tool still opens the store through zarr.
 """
 
+import os
 from pathlib import Path
 
 import google_crc32c
@@ -18,15 +19,38 @@ _CHECKSUM = 4
 """Bytes of the crc32c behind each chunk."""
 
 
+def chunk_path(store: str, factor: int, index: int, tile: tuple[int, int]) -> Path:
+    """Return where a chunk lies, of c2 itself (factor 1) or of one of its levels."""
+    array = "c2" if factor == 1 else f"level{factor}/c2"
+    return Path(store, array, "c", str(index), *map(str, tile))
+
+
+def announce(path: Path) -> None:
+    """Tell the operating system that a file will be read: it fetches while we compute."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return  # told when it is read
+    try:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
+    finally:
+        os.close(handle)
+
+
 def read_chunk(
-    store: str, label: int, index: int, tile: tuple[int, int], into: Float32[np.ndarray, "T T"]
+    store: str,
+    factor: int,
+    label: int,
+    index: int,
+    tile: tuple[int, int],
+    into: Float32[np.ndarray, "T T"],
 ) -> None:
     """Decode one chunk of the bin at position `index` into a contiguous array of the same side.
 
     Raises StoreError, naming the bin's label and the tile, for a chunk that is missing, damaged or
     of another size.
     """
-    path = Path(store, "c2", "c", str(index), *map(str, tile))
+    path = chunk_path(store, factor, index, tile)
     try:
         raw = path.read_bytes()
         body = raw[:-_CHECKSUM]
@@ -36,8 +60,9 @@ def read_chunk(
             raise ValueError(f"it holds {held} bytes where {into.nbytes} belong")
         blosc.decompress(body, into)
     except (OSError, ValueError, RuntimeError) as e:
+        level = "" if factor == 1 else f" of level{factor}"
         reason = "it is missing" if isinstance(e, FileNotFoundError) else str(e)
         raise StoreError(
-            f"{store}: chunk {tile} of the bin labelled {label} cannot be read ({reason}): "
+            f"{store}: chunk {tile}{level} of the bin labelled {label} cannot be read ({reason}): "
             f"ingest the source again"
         ) from e

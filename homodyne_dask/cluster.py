@@ -35,6 +35,8 @@ def worker_environment(threads: int) -> dict[str, str]:
     """Return what a worker's environment must hold before JAX starts: one pool of its threads."""
     return {
         "NPROC": str(threads),
+        # kernels run in the worker's own threads, side by side: handed to a pool they wait in line
+        "JAX_CPU_ENABLE_ASYNC_DISPATCH": "0",
         "JAX_ENABLE_X64": "1",
         "JAX_PLATFORMS": "cpu",
         "OMP_NUM_THREADS": "1",

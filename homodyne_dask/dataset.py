@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -113,6 +113,23 @@ class Scan:
         ]
         parts += [np.ascontiguousarray(self.all_bins[name]).tobytes() for name in _PER_BIN]
         return hashlib.sha256(b"".join(parts)).hexdigest()
+
+    @cached_property
+    def chunk_sums(self) -> Float[np.ndarray, "bin i j 4"] | None:
+        """Σ w, Σ w(c2 - 1), Σ w(c2 - 1)² and the pairs of every chunk, whole, as ingest found them.
+
+        None where the store has none, or has those of other weights or another mask.
+        """
+        path = Path(self.path, "sums")
+        if not path.is_dir():
+            return None
+        group = zarr.open_group(str(path), mode="r", use_consolidated=False)
+        made_with = self.all_bins["sigma_row"].tobytes() + self.frame_mask.tobytes()
+        if group.attrs.get("weights_sha256") != hashlib.sha256(made_with).hexdigest():
+            return None
+        names = ("weight", "first", "second", "pairs")
+        parts = [np.asarray(group[name], np.float64) for name in names]  # type: ignore[arg-type]
+        return np.stack(parts, axis=-1)[list(self.bins)]
 
     @property
     def selection(self) -> Selection:
@@ -350,6 +367,35 @@ def _check_storage(path: str | Path, stored: dict[str, Any], side: int) -> None:
         raise StoreError(
             f"{path}: codecs of c2 are {codecs} where {list(schema.CODECS)} belong; ingest it again"
         )
+
+
+def known_q(scan: Scan) -> Float[np.ndarray, " bin"]:
+    """Return q in 1/Å; where it is unknown 1, so that q²·D takes the place of D."""
+    return np.where(np.isfinite(scan.q), scan.q, 1.0)
+
+
+def coarse_use(scan: Scan, factor: int) -> Bool[np.ndarray, " t"]:
+    """Return which frames of a level are used: inside the selection, half of their frames in use."""
+    if factor == 1:
+        return scan.use
+    of = _by_cell(scan, factor)
+    inside = np.zeros(scan.n_frames, bool)
+    inside[slice(*scan.frames)] = True
+    return (of(scan.use).sum(-1) >= factor / 2) & of(inside).all(-1)
+
+
+def coarse_weights(
+    scan: Scan, factor: int, members: Sequence[int]
+) -> Float[np.ndarray, "member t"]:
+    """Return 1/sigma_row² of some bins, summed over the used frames of each frame of a level."""
+    weights = 1 / scan.all_bins["sigma_row"][[scan.bins[b] for b in members]] ** 2
+    return weights if factor == 1 else _by_cell(scan, factor)(weights * scan.use).sum(-1)
+
+
+def _by_cell(scan: Scan, factor: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what cuts the last axis into the frames of a level."""
+    m = schema.level_frames(scan.n_frames, factor)
+    return lambda values: values[..., : m * factor].reshape(*values.shape[:-1], m, factor)
 
 
 @lru_cache(maxsize=8)

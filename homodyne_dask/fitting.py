@@ -1,10 +1,11 @@
 """A fit: scan and model in, result out. It introduces the solver to the cluster."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from distributed import Client
@@ -18,11 +19,12 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
 from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.outcome import result_of
-from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, layout, make_plan
+from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
 from homodyne_dask.request import Request, prepare, require_gap
 from homodyne_dask.result import FitResult
-from homodyne_dask.start import first_values, summary_of
-from homodyne_dask.sweep import sweep_of
+
+if TYPE_CHECKING:
+    from homodyne_dask.sweep import Sweep
 
 
 def fit(
@@ -74,11 +76,14 @@ def fit(
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
     work = _plan(request, client)
     with local_cluster() if work.workers.to_start else nullcontext(client) as connected:
+        from homodyne_dask.sweep import level_sweeps, sweep_of  # JAX loads while workers start
+
         sweep = sweep_of(work, request.scan.selection, request.problem, connected)
+        levels = level_sweeps(work, request.scan.selection, request.problem, connected)
         sweep.warm_up()
         record = _Record(began)
         state = None
-        for state in iterate(request, sweep, path, resume, record):
+        for state in iterate(request, sweep, path, resume, record, levels):
             if progress is not None:
                 progress(state, work)
         compilations = sweep.compilations()  # asks the workers, so before they are let go
@@ -114,7 +119,8 @@ def _plan(request: Request, client: Client | None) -> Plan:
     else:
         workers = this_process() if work.pairs < IN_PROCESS_PAIRS else local_workers()
     name = request.problem.model.name
-    return make_plan(work, workers, name, len(request.scan.bins), request.memory)
+    levels = coarse_levels(request.scan, work, request.problem.min_lag)
+    return make_plan(work, workers, name, len(request.scan.bins), request.memory, levels)
 
 
 class _Record:
@@ -132,11 +138,16 @@ def iterate(
     checkpoint: Path | None = None,
     resume: bool = False,
     record: _Record | None = None,
+    levels: Sequence["Sweep"] = (),
 ) -> Iterator[lm.State]:
     """Yield one state per pass over the data; the last one says how it ended.
 
     `evaluate` gives the Gram of all data at theta: a sweep over a cluster, or a few lines of NumPy.
+    `levels` do the same on block means, the coarsest first: the fit comes down through them.
     """
+    from homodyne_dask.levels import descend
+    from homodyne_dask.start import first_values, summary_of
+
     record = record or _Record(time.perf_counter())
     search, options = request.search, request.options
     identity = _identity(request)
@@ -146,7 +157,8 @@ def iterate(
         gram = evaluate(theta)
         seconds = time.perf_counter() - began
         record.timings["passes"] += seconds
-        record.history.append({"seconds": seconds, "theta": theta.tolist()})
+        cost = getattr(evaluate, "cost", None)
+        record.history.append({"seconds": seconds, "theta": theta.tolist()} | _shares(cost))
         return scaling.reduce(gram, request.scaling)
 
     if resume:
@@ -155,10 +167,14 @@ def iterate(
         record.timings["start"] = time.perf_counter() - record.began
     else:
         summary = summary_of(request.scan, request.problem)
-        theta = first_values(summary, search, request.scaling, request.starts)[0]
+        starts = first_values(summary, search, request.scaling, request.starts)
         record.timings["start"] = time.perf_counter() - record.began
+        theta, coarse = descend(request, starts, levels)
+        record.history.extend(coarse)
         reduced = measured(theta)
-        state = lm.start(search, theta, reduced, options)
+        # at the optimum of the means damping would only slow the weak directions
+        first = replace(options, damping=0.0) if coarse else options
+        state = lm.start(search, theta, reduced, first)
         _note(record, state, reduced)
         _save(checkpoint, identity, state, record)
     yield state
@@ -169,6 +185,16 @@ def iterate(
         _note(record, state, reduced)
         _save(checkpoint, identity, state, record)
         yield state
+
+
+def _shares(cost: Any) -> dict[str, float]:
+    """Return which share of sub-blocks a pass computed, and of blocks it needed the data of."""
+    if cost is None or not cost.blocks:
+        return {}
+    return {
+        "computed": cost.computed / max(cost.sub_blocks, 1),
+        "read": cost.read / cost.blocks,
+    }
 
 
 def _note(record: _Record, state: lm.State, reduced: scaling.Reduced) -> None:

@@ -16,6 +16,14 @@ class Gram(NamedTuple):
     """Pairs summed; masked pairs are not counted."""
 
 
+def gram_of_data(sums: Float[np.ndarray, "bin 4"], p: int) -> Gram:
+    """Return the Gram of data where f is nothing: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
+    moments = np.zeros((len(sums), p + 3, p + 3))
+    moments[:, 0, 0], moments[:, 1, 1] = sums[:, 0], sums[:, 2]
+    moments[:, 0, 1] = moments[:, 1, 0] = sums[:, 1]
+    return Gram(moments, sums[:, 3].astype(np.int64))
+
+
 def add(left: Gram, right: Gram) -> Gram:
     """Return the Gram of both sets of points."""
     return Gram(left.moments + right.moments, left.pairs + right.pairs)

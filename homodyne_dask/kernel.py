@@ -25,7 +25,7 @@ from homodyne_dask.plane import (
     shared,
     waves,
 )
-from homodyne_dask.problem import Problem
+from homodyne_dask.problem import Problem, coarse_min_lag
 from homodyne_dask.subblocks import SubBlocks, side, sub_blocks
 
 
@@ -71,7 +71,7 @@ class Point:
         """Return the sub-blocks of a block of bins of one q, those with something to compute first."""
         k = self.scales(np.array([q]), np.zeros(1)).k[0]
         shape = side(T, self.problem.precision)
-        return sub_blocks(i0, j0, T, shape, self.min_lag, k * self.rows[-1])
+        return sub_blocks(i0, j0, T, shape, self.min_lag, k * self.rows[-1:])
 
 
 def point(
@@ -88,11 +88,6 @@ def point(
     return Point(problem, theta, rows, spacing, coarse_min_lag(problem.min_lag, factor))
 
 
-def coarse_min_lag(min_lag: int, factor: int) -> int:
-    """Return the lag in coarse frames from which all fine pairs of a cell are min_lag apart."""
-    return min_lag if factor == 1 else -(-(min_lag + factor - 1) // factor)
-
-
 def block_gram(
     at: Point, block: Block, data: Float[np.ndarray, "slot 4"] | None = None
 ) -> tuple[Gram, Float[np.ndarray, "slot 4"]]:
@@ -104,7 +99,7 @@ def block_gram(
     problem = at.problem
     T = block.c2.shape[-1]
     slots, bins = len(block.c2), len(block.q)
-    rows, columns = _centred(at.rows, block.i0, block.j0, T)
+    rows, columns = centred(at.rows, block.i0, block.j0, T)
     scales = at.scales(block.q, block.phi)
     cut = at.sub_blocks(block.q[0], block.i0, block.j0, T)
     with jax.enable_x64(True):
@@ -115,8 +110,8 @@ def block_gram(
             block.weight_rows,
             block.weight_columns,
             scales.k[0],
-            _padded(scales.s, slots),
-            _padded(scales.ds, slots),
+            padded(scales.s, slots),
+            padded(scales.ds, slots),
             cut.corners,
             cut.live,
             cut.number,
@@ -138,19 +133,24 @@ def compilations() -> int:
     return _gram._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _centred(
-    rows: Float[np.ndarray, "rows n"], i0: int, j0: int, T: int
+def centred(
+    rows: Float[np.ndarray, "rows n"], i0: int, j0: int, T: int, *, ones: bool = True
 ) -> tuple[Float[np.ndarray, "rows T"], Float[np.ndarray, "rows T"]]:
-    """Return the tables of the block's rows and columns around one common origin."""
+    """Return the tables of the block's rows and columns around one common origin.
+
+    `ones` says that the first row is the constant 1, which stays.
+    """
     n = rows.shape[1]
     i = np.minimum(np.arange(i0, i0 + T), n - 1)
     j = np.minimum(np.arange(j0, j0 + T), n - 1)
     origin = 0.5 * (rows[:, i[T // 2]] + rows[:, j[T // 2]])
-    origin[0] = 0.0  # the row of ones stays
+    if ones:
+        origin[0] = 0.0
     return rows[:, i] - origin[:, None], rows[:, j] - origin[:, None]
 
 
-def _padded(values: Float[np.ndarray, " bin"], slots: int) -> Float[np.ndarray, " slot"]:
+def padded(values: Float[np.ndarray, " bin"], slots: int) -> Float[np.ndarray, " slot"]:
+    """Return one value per slot, 0 where there is no bin."""
     return np.pad(values, (0, slots - len(values)))
 
 

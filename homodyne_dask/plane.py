@@ -120,6 +120,6 @@ def counted(lag: Array, i: Array, j: Array, R: int, S: int, min_lag: Array) -> B
 
 def add_at(total: Array, part: Array, at: tuple) -> Array:
     """Return `total` with `part` added at an index of its first axes."""
-    part = part.reshape((1, *part.shape))
+    part = part.reshape((1,) * (total.ndim - part.ndim) + part.shape)
     at = (*at, *(0,) * (total.ndim - len(at)))
     return lax.dynamic_update_slice(total, lax.dynamic_slice(total, at, part.shape) + part, at)

@@ -1,18 +1,22 @@
 """What a fit will read and hold, before it starts: pure arithmetic, and a refusal where it cannot work."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from homodyne_dask import schema
-from homodyne_dask.dataset import Scan
+from homodyne_dask.dataset import Scan, coarse_use
 from homodyne_dask.errors import PlanError, SelectionError
+from homodyne_dask.problem import coarse_min_lag
 
 MAX_SLOTS = 32
 """Most bins of one q that are worked together in a block."""
 IN_PROCESS_PAIRS = 1_000_000
 """Below this number of pairs a fit runs in the caller's process: starting workers takes longer."""
+LEVELS_FROM = 20_000_000
+"""From this number of pairs a fit comes down through the store's coarser levels."""
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
 _RATE = 50e6
@@ -35,6 +39,8 @@ class Layout:
     """Rows and columns of the grid of chunks that hold selected pairs, in the order they are summed."""
     pairs: int
     """Selected pairs of frames times bins, before unknown values are left out."""
+    factor: int = 1
+    """Frames averaged into one: 1 is the full resolution, others are the store's levels."""
 
     @property
     def block_bytes(self) -> int:
@@ -52,24 +58,39 @@ class Layout:
         return self.blocks * self.block_bytes
 
 
-def layout(scan: Scan, min_lag: int = 1) -> Layout:
-    """Return how the scan is cut; raises SelectionError where no pair is left."""
+def layout(scan: Scan, min_lag: int = 1, factor: int = 1) -> Layout:
+    """Return how a level of the scan is cut; raises SelectionError where no pair is left."""
     side = schema.tile_side(scan.n_frames)
-    n = np.arange(scan.n_frames)
-    used = scan.use.astype(np.int64)
+    lag = coarse_min_lag(min_lag, factor)
+    used = coarse_use(scan, factor).astype(np.int64)
+    n = np.arange(len(used))
     later = np.concatenate([np.cumsum(used[::-1])[::-1], [0]])
-    pairs = int((used * later[np.minimum(n + min_lag, len(n))]).sum()) * len(scan.bins)
+    pairs = int((used * later[np.minimum(n + lag, len(n))]).sum()) * len(scan.bins)
     if pairs == 0:
         raise SelectionError(
-            f"no pair of frames is left: {int(used.sum())} of {scan.n_frames} frames are in use and "
+            f"no pair of frames is left: {int(used.sum())} of {len(used)} frames are in use and "
             f"min_lag is {min_lag}; widen the selection or lower min_lag"
         )
     with_frames = sorted({int(i) // side for i in np.flatnonzero(used)})
     tiles = tuple(
-        (i, j) for i in with_frames for j in with_frames if i <= j and (j - i + 1) * side > min_lag
+        (i, j) for i in with_frames for j in with_frames if i <= j and (j - i + 1) * side > lag
     )
     groups = _groups(scan.q)
-    return Layout(side, max(map(len, groups)), groups, tiles, pairs)
+    return Layout(side, max(map(len, groups)), groups, tiles, pairs, factor)
+
+
+def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
+    """Return how the levels below the full resolution are cut, the coarsest first.
+
+    None where a pass over all data takes no longer than the passes over a level.
+    """
+    if fine.pairs < LEVELS_FROM:
+        return []
+    found = []
+    for factor in sorted(schema.LEVELS, reverse=True):
+        if schema.level_frames(scan.n_frames, factor) and coarse_use(scan, factor).sum() >= 8:
+            found.append(layout(scan, min_lag, factor))
+    return found
 
 
 def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
@@ -117,6 +138,8 @@ class Plan:
     """Decoded data stay with the workers; else every pass reads the store."""
     bins: int
     model: str
+    levels: tuple[Layout, ...] = ()
+    """Coarser levels that a fit comes down through, the coarsest first."""
 
     @cached_property
     def run(self) -> int:
@@ -168,7 +191,12 @@ def _working(layout: Layout) -> int:
 
 
 def make_plan(
-    layout: Layout, workers: Workers, model: str, bins: int, memory: str = "auto"
+    layout: Layout,
+    workers: Workers,
+    model: str,
+    bins: int,
+    memory: str = "auto",
+    levels: Sequence[Layout] = (),
 ) -> Plan:
     """Return the plan; raises PlanError where the workers' memory cannot hold it."""
     fits = layout.resident_bytes <= RESIDENT_SHARE * workers.memory
@@ -178,7 +206,7 @@ def make_plan(
             f"{size(int(RESIDENT_SHARE * workers.memory))} of the workers' {size(workers.memory)}: "
             f"use memory='stream' or more workers"
         )
-    plan = Plan(layout, workers, fits and memory != "stream", bins, model)
+    plan = Plan(layout, workers, fits and memory != "stream", bins, model, tuple(levels))
     allowed = workers.memory // workers.processes
     if plan.memory_per_worker > allowed:
         raise PlanError(

@@ -19,3 +19,8 @@ class Problem:
     min_lag: int = 1
     """Frames; pairs closer than this are left out."""
     precision: str = "float64"
+
+
+def coarse_min_lag(min_lag: int, factor: int) -> int:
+    """Return the lag in coarse frames from which all fine pairs of a cell are min_lag apart."""
+    return min_lag if factor == 1 else -(-(min_lag + factor - 1) // factor)

@@ -71,3 +71,9 @@ def tile_side(n_frames: int) -> int:
 def tile_key(bin_index: int, i: int, j: int) -> str:
     """Return the manifest's name of one chunk of c2: 'bin/i/j'."""
     return f"{bin_index}/{i}/{j}"
+
+
+def level_frames(n_frames: int, factor: int) -> int:
+    """Return the frames of a level of a store, 0 where it is left out."""
+    blocks = n_frames // factor
+    return blocks if blocks >= MIN_LEVEL_FRAMES else 0

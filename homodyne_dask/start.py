@@ -15,8 +15,7 @@ from jax import Array
 from jaxtyping import Float
 
 from homodyne_dask import lm
-from homodyne_dask.blocks import known_q
-from homodyne_dask.dataset import Cuts, Scan
+from homodyne_dask.dataset import Cuts, Scan, known_q
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.gram import Gram
 from homodyne_dask.models.shapes import decay, sheared, strain, unsheared, wave

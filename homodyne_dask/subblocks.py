@@ -33,15 +33,16 @@ def sub_blocks(
     T: int,
     shape: tuple[int, int],
     min_lag: int,
-    kC: Float[np.ndarray, " n"],
+    kC: Float[np.ndarray, "point n"],
 ) -> SubBlocks:
     """Return the sub-blocks of the block at frames (i0, j0); kC is k·C at all frames.
 
-    C never falls, so that f <= exp(-k ΔC) of the pair of least lag, whatever the shear.
+    With several points, those that one of them leaves something to compute in. C never falls, so
+    that f <= exp(-k ΔC) of the pair of least lag, whatever the shear.
     """
-    corners = _with_pairs(i0, j0, T, shape, len(kC), min_lag)
-    last_row = np.minimum(i0 + corners[:, 0] + shape[0], len(kC)) - 1
-    live = kC[j0 + corners[:, 1]] - kC[last_row] < GONE
+    corners = _with_pairs(i0, j0, T, shape, kC.shape[1], min_lag)
+    last_row = np.minimum(i0 + corners[:, 0] + shape[0], kC.shape[1]) - 1
+    live = (kC[:, j0 + corners[:, 1]] - kC[:, last_row]).min(axis=0) < GONE
     table = np.zeros((-(-T // shape[0]) * -(-T // shape[1]), 2), np.int64)
     table[: len(corners)] = np.concatenate([corners[live], corners[~live]])
     return SubBlocks(table, int(live.sum()), len(corners))

@@ -17,12 +17,14 @@ from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 from jaxtyping import Float
 
-from homodyne_dask.blocks import SUMS, block
-from homodyne_dask.dataset import Selection, opened
+from homodyne_dask import candidates, kernel
+from homodyne_dask.blocks import SUMS, Place, Source, announce, block, stored_sums
+from homodyne_dask.candidates import AT_ONCE, block_candidates
+from homodyne_dask.dataset import Selection, known_q, opened
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.gram import Gram, merge_tree
-from homodyne_dask.kernel import Block, block_gram, compilations, point
-from homodyne_dask.planning import Layout, Plan
+from homodyne_dask.gram import Gram, gram_of_data, merge_tree
+from homodyne_dask.kernel import Block, Point, block_gram, point
+from homodyne_dask.planning import Layout, Plan, run_length
 from homodyne_dask.problem import Problem
 
 NO_PROGRESS = 300.0
@@ -32,8 +34,7 @@ NO_PROGRESS = 300.0
 class Work(NamedTuple):
     """What every task of a fit shares."""
 
-    selection: Selection
-    layout: Layout
+    source: Source
     problem: Problem
     budget: int
     """Bytes of decoded blocks a worker process may keep."""
@@ -43,8 +44,26 @@ class Run(NamedTuple):
     """Consecutive tiles of one group: the share of one task."""
 
     group: int
-    first: int
-    stop: int
+    members: tuple[int, ...]
+    tiles: tuple[tuple[int, int], ...]
+
+
+class Cost(NamedTuple):
+    """What a pass, or a part of it, had to do: where f has decayed to nothing, nothing."""
+
+    computed: int = 0
+    """Sub-blocks computed, of all bins together."""
+    sub_blocks: int = 0
+    read: int = 0
+    """Blocks whose data were needed."""
+    blocks: int = 0
+
+    def plus(self, other: "Cost") -> "Cost":
+        """Return the cost of both."""
+        return Cost(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+NOTHING = Cost()
 
 
 class Report(NamedTuple):
@@ -53,34 +72,85 @@ class Report(NamedTuple):
     worker: str
     process: int
     seconds: float
-    compiled: tuple[int, int]
-    """Compilations of the kernel in this process before and after the task."""
+    compiled: tuple[dict[str, int], dict[str, int]]
+    """Compilations of each kernel in this process before and after the task."""
+    cost: Cost
+
+
+def compilations() -> dict[str, int]:
+    """Return how many times this process has compiled each kernel."""
+    return {"gram": kernel.compilations(), "candidates": candidates.compilations()}
 
 
 def gram_of(work: Work, run: Run, theta: Float[np.ndarray, " p"]) -> tuple[Gram, Report]:
     """Return the merged Gram of a run of blocks; this is the task."""
     began, before = time.perf_counter(), compilations()
-    at = point(work.problem, theta, opened(work.selection).time)
-    leaves = []
-    for tile in work.layout.tiles[run.first : run.stop]:
-        data = block(work.selection, work.layout, run.group, tile, work.budget)
-        key = (work.selection, work.layout, run.group, tile, work.problem.min_lag)
-        gram, sums = block_gram(at, data, SUMS.get(key))
-        SUMS.put(key, sums)
+    scan = opened(work.source.selection)
+    at = point(work.problem, theta, scan.time, work.source.factor)
+    places = [Place(run.members, tile) for tile in run.tiles]
+    leaves, cost = [], Cost()
+    for n, place in enumerate(places):
+        if n + 1 < len(places):
+            announce(work.source, places[n + 1])
+        gram, part = _leaf(work, at, place)
         leaves.append(gram)
-    report = Report(_worker(), os.getpid(), time.perf_counter() - began, (before, compilations()))
+        cost = cost.plus(part)
+    report = Report(
+        _worker(), os.getpid(), time.perf_counter() - began, (before, compilations()), cost
+    )
     return merge_tree(leaves), report
+
+
+def candidates_of(
+    work: Work, run: Run, thetas: Float[np.ndarray, "point p"]
+) -> tuple[Gram, Report]:
+    """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta; a task, too."""
+    began, before = time.perf_counter(), compilations()
+    times = opened(work.source.selection).time
+    points = [point(work.problem, theta, times, work.source.factor) for theta in thetas]
+    leaves = []
+    for tile in run.tiles:
+        data = block(work.source, Place(run.members, tile), work.budget)
+        leaves.append(block_candidates(points, data))
+    compiled = before, compilations()
+    seconds = time.perf_counter() - began
+    return merge_tree(leaves), Report(_worker(), os.getpid(), seconds, compiled, Cost())
+
+
+def _leaf(work: Work, at: Point, place: Place) -> tuple[Gram, Cost]:
+    """Return the Gram of one block; one where nothing is left of f is not even read.
+
+    The sums of the data alone are those of the store where they are of the same pairs, else those
+    that an earlier pass found: which of them is decided by store and selection.
+    """
+    source, lag = work.source, work.problem.min_lag
+    q = known_q(opened(source.selection))[place.members[0]]
+    i, j = (side * source.side for side in place.tile)
+    cut = at.sub_blocks(q, i, j, source.side)
+    key = (source, place, lag)
+    sums = stored_sums(source, place, lag)
+    sums = SUMS.get(key) if sums is None else sums
+    needed = cut.live > 0 or sums is None
+    gram = None
+    if needed:
+        gram, sums = block_gram(at, block(source, place, work.budget), sums)
+        SUMS.put(key, sums)
+    if gram is None or not cut.live:
+        assert sums is not None
+        gram = gram_of_data(sums[: len(place.members)], work.problem.model.size)
+    return gram, Cost(cut.live, cut.number, int(needed), 1)
 
 
 def warm_up(work: Work) -> Report:
     """Compile the kernel in this process before any data come."""
     began, before = time.perf_counter(), compilations()
-    side, slots = work.layout.side, work.layout.slots
+    side, slots = work.source.side, work.source.slots
     data, weights = np.zeros((slots, side, side), np.float32), np.zeros((slots, side))
     nothing = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
     theta = np.ones(work.problem.model.size)
     block_gram(point(work.problem, theta, np.arange(2.0)), nothing)
-    return Report(_worker(), os.getpid(), time.perf_counter() - began, (before, compilations()))
+    compiled = before, compilations()
+    return Report(_worker(), os.getpid(), time.perf_counter() - began, compiled, Cost())
 
 
 def _worker() -> str:
@@ -94,11 +164,10 @@ def _worker() -> str:
 
 def runs(layout: Layout, length: int) -> list[Run]:
     """Return the tasks of a pass in the order their Grams are merged."""
-    tiles = len(layout.tiles)
     return [
-        Run(group, first, min(first + length, tiles))
-        for group in range(len(layout.groups))
-        for first in range(0, tiles, length)
+        Run(group, members, layout.tiles[first : first + length])
+        for group, members in enumerate(layout.groups)
+        for first in range(0, len(layout.tiles), length)
     ]
 
 
@@ -106,12 +175,15 @@ def gather(layout: Layout, tasks: list[Run], parts: dict[int, Gram]) -> Gram:
     """Return the Gram of all selected bins from the Grams of all tasks, each there exactly once."""
     assert sorted(parts) == list(range(len(tasks)))
     bins = sum(map(len, layout.groups))
-    k = parts[0].moments.shape[-1]
-    moments, count = np.zeros((bins, k, k)), np.zeros(bins, np.int64)
+    moments = np.zeros((bins, *parts[0].moments.shape[1:]))
+    count = np.zeros(bins, np.int64)
     for group, members in enumerate(layout.groups):
         total = merge_tree([parts[n] for n, task in enumerate(tasks) if task.group == group])
         moments[list(members)], count[list(members)] = total
     return Gram(moments, count)
+
+
+Task = Callable[[Work, Run, np.ndarray], tuple[Gram, Report]]
 
 
 @dataclass
@@ -119,24 +191,38 @@ class Sweep:
     """Passes over one plan; remembers who did what, as a hint for the next pass."""
 
     work: Work
+    layout: Layout
     tasks: list[Run]
-    compute: Callable[["Sweep", Float[np.ndarray, " p"]], Iterator[tuple[int, Gram, Report]]]
+    compute: Callable[["Sweep", Task, np.ndarray], Iterator[tuple[int, Gram, Report]]]
     client: Client | None = None
     owners: dict[int, str] = field(default_factory=dict)
-    compiled: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Compilations of the kernel by process: before its first task, and now."""
-    passes: int = 0
+    compiled: dict[int, tuple[dict[str, int], dict[str, int]]] = field(default_factory=dict)
+    """Compilations of each kernel by process: before its first task, and now."""
+    cost: Cost = NOTHING
+    """Of the last pass."""
     warming: list[Future] = field(default_factory=list)
 
     def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram:
         """Return the Gram of all bins at theta: one pass over the data."""
+        return self._pass(gram_of, theta)
+
+    def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
+        """Return the Gram of [1, y - 1, f] at every theta: a pass for each AT_ONCE of them."""
+        found: list[Gram] = []
+        for first in range(0, len(thetas), AT_ONCE):
+            gram = self._pass(candidates_of, thetas[first : first + AT_ONCE])
+            found += [Gram(gram.moments[:, n], gram.pairs) for n in range(gram.moments.shape[1])]
+        return found
+
+    def _pass(self, task: Task, at: np.ndarray) -> Gram:
         parts: dict[int, Gram] = {}
-        self.passes += 1
-        for n, gram, report in self.compute(self, theta):
+        self.cost = Cost()
+        for n, gram, report in self.compute(self, task, at):
             parts[n] = gram
             self.owners[n] = report.worker
+            self.cost = self.cost.plus(report.cost)
             self._count(report)
-        return gather(self.work.layout, self.tasks, parts)
+        return gather(self.layout, self.tasks, parts)
 
     def warm_up(self) -> None:
         """Let the workers load their libraries and compile while first values are searched."""
@@ -151,40 +237,61 @@ class Sweep:
     def _count(self, report: Report) -> None:
         before, after = report.compiled
         first, last = self.compiled.get(report.process, (before, after))
-        self.compiled[report.process] = min(first, before), max(last, after)
+        self.compiled[report.process] = (
+            {name: min(first[name], before[name]) for name in before},
+            {name: max(last[name], after[name]) for name in after},
+        )
 
     def compilations(self) -> dict[str, int]:
         """Return the most compilations of each kernel that one process made for this fit."""
         for future in self.warming:
             if future.status == "finished":
                 self._count(future.result())
-        return {"gram": max((last - first for first, last in self.compiled.values()), default=0)}
+        return {
+            name: max(
+                (last[name] - first[name] for first, last in self.compiled.values()), default=0
+            )
+            for name in compilations()
+        }
 
 
 def sweep_of(plan: Plan, selection: Selection, problem: Problem, client: Client | None) -> Sweep:
     """Return what makes passes over the plan, on the client's cluster or in this process."""
-    budget = plan.layout.resident_bytes if plan.resident else 0
-    work = Work(selection, plan.layout, problem, budget)
-    tasks = runs(plan.layout, plan.run)
-    return Sweep(work, tasks, _in_process if client is None else _on_cluster, client)
+    return _sweep(plan, plan.layout, selection, problem, client)
 
 
-def _in_process(sweep: Sweep, theta: Float[np.ndarray, " p"]) -> Iterator[tuple[int, Gram, Report]]:
-    for n, task in enumerate(sweep.tasks):
-        yield n, *gram_of(sweep.work, task, theta)
+def level_sweeps(
+    plan: Plan, selection: Selection, problem: Problem, client: Client | None
+) -> list[Sweep]:
+    """Return what makes passes over the levels of a plan, the coarsest first."""
+    return [_sweep(plan, level, selection, problem, client) for level in plan.levels]
 
 
-def _on_cluster(sweep: Sweep, theta: Float[np.ndarray, " p"]) -> Iterator[tuple[int, Gram, Report]]:
+def _sweep(
+    plan: Plan, layout: Layout, selection: Selection, problem: Problem, client: Client | None
+) -> Sweep:
+    source = Source(selection, layout.side, layout.slots, layout.factor)
+    work = Work(source, problem, plan.layout.resident_bytes if plan.resident else 0)
+    tasks = runs(layout, run_length(layout, plan.workers.threads))
+    return Sweep(work, layout, tasks, _in_process if client is None else _on_cluster, client)
+
+
+def _in_process(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int, Gram, Report]]:
+    for n, run in enumerate(sweep.tasks):
+        yield n, *task(sweep.work, run, at)
+
+
+def _on_cluster(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int, Gram, Report]]:
     client = sweep.client
     assert client is not None
-    name = f"gram-{os.urandom(3).hex()}"
+    name = f"{task.__name__.removesuffix('_of')}-{os.urandom(3).hex()}"
     futures = {}
-    for n, task in enumerate(sweep.tasks):
+    for n, run in enumerate(sweep.tasks):
         owner: dict[str, Any] = {}
-        if sweep.work.budget and sweep.owners.get(n):
+        if sweep.owners.get(n):  # who holds the data, or at least their sums
             owner = {"workers": [sweep.owners[n]], "allow_other_workers": True}
         key = f"{name}-{n:05d}"
-        futures[client.submit(gram_of, sweep.work, task, theta, key=key, pure=False, **owner)] = n
+        futures[client.submit(task, sweep.work, run, at, key=key, pure=False, **owner)] = n
     try:
         for future, (gram, report) in _finished(set(futures)):
             future.release()

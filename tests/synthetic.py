@@ -14,12 +14,12 @@ from homodyne_dask.kernel import Block, block_gram, point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.outcome import result_of
 from homodyne_dask.parameters import search
-from homodyne_dask.planning import layout, make_plan
+from homodyne_dask.planning import coarse_levels, layout, make_plan
 from homodyne_dask.problem import Problem
 from homodyne_dask.request import prepare
 from homodyne_dask.scaling import reduce
 from homodyne_dask.start import Summary, first_values
-from homodyne_dask.sweep import sweep_of
+from homodyne_dask.sweep import level_sweeps, sweep_of
 from ingest import summary as averages
 from tests import reference
 
@@ -216,10 +216,13 @@ def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **opti
     """What `hd.fit` does, in this process whatever the size; None if stopped before its end."""
     request = prepare(scan, model, **options)
     work = layout(request.scan, request.problem.min_lag)
-    plan = make_plan(work, this_process(), model.name, len(request.scan.bins))
+    levels = coarse_levels(request.scan, work, request.problem.min_lag)
+    bins = len(request.scan.bins)
+    plan = make_plan(work, this_process(), model.name, bins, levels=levels)
     sweep = sweep_of(plan, request.scan.selection, request.problem, None)
+    coarse = level_sweeps(plan, request.scan.selection, request.problem, None)
     record = _Record(0.0)
-    for state in iterate(request, sweep, checkpoint, resume, record):
+    for state in iterate(request, sweep, checkpoint, resume, record, coarse):
         if state.passes == stop_after:
             return None
     return result_of(request, state, record.history, record.timings, sweep.compilations())

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from homodyne_dask.kernel import block_gram, coarse_min_lag, compilations, point
+from homodyne_dask.kernel import block_gram, compilations, point
+from homodyne_dask.problem import coarse_min_lag
 from tests import reference
 from tests.synthetic import FLOW, GAP, Q, blocks, evaluator, measured, without_some
 

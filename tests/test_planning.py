@@ -87,8 +87,8 @@ def test_tasks_are_aligned_runs_that_cover_every_tile_once(tiles, groups, thread
     assert length & (length - 1) == 0
     covered = []
     for run in runs(found, length):
-        assert run.first % length == 0
-        covered += [(run.group, n) for n in range(run.first, run.stop)]
+        assert found.tiles.index(run.tiles[0]) % length == 0
+        covered += [(run.group, n) for _, n in run.tiles]
     assert sorted(covered) == [(g, n) for g in range(groups) for n in range(tiles)]
 
 

@@ -9,8 +9,7 @@ from jax import Array
 from jaxtyping import Float, Int
 from scipy.special import ndtri, stdtrit
 
-from homodyne_dask.blocks import known_q
-from homodyne_dask.dataset import Scan
+from homodyne_dask.dataset import Scan, known_q
 from homodyne_dask.models.shapes import decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.transport import (
     RATE_FLOOR,

@@ -133,14 +133,14 @@ def _scaling(result: FitResult) -> list[str]:
 def _facts(result: FitResult) -> list[str]:
     config, inputs, timings = result.config, result.inputs, result.timings
     gap = config.get("gap_angstrom")
-    compiled = ", ".join(f"{name} {times}" for name, times in result.compilations.items())
+    compiled = ", ".join(f"{name} {times}" for name, times in result.compilations.items() if times)
     first, stop = inputs["frames"]
     begin, end = inputs["seconds"]
     masked = inputs["frames_masked"]
     facts = [
         ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"),
         ("pairs", f"{numbers.count(result.ndata)} in {result.nbins} bins, each counted once"),
-        ("passes", f"{result.passes} over all data"),
+        ("passes", _passes(result)),
         ("time", ", ".join(f"{name} {numbers.seconds(t)}" for name, t in timings.items())),
         ("compilations", compiled or "none"),
         ("convention", f"{config['convention']}: {_meaning(result)}"),
@@ -157,6 +157,23 @@ def _facts(result: FitResult) -> list[str]:
         ("version", f"homodyne-dask {result.version}"),
     ]
     return [line for name, text in facts for line in _wrapped(f"{name:<14}", (text,))]
+
+
+def _passes(result: FitResult) -> str:
+    """Return how often the data were gone through, at which resolution, and how much of them."""
+    words = [f"{result.passes} over all data"]
+    for entry in result.history:
+        if "level" in entry:
+            more = f" and {entry['candidates']} first values" if entry["candidates"] else ""
+            side = entry["level"]
+            words.append(f"{entry['passes']} over {side}×{side} means{more} before")
+    last = result.history[-1] if result.history else {}
+    if last.get("computed", 1.0) < 1.0:
+        words.append(
+            f"the last computed {100 * last['computed']:.0f} % of the plane and needed "
+            f"{100 * last['read']:.0f} % of the chunks, f being below 1e-16 elsewhere"
+        )
+    return "; ".join(words)
 
 
 def _meaning(result: FitResult) -> str:

@@ -1,0 +1,74 @@
+"""From coarse to fine: block means bring a fit close before the first pass over all data.
+
+The optimum of 4×4 means lies about one standard error of the full fit from its optimum, that of
+16×16 means some more; the answer is that of the full data, only the path is cheaper.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask import lm
+from homodyne_dask.dataset import known_q
+from homodyne_dask.models.transport import bin_scales, frame_spacing, tables
+from homodyne_dask.request import Request
+from homodyne_dask.scaling import reduce
+from homodyne_dask.sweep import Sweep
+
+RESOLVED = 0.3
+"""A level is used where over three quarters of its frames k ΔC and s ΔG stay below this: a mean
+over a cell is then the value at its middle but for some (RESOLVED²/24)."""
+OPTIONS = lm.Options(max_passes=30, decrement=0.03)
+"""Closer the optimum of means is not worth the way: it is not that of the data."""
+
+
+def descend(
+    request: Request, starts: Sequence[Float[np.ndarray, " p"]], sweeps: Sequence[Sweep]
+) -> tuple[Float[np.ndarray, " p"], list[dict[str, Any]]]:
+    """Return where the finest level ends that the decay lets see, and a record of each level.
+
+    The best of the starts on the coarsest level is the one that goes on.
+    """
+    theta, record = starts[0], []
+    for sweep in sweeps:
+        factor = sweep.layout.factor
+        if not resolved(request, theta, factor):
+            continue
+        began, tried = time.perf_counter(), 0
+        if not record and len(starts) > 1:
+            tried = len(starts)
+            grams = sweep.candidates(np.array(starts))
+            chisqr = [reduce(gram, request.scaling).chisqr for gram in grams]
+            theta = starts[int(np.nanargmin(chisqr))]
+        state = lm.start(request.search, theta, reduce(sweep(theta), request.scaling), OPTIONS)
+        while state.outcome is lm.Outcome.RUNNING:
+            trial = lm.propose(request.search, state)
+            reduced = reduce(sweep(trial.theta), request.scaling)
+            state = lm.judge(request.search, state, trial, reduced, OPTIONS)
+        if state.outcome is lm.Outcome.CONVERGED:  # else the level leads nowhere
+            theta = state.theta
+        seconds = time.perf_counter() - began
+        record.append(
+            {"level": factor, "passes": state.passes, "candidates": tried, "seconds": seconds}
+        )
+    return theta, record
+
+
+def resolved(request: Request, theta: Float[np.ndarray, " p"], factor: int) -> bool:
+    """Return whether f changes little enough over `factor` frames for block means to show it."""
+    problem, scan = request.problem, request.scan
+    rows = tables(problem.model, problem.convention, theta, scan.time)
+    first, stop = scan.frames
+    steps = np.abs(np.diff(rows[-2:, first:stop:factor]))
+    if not steps.size:
+        return False
+    spacing = frame_spacing(scan.time, problem.convention)
+    scales = bin_scales(
+        problem.model, problem.convention, theta, known_q(scan), scan.phi, problem.gap, spacing
+    )
+    typical = np.quantile(steps, 0.75, axis=1)
+    turned = np.abs(scales.s).max() * typical[0] if problem.model.shear else 0.0
+    return bool(max(turned, scales.k.max() * typical[1]) < RESOLVED)

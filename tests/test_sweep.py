@@ -1,0 +1,91 @@
+"""What a pass reads and computes, and what it may leave out."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask import blocks, planning
+from homodyne_dask.chunks import chunk_path
+from homodyne_dask.cluster import this_process
+from homodyne_dask.errors import StoreError
+from homodyne_dask.planning import layout, make_plan
+from homodyne_dask.request import prepare
+from homodyne_dask.sweep import sweep_of
+from tests.synthetic import angles, fit_here, measured, store
+from tests.test_candidates import FAST
+
+SLOW = np.array([200.0, -0.3, 20.0, 3e-6, 0.2, 2e-7, 5.0])
+"""f changes little over 16 frames."""
+
+
+@pytest.fixture(scope="module")
+def fast(tmp_path_factory):
+    """3 angles of 1100 frames: six blocks; beyond 20 frames f is gone."""
+    return store(measured(FAST, 1100, angles(3)), tmp_path_factory.mktemp("fast"))
+
+
+def streaming(scan, **options):
+    """What makes passes that read the store every time, in this process."""
+    request = prepare(scan, hd.LAMINAR_FLOW, gap="200 um", **options)
+    plan = make_plan(
+        layout(request.scan, request.problem.min_lag), this_process(), "flow", 3, "stream"
+    )
+    return sweep_of(plan, request.scan.selection, request.problem, None)
+
+
+def far_chunk(scan) -> Path:
+    return chunk_path(scan.path, 1, 1, (0, 2))
+
+
+def test_a_chunk_without_any_f_left_is_not_read(fast):
+    blocks.forget()
+    first = streaming(fast, min_lag=2)
+    whole = first(FAST)
+    path = far_chunk(fast)
+    held = path.read_bytes()
+    path.unlink()
+    try:
+        again = streaming(fast, min_lag=2)
+        assert again(FAST).moments.tobytes() == whole.moments.tobytes()
+        assert again.cost.blocks == 6
+        assert again.cost.read == 5
+        assert again.cost.computed < 0.4 * again.cost.sub_blocks
+        slow = FAST.copy()
+        slow[0] = 1e4
+        with pytest.raises(StoreError, match=r"labelled .* cannot be read"):
+            again(slow)
+    finally:
+        path.write_bytes(held)
+
+
+@pytest.mark.parametrize("select", [{"frames": (0, 1090)}, {"frames": (30, 1100)}], ids=str)
+def test_sums_of_other_pairs_are_not_taken_from_the_store(fast, select):
+    blocks.forget()
+    scan = fast.select(**select)
+    sweep = streaming(scan)
+    gram = sweep(FAST)
+    frames = select["frames"][1] - select["frames"][0]
+    assert gram.pairs.tolist() == [frames * (frames - 1) // 2] * 3
+    inside = np.triu(np.ones((1100, 1100), bool), 1)
+    inside[: select["frames"][0]] = False
+    inside[:, select["frames"][1] :] = False
+    for k in range(3):
+        c2 = np.asarray(scan.dataset["c2"][k])[inside].astype(float) - 1
+        w = np.median(scan.sigma_row[k]) ** -4.0
+        np.testing.assert_allclose(gram.moments[k, 1, 1], w * (c2**2).sum(), rtol=1e-10)
+
+
+def test_levels_lead_to_the_optimum_of_all_data(tmp_path, monkeypatch):
+    scan = store(measured(SLOW, 700, angles(9)), tmp_path)
+    straight = fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
+    monkeypatch.setattr(planning, "LEVELS_FROM", 0)
+    through = fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
+    assert [entry["level"] for entry in through.history if "level" in entry] == [16, 4]
+    assert through.passes <= straight.passes
+    one, other = through.parameters, straight.parameters
+    apart = (one["value"] - other["value"]) / other["stderr_naive"]
+    assert abs(apart).max() < 1e-3
+    assert "over 16×16 means and" in str(through)
+    assert through.compilations["candidates"] <= 1
