@@ -27,8 +27,8 @@ PROGRAMS = {
 def measure(program: str, scaling: str, case: data.Case, folder: Path, limit: float) -> Row:
     """Return the row of one program."""
     python, module, more = PROGRAMS[program]
-    place = folder / f"{scaling}-{len(list(folder.iterdir()))}"
-    place.mkdir()
+    place = folder / scaling / "-".join([module, *more])
+    place.mkdir(parents=True)
     found = place / "result.json"
     command = [python, "-m", f"tests.benchmarks.peers.{module}", str(folder / "data.npz")]
     ran = process.run([*command, str(found), scaling, *more], limit, place / "log")
