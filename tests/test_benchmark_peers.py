@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.benchmarks.peers import __main__ as peers
 from tests.benchmarks.peers import data, process
 from tests.benchmarks.peers.table import LEGEND, Row, remarks, text
 
@@ -97,3 +98,12 @@ def test_a_process_is_measured_with_its_children_and_stopped_at_its_limit(tmp_pa
     )
     assert stopped.code is None
     assert time.perf_counter() - began < 10
+
+
+def test_a_program_that_cannot_run_has_a_row_that_says_why(tmp_path, monkeypatch):
+    monkeypatch.setitem(peers.PROGRAMS, "absent", (sys.executable, "absent", ()))
+    row = peers.measure("absent", "shared", data.make(2, 5), tmp_path, 20)
+    assert row.ended == "failed"
+    assert "exit status 1" in row.note
+    assert "No module named" in row.note
+    assert row.chisqr is None

@@ -22,6 +22,7 @@ PROGRAMS = {
     "homodyne": (PEERS, "homodyne", ()),
     "nlsq.curve_fit": (PEERS, "nlsq", ()),
 }
+SCALINGS = ["shared", "individual"]
 
 
 def measure(program: str, scaling: str, case: data.Case, folder: Path, limit: float) -> Row:
@@ -49,7 +50,7 @@ def main() -> None:
     options.add_argument("--angles", type=int, default=23)
     options.add_argument("--frames", type=int, default=300)
     options.add_argument("--limit", type=float, default=20, help="minutes for each row")
-    options.add_argument("--scaling", nargs="+", default=["shared", "individual"])
+    options.add_argument("--scaling", nargs="+", choices=SCALINGS, default=SCALINGS)
     options.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
     given = options.parse_args()
     case = data.make(given.angles, given.frames)
