@@ -32,11 +32,26 @@ benchmark: install  ## rates, memory, start-up, coverage of the errors; writes b
 	$(BIN)/python -m tests.benchmarks
 	$(BIN)/python -m pytest tests -m slow
 
+# the peers have their own environment: what they ask for is not what we are tested with
+PEERS := .venv-peers
+ANGLES ?= 23
+FRAMES ?= 300
+LIMIT ?= 20
+SCALING ?= shared individual
+
+$(PEERS)/ready: $(VENV)/ready
+	$(UV) venv --quiet --allow-existing --no-python-downloads --python '>=3.12' $(PEERS)
+	$(UV) pip install --quiet --python $(PEERS)/bin/python --compile-bytecode homodyne nlsq
+	touch $@
+
+benchmark-peers: install $(PEERS)/ready  ## homodyne and nlsq on the same data beside ours; ANGLES=23 FRAMES=300 LIMIT=20 (min a row)
+	$(BIN)/python -m tests.benchmarks.peers --angles $(ANGLES) --frames $(FRAMES) --limit $(LIMIT) --scaling $(SCALING)
+
 lint: install  ## style, types and the layers of the imports; a part of make test
 	$(BIN)/python -m pytest tests/test_style.py
 
 clean:  ## remove what was built, .venv too
-	rm -rf $(VENV) demo build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache
+	rm -rf $(VENV) $(PEERS) demo build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test benchmark lint clean
+.PHONY: help install demo test benchmark benchmark-peers lint clean

@@ -1,0 +1,76 @@
+"""`make benchmark-peers`: fit the same data by each program in turn, one process at a time.
+
+Prints a table for each scaling and writes benchmark-peers.json. A program that fails, or is stopped
+at the limit, has its row too.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.benchmarks.peers import data, process
+from tests.benchmarks.peers.table import Row, text
+
+PEERS = ".venv-peers/bin/python"
+PROGRAMS = {
+    "homodyne_dask": (sys.executable, "ours", ()),
+    "homodyne_dask, ready": (sys.executable, "ours", ("ready",)),
+    "homodyne": (PEERS, "homodyne", ()),
+    "nlsq.curve_fit": (PEERS, "nlsq", ()),
+}
+SCALINGS = ["shared", "individual"]
+
+
+def measure(program: str, scaling: str, case: data.Case, folder: Path, limit: float) -> Row:
+    """Return the row of one program."""
+    python, module, more = PROGRAMS[program]
+    place = folder / scaling / "-".join([module, *more])
+    place.mkdir(parents=True)
+    found = place / "result.json"
+    command = [python, "-m", f"tests.benchmarks.peers.{module}", str(folder / "data.npz")]
+    ran = process.run([*command, str(found), scaling, *more], limit, place / "log")
+    seen = {"process_seconds": ran.seconds, "peak": ran.peak}
+    if ran.code is None:
+        return Row(program, scaling, "stopped", note=f"stopped at {limit / 60:g} min", **seen)
+    if ran.code or not found.exists():
+        last = (ran.said.strip().splitlines() or ["it printed nothing"])[-1]
+        return Row(program, scaling, "failed", note=f"exit status {ran.code}: {last}", **seen)
+    said = json.loads(found.read_text())
+    estimate = data.Estimate(**{key: said.pop(key) for key in ("theta", "contrast", "offset")})
+    ended, chisqr = said.pop("status"), data.chisqr(case, estimate)
+    return Row(program, scaling, ended, estimate=estimate, chisqr=chisqr, **seen, **said)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--angles", type=int, default=23)
+    options.add_argument("--frames", type=int, default=300)
+    options.add_argument("--limit", type=float, default=20, help="minutes for each row")
+    options.add_argument("--scaling", nargs="+", choices=SCALINGS, default=SCALINGS)
+    options.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
+    given = options.parse_args()
+    case = data.make(given.angles, given.frames)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data.save(case, folder / "data.npz")
+        for scaling in given.scaling:
+            for program in given.programs:
+                rows.append(measure(program, scaling, case, folder, given.limit * 60))
+                print(f"{scaling}, {program}: {rows[-1].ended}", file=sys.stderr, flush=True)
+            of_scaling = [row for row in rows if row.scaling == scaling]
+            print(f"{text(of_scaling, given.angles, given.frames)}\n", flush=True)
+    record = {
+        "angles": given.angles, "frames": given.frames, "pairs": case.pairs, "sigma": data.SIGMA,
+        "cores": len(os.sched_getaffinity(0)), "truth": data.TRUTH, "start": data.START,
+        "rows": [asdict(row) for row in rows],
+    }  # fmt: skip
+    Path("benchmark-peers.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

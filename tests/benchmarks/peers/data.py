@@ -1,0 +1,97 @@
+"""The data that all programs fit: the case of PHYSICS §5 at any size, and what they are told of it.
+
+Laminar flow in the `homodyne` convention, white noise; contrast and offset differ between angles, so
+that one shared pair of them is not the truth. Each program starts from the same two files.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests import reference
+
+Q, GAP, DT, SIGMA = 0.0054, 2.0e6, 1 / 3, 0.02
+TRUTH = (2500.0, -0.3, 100.0, 2e-4, 0.2, 1e-5, 5.0)
+START = (4000.0, -0.1, 50.0, 4e-4, 0.0, 2e-5, 0.0)
+LOWER = (100.0, -2.0, -1e5, 1e-6, -2.0, -0.1, -10.0)
+UPPER = (1e5, 2.0, 1e5, 0.5, 2.0, 0.1, 10.0)
+"""The bounds of homodyne's own template for laminar flow."""
+CONTRAST, OFFSET = 0.2, 1.0
+"""Where programs start that search contrast and offset; ours eliminates them."""
+CONTRAST_BOUNDS, OFFSET_BOUNDS = (0.0, 1.0), (0.5, 1.5)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of data; c2 is symmetric, its diagonal the mean of its neighbours."""
+
+    phi: np.ndarray
+    """Azimuth of each angle in degrees."""
+    time: np.ndarray
+    """Start of each frame in seconds."""
+    c2: np.ndarray
+    """(angle, N, N), float32."""
+
+    @property
+    def pairs(self) -> int:
+        n = len(self.time)
+        return len(self.phi) * n * (n - 1) // 2
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a program says it found; contrast and offset one per angle, or one for all."""
+
+    theta: list[float]
+    contrast: list[float]
+    offset: list[float]
+
+
+def make(angles: int, frames: int, seed: int = 0) -> Case:
+    phi, time = np.arange(angles) * 180.0 / angles, DT * np.arange(frames)
+    contrast = 0.15 + 0.03 * np.cos(2 * np.deg2rad(phi))
+    offset = 1 + 0.002 * np.arange(angles)
+    f = np.array([reference.f_homodyne(TRUTH, time, Q, p, GAP) for p in phi])
+    c2 = offset[:, None, None] + contrast[:, None, None] * f
+    c2 += SIGMA * np.random.default_rng(seed).standard_normal(c2.shape)
+    upper = np.triu(np.ones((frames, frames), bool), 1)
+    c2 = np.where(upper, c2, np.swapaxes(c2, 1, 2))
+    near = np.einsum("kii->ki", c2[:, :-1, 1:])  # the first side diagonal
+    at = np.arange(frames)
+    c2[:, at, at] = np.concatenate(
+        [near[:, :1], 0.5 * (near[:, 1:] + near[:, :-1]), near[:, -1:]], axis=1
+    )
+    return Case(phi, time, c2.astype(np.float32))
+
+
+def save(case: Case, path: Path) -> None:
+    """Write the arrays, named as `ingest` takes them."""
+    np.savez(path, c2=case.c2, q=Q, phi=case.phi, time=case.time, sigma=SIGMA)
+
+
+def load(path: Path) -> Case:
+    with np.load(path) as held:
+        return Case(held["phi"], held["time"], held["c2"])
+
+
+def chisqr(case: Case, estimate: Estimate) -> float:
+    """Return χ² of an estimate over each pair t1 < t2 once, by the reference in plain NumPy."""
+    n = len(case.time)
+    rows = np.full(n, np.sqrt(SIGMA))
+    contrast = np.broadcast_to(estimate.contrast, len(case.phi))
+    offset = np.broadcast_to(estimate.offset, len(case.phi))
+    total = 0.0
+    for k, phi in enumerate(case.phi):
+        r = reference.bin_residual(
+            np.array(estimate.theta), contrast[k], offset[k], case.c2[k].astype(float), case.time,
+            Q, phi, GAP, rows, 1, "homodyne",
+        )  # fmt: skip
+        total += float(r @ r)
+    return total
+
+
+def report(path: Path, estimate: Estimate, **numbers: object) -> None:
+    """Write what one program found, for the process that started it."""
+    path.write_text(json.dumps(asdict(estimate) | numbers))

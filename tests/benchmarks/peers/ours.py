@@ -1,0 +1,71 @@
+"""Our fit: arrays to a Zarr store, `hd.fit` on it, as a user's script would.
+
+Called as `python -m tests.benchmarks.peers.ours DATA RESULT SCALING [ready]`; with `ready` the time
+of the fit begins when the workers are there and have imported what they need.
+"""
+
+import sys
+import time
+from contextlib import contextmanager, nullcontext
+from importlib import metadata
+from pathlib import Path
+
+from tests.benchmarks.peers import data
+
+
+@contextmanager
+def workers():
+    import homodyne_dask as hd
+
+    def load() -> None:
+        import jax.numpy as jnp
+
+        import homodyne_dask.sweep  # noqa: F401
+
+        jnp.zeros(1).block_until_ready()
+
+    with hd.local_cluster() as client:
+        client.wait_for_workers(1)
+        client.run(load)
+        yield client
+
+
+def main(source: str, target: str, scaling: str, *ready: str) -> None:
+    import homodyne_dask as hd
+    import ingest
+
+    store = Path(target).with_suffix(".zarr")
+    began = time.perf_counter()
+    ingest.ingest(source, store)
+    ingested = time.perf_counter() - began
+    names = hd.LAMINAR_FLOW.names
+    bounds = zip(data.LOWER, data.UPPER, strict=True)
+    with workers() if ready else nullcontext() as client:
+        began = time.perf_counter()
+        result = hd.fit(
+            store,
+            hd.LAMINAR_FLOW,
+            gap=data.GAP,
+            convention="homodyne",
+            scaling=scaling,
+            initial=dict(zip(names, data.START, strict=True)),
+            bounds=dict(zip(names, bounds, strict=True)),
+            client=client,
+        )
+        seconds = time.perf_counter() - began
+    data.report(
+        Path(target),
+        data.Estimate(
+            result.parameters.value.values.tolist(),
+            result.scaling.contrast.values.tolist(),
+            result.scaling.offset.values.tolist(),
+        ),
+        status=result.outcome.name.lower(),
+        note=f"{result.passes} passes; ingest of the arrays {ingested:.1f} s of the process",
+        fit_seconds=seconds,
+        version=metadata.version("homodyne-dask"),
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

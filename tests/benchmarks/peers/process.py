@@ -1,0 +1,70 @@
+"""A command in a process of its own: its time, its memory, and its end where it takes too long."""
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+INTERVAL = 0.03
+"""Seconds from one look at the memory to the next."""
+
+
+class Run(NamedTuple):
+    """What was seen from outside."""
+
+    seconds: float
+    """From the start of the process to its end: imports, reading and start-up with it."""
+    peak: int
+    """Most bytes at once, PSS summed over the process and all its descendants."""
+    code: int | None
+    """Its exit status; None where it was stopped."""
+    said: str
+    """The end of what it printed."""
+
+
+def run(command: list[str], limit: float, log: Path) -> Run:
+    """Run a command to its end, or for `limit` seconds."""
+    began, peak, stopped = time.perf_counter(), 0, False
+    with log.open("wb") as out:
+        child = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        while child.poll() is None:
+            peak = max(peak, sum(_pss(p) for p in _family(child.pid)))
+            if time.perf_counter() - began > limit:
+                stopped = True
+                _stop(child)
+            time.sleep(INTERVAL)
+    seconds = time.perf_counter() - began
+    said = log.read_text(errors="replace")[-2000:]
+    return Run(seconds, peak, None if stopped else child.returncode, said)
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        parent = psutil.Process(pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _pss(process: psutil.Process) -> int:
+    try:
+        return process.memory_full_info().pss
+    except psutil.Error:  # it has just ended
+        return 0
+
+
+def _stop(child: subprocess.Popen) -> None:
+    """End a process, its session, and descendants that made sessions of their own."""
+    family = _family(child.pid)
+    os.killpg(child.pid, signal.SIGKILL)
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    child.wait()

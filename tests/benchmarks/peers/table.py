@@ -1,0 +1,111 @@
+"""Rows of what each program did, and the text that sets them beside each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.benchmarks.peers import data
+from tests.reference import NAMES
+
+
+@dataclass(frozen=True)
+class Row:
+    """One program's fit; None where there is no number."""
+
+    program: str
+    scaling: str
+    ended: str
+    """Its own word for how the fit ended, or 'failed' or 'stopped'."""
+    process_seconds: float
+    """The whole process: imports, reading, start-up and fit."""
+    peak: int
+    """Most bytes at once, PSS of the process and its descendants."""
+    version: str | None = None
+    note: str = ""
+    fit_seconds: float | None = None
+    """The call of the fit alone."""
+    chisqr: float | None = None
+    """Of the parameters it returned, by the reference in NumPy over each pair once."""
+    estimate: data.Estimate | None = None
+
+
+HEADER = (
+    "program", "version", "ended", "process s", "ratio", "fit s", "ratio", "peak MiB", "ratio",
+    "chisqr/N", "above least",
+)  # fmt: skip
+
+LEGEND = (
+    "process s: from the same .npz to the end, imports and start-up with it; fit s: the call alone.",
+    "ready: the call begins when the workers are there; peak: PSS of the process and its children.",
+    "chisqr: of what was returned, each pair once, in NumPy; 1 above least is about one std. error.",
+)
+
+
+def text(rows: Sequence[Row], angles: int, frames: int) -> str:
+    """Return the tables of one scaling; ratios are to the first row."""
+    pairs = angles * frames * (frames - 1) // 2
+    head = f"{rows[0].scaling} scaling: {angles} angles x {frames} frames, N = {pairs:,} pairs"
+    # a program that freed more parameters than asked is no measure for the others
+    asked = [r.chisqr for r in rows if r.chisqr is not None and not freer(r)]
+    least = min(asked, default=np.nan)
+    lines = [HEADER, *(_cells(row, rows[0], pairs, least) for row in rows)]
+    found = [row for row in rows if row.estimate is not None]
+    parameters = [("", "truth", "start", *(row.program for row in found))]
+    for at, name in enumerate(NAMES):
+        values = (data.TRUTH[at], data.START[at], *(row.estimate.theta[at] for row in found))
+        parameters.append((name, *(f"{v:.5g}" for v in values)))
+    notes = [f"{row.program}: {note}" for row in rows if (note := "; ".join(remarks(row)))]
+    return "\n".join(
+        [head, "", *_aligned(lines, 3), "", *LEGEND, *notes, "", *_aligned(parameters, 1)]
+    )
+
+
+def remarks(row: Row) -> list[str]:
+    """Return what a reader must know of a row, the program's own note first."""
+    said = [row.note] if row.note else []
+    if row.estimate is not None:
+        if freer(row):
+            said.append("it fitted one contrast and offset per angle, more than was asked")
+        if np.allclose(row.estimate.theta, data.START, rtol=1e-6, atol=1e-9):
+            said.append("the seven parameters are those of the start")
+    return said
+
+
+def freer(row: Row) -> bool:
+    """Return whether contrast or offset differ between angles although one of each was asked."""
+    if row.scaling != "shared" or row.estimate is None:
+        return False
+    return bool(np.ptp(row.estimate.contrast) > 1e-9 or np.ptp(row.estimate.offset) > 1e-9)
+
+
+def _cells(row: Row, first: Row, pairs: int, least: float) -> tuple[str, ...]:
+    def ratio(mine: float | None, base: float | None) -> str:
+        return f"{mine / base:.1f}" if mine is not None and base else "-"
+
+    known = row.chisqr is not None
+    return (
+        row.program,
+        row.version or "-",
+        row.ended,
+        f"{row.process_seconds:.1f}",
+        ratio(row.process_seconds, first.process_seconds),
+        f"{row.fit_seconds:.1f}" if row.fit_seconds is not None else "-",
+        ratio(row.fit_seconds, first.fit_seconds),
+        f"{row.peak / 2**20:.0f}",
+        ratio(row.peak, first.peak),
+        f"{row.chisqr / pairs:.5f}" if known else "-",
+        f"{row.chisqr - least:.3g}" if known else "-",
+    )
+
+
+def _aligned(lines: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Return lines with columns of equal width, the first `left` of them to the left."""
+    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if c < left else cell.rjust(width)
+            for c, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
