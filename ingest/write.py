@@ -1,26 +1,21 @@
 """Source → Zarr: one task per matrix, resumable at any moment, marked complete last."""
 
 import concurrent.futures as futures
-import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import zarr
-from jaxtyping import Bool, Float32
 
 from homodyne_dask import schema
 from homodyne_dask.errors import StoreError
-from ingest import matrix, noise, store, summary
+from ingest import noise, store
+from ingest.bins import Record, write_bin
 from ingest.detect import open_source
 from ingest.report import IngestReport, report_of
 from ingest.source import Options, Source, options_from, sha256
 
-Record = dict[str, Any]
 Progress = Callable[[int, int], None]
-DIGEST = 16
-"""Hexadecimal digits of a tile's SHA-256 that the manifest keeps."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes about twice its float32 size."""
 
@@ -125,7 +120,6 @@ def _write_bins(source, target: Path, use, client, progress) -> list[Record]:
     done = {int(path.stem.removeprefix("bin-")): store.read_json(path) for path in _records(target)}
     total = len(source.label)
     todo = [index for index in range(total) if index not in done]
-    light = source.for_tasks()
     pool, at_once = _executor(client)
     with pool:
         running: dict[futures.Future, int] = {}
@@ -133,7 +127,7 @@ def _write_bins(source, target: Path, use, client, progress) -> list[Record]:
             while todo or running:
                 while todo and len(running) < at_once:
                     index = todo.pop(0)
-                    running[pool.submit(write_bin, light, target, index, use)] = index
+                    running[pool.submit(write_bin, source.only(index), target, index, use)] = index
                 for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
                     done[running.pop(future)] = future.result()
                     if progress:
@@ -148,55 +142,6 @@ def _executor(client) -> tuple[futures.Executor, int]:
     if client is None:
         return futures.ThreadPoolExecutor(LOCAL_TASKS), LOCAL_TASKS
     return client.get_executor(pure=False), max(1, sum(client.nthreads().values()))
-
-
-def write_bin(source: Source, target: Path, index: int, use: Bool[np.ndarray, " t"]) -> Record:
-    """Write all of one bin, its record last, and return the record."""
-    found = matrix.clean(source.read(index), source.n_frames, source.name(index))
-    record = {
-        "baseline": found.baseline,
-        "dead": found.dead.tolist(),
-        "zeros": found.zeros,
-        "infinite": found.infinite,
-        "one_sided": found.one_sided,
-        "beta": matrix.contrast(found.c2),
-        "scatter": matrix.scatter(found.c2),
-        "tiles": _write_tiles(target, index, found.c2),
-    }
-    _write_averages(target, index, summary.fill(found.c2, use))
-    store.write_json(target / store.WORK / f"bin-{index:06d}.json", record)
-    return record
-
-
-def _write_tiles(target: Path, index: int, c2: Float32[np.ndarray, "t t"]) -> dict[str, Any]:
-    """Write the tiles on and above the diagonal; return digest, known pairs and NaNs of each."""
-    array = store.tasks_array(target, "c2")
-    n, side = len(c2), schema.tile_side(len(c2))
-    tiles = {}
-    for i, row in enumerate(range(0, n, side)):
-        array[index, row : row + side, row:] = c2[row : row + side, row:]
-        for j, column in enumerate(range(row, n, side), start=i):
-            part = c2[row : row + side, column : column + side]
-            tiles[schema.tile_key(index, i, j)] = _describe(part, side, diagonal=i == j)
-    return tiles
-
-
-def _describe(part: Float32[np.ndarray, "rows cols"], side: int, *, diagonal: bool) -> Record:
-    tile = np.full((side, side), np.nan, dtype="<f4")
-    tile[: part.shape[0], : part.shape[1]] = part
-    pairs = int(np.count_nonzero(~np.isnan(part)))
-    above = part.shape[0] * (part.shape[0] - 1) // 2 if diagonal else part.size
-    digest = hashlib.sha256(tile.data).hexdigest()[:DIGEST]
-    return {"sha256": digest, "pairs": pairs, "nans": above - pairs}
-
-
-def _write_averages(target: Path, index: int, filled: summary.Filled) -> None:
-    n = len(filled.value)
-    mean, count = summary.cuts(filled, summary.age_edges(n), summary.lag_edges(n))
-    store.tasks_array(target, "cuts/c2")[index] = mean
-    store.tasks_array(target, "cuts/count")[index] = count
-    for factor, means in summary.levels(filled).items():
-        store.tasks_array(target, f"level{factor}/c2")[index] = means
 
 
 def _finish(source: Source, target: Path, options: Options, sha: str, use, records) -> None:

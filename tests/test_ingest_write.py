@@ -14,6 +14,7 @@ import ingest
 from homodyne_dask import schema
 from homodyne_dask.errors import SourceError, StoreError
 from ingest import store as target
+from ingest.chunks import write_chunk
 from ingest.matrix import clean
 from tests.ingest_files import arrays, attributes, edited, manifest, noisy, simulated
 
@@ -285,3 +286,16 @@ def test_what_ingest_writes_opens_as_a_dataset(tmp_path):
         ingest.ingest(bad, tmp_path / "bad.zarr")
     with pytest.raises(StoreError, match="is incomplete: run"):
         hd.open_dataset(tmp_path / "bad.zarr")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_a_chunk_is_written_as_zarr_would(tmp_path, dtype):
+    values = np.random.default_rng(0).normal(1, 0.02, (2, 64, 64)).astype(dtype)
+    group = zarr.create_group(tmp_path / "zarr")
+    target._create(group, "c2", values.shape, dtype, ("bin", "t1", "t2"), (1, 64, 64))[:] = values
+    for index, chunk in enumerate(values):
+        write_chunk(tmp_path / "own", (index, 0, 0), chunk.T.copy().T)
+    for index in range(2):
+        expected = (tmp_path / "zarr/c2/c" / str(index) / "0/0").read_bytes()
+        assert (tmp_path / "own/c" / str(index) / "0/0").read_bytes() == expected
+    assert not [*tmp_path.rglob("*.partial")]
