@@ -2,6 +2,7 @@
 
 import concurrent.futures as futures
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from ingest.source import Options, Source, options_from, sha256
 
 Progress = Callable[[int, int], None]
 LOCAL_TASKS = 2
-"""Matrices worked on at once without a cluster; each takes about twice its float32 size."""
+"""Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
 
 
 def ingest(
@@ -47,9 +48,10 @@ def ingest(
     source = open_source(path, options)
     target = Path(store_path) if store_path is not None else default_store(path)
     target = target.absolute()
-    job = {"source_sha256": sha256(path), "options": options.as_json(), "schema": schema.VERSION}
     try:
-        return _ingest(source, target, options, job, overwrite, client, progress)
+        with futures.ThreadPoolExecutor(1) as beside:
+            job = _Job(beside.submit(sha256, path), options)
+            return _ingest(source, target, job, overwrite, client, progress)
     except OSError as error:
         raise StoreError(
             f"{target} cannot be written ({error.strerror or error}): make room or give another "
@@ -62,8 +64,24 @@ def default_store(source: Path) -> Path:
     return source.with_name(source.stem.removesuffix("_results") + "_c2.zarr")
 
 
+@dataclass(frozen=True)
+class _Job:
+    """What was asked for; an ingest that asks for the same goes on where the last one stopped."""
+
+    digest: futures.Future[str]
+    """SHA-256 of the source, worked out while the first bins are."""
+    options: Options
+
+    def as_json(self) -> Record:
+        return {
+            "source_sha256": self.digest.result(),
+            "options": self.options.as_json(),
+            "schema": schema.VERSION,
+        }
+
+
 def _ingest(
-    source, target: Path, options: Options, job, overwrite, client, progress
+    source: Source, target: Path, job: _Job, overwrite: bool, client, progress
 ) -> IngestReport:
     store.check_target(target)
     working = (target / store.WORK).exists()
@@ -75,18 +93,21 @@ def _ingest(
             return report_of(target, skipped=True)
         _prepare(target, source, job, overwrite)
         use = noise.frame_mask(source)
-        records = _write_bins(source, target, use, client, progress)
-        _finish(source, target, options, job["source_sha256"], use, records)
+        with futures.ThreadPoolExecutor(1) as beside:
+            noted = beside.submit(_note, target, job)
+            records = _write_bins(source, target, use, client, progress)
+        noted.result()
+        _finish(source, target, job, use, records)
     return report_of(target)
 
 
-def _already_done(target: Path, job: Record, overwrite: bool) -> bool:
+def _already_done(target: Path, job: _Job, overwrite: bool) -> bool:
     """Return whether the same ingest completed the store; refuse to replace another."""
     attrs = store.attributes(target)
     if attrs.get("complete") is not True or overwrite:
         return False
-    same = attrs.get("source_sha256") == job["source_sha256"]
-    if same and attrs.get("ingest_options") == job["options"]:
+    same = attrs.get("source_sha256") == job.digest.result()
+    if same and attrs.get("ingest_options") == job.options.as_json():
         return True
     what = (
         "the same file with other options" if same else f"another file ({attrs.get('source_file')})"
@@ -94,21 +115,25 @@ def _already_done(target: Path, job: Record, overwrite: bool) -> bool:
     raise StoreError(f"{target} holds {what}: give --overwrite to replace it, or another name")
 
 
-def _prepare(target: Path, source: Source, job: Record, overwrite: bool) -> None:
-    """Take up the ingest that was stopped, or begin a new one."""
+def _prepare(target: Path, source: Source, job: _Job, overwrite: bool) -> None:
+    """Take up the ingest that was stopped, or begin a new one; only the former asks what it read."""
     begun = any(_records(target)) and not overwrite
     held = store.read_json(target / store.WORK / store.JOB)
-    if begun and held == job:
+    if begun and held and held == job.as_json():
         store.sweep(target)
         return
-    if begun and held and held["source_sha256"] != job["source_sha256"]:
+    if begun and held and held["source_sha256"] != job.digest.result():
         raise StoreError(
             f"{target} holds the unfinished ingest of another file: give --overwrite to start over, "
             "or another name"
         )
     store.clear(target)
-    store.write_json(target / store.WORK / store.JOB, job)
     store.create(target, source)
+
+
+def _note(target: Path, job: _Job) -> None:
+    """Say which ingest this is, once its source has been read; stopped before, it begins anew."""
+    store.write_json(target / store.WORK / store.JOB, job.as_json())
 
 
 def _records(target: Path) -> Iterator[Path]:
@@ -144,7 +169,7 @@ def _executor(client) -> tuple[futures.Executor, int]:
     return client.get_executor(pure=False), max(1, sum(client.nthreads().values()))
 
 
-def _finish(source: Source, target: Path, options: Options, sha: str, use, records) -> None:
+def _finish(source: Source, target: Path, job: _Job, use, records) -> None:
     """Write what describes the bins, then the manifest, and `complete` last."""
     found = noise.sigma_rows(source, records)
     manifest = {
@@ -158,7 +183,7 @@ def _finish(source: Source, target: Path, options: Options, sha: str, use, recor
     _write_vectors(source, target, use, found.rows, records)
     store.sweep(target)
     store.write_json(target / schema.MANIFEST, manifest)
-    attrs = _attributes(source, options, sha, found.kind, notes)
+    attrs = _attributes(source, job, found.kind, notes)
     attrs["tiles_sha256"] = sha256(target / schema.MANIFEST)
     store.finish(target, attrs | {"complete": True})
 
@@ -180,7 +205,7 @@ def _write_vectors(source: Source, target: Path, use, rows, records) -> None:
     store.put(root, "beta_ingest", np.array(beta), bins)
 
 
-def _attributes(source: Source, options: Options, sha: str, sigma_source: str, notes) -> Record:
+def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
     return {
         "format": schema.FORMAT,
         "schema_version": schema.VERSION,
@@ -190,9 +215,9 @@ def _attributes(source: Source, options: Options, sha: str, sigma_source: str, n
         "begin_frame": source.begin_frame,
         "end_frame": source.end_frame,
         "source_file": source.path.name,
-        "source_sha256": sha,
+        "source_sha256": job.digest.result(),
         "source_format": source.format,
-        "ingest_options": options.as_json(),
+        "ingest_options": job.options.as_json(),
         "sigma_source": sigma_source,
         "baseline_reference": 1,
         "populated_elements": "upper_half",

@@ -236,6 +236,20 @@ def test_an_unfinished_ingest_of_another_file_needs_overwrite(tmp_path):
     assert not ingest.ingest(good, tmp_path / "c2.zarr", overwrite=True).skipped
 
 
+def test_an_ingest_stopped_before_its_source_was_hashed_begins_anew(tmp_path):
+    bad = edited(
+        simulated(tmp_path / "A.hdf", n=30),
+        **{"/xpcs/twotime/correlation_map/c2_00003": noisy(30) + np.tri(30)},
+    )
+    with pytest.raises(SourceError, match="not symmetric"):
+        ingest.ingest(bad, tmp_path / "c2.zarr")
+    (tmp_path / "c2.zarr" / target.WORK / target.JOB).unlink()
+    done = []
+    good = simulated(tmp_path / "B.hdf", n=30)
+    ingest.ingest(good, tmp_path / "c2.zarr", progress=lambda k, _: done.append(k))
+    assert done == [1, 2, 3]
+
+
 @pytest.mark.parametrize("limit", [300, 3000, 60_000])
 def test_a_full_disk_is_a_sentence_and_nothing_half_written_opens(tmp_path, limit):
     path = simulated(tmp_path / "A.hdf", n=200, bins=2)
