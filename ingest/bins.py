@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float32
 
 from homodyne_dask import schema
-from ingest import matrix, store, summary
+from ingest import matrix, noise, store, summary, sums
 from ingest.chunks import padded, write_chunk
 from ingest.source import Source
 
@@ -29,8 +29,11 @@ def write_bin(source: Source, target: Path, index: int, use: Bool[np.ndarray, " 
         "beta": matrix.contrast(found.c2),
         "scatter": matrix.scatter(found.c2),
     }
+    rows = noise.sigma_rows(source, [record]).rows
     record["tiles"] = _write_tiles(target, index, found.c2)
-    _write_averages(target, index, summary.fill(found.c2, use))
+    filled = summary.fill(found.c2, use)
+    record["sums"] = sums.tile_sums(filled, sums.weights(rows[0]))
+    _write_averages(target, index, filled)
     store.write_json(target / store.WORK / f"bin-{index:06d}.json", record)
     return record
 

@@ -10,7 +10,7 @@ import zarr
 
 from homodyne_dask import schema
 from homodyne_dask.errors import StoreError
-from ingest import noise, store
+from ingest import noise, store, sums
 from ingest.bins import Record, write_bin
 from ingest.detect import open_source
 from ingest.report import IngestReport, report_of
@@ -181,6 +181,7 @@ def _finish(source: Source, target: Path, job: _Job, use, records) -> None:
     notes = [*source.notes, *noise.findings(source, records, use), *found.notes]
     use = use & ~noise.dead_everywhere(records, source.n_frames)
     _write_vectors(source, target, use, found.rows, records)
+    _write_sums(target, found.rows, use, records)
     store.sweep(target)
     store.write_json(target / schema.MANIFEST, manifest)
     attrs = _attributes(source, job, found.kind, notes)
@@ -203,6 +204,16 @@ def _write_vectors(source: Source, target: Path, use, rows, records) -> None:
     store.put(root, "intensity", unknown if source.intensity is None else source.intensity, both)
     store.put(root, "frame_mask", use, frames)
     store.put(root, "beta_ingest", np.array(beta), bins)
+
+
+def _write_sums(target: Path, rows, use, records) -> None:
+    root = zarr.open_group(target, mode="r+", zarr_format=3)
+    group = root.create_group(
+        "sums", overwrite=True, attributes={"weights_sha256": sums.digest(rows, use)}
+    )
+    found = sums.grid([record["sums"] for record in records], len(use))
+    for name, values in found.items():
+        store.put(group, name, values, ("bin", "i", "j"))
 
 
 def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
