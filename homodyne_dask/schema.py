@@ -24,6 +24,15 @@ bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
                           NaN on and below the block diagonal and where fewer than half of the pairs
                           are known; frames after the last whole block are left out; a level with fewer
                           than 32 frames is absent
+    sums/                 of each chunk i, j of c2, over its known pairs t2 > t1 of used frames, with the
+                          weight w = 1/sigma(t1, t2)²: a fit need not read a chunk in which the
+                          model has decayed to a constant
+        weight(bin, i, j)     Σ w, float64; NaN below the diagonal
+        first(bin, i, j)      Σ w·(c2 - 1), float64
+        second(bin, i, j)     Σ w·(c2 - 1)², float64
+        pairs(bin, i, j)      int64, pairs summed; 0 below the diagonal
+        attribute weights_sha256: SHA-256 of the bytes of sigma_row, then of frame_mask; where they
+                          no longer give it, the sums are of other weights and not to be used
 
 Root attributes are in `ATTRIBUTES`; `complete = True` is written last. `c2/manifest.json` (beside
 the metadata of c2, where zarr does not take it for a stray group member) lists every chunk on or above

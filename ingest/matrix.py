@@ -9,6 +9,8 @@ from jaxtyping import Bool, Float, Float32, Int
 from homodyne_dask.errors import SourceError
 
 BLOCK = 512
+BAND = 64
+"""Rows looked at together where whole rows are: small enough for the cache."""
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 ASYMMETRY = 1e-5
 """Largest |C - Cᵀ| that rounding explains, relative to values above 1."""
@@ -34,29 +36,36 @@ class Clean(NamedTuple):
 
 
 def clean(raw: np.ndarray, n_frames: int, name: str) -> Clean:
-    """Return the clean upper half of a matrix given as upper, lower or full."""
+    """Return the clean upper half of a matrix given as upper, lower or full.
+
+    A float32 `raw` that may be written to is cleaned in place: a second matrix would be the largest
+    thing in memory.
+    """
     if raw.shape != (n_frames, n_frames) or raw.dtype.kind not in "fiu":
         raise SourceError(
             f"{name} is {raw.shape} {raw.dtype}, not a {n_frames}×{n_frames} matrix of numbers"
         )
     side = _side(raw, name)
-    c2 = np.full(raw.shape, np.nan, dtype=np.float32)
+    c2 = raw if _ours(raw) else np.empty(raw.shape, dtype=np.float32)
     alive = np.zeros(n_frames, dtype=bool)
     zeros = infinite = one_sided = 0
     worst = 0.0
-    for rows, cols in _blocks(n_frames):
-        upper, lower = raw[rows, cols], raw[cols, rows].T
-        value = lower if side == "lower" else upper
-        above = np.triu(np.ones(value.shape, dtype=bool), 1 if rows == cols else -BLOCK)
+    for rows, cols in blocks(n_frames, BLOCK):
+        above = _above(rows, cols)
+        value = raw[cols, rows].T.copy() if side == "lower" else raw[rows, cols]
         known = _known(value) & above
-        zeros += int(np.count_nonzero((value == 0) & above))
-        infinite += int(np.count_nonzero(~known & above & ~np.isnan(value) & (value != 0)))
+        if not np.array_equal(known, above):
+            zeros += int(np.count_nonzero((value == 0) & above))
+            infinite += int(np.count_nonzero(~known & above & ~np.isnan(value) & (value != 0)))
         if side == "full":
-            both = known & _known(lower)
-            one_sided += int(np.count_nonzero((known ^ _known(lower)) & above))
-            worst = max(worst, _asymmetry(upper, lower, both))
-            known = both
-        c2[rows, cols] = np.where(known, value, np.nan)
+            lower = raw[cols, rows].T.copy()
+            also = _known(lower) & above
+            one_sided += int(np.count_nonzero(known ^ also))
+            known &= also
+            worst = max(worst, _asymmetry(value, lower, known))
+        c2[rows, cols] = value if known.all() else np.where(known, value, np.nan)
+        if rows != cols:
+            c2[cols, rows] = np.nan
         alive[rows] |= known.any(axis=1)
         alive[cols] |= known.any(axis=0)
     if worst:
@@ -67,24 +76,36 @@ def clean(raw: np.ndarray, n_frames: int, name: str) -> Clean:
     return Clean(c2, baseline, np.flatnonzero(~alive), zeros, infinite, one_sided)
 
 
+def _ours(raw: np.ndarray) -> bool:
+    return raw.dtype == np.float32 and raw.flags.c_contiguous and raw.flags.writeable
+
+
 def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
     """Return where there is data: finite, within float32 and not exactly 0."""
-    return (np.abs(value) <= MAX_FLOAT32) & (value != 0)
+    inside = np.isfinite(value) if value.dtype == np.float32 else np.abs(value) <= MAX_FLOAT32
+    inside &= value != 0
+    return inside
 
 
-def _blocks(n_frames: int) -> Iterator[tuple[slice, slice]]:
-    """Yield the blocks on and above the diagonal."""
-    starts = range(0, n_frames, BLOCK)
+def blocks(n_frames: int, side: int) -> Iterator[tuple[slice, slice]]:
+    """Yield the blocks on and above the diagonal, row by row."""
+    starts = range(0, n_frames, side)
     for i in starts:
-        for j in starts[i // BLOCK :]:
-            yield slice(i, min(i + BLOCK, n_frames)), slice(j, min(j + BLOCK, n_frames))
+        for j in starts[i // side :]:
+            yield slice(i, min(i + side, n_frames)), slice(j, min(j + side, n_frames))
+
+
+def _above(rows: slice, cols: slice) -> Bool[np.ndarray, "rows cols"]:
+    """Return which pairs of a block lie above the diagonal of the matrix."""
+    shape = rows.stop - rows.start, cols.stop - cols.start
+    return ~np.tri(*shape, k=0 if rows == cols else -shape[0], dtype=bool)
 
 
 def _side(raw: np.ndarray, name: str) -> str:
     """Return which half holds the data, by content: upper, lower or full."""
     above = below = 0
-    for start in range(0, len(raw), BLOCK):
-        known = _known(raw[start : start + BLOCK])
+    for start in range(0, len(raw), BAND):
+        known = _known(raw[start : start + BAND])
         stop = start + len(known)
         square = known[:, start:stop]
         above += np.count_nonzero(known[:, stop:]) + np.count_nonzero(np.triu(square, 1))
@@ -103,19 +124,25 @@ def _side(raw: np.ndarray, name: str) -> str:
 
 def _asymmetry(upper: np.ndarray, lower: np.ndarray, both: np.ndarray) -> float:
     """Return the largest |C - Cᵀ| beyond rounding, 0 where there is none."""
-    one, other = upper[both].astype(np.float64), lower[both].astype(np.float64)
+    differ = both & (upper != lower)
+    one, other = upper[differ].astype(np.float64), lower[differ].astype(np.float64)
     difference = np.abs(one - other)
     return float(difference[difference > ASYMMETRY * np.maximum(np.abs(one), 1)].max(initial=0.0))
 
 
 def _raise_baseline(c2: Float32[np.ndarray, "t t"]) -> int:
     """Return the baseline of the file, 0 or 1, and make it 1: c2 decays to its far corner."""
-    far = _known_of(_corner(c2))
-    level = np.median(far if far.size else _known_of(c2))
-    if level >= 0.5:
+    far = _corner(c2)
+    if _at_one(c2 if np.isnan(far).all() else far):
         return 1
     c2 += 1
     return 0
+
+
+def _at_one(values: Float32[np.ndarray, "rows cols"]) -> bool:
+    """Return whether the median is at least 0.5; only a tie needs the median itself."""
+    high, low = int(np.count_nonzero(values >= 0.5)), int(np.count_nonzero(values < 0.5))
+    return high > low if high != low else bool(np.median(_known_of(values)) >= 0.5)
 
 
 def _corner(c2: Float32[np.ndarray, "t t"]) -> Float32[np.ndarray, "h h"]:

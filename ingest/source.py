@@ -61,9 +61,21 @@ class Source:
         """Return how messages name a bin."""
         return f"bin {self.label[bin_index]} ({self.matrices[bin_index]}) of {self.path.name}"
 
-    def for_tasks(self) -> "Source":
-        """Return the part of the source that reading one matrix needs."""
-        return replace(self, intensity=None, sigma=None, truth=None, notes=())
+    def only(self, bin_index: int) -> "Source":
+        """Return the source of one bin alone, without what only the whole store says."""
+        one = slice(bin_index, bin_index + 1)
+        return replace(
+            self,
+            matrices=self.matrices[one],
+            label=self.label[one],
+            q=self.q[one],
+            phi=self.phi[one],
+            n_pixels=self.n_pixels[one],
+            intensity=None if self.intensity is None else self.intensity[one],
+            sigma=None if self.sigma is None else self.sigma[one],
+            truth=None,
+            notes=(),
+        )
 
 
 @dataclass(frozen=True)

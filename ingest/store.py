@@ -16,6 +16,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 from homodyne_dask import schema
 from homodyne_dask.errors import StoreError
 from ingest import summary
+from ingest.chunks import COMPRESSOR, LEVEL, SHUFFLE
 from ingest.source import Source
 
 WORK = ".ingest"
@@ -162,7 +163,7 @@ def _create(group: zarr.Group, name, shape, dtype, dims, chunks, units: str | No
         dtype=dtype,
         fill_value=np.nan if np.dtype(dtype).kind == "f" else None,
         serializer=BytesCodec(endian="little"),
-        compressors=[BloscCodec(cname="zstd", clevel=1, shuffle="bitshuffle"), Crc32cCodec()],
+        compressors=[BloscCodec(cname=COMPRESSOR, clevel=LEVEL, shuffle=SHUFFLE), Crc32cCodec()],
         dimension_names=dims,
         attributes={"units": units} if units else {},
         config=CONFIG,
@@ -177,8 +178,3 @@ def put(
     values = np.asarray(values)
     array = _create(group, name, values.shape, values.dtype, dims, values.shape, units)
     array[...] = values
-
-
-def tasks_array(store: Path, name: str) -> zarr.Array:
-    """Return an array that tasks write, one bin each."""
-    return zarr.open_array(store / name, mode="r+", zarr_format=3, config=CONFIG)

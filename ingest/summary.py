@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask import schema
+from ingest.matrix import BLOCK, blocks
 
 Edges = Int[np.ndarray, " edge"]
 
@@ -55,12 +56,21 @@ class Filled(NamedTuple):
 
 
 def fill(c2: Float32[np.ndarray, "t t"], use: Bool[np.ndarray, " t"]) -> Filled:
-    """Return the pairs that are known and between used frames; `c2` itself becomes the values."""
-    known = ~np.isnan(c2)
-    known[~use] = False
-    known[:, ~use] = False
-    np.subtract(c2, 1, out=c2)
-    c2[~known] = 0
+    """Return the pairs that are known and between used frames; `c2` itself becomes the values.
+
+    Nothing is known on and below the diagonal, as `matrix.clean` leaves it.
+    """
+    known = np.zeros(c2.shape, dtype=bool)
+    for rows, cols in blocks(len(c2), BLOCK):
+        value = c2[rows, cols]
+        seen = ~np.isnan(value)
+        seen &= use[rows, None]
+        seen &= use[cols]
+        value -= 1
+        value[~seen] = 0
+        known[rows, cols] = seen
+        if rows != cols:
+            c2[cols, rows] = 0
     return Filled(c2, known)
 
 
@@ -98,30 +108,41 @@ def level_frames(n_frames: int, factor: int) -> int:
 
 def levels(filled: Filled) -> dict[int, Float32[np.ndarray, "i j"]]:
     """Return the means over blocks of pairs, NaN on and below the block diagonal."""
+    n = len(filled.value)
     found = {}
-    total, count = filled.value, filled.known
-    factor = 1
+    finest, *_ = schema.LEVELS
+    total, count = _upper_sums(filled.value, np.float64), _upper_sums(filled.known, np.uint16)
     for level in schema.LEVELS:
-        total = _blocks(total, level // factor, np.float64)
-        count = _blocks(count, level // factor, np.uint16)
-        factor = level
-        blocks = level_frames(len(filled.value), level)
-        if blocks:
-            mean = (_mean(total, count) + 1)[:blocks, :blocks]
-            mean[count[:blocks, :blocks] < level**2 / 2] = np.nan
-            mean[np.tril_indices(blocks)] = np.nan
+        if level != finest:
+            total, count = _sums(total, level // finest), _sums(count, level // finest)
+            finest = level
+        side = level_frames(n, level)
+        if side:
+            mean = (_mean(total, count) + 1)[:side, :side]
+            mean[count[:side, :side] < level**2 / 2] = np.nan
+            mean[np.tri(side, dtype=bool)] = np.nan
             found[level] = mean.astype(np.float32)
     return found
 
 
-def _blocks(values: np.ndarray, factor: int, dtype: type) -> np.ndarray:
+def _upper_sums(values: np.ndarray, dtype: type) -> np.ndarray:
+    """Sum over the blocks of the finest level, those above the diagonal."""
+    factor, n = schema.LEVELS[0], len(values)
+    total = np.zeros((n // factor, n // factor), dtype=dtype)
+    for rows, cols in blocks(n // factor * factor, BLOCK):
+        place = tuple(slice(s.start // factor, s.stop // factor) for s in (rows, cols))
+        total[place] = _sums(values[rows, cols], factor, dtype)
+    return total
+
+
+def _sums(values: np.ndarray, factor: int, dtype: type | None = None) -> np.ndarray:
     """Sum over whole factor × factor blocks."""
-    side = len(values) // factor * factor
-    rows = _every(values[:side, :side], factor, dtype)
-    return _every(rows.T, factor, dtype).T
+    height, width = (side // factor * factor for side in values.shape)
+    rows = _every(values[:height, :width], factor, dtype or values.dtype)
+    return _every(rows.T, factor, rows.dtype).T
 
 
-def _every(values: np.ndarray, factor: int, dtype: type) -> np.ndarray:
+def _every(values: np.ndarray, factor: int, dtype) -> np.ndarray:
     """Sum rows in groups of `factor`; whole strides at a time, short sums are slow."""
     total = values[::factor].astype(dtype)
     for k in range(1, factor):

@@ -1,28 +1,24 @@
 """Source → Zarr: one task per matrix, resumable at any moment, marked complete last."""
 
 import concurrent.futures as futures
-import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import zarr
-from jaxtyping import Bool, Float32
 
 from homodyne_dask import schema
 from homodyne_dask.errors import StoreError
-from ingest import matrix, noise, store, summary
+from ingest import noise, store, sums
+from ingest.bins import Record, write_bin
 from ingest.detect import open_source
 from ingest.report import IngestReport, report_of
 from ingest.source import Options, Source, options_from, sha256
 
-Record = dict[str, Any]
 Progress = Callable[[int, int], None]
-DIGEST = 16
-"""Hexadecimal digits of a tile's SHA-256 that the manifest keeps."""
 LOCAL_TASKS = 2
-"""Matrices worked on at once without a cluster; each takes about twice its float32 size."""
+"""Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
 
 
 def ingest(
@@ -52,9 +48,10 @@ def ingest(
     source = open_source(path, options)
     target = Path(store_path) if store_path is not None else default_store(path)
     target = target.absolute()
-    job = {"source_sha256": sha256(path), "options": options.as_json(), "schema": schema.VERSION}
     try:
-        return _ingest(source, target, options, job, overwrite, client, progress)
+        with futures.ThreadPoolExecutor(1) as beside:
+            job = _Job(beside.submit(sha256, path), options)
+            return _ingest(source, target, job, overwrite, client, progress)
     except OSError as error:
         raise StoreError(
             f"{target} cannot be written ({error.strerror or error}): make room or give another "
@@ -67,8 +64,24 @@ def default_store(source: Path) -> Path:
     return source.with_name(source.stem.removesuffix("_results") + "_c2.zarr")
 
 
+@dataclass(frozen=True)
+class _Job:
+    """What was asked for; an ingest that asks for the same goes on where the last one stopped."""
+
+    digest: futures.Future[str]
+    """SHA-256 of the source, worked out while the first bins are."""
+    options: Options
+
+    def as_json(self) -> Record:
+        return {
+            "source_sha256": self.digest.result(),
+            "options": self.options.as_json(),
+            "schema": schema.VERSION,
+        }
+
+
 def _ingest(
-    source, target: Path, options: Options, job, overwrite, client, progress
+    source: Source, target: Path, job: _Job, overwrite: bool, client, progress
 ) -> IngestReport:
     store.check_target(target)
     working = (target / store.WORK).exists()
@@ -80,18 +93,21 @@ def _ingest(
             return report_of(target, skipped=True)
         _prepare(target, source, job, overwrite)
         use = noise.frame_mask(source)
-        records = _write_bins(source, target, use, client, progress)
-        _finish(source, target, options, job["source_sha256"], use, records)
+        with futures.ThreadPoolExecutor(1) as beside:
+            noted = beside.submit(_note, target, job)
+            records = _write_bins(source, target, use, client, progress)
+        noted.result()
+        _finish(source, target, job, use, records)
     return report_of(target)
 
 
-def _already_done(target: Path, job: Record, overwrite: bool) -> bool:
+def _already_done(target: Path, job: _Job, overwrite: bool) -> bool:
     """Return whether the same ingest completed the store; refuse to replace another."""
     attrs = store.attributes(target)
     if attrs.get("complete") is not True or overwrite:
         return False
-    same = attrs.get("source_sha256") == job["source_sha256"]
-    if same and attrs.get("ingest_options") == job["options"]:
+    same = attrs.get("source_sha256") == job.digest.result()
+    if same and attrs.get("ingest_options") == job.options.as_json():
         return True
     what = (
         "the same file with other options" if same else f"another file ({attrs.get('source_file')})"
@@ -99,21 +115,25 @@ def _already_done(target: Path, job: Record, overwrite: bool) -> bool:
     raise StoreError(f"{target} holds {what}: give --overwrite to replace it, or another name")
 
 
-def _prepare(target: Path, source: Source, job: Record, overwrite: bool) -> None:
-    """Take up the ingest that was stopped, or begin a new one."""
+def _prepare(target: Path, source: Source, job: _Job, overwrite: bool) -> None:
+    """Take up the ingest that was stopped, or begin a new one; only the former asks what it read."""
     begun = any(_records(target)) and not overwrite
     held = store.read_json(target / store.WORK / store.JOB)
-    if begun and held == job:
+    if begun and held and held == job.as_json():
         store.sweep(target)
         return
-    if begun and held and held["source_sha256"] != job["source_sha256"]:
+    if begun and held and held["source_sha256"] != job.digest.result():
         raise StoreError(
             f"{target} holds the unfinished ingest of another file: give --overwrite to start over, "
             "or another name"
         )
     store.clear(target)
-    store.write_json(target / store.WORK / store.JOB, job)
     store.create(target, source)
+
+
+def _note(target: Path, job: _Job) -> None:
+    """Say which ingest this is, once its source has been read; stopped before, it begins anew."""
+    store.write_json(target / store.WORK / store.JOB, job.as_json())
 
 
 def _records(target: Path) -> Iterator[Path]:
@@ -125,7 +145,6 @@ def _write_bins(source, target: Path, use, client, progress) -> list[Record]:
     done = {int(path.stem.removeprefix("bin-")): store.read_json(path) for path in _records(target)}
     total = len(source.label)
     todo = [index for index in range(total) if index not in done]
-    light = source.for_tasks()
     pool, at_once = _executor(client)
     with pool:
         running: dict[futures.Future, int] = {}
@@ -133,7 +152,7 @@ def _write_bins(source, target: Path, use, client, progress) -> list[Record]:
             while todo or running:
                 while todo and len(running) < at_once:
                     index = todo.pop(0)
-                    running[pool.submit(write_bin, light, target, index, use)] = index
+                    running[pool.submit(write_bin, source.only(index), target, index, use)] = index
                 for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
                     done[running.pop(future)] = future.result()
                     if progress:
@@ -150,56 +169,7 @@ def _executor(client) -> tuple[futures.Executor, int]:
     return client.get_executor(pure=False), max(1, sum(client.nthreads().values()))
 
 
-def write_bin(source: Source, target: Path, index: int, use: Bool[np.ndarray, " t"]) -> Record:
-    """Write all of one bin, its record last, and return the record."""
-    found = matrix.clean(source.read(index), source.n_frames, source.name(index))
-    record = {
-        "baseline": found.baseline,
-        "dead": found.dead.tolist(),
-        "zeros": found.zeros,
-        "infinite": found.infinite,
-        "one_sided": found.one_sided,
-        "beta": matrix.contrast(found.c2),
-        "scatter": matrix.scatter(found.c2),
-        "tiles": _write_tiles(target, index, found.c2),
-    }
-    _write_averages(target, index, summary.fill(found.c2, use))
-    store.write_json(target / store.WORK / f"bin-{index:06d}.json", record)
-    return record
-
-
-def _write_tiles(target: Path, index: int, c2: Float32[np.ndarray, "t t"]) -> dict[str, Any]:
-    """Write the tiles on and above the diagonal; return digest, known pairs and NaNs of each."""
-    array = store.tasks_array(target, "c2")
-    n, side = len(c2), schema.tile_side(len(c2))
-    tiles = {}
-    for i, row in enumerate(range(0, n, side)):
-        array[index, row : row + side, row:] = c2[row : row + side, row:]
-        for j, column in enumerate(range(row, n, side), start=i):
-            part = c2[row : row + side, column : column + side]
-            tiles[schema.tile_key(index, i, j)] = _describe(part, side, diagonal=i == j)
-    return tiles
-
-
-def _describe(part: Float32[np.ndarray, "rows cols"], side: int, *, diagonal: bool) -> Record:
-    tile = np.full((side, side), np.nan, dtype="<f4")
-    tile[: part.shape[0], : part.shape[1]] = part
-    pairs = int(np.count_nonzero(~np.isnan(part)))
-    above = part.shape[0] * (part.shape[0] - 1) // 2 if diagonal else part.size
-    digest = hashlib.sha256(tile.data).hexdigest()[:DIGEST]
-    return {"sha256": digest, "pairs": pairs, "nans": above - pairs}
-
-
-def _write_averages(target: Path, index: int, filled: summary.Filled) -> None:
-    n = len(filled.value)
-    mean, count = summary.cuts(filled, summary.age_edges(n), summary.lag_edges(n))
-    store.tasks_array(target, "cuts/c2")[index] = mean
-    store.tasks_array(target, "cuts/count")[index] = count
-    for factor, means in summary.levels(filled).items():
-        store.tasks_array(target, f"level{factor}/c2")[index] = means
-
-
-def _finish(source: Source, target: Path, options: Options, sha: str, use, records) -> None:
+def _finish(source: Source, target: Path, job: _Job, use, records) -> None:
     """Write what describes the bins, then the manifest, and `complete` last."""
     found = noise.sigma_rows(source, records)
     manifest = {
@@ -211,9 +181,10 @@ def _finish(source: Source, target: Path, options: Options, sha: str, use, recor
     notes = [*source.notes, *noise.findings(source, records, use), *found.notes]
     use = use & ~noise.dead_everywhere(records, source.n_frames)
     _write_vectors(source, target, use, found.rows, records)
+    _write_sums(target, found.rows, use, records)
     store.sweep(target)
     store.write_json(target / schema.MANIFEST, manifest)
-    attrs = _attributes(source, options, sha, found.kind, notes)
+    attrs = _attributes(source, job, found.kind, notes)
     attrs["tiles_sha256"] = sha256(target / schema.MANIFEST)
     store.finish(target, attrs | {"complete": True})
 
@@ -235,7 +206,17 @@ def _write_vectors(source: Source, target: Path, use, rows, records) -> None:
     store.put(root, "beta_ingest", np.array(beta), bins)
 
 
-def _attributes(source: Source, options: Options, sha: str, sigma_source: str, notes) -> Record:
+def _write_sums(target: Path, rows, use, records) -> None:
+    root = zarr.open_group(target, mode="r+", zarr_format=3)
+    group = root.create_group(
+        "sums", overwrite=True, attributes={"weights_sha256": sums.digest(rows, use)}
+    )
+    found = sums.grid([record["sums"] for record in records], len(use))
+    for name, values in found.items():
+        store.put(group, name, values, ("bin", "i", "j"))
+
+
+def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
     return {
         "format": schema.FORMAT,
         "schema_version": schema.VERSION,
@@ -245,9 +226,9 @@ def _attributes(source: Source, options: Options, sha: str, sigma_source: str, n
         "begin_frame": source.begin_frame,
         "end_frame": source.end_frame,
         "source_file": source.path.name,
-        "source_sha256": sha,
+        "source_sha256": job.digest.result(),
         "source_format": source.format,
-        "ingest_options": options.as_json(),
+        "ingest_options": job.options.as_json(),
         "sigma_source": sigma_source,
         "baseline_reference": 1,
         "populated_elements": "upper_half",

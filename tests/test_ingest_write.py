@@ -14,6 +14,7 @@ import ingest
 from homodyne_dask import schema
 from homodyne_dask.errors import SourceError, StoreError
 from ingest import store as target
+from ingest.chunks import write_chunk
 from ingest.matrix import clean
 from tests.ingest_files import arrays, attributes, edited, manifest, noisy, simulated
 
@@ -235,6 +236,20 @@ def test_an_unfinished_ingest_of_another_file_needs_overwrite(tmp_path):
     assert not ingest.ingest(good, tmp_path / "c2.zarr", overwrite=True).skipped
 
 
+def test_an_ingest_stopped_before_its_source_was_hashed_begins_anew(tmp_path):
+    bad = edited(
+        simulated(tmp_path / "A.hdf", n=30),
+        **{"/xpcs/twotime/correlation_map/c2_00003": noisy(30) + np.tri(30)},
+    )
+    with pytest.raises(SourceError, match="not symmetric"):
+        ingest.ingest(bad, tmp_path / "c2.zarr")
+    (tmp_path / "c2.zarr" / target.WORK / target.JOB).unlink()
+    done = []
+    good = simulated(tmp_path / "B.hdf", n=30)
+    ingest.ingest(good, tmp_path / "c2.zarr", progress=lambda k, _: done.append(k))
+    assert done == [1, 2, 3]
+
+
 @pytest.mark.parametrize("limit", [300, 3000, 60_000])
 def test_a_full_disk_is_a_sentence_and_nothing_half_written_opens(tmp_path, limit):
     path = simulated(tmp_path / "A.hdf", n=200, bins=2)
@@ -285,3 +300,16 @@ def test_what_ingest_writes_opens_as_a_dataset(tmp_path):
         ingest.ingest(bad, tmp_path / "bad.zarr")
     with pytest.raises(StoreError, match="is incomplete: run"):
         hd.open_dataset(tmp_path / "bad.zarr")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_a_chunk_is_written_as_zarr_would(tmp_path, dtype):
+    values = np.random.default_rng(0).normal(1, 0.02, (2, 64, 64)).astype(dtype)
+    group = zarr.create_group(tmp_path / "zarr")
+    target._create(group, "c2", values.shape, dtype, ("bin", "t1", "t2"), (1, 64, 64))[:] = values
+    for index, chunk in enumerate(values):
+        write_chunk(tmp_path / "own", (index, 0, 0), chunk.T.copy().T)
+    for index in range(2):
+        expected = (tmp_path / "zarr/c2/c" / str(index) / "0/0").read_bytes()
+        assert (tmp_path / "own/c" / str(index) / "0/0").read_bytes() == expected
+    assert not [*tmp_path.rglob("*.partial")]
