@@ -47,11 +47,19 @@ $(PEERS)/ready: $(VENV)/ready
 benchmark-peers: install $(PEERS)/ready  ## homodyne and nlsq on the same data beside ours; ANGLES=23 FRAMES=300 LIMIT=20 (min a row)
 	$(BIN)/python -m tests.benchmarks.peers --angles $(ANGLES) --frames $(FRAMES) --limit $(LIMIT) --scaling $(SCALING)
 
+profile-nlsq: install  ## one fit under the profilers of Dask and JAX; leaves profile/
+	rm -rf profile
+	mkdir profile
+	$(BIN)/homodyne-dask simulate profile/A0001_results.hdf --scenario ageing --frames 900
+	$(BIN)/homodyne-dask ingest profile/A0001_results.hdf
+	$(BIN)/homodyne-dask fit profile/A0001_c2.zarr --model laminar_flow --profile profile
+	@echo "the profiles are profile/dask-report.html and, for xprof or ui.perfetto.dev, profile/jax/"
+
 lint: install  ## style, types and the layers of the imports; a part of make test
 	$(BIN)/python -m pytest tests/test_style.py
 
 clean:  ## remove what was built, .venv too
-	rm -rf $(VENV) $(PEERS) demo build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache
+	rm -rf $(VENV) $(PEERS) demo profile build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test benchmark benchmark-peers lint clean
+.PHONY: help install demo test benchmark benchmark-peers profile-nlsq lint clean

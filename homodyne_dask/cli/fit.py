@@ -1,6 +1,7 @@
 """homodyne-dask fit: a store becomes parameters with errors, in a folder."""
 
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,24 +50,25 @@ FILES = (
 @click.argument("sources", metavar="STORE... | FIT.yaml", nargs=-1, required=True)
 @with_options(*PROBLEM, *PARAMETERS, *SELECTION, *HOW, *FILES)
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint of an interrupted fit.")
-def fit(sources: tuple[str, ...], resume: bool, **options: Any) -> None:
+@click.option("--profile", type=click.Path(path_type=Path), help="Folder for where the time went.")
+def fit(sources: tuple[str, ...], resume: bool, profile: Path | None, **options: Any) -> None:
     """Fit a model to each STORE, or do what FIT.yaml says, and write A0123_fit/ with the result.
 
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """
     options |= {name: named(name, options[name]) for name in ("initial", "fixed", "bounds")}
     config = configuration(sources, options)
-    if len(config.data) > 1 and (config.output or config.checkpoint):
+    if len(config.data) > 1 and (config.output or config.checkpoint or profile):
         raise OptionError(
-            f"output and checkpoint are for one store, and {len(config.data)} are given: leave "
-            f"them out"
+            f"output, checkpoint and profile are for one store, and {len(config.data)} are given: "
+            f"leave them out"
         )
     from homodyne_dask.cluster import connection
     from homodyne_dask.models import model_named
 
     model = model_named(config.model)
     with connection(config.scheduler) if config.scheduler else nullcontext() as client:
-        statuses = [_status(config, model, store, client, resume) for store in config.data]
+        statuses = [_status(config, model, store, client, resume, profile) for store in config.data]
     click.get_current_context().exit(
         next((status for status in (BAD_INPUT, NOT_CONVERGED) if status in statuses), 0)
     )
@@ -78,10 +80,11 @@ def _status(
     store: Path,
     client: "Client | None",
     resume: bool,
+    profile: Path | None,
 ) -> int:
     """Fit one store and return its exit status; with several, a bad one does not stop the others."""
     try:
-        result = _fit(config, model, store, client, resume)
+        result = _fit(config, model, store, client, resume, profile)
     except (HomodyneDaskError, OSError) as e:
         if len(config.data) == 1:
             raise
@@ -95,6 +98,7 @@ def _fit(
     store: Path,
     client: "Client | None",
     resume: bool,
+    profile: Path | None,
 ) -> "FitResult":
     from homodyne_dask.report import folder as folders
 
@@ -102,12 +106,37 @@ def _fit(
     folder = config.output or folders.default_folder(store)
     checkpoint = config.checkpoint or folders.checkpoint_in(folder)
     with folders.claimed(folder, checkpoint, config.overwrite, resume):
-        result = _run(config, model, scan, client, checkpoint, resume)
+        with _profiled(config, model, scan, client, profile) as (client, trace):
+            result = _run(config, model, scan, client, checkpoint, resume, trace)
         click.echo(str(result))
         files = folders.write(result, scan, folder)
         folders.settle(result, checkpoint)
     click.echo(f"\n{folder}/ written: {', '.join(file.name for file in files)}")
     return result
+
+
+@contextmanager
+def _profiled(
+    config: "FitConfig",
+    model: "TransportModel",
+    scan: "Scan",
+    client: "Client | None",
+    folder: Path | None,
+) -> Iterator[tuple["Client | None", Callable[..., None]]]:
+    """Yield the client to fit with and what to call after each pass; with a folder, profile."""
+    if folder is None:
+        yield client, lambda *_: None
+        return
+    from homodyne_dask.cluster import local_cluster
+    from homodyne_dask.fitting import plan
+    from homodyne_dask.profiling import profiled
+
+    work = plan(scan, model, client=client, **config.plan_options())
+    with (
+        local_cluster() if work.workers.to_start else nullcontext(client) as connected,
+        profiled(connected, folder) as trace,
+    ):
+        yield connected, trace
 
 
 def _run(
@@ -117,6 +146,7 @@ def _run(
     client: "Client | None",
     checkpoint: Path,
     resume: bool,
+    trace: Callable[..., None],
 ) -> "FitResult":
     from homodyne_dask.cli.progress import progress
     from homodyne_dask.fitting import fit as run
@@ -129,6 +159,7 @@ def _run(
                 nonlocal passes
                 passes = state.passes
                 show(state, work)
+                trace(state, work)
 
             return run(
                 scan, model, **config.fit_options(), client=client, checkpoint=checkpoint,

@@ -1,0 +1,81 @@
+"""Where the time of a fit goes: Dask's report of the cluster, and a JAX trace of one process."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from distributed import Client
+
+REPORT = "dask-report.html"
+TRACE = "jax"
+"""Folder of the trace, as xprof and TensorBoard expect it; Perfetto opens its trace.json.gz."""
+SECONDS = 1.0
+"""Length of the trace: it grows by 20 MB per second and thread, and makes that second a fifth slower."""
+
+Files = dict[str, bytes]
+
+
+@contextmanager
+def profiled(client: Client | None, folder: str | Path) -> Iterator[Callable[..., None]]:
+    """Profile what is done inside the `with` into a folder; yields what `fit` takes as `progress`.
+
+    dask-report.html shows the whole time on the client's cluster. The first call of what is yielded
+    begins the trace in jax/, after the first pass, when everything is compiled: SECONDS of one
+    worker, or of this process where there is no client.
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    recording: list[Future[Files]] = []
+    with ThreadPoolExecutor(1) as pool, _report(client, target / REPORT):
+
+        def trace(*_: object) -> None:
+            if not recording:
+                recording.append(pool.submit(_recorded, client))
+
+        yield trace
+        for name, content in (recording[0].result() if recording else {}).items():
+            path = target / TRACE / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+@contextmanager
+def _report(client: Client | None, path: Path) -> Iterator[None]:
+    if client is None:
+        yield
+        return
+    from distributed import performance_report
+
+    with client.as_current(), performance_report(str(path), stacklevel=5, mode="inline"):
+        yield
+
+
+def _recorded(client: Client | None) -> Files:
+    """Return the files of a trace, by path; none where the worker went away meanwhile."""
+    if client is None:
+        return _record(SECONDS)
+    worker = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
+    found: Any = client.run(_on_worker, SECONDS, workers=[worker], on_error="ignore")
+    return found.get(worker, {})
+
+
+async def _on_worker(seconds: float) -> Files:
+    """Record beside the worker's event loop, which must go on."""
+    return await asyncio.to_thread(_record, seconds)
+
+
+def _record(seconds: float) -> Files:
+    import jax
+
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # Dask's report has the Python functions
+    with TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder, profiler_options=options):
+            time.sleep(seconds)
+        files = [path for path in Path(folder).rglob("*") if path.is_file()]
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}

@@ -1,0 +1,58 @@
+"""A profile of a fit: what it leaves, and that it changes no number."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from homodyne_dask import fitting, profiling
+from homodyne_dask.cli import main
+from homodyne_dask.report import plots
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def fitted(tmp_path, monkeypatch):
+    """What fits a small scan and returns its numbers, without pictures and with a short trace."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plots, "save_all", lambda *_: [])
+    monkeypatch.setattr(profiling, "SECONDS", 0.2)
+    run("simulate", "A_results.hdf", "--scenario", "static", "--angles", "3", "--frames", "40")
+    run("ingest", "A_results.hdf")
+
+    def fit(*more: str) -> dict:
+        run("fit", "A_c2.zarr", "--model", "static", "--overwrite", *more)
+        found = json.loads(Path("A_fit/summary.json").read_text())
+        return {name: found[name] for name in ("parameters", "scaling_per_bin", "chisqr", "passes")}
+
+    return fit
+
+
+def traces() -> list[Path]:
+    return list(Path("prof/jax").rglob("*.xplane.pb"))
+
+
+def test_a_profiled_fit_leaves_both_profiles_and_the_same_numbers(fitted, monkeypatch):
+    plain = fitted()
+    monkeypatch.setattr(fitting, "IN_PROCESS_PAIRS", 0)  # with workers of its own
+    assert fitted("--profile", "prof") == plain
+    report = Path("prof/dask-report.html").read_text()
+    assert "gram" in report
+    assert "<script src=" not in report  # it opens without a network
+    (trace,) = traces()
+    assert b"ThunkExecutor" in trace.read_bytes()
+
+
+def test_of_a_fit_in_this_process_there_is_a_trace_and_no_report(fitted):
+    plain = fitted()
+    assert fitted("--profile", "prof") == plain
+    assert len(traces()) == 1
+    assert not Path("prof/dask-report.html").exists()
