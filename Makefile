@@ -28,7 +28,8 @@ demo: install  ## simulate, ingest and fit a scan of known truth; leaves demo/
 test: install  ## the whole test suite
 	$(BIN)/python -m pytest tests -m "not slow"
 
-benchmark: install  ## rates, memory, start-up, coverage of the errors; writes benchmark.json (20 min)
+benchmark: install  ## rates, memory, start-up, codecs, coverage of the errors; writes benchmark.json (25 min)
+	$(UV) pip install --quiet --python $(BIN)/python --group benchmark
 	$(BIN)/python -m tests.benchmarks
 	$(BIN)/python -m pytest tests -m slow
 

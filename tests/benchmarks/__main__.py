@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
+
+from tests.benchmarks import codec_table
 
 ROWS = {
     "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130", "ratio": ">= 18"}),
@@ -36,14 +39,15 @@ ROWS = {
     ),
     "fit 20 M streaming": ("fits.full(folder, 930, 'stream')", {}),
     "fit 2 M cold": ("fits.cold(folder)", {"wall s": "<= 5"}),
+    "codecs": ("codec_table.run(folder)", {}),
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
 
 
-def one(name: str, folder: str) -> dict[str, float]:
+def one(name: str, folder: str) -> dict[str, Any]:
     """Measure one row in a fresh process with one compute thread."""
     code = (
-        "import json, sys; from pathlib import Path; from tests.benchmarks import fits, kernel; "
+        "import json, sys; from pathlib import Path; from tests.benchmarks import codec_table, fits, kernel; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | ({"NPROC": "1"} if name.startswith("kernel") else {})
@@ -62,6 +66,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen:
             table[name] = one(name, folder)
+            if name == "codecs":
+                print(codec_table.text(table[name]), flush=True)
+                continue
             for what, value in table[name].items():
                 asked = ROWS[name][1].get(what, "")
                 print(f"{name:<22} {what:<36} {value:>14.4g}   {asked}", flush=True)
