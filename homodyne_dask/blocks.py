@@ -50,7 +50,7 @@ def known_q(scan: Scan) -> Float[np.ndarray, " bin"]:
     return np.where(np.isfinite(scan.q), scan.q, 1.0)
 
 
-def _aligned(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
+def aligned(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
     """Return an aligned array, not yet filled."""
     count = slots * side * side
     raw = np.empty(count * 4 + ALIGNMENT, np.uint8)
@@ -109,7 +109,7 @@ def _scratch(layout: Layout) -> Float32[np.ndarray, "slot T T"]:
     """Return the buffer of this thread, made anew when another shape is asked for."""
     shape = layout.slots, layout.side, layout.side
     if getattr(_OF_THREAD, "shape", None) != shape:
-        _OF_THREAD.data, _OF_THREAD.shape = _aligned(layout.slots, layout.side), shape
+        _OF_THREAD.data, _OF_THREAD.shape = aligned(layout.slots, layout.side), shape
     return _OF_THREAD.data
 
 
@@ -131,7 +131,7 @@ def block(
     key = (selection, layout.side, layout.groups[group], layout.slots, tile)
     found = BLOCKS.get(key)
     if found is None:
-        found = read_block(selection, layout, group, tile, _aligned(layout.slots, layout.side))
+        found = read_block(selection, layout, group, tile, aligned(layout.slots, layout.side))
         BLOCKS.put(key, found, budget)
     return found
 
