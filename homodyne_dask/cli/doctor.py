@@ -7,7 +7,7 @@ import click
 
 @click.command()
 @click.option("--cluster", is_flag=True, help="Start workers on this machine too.")
-@click.option("--flags", is_flag=True, help="Measure what flags people copy do (some minutes).")
+@click.option("--flags", is_flag=True, help="Measure what flags people copy do (ten minutes).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def doctor(cluster: bool, flags: bool, as_json: bool) -> None:
     """Tell in seconds whether this machine and environment are set up right for fits.
