@@ -71,7 +71,7 @@ def _compared(setting: Setting, pool: int, plain: Told, rounds: int) -> Row:
         ratios = [_turn(plain.child) / _turn(told.child) for _ in range(1 if slow else rounds)]
         row: Row = {
             f"rate x{pool}": statistics.median(ratios),
-            f"spread x{pool}": statistics.quantiles(ratios, n=4)[2::-2] if ratios[1:] else None,
+            f"spread x{pool}": statistics.quantiles(ratios, n=4)[::2] if ratios[1:] else None,
             f"first s x{pool}": told.first,
             f"bits x{pool}": bits(told, plain),
         }
@@ -101,7 +101,7 @@ def known(setting: Setting) -> str:
     names = [name for name in setting.environment if name.startswith("JAX_")]
     if names and not flags.options().issuperset(names):
         return "no option of JAX"
-    return "known" if names else "not JAX's"
+    return "known" if names else "not JAX's" if setting.environment else "how far noise goes"
 
 
 def thread_rows(settings: Sequence[Setting], rounds: int = ROUNDS) -> Iterator[Row]:

@@ -22,6 +22,7 @@ def _variable(text: str, does: str) -> Setting:
 
 
 FLAGS = (
+    Setting("(nothing)", {}, "a second plain process: how far noise goes"),
     _flag("--xla_cpu_multi_thread_eigen=false", "limits no thread any more"),
     _flag(
         "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
@@ -41,7 +42,7 @@ FLAGS = (
     _flag("--xla_cpu_use_fusion_emitters=false", "the old emitters are gone"),
     _flag("--xla_cpu_enable_concurrency_optimized_scheduler=true", "deprecated"),
     _flag("--xla_cpu_scheduler_type=CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED", "order of operations"),
-    _flag("--xla_cpu_prefer_vector_width=512", "wider vectors where the processor has them"),
+    _flag("--xla_cpu_prefer_vector_width=512", "wider vectors, and other last bits"),
     _flag("--xla_cpu_prefer_vector_width=128", "narrower vectors"),
     _flag("--xla_cpu_max_isa=AVX2", "leaves AVX-512 out, and changes the last bits"),
     _flag("--xla_cpu_max_isa=SSE4_2", "leaves AVX out"),
@@ -79,6 +80,7 @@ VARIABLES = (
 TAKE_OUT = {
     "--xla_cpu_enable_fast_math=true": "gains nothing and changes the last bits of results",
     "--xla_cpu_fast_math_honor_nans=false": "masked pairs are NaN inside the kernel",
+    "--xla_force_host_platform_device_count=2": "slows the kernel a little",
     "--xla_cpu_prefer_vector_width=128": "slows the kernel",
     "--xla_cpu_max_isa=SSE4_2": "slows the kernel",
     "--xla_backend_optimization_level=0": "slows the kernel several times",
