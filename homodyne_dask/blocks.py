@@ -90,7 +90,7 @@ def announce(source: Source, place: Place) -> None:
         chunks.announce(chunk_path(scan.path, source.factor, scan.bins[member], place.tile))
 
 
-def _aligned(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
+def aligned(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
     """Return an aligned array, not yet filled."""
     count = slots * side * side
     raw = np.empty(count * 4 + ALIGNMENT, np.uint8)
@@ -149,7 +149,7 @@ def _scratch(source: Source) -> Float32[np.ndarray, "slot T T"]:
     """Return the buffer of this thread, made anew when another shape is asked for."""
     shape = source.slots, source.side
     if getattr(_OF_THREAD, "shape", None) != shape:
-        _OF_THREAD.data, _OF_THREAD.shape = _aligned(*shape), shape
+        _OF_THREAD.data, _OF_THREAD.shape = aligned(*shape), shape
     return _OF_THREAD.data
 
 
@@ -168,7 +168,7 @@ def block(source: Source, place: Place, budget: int) -> Block:
         return read_block(source, place, _scratch(source))
     found = BLOCKS.get((source, place))
     if found is None:
-        found = read_block(source, place, _aligned(source.slots, source.side))
+        found = read_block(source, place, aligned(source.slots, source.side))
         BLOCKS.put((source, place), found, budget)
     return found
 

@@ -6,6 +6,7 @@ them. All tables are centred on the block first: the expanded sums would cancel 
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -96,41 +97,53 @@ def block_gram(
     `data` are the sums that an earlier call returned for the same block and min_lag: Σ w,
     Σ w(y - 1), Σ w(y - 1)² and the number of pairs do not depend on theta.
     """
-    problem = at.problem
+    given = arguments(at, block, data)
+    with jax.enable_x64(True):
+        moments, sums = gram_kernel(*given, **choices(at.problem))
+        moments, sums = np.asarray(moments), np.asarray(sums)
+    bins = len(block.q)
+    return Gram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
+
+
+def choices(problem: Problem) -> dict[str, Any]:
+    """Return what the kernel is compiled for."""
+    return {
+        "shear": problem.model.shear,
+        "convention": problem.convention,
+        "precision": problem.precision,
+    }
+
+
+def arguments(at: Point, block: Block, data: Float[np.ndarray, "slot 4"] | None = None) -> tuple:
+    """Return what the compiled kernel is called with; theta is in it as tables and scales."""
     T = block.c2.shape[-1]
     slots, bins = len(block.c2), len(block.q)
     rows, columns = centred(at.rows, block.i0, block.j0, T)
     scales = at.scales(block.q, block.phi)
     cut = at.sub_blocks(block.q[0], block.i0, block.j0, T)
-    with jax.enable_x64(True):
-        moments, sums = _gram(
-            block.c2,
-            rows,
-            columns,
-            block.weight_rows,
-            block.weight_columns,
-            scales.k[0],
-            padded(scales.s, slots),
-            padded(scales.ds, slots),
-            cut.corners,
-            cut.live,
-            cut.number,
-            bins,
-            block.j0 - block.i0,
-            at.min_lag,
-            np.zeros((slots, 4)) if data is None else data,
-            data is None,
-            shear=problem.model.shear,
-            convention=problem.convention,
-            precision=problem.precision,
-        )
-        moments, sums = np.asarray(moments), np.asarray(sums)
-    return Gram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
+    return (
+        block.c2,
+        rows,
+        columns,
+        block.weight_rows,
+        block.weight_columns,
+        scales.k[0],
+        padded(scales.s, slots),
+        padded(scales.ds, slots),
+        cut.corners,
+        cut.live,
+        cut.number,
+        bins,
+        block.j0 - block.i0,
+        at.min_lag,
+        np.zeros((slots, 4)) if data is None else data,
+        data is None,
+    )
 
 
 def compilations() -> int:
     """Return how many times this process has compiled the Gram kernel."""
-    return _gram._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
+    return gram_kernel._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def centred(
@@ -155,7 +168,7 @@ def padded(values: Float[np.ndarray, " bin"], slots: int) -> Float[np.ndarray, "
 
 
 @partial(jax.jit, static_argnames=("shear", "convention", "precision"))
-def _gram(
+def gram_kernel(
     c2: Float32[Array, "slot T T"],
     rows: Float[Array, "rows T"],
     columns: Float[Array, "rows T"],

@@ -1,12 +1,13 @@
 """homodyne-dask …: from files of two-time correlations to fitted parameters.
 
 Exit status: 0 done (`fit`: converged), 2 bad input, 3 `fit` ended without converging, 130 interrupted,
-1 for a bug of ours.
+1 for a bug of ours; `doctor`: 1 for something to look at.
 """
 
 import click
 
 from homodyne_dask.cli.config import config
+from homodyne_dask.cli.doctor import doctor
 from homodyne_dask.cli.fit import fit
 from homodyne_dask.cli.info import info
 from homodyne_dask.cli.ingest import ingest
@@ -36,5 +37,5 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for command in (ingest, info, plan, fit, show, config, simulate):
+for command in (ingest, info, plan, fit, show, config, simulate, doctor):
     main.add_command(command)

@@ -40,6 +40,7 @@ ROWS = {
     "fit 20 M streaming": ("fits.full(folder, 930, 'stream')", {}),
     "fit 2 M cold": ("fits.cold(folder)", {"wall s": "<= 5"}),
     "codecs": ("codec_table.run(folder)", {}),
+    "flags": ("flags.run()", {"traced arguments: compilations": "1"}),
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
 
@@ -47,7 +48,8 @@ ROWS = {
 def one(name: str, folder: str) -> dict[str, Any]:
     """Measure one row in a fresh process with one compute thread."""
     code = (
-        "import json, sys; from pathlib import Path; from tests.benchmarks import codec_table, fits, kernel; "
+        "import json, sys; from pathlib import Path; "
+        "from tests.benchmarks import codec_table, fits, flags, kernel; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | ({"NPROC": "1"} if name.startswith("kernel") else {})
@@ -56,7 +58,9 @@ def one(name: str, folder: str) -> dict[str, Any]:
     )
     if done.returncode:
         raise SystemExit(f"{name}: {done.stderr[-2000:]}")
-    return json.loads(done.stdout.split("RESULT", 1)[1])
+    said, result = done.stdout.split("RESULT", 1)
+    print(said, end="")
+    return json.loads(result)
 
 
 def main() -> None:
