@@ -24,6 +24,11 @@ _SETTINGS = {
     "distributed.scheduler.no-workers-timeout": "120s",
     "distributed.scheduler.worker-ttl": "60s",
 }
+_QUIET = {
+    # looking at itself a hundred times a second takes a process 4 % of a core
+    "distributed.admin.tick.interval": "200ms",
+    "distributed.worker.profile.interval": "100ms",
+}
 
 
 def cores() -> int:
@@ -42,7 +47,6 @@ def worker_environment(threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
-        "MALLOC_TRIM_THRESHOLD_": "65536",
     }
 
 
@@ -72,6 +76,7 @@ def local_cluster(
                 "nthreads": threads,
                 "memory_limit": memory // processes,
                 "env": worker_environment(threads),
+                "config": _QUIET,
                 "silence_logs": 40,
                 "dashboard_address": None,
                 "dashboard": False,
@@ -87,7 +92,7 @@ def local_cluster(
         },
     }
     with (
-        dask.config.set(_SETTINGS),
+        dask.config.set(_SETTINGS | _QUIET),
         SpecCluster(
             workers=dict.fromkeys(range(processes), worker),
             scheduler=scheduler,

@@ -38,6 +38,25 @@ def merge_tree(leaves: Sequence[Gram]) -> Gram:
     """
     level = list(leaves)
     while len(level) > 1:
-        pairs = [add(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
-        level = pairs + level[len(pairs) * 2 :]
+        level = _one_level_up(level)
     return level[0]
+
+
+def merge_runs(runs: Sequence[tuple[int, Gram]]) -> Gram:
+    """Return what merge_tree gives of the leaves that consecutive runs of 2^k leaves have summed.
+
+    Each run comes with its length; lengths never rise, and the last run may have summed fewer.
+    """
+    level: list[Gram] = []
+    length = runs[-1][0]
+    for size, gram in reversed(runs):
+        while length < size:
+            level = _one_level_up(level)
+            length *= 2
+        level.insert(0, gram)
+    return merge_tree(level)
+
+
+def _one_level_up(level: list[Gram]) -> list[Gram]:
+    pairs = [add(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
+    return pairs + level[len(pairs) * 2 :]

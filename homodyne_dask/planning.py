@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ LEVELS_FROM = 20_000_000
 """From this number of pairs a fit comes down through the store's coarser levels."""
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
-_RATE = 50e6
+_RATE = 150e6
 """Pairs per second and thread, to size tasks; no result depends on it."""
 _PROCESS_BYTES = 700_000_000
 """An idle worker with its libraries and compiled kernels."""
@@ -104,13 +105,35 @@ def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
     return tuple(groups)
 
 
-def run_length(layout: Layout, threads: int) -> int:
-    """Return how many blocks a task takes: a power of two, for about 30 ms to 2 s of work."""
+class Run(NamedTuple):
+    """Consecutive tiles of one group: the share of one task."""
+
+    group: int
+    members: tuple[int, ...]
+    tiles: tuple[tuple[int, int], ...]
+    length: int
+    """2^k; the last run of a group may hold fewer tiles."""
+
+
+def runs(layout: Layout, threads: int) -> list[Run]:
+    """Return the tasks of a pass in the order their Grams are merged.
+
+    Each takes a thread's share of what is left, for 30 ms to 2 s of work: few tasks, and short
+    ones at the end, so that no thread waits long for another. Lengths never rise, so that every run
+    starts at a multiple of its length.
+    """
     pairs = max(layout.pairs / layout.blocks, 1)
     shortest, longest = 0.03 * _RATE / pairs, 2.0 * _RATE / pairs
-    wanted = max(layout.blocks / (8 * threads), shortest)
-    wanted = min(wanted, longest, len(layout.tiles))
-    return 2 ** int(np.log2(max(wanted, 1)))
+    found, left, length = [], layout.blocks, layout.blocks
+    for group, members in enumerate(layout.groups):
+        first = 0
+        while first < len(layout.tiles):
+            wanted = min(max(left / threads, shortest), longest, len(layout.tiles), length)
+            length = 2 ** int(np.log2(max(wanted, 1)))
+            found.append(Run(group, members, layout.tiles[first : first + length], length))
+            left -= len(found[-1].tiles)
+            first += length
+    return found
 
 
 @dataclass(frozen=True)
@@ -142,14 +165,9 @@ class Plan:
     """Coarser levels that a fit comes down through, the coarsest first."""
 
     @cached_property
-    def run(self) -> int:
-        """Blocks of a task."""
-        return run_length(self.layout, self.workers.threads)
-
-    @property
-    def tasks(self) -> int:
+    def tasks(self) -> list[Run]:
         """Tasks of a pass."""
-        return len(self.layout.groups) * -(-len(self.layout.tiles) // self.run)
+        return runs(self.layout, self.workers.threads)
 
     @property
     def bytes_per_pass(self) -> int:
@@ -178,7 +196,7 @@ class Plan:
             ("pairs", f"{self.layout.pairs:,}"),
             ("tiles", f"{self.layout.blocks} of {self.layout.side} x {self.layout.side} frames"),
             ("where", where),
-            ("tasks per pass", f"{self.tasks} of up to {self.run} tiles"),
+            ("tasks per pass", f"{len(self.tasks)} of up to {self.tasks[0].length} tiles"),
             ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),
             ("memory per worker", f"{size(self.memory_per_worker)} projected"),
         ]

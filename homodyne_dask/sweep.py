@@ -18,13 +18,14 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError
 from jaxtyping import Float
 
 from homodyne_dask import candidates, kernel
+from homodyne_dask.allocation import keep_small
 from homodyne_dask.blocks import SUMS, Place, Source, announce, block, stored_sums
 from homodyne_dask.candidates import AT_ONCE, block_candidates
 from homodyne_dask.dataset import Selection, known_q, opened
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.gram import Gram, gram_of_data, merge_tree
+from homodyne_dask.gram import Gram, gram_of_data, merge_runs, merge_tree
 from homodyne_dask.kernel import Block, Point, block_gram, point
-from homodyne_dask.planning import Layout, Plan, run_length
+from homodyne_dask.planning import Layout, Plan, Run, runs
 from homodyne_dask.problem import Problem
 
 NO_PROGRESS = 300.0
@@ -38,14 +39,6 @@ class Work(NamedTuple):
     problem: Problem
     budget: int
     """Bytes of decoded blocks a worker process may keep."""
-
-
-class Run(NamedTuple):
-    """Consecutive tiles of one group: the share of one task."""
-
-    group: int
-    members: tuple[int, ...]
-    tiles: tuple[tuple[int, int], ...]
 
 
 class Cost(NamedTuple):
@@ -84,6 +77,7 @@ def compilations() -> dict[str, int]:
 
 def gram_of(work: Work, run: Run, theta: Float[np.ndarray, " p"]) -> tuple[Gram, Report]:
     """Return the merged Gram of a run of blocks; this is the task."""
+    keep_small()
     began, before = time.perf_counter(), compilations()
     scan = opened(work.source.selection)
     at = point(work.problem, theta, scan.time, work.source.factor)
@@ -105,6 +99,7 @@ def candidates_of(
     work: Work, run: Run, thetas: Float[np.ndarray, "point p"]
 ) -> tuple[Gram, Report]:
     """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta; a task, too."""
+    keep_small()
     began, before = time.perf_counter(), compilations()
     times = opened(work.source.selection).time
     points = [point(work.problem, theta, times, work.source.factor) for theta in thetas]
@@ -162,15 +157,6 @@ def _worker() -> str:
         return ""
 
 
-def runs(layout: Layout, length: int) -> list[Run]:
-    """Return the tasks of a pass in the order their Grams are merged."""
-    return [
-        Run(group, members, layout.tiles[first : first + length])
-        for group, members in enumerate(layout.groups)
-        for first in range(0, len(layout.tiles), length)
-    ]
-
-
 def gather(layout: Layout, tasks: list[Run], parts: dict[int, Gram]) -> Gram:
     """Return the Gram of all selected bins from the Grams of all tasks, each there exactly once."""
     assert sorted(parts) == list(range(len(tasks)))
@@ -178,7 +164,7 @@ def gather(layout: Layout, tasks: list[Run], parts: dict[int, Gram]) -> Gram:
     moments = np.zeros((bins, *parts[0].moments.shape[1:]))
     count = np.zeros(bins, np.int64)
     for group, members in enumerate(layout.groups):
-        total = merge_tree([parts[n] for n, task in enumerate(tasks) if task.group == group])
+        total = merge_runs([(t.length, parts[n]) for n, t in enumerate(tasks) if t.group == group])
         moments[list(members)], count[list(members)] = total
     return Gram(moments, count)
 
@@ -272,7 +258,7 @@ def _sweep(
 ) -> Sweep:
     source = Source(selection, layout.side, layout.slots, layout.factor)
     work = Work(source, problem, plan.layout.resident_bytes if plan.resident else 0)
-    tasks = runs(layout, run_length(layout, plan.workers.threads))
+    tasks = runs(layout, plan.workers.threads)
     return Sweep(work, layout, tasks, _in_process if client is None else _on_cluster, client)
 
 
@@ -285,15 +271,24 @@ def _on_cluster(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int,
     client = sweep.client
     assert client is not None
     name = f"{task.__name__.removesuffix('_of')}-{os.urandom(3).hex()}"
-    futures = {}
-    for n, run in enumerate(sweep.tasks):
-        owner: dict[str, Any] = {}
-        if sweep.owners.get(n):  # who holds the data, or at least their sums
-            owner = {"workers": [sweep.owners[n]], "allow_other_workers": True}
-        key = f"{name}-{n:05d}"
-        futures[client.submit(task, sweep.work, run, at, key=key, pure=False, **owner)] = n
+    by_owner: dict[str, list[int]] = {}
+    for n in range(len(sweep.tasks)):
+        by_owner.setdefault(sweep.owners.get(n, ""), []).append(n)
+    futures: dict[Future, int] = {}
+    for owner, mine in by_owner.items():  # who holds the data, or at least their sums
+        hint: dict[str, Any] = {"workers": [owner], "allow_other_workers": True} if owner else {}
+        made = client.map(
+            task,
+            [sweep.work] * len(mine),
+            [sweep.tasks[n] for n in mine],
+            [at] * len(mine),
+            key=[f"{name}-{n:05d}" for n in mine],
+            pure=False,
+            **hint,
+        )
+        futures |= zip(made, mine, strict=True)
     try:
-        for future, (gram, report) in _finished(set(futures)):
+        for future, (gram, report) in _finished(client, set(futures)):
             future.release()
             yield futures[future], gram, report
     except (KilledWorker, NoValidWorkerError, FutureCancelledError) as e:
@@ -309,12 +304,13 @@ def _on_cluster(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int,
         client.cancel([f for f in futures if not f.done()], reason="the pass has ended")
 
 
-def _finished(waiting: set[Future]) -> Iterator[tuple[Future, tuple[Gram, Report]]]:
+def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tuple[Gram, Report]]]:
     """Yield futures with their results as they finish; TimeoutError if none does for too long."""
     while waiting:
         before = len(waiting)
         try:
-            for future, result in as_completed(waiting, with_results=True, timeout=NO_PROGRESS):
+            done = as_completed(waiting, client.loop, with_results=True, timeout=NO_PROGRESS)
+            for future, result in done:
                 waiting = waiting - {future}
                 yield future, result
         except TimeoutError:

@@ -13,13 +13,14 @@ import numpy as np
 from jaxtyping import Float32
 from numcodecs import blosc  # pyright: ignore[reportAttributeAccessIssue]
 
-COMPRESSOR, LEVEL, SHUFFLE = "zstd", 1, "bitshuffle"
+COMPRESSOR, LEVEL, SHUFFLE = "lz4", 5, "shuffle"
+"""The noise of c2 leaves zstd 6 % to gain, for four times the time to decode; `make benchmark` compares."""
 
 
 def write_chunk(array: Path, key: tuple[int, ...], chunk: np.ndarray) -> None:
     """Write one whole chunk, at `key` in the grid of the array in that folder; whole or not there."""
     chunk = np.ascontiguousarray(chunk, chunk.dtype.newbyteorder("<"))
-    body = blosc.compress(chunk, COMPRESSOR.encode(), LEVEL, blosc.BITSHUFFLE)
+    body = blosc.compress(chunk, COMPRESSOR.encode(), LEVEL, blosc.SHUFFLE)
     path = array.joinpath("c", *map(str, key))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")

@@ -349,10 +349,10 @@ def test_help_is_quick_because_nothing_heavy_is_loaded(here):
 
 SLOW_FIT = """
 import sys, time
-from homodyne_dask import fitting
+from homodyne_dask import sweep
 from homodyne_dask.cli import main
 
-quick = fitting.sweep_of
+quick = sweep.sweep_of
 
 class Slow:
     def __init__(self, sweep):
@@ -365,7 +365,7 @@ class Slow:
         time.sleep(1.0)
         return self.sweep(theta)
 
-fitting.sweep_of = lambda *given: Slow(quick(*given))
+sweep.sweep_of = lambda *given: Slow(quick(*given))
 main(sys.argv[1:])
 """
 

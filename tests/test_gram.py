@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homodyne_dask.gram import Gram, merge_tree
+from homodyne_dask.gram import Gram, merge_runs, merge_tree
 
 
 def leaves(count: int, seed: int = 0) -> list[Gram]:
@@ -21,11 +21,18 @@ def in_order(grams: list[Gram]) -> Gram:
     return Gram(moments, sum(g.pairs for g in grams))
 
 
-@given(count=st.integers(1, 70), power=st.integers(0, 6), seed=st.integers(0, 99))
-def test_merging_aligned_runs_first_changes_no_bit(count, power, seed):
-    grams, run = leaves(count, seed), 2**power
-    parts = [merge_tree(grams[first : first + run]) for first in range(0, count, run)]
-    here, there = merge_tree(grams), merge_tree(parts)
+@given(powers=st.lists(st.integers(0, 4), min_size=1, max_size=12), data=st.data())
+def test_merging_aligned_runs_first_changes_no_bit(powers, data):
+    """Runs of falling length, the last of them with fewer leaves than it has room for."""
+    lengths = [2**power for power in sorted(powers, reverse=True)]
+    starts = np.cumsum([0, *lengths])[:-1]
+    missing = data.draw(st.integers(0, lengths[-1] - 1))
+    grams = leaves(sum(lengths) - missing, data.draw(st.integers(0, 99)))
+    parts = [
+        (length, merge_tree(grams[first : first + length]))
+        for length, first in zip(lengths, starts, strict=True)
+    ]
+    here, there = merge_tree(grams), merge_runs(parts)
     assert here.moments.tobytes() == there.moments.tobytes()
     np.testing.assert_array_equal(here.pairs, there.pairs)
 

@@ -11,8 +11,7 @@ import homodyne_dask as hd
 from homodyne_dask import schema
 from homodyne_dask.dataset import Scan
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
-from homodyne_dask.planning import MAX_SLOTS, Workers, layout, make_plan, run_length
-from homodyne_dask.sweep import runs
+from homodyne_dask.planning import MAX_SLOTS, Workers, layout, make_plan, runs
 from tests.synthetic import FLOW, measured, store
 
 
@@ -83,13 +82,15 @@ def test_tasks_are_aligned_runs_that_cover_every_tile_once(tiles, groups, thread
     found = replace(
         layout(scan(64)), tiles=tuple((0, n) for n in range(tiles)), groups=((0,),) * groups
     )
-    length = run_length(found, threads)
-    assert length & (length - 1) == 0
+    tasks = runs(found, threads)
+    lengths = [task.length for task in tasks]
+    assert lengths == sorted(lengths, reverse=True)
     covered = []
-    for run in runs(found, length):
-        assert found.tiles.index(run.tiles[0]) % length == 0
-        covered += [(run.group, n) for _, n in run.tiles]
-    assert sorted(covered) == [(g, n) for g in range(groups) for n in range(tiles)]
+    for task in tasks:
+        assert task.length & (task.length - 1) == 0
+        assert found.tiles.index(task.tiles[0]) % task.length == 0
+        covered += [(task.group, n) for _, n in task.tiles]
+    assert covered == [(g, n) for g in range(groups) for n in range(tiles)]
 
 
 def test_the_layout_does_not_depend_on_workers():
