@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from homodyne_dask.dataset import Scan, open_dataset
     from homodyne_dask.errors import HomodyneDaskError
     from homodyne_dask.fitting import fit, plan
+    from homodyne_dask.forecasting import forecast
     from homodyne_dask.lm import Outcome
     from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC, Convention, TransportModel
     from homodyne_dask.parameters import Parameter
@@ -30,6 +31,7 @@ _HOME = {
     "Scan": "dataset",
     "plan": "fitting",
     "fit": "fitting",
+    "forecast": "forecasting",
     "predict": "prediction",
     "load_result": "result",
     "FitResult": "result",
@@ -56,6 +58,7 @@ __all__ = [
     "Scan",
     "TransportModel",
     "fit",
+    "forecast",
     "load_result",
     "local_cluster",
     "open_dataset",

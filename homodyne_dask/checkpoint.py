@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.files import write_whole
 from homodyne_dask.gram import Gram
-from homodyne_dask.result import write_whole
 
 VERSION = 1
 

@@ -18,12 +18,11 @@ from homodyne_dask.dataset import Scan
 from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
 from homodyne_dask.models.transport import TransportModel
-from homodyne_dask.outcome import result_of
 from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
 from homodyne_dask.request import Request, prepare, require_gap
-from homodyne_dask.result import FitResult
 
 if TYPE_CHECKING:
+    from homodyne_dask.result import FitResult
     from homodyne_dask.sweep import Sweep
 
 
@@ -48,7 +47,7 @@ def fit(
     profile: tuple[str, ...] = (),
     max_passes: int = 100,
     progress: Callable[[lm.State, Plan], None] | None = None,
-) -> FitResult:
+) -> "FitResult":
     """Fit a model to all selected pairs t1 < t2 of a scan, each counted once.
 
     data: a scan, or the path of a store. gap: the distance of the plates, '200 um' or in Å;
@@ -74,9 +73,11 @@ def fit(
     path = None if checkpoint is None else Path(checkpoint)
     if resume and path is None:
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
-    work = _plan(request, client)
+    work = plan_of(request, client)
     with local_cluster() if work.workers.to_start else nullcontext(client) as connected:
-        from homodyne_dask.sweep import level_sweeps, sweep_of  # JAX loads while workers start
+        # JAX and tables load while workers start
+        from homodyne_dask.outcome import result_of
+        from homodyne_dask.sweep import level_sweeps, sweep_of
 
         sweep = sweep_of(work, request.scan.selection, request.problem, connected)
         levels = level_sweeps(work, request.scan.selection, request.problem, connected)
@@ -108,10 +109,10 @@ def plan(
     is too small.
     """
     request = prepare(data, model, gap=gap, convention=convention, min_lag=min_lag, memory=memory)
-    return _plan(request, client)
+    return plan_of(request, client)
 
 
-def _plan(request: Request, client: Client | None) -> Plan:
+def plan_of(request: Request, client: Client | None) -> Plan:
     """Return the plan for the client's workers, or for this process or the workers to be started."""
     work = layout(request.scan, request.problem.min_lag)
     if client is not None:
@@ -158,7 +159,10 @@ def iterate(
         seconds = time.perf_counter() - began
         record.timings["passes"] += seconds
         cost = getattr(evaluate, "cost", None)
-        record.history.append({"seconds": seconds, "theta": theta.tolist()} | _shares(cost))
+        entry = {"seconds": seconds, "theta": theta.tolist()} | _shares(cost)
+        if peak := getattr(evaluate, "peak", 0):
+            entry["peak_bytes"] = peak
+        record.history.append(entry)
         return scaling.reduce(gram, request.scaling)
 
     if resume:

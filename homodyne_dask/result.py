@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 import xarray
 
 from homodyne_dask.errors import SourceError
+from homodyne_dask.files import write_whole
 from homodyne_dask.lm import Outcome
 
 VERSION = 1
@@ -179,21 +178,6 @@ def covariance_table(matrix: Any, names: list[str]) -> xarray.DataArray | None:
         coords={"cov_i": names, "cov_j": names},
         name="covariance",
     )
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all, and survives a crash."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _array(values: Any, kind: Any) -> np.ndarray:

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from resource import RUSAGE_SELF, getrusage
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,10 +51,18 @@ class Cost(NamedTuple):
     read: int = 0
     """Blocks whose data were needed."""
     blocks: int = 0
+    reading: float = 0.0
+    """Seconds of a thread until the data of its blocks lay in memory, decoded."""
 
     def plus(self, other: "Cost") -> "Cost":
         """Return the cost of both."""
-        return Cost(*(a + b for a, b in zip(self, other, strict=True)))
+        return Cost(
+            self.computed + other.computed,
+            self.sub_blocks + other.sub_blocks,
+            self.read + other.read,
+            self.blocks + other.blocks,
+            self.reading + other.reading,
+        )
 
 
 NOTHING = Cost()
@@ -68,6 +77,8 @@ class Report(NamedTuple):
     compiled: tuple[dict[str, int], dict[str, int]]
     """Compilations of each kernel in this process before and after the task."""
     cost: Cost
+    peak: int
+    """Most memory the process has had [bytes]."""
 
 
 def compilations() -> dict[str, int]:
@@ -89,10 +100,7 @@ def gram_of(work: Work, run: Run, theta: Float[np.ndarray, " p"]) -> tuple[Gram,
         gram, part = _leaf(work, at, place)
         leaves.append(gram)
         cost = cost.plus(part)
-    report = Report(
-        _worker(), os.getpid(), time.perf_counter() - began, (before, compilations()), cost
-    )
-    return merge_tree(leaves), report
+    return merge_tree(leaves), _report(began, before, cost)
 
 
 def candidates_of(
@@ -107,9 +115,7 @@ def candidates_of(
     for tile in run.tiles:
         data = block(work.source, Place(run.members, tile), work.budget)
         leaves.append(block_candidates(points, data))
-    compiled = before, compilations()
-    seconds = time.perf_counter() - began
-    return merge_tree(leaves), Report(_worker(), os.getpid(), seconds, compiled, Cost())
+    return merge_tree(leaves), _report(began, before, NOTHING)
 
 
 def _leaf(work: Work, at: Point, place: Place) -> tuple[Gram, Cost]:
@@ -126,14 +132,17 @@ def _leaf(work: Work, at: Point, place: Place) -> tuple[Gram, Cost]:
     sums = stored_sums(source, place, lag)
     sums = SUMS.get(key) if sums is None else sums
     needed = cut.live > 0 or sums is None
-    gram = None
+    gram, reading = None, 0.0
     if needed:
-        gram, sums = block_gram(at, block(source, place, work.budget), sums)
+        began = time.perf_counter()
+        data = block(source, place, work.budget)
+        reading = time.perf_counter() - began
+        gram, sums = block_gram(at, data, sums)
         SUMS.put(key, sums)
     if gram is None or not cut.live:
         assert sums is not None
         gram = gram_of_data(sums[: len(place.members)], work.problem.model.size)
-    return gram, Cost(cut.live, cut.number, int(needed), 1)
+    return gram, Cost(cut.live, cut.number, int(needed), 1, reading)
 
 
 def warm_up(work: Work) -> Report:
@@ -144,8 +153,12 @@ def warm_up(work: Work) -> Report:
     nothing = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
     theta = np.ones(work.problem.model.size)
     block_gram(point(work.problem, theta, np.arange(2.0)), nothing)
-    compiled = before, compilations()
-    return Report(_worker(), os.getpid(), time.perf_counter() - began, compiled, Cost())
+    return _report(began, before, NOTHING)
+
+
+def _report(began: float, before: dict[str, int], cost: Cost) -> Report:
+    seconds, peak = time.perf_counter() - began, getrusage(RUSAGE_SELF).ru_maxrss * 1024
+    return Report(_worker(), os.getpid(), seconds, (before, compilations()), cost, peak)
 
 
 def _worker() -> str:
@@ -186,6 +199,8 @@ class Sweep:
     """Compilations of each kernel by process: before its first task, and now."""
     cost: Cost = NOTHING
     """Of the last pass."""
+    peak: int = 0
+    """Most memory that a process of the workers has had [bytes]."""
     warming: list[Future] = field(default_factory=list)
 
     def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram:
@@ -207,6 +222,7 @@ class Sweep:
             parts[n] = gram
             self.owners[n] = report.worker
             self.cost = self.cost.plus(report.cost)
+            self.peak = max(self.peak, report.peak)
             self._count(report)
         return gather(self.layout, self.tasks, parts)
 

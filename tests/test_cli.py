@@ -111,8 +111,15 @@ def test_info_and_plan_tell_what_there_is_without_reading_it(here):
     assert "5 of 5 bins" in info
     assert "F_results.hdf (aps-u)" in info
     assert "gap 200 um" in info
-    assert "3,900" in done("plan", "F_c2.zarr", "--model", "laminar_flow")
-    assert "780" in done("plan", "F_c2.zarr", "--model", "static", "--phi", "0")
+    plan = ("plan", "F_c2.zarr", "--no-measure", "--model")
+    assert "3,900" in done(*plan, "laminar_flow")
+    assert "780" in done(*plan, "static", "--phi", "0")
+
+
+def test_plan_measures_a_pass(here):
+    told = done("plan", "F_c2.zarr", "--model", "laminar_flow", "--frames", "0:30")
+    for part in ("2,175", "tiles read         1, 0 skipped", "time per pass", "peak memory"):
+        assert part in told, part
 
 
 def test_every_command_can_be_run_twice(here, no_pictures):

@@ -1,4 +1,4 @@
-"""homodyne-dask plan: what a fit would read and hold."""
+"""homodyne-dask plan: what a fit would read, hold and take."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -10,16 +10,28 @@ from homodyne_dask.cli.options import PROBLEM, SELECTION, configuration, selecte
 
 @click.command()
 @click.argument("source")
-@with_options(*PROBLEM, *SELECTION)
-def plan(source: str, **options: Any) -> None:
-    """Print pairs, tiles, bytes per pass and memory of a fit of SOURCE: a store, or a YAML file."""
+@with_options(
+    *PROBLEM,
+    *SELECTION,
+    click.option("--no-measure", is_flag=True, help="Read nothing and start no workers."),
+)
+def plan(source: str, no_measure: bool, **options: Any) -> None:
+    """Print pairs, tiles, bytes and memory of a fit of SOURCE, and the time of a pass from a sample.
+
+    SOURCE is a store, or a YAML file. The sample takes some seconds, most of them the start of the
+    workers.
+    """
     config = configuration((source,), options)
     from homodyne_dask.cluster import connection
     from homodyne_dask.fitting import plan as plan_of
+    from homodyne_dask.forecasting import forecast
     from homodyne_dask.models import model_named
 
     model = model_named(config.model)
     with connection(config.scheduler) if config.scheduler else nullcontext() as client:
         for store in config.data:
             scan = selected(config, store)
-            click.echo(str(plan_of(scan, model, **config.plan_options(), client=client)))
+            given = config.plan_options()
+            click.echo(str(plan_of(scan, model, **given, client=client)))
+            if not no_measure:
+                click.echo(str(forecast(scan, model, **given, client=client)))
