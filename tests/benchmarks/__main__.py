@@ -16,40 +16,82 @@ from tests.benchmarks import codec_table
 ROWS = {
     "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130", "ratio": ">= 18"}),
     "kernel mixed": ("kernel.run('mixed')", {"M pairs/s": ">= 260"}),
+    "kernel candidates": ("kernel.candidates()", {"ratio": ">= 2"}),
     "sweep resident 1x2": (
-        "fits.sweep(folder, 2950, 'resident', 1, 2)",
-        {"M pairs/s": ">= 80 % of cores x kernel"},
+        "passes.rate(data.store(folder, 2950), 'resident', 1, 2)",
+        {"of cores x kernel": ">= 0.8"},
     ),
-    "sweep resident 2x1": ("fits.sweep(folder, 2950, 'resident', 2, 1)", {}),
+    "sweep resident 2x1": (
+        "passes.rate(data.store(folder, 2950), 'resident', 2, 1)",
+        {"of cores x kernel": ">= 0.8"},
+    ),
     "sweep resident 1x1": (
-        "fits.sweep(folder, 2950, 'resident', 1, 1)",
-        {"M pairs/s": "2 workers >= 1.8 x this"},
+        "passes.rate(data.store(folder, 2950), 'resident', 1, 1)",
+        {"2 workers / 1": ">= 1.8"},
+    ),
+    "sweep resident 1e9": (
+        "passes.rate(data.widened(folder, 2950, 10), 'resident', 1, 2)",
+        {"of cores x kernel": ">= 0.9"},
     ),
     "sweep streaming 1x2": (
-        "fits.sweep(folder, 2950, 'stream', 1, 2)",
-        {"M pairs/s": ">= 130", "ns of CPU per pair": "<= 5 above the kernel"},
+        "passes.rate(data.store(folder, 2950), 'stream', 1, 2)",
+        {"M pairs/s": ">= 130", "ns above the kernel": "<= 5"},
     ),
+    "sweep skipping": ("passes.skipping(folder)", {"times shorter": ">= 3"}),
     "fit 200 M points": (
         "fits.full(folder, 2950)",
-        {"wall s": "<= 12", "passes": "<= 4 full"},
+        {
+            "wall s": "<= 12",
+            "passes": "<= 4 full",
+            "from the optimum (standard errors)": "<= 1e-3",
+            "compilations": "1",
+        },
     ),
     "fit 200 M streaming": (
         "fits.full(folder, 2950, 'stream')",
         {"peak above imports MiB": "<= 1024"},
     ),
-    "fit 20 M streaming": ("fits.full(folder, 930, 'stream')", {}),
+    "fit 20 M streaming": (
+        "fits.full(folder, 930, 'stream')",
+        {"peak of 200 M / this": "<= 1.05"},
+    ),
+    "fit 2 M streaming": (
+        "fits.full(folder, 300, 'stream')",
+        {"peak above imports MiB": "no higher than at 20 M"},
+    ),
     "fit 2 M cold": ("fits.cold(folder)", {"wall s": "<= 5"}),
+    "plan resident": ("passes.foretold(folder, 2950, 'resident')", {}),
+    "plan streaming": ("passes.foretold(folder, 2950, 'stream')", {}),
+    "overhead": ("passes.overhead(folder)", {}),
     "codecs": ("codec_table.run(folder)", {}),
     "flags": ("flags.run()", {"traced arguments: compilations": "1"}),
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
+CORES = 2
+"""Of the sweeps."""
+
+
+def compared(table: dict[str, dict[str, Any]], name: str) -> dict[str, float]:
+    """Return what a row is beside others that were measured before it."""
+    row, kernel = table[name], table.get("kernel float64")
+    found = {}
+    if kernel and name.startswith("sweep resident") and not name.endswith("1x1"):
+        found["of cores x kernel"] = row["M pairs/s"] / CORES / kernel["M pairs/s"]
+    if kernel and name == "sweep streaming 1x2":
+        found["ns above the kernel"] = row["ns of CPU per pair"] - 1e3 / kernel["M pairs/s"]
+    if name == "sweep resident 1x1" and (two := table.get("sweep resident 2x1")):
+        found["2 workers / 1"] = two["M pairs/s"] / row["M pairs/s"]
+    if name == "fit 20 M streaming" and (large := table.get("fit 200 M streaming")):
+        peak = "peak above imports MiB"
+        found["peak of 200 M / this"] = large[peak] / row[peak]
+    return found
 
 
 def one(name: str, folder: str) -> dict[str, Any]:
     """Measure one row in a fresh process with one compute thread."""
     code = (
         "import json, sys; from pathlib import Path; "
-        "from tests.benchmarks import codec_table, fits, flags, kernel; "
+        "from tests.benchmarks import codec_table, data, fits, flags, kernel, passes; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | ({"NPROC": "1"} if name.startswith("kernel") else {})
@@ -70,6 +112,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen:
             table[name] = one(name, folder)
+            table[name] |= compared(table, name)
             if name == "codecs":
                 print(codec_table.text(table[name]), flush=True)
                 continue

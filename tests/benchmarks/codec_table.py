@@ -21,7 +21,7 @@ from numcodecs import blosc
 
 from homodyne_dask.cluster import worker_environment
 from homodyne_dask.dataset import open_dataset
-from tests.benchmarks import data, fits
+from tests.benchmarks import data, passes
 from tests.benchmarks.codecs import (
     WAYS,
     Codec,
@@ -60,7 +60,7 @@ def run(folder: Path) -> Table:
                 part = process.submit(rates, Path(place), c2, keepbits, threads).result()
             for name, row in part.items():
                 table.setdefault(name, {}).update(row)
-    sweep = fits.sweep(folder, FRAMES, "stream", 1, 2)
+    sweep = passes.rate(data.store(folder, FRAMES), "stream", 1, 2)
     table[f"{default}, {stored.chunks[-1]}"][SWEEP] = sweep["ns of CPU per pair"]
     return table
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from homodyne_dask.blocks import ALIGNMENT
+from homodyne_dask.candidates import AT_ONCE, block_candidates
 from homodyne_dask.kernel import Block, block_gram, point
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.problem import Problem
@@ -131,3 +132,25 @@ def run(precision: str = "float64") -> dict[str, float]:
         "naive jacfwd": other / 1e6,
         "ratio": rate / other,
     }
+
+
+def candidates(precision: str = "float64") -> dict[str, float]:
+    """Pairs per second and theta of the kernel of many thetas, beside the Gram's, in turn."""
+    problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
+    scan = blocks()
+    points = [point(problem, THETA * (1 + 0.01 * n), TIME) for n in range(AT_ONCE)]
+    sums = [block_gram(points[0], block)[1] for block in scan]
+    block_candidates(points, scan[0])
+    pairs = float(sum(s[:, 3].sum() for s in sums))
+    many, one = [], []
+    for _ in range(RUNS // 3):
+        began = time.perf_counter()
+        for block in scan:
+            block_candidates(points, block)
+        many.append(AT_ONCE * pairs / (time.perf_counter() - began))
+        began = time.perf_counter()
+        for block, known in zip(scan, sums, strict=True):
+            block_gram(points[0], block, known)
+        one.append(pairs / (time.perf_counter() - began))
+    rate, gram = statistics.median(many), statistics.median(one)
+    return {"M pairs/s per theta": rate / 1e6, "of the Gram": gram / 1e6, "ratio": rate / gram}
