@@ -111,10 +111,17 @@ class FitConfig(BaseModel):
         "physical",
     )
     scaling: Text = _option(
-        "contrast and offset: individual (per bin) or shared (one of each)",
-        "individual or shared",
+        "contrast and offset: individual (per bin), shared (one of each), fourier1 to fourier3 "
+        "(series in φ), or fixed",
+        "individual, shared, fourier1, fourier2, fourier3 or fixed",
         "individual",
         "individual",
+    )
+    contrast: Annotated[list[Number], Several] | None = _option(
+        "of scaling fixed: one value, or one for each bin", "a number, or a list", "0.2", None
+    )
+    offset: Annotated[list[Number], Several] | None = _option(
+        "of scaling fixed: one value, or one for each bin", "a number, or a list", "1.0", None
     )
     q: Annotated[list[Number], Several] | None = _option(
         "rings in 1/Å, the nearest within 2 %; default: all",
@@ -206,8 +213,9 @@ class FitConfig(BaseModel):
 
     def fit_options(self) -> dict[str, Any]:
         """Return the options of `fit` beside data, model, client and checkpoint."""
-        names = ("gap", "convention", "scaling", "initial", "fixed", "bounds", "min_lag")
-        return self.model_dump(include={*names, "precision", "memory", "starts", "max_passes"})
+        names = ("gap", "convention", "scaling", "contrast", "offset", "initial", "fixed", "bounds")
+        more = ("min_lag", "precision", "memory", "starts", "max_passes")
+        return self.model_dump(include={*names, *more})
 
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""

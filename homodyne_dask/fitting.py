@@ -34,6 +34,8 @@ def fit(
     gap: str | float | None = None,
     convention: str = "physical",
     scaling: str = "individual",
+    contrast: float | Sequence[float] | None = None,
+    offset: float | Sequence[float] | None = None,
     initial: Mapping[str, float] | None = None,
     fixed: Mapping[str, float] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
@@ -53,7 +55,9 @@ def fit(
 
     data: a scan, or the path of a store. gap: the distance of the plates, '200 um' or in Å;
     by default the store's own. convention: 'physical' or 'homodyne' (see `Convention`).
-    scaling: contrast and offset per bin ('individual') or one of each ('shared').
+    scaling: contrast and offset per bin ('individual'), one of each ('shared'), each a Fourier series
+    in φ ('fourier1' to 'fourier3'), or given values ('fixed', with contrast and offset: one number,
+    or one per bin).
     initial, fixed, bounds: by parameter name; what is not given is searched in the data.
     min_lag: pairs closer than this many frames are left out. precision: 'float64', or 'mixed'
     (float32 on the plane, float64 sums). memory: keep decoded data with the workers ('resident'),
@@ -66,9 +70,9 @@ def fit(
     """
     began = time.perf_counter()
     request = prepare(
-        data, model, gap=gap, convention=convention, scaling=scaling, initial=initial, fixed=fixed,
-        bounds=bounds, min_lag=min_lag, loss=loss, precision=precision, memory=memory,
-        starts=starts, profile=profile, max_passes=max_passes,
+        data, model, gap=gap, convention=convention, scaling=scaling, contrast=contrast,
+        offset=offset, initial=initial, fixed=fixed, bounds=bounds, min_lag=min_lag, loss=loss,
+        precision=precision, memory=memory, starts=starts, profile=profile, max_passes=max_passes,
     )  # fmt: skip
     require_gap(request)
     path = None if checkpoint is None else Path(checkpoint)
@@ -167,7 +171,7 @@ def iterate(
         record.timings["start"] = time.perf_counter() - record.began
     else:
         summary = summary_of(request.scan, request.problem)
-        starts = first_values(summary, search, request.scaling, request.starts)
+        starts = first_values(summary, search, request.scaling.for_first_values, request.starts)
         record.timings["start"] = time.perf_counter() - record.began
         theta, coarse = descend(request, starts, levels)
         record.history.extend(coarse)
@@ -247,7 +251,17 @@ def _resumed(request: Request, path: Path, identity: dict[str, Any], record: _Re
 
 def _identity(request: Request) -> dict[str, Any]:
     """Return what must be the same for a fit to be resumed."""
-    given = ("model", "convention", "gap_angstrom", "scaling", "min_lag", "loss", "precision")
+    given = (
+        "model",
+        "convention",
+        "gap_angstrom",
+        "scaling",
+        "contrast",
+        "offset",
+        "min_lag",
+        "loss",
+    )
+    given += ("precision",)
     names = request.search.names
     return {
         "data": request.scan.digest,

@@ -91,7 +91,7 @@ def _deviation(covariance: Float[np.ndarray, "p p"] | None, p: int) -> Float[np.
 def _redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin"]:
     """Return χ² of each bin over its pairs less its own two linear parameters."""
     reduced = state.reduced
-    own = 2 if request.scaling == "individual" else 0
+    own = 2 if request.scaling.mode == "individual" else 0
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(reduced.count > own, reduced.chisqr_per_bin / (reduced.count - own), np.nan)
 
@@ -99,7 +99,7 @@ def _redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bi
 def _warnings(
     request: Request, state: lm.State, at_bound: Bool[np.ndarray, " p"], clusters: np.ndarray
 ) -> tuple[str, ...]:
-    sentences = []
+    sentences = [request.scaling.note] if request.scaling.note else []
     for n in np.flatnonzero(at_bound):
         low, high = request.search.lower[n], request.search.upper[n]
         sentences.append(
