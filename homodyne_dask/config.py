@@ -184,6 +184,12 @@ class FitConfig(BaseModel):
         "6",
         None,
     )
+    profile_of: Annotated[list[Text], Several] | None = _option(
+        "parameters along which χ² is followed, the others fitted anew",
+        "a parameter, or a list",
+        "[D_offset]",
+        None,
+    )
     max_passes: Whole = _option("most passes over the data", "a whole number from 1 up", "100", 100)
     scheduler: Text | None = _option(
         "a running Dask scheduler; default: workers on this machine",
@@ -215,7 +221,7 @@ class FitConfig(BaseModel):
         """Return the options of `fit` beside data, model, client and checkpoint."""
         names = ("gap", "convention", "scaling", "contrast", "offset", "initial", "fixed", "bounds")
         more = ("min_lag", "precision", "memory", "starts", "max_passes")
-        return self.model_dump(include={*names, *more})
+        return self.model_dump(include={*names, *more}) | {"profile": tuple(self.profile_of or ())}
 
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""

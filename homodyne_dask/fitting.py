@@ -64,7 +64,8 @@ def fit(
     read them in every pass ('stream'), or what fits ('auto'). client: a Dask client; None starts
     workers on this machine, or none for fewer than a million pairs. checkpoint: a file written
     after each pass, from which resume=True goes on to the same bits. starts: how many points of
-    the scan for first values are refined. progress: called with each state and the plan.
+    the scan for first values are refined. profile: parameters along which χ² is followed at one and
+    two standard errors on both sides, the others fitted anew. progress: called with each state and the plan.
 
     Raises a HomodyneDaskError for every mistake in these; how the fit ended is `result.outcome`.
     """
@@ -80,6 +81,7 @@ def fit(
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
     work = _plan(request, client)
     with local_cluster() if work.workers.to_start else nullcontext(client) as connected:
+        from homodyne_dask.certainty import certainty
         from homodyne_dask.sweep import level_sweeps, sweep_of  # JAX loads while workers start
 
         sweep = sweep_of(work, request.scan.selection, request.problem, connected)
@@ -90,10 +92,11 @@ def fit(
         for state in iterate(request, sweep, path, resume, record, levels):
             if progress is not None:
                 progress(state, work)
+        assert state is not None  # there is at least one pass
+        more = certainty(request, sweep, state)
         compilations = sweep.compilations()  # asks the workers, so before they are let go
-    assert state is not None  # there is at least one pass
     record.timings["total"] = time.perf_counter() - began
-    return result_of(request, state, record.history, record.timings, compilations)
+    return result_of(request, state, record.history, record.timings, compilations, more)
 
 
 def plan(

@@ -13,6 +13,8 @@ from jaxtyping import Bool, Float
 from homodyne_dask.scaling import Reduced
 
 _Z = [0, 2]
+SINGULAR = 1e-14
+"""Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ def _of_beta(
 
 
 def _inverse(scaled: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
+    """Return the inverse, NaN where a direction is not determined."""
     values, vectors = np.linalg.eigh(scaled)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return vectors / values @ vectors.T
+    if (values <= SINGULAR).any():
+        return np.full_like(scaled, np.nan)
+    return vectors / values @ vectors.T

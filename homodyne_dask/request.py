@@ -34,6 +34,8 @@ class Request:
     options: lm.Options
     memory: str
     starts: int | None
+    profile: tuple[str, ...]
+    """Parameters whose profile is asked for."""
     config: dict[str, Any]
     """The options as given, for the record."""
 
@@ -64,8 +66,11 @@ def prepare(
     _one_of("loss", loss, LOSSES)
     _one_of("precision", precision, PRECISIONS)
     _one_of("memory", memory, MEMORY)
-    if profile:
-        raise OptionError("profile is not available: fix the parameter at each value instead")
+    for name in profile:
+        if name not in model.names:
+            raise OptionError(
+                f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}"
+            )
     if isinstance(min_lag, bool) or not isinstance(min_lag, int) or min_lag < 1:
         raise OptionError(f"min_lag = {min_lag!r} is not a number of frames from 1 up")
     for name, value in (("starts", starts), ("max_passes", max_passes)):
@@ -95,6 +100,7 @@ def prepare(
         options=lm.Options(max_passes=max_passes),
         memory=memory,
         starts=starts,
+        profile=tuple(profile),
         config=config,
     )
 

@@ -11,12 +11,11 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.joint import Joint, joint_of
+from homodyne_dask.joint import SINGULAR, Joint, joint_of
 from homodyne_dask.parameters import listed
 from homodyne_dask.scaling import Reduced
 
 MIN_CLUSTERS = 8
-_SINGULAR = 1e-14
 _WEAK = 1e-7
 """Eigenvalue of the scaled Hessian below which a direction is called weak."""
 _CORRELATED = 0.99
@@ -39,7 +38,8 @@ class Uncertainty:
     scaling_naive: Float[np.ndarray, "bin 2"]
     """Errors of offset and contrast of every bin for white noise; NaN where fixed or unknown."""
     scaling_robust: Float[np.ndarray, "bin 2"]
-    """Cluster-robust ones; NaN where a bin's own noise is in no other bin, as in `individual`."""
+    """Cluster-robust ones. In `individual` no other bin knows of a bin's own noise: there that part is
+    the naive one times the design effect of theta (the mean ratio of robust to naive variances)."""
     eigenvalues: Float[np.ndarray, " m"]
     """Of the Hessian of the parameters that moved, scaled to unit diagonal, the smallest first."""
     directions: Float[np.ndarray, "m p"]
@@ -59,24 +59,28 @@ def uncertainty(
     """
     p, used = len(names), reduced.count > 0
     dof, unknown = np.full(p, np.nan), np.full((len(used), 2), np.nan)
+    if not (moved.any() and reduced.finite):
+        return Uncertainty(None, None, dof, (), unknown, unknown, np.empty(0), np.empty((0, p)))
     joint = joint_of(reduced, moved)
     values, vectors = np.linalg.eigh(joint.hessian)
     directions = np.zeros((len(values), p))
     directions[:, moved] = vectors.T
     nothing = Uncertainty(None, None, dof, (), unknown, unknown, values, directions)
-    if not moved.any():
-        return nothing
     chosen = [name for name, m in zip(names, moved, strict=True) if m]
-    if values[0] <= _SINGULAR:
+    if values[0] <= SINGULAR:
         return replace(nothing, sentences=_undetermined(chosen, values, vectors))
     robust, scaling_robust = None, unknown
-    if len(np.unique(clusters[used])) >= MIN_CLUSTERS:
+    if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
         scores, blocks = _by_cluster(joint, clusters, used)
         covariance, freedom = cr2(joint.inverse, scores, blocks, joint.moved)
         robust = _expand(joint.of_theta(covariance), moved)
         dof[moved] = freedom
         if joint.linear:
             scaling_robust = joint.of_scaling(covariance)
+        elif reduced.ties.shape[1]:
+            effect = np.trace(joint.hessian @ covariance) / joint.moved
+            followed = joint.of_scaling(covariance)
+            scaling_robust = np.sqrt(followed**2 + effect * _own(reduced) ** 2)
     return Uncertainty(
         naive=_expand(joint.of_theta(joint.inverse), moved),
         robust=robust,
@@ -88,6 +92,11 @@ def uncertainty(
         eigenvalues=values,
         directions=directions,
     )
+
+
+def clusters_in(reduced: Reduced, clusters: Int[np.ndarray, " bin"]) -> int:
+    """Return how many clusters hold data."""
+    return len(np.unique(clusters[reduced.count > 0]))
 
 
 def friedel_clusters(
@@ -195,13 +204,18 @@ def _naive_scaling(reduced: Reduced, joint: Joint) -> Float[np.ndarray, "bin 2"]
     """
     P = reduced.projection[:, :, joint.which] / joint.size[: joint.moved]
     followed = np.einsum("kzp,pr,kzr->kz", P, joint.inverse[: joint.moved, : joint.moved], P)
+    return np.sqrt(followed + _own(reduced) ** 2)
+
+
+def _own(reduced: Reduced) -> Float[np.ndarray, "bin 2"]:
+    """Return the errors of (offset, contrast) of every bin for white noise at a known theta."""
     bins, m = reduced.ties.shape
     own = np.repeat(reduced.inverse, bins // len(reduced.inverse), axis=0)
     own = own.reshape(bins, 2, m, 2, m)
     alone = np.einsum("kazaw,kz,kw->ka", own, reduced.ties, reduced.ties)
     free = (reduced.count > 0) & (m > 0)
     known = np.stack([free, free & ~reduced.undetermined], axis=1)
-    return np.where(known, np.sqrt(followed + alone), np.nan)
+    return np.where(known, np.sqrt(alone), np.nan)
 
 
 def _expand(small: Float[np.ndarray, "m m"], moved: Bool[np.ndarray, " p"]) -> np.ndarray:
@@ -213,7 +227,7 @@ def _expand(small: Float[np.ndarray, "m m"], moved: Bool[np.ndarray, " p"]) -> n
 def _undetermined(names: list[str], values: np.ndarray, vectors: np.ndarray) -> tuple[str, ...]:
     return tuple(
         f"the data do not determine {_combination(names, vectors[:, n])}"
-        for n in np.flatnonzero(values <= _SINGULAR)
+        for n in np.flatnonzero(values <= SINGULAR)
     )
 
 

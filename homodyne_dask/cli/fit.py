@@ -39,6 +39,7 @@ HOW = (
     click.option("--offset", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
     click.option("--precision", help="float64 (default) or mixed."),
     click.option("--starts", help="Points of the scan for first values to refine (default 6)."),
+    click.option("--profile-of", multiple=True, help="Follow χ² along this parameter; repeatable."),
     click.option("--max-passes", help="Most passes over the data (default 100)."),
 )
 FILES = (
