@@ -93,7 +93,9 @@ def fit(
             if progress is not None:
                 progress(state, work)
         assert state is not None  # there is at least one pass
+        ended = time.perf_counter()
         more = certainty(request, sweep, state)
+        record.timings["errors"] = time.perf_counter() - ended
         compilations = sweep.compilations()  # asks the workers, so before they are let go
     record.timings["total"] = time.perf_counter() - began
     return result_of(request, state, record.history, record.timings, compilations, more)

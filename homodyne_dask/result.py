@@ -44,7 +44,7 @@ class FitResult:
     compilations: dict[str, int]
     """Most compilations of each kernel in one process."""
     timings: dict[str, float]
-    """Seconds: start (first values), passes, total."""
+    """Seconds: start (first values), passes, errors (passes after the last step), total."""
     undetermined: tuple[str, ...]
     """Sentences on what the data do not, or hardly, determine."""
     warnings: tuple[str, ...]

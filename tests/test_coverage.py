@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from homodyne_dask.frameblocks import dyadic
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.parameters import search
 from homodyne_dask.uncertainty import friedel_clusters, uncertainty
 from tests.photons import MEAN, MODES, photographed
 from tests.synthetic import angles, evaluator, solve
+from tests.test_frameblocks import by_blocks
 from tests.test_scaling import scaling_at
 
 FLOW = np.array([30000, -0.3, 1000, 3e-4, 0.2, 2e-5, 5.0])
@@ -91,6 +93,24 @@ def test_the_shear_rate_is_that_of_the_motion_to_two_percent():
     within(ratio, 0.98, 1.02, repeats.names[:2])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_with_few_angles_blocks_of_frames_give_most_of_the_spread_and_not_more():
+    chosen = search(LAMINAR_FLOW.parameters, fixed=OFFSETS | {"alpha": -0.3, "beta": 0.2})
+    found, lower, phi = [], [], angles(5)
+    for seed in range(60):
+        scans = photographed(FLOW, FRAMES, phi, seed, pixels=400)
+        last = solve(evaluator(scans), chosen, FLOW)[-1]
+        moments = by_blocks(scans, last.theta, 8)
+        covariance = dyadic(last.reduced, moments, chosen.free, np.arange(5))
+        if covariance is not None:
+            found.append(last.theta[chosen.free])
+            lower.append(np.diag(covariance)[chosen.free])
+    assert len(found) > 50
+    ratio = np.sqrt(np.mean(lower, axis=0)) / np.std(found, axis=0)
+    within(ratio, 0.4, 1.15, np.array(LAMINAR_FLOW.names)[chosen.free])
+
+
 def test_few_repeats_agree_with_their_errors_and_with_the_motion():
     repeats = Repeats(FLOW, angles(9), 12, pixels=200, alpha=-0.3, beta=0.2)
     # σ from counts is that of pairs far apart; close ones are up to twice as noisy
@@ -100,6 +120,7 @@ def test_few_repeats_agree_with_their_errors_and_with_the_motion():
     typical = np.sqrt((repeats.pulls**2).mean(0))
     within(typical, 0.5, 1.7, repeats.names)
     assert (repeats.errors.mean(0) > 2 * repeats.naive.mean(0)).all()  # pairs share frames
+    assert 0.6 < np.sqrt((repeats.contrast_pulls**2).mean()) < 1.6
 
 
 def test_opposite_bins_see_one_speckle_and_are_one_cluster():

@@ -178,7 +178,7 @@ def _influence(result: FitResult) -> list[str]:
 
 def _modes(table: xarray.Dataset) -> list[str]:
     rows = [["scaling", "fitted", "χ²", "AIC", "BIC", "largest move"]]
-    least = {key: float(np.nanmin(table[key].values)) for key in ("aic", "bic")}
+    least = {key: table[key].values.min() for key in ("aic", "bic")}
     for n, mode in enumerate(table["mode"].values):
         at = {key: float(table[key].values[n]) for key in ("fitted", "chisqr", "aic", "bic")}
         change = table["change"].values[n]
@@ -187,7 +187,7 @@ def _modes(table: xarray.Dataset) -> list[str]:
             most = int(np.nanargmax(np.abs(change)))
             move = f"{table['param'].values[most]} {change[most]:+.1f}"
         row = [str(mode), f"{at['fitted']:.0f}", f"{at['chisqr']:.8g}"]
-        rows.append([*row, *(f"{at[key] - least[key]:+.1f}" for key in least), move])
+        rows.append([*row, *(_or_dash(at[key] - least[key], "+.1f") for key in least), move])
     note = (
         "each mode is one step from this optimum; AIC and BIC are above the least and allow for "
         "correlated pairs; moves are in standard errors"
