@@ -71,7 +71,7 @@ def within(values, low, high, names):
 CASES = [
     ("no flow, 9 angles", STILL, angles(9), {}),
     ("flow, 10 angles", FLOW, angles(10), {}),
-    ("flow, 10 angles that share contrast and offset", FLOW, angles(10), {"mode": "shared"}),
+    ("flow, 14 angles that share contrast and offset", FLOW, angles(14), {"mode": "shared"}),
     ("flow, 8 pairs of angles that see one speckle", FLOW, AROUND, {"friedel": True}),
 ]
 
