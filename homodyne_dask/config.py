@@ -111,10 +111,17 @@ class FitConfig(BaseModel):
         "physical",
     )
     scaling: Text = _option(
-        "contrast and offset: individual (per bin) or shared (one of each)",
-        "individual or shared",
+        "contrast and offset: individual (per bin), shared (one of each), fourier1 to fourier3 "
+        "(series in φ), or fixed",
+        "individual, shared, fourier1, fourier2, fourier3 or fixed",
         "individual",
         "individual",
+    )
+    contrast: Annotated[list[Number], Several] | None = _option(
+        "of scaling fixed: one value, or one for each bin", "a number, or a list", "0.2", None
+    )
+    offset: Annotated[list[Number], Several] | None = _option(
+        "of scaling fixed: one value, or one for each bin", "a number, or a list", "1.0", None
     )
     q: Annotated[list[Number], Several] | None = _option(
         "rings in 1/Å, the nearest within 2 %; default: all",
@@ -177,6 +184,12 @@ class FitConfig(BaseModel):
         "6",
         None,
     )
+    profile_of: Annotated[list[Text], Several] | None = _option(
+        "parameters along which χ² is followed, the others fitted anew",
+        "a parameter, or a list",
+        "[D_offset]",
+        None,
+    )
     max_passes: Whole = _option("most passes over the data", "a whole number from 1 up", "100", 100)
     scheduler: Text | None = _option(
         "a running Dask scheduler; default: workers on this machine",
@@ -206,8 +219,9 @@ class FitConfig(BaseModel):
 
     def fit_options(self) -> dict[str, Any]:
         """Return the options of `fit` beside data, model, client and checkpoint."""
-        names = ("gap", "convention", "scaling", "initial", "fixed", "bounds", "min_lag")
-        return self.model_dump(include={*names, "precision", "memory", "starts", "max_passes"})
+        names = ("gap", "convention", "scaling", "contrast", "offset", "initial", "fixed", "bounds")
+        more = ("min_lag", "precision", "memory", "starts", "max_passes")
+        return self.model_dump(include={*names, *more}) | {"profile": tuple(self.profile_of or ())}
 
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""

@@ -33,6 +33,8 @@ def fit(
     gap: str | float | None = None,
     convention: str = "physical",
     scaling: str = "individual",
+    contrast: float | Sequence[float] | None = None,
+    offset: float | Sequence[float] | None = None,
     initial: Mapping[str, float] | None = None,
     fixed: Mapping[str, float] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
@@ -52,22 +54,25 @@ def fit(
 
     data: a scan, or the path of a store. gap: the distance of the plates, '200 um' or in Å;
     by default the store's own. convention: 'physical' or 'homodyne' (see `Convention`).
-    scaling: contrast and offset per bin ('individual') or one of each ('shared').
+    scaling: contrast and offset per bin ('individual'), one of each ('shared'), each a Fourier series
+    in φ ('fourier1' to 'fourier3'), or given values ('fixed', with contrast and offset: one number,
+    or one per bin).
     initial, fixed, bounds: by parameter name; what is not given is searched in the data.
     min_lag: pairs closer than this many frames are left out. precision: 'float64', or 'mixed'
     (float32 on the plane, float64 sums). memory: keep decoded data with the workers ('resident'),
     read them in every pass ('stream'), or what fits ('auto'). client: a Dask client; None starts
     workers on this machine, or none for fewer than a million pairs. checkpoint: a file written
     after each pass, from which resume=True goes on to the same bits. starts: how many points of
-    the scan for first values are refined. progress: called with each state and the plan.
+    the scan for first values are refined. profile: parameters along which χ² is followed at one and
+    two standard errors on both sides, the others fitted anew. progress: called with each state and the plan.
 
     Raises a HomodyneDaskError for every mistake in these; how the fit ended is `result.outcome`.
     """
     began = time.perf_counter()
     request = prepare(
-        data, model, gap=gap, convention=convention, scaling=scaling, initial=initial, fixed=fixed,
-        bounds=bounds, min_lag=min_lag, loss=loss, precision=precision, memory=memory,
-        starts=starts, profile=profile, max_passes=max_passes,
+        data, model, gap=gap, convention=convention, scaling=scaling, contrast=contrast,
+        offset=offset, initial=initial, fixed=fixed, bounds=bounds, min_lag=min_lag, loss=loss,
+        precision=precision, memory=memory, starts=starts, profile=profile, max_passes=max_passes,
     )  # fmt: skip
     require_gap(request)
     path = None if checkpoint is None else Path(checkpoint)
@@ -76,6 +81,7 @@ def fit(
     work = plan_of(request, client)
     with local_cluster() if work.workers.to_start else nullcontext(client) as connected:
         # JAX and tables load while workers start
+        from homodyne_dask.certainty import certainty
         from homodyne_dask.outcome import result_of
         from homodyne_dask.sweep import level_sweeps, sweep_of
 
@@ -87,10 +93,13 @@ def fit(
         for state in iterate(request, sweep, path, resume, record, levels):
             if progress is not None:
                 progress(state, work)
+        assert state is not None  # there is at least one pass
+        ended = time.perf_counter()
+        more = certainty(request, sweep, state)
+        record.timings["errors"] = time.perf_counter() - ended
         compilations = sweep.compilations()  # asks the workers, so before they are let go
-    assert state is not None  # there is at least one pass
     record.timings["total"] = time.perf_counter() - began
-    return result_of(request, state, record.history, record.timings, compilations)
+    return result_of(request, state, record.history, record.timings, compilations, more)
 
 
 def plan(
@@ -171,7 +180,7 @@ def iterate(
         record.timings["start"] = time.perf_counter() - record.began
     else:
         summary = summary_of(request.scan, request.problem)
-        starts = first_values(summary, search, request.scaling, request.starts)
+        starts = first_values(summary, search, request.scaling.for_first_values, request.starts)
         record.timings["start"] = time.perf_counter() - record.began
         theta, coarse = descend(request, starts, levels)
         record.history.extend(coarse)
@@ -251,7 +260,17 @@ def _resumed(request: Request, path: Path, identity: dict[str, Any], record: _Re
 
 def _identity(request: Request) -> dict[str, Any]:
     """Return what must be the same for a fit to be resumed."""
-    given = ("model", "convention", "gap_angstrom", "scaling", "min_lag", "loss", "precision")
+    given = (
+        "model",
+        "convention",
+        "gap_angstrom",
+        "scaling",
+        "contrast",
+        "offset",
+        "min_lag",
+        "loss",
+    )
+    given += ("precision",)
     names = request.search.names
     return {
         "data": request.scan.digest,

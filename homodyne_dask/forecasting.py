@@ -89,7 +89,9 @@ def forecast(
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
         sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
         summary = summary_of(request.scan, request.problem)
-        theta = first_values(summary, request.search, request.scaling, request.starts)[0]
+        theta = first_values(
+            summary, request.search, request.scaling.for_first_values, request.starts
+        )[0]
         return _forecast(request, plan, sweep, theta)
 
 

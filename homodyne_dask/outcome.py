@@ -1,17 +1,38 @@
 """From the last state of a fit to its result."""
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask import lm
+from homodyne_dask.influence import compared_scalings, left_out
 from homodyne_dask.parameters import listed
+from homodyne_dask.profiles import Point
 from homodyne_dask.request import Request
 from homodyne_dask.result import FitResult, covariance_table, parameter_table, scaling_table
-from homodyne_dask.uncertainty import MIN_CLUSTERS, friedel_clusters, uncertainty
+from homodyne_dask.tables import (
+    directions_table,
+    influence_table,
+    profile_table,
+    scalings_table,
+)
+from homodyne_dask.uncertainty import MIN_CLUSTERS, Uncertainty, friedel_clusters, uncertainty
+
+
+class Certainty(NamedTuple):
+    """What passes beyond those of the fit found."""
+
+    lower: Float[np.ndarray, "p p"] | None = None
+    """Dyadic-robust covariance, a lower bound; None where there are bins enough for CR2."""
+    profiles: Mapping[str, list[Point]] = MappingProxyType({})
+
+
+NOTHING_MORE = Certainty()
 
 
 def result_of(
@@ -20,12 +41,12 @@ def result_of(
     history: list[dict[str, Any]],
     timings: dict[str, float],
     compilations: dict[str, int],
+    more: Certainty = NOTHING_MORE,
 ) -> FitResult:
-    """Return the result of a fit that ended in `state`."""
+    """Return the result of a fit that ended in `state`; `more` is what further passes found."""
     scan, search, reduced = request.scan, request.search, state.reduced
-    at_bound = search.free & ~np.isfinite(search.period)
-    at_bound &= (state.theta <= search.lower) | (state.theta >= search.upper)
-    moved = search.free & ~at_bound
+    moved = moved_in(request, state)
+    at_bound = search.free & ~moved
     clusters = friedel_clusters(scan.q, scan.phi)
     errors = uncertainty(search.names, reduced, moved, clusters)
     variance = reduced.variance(int(search.free.sum()))
@@ -56,6 +77,10 @@ def result_of(
                 "redchi": _redchi_per_bin(request, state),
                 "ndata": reduced.count,
                 "undetermined": reduced.undetermined,
+                "contrast_stderr": errors.scaling_robust[:, 1],
+                "offset_stderr": errors.scaling_robust[:, 0],
+                "contrast_stderr_naive": errors.scaling_naive[:, 1],
+                "offset_stderr_naive": errors.scaling_naive[:, 0],
             }
         ),
         chisqr=reduced.chisqr,
@@ -72,7 +97,68 @@ def result_of(
         inputs=_inputs(request),
         truth=scan.attrs["truth"],
         version=version("homodyne-dask"),
+        covariance_lower=covariance_table(more.lower, names),
+        identifiability=directions_table(errors.eigenvalues, errors.directions, names),
+        profiles=_profiles(request, errors, more),
+        **_what_if(request, state, moved, errors, _best_known(errors, more.lower)),
     )
+
+
+def moved_in(request: Request, state: lm.State) -> Bool[np.ndarray, " p"]:
+    """Return the parameters that are neither fixed nor stand at a bound."""
+    search = request.search
+    at_bound = (state.theta <= search.lower) | (state.theta >= search.upper)
+    return search.free & (np.isfinite(search.period) | ~at_bound)
+
+
+def errors_of(
+    request: Request, state: lm.State, lower: Float[np.ndarray, "p p"] | None
+) -> Float[np.ndarray, " p"]:
+    """Return the best known errors: CR2, else the lower bound, else the naive ones."""
+    scan = request.scan
+    clusters = friedel_clusters(scan.q, scan.phi)
+    errors = uncertainty(request.search.names, state.reduced, moved_in(request, state), clusters)
+    return _best_known(errors, lower)
+
+
+def _best_known(
+    errors: Uncertainty, lower: Float[np.ndarray, "p p"] | None
+) -> Float[np.ndarray, " p"]:
+    known = (errors.robust, lower, errors.naive)
+    best = next((covariance for covariance in known if covariance is not None), None)
+    return _deviation(best, len(errors.dof))
+
+
+def _what_if(
+    request: Request,
+    state: lm.State,
+    moved: Bool[np.ndarray, " p"],
+    errors: Uncertainty,
+    error: Float[np.ndarray, " p"],
+) -> dict[str, Any]:
+    """Return the tables of what single bins and the scaling mode do to the result."""
+    if not (moved.any() and state.reduced.finite):
+        return {}
+    names, scan = list(request.search.names), request.scan
+    change = left_out(state.reduced, moved) / error
+    ratio = (error / _deviation(errors.naive, len(names)))[moved] ** 2
+    effect = float(ratio.mean()) if np.isfinite(ratio).all() else 1.0
+    modes = compared_scalings(state.reduced, request.scaling, scan.phi, moved, max(effect, 1.0))
+    return {
+        "influence": influence_table(change, names, scan.label),
+        "scalings": scalings_table(modes, error, names),
+    }
+
+
+def _profiles(request: Request, errors: Uncertainty, more: Certainty) -> dict[str, Any]:
+    if errors.naive is None:
+        return {}
+    names = list(request.search.names)
+    tables = {}
+    for name, points in more.profiles.items():
+        at = names.index(name)
+        tables[name] = profile_table(points, at, float(errors.naive[at, at]), names)
+    return tables
 
 
 def _undetermined(request: Request, state: lm.State) -> tuple[str, ...]:
@@ -91,7 +177,7 @@ def _deviation(covariance: Float[np.ndarray, "p p"] | None, p: int) -> Float[np.
 def _redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin"]:
     """Return χ² of each bin over its pairs less its own two linear parameters."""
     reduced = state.reduced
-    own = 2 if request.scaling == "individual" else 0
+    own = 2 if request.scaling.mode == "individual" else 0
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(reduced.count > own, reduced.chisqr_per_bin / (reduced.count - own), np.nan)
 
@@ -99,12 +185,13 @@ def _redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bi
 def _warnings(
     request: Request, state: lm.State, at_bound: Bool[np.ndarray, " p"], clusters: np.ndarray
 ) -> tuple[str, ...]:
-    sentences = []
+    sentences = [request.scaling.note] if request.scaling.note else []
     for n in np.flatnonzero(at_bound):
         low, high = request.search.lower[n], request.search.upper[n]
         sentences.append(
             f"{request.search.names[n]} stands at its bound {state.theta[n]:g} "
-            f"(allowed {low:g} to {high:g}): widen it or fix it"
+            f"(allowed {low:g} to {high:g}): widen it or fix it; the "
+            f"errors of the others hold with it there"
         )
     used = state.reduced.count > 0
     gone = int(state.reduced.undetermined.sum())
@@ -118,7 +205,8 @@ def _warnings(
     if groups < MIN_CLUSTERS:
         sentences.append(
             f"{groups} independent bins are too few for robust errors ({MIN_CLUSTERS} are needed): "
-            f"only naive ones are given, and they are too small for correlated speckle"
+            f"naive ones are given, too small for correlated speckle, and where the record is long "
+            f"enough a lower bound from blocks of frames"
         )
     if np.isnan(request.scan.q).any():
         sentences.append("q is unknown: D0 and D_offset are q² times their values, in 1/s")

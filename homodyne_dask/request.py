@@ -1,6 +1,6 @@
 """A fit that a user asks for, checked: data, model, search and options that can be started."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from homodyne_dask.errors import OptionError, SelectionError, nearest
 from homodyne_dask.models.transport import TransportModel, convention_named, frame_spacing
 from homodyne_dask.parameters import Parameter, Search, search
 from homodyne_dask.problem import PRECISIONS, Problem
-from homodyne_dask.scaling import check_mode
+from homodyne_dask.ties import Scaling, scaling_of
 from homodyne_dask.units import gap_in_angstrom
 
 LOSSES = ("linear",)
@@ -30,10 +30,12 @@ class Request:
     problem: Problem
     search: Search
     parameters: tuple[Parameter, ...]
-    scaling: str
+    scaling: Scaling
     options: lm.Options
     memory: str
     starts: int | None
+    profile: tuple[str, ...]
+    """Parameters whose profile is asked for."""
     config: dict[str, Any]
     """The options as given, for the record."""
 
@@ -45,6 +47,8 @@ def prepare(
     gap: str | float | None = None,
     convention: str = "physical",
     scaling: str = "individual",
+    contrast: float | Sequence[float] | None = None,
+    offset: float | Sequence[float] | None = None,
     initial: Mapping[str, float] | None = None,
     fixed: Mapping[str, float] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
@@ -62,8 +66,11 @@ def prepare(
     _one_of("loss", loss, LOSSES)
     _one_of("precision", precision, PRECISIONS)
     _one_of("memory", memory, MEMORY)
-    if profile:
-        raise OptionError("profile is not available: fix the parameter at each value instead")
+    for name in profile:
+        if name not in model.names:
+            raise OptionError(
+                f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}"
+            )
     if isinstance(min_lag, bool) or not isinstance(min_lag, int) or min_lag < 1:
         raise OptionError(f"min_lag = {min_lag!r} is not a number of frames from 1 up")
     for name, value in (("starts", starts), ("max_passes", max_passes)):
@@ -79,17 +86,21 @@ def prepare(
     width = gap_in_angstrom(gap) if gap is not None else scan.attrs["gap_angstrom"]
     parameters = _with_known_q(model, scan)
     chosen = search(parameters, initial, fixed, bounds)
-    config |= {"model": model.name, "gap_angstrom": width}
+    tied = scaling_of(scaling, scan.phi, contrast, offset)
+    config |= {"model": model.name, "gap_angstrom": width, "scaling": tied.mode}
+    if tied.given is not None:
+        config |= {"offset": (1 + tied.given[:, 0]).tolist(), "contrast": tied.given[:, 1].tolist()}
     config["max_passes"] = max_passes
     return Request(
         scan=scan,
         problem=Problem(model, kind, width if model.shear else None, min_lag, precision),
         search=chosen,
         parameters=parameters,
-        scaling=check_mode(scaling),
+        scaling=tied,
         options=lm.Options(max_passes=max_passes),
         memory=memory,
         starts=starts,
+        profile=tuple(profile),
         config=config,
     )
 

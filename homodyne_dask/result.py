@@ -12,8 +12,10 @@ import xarray
 from homodyne_dask.errors import SourceError
 from homodyne_dask.files import write_whole
 from homodyne_dask.lm import Outcome
+from homodyne_dask.tables import plain_table, table_of
 
 VERSION = 1
+_TABLES = ("influence", "scalings", "identifiability")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class FitResult:
     compilations: dict[str, int]
     """Most compilations of each kernel in one process."""
     timings: dict[str, float]
-    """Seconds: start (first values), passes, total."""
+    """Seconds: start (first values), passes, errors (passes after the last step), total."""
     undetermined: tuple[str, ...]
     """Sentences on what the data do not, or hardly, determine."""
     warnings: tuple[str, ...]
@@ -51,6 +53,16 @@ class FitResult:
     """The store, its digest, the source file and its SHA-256, the selection, notes of ingest."""
     truth: dict[str, Any] | None = None
     """What simulated data were made from."""
+    covariance_lower: xarray.DataArray | None = None
+    """(cov_i, cov_j), dyadic-robust over blocks of frames: a lower bound, with fewer than 8 clusters."""
+    influence: xarray.Dataset | None = None
+    """change(bin, param): standard errors by which a parameter moves when the bin is left out."""
+    scalings: xarray.Dataset | None = None
+    """Over `mode`: chisqr, aic, bic, fitted and change(mode, param), one step from this fit's optimum."""
+    identifiability: xarray.Dataset | None = None
+    """Over `direction`: eigenvalue of the Hessian of unit diagonal, and vector(direction, param)."""
+    profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
+    """By parameter, over `point`: value, chisqr, parabola, passes, converged, theta(point, param)."""
     version: str = field(default="")
 
     @property
@@ -94,6 +106,9 @@ class FitResult:
                 "config": self.config,
                 "inputs": self.inputs,
                 "truth": self.truth,
+                "covariance_lower": _matrix(self.covariance_lower),
+                **{key: plain_table(getattr(self, key)) for key in _TABLES},
+                "profiles": {key: plain_table(table) for key, table in self.profiles.items()},
             }
         )
 
@@ -136,6 +151,13 @@ def load_result(path: str | Path) -> FitResult:
         covariance_naive=covariance_table(_unmatrix(read["covariance_naive"]), names),
         scaling=scaling_table(read["scaling_per_bin"]),
         truth=read["truth"],
+        covariance_lower=covariance_table(_unmatrix(read.get("covariance_lower")), names),
+        profiles={
+            key: table
+            for key, part in read.get("profiles", {}).items()
+            if (table := table_of(part)) is not None
+        },
+        **{key: table_of(read.get(key)) for key in _TABLES},
         **{
             key: read[key]
             for key in ("chisqr", "redchi", "ndata", "nbins", "passes", "compilations", "timings")

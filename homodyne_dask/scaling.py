@@ -2,19 +2,21 @@
 
 For any theta the best contrast and offset solve a small linear system (variable projection, Golub
 and Pereyra 1973, in Kaufman's form), so the search runs over the physical parameters alone however
-many bins there are. The linear parameters β of a group of bins enter as (offset_k, contrast_k) =
-Z_k β: `individual` is a group per bin, `shared` is one group of all.
+many bins there are. The linear parameters of a group of bins enter as (offset_k - 1, contrast_k) =
+t_k·β, t_k a row of the columns of `ties`: `individual` is a group per bin with t_k = 1, the other
+modes are one group of all; in `fixed` nothing is eliminated.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
+from homodyne_dask.ties import Scaling, fourier_columns, plain_mode
 
-MODES = ("individual", "shared")
 _Z = [0, 2]
 """Where the columns of offset and contrast, 1 and f, stand among the moments."""
 _RANK = 1e-10
@@ -49,6 +51,12 @@ class Reduced:
     """Blocks H_k: they sum to the Hessian."""
     gram: Gram
     """What all this was made from."""
+    projection: Float[np.ndarray, "bin 2 p"]
+    """How (offset, contrast) of a bin follow theta: they change by minus this times its change."""
+    ties: Float[np.ndarray, "bin m"]
+    """Columns that tie (offset - 1, contrast) to what is eliminated of the group; none when fixed."""
+    inverse: Float[np.ndarray, "group 2m 2m"]
+    """(ZᵀWZ)⁻¹ of the eliminated parameters of each group of bins, those of offset first."""
 
     @property
     def finite(self) -> bool:
@@ -61,32 +69,35 @@ class Reduced:
         return self.chisqr / max(self.ndata - free - self.linear, 1)
 
 
-def check_mode(mode: str) -> str:
-    """Return the scaling mode; raises OptionError for another word."""
-    if mode not in MODES:
-        raise OptionError(f"scaling {mode!r} is unknown; {nearest(mode, MODES)}")
-    return mode
+def reduce(gram: Gram, scaling: Scaling | str) -> Reduced:
+    """Return the reduced problem of all bins.
 
-
-def reduce(gram: Gram, mode: str) -> Reduced:
-    """Return the reduced problem of all bins; raises nothing: not-finite sums stay not finite."""
+    scaling: a value, or the name of a mode that needs nothing more: 'individual' or 'shared'.
+    Not-finite sums stay not finite. Raises OptionError for another name.
+    """
     M = gram.moments
+    if isinstance(scaling, str):
+        scaling = _named(scaling, len(M))
     used = gram.pairs > 0
-    groups = M[:, None] if mode == "individual" else M[None, :]
-    A = groups[..., _Z, :][..., :, _Z].sum(1)
-    beta, determined = _solve(A, groups[..., 1, _Z].sum(1))
-    beta, determined = _per_bin(beta, len(M)), _per_bin(determined, len(M))
+    A_k, b_k = M[:, _Z][:, :, _Z], M[:, 1, _Z]
+    ties, groups = _groups(scaling, len(M))
+    linear = _eliminated(A_k, ties, groups)
+    if scaling.given is None:
+        beta, determined = linear.solved(b_k), np.repeat(linear.known, len(M) // groups)
+    else:
+        beta, determined = scaling.given, np.ones(len(M), bool)
     offset, contrast = 1 + beta[:, 0], beta[:, 1]
     with np.errstate(invalid="ignore", over="ignore"):
         chisqr_per_bin = _chisqr(M, beta)
-        gradient, hessian = _project(M, groups, beta, determined)
+        P = linear.solved(M[:, _Z, 3:] * np.where(determined, contrast, 0.0)[:, None, None])
+        gradient, hessian = _project(M, beta, P, determined)
     return Reduced(
         chisqr=float(chisqr_per_bin.sum()),
         gradient=gradient.sum(0),
         hessian=hessian.sum(0),
         rounding=float(100 * np.finfo(float).eps * M[:, 1, 1].sum()),
         ndata=int(gram.pairs.sum()),
-        linear=_linear(used, determined, mode),
+        linear=linear.rank,
         contrast=np.where(used, contrast, np.nan),
         offset=np.where(used, offset, np.nan),
         undetermined=used & ~determined,
@@ -95,34 +106,101 @@ def reduce(gram: Gram, mode: str) -> Reduced:
         bin_gradient=gradient,
         bin_hessian=hessian,
         gram=gram,
+        projection=P,
+        ties=ties,
+        inverse=linear.inverse(),
     )
 
 
-def _linear(used: np.ndarray, determined: np.ndarray, mode: str) -> int:
-    per_bin = used.astype(int) + (used & determined)
-    return int(per_bin.sum() if mode == "individual" else per_bin.max(initial=0))
+def _named(mode: str, bins: int) -> Scaling:
+    plain, note = plain_mode(mode, bins)
+    if plain == "individual":
+        return Scaling(note=note)
+    if plain == "shared":
+        return Scaling(plain, fourier_columns(np.zeros(bins), 0), note=note)
+    raise OptionError(f"scaling {mode!r} needs angles or values: make it with scaling_of")
 
 
-def _per_bin(values: np.ndarray, bins: int) -> np.ndarray:
-    """Return group values repeated for each bin of the group."""
-    return np.repeat(values, bins // len(values), axis=0)
+def _groups(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "bin m"], int]:
+    """Return the columns that tie the bins, and how many groups of bins there are."""
+    if scaling.given is not None:
+        return np.zeros((bins, 0)), 1
+    if scaling.columns is None:
+        return np.ones((bins, 1)), bins
+    return scaling.columns, 1
 
 
-def _solve(
-    A: Float[np.ndarray, "group 2 2"], b: Float[np.ndarray, "group 2"]
-) -> tuple[Float[np.ndarray, "group 2"], Bool[np.ndarray, " group"]]:
-    """Return (offset - 1, contrast) of each group and whether its contrast is determined."""
+class _Linear(NamedTuple):
+    """The elimination of offset, then contrast, from the normal equations of each group."""
+
+    ties: Float[np.ndarray, "group member m"]
+    offset: Float[np.ndarray, "group m m"]
+    """Inverse of the offset block."""
+    mean: Float[np.ndarray, "group m m"]
+    """That times the mixed block: the mean of f, where m = 1."""
+    contrast: Float[np.ndarray, "group m m"]
+    """Inverse of what the offset leaves of the contrast block: of f's variance."""
+    known: Bool[np.ndarray, " group"]
+    """Groups with any contrast."""
+    rank: int
+    """Linear parameters determined."""
+    spoilt: Bool[np.ndarray, " group"]
+    """Groups with sums that are not finite: they must not pass for undetermined ones."""
+
+    def solved(self, per_bin: Float[np.ndarray, "bin 2 *n"]) -> Float[np.ndarray, "bin 2 *n"]:
+        """Return Z_k (ZᵀWZ)⁻¹ Σ Z_kᵀ b_k of every bin: what the group makes of right-hand sides b_k."""
+        groups, members, _ = self.ties.shape
+        shape = per_bin.shape
+        b = per_bin.reshape(groups, members, 2, -1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            upper, lower = np.moveaxis(np.einsum("gkm,gkzn->gzmn", self.ties, b), 1, 0)
+            lower = self.contrast @ (lower - np.swapaxes(self.mean, 1, 2) @ upper)
+            upper = self.offset @ upper - self.mean @ lower
+        both = np.stack([upper, lower], axis=1)
+        both[self.spoilt] = np.nan
+        return np.einsum("gkm,gzmn->gkzn", self.ties, both).reshape(shape)
+
+    def inverse(self) -> Float[np.ndarray, "group 2m 2m"]:
+        """Return the inverse of the whole normal matrix of each group."""
+        corner = -self.mean @ self.contrast
+        upper = self.offset - corner @ np.swapaxes(self.mean, 1, 2)
+        return np.block([[upper, corner], [np.swapaxes(corner, 1, 2), self.contrast]])
+
+
+def _eliminated(
+    A_k: Float[np.ndarray, "bin 2 2"], ties: Float[np.ndarray, "bin m"], groups: int
+) -> _Linear:
+    """Return the elimination of the linear parameters of every group."""
+    each = len(A_k) // groups
+    ties = ties.reshape(groups, each, ties.shape[1])
+    members = A_k.reshape(groups, each, 2, 2)
+    spoilt = ~np.isfinite(members).all((1, 2, 3))
+    members = np.where(spoilt[:, None, None, None], np.eye(2), members)
+    A = np.einsum("gka,gkb,gkzy->gzyab", ties, ties, members)
     w, wf, wff = A[:, 0, 0], A[:, 0, 1], A[:, 1, 1]
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        mean_f, mean_y = wf / w, b[:, 0] / w
-        variance = wff - wf * mean_f
-        determined = (variance > _RANK * wff) & (wff > _GONE * w)
-        contrast = np.where(determined, (b[:, 1] - b[:, 0] * mean_f) / variance, 0.0)
-        offset = mean_y - contrast * np.where(determined, mean_f, 0.0)
-    offset = np.where(w > 0, offset, 0.0)
-    # a sum that is not finite must not pass for an undetermined bin
-    spoilt = ~np.isfinite(A).all((1, 2))
-    return np.where(spoilt[:, None], np.nan, np.stack([offset, contrast], axis=1)), determined
+    offset, of_offset = _inverse(w, np.diagonal(w, axis1=1, axis2=2), 1e-13)
+    mean = offset @ wf
+    size = np.diagonal(wff, axis1=1, axis2=2)
+    size = np.where(size > _GONE * np.diagonal(w, axis1=1, axis2=2), size, 0.0)
+    contrast, of_contrast = _inverse(wff - np.swapaxes(wf, 1, 2) @ mean, size, _RANK)
+    known = (of_contrast > 0) | spoilt
+    return _Linear(
+        ties, offset, mean, contrast, known, int(of_offset.sum() + of_contrast.sum()), spoilt
+    )
+
+
+def _inverse(
+    S: Float[np.ndarray, "group m m"], size: Float[np.ndarray, "group m"], least: float
+) -> tuple[Float[np.ndarray, "group m m"], Float[np.ndarray, " group"]]:
+    """Return the inverse of S on what it determines, and its rank.
+
+    That is where S, in units of `size`, has eigenvalues above `least`.
+    """
+    unit = np.where(size > 0, 1 / np.sqrt(np.where(size > 0, size, 1.0)), 0.0)
+    values, vectors = np.linalg.eigh(S * unit[:, :, None] * unit[:, None, :])
+    known = values > least
+    half = vectors * unit[:, :, None] / np.sqrt(np.where(known, values, np.inf))[:, None, :]
+    return half @ np.swapaxes(half, 1, 2), known.sum(1)
 
 
 def _chisqr(M: Float[np.ndarray, "bin k k"], beta: Float[np.ndarray, "bin 2"]) -> np.ndarray:
@@ -133,8 +211,8 @@ def _chisqr(M: Float[np.ndarray, "bin k k"], beta: Float[np.ndarray, "bin 2"]) -
 
 def _project(
     M: Float[np.ndarray, "bin k k"],
-    groups: Float[np.ndarray, "group member k k"],
     beta: Float[np.ndarray, "bin 2"],
+    P: Float[np.ndarray, "bin 2 p"],
     determined: Bool[np.ndarray, " bin"],
 ) -> tuple[Float[np.ndarray, "bin p"], Float[np.ndarray, "bin p p"]]:
     """Return the scores g_k and blocks H_k of the physical parameters, contrast and offset free.
@@ -142,17 +220,12 @@ def _project(
     J_k = contrast_k d_k. With P = A⁻¹B of the group, g_k = contrast_k dᵀWr - Pᵀ ZᵀWr and
     H_k = JᵀWJ - JᵀWZ P - PᵀZᵀWJ + PᵀZᵀWZ P, the Gram of the projected columns.
     """
-    bins, p = len(M), M.shape[1] - 3
     contrast = np.where(determined, beta[:, 1], 0.0)
-    x = np.stack([-beta[:, 0], np.ones(bins), -beta[:, 1]], axis=1)
+    x = np.stack([-beta[:, 0], np.ones(len(M)), -beta[:, 1]], axis=1)
     score = np.einsum("ka,kab->kb", x, M[:, :3, :])  # Xᵀ W r
     A_k = M[:, _Z][:, :, _Z]
     B_k = M[:, _Z, 3:] * contrast[:, None, None]
     D_k = M[:, 3:, 3:] * (contrast**2)[:, None, None]
-    shape = groups.shape[:2]
-    A = A_k.reshape(*shape, 2, 2).sum(1)
-    B = B_k.reshape(*shape, 2, p).sum(1)
-    P = _per_bin(_inverse_times(A, B), bins)
     g = contrast[:, None] * score[:, 3:] - np.einsum("kzp,kz->kp", P, score[:, _Z])
     cross = np.einsum("kzp,kzr->kpr", B_k, P)
     H = D_k - cross - cross.transpose(0, 2, 1) + np.einsum("kzp,kzy,kyr->kpr", P, A_k, P)
@@ -160,15 +233,3 @@ def _project(
     finite = np.isfinite(M).all((1, 2))
     on = on | ~finite[:, None]
     return np.where(on, g, 0.0), np.where(on[:, :, None], H, 0.0)
-
-
-def _inverse_times(
-    A: Float[np.ndarray, "group 2 2"], B: Float[np.ndarray, "group 2 p"]
-) -> Float[np.ndarray, "group 2 p"]:
-    """Return A⁻¹B by elimination of the offset first; singular groups give values never used."""
-    w, wf, wff = A[:, 0, 0], A[:, 0, 1], A[:, 1, 1]
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        mean_f = wf / w
-        lower = (B[:, 1] - mean_f[:, None] * B[:, 0]) / (wff - wf * mean_f)[:, None]
-        upper = B[:, 0] / w[:, None] - mean_f[:, None] * lower
-    return np.nan_to_num(np.stack([upper, lower], axis=1), nan=0.0, posinf=0.0, neginf=0.0)

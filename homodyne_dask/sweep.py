@@ -100,7 +100,7 @@ def gram_of(work: Work, run: Run, theta: Float[np.ndarray, " p"]) -> tuple[Gram,
         gram, part = _leaf(work, at, place)
         leaves.append(gram)
         cost = cost.plus(part)
-    return merge_tree(leaves), _report(began, before, cost)
+    return merge_tree(leaves), reported(began, before, cost)
 
 
 def candidates_of(
@@ -115,7 +115,7 @@ def candidates_of(
     for tile in run.tiles:
         data = block(work.source, Place(run.members, tile), work.budget)
         leaves.append(block_candidates(points, data))
-    return merge_tree(leaves), _report(began, before, NOTHING)
+    return merge_tree(leaves), reported(began, before, NOTHING)
 
 
 def _leaf(work: Work, at: Point, place: Place) -> tuple[Gram, Cost]:
@@ -153,10 +153,11 @@ def warm_up(work: Work) -> Report:
     nothing = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
     theta = np.ones(work.problem.model.size)
     block_gram(point(work.problem, theta, np.arange(2.0)), nothing)
-    return _report(began, before, NOTHING)
+    return reported(began, before, NOTHING)
 
 
-def _report(began: float, before: dict[str, int], cost: Cost) -> Report:
+def reported(began: float, before: dict[str, int], cost: Cost) -> Report:
+    """Return what a task reports that began at a time of perf_counter, kernels compiled as `before`."""
     seconds, peak = time.perf_counter() - began, getrusage(RUSAGE_SELF).ru_maxrss * 1024
     return Report(_worker(), os.getpid(), seconds, (before, compilations()), cost, peak)
 
@@ -205,17 +206,18 @@ class Sweep:
 
     def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram:
         """Return the Gram of all bins at theta: one pass over the data."""
-        return self._pass(gram_of, theta)
+        return self.over(gram_of, theta)
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta: a pass for each AT_ONCE of them."""
         found: list[Gram] = []
         for first in range(0, len(thetas), AT_ONCE):
-            gram = self._pass(candidates_of, thetas[first : first + AT_ONCE])
+            gram = self.over(candidates_of, thetas[first : first + AT_ONCE])
             found += [Gram(gram.moments[:, n], gram.pairs) for n in range(gram.moments.shape[1])]
         return found
 
-    def _pass(self, task: Task, at: np.ndarray) -> Gram:
+    def over(self, task: Task, at: np.ndarray) -> Gram:
+        """Return the Gram of all bins of any task: one pass over the data."""
         parts: dict[int, Gram] = {}
         self.cost = Cost()
         for n, gram, report in self.compute(self, task, at):

@@ -5,20 +5,22 @@ published error bar is the cluster-robust CR2 (Bell and McCaffrey 2002) with the
 needs at least 8 clusters and is absent otherwise.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.joint import SINGULAR, Joint, joint_of
 from homodyne_dask.parameters import listed
 from homodyne_dask.scaling import Reduced
 
 MIN_CLUSTERS = 8
-_SINGULAR = 1e-14
 _WEAK = 1e-7
 """Eigenvalue of the scaled Hessian below which a direction is called weak."""
 _CORRELATED = 0.99
+_SAME_Q = 1e-6
+"""Relative distance of q below which two bins are on one ring."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,15 @@ class Uncertainty:
     """Bell-McCaffrey degrees of freedom of the robust errors; NaN where there are none."""
     sentences: tuple[str, ...]
     """What is undetermined or weakly determined."""
+    scaling_naive: Float[np.ndarray, "bin 2"]
+    """Errors of offset and contrast of every bin for white noise; NaN where fixed or unknown."""
+    scaling_robust: Float[np.ndarray, "bin 2"]
+    """Cluster-robust ones. In `individual` no other bin knows of a bin's own noise: there that part is
+    the naive one times the design effect of theta (the mean ratio of robust to naive variances)."""
+    eigenvalues: Float[np.ndarray, " m"]
+    """Of the Hessian of the parameters that moved, scaled to unit diagonal, the smallest first."""
+    directions: Float[np.ndarray, "m p"]
+    """Their eigenvectors in the scaled parameters; 0 where a parameter did not move."""
 
 
 def uncertainty(
@@ -46,29 +57,46 @@ def uncertainty(
     moved: parameters neither fixed nor at a bound. clusters: a number per bin; bins that see the
     same speckle (φ apart by 180°) share one.
     """
-    p = len(names)
-    naive = robust = None
-    dof = np.full(p, np.nan)
-    if not moved.any():
-        return Uncertainty(None, None, dof, ())
-    some = np.ix_(moved, moved)
-    H = reduced.hessian[some]
-    size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
-    scaled = H / np.outer(size, size)
-    values, vectors = np.linalg.eigh(scaled)
+    p, used = len(names), reduced.count > 0
+    dof, unknown = np.full(p, np.nan), np.full((len(used), 2), np.nan)
+    if not (moved.any() and reduced.finite):
+        return Uncertainty(None, None, dof, (), unknown, unknown, np.empty(0), np.empty((0, p)))
+    joint = joint_of(reduced, moved)
+    values, vectors = np.linalg.eigh(joint.hessian)
+    directions = np.zeros((len(values), p))
+    directions[:, moved] = vectors.T
+    nothing = Uncertainty(None, None, dof, (), unknown, unknown, values, directions)
     chosen = [name for name, m in zip(names, moved, strict=True) if m]
-    if values[0] <= _SINGULAR:
-        return Uncertainty(None, None, dof, _undetermined(chosen, values, vectors))
-    inverse = vectors / values @ vectors.T
-    naive = _expand(inverse / np.outer(size, size), moved)
-    used = reduced.count > 0
-    if len(np.unique(clusters[used])) >= MIN_CLUSTERS:
-        scores, blocks = _by_cluster(reduced, moved, clusters, size)
-        covariance, freedom = cr2(inverse, scores, blocks)
-        robust = _expand(covariance / np.outer(size, size), moved)
+    if values[0] <= SINGULAR:
+        return replace(nothing, sentences=_undetermined(chosen, values, vectors))
+    robust, scaling_robust = None, unknown
+    if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
+        scores, blocks = _by_cluster(joint, clusters, used)
+        covariance, freedom = cr2(joint.inverse, scores, blocks, joint.moved)
+        robust = _expand(joint.of_theta(covariance), moved)
         dof[moved] = freedom
-    sentences = _weak(chosen, values, vectors, inverse) + _few(names, dof)
-    return Uncertainty(naive, robust, dof, sentences)
+        if joint.linear:
+            scaling_robust = joint.of_scaling(covariance)
+        elif reduced.ties.shape[1]:
+            effect = np.trace(joint.hessian @ covariance) / joint.moved
+            followed = joint.of_scaling(covariance)
+            scaling_robust = np.sqrt(followed**2 + effect * _own(reduced) ** 2)
+    return Uncertainty(
+        naive=_expand(joint.of_theta(joint.inverse), moved),
+        robust=robust,
+        dof=dof,
+        sentences=_weak(chosen, values, vectors, joint.inverse[: joint.moved, : joint.moved])
+        + _few(names, dof),
+        scaling_naive=_naive_scaling(reduced, joint),
+        scaling_robust=np.where(used[:, None], scaling_robust, np.nan),
+        eigenvalues=values,
+        directions=directions,
+    )
+
+
+def clusters_in(reduced: Reduced, clusters: Int[np.ndarray, " bin"]) -> int:
+    """Return how many clusters hold data."""
+    return len(np.unique(clusters[reduced.count > 0]))
 
 
 def friedel_clusters(
@@ -79,8 +107,9 @@ def friedel_clusters(
     Within half the spacing of neighbouring angles of a ring, at most 5°.
     """
     clusters = np.arange(len(q))
-    for ring in np.unique(np.nan_to_num(q, nan=-1.0)):
-        members = np.flatnonzero(np.nan_to_num(q, nan=-1.0) == ring)
+    rings = _rings(q)
+    for ring in np.unique(rings):
+        members = np.flatnonzero(rings == ring)
         if len(members) < 2:
             continue
         gaps = np.diff(np.sort(np.mod(phi[members], 360)))
@@ -92,17 +121,28 @@ def friedel_clusters(
     return clusters
 
 
+def _rings(q: Float[np.ndarray, " bin"]) -> Int[np.ndarray, " bin"]:
+    """Return a number per bin, the same where q is, to rounding; unknown q are one ring."""
+    known = np.nan_to_num(q, nan=-1.0)
+    order = np.argsort(known)
+    step = np.diff(known[order], prepend=-np.inf) > _SAME_Q * np.abs(known[order])
+    rings = np.empty(len(q), int)
+    rings[order] = np.cumsum(step)
+    return rings
+
+
 def cr2(
     inverse: Float[np.ndarray, "m m"],
     scores: Float[np.ndarray, "cluster m"],
     blocks: Float[np.ndarray, "cluster m m"],
-) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " m"]]:
-    """Return the CR2 covariance and its Bell-McCaffrey degrees of freedom per parameter.
+    first: int | None = None,
+) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " first"]]:
+    """Return the CR2 covariance and the Bell-McCaffrey degrees of freedom of its first parameters.
 
     inverse = H⁻¹, H = Σ blocks; with R_kᵀR_k = H_k and A_k = (I - R_k H⁻¹ R_kᵀ)^(-1/2) the score
     of cluster k becomes R_kᵀ A_k R_k^(-ᵀ) g_k (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018).
     """
-    m = len(inverse)
+    m = len(inverse) if first is None else first
     adjusted, roots = [], []
     for g, block in zip(scores, blocks, strict=True):
         values, vectors = np.linalg.eigh(block)
@@ -149,19 +189,33 @@ def _satterthwaite(
 
 
 def _by_cluster(
-    reduced: Reduced,
-    moved: Bool[np.ndarray, " p"],
-    clusters: Int[np.ndarray, " bin"],
-    size: Float[np.ndarray, " m"],
-) -> tuple[Float[np.ndarray, "cluster m"], Float[np.ndarray, "cluster m m"]]:
-    used = reduced.count > 0
-    scores, blocks = [], []
-    for cluster in np.unique(clusters[used]):
-        of = used & (clusters == cluster)
-        scores.append(reduced.bin_gradient[of].sum(0)[moved] / size)
-        H = reduced.bin_hessian[of].sum(0)[np.ix_(moved, moved)]
-        blocks.append(H / np.outer(size, size))
-    return np.array(scores), np.array(blocks)
+    joint: Joint, clusters: Int[np.ndarray, " bin"], used: Bool[np.ndarray, " bin"]
+) -> tuple[Float[np.ndarray, "cluster n"], Float[np.ndarray, "cluster n n"]]:
+    """Return the scores and blocks of clusters: sums over their bins."""
+    members = [used & (clusters == cluster) for cluster in np.unique(clusters[used])]
+    scores = np.array([joint.scores[of].sum(0) for of in members])
+    return scores, np.array([joint.blocks[of].sum(0) for of in members])
+
+
+def _naive_scaling(reduced: Reduced, joint: Joint) -> Float[np.ndarray, "bin 2"]:
+    """Return the errors of (offset, contrast) of every bin for white noise.
+
+    They follow theta (P H⁻¹ Pᵀ) and have noise of their own ((ZᵀWZ)⁻¹).
+    """
+    P = reduced.projection[:, :, joint.which] / joint.size[: joint.moved]
+    followed = np.einsum("kzp,pr,kzr->kz", P, joint.inverse[: joint.moved, : joint.moved], P)
+    return np.sqrt(followed + _own(reduced) ** 2)
+
+
+def _own(reduced: Reduced) -> Float[np.ndarray, "bin 2"]:
+    """Return the errors of (offset, contrast) of every bin for white noise at a known theta."""
+    bins, m = reduced.ties.shape
+    own = np.repeat(reduced.inverse, bins // len(reduced.inverse), axis=0)
+    own = own.reshape(bins, 2, m, 2, m)
+    alone = np.einsum("kazaw,kz,kw->ka", own, reduced.ties, reduced.ties)
+    free = (reduced.count > 0) & (m > 0)
+    known = np.stack([free, free & ~reduced.undetermined], axis=1)
+    return np.where(known, np.sqrt(alone), np.nan)
 
 
 def _expand(small: Float[np.ndarray, "m m"], moved: Bool[np.ndarray, " p"]) -> np.ndarray:
@@ -173,7 +227,7 @@ def _expand(small: Float[np.ndarray, "m m"], moved: Bool[np.ndarray, " p"]) -> n
 def _undetermined(names: list[str], values: np.ndarray, vectors: np.ndarray) -> tuple[str, ...]:
     return tuple(
         f"the data do not determine {_combination(names, vectors[:, n])}"
-        for n in np.flatnonzero(values <= _SINGULAR)
+        for n in np.flatnonzero(values <= SINGULAR)
     )
 
 

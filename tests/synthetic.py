@@ -6,6 +6,7 @@ import numpy as np
 
 import ingest
 from homodyne_dask import lm
+from homodyne_dask.certainty import certainty
 from homodyne_dask.cluster import this_process
 from homodyne_dask.dataset import open_dataset
 from homodyne_dask.fitting import _Record, iterate
@@ -225,7 +226,8 @@ def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **opti
     for state in iterate(request, sweep, checkpoint, resume, record, coarse):
         if state.passes == stop_after:
             return None
-    return result_of(request, state, record.history, record.timings, sweep.compilations())
+    more = certainty(request, sweep, state)
+    return result_of(request, state, record.history, record.timings, sweep.compilations(), more)
 
 
 def without_some(scans: Scans, share: float = 0.1, seed: int = 1) -> Scans:

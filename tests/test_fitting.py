@@ -261,3 +261,27 @@ def test_a_second_fit_of_the_same_scan_has_the_same_bits(tmp_path):
     one, two = (fit_here(scan, hd.LAMINAR_FLOW, gap=GAP) for _ in range(2))
     assert one.chisqr.hex() == two.chisqr.hex()
     assert one.parameters["value"].values.tobytes() == two.parameters["value"].values.tobytes()
+
+
+def test_a_series_over_phi_and_given_values_find_the_truth(tmp_path):
+    phi = angles(9)
+    contrast = 0.25 + 0.05 * np.cos(np.deg2rad(phi))
+    scan = store(measured(CREEP, 60, phi, contrast=contrast, sigma=0.005), tmp_path)
+    given = {"contrast": contrast.tolist(), "offset": 1.0}
+    for mode, more in (("fourier1", {}), ("fixed", given)):
+        result = fit_here(scan, hd.STATIC, scaling=mode, **more)
+        assert result.converged
+        away = result.parameters["value"].values - CREEP
+        assert (np.abs(away) < 4 * result.parameters["stderr"].values).all()
+        assert result.redchi == pytest.approx(1, abs=0.03)
+        np.testing.assert_allclose(result.scaling["contrast"], contrast, rtol=0.01)
+        assert result.config["scaling"] == mode
+        errors = result.scaling["contrast_stderr"].values
+        assert (np.isnan(errors) if mode == "fixed" else errors > 0).all()
+
+
+def test_a_name_of_homodyne_is_read_and_said(tmp_path):
+    scan = store(measured(CREEP, 40, angles(3), sigma=0.005), tmp_path)
+    result = fit_here(scan, hd.STATIC, scaling="auto")
+    assert result.config["scaling"] == "shared"
+    assert any("homodyne's 'auto'" in sentence for sentence in result.warnings)

@@ -7,21 +7,41 @@ import pytest
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
-from homodyne_dask.scaling import check_mode, reduce
+from homodyne_dask.scaling import reduce
+from homodyne_dask.ties import plain_mode, scaling_of
 from tests import reference
 from tests.synthetic import FLOW, evaluator, measured, without_some
 
 MODES = ["individual", "shared"]
+EVERY = [*MODES, "fourier1", "fourier2", "fourier3", "fixed"]
+GIVEN = {"contrast": 0.21, "offset": 1.03}
 STATIC = np.array([20000.0, -0.4, 100.0])
 CASES = [("static", STATIC), ("flow", FLOW)]
+
+
+def scaling_at(phi, mode):
+    """The scaling of bins at these angles; that of `fixed` is GIVEN."""
+    return scaling_of(mode, np.asarray(phi, float), **(GIVEN if mode == "fixed" else {}))
+
+
+def series(phi, mode):
+    """How much each bin takes of every linear parameter of offset, and likewise of contrast."""
+    if mode == "individual":
+        return np.eye(len(phi))
+    if mode == "fixed":
+        return np.zeros((len(phi), 0))
+    order = 0 if mode == "shared" else int(mode[-1])
+    angle = np.deg2rad(phi)
+    waves = [f(n * angle) for n in range(1, order + 1) for f in (np.cos, np.sin)]
+    return np.stack([np.ones(len(phi)), *waves], axis=1)
 
 
 class Dense:
     """The joint least squares at theta, every residual and every column written out."""
 
     def __init__(self, scans, theta, mode):
-        bins = len(scans.q)
         y, J, Z, owner = [], [], [], []
+        self.series = series(scans.phi, mode)
         for b, part in enumerate(scans.dense()):
             c2, time, q, phi, gap, sigma = part
             use = np.triu(np.isfinite(c2), 1)
@@ -31,47 +51,50 @@ class Dense:
             if scans.convention == "homodyne" and len(theta) == 7:
                 df[6] *= reference.unsmoothed(theta, time)
             f = model(np.asarray(theta, float))
-            at = b if mode == "individual" else 0
-            z = np.zeros((use.sum(), 2 * (bins if mode == "individual" else 1)))
-            z[:, 2 * at], z[:, 2 * at + 1] = 1, f[use]
-            y.append(root * (c2[use] - 1))
+            z = np.concatenate([np.outer(x, self.series[b]) for x in (0 * f[use] + 1, f[use])], 1)
+            fixed = GIVEN["offset"] - 1 + GIVEN["contrast"] * f[use] if mode == "fixed" else 0
+            y.append(root * (c2[use] - 1 - fixed))
             Z.append(root[:, None] * z)
             J.append(root[:, None] * np.stack([d[use] for d in df], axis=1))
             owner.append(np.full(use.sum(), b))
         self.Z, self.owner = np.concatenate(Z), np.concatenate(owner)
         y, J = np.concatenate(y), np.concatenate(J)
-        beta = np.linalg.lstsq(self.Z, y, rcond=None)[0].reshape(-1, 2)
-        self.offset, self.contrast = np.broadcast_to(beta, (bins, 2)).T.copy()
-        self.offset += 1
-        self.residual = y - self.Z @ beta.ravel()
+        beta = np.linalg.lstsq(self.Z, y, rcond=None)[0]
+        self.offset, self.contrast = (self.series @ part for part in np.split(beta, 2))
+        self.offset = self.offset + (GIVEN["offset"] if mode == "fixed" else 1)
+        self.contrast = self.contrast + (GIVEN["contrast"] if mode == "fixed" else 0)
+        self.residual = y - self.Z @ beta
         self.J = J * self.contrast[self.owner, None]
         self.projected = self.J - self.Z @ np.linalg.lstsq(self.Z, self.J, rcond=None)[0]
         self.chisqr = self.residual @ self.residual
         full = np.concatenate([self.J, self.Z], axis=1)
         size = np.sqrt((full**2).sum(0))
-        self.covariance = np.linalg.inv(full.T @ full / np.outer(size, size)) / np.outer(size, size)
+        # columns of a series that the angles do not tell apart have no inverse
+        scaled = np.linalg.pinv(full.T @ full / np.outer(size, size), rcond=1e-13, hermitian=True)
+        self.covariance = scaled / np.outer(size, size)
 
     def by_bin(self, columns):
         return [columns[self.owner == b] for b in np.unique(self.owner)]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", EVERY)
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 @pytest.mark.parametrize(("word", "truth"), CASES, ids=[w for w, _ in CASES])
 def test_the_reduced_problem_is_the_schur_complement_of_the_joint_one(
     mode, convention, word, truth
 ):
-    phi = (-70.0, -10.0, 25.0, 60.0)
+    phi = (-70.0, -35.0, -10.0, 10.0, 25.0, 60.0)
     scans = measured(
-        truth, 40, phi, contrast=[0.1, 0.2, 0.3, 0.15], offset=[1.0, 1.1, 0.98, 1.02],
-        convention=convention,
+        truth, 40, phi, contrast=[0.1, 0.2, 0.3, 0.15, 0.2, 0.25],
+        offset=[1.0, 1.1, 0.98, 1.02, 1.05, 1.01], convention=convention,
     )  # fmt: skip
     scans = without_some(scans)
     theta = truth * 1.15 + 1e-5
-    found = reduce(evaluator(scans)(theta), mode)
+    found = reduce(evaluator(scans)(theta), scaling_at(phi, mode))
     dense = Dense(scans, theta, mode)
     p = len(theta)
     assert found.chisqr == pytest.approx(dense.chisqr, rel=1e-11)
+    assert found.linear == np.linalg.matrix_rank(dense.Z)
     np.testing.assert_allclose(found.contrast, dense.contrast, rtol=1e-9)
     np.testing.assert_allclose(found.offset, dense.offset, rtol=1e-10)
     H, g = dense.projected.T @ dense.projected, dense.J.T @ dense.residual
@@ -96,11 +119,11 @@ def test_the_reduced_problem_is_the_schur_complement_of_the_joint_one(
     np.testing.assert_allclose(np.sqrt(np.diag(covariance)), error, rtol=1e-6)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", EVERY)
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 def test_the_gradient_is_that_of_chisqr_with_contrast_and_offset_following(mode, convention):
     scans = measured(FLOW, 60, (-70.0, -10.0, 25.0, 60.0), contrast=0.3, convention=convention)
-    evaluate = evaluator(scans)
+    evaluate, mode = evaluator(scans), scaling_at(scans.phi, mode)
     theta = FLOW * 1.1
     here = reduce(evaluate(theta), mode)
     for p in range(7):
@@ -161,14 +184,14 @@ def test_bins_without_any_pair_at_all_give_zero_and_no_warning():
     assert np.isnan(found.contrast).all()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", EVERY)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("at", [(0, 0), (1, 1), (2, 2), (1, 2), (5, 5), (2, 6)])
 def test_sums_that_are_not_finite_stay_so(mode, value, at):
     scans = measured(FLOW, 30, (0.0, 40.0))
     gram = evaluator(scans)(FLOW)
     gram.moments[1][at] = gram.moments[1][at[::-1]] = value
-    assert not reduce(gram, mode).finite
+    assert not reduce(gram, scaling_at(scans.phi, mode)).finite
 
 
 def test_degrees_of_freedom_count_pairs_less_what_is_fitted():
@@ -183,4 +206,42 @@ def test_degrees_of_freedom_count_pairs_less_what_is_fitted():
 
 def test_another_word_for_a_mode_is_refused():
     with pytest.raises(OptionError, match="did you mean 'individual'"):
-        check_mode("individuell")
+        plain_mode("individuell")
+
+
+OF_HOMODYNE = [("auto", 3, "shared"), ("auto", 2, "individual"), ("constant", 9, "individual")]
+
+
+@pytest.mark.parametrize(("name", "bins", "plain"), OF_HOMODYNE)
+def test_names_of_homodyne_are_read_with_a_note(name, bins, plain):
+    scaling = scaling_of(name, np.arange(bins, dtype=float))
+    assert scaling.mode == plain
+    assert f"homodyne's '{name}'" in scaling.note
+
+
+def test_a_series_that_the_angles_do_not_resolve_is_as_good_as_each_bin_on_its_own():
+    phi = (-70.0, -10.0, 25.0)
+    gram = evaluator(measured(FLOW, 30, phi, contrast=[0.2, 0.1, 0.3]))(FLOW)
+    tied, apart = (reduce(gram, scaling_at(phi, mode)) for mode in ("fourier3", "individual"))
+    assert tied.linear == apart.linear == 6
+    assert tied.chisqr == pytest.approx(apart.chisqr, rel=1e-12)
+    np.testing.assert_allclose(tied.contrast, apart.contrast, rtol=1e-10)
+    np.testing.assert_allclose(tied.hessian, apart.hessian, rtol=1e-8)
+
+
+WRONG = [
+    ("missing", {"contrast": 0.2}, "needs offset"),
+    ("too many", {"contrast": [0.1, 0.2], "offset": 1.0}, "give one number, or 3"),
+    ("no number", {"contrast": "high", "offset": 1.0}, "'high' is not a number"),
+]
+
+
+@pytest.mark.parametrize(("word", "given", "sentence"), WRONG, ids=[w for w, *_ in WRONG])
+def test_fixed_values_are_checked(word, given, sentence):
+    with pytest.raises(OptionError, match=sentence):
+        scaling_of("fixed", np.zeros(3), **given)
+
+
+def test_values_for_another_mode_are_refused():
+    with pytest.raises(OptionError, match="use scaling 'fixed'"):
+        scaling_of("shared", np.zeros(3), contrast=0.2)

@@ -9,7 +9,8 @@ from homodyne_dask.parameters import search
 from homodyne_dask.scaling import reduce
 from homodyne_dask.uncertainty import friedel_clusters, uncertainty
 from tests.synthetic import angles, evaluator, measured, solve, without_some
-from tests.test_scaling import Dense
+from tests.test_scaling import EVERY as MODES
+from tests.test_scaling import Dense, scaling_at
 
 STRONG = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
 CREEP = np.array([20000.0, -0.4, 1000.0])
@@ -27,7 +28,7 @@ def clubsandwich(dense: Dense, clusters, p):
     X = np.concatenate([dense.J, dense.Z], axis=1)
     size = np.sqrt((X**2).sum(0))
     X = X / size
-    B = np.linalg.inv(X.T @ X)
+    B = np.linalg.pinv(X.T @ X, rcond=1e-13, hermitian=True)
     off = np.eye(len(X)) - X @ B @ X.T
     owner = np.asarray(clusters)[dense.owner]
     V, vectors = np.zeros_like(B), []
@@ -43,14 +44,22 @@ def clubsandwich(dense: Dense, clusters, p):
         form = S @ S.T
         dof.append(np.trace(form) ** 2 / (form**2).sum())
     V = B @ V @ B / np.outer(size, size)
-    return V[:p, :p], np.array(dof)
+    return V, np.array(dof)
+
+
+def of_scaling(dense: Dense, covariance, p):
+    """Errors of (offset, contrast) of every bin from the covariance of everything."""
+    m = dense.series.shape[1]
+    parts = covariance[p : p + m, p : p + m], covariance[p + m :, p + m :]
+    t = dense.series
+    return np.sqrt(np.stack([np.einsum("km,mn,kn->k", t, V, t) for V in parts], axis=1))
 
 
 def at_optimum(theta, bins=10, n=12, mode="individual", seed=0):
-    phi = angles(bins) if len(theta) == 7 else np.zeros(bins)
+    phi = angles(bins)
     scans = measured(theta, n, phi, sigma=0.004, contrast=np.linspace(0.2, 0.4, bins), seed=seed)
     scans = without_some(scans, 0.1)
-    reduced = reduce(evaluator(scans)(theta), mode)
+    reduced = reduce(evaluator(scans)(theta), scaling_at(phi, mode))
     return scans, reduced, Dense(scans, theta, mode)
 
 
@@ -58,21 +67,30 @@ EVERY = [("each bin its own", np.arange(10)), ("pairs of bins", np.arange(20) //
 
 
 @pytest.mark.parametrize(("word", "clusters"), EVERY, ids=[w for w, _ in EVERY])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("theta", [CREEP, STRONG], ids=["static", "flow"])
-def test_cr2_and_its_degrees_of_freedom_are_those_of_the_dense_formulas(word, clusters, theta):
+def test_cr2_and_its_degrees_of_freedom_are_those_of_the_dense_formulas(
+    word, clusters, theta, mode
+):
     p = len(theta)
-    _, reduced, dense = at_optimum(theta, len(clusters))
+    _, reduced, dense = at_optimum(theta, len(clusters), mode=mode)
     names = (STATIC if p == 3 else LAMINAR_FLOW).names
     found = uncertainty(names, reduced, np.ones(p, bool), clusters)
-    V, dof = clubsandwich(dense, clusters, p)
+    everything, dof = clubsandwich(dense, clusters, p)
+    V = everything[:p, :p]
     size = np.sqrt(np.diag(V))
     np.testing.assert_allclose(
         found.robust / np.outer(size, size), V / np.outer(size, size), atol=1e-5
     )
     np.testing.assert_allclose(found.dof, dof, rtol=1e-4)
+    if mode == "fixed":
+        assert np.isnan(found.scaling_robust).all()
+    elif mode != "individual":  # there no other bin knows of a bin's own noise
+        wanted = of_scaling(dense, everything, p)
+        np.testing.assert_allclose(found.scaling_robust, wanted, rtol=1e-4)
 
 
-@pytest.mark.parametrize("mode", ["individual", "shared"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("theta", [CREEP, STRONG], ids=["static", "flow"])
 def test_naive_errors_are_the_inverse_of_the_joint_normal_matrix(mode, theta):
     p = len(theta)
@@ -84,6 +102,11 @@ def test_naive_errors_are_the_inverse_of_the_joint_normal_matrix(mode, theta):
     np.testing.assert_allclose(
         found.naive / np.outer(size, size), wanted / np.outer(size, size), atol=1e-6
     )
+    if mode == "fixed":
+        assert np.isnan(found.scaling_naive).all()
+    else:
+        wanted = of_scaling(dense, dense.covariance, p)
+        np.testing.assert_allclose(found.scaling_naive, wanted, rtol=1e-4)
 
 
 def test_parameters_that_did_not_move_have_no_error():
@@ -126,6 +149,18 @@ def test_what_the_data_do_not_determine_has_no_error_and_a_sentence():
     assert found.robust is None
     assert len(found.sentences) == 1
     assert "D0 and D_offset" in found.sentences[0]
+
+
+def test_directions_are_the_eigenvectors_of_the_hessian_of_unit_diagonal():
+    _, reduced, _ = at_optimum(STRONG)
+    moved = np.array([True, True, False, True, True, True, True])
+    found = uncertainty(LAMINAR_FLOW.names, reduced, moved, np.arange(10))
+    H = reduced.hessian / np.sqrt(np.outer(*[np.diag(reduced.hessian)] * 2))
+    H = np.where(np.outer(moved, moved), H, 0)
+    assert (np.diff(found.eigenvalues) > 0).all()
+    assert not found.directions[:, 2].any()
+    for value, vector in zip(found.eigenvalues, found.directions, strict=True):
+        np.testing.assert_allclose(H @ vector, value * vector, atol=1e-12)
 
 
 def test_strong_correlations_become_a_sentence():
@@ -172,6 +207,11 @@ def test_opposite_bins_of_a_ring_are_one_cluster(word, phi, wanted):
     phi = np.array(phi, float)
     assert friedel_clusters(np.full(len(phi), 0.005), phi).tolist() == wanted
     assert friedel_clusters(np.full(len(phi), np.nan), phi).tolist() == wanted
+
+
+def test_opposite_bins_of_a_ring_are_one_cluster_though_q_differs_by_rounding():
+    found = friedel_clusters(np.array([0.005, 0.006, 0.005 * (1 + 3e-7)]), np.array([0, 90, 180.0]))
+    assert found.tolist() == [0, 1, 0]
 
 
 def test_opposite_bins_of_other_rings_are_not():

@@ -34,9 +34,12 @@ PARAMETERS = (
     click.option("--bounds", multiple=True, help="Other bounds: D0=1:1e7; repeatable."),
 )
 HOW = (
-    click.option("--scaling", help="Contrast and offset: individual (default) or shared."),
+    click.option("--scaling", help="individual (default), shared, fourier1 to fourier3, or fixed."),
+    click.option("--contrast", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
+    click.option("--offset", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
     click.option("--precision", help="float64 (default) or mixed."),
     click.option("--starts", help="Points of the scan for first values to refine (default 6)."),
+    click.option("--profile-of", multiple=True, help="Follow χ² along this parameter; repeatable."),
     click.option("--max-passes", help="Most passes over the data (default 100)."),
 )
 FILES = (

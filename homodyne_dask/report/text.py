@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import xarray
 
 from homodyne_dask.report import numbers
 from homodyne_dask.result import FitResult
@@ -21,8 +22,10 @@ _MEANING = {
 
 def report(result: FitResult) -> str:
     """Return the report of a fit as text."""
-    parts = [_verdict(result), _parameters(result), _scaling(result), _facts(result)]
-    return "\n\n".join("\n".join(part) for part in parts)
+    parts = [
+        _verdict(result), _parameters(result), _scaling(result), _what_if(result), _facts(result)
+    ]  # fmt: skip
+    return "\n\n".join("\n".join(part) for part in parts if part)
 
 
 def truth_of(result: FitResult) -> dict[str, float] | None:
@@ -71,13 +74,22 @@ def _verdict(result: FitResult) -> list[str]:
 
 def _parameters(result: FitResult) -> list[str]:
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
-    head = ["parameter", "value ± stderr", "unit", "naive error"]
+    lower = result.covariance_lower
+    head = [
+        "parameter",
+        "value ± stderr",
+        "unit",
+        "naive error",
+        *["at least"] * (lower is not None),
+    ]
     rows = []
     for n, name in enumerate(map(str, table["param"].values)):
         column = {str(key): table[key].values[n] for key in table.data_vars}
         shown = numbers.value_and_error(column["value"], column["stderr"])
         state = "fixed" if column["fixed"] else "at bound" if column["at_bound"] else ""
         row = [name, shown, column["unit"], state or numbers.error(column["stderr_naive"])]
+        if lower is not None:
+            row.append(numbers.error(float(np.sqrt(lower.values[n, n]))))
         if truth is not None:
             row.append(f"{truth[name]:.6g}" if name in truth else "-")
             row.append(f"{pull[name]:+.1f}" if name in pull else "-")
@@ -85,15 +97,22 @@ def _parameters(result: FitResult) -> list[str]:
     if truth is not None:
         head += ["truth", "pull"]
     robust = bool(np.isfinite(table["stderr"].values).any())
-    notes = (_on_errors(robust), *([_on_pulls(robust)] if truth is not None else []))
+    bound = "at least: dyadic-robust over blocks of frames; the true error is that or larger"
+    notes = (
+        _on_errors(robust, lower is not None),
+        *([bound] if lower is not None else []),
+        *([_on_pulls(robust)] if truth is not None else []),
+    )
     return _table([head, *rows], left=3) + _wrapped("", notes)
 
 
-def _on_errors(robust: bool) -> str:
+def _on_errors(robust: bool, bounded: bool) -> str:
     if robust:
         return (
             "stderr is cluster-robust (CR2 over bins); the naive error would hold for white noise"
         )
+    if bounded:
+        return "the naive error would hold for white noise"
     return "only the naive error is known; it would hold for white noise"
 
 
@@ -128,6 +147,64 @@ def _scaling(result: FitResult) -> list[str]:
             ]
         )
     return lines + _table(rows, left=0)
+
+
+def _what_if(result: FitResult) -> list[str]:
+    """Return what single bins, the scaling mode and profiles say of the parameters."""
+    lines = _influence(result) if result.influence is not None else []
+    if result.scalings is not None:
+        lines += _modes(result.scalings)
+    for name, table in result.profiles.items():
+        lines += _wrapped("", (_profile(name, table),))
+    return lines
+
+
+def _influence(result: FitResult) -> list[str]:
+    table = result.influence
+    assert table is not None
+    change, phi = table["change"].values, result.scaling["phi"].values
+    moved = np.isfinite(change).any(axis=0)
+    if not moved.any():
+        return []
+    largest = np.nanargmax(np.abs(np.where(moved, change, 0.0)), axis=0)
+    words = [
+        f"{name} by {change[b, p]:+.1f} without label {table['label'].values[b]} (φ {phi[b]:.2f}°)"
+        for p, (name, b) in enumerate(zip(table["param"].values, largest, strict=True))
+        if moved[p] and abs(change[b, p]) > 1
+    ]
+    said = "; ".join(words) or "no parameter by more than 1"
+    return _wrapped("influence of single bins, in standard errors: ", (said,))
+
+
+def _modes(table: xarray.Dataset) -> list[str]:
+    rows = [["scaling", "fitted", "χ²", "AIC", "BIC", "largest move"]]
+    least = {key: table[key].values.min() for key in ("aic", "bic")}
+    for n, mode in enumerate(table["mode"].values):
+        at = {key: float(table[key].values[n]) for key in ("fitted", "chisqr", "aic", "bic")}
+        change = table["change"].values[n]
+        move = "-"
+        if np.nanmax(np.abs(change), initial=0.0) >= 0.05:
+            most = int(np.nanargmax(np.abs(change)))
+            move = f"{table['param'].values[most]} {change[most]:+.1f}"
+        row = [str(mode), f"{at['fitted']:.0f}", f"{at['chisqr']:.8g}"]
+        rows.append([*row, *(_or_dash(at[key] - least[key], "+.1f") for key in least), move])
+    note = (
+        "each mode is one step from this optimum; AIC and BIC are above the least and allow for "
+        "correlated pairs; moves are in standard errors"
+    )
+    return [*_table(rows, left=1), *_wrapped("", (note,))]
+
+
+def _profile(name: str, table: xarray.Dataset) -> str:
+    middle = int(np.flatnonzero(table["passes"].values == 0)[0])
+    best = table["chisqr"].values[middle]
+    words = [
+        f"{table['value'].values[n]:.6g}: {table['chisqr'].values[n] - best:.3g} "
+        f"({table['parabola'].values[n] - best:.3g})"
+        for n in range(len(table["value"]))
+        if n != middle
+    ]
+    return f"profile of {name}, χ² above the least (and of a parabola) at {', '.join(words)}"
 
 
 def _facts(result: FitResult) -> list[str]:

@@ -48,6 +48,17 @@ def test_one_worker_and_two_resident_or_streaming_give_the_same_bits(
     assert result.compilations["gram"] == 1
 
 
+def test_the_lower_bound_of_few_angles_and_a_profile_have_the_same_bits(scan):
+    few = scan.select(phi=(-90.0, -10.0))
+    options = {"gap": "200 um", "fixed": {"D_offset": 100.0}, "profile": ("phi0",)}
+    here = fit_here(few, hd.LAMINAR_FLOW, **options)
+    with cluster.local_cluster(processes=2, threads=1) as client:
+        there = hd.fit(few, hd.LAMINAR_FLOW, client=client, **options)
+    assert same_bits(there, here)
+    assert there.covariance_lower.values.tobytes() == here.covariance_lower.values.tobytes()
+    assert there.profiles["phi0"].identical(here.profiles["phi0"])
+
+
 def kill_while_it_computes(client, pids: dict[str, int], killed: list[int]) -> None:
     """Wait until a worker holds a task of a pass, then end it."""
     until = time.monotonic() + 30

@@ -1,0 +1,143 @@
+"""A pass that keeps what blocks of frames contribute apart, for errors with too few bins.
+
+The kernel is that of every pass, on smaller tiles: a pair of frames belongs to the block of its
+first frame and to that of its second.
+"""
+
+import time
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.blocks import Place, block
+from homodyne_dask.dataset import known_q, opened
+from homodyne_dask.gram import Gram, merge_tree
+from homodyne_dask.joint import joint_of
+from homodyne_dask.kernel import Block, Point, block_gram, point
+from homodyne_dask.models.transport import bin_scales, frame_spacing, tables
+from homodyne_dask.planning import Run
+from homodyne_dask.request import Request
+from homodyne_dask.scaling import Reduced
+from homodyne_dask.sweep import NOTHING, Report, Sweep, Work, compilations, reported
+
+MOST = 16
+"""Blocks of frames, about: each pair of them is a score."""
+FEWEST = 6
+"""Below this many blocks there is no error to speak of."""
+_MEMORIES = 5
+"""Correlation times in a block, where the record is long enough."""
+
+
+def frame_grams_of(work: Work, run: Run, at: Float[np.ndarray, " p+1"]) -> tuple[Gram, Report]:
+    """Return the Grams of all pairs of blocks of frames: moments are (bin, block, block, k, k).
+
+    at: theta, and last the frames of a block.
+    """
+    began, before = time.perf_counter(), compilations()
+    scan = opened(work.source.selection)
+    here, length = point(work.problem, at[:-1], scan.time), int(at[-1])
+    number = -(-scan.n_frames // length)
+    leaves = []
+    for tile in run.tiles:
+        data = block(work.source, Place(run.members, tile), work.budget)
+        leaves.append(_leaf(here, data, length, number))
+    return merge_tree(leaves), reported(began, before, NOTHING)
+
+
+def _leaf(at: Point, data: Block, length: int, number: int) -> Gram:
+    bins, T, k = len(data.q), data.c2.shape[-1], at.problem.model.size + 3
+    side = min(length, T)
+    moments, pairs = np.zeros((bins, number, number, k, k)), np.zeros(bins, np.int64)
+    for i in range(0, T, side):
+        for j in range(0, T, side):
+            rows, columns = slice(i, i + side), slice(j, j + side)
+            i0, j0 = data.i0 + i, data.j0 + j
+            if j0 < i0 or j0 >= at.rows.shape[1] or i0 >= at.rows.shape[1]:
+                continue
+            part = Block(
+                np.ascontiguousarray(data.c2[:, rows, columns]),
+                np.ascontiguousarray(data.weight_rows[:, rows]),
+                np.ascontiguousarray(data.weight_columns[:, columns]),
+                data.q, data.phi, i0, j0,
+            )  # fmt: skip
+            gram, _ = block_gram(at, part)
+            moments[:, i0 // length, j0 // length] += gram.moments
+            pairs += gram.pairs
+    return Gram(moments, pairs)
+
+
+def block_length(request: Request, theta: Float[np.ndarray, " p"], side: int) -> int:
+    """Return the frames of a block: some correlation times, if that leaves FEWEST blocks.
+
+    A whole tile, or a tile of `side` frames halved or doubled some times.
+    """
+    first, stop = request.scan.frames
+    wanted = max((stop - first) / MOST, _MEMORIES * _memory(request, theta), 2)
+    wanted = min(wanted, max((stop - first) / FEWEST, 2))
+    return int(side * 2.0 ** np.floor(np.log2(wanted / side)))
+
+
+def _memory(request: Request, theta: Float[np.ndarray, " p"]) -> float:
+    """Return after how many frames f is down to 1/e, in the middle of the record and of the bins."""
+    problem, scan = request.problem, request.scan
+    rows = tables(problem.model, problem.convention, theta, scan.time)
+    spacing = frame_spacing(scan.time, problem.convention)
+    scales = bin_scales(
+        problem.model, problem.convention, theta, known_q(scan), scan.phi, problem.gap, spacing
+    )
+    first, stop = scan.frames
+    C, middle = rows[-1], (first + stop) // 2
+    decay = np.median(scales.k) * (C[middle:] - C[middle])
+    if problem.model.shear:
+        decay = (
+            decay + (np.median(np.abs(scales.s)) * (rows[-2][middle:] - rows[-2][middle])) ** 2 / 3
+        )
+    gone = np.flatnonzero(decay > 1)
+    return float(gone[0]) if len(gone) else float(stop - middle)
+
+
+def frame_scores(
+    sweep: Sweep, request: Request, theta: Float[np.ndarray, " p"]
+) -> Float[np.ndarray, "bin block block k k"]:
+    """Return the moments of every pair of blocks of frames: one pass over the data."""
+    length = block_length(request, theta, sweep.layout.side)
+    return sweep.over(frame_grams_of, np.append(theta, length)).moments
+
+
+def dyadic(
+    reduced: Reduced,
+    moments: Float[np.ndarray, "bin block block k k"],
+    moved: Bool[np.ndarray, " p"],
+    clusters: Int[np.ndarray, " bin"],
+) -> Float[np.ndarray, "p p"] | None:
+    """Return the dyadic-robust covariance, pairs of blocks that share one being correlated.
+
+    With s_ab the score of blocks a and b and T_a = Σ_b s_ab, the meat is
+    Σ_a T_a T_aᵀ - Σ_(a<b) s_ab s_abᵀ, summed over clusters of bins (Aronow, Samii and Assenova 2015).
+    Correlations between blocks that share none are left out, so it is a lower bound. None with
+    fewer than FEWEST blocks that hold data, or where it is not positive.
+    """
+    joint = joint_of(reduced, moved)
+    used = reduced.count > 0
+    contrast = np.where(used & ~reduced.undetermined, reduced.contrast, 0.0)
+    offset = np.where(used, reduced.offset - 1, 0.0)
+    x = np.stack([-offset, np.ones(len(used)), -contrast], axis=1)
+    score = np.einsum("kz,kabzy->kaby", x, moments[:, :, :, :3, :])
+    own = contrast[:, None, None, None] * score[..., 3:]
+    own = own - np.einsum("kzp,kabz->kabp", reduced.projection, score[..., [0, 2]])
+    own = own[..., moved] / joint.size[: joint.moved]
+    with_data = moments[..., 0, 0].sum(0)
+    if ((with_data.sum(0) + with_data.sum(1)) > 0).sum() < FEWEST:
+        return None
+    meat = np.zeros((joint.moved, joint.moved))
+    for cluster in np.unique(clusters[used]):
+        s = own[used & (clusters == cluster)].sum(0)
+        alone = np.einsum("aap->ap", s)
+        of_block = s.sum(0) + s.sum(1) - alone
+        apart = s * ~np.eye(len(s), dtype=bool)[:, :, None]
+        meat += of_block.T @ of_block - np.einsum("abp,abq->pq", apart, apart)
+    inverse = joint.inverse[: joint.moved, : joint.moved]
+    covariance = np.full((len(moved), len(moved)), np.nan)
+    covariance[np.ix_(moved, moved)] = joint.of_theta(inverse @ meat @ inverse)
+    positive = np.diag(covariance)[moved] > 0
+    return covariance if positive.all() else None
