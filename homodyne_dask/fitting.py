@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,8 @@ def fit(
     path = None if checkpoint is None else Path(checkpoint)
     if resume and path is None:
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
+    if path is not None and not resume:
+        checkpoints.check_target(path)
     work = _plan(request, client)
     with local_cluster() if work.workers.to_start else nullcontext(client) as connected:
         from homodyne_dask.sweep import level_sweeps, sweep_of  # JAX loads while workers start
@@ -259,4 +262,6 @@ def _identity(request: Request) -> dict[str, Any]:
         "lower": request.search.lower.tolist(),
         "upper": request.search.upper.tolist(),
         "starts": request.starts,
+        # other versions round differently, and the bits would not be those of one run
+        **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
     }
