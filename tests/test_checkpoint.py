@@ -99,7 +99,7 @@ def test_a_full_disk_leaves_both_checkpoints_as_they_were(tmp_path):
 def test_a_file_that_is_no_checkpoint_is_refused_and_kept(tmp_path, text):
     scan, path = store(measured(TRUTH, 30, angles(3)), tmp_path), tmp_path / "thesis.tex"
     path.write_bytes(text)
-    with pytest.raises(OptionError, match="thesis.tex exists and is no checkpoint"):
+    with pytest.raises(OptionError, match=r"thesis\.tex exists and is no checkpoint"):
         hd.fit(scan, LAMINAR_FLOW, gap=2e6, checkpoint=path)
     assert path.read_bytes() == text
 
@@ -131,7 +131,7 @@ def test_a_whole_file_with_other_contents_is_refused(tmp_path, word, forge):
     forge(body)
     text = json.dumps(body)
     path.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n")
-    with pytest.raises(OptionError, match="whole but not a checkpoint|identity|is of another fit"):
+    with pytest.raises(OptionError, match=r"whole but not a checkpoint"):
         load(path, IDENTITY)
 
 
