@@ -178,6 +178,12 @@ class FitConfig(BaseModel):
         None,
     )
     max_passes: Whole = _option("most passes over the data", "a whole number from 1 up", "100", 100)
+    on_bad_tile: Text = _option(
+        "chunks of the store that cannot be read: raise ends the fit, skip leaves them out and says so",
+        "raise or skip",
+        "raise",
+        "raise",
+    )
     scheduler: Text | None = _option(
         "a running Dask scheduler; default: workers on this machine",
         "an address as tcp://host:8786",
@@ -207,7 +213,9 @@ class FitConfig(BaseModel):
     def fit_options(self) -> dict[str, Any]:
         """Return the options of `fit` beside data, model, client and checkpoint."""
         names = ("gap", "convention", "scaling", "initial", "fixed", "bounds", "min_lag")
-        return self.model_dump(include={*names, "precision", "memory", "starts", "max_passes"})
+        return self.model_dump(
+            include={*names, "precision", "memory", "starts", "max_passes", "on_bad_tile"}
+        )
 
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""

@@ -22,6 +22,17 @@ NEAREST_Q = 0.02
 _PER_BIN = ("q", "phi", "label", "n_pixels", "sigma_row", "intensity", "beta_ingest")
 
 
+class Chunk(NamedTuple):
+    """The place of one chunk in a store."""
+
+    factor: int
+    """1 is c2 itself, others are its levels."""
+    bin: int
+    """Position in the store."""
+    i: int
+    j: int
+
+
 class Selection(NamedTuple):
     """The identity of a selection: what a task needs to find the same data again."""
 
@@ -32,6 +43,7 @@ class Selection(NamedTuple):
     """Positions in the store."""
     frames: tuple[int, int]
     """First frame and the one after the last."""
+    left_out: tuple[Chunk, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,8 @@ class Scan:
     frames: tuple[int, int]
     all_bins: dict[str, np.ndarray]
     """Every per-bin array of the store, all bins."""
+    left_out: tuple[Chunk, ...] = ()
+    """Damaged chunks whose pairs count as unknown (see `fit`, on_bad_tile)."""
 
     @property
     def q(self) -> Float[np.ndarray, " bin"]:
@@ -132,7 +146,7 @@ class Scan:
     @property
     def selection(self) -> Selection:
         """The identity of what is selected."""
-        return Selection(self.path, self.digest, self.bins, self.frames)
+        return Selection(self.path, self.digest, self.bins, self.frames, self.left_out)
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
@@ -337,7 +351,7 @@ def opened(selection: Selection) -> Scan:
     scan = open_dataset(selection.path)
     if scan.digest != selection.digest:
         raise StoreError(f"{selection.path} changed while it was being read: start the fit again")
-    return replace(scan, bins=selection.bins, frames=selection.frames)
+    return replace(scan, bins=selection.bins, frames=selection.frames, left_out=selection.left_out)
 
 
 def manifest(scan: Scan) -> dict[str, Any]:

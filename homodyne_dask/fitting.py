@@ -23,6 +23,7 @@ from homodyne_dask.outcome import result_of
 from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
 from homodyne_dask.request import Request, prepare, require_gap
 from homodyne_dask.result import FitResult
+from homodyne_dask.verify import without_unreadable
 
 if TYPE_CHECKING:
     from homodyne_dask.sweep import Sweep
@@ -48,6 +49,7 @@ def fit(
     starts: int | None = None,
     profile: tuple[str, ...] = (),
     max_passes: int = 100,
+    on_bad_tile: str = "raise",
     progress: Callable[[lm.State, Plan], None] | None = None,
 ) -> FitResult:
     """Fit a model to all selected pairs t1 < t2 of a scan, each counted once.
@@ -61,7 +63,9 @@ def fit(
     read them in every pass ('stream'), or what fits ('auto'). client: a Dask client; None starts
     workers on this machine, or none for fewer than a million pairs. checkpoint: a file written
     after each pass, from which resume=True goes on to the same bits. starts: how many points of
-    the scan for first values are refined. progress: called with each state and the plan.
+    the scan for first values are refined. on_bad_tile: a chunk of the store that is needed and
+    cannot be read ends the fit ('raise'), or all that cannot be read are found before the first
+    pass, left out and reported ('skip'). progress: called with each state and the plan.
 
     Raises a HomodyneDaskError for every mistake in these; how the fit ended is `result.outcome`.
     """
@@ -69,7 +73,7 @@ def fit(
     request = prepare(
         data, model, gap=gap, convention=convention, scaling=scaling, initial=initial, fixed=fixed,
         bounds=bounds, min_lag=min_lag, loss=loss, precision=precision, memory=memory,
-        starts=starts, profile=profile, max_passes=max_passes,
+        starts=starts, profile=profile, max_passes=max_passes, on_bad_tile=on_bad_tile,
     )  # fmt: skip
     require_gap(request)
     path = None if checkpoint is None else Path(checkpoint)
@@ -79,6 +83,9 @@ def fit(
         checkpoints.check_target(path)
     work = _plan(request, client)
     with local_cluster() if work.workers.to_start else nullcontext(client) as connected:
+        if on_bad_tile == "skip":
+            layouts = (work.layout, *work.levels)
+            request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
         from homodyne_dask.sweep import level_sweeps, sweep_of  # JAX loads while workers start
 
         sweep = sweep_of(work, request.scan.selection, request.problem, connected)
@@ -256,6 +263,7 @@ def _identity(request: Request) -> dict[str, Any]:
         "data": request.scan.digest,
         "bins": list(request.scan.bins),
         "frames": list(request.scan.frames),
+        "chunks left out": [list(chunk) for chunk in request.scan.left_out],
         **{key: request.config[key] for key in given},
         "free": [n for n, free in zip(names, request.search.free, strict=True) if free],
         "start": [None if np.isnan(v) else float(v) for v in request.search.start],

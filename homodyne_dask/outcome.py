@@ -12,6 +12,7 @@ from homodyne_dask.parameters import listed
 from homodyne_dask.request import Request
 from homodyne_dask.result import FitResult, covariance_table, parameter_table, scaling_table
 from homodyne_dask.uncertainty import MIN_CLUSTERS, friedel_clusters, uncertainty
+from homodyne_dask.verify import sentence
 
 
 def result_of(
@@ -99,7 +100,7 @@ def _redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bi
 def _warnings(
     request: Request, state: lm.State, at_bound: Bool[np.ndarray, " p"], clusters: np.ndarray
 ) -> tuple[str, ...]:
-    sentences = []
+    sentences = [missing] if (missing := sentence(request.scan)) else []
     for n in np.flatnonzero(at_bound):
         low, high = request.search.lower[n], request.search.upper[n]
         sentences.append(
@@ -135,6 +136,7 @@ def _inputs(request: Request) -> dict[str, Any]:
         **{key: scan.attrs[key] for key in kept},
         "frames": [first, stop],
         "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
+        "chunks_left_out": [list(chunk) for chunk in scan.left_out],
         "frames_masked": int((~scan.frame_mask[first:stop]).sum()),
         "bins": len(scan.bins),
         "labels": scan.label.tolist(),

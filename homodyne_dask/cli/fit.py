@@ -37,6 +37,7 @@ HOW = (
     click.option("--scaling", help="Contrast and offset: individual (default) or shared."),
     click.option("--precision", help="float64 (default) or mixed."),
     click.option("--starts", help="Points of the scan for first values to refine (default 6)."),
+    click.option("--on-bad-tile", help="Chunks that cannot be read: raise (default) or skip."),
     click.option("--max-passes", help="Most passes over the data (default 100)."),
 )
 FILES = (

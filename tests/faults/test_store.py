@@ -10,7 +10,7 @@ import homodyne_dask as hd
 from homodyne_dask import schema
 from homodyne_dask.chunks import chunk_path
 from homodyne_dask.dataset import open_dataset
-from homodyne_dask.errors import StoreError
+from homodyne_dask.errors import OptionError, StoreError
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 
@@ -174,3 +174,78 @@ def test_a_manifest_edited_or_missing_is_refused(copy):
     file.unlink()
     with pytest.raises(StoreError, match="no file"):
         open_dataset(copy)
+
+
+START = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.5, 1, 1, 1.5, 1, 1, 1], strict=True))
+
+
+def skipping(path, **options):
+    return hd.fit(
+        path, hd.LAMINAR_FLOW, gap="200 um", initial=START, on_bad_tile="skip", **options
+    )  # fmt: skip
+
+
+def spoil(path: Path) -> None:
+    """One chunk far from the diagonal, one on it, one of a level."""
+    flipped(chunk_path(str(path), 1, 1, (0, 1)))
+    chunk_path(str(path), 1, 2, (1, 1)).unlink()
+    flipped(chunk_path(str(path), 4, 0, (0, 0)))
+
+
+def bits(result):
+    table = result.parameters
+    return (
+        table["value"].values.tobytes(),
+        table["stderr_naive"].values.tobytes(),
+        (result.chisqr, result.ndata, result.passes, result.outcome),
+    )
+
+
+def test_bad_chunks_left_out_give_the_fit_of_data_without_their_pairs(copy, tmp_path):
+    spoil(copy)
+    result = skipping(copy)
+    scans = measured(FLOW, 600, angles(3))
+    scans.c2[1, :512, 512:] = float("nan")
+    scans.c2[2, 512:, 512:] = float("nan")
+    assert bits(result) == bits(skipping(store(scans, tmp_path)))
+    assert result.ndata == 3 * 600 * 599 // 2 - 512 * 88 - 88 * 87 // 2
+    assert result.warnings[0] == (
+        "2 damaged chunks with 48,884 pairs are left out, as asked by on_bad_tile: "
+        "(0, 1) of bin 2, (1, 1) of bin 3"
+    )
+    assert "2 damaged chunks" in str(result)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_is_left_out_is_the_same_on_every_number_of_workers(copy, processes):
+    spoil(copy)
+    with hd.local_cluster(processes=processes, threads=1) as client:
+        assert bits(skipping(copy, client=client)) == bits(skipping(copy))
+
+
+def test_leaving_out_nothing_changes_no_bit(copy):
+    options = {"gap": "200 um", "initial": START}
+    assert bits(skipping(copy)) == bits(hd.fit(copy, hd.LAMINAR_FLOW, **options))
+
+
+def test_a_store_without_a_readable_chunk_is_refused(copy):
+    shutil.rmtree(copy / "c2" / "c")
+    with pytest.raises(StoreError, match="no chunk of c2 can be read"):
+        skipping(copy)
+
+
+def test_the_pictures_leave_out_what_the_fit_left_out(copy, tmp_path):
+    from homodyne_dask.report.plots import save_all
+
+    spoil(copy)
+    save_all(skipping(copy), open_dataset(copy), tmp_path / "pictures")
+    assert (tmp_path / "pictures" / "maps.png").exists()
+
+
+def test_a_fit_is_not_resumed_on_a_store_that_lost_chunks_since(copy, tmp_path):
+    path = tmp_path / "fit.ckpt"
+    skipping(copy, checkpoint=path, max_passes=2)
+    spoil(copy)
+    with pytest.raises(OptionError, match=r"chunks left out was \[\], now \[\[1, 1, 0, 1\], "):
+        skipping(copy, checkpoint=path, resume=True)
