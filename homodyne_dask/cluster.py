@@ -9,7 +9,7 @@ import dask.config
 import psutil
 from distributed import Client, Scheduler, SpecCluster
 from distributed.client import FutureCancelledError
-from distributed.comm import CommClosedError
+from distributed.comm.core import CommClosedError
 from distributed.deploy.subprocess import SubprocessWorker
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 

@@ -301,6 +301,8 @@ def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tu
                 waiting, client.loop, with_results=True, timeout=cluster.NO_PROGRESS
             )
             for future, result in done:
+                if isinstance(result, BaseException):  # the scheduler is lost
+                    raise result
                 waiting = waiting - {future}
                 yield future, result
         except TimeoutError:

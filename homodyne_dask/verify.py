@@ -6,7 +6,7 @@ nothing is never read by some fits, and would count for one theta and not for an
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Client
@@ -46,7 +46,7 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: Client | N
         for n in range(0, len(chunks), AT_ONCE)
     ]
     if client is None:
-        found = [unreadable(share) for share in shares]
+        found: Any = [unreadable(share) for share in shares]
     else:
         with finishing(client):
             found = client.gather(client.map(unreadable, shares, pure=False))

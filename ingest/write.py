@@ -173,7 +173,7 @@ def _lost_workers(client) -> Iterator[None]:
         yield
         return
     from distributed.client import FutureCancelledError
-    from distributed.comm import CommClosedError
+    from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
 
     try:
