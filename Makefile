@@ -28,10 +28,13 @@ demo: install  ## simulate, ingest and fit a scan of known truth; leaves demo/
 test: install  ## the whole test suite
 	$(BIN)/python -m pytest tests -m "not slow"
 
+test-chaos: install  ## the long part of tests/faults: programs and ingests killed at 20 random moments each (10 min)
+	$(BIN)/python -m pytest tests/faults -m slow
+
 benchmark: install  ## rates, memory, start-up, codecs, coverage of the errors; writes benchmark.json (25 min)
 	$(UV) pip install --quiet --python $(BIN)/python --group benchmark
 	$(BIN)/python -m tests.benchmarks
-	$(BIN)/python -m pytest tests -m slow
+	$(BIN)/python -m pytest tests -m slow --ignore=tests/faults
 
 # the peers have their own environment: what they ask for is not what we are tested with
 PEERS := .venv-peers
@@ -63,4 +66,4 @@ clean:  ## remove what was built, .venv too
 	rm -rf $(VENV) $(PEERS) demo profile build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test benchmark benchmark-peers profile-nlsq lint clean
+.PHONY: help install demo test test-chaos benchmark benchmark-peers profile-nlsq lint clean

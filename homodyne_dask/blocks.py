@@ -10,7 +10,7 @@ from jaxtyping import Float, Float32
 
 from homodyne_dask import chunks
 from homodyne_dask.chunks import chunk_path, read_chunk
-from homodyne_dask.dataset import Selection, coarse_use, coarse_weights, known_q, opened
+from homodyne_dask.dataset import Scan, Selection, coarse_use, coarse_weights, known_q, opened
 from homodyne_dask.kernel import Block
 
 ALIGNMENT = 64
@@ -39,7 +39,11 @@ def read_block(source: Source, place: Place, data: Float32[np.ndarray, "slot T T
     """Return one block, decoded into `data`; raises StoreError naming what cannot be read."""
     scan = opened(source.selection)
     members = list(place.members)
+    left_out = _left_out(source, scan, place)
     for slot, member in enumerate(members):
+        if slot in left_out:
+            data[slot] = np.nan
+            continue
         read_chunk(
             scan.path, source.factor, int(scan.label[member]), scan.bins[member], place.tile,
             data[slot],
@@ -48,8 +52,8 @@ def read_block(source: Source, place: Place, data: Float32[np.ndarray, "slot T T
     i, j = (at * source.side for at in place.tile)
     use = coarse_use(scan, source.factor)
     for axis, first in ((1, i), (2, j)):
-        left_out = np.flatnonzero(~use[first : first + source.side])
-        data[(slice(len(members)), *[slice(None)] * (axis - 1), left_out)] = np.nan
+        unused = np.flatnonzero(~use[first : first + source.side])
+        data[(slice(len(members)), *[slice(None)] * (axis - 1), unused)] = np.nan
     weights = coarse_weights(scan, source.factor, members)
     return Block(
         c2=data,
@@ -78,7 +82,19 @@ def stored_sums(source: Source, place: Place, min_lag: int) -> Float[np.ndarray,
         return None
     sums = np.zeros((source.slots, 4))
     sums[: len(place.members)] = scan.chunk_sums[list(place.members), i, j]
+    sums[_left_out(source, scan, place)] = 0.0
     return sums
+
+
+def _left_out(source: Source, scan: Scan, place: Place) -> list[int]:
+    """Return the slots of a block whose chunks are damaged and left out."""
+    if not scan.left_out:
+        return []
+    return [
+        slot
+        for slot, member in enumerate(place.members)
+        if (source.factor, scan.bins[member], *place.tile) in scan.left_out
+    ]
 
 
 def announce(source: Source, place: Place) -> None:

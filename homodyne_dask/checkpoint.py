@@ -6,16 +6,17 @@ The current file and the one before it (`.previous`) are kept, so a damaged one 
 import base64
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.files import write_whole
 from homodyne_dask.gram import Gram
 
 VERSION = 1
+FORMAT = "homodyne_dask checkpoint"
 
 
 class Point(NamedTuple):
@@ -41,9 +42,12 @@ class Checkpoint(NamedTuple):
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint; the last one becomes `.previous`."""
+    """Write the checkpoint; the last one becomes `.previous`, unless it is damaged.
+
+    Whatever moment this is stopped at, by a signal or a full disk, a whole checkpoint stays.
+    """
     written = {
-        "format": "homodyne_dask checkpoint",
+        "format": FORMAT,
         "version": VERSION,
         **checkpoint._asdict(),
         "point": _packed_point(checkpoint.point),
@@ -51,38 +55,79 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     }
     body = json.dumps(written, allow_nan=False)
     digest = hashlib.sha256(body.encode()).hexdigest()
-    if path.exists():
-        path.replace(previous(path))
-    write_whole(path, f"{digest}\n{body}\n")
+    _, kept, aside = files(path)
+    try:
+        with aside.open("w") as file:
+            file.write(f"{digest}\n{body}\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+    if _whole(path) is not None:
+        path.replace(kept)
+    aside.replace(path)
+    _sync_folder(path.parent)
 
 
 def load(path: Path, identity: dict[str, Any]) -> Checkpoint:
     """Return the newest whole checkpoint; raises OptionError if there is none or it is another fit's."""
-    bodies = [body for body in map(_body, (path, previous(path))) if body is not None]
-    if not bodies:
-        raise OptionError(f"no checkpoint to resume from at {path}: run without --resume first")
-    read = bodies[0]
+    read = _newest(path)
     if read.get("version") != VERSION:
         raise OptionError(
             f"{path} has checkpoint version {read.get('version')}, this program reads {VERSION}: "
             f"fit again without --resume"
         )
+    try:
+        _check_same(path, read["identity"], identity)
+        return Checkpoint(
+            identity=read["identity"],
+            passes=read["passes"],
+            point=_point(read["point"]),
+            fallback=None if read["fallback"] is None else _point(read["fallback"]),
+            history=read["history"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise OptionError(
+            f"{path} is whole but not a checkpoint this program wrote ({type(e).__name__}: {e}): "
+            f"fit again without --resume"
+        ) from e
+
+
+def check_target(path: Path) -> None:
+    """Refuse to write a checkpoint over a file that is none: raises OptionError.
+
+    A damaged checkpoint cannot be told from a foreign file, but it has a `.previous` beside it.
+    """
+    foreign = path.exists() and _body(path) is None and not previous(path).exists()
+    if foreign and path.stat().st_size > 0:
+        raise OptionError(f"{path} exists and is no checkpoint: remove it, or give another name")
+
+
+def _newest(path: Path) -> dict[str, Any]:
+    both = (path, previous(path))
+    for body in map(_body, both):
+        if body is not None:
+            return body
+    damaged = [str(file) for file in both if file.exists()]
+    if damaged:
+        raise OptionError(
+            f"no checkpoint to resume from: {' and '.join(damaged)} cannot be read or is damaged; "
+            f"fit again without --resume"
+        )
+    raise OptionError(f"no checkpoint to resume from at {path}: run without --resume first")
+
+
+def _check_same(path: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
     # through JSON and back, so that tuples and lists compare equal
     wanted = json.loads(json.dumps(identity))
-    for key in sorted(set(wanted) | set(read["identity"])):
-        then, now = read["identity"].get(key), wanted.get(key)
+    for key in sorted(set(wanted) | set(before)):
+        then, now = before.get(key), wanted.get(key)
         if then != now:
             raise OptionError(
                 f"{path} is of another fit: {key} was {then}, now {now}; "
                 f"give the same options, or fit again without --resume"
             )
-    return Checkpoint(
-        identity=read["identity"],
-        passes=read["passes"],
-        point=_point(read["point"]),
-        fallback=None if read["fallback"] is None else _point(read["fallback"]),
-        history=read["history"],
-    )
 
 
 def previous(path: Path) -> Path:
@@ -90,15 +135,34 @@ def previous(path: Path) -> Path:
     return path.with_name(path.name + ".previous")
 
 
+def files(path: Path) -> tuple[Path, Path, Path]:
+    """Return the checkpoint, the one before it, and what a killed program may leave half-written."""
+    return path, previous(path), path.with_name(path.name + ".partial")
+
+
 def _body(path: Path) -> dict[str, Any] | None:
-    """Return what a file holds if its digest is right."""
+    """Return what a file holds if it is a whole checkpoint."""
+    text = _whole(path)
+    held = None if text is None else json.loads(text)
+    return held if isinstance(held, dict) and held.get("format") == FORMAT else None
+
+
+def _whole(path: Path) -> bytes | None:
+    """Return the body of a file whose digest is right."""
     try:
-        digest, body = path.read_text().split("\n")[:2]
+        digest, body = path.read_bytes().split(b"\n")[:2]
     except (OSError, ValueError):
         return None
-    if hashlib.sha256(body.encode()).hexdigest() != digest:
-        return None
-    return json.loads(body)
+    return body if hashlib.sha256(body).hexdigest().encode() == digest else None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder last."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _packed_point(point: Point) -> dict[str, Any]:

@@ -1,13 +1,17 @@
 """Workers on this machine, or a connection to workers elsewhere."""
 
 import os
+from asyncio import CancelledError
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import dask.config
 import psutil
 from distributed import Client, Scheduler, SpecCluster
+from distributed.client import FutureCancelledError
+from distributed.comm.core import CommClosedError
 from distributed.deploy.subprocess import SubprocessWorker
+from distributed.scheduler import KilledWorker, NoValidWorkerError
 
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.planning import Workers
@@ -16,6 +20,8 @@ THREADS = 4
 """Most threads of one worker process on this machine."""
 CONNECT = 10.0
 """Seconds to wait for a scheduler."""
+NO_PROGRESS = 300.0
+"""Seconds without any finished task after which a pass is given up."""
 FIRST_WORKER = 60.0
 """Seconds to wait for the first worker of a cluster."""
 _SETTINGS = {
@@ -103,6 +109,26 @@ def local_cluster(
         Client(cluster) as client,
     ):
         yield client
+
+
+@contextmanager
+def finishing(client: Client) -> Iterator[None]:
+    """Turn what Dask raises when work cannot be finished into a ClusterError that says why."""
+    try:
+        yield
+    except (KilledWorker, NoValidWorkerError) as e:
+        raise ClusterError(
+            f"the workers cannot finish the work ({e}): look at the workers' logs for what ends them"
+        ) from e
+    except (FutureCancelledError, CancelledError, CommClosedError) as e:
+        raise ClusterError(
+            "the connection to the scheduler is lost: start a scheduler, then fit again with --resume"
+        ) from e
+    except TimeoutError as e:
+        raise ClusterError(
+            f"no task finished within {NO_PROGRESS:g} s: are there workers? see the dashboard at "
+            f"{client.dashboard_link}"
+        ) from e
 
 
 @contextmanager

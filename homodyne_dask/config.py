@@ -191,6 +191,12 @@ class FitConfig(BaseModel):
         None,
     )
     max_passes: Whole = _option("most passes over the data", "a whole number from 1 up", "100", 100)
+    on_bad_tile: Text = _option(
+        "chunks of the store that cannot be read: raise ends the fit, skip leaves them out and says so",
+        "raise or skip",
+        "raise",
+        "raise",
+    )
     scheduler: Text | None = _option(
         "a running Dask scheduler; default: workers on this machine",
         "an address as tcp://host:8786",
@@ -220,7 +226,7 @@ class FitConfig(BaseModel):
     def fit_options(self) -> dict[str, Any]:
         """Return the options of `fit` beside data, model, client and checkpoint."""
         names = ("gap", "convention", "scaling", "contrast", "offset", "initial", "fixed", "bounds")
-        more = ("min_lag", "precision", "memory", "starts", "max_passes")
+        more = ("min_lag", "precision", "memory", "starts", "max_passes", "on_bad_tile")
         return self.model_dump(include={*names, *more}) | {"profile": tuple(self.profile_of or ())}
 
     def plan_options(self) -> dict[str, Any]:

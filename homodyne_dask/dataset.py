@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import zarr
-import zarr.errors
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask import schema
+from homodyne_dask import schema, storage
 from homodyne_dask.errors import SelectionError, StoreError
 
 if TYPE_CHECKING:
@@ -22,6 +20,17 @@ if TYPE_CHECKING:
 NEAREST_Q = 0.02
 """How far, relatively, a q asked for may lie from a ring of the scan."""
 _PER_BIN = ("q", "phi", "label", "n_pixels", "sigma_row", "intensity", "beta_ingest")
+
+
+class Chunk(NamedTuple):
+    """The place of one chunk in a store."""
+
+    factor: int
+    """1 is c2 itself, others are its levels."""
+    bin: int
+    """Position in the store."""
+    i: int
+    j: int
 
 
 class Selection(NamedTuple):
@@ -34,6 +43,7 @@ class Selection(NamedTuple):
     """Positions in the store."""
     frames: tuple[int, int]
     """First frame and the one after the last."""
+    left_out: tuple[Chunk, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,8 @@ class Scan:
     frames: tuple[int, int]
     all_bins: dict[str, np.ndarray]
     """Every per-bin array of the store, all bins."""
+    left_out: tuple[Chunk, ...] = ()
+    """Damaged chunks whose pairs count as unknown (see `fit`, on_bad_tile)."""
 
     @property
     def q(self) -> Float[np.ndarray, " bin"]:
@@ -123,18 +135,18 @@ class Scan:
         path = Path(self.path, "sums")
         if not path.is_dir():
             return None
-        group = zarr.open_group(str(path), mode="r", use_consolidated=False)
         made_with = self.all_bins["sigma_row"].tobytes() + self.frame_mask.tobytes()
-        if group.attrs.get("weights_sha256") != hashlib.sha256(made_with).hexdigest():
+        found = storage.attributes(self.path, "sums").get("weights_sha256")
+        if found != hashlib.sha256(made_with).hexdigest():
             return None
         names = ("weight", "first", "second", "pairs")
-        parts = [np.asarray(group[name], np.float64) for name in names]  # type: ignore[arg-type]
+        parts = [storage.read(self.path, f"sums/{name}").astype(np.float64) for name in names]
         return np.stack(parts, axis=-1)[list(self.bins)]
 
     @property
     def selection(self) -> Selection:
         """The identity of what is selected."""
-        return Selection(self.path, self.digest, self.bins, self.frames)
+        return Selection(self.path, self.digest, self.bins, self.frames, self.left_out)
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
@@ -229,8 +241,8 @@ class Scan:
 
     def cuts(self, min_lag: int = 1) -> Cuts:
         """Return the averages of the selected bins over age and lag, inside the selected frames."""
-        group = zarr.open_group(self.path, path="cuts", mode="r", use_consolidated=False)
-        read = {name: np.asarray(group[name]) for name in group.array_keys()}  # type: ignore[arg-type]
+        names = ("c2", "count", "t1", "t2", "age_edges", "lag_edges")
+        read = {name: storage.read(self.path, f"cuts/{name}") for name in names}
         age, lag = np.meshgrid(
             np.arange(len(read["age_edges"]) - 1),
             np.arange(len(read["lag_edges"]) - 1),
@@ -286,87 +298,22 @@ def open_dataset(path: str | Path) -> Scan:
         raise StoreError(
             f"{path} is a file, not a store: make one with `homodyne-dask ingest {path}`"
         )
-    try:
-        group = zarr.open_group(str(where), mode="r", use_consolidated=False)
-        attrs = dict(group.attrs)
-    except (zarr.errors.GroupNotFoundError, zarr.errors.NodeTypeValidationError, OSError) as e:
-        raise StoreError(f"{path} is not a Zarr store: make one with `homodyne-dask ingest`") from e
-    except (ValueError, KeyError, TypeError) as e:
-        raise StoreError(f"{path}: the metadata cannot be read ({e}); ingest it again") from e
-    _check_attributes(path, attrs)
-    try:
-        per_bin = {name: np.asarray(group[name]) for name in _PER_BIN}  # type: ignore[arg-type]
-        time, mask = np.asarray(group["time"]), np.asarray(group["frame_mask"])
-        shape = group["c2"].shape  # type: ignore[union-attr]
-        stored = json.loads((where / "c2" / "zarr.json").read_text())
-    except Exception as e:
-        raise StoreError(f"{path} is damaged ({type(e).__name__}: {e}); ingest it again") from e
-    _check_shapes(path, shape, time, mask, per_bin)
-    _check_storage(path, stored, schema.tile_side(len(time)))
+    attrs = storage.attributes(where)
+    storage.check_attributes(where, attrs)
+    storage.check_arrays(where)
+    storage.check_manifest(where, attrs)
+    per_bin = {name: storage.read(where, name) for name in _PER_BIN}
+    time, mask = storage.read(where, "time"), storage.read(where, "frame_mask")
+    _check_values(where, time, per_bin["sigma_row"])
     bins = tuple(range(len(per_bin["q"])))
     return Scan(str(where.resolve()), attrs, time, mask, bins, (0, len(time)), per_bin)
 
 
-def _check_attributes(path: str | Path, attrs: dict[str, Any]) -> None:
-    if attrs.get("format") != schema.FORMAT:
-        raise StoreError(
-            f"{path} is a Zarr store but not one of ours: make one with `homodyne-dask ingest`"
-        )
-    version = attrs.get("schema_version")
-    if version != schema.VERSION:
-        raise StoreError(
-            f"{path} has schema version {version}, this program reads {schema.VERSION}: "
-            f"ingest the source again"
-        )
-    if attrs.get("complete") is not True:
-        raise StoreError(f"{path} is incomplete: run `homodyne-dask ingest` again to finish it")
-    missing = sorted(set(schema.ATTRIBUTES) - set(attrs))
-    if missing:
-        raise StoreError(f"{path} lacks the attribute {missing[0]!r}: ingest the source again")
-
-
-def _check_shapes(
-    path: str | Path,
-    shape: tuple[int, ...],
-    time: np.ndarray,
-    mask: np.ndarray,
-    per_bin: dict[str, np.ndarray],
-) -> None:
-    bins, n = len(per_bin["q"]), len(time)
-    sizes = {"c2": (shape, (bins, n, n)), "frame_mask": (mask.shape, (n,))}
-    for name in ("phi", "label", "n_pixels", "beta_ingest"):
-        sizes[name] = (per_bin[name].shape, (bins,))
-    for name in ("sigma_row", "intensity"):
-        sizes[name] = (per_bin[name].shape, (bins, n))
-    for name, (found, wanted) in sizes.items():
-        if tuple(found) != wanted:
-            raise StoreError(
-                f"{path}: {name} has shape {found} where {wanted} belongs; ingest it again"
-            )
-    sigma = per_bin["sigma_row"]
+def _check_values(path: Path, time: np.ndarray, sigma: np.ndarray) -> None:
     if not (np.isfinite(sigma).all() and (sigma > 0).all()):
         raise StoreError(f"{path}: sigma_row holds values that are not above 0; ingest it again")
     if not (np.isfinite(time).all() and (np.diff(time) > 0).all()):
         raise StoreError(f"{path}: time does not increase; ingest it again")
-
-
-def _check_storage(path: str | Path, stored: dict[str, Any], side: int) -> None:
-    """Refuse chunks stored in another way than the schema says: they are read by it."""
-    wanted = {
-        "data_type": "float32",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1, side, side]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-    }
-    for key, value in wanted.items():
-        if stored.get(key) != value:
-            raise StoreError(
-                f"{path}: {key} of c2 is {stored.get(key)} where {value} belongs; ingest it again"
-            )
-    codecs = [codec.get("name") for codec in stored.get("codecs", [])]
-    if codecs != list(schema.CODECS):
-        raise StoreError(
-            f"{path}: codecs of c2 are {codecs} where {list(schema.CODECS)} belong; ingest it again"
-        )
 
 
 def known_q(scan: Scan) -> Float[np.ndarray, " bin"]:
@@ -404,7 +351,7 @@ def opened(selection: Selection) -> Scan:
     scan = open_dataset(selection.path)
     if scan.digest != selection.digest:
         raise StoreError(f"{selection.path} changed while it was being read: start the fit again")
-    return replace(scan, bins=selection.bins, frames=selection.frames)
+    return replace(scan, bins=selection.bins, frames=selection.frames, left_out=selection.left_out)
 
 
 def manifest(scan: Scan) -> dict[str, Any]:

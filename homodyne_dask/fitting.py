@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from homodyne_dask.gram import Gram
 from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
 from homodyne_dask.request import Request, prepare, require_gap
+from homodyne_dask.verify import without_unreadable
 
 if TYPE_CHECKING:
     from homodyne_dask.result import FitResult
@@ -48,6 +50,7 @@ def fit(
     starts: int | None = None,
     profile: tuple[str, ...] = (),
     max_passes: int = 100,
+    on_bad_tile: str = "raise",
     progress: Callable[[lm.State, Plan], None] | None = None,
 ) -> "FitResult":
     """Fit a model to all selected pairs t1 < t2 of a scan, each counted once.
@@ -64,7 +67,9 @@ def fit(
     workers on this machine, or none for fewer than a million pairs. checkpoint: a file written
     after each pass, from which resume=True goes on to the same bits. starts: how many points of
     the scan for first values are refined. profile: parameters along which χ² is followed at one and
-    two standard errors on both sides, the others fitted anew. progress: called with each state and the plan.
+    two standard errors on both sides, the others fitted anew. on_bad_tile: a chunk of the store that
+    is needed and cannot be read ends the fit ('raise'), or all that cannot be read are found before
+    the first pass, left out and reported ('skip'). progress: called with each state and the plan.
 
     Raises a HomodyneDaskError for every mistake in these; how the fit ended is `result.outcome`.
     """
@@ -73,13 +78,19 @@ def fit(
         data, model, gap=gap, convention=convention, scaling=scaling, contrast=contrast,
         offset=offset, initial=initial, fixed=fixed, bounds=bounds, min_lag=min_lag, loss=loss,
         precision=precision, memory=memory, starts=starts, profile=profile, max_passes=max_passes,
+        on_bad_tile=on_bad_tile,
     )  # fmt: skip
     require_gap(request)
     path = None if checkpoint is None else Path(checkpoint)
     if resume and path is None:
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
+    if path is not None and not resume:
+        checkpoints.check_target(path)
     work = plan_of(request, client)
     with local_cluster() if work.workers.to_start else nullcontext(client) as connected:
+        if on_bad_tile == "skip":
+            layouts = (work.layout, *work.levels)
+            request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
         # JAX and tables load while workers start
         from homodyne_dask.certainty import certainty
         from homodyne_dask.outcome import result_of
@@ -276,10 +287,13 @@ def _identity(request: Request) -> dict[str, Any]:
         "data": request.scan.digest,
         "bins": list(request.scan.bins),
         "frames": list(request.scan.frames),
+        "chunks left out": [list(chunk) for chunk in request.scan.left_out],
         **{key: request.config[key] for key in given},
         "free": [n for n, free in zip(names, request.search.free, strict=True) if free],
         "start": [None if np.isnan(v) else float(v) for v in request.search.start],
         "lower": request.search.lower.tolist(),
         "upper": request.search.upper.tolist(),
         "starts": request.starts,
+        # other versions round differently, and the bits would not be those of one run
+        **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
     }

@@ -22,6 +22,7 @@ from homodyne_dask.tables import (
     scalings_table,
 )
 from homodyne_dask.uncertainty import MIN_CLUSTERS, Uncertainty, friedel_clusters, uncertainty
+from homodyne_dask.verify import sentence
 
 
 class Certainty(NamedTuple):
@@ -185,7 +186,7 @@ def _redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bi
 def _warnings(
     request: Request, state: lm.State, at_bound: Bool[np.ndarray, " p"], clusters: np.ndarray
 ) -> tuple[str, ...]:
-    sentences = [request.scaling.note] if request.scaling.note else []
+    sentences = [said for said in (request.scaling.note, sentence(request.scan)) if said]
     for n in np.flatnonzero(at_bound):
         low, high = request.search.lower[n], request.search.upper[n]
         sentences.append(
@@ -223,6 +224,7 @@ def _inputs(request: Request) -> dict[str, Any]:
         **{key: scan.attrs[key] for key in kept},
         "frames": [first, stop],
         "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
+        "chunks_left_out": [list(chunk) for chunk in scan.left_out],
         "frames_masked": int((~scan.frame_mask[first:stop]).sum()),
         "bins": len(scan.bins),
         "labels": scan.label.tolist(),

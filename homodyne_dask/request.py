@@ -17,6 +17,7 @@ from homodyne_dask.ties import Scaling, scaling_of
 from homodyne_dask.units import gap_in_angstrom
 
 LOSSES = ("linear",)
+ON_BAD_TILE = ("raise", "skip")
 MEMORY = ("auto", "resident", "stream")
 _UNKNOWN_Q = 1e10
 """1/s: bounds of q²·D where q is unknown."""
@@ -59,6 +60,7 @@ def prepare(
     starts: int | None = None,
     profile: tuple[str, ...] = (),
     max_passes: int = 100,
+    on_bad_tile: str = "raise",
 ) -> Request:
     """Return the checked fit of these options (see `fit`); raises a HomodyneDaskError for mistakes."""
     config = {k: v for k, v in locals().items() if k not in ("data", "model")}
@@ -66,6 +68,7 @@ def prepare(
     _one_of("loss", loss, LOSSES)
     _one_of("precision", precision, PRECISIONS)
     _one_of("memory", memory, MEMORY)
+    _one_of("on_bad_tile", on_bad_tile, ON_BAD_TILE)
     for name in profile:
         if name not in model.names:
             raise OptionError(

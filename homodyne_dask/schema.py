@@ -39,6 +39,9 @@ the metadata of c2, where zarr does not take it for a stray group member) lists 
 the diagonal: its digest, its known pairs, its NaNs above the diagonal.
 """
 
+import math
+from typing import Any
+
 VERSION = 1
 FORMAT = "homodyne_dask"
 MANIFEST = "c2/manifest.json"
@@ -86,3 +89,17 @@ def level_frames(n_frames: int, factor: int) -> int:
     """Return the frames of a level of a store, 0 where it is left out."""
     blocks = n_frames // factor
     return blocks if blocks >= MIN_LEVEL_FRAMES else 0
+
+
+def truth_is_whole(value: Any) -> bool:
+    """Return whether a truth says by which parameters the data were made."""
+    if not isinstance(value, dict):
+        return False
+    parameters, gap = value.get("parameters"), value.get("gap_angstrom")
+    numbers = [*parameters.values()] if isinstance(parameters, dict) else [None]
+    return all(map(_finite, numbers)) and (gap is None or (_finite(gap) and gap > 0))
+
+
+def _finite(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value)

@@ -14,23 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Client, Future, as_completed
-from distributed.client import FutureCancelledError
-from distributed.scheduler import KilledWorker, NoValidWorkerError
 from jaxtyping import Float
 
-from homodyne_dask import candidates, kernel
+from homodyne_dask import candidates, cluster, kernel
 from homodyne_dask.allocation import keep_small
 from homodyne_dask.blocks import SUMS, Place, Source, announce, block, stored_sums
 from homodyne_dask.candidates import AT_ONCE, block_candidates
+from homodyne_dask.cluster import finishing
 from homodyne_dask.dataset import Selection, known_q, opened
-from homodyne_dask.errors import ClusterError
 from homodyne_dask.gram import Gram, gram_of_data, merge_runs, merge_tree
 from homodyne_dask.kernel import Block, Point, block_gram, point
 from homodyne_dask.planning import Layout, Plan, Run, runs
 from homodyne_dask.problem import Problem
-
-NO_PROGRESS = 300.0
-"""Seconds without any finished task after which a pass is given up."""
 
 
 class Work(NamedTuple):
@@ -306,20 +301,13 @@ def _on_cluster(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int,
         )
         futures |= zip(made, mine, strict=True)
     try:
-        for future, (gram, report) in _finished(client, set(futures)):
-            future.release()
-            yield futures[future], gram, report
-    except (KilledWorker, NoValidWorkerError, FutureCancelledError) as e:
-        raise ClusterError(
-            f"the workers cannot finish a pass ({e}): look at the workers' logs for what ends them"
-        ) from e
-    except TimeoutError as e:
-        raise ClusterError(
-            f"no task finished within {NO_PROGRESS:g} s: are there workers? see the dashboard at "
-            f"{client.dashboard_link}"
-        ) from e
+        with finishing(client):
+            for future, (gram, report) in _finished(client, set(futures)):
+                future.release()
+                yield futures[future], gram, report
     finally:
-        client.cancel([f for f in futures if not f.done()], reason="the pass has ended")
+        if client.status == "running":
+            client.cancel([f for f in futures if not f.done()], reason="the pass has ended")
 
 
 def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tuple[Gram, Report]]]:
@@ -327,8 +315,12 @@ def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tu
     while waiting:
         before = len(waiting)
         try:
-            done = as_completed(waiting, client.loop, with_results=True, timeout=NO_PROGRESS)
+            done = as_completed(
+                waiting, client.loop, with_results=True, timeout=cluster.NO_PROGRESS
+            )
             for future, result in done:
+                if isinstance(result, BaseException):  # the scheduler is lost
+                    raise result
                 waiting = waiting - {future}
                 yield future, result
         except TimeoutError:

@@ -8,11 +8,15 @@ import numpy as np
 from jaxtyping import Bool, Float32
 
 from homodyne_dask import schema
+from homodyne_dask.errors import StoreError
 from ingest import matrix, noise, store, summary, sums
 from ingest.chunks import padded, write_chunk
 from ingest.source import Source
 
 Record = dict[str, Any]
+_KEYS = {
+    "baseline", "dead", "zeros", "infinite", "one_sided", "beta", "scatter", "tiles", "sums",
+}  # fmt: skip
 DIGEST = 16
 """Hexadecimal digits of a tile's SHA-256 that the manifest keeps."""
 
@@ -35,6 +39,14 @@ def write_bin(source: Source, target: Path, index: int, use: Bool[np.ndarray, " 
     record["sums"] = sums.tile_sums(filled, sums.weights(rows[0]))
     _write_averages(target, index, filled)
     store.write_json(target / store.WORK / f"bin-{index:06d}.json", record)
+    return record
+
+
+def read_record(path: Path) -> Record:
+    """Return the record of a bin that was written earlier; raises StoreError where it is damaged."""
+    record = store.read_json(path)
+    if not isinstance(record, dict) or set(record) != _KEYS:
+        raise StoreError(f"{path} is damaged: give --overwrite to start over")
     return record
 
 

@@ -11,6 +11,7 @@ import h5py
 import hdf5plugin  # noqa: F401  registers the compression filters beamlines use
 import numpy as np
 
+from homodyne_dask import schema
 from homodyne_dask.errors import SourceError
 from ingest.source import decimal
 
@@ -158,13 +159,13 @@ def text(word: Any) -> str:
 
 
 def truth(file: h5py.File) -> dict[str, Any] | None:
-    """Return the truth a simulated file carries."""
+    """Return the truth a simulated file carries, None where it carries no whole one."""
     try:
         held = file.attrs.get("truth")
         found = None if held is None else json.loads(text(held))
     except UNREADABLE as error:
         raise _unreadable(file, "the attribute truth", error) from error
-    return found if isinstance(found, dict) else None
+    return found if schema.truth_is_whole(found) else None
 
 
 def matrix_names(file: h5py.File, group: str, prefix: str) -> dict[int, str]:

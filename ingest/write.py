@@ -2,6 +2,7 @@
 
 import concurrent.futures as futures
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,14 +10,16 @@ import numpy as np
 import zarr
 
 from homodyne_dask import schema
-from homodyne_dask.errors import StoreError
+from homodyne_dask.errors import ClusterError, StoreError
 from ingest import noise, store, sums
-from ingest.bins import Record, write_bin
+from ingest.bins import Record, read_record, write_bin
 from ingest.detect import open_source
 from ingest.report import IngestReport, report_of
 from ingest.source import Options, Source, options_from, sha256
 
 Progress = Callable[[int, int], None]
+RECORDS = 2
+"""Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
 
@@ -77,6 +80,7 @@ class _Job:
             "source_sha256": self.digest.result(),
             "options": self.options.as_json(),
             "schema": schema.VERSION,
+            "records": RECORDS,
         }
 
 
@@ -122,7 +126,7 @@ def _prepare(target: Path, source: Source, job: _Job, overwrite: bool) -> None:
     if begun and held and held == job.as_json():
         store.sweep(target)
         return
-    if begun and held and held["source_sha256"] != job.digest.result():
+    if begun and held and held.get("source_sha256") != job.digest.result():
         raise StoreError(
             f"{target} holds the unfinished ingest of another file: give --overwrite to start over, "
             "or another name"
@@ -142,11 +146,11 @@ def _records(target: Path) -> Iterator[Path]:
 
 def _write_bins(source, target: Path, use, client, progress) -> list[Record]:
     """Write what is not written yet, a bounded number of matrices at a time."""
-    done = {int(path.stem.removeprefix("bin-")): store.read_json(path) for path in _records(target)}
+    done = {int(path.stem.removeprefix("bin-")): read_record(path) for path in _records(target)}
     total = len(source.label)
     todo = [index for index in range(total) if index not in done]
     pool, at_once = _executor(client)
-    with pool:
+    with pool, _lost_workers(client):
         running: dict[futures.Future, int] = {}
         try:
             while todo or running:
@@ -160,6 +164,30 @@ def _write_bins(source, target: Path, use, client, progress) -> list[Record]:
         finally:
             futures.wait(running)
     return [done[index] for index in range(total)]
+
+
+@contextmanager
+def _lost_workers(client) -> Iterator[None]:
+    """Turn what Dask raises when workers are lost for good into a ClusterError."""
+    if client is None:
+        yield
+        return
+    from distributed.client import FutureCancelledError
+    from distributed.comm.core import CommClosedError
+    from distributed.scheduler import KilledWorker, NoValidWorkerError
+
+    try:
+        yield
+    except (KilledWorker, NoValidWorkerError) as e:
+        raise ClusterError(
+            f"the workers cannot finish the ingest ({e}): look at their logs for what ends them, "
+            "then run ingest again; it goes on where it stopped"
+        ) from e
+    except (FutureCancelledError, futures.CancelledError, CommClosedError) as e:
+        raise ClusterError(
+            "the connection to the scheduler is lost: start it again, then run ingest again; it "
+            "goes on where it stopped"
+        ) from e
 
 
 def _executor(client) -> tuple[futures.Executor, int]:

@@ -1,8 +1,14 @@
 """A fit that was stopped goes on to the same bits, and only the same fit does."""
 
+import hashlib
+import json
+import resource
+import signal
+
 import numpy as np
 import pytest
 
+import homodyne_dask as hd
 from homodyne_dask import checkpoint as checkpoints
 from homodyne_dask.checkpoint import Checkpoint, Point, load, previous, save
 from homodyne_dask.errors import OptionError
@@ -57,6 +63,76 @@ def test_a_damaged_file_costs_one_pass(tmp_path, word, damage):
     save(path, held(4))
     path.write_bytes(damage(path.read_bytes()))
     assert load(path, IDENTITY).passes == 3
+
+
+@pytest.mark.parametrize(("word", "damage"), CORRUPTED, ids=[w for w, _ in CORRUPTED])
+def test_a_damaged_file_never_replaces_the_good_one_before_it(tmp_path, word, damage):
+    path = tmp_path / "fit.ckpt"
+    save(path, held(3))
+    save(path, held(4))
+    path.write_bytes(damage(path.read_bytes()))
+    save(path, held(5))
+    path.write_bytes(damage(path.read_bytes()))
+    assert load(path, IDENTITY).passes == 3
+
+
+def test_a_full_disk_leaves_both_checkpoints_as_they_were(tmp_path):
+    path = tmp_path / "fit.ckpt"
+    save(path, held(3))
+    save(path, held(4))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    asked = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            save(path, held(5))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, asked)
+    assert load(path, IDENTITY).passes == 4
+    path.unlink()
+    assert load(path, IDENTITY).passes == 3
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("text", [b"my only copy of chapter 1\n", b'{"a": 1}\n{}\n'], ids=str)
+def test_a_file_that_is_no_checkpoint_is_refused_and_kept(tmp_path, text):
+    scan, path = store(measured(TRUTH, 30, angles(3)), tmp_path), tmp_path / "thesis.tex"
+    path.write_bytes(text)
+    with pytest.raises(OptionError, match=r"thesis\.tex exists and is no checkpoint"):
+        hd.fit(scan, LAMINAR_FLOW, gap=2e6, checkpoint=path)
+    assert path.read_bytes() == text
+
+
+def test_two_damaged_files_are_named(tmp_path):
+    path = tmp_path / "fit.ckpt"
+    save(path, held(3))
+    save(path, held(4))
+    for file in (path, previous(path)):
+        file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(OptionError, match=r"fit.ckpt and .*fit.ckpt.previous cannot be read or"):
+        load(path, IDENTITY)
+
+
+FORGED = [
+    ("no identity", lambda body: body.pop("identity")),
+    ("moments of another shape", lambda body: body["point"]["gram"].update(shape=[3, 9, 9])),
+    ("no number of passes", lambda body: body.pop("passes")),
+    ("identity of another kind", lambda body: body.update(identity=[1])),
+    ("no base64", lambda body: body["point"]["gram"].update(moments="?")),
+]
+
+
+@pytest.mark.parametrize(("word", "forge"), FORGED, ids=[w for w, _ in FORGED])
+def test_a_whole_file_with_other_contents_is_refused(tmp_path, word, forge):
+    path = tmp_path / "fit.ckpt"
+    save(path, held())
+    body = json.loads(path.read_text().split("\n")[1])
+    forge(body)
+    text = json.dumps(body)
+    path.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n")
+    with pytest.raises(OptionError, match=r"whole but not a checkpoint"):
+        load(path, IDENTITY)
 
 
 def test_a_crash_between_the_two_renames_loses_nothing(tmp_path):
@@ -182,6 +258,19 @@ def test_a_fit_with_other_options_is_not_resumed(fitted, tmp_path, word, change,
     fit_here(scan, LAMINAR_FLOW, path, stop_after=2, **options)
     with pytest.raises(OptionError, match=says):
         fit_here(scan, LAMINAR_FLOW, path, resume=True, **(options | change))
+
+
+@pytest.mark.parametrize("package", ["jaxlib", "numpy", "homodyne-dask"])
+def test_another_version_of_what_computes_is_another_fit(fitted, tmp_path, package):
+    scan, options, _ = fitted
+    path = tmp_path / "version.ckpt"
+    fit_here(scan, LAMINAR_FLOW, path, stop_after=2, **options)
+    held = json.loads(path.read_text().split("\n")[1])
+    held["identity"][f"version of {package}"] = "0.0.1"
+    text = json.dumps(held)
+    path.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n")
+    with pytest.raises(OptionError, match=rf"version of {package} was 0.0.1, now [1-9]|now 0.1"):
+        fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)
 
 
 def test_the_same_matrices_with_another_time_step_are_other_data(tmp_path):

@@ -57,7 +57,7 @@ def test_ingest_then_read_is_the_identity(tmp_path):
 
 
 def test_the_store_is_what_the_schema_says(tmp_path):
-    truth = {"scenario": "creep", "gap_angstrom": 2e6}
+    truth = {"scenario": "creep", "gap_angstrom": 2e6, "parameters": {"D0": 1.0}}
     report = ingest.ingest(simulated(tmp_path / "A_results.hdf", n=530, bins=2, truth=truth))
     assert report.store == tmp_path / "A_c2.zarr"
     found = xr.open_zarr(report.store, consolidated=False)

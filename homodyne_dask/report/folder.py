@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from homodyne_dask.checkpoint import previous
+from homodyne_dask import checkpoint as checkpoints
 from homodyne_dask.dataset import Scan
 from homodyne_dask.errors import OptionError
 from homodyne_dask.lm import Outcome
@@ -47,13 +47,14 @@ def claimed(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> It
 def _check(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"{folder} is a file: give another --output")
-    begun = checkpoint.exists() or previous(checkpoint).exists()
+    begun = checkpoint.exists() or checkpoints.previous(checkpoint).exists()
     if begun and not (overwrite or resume):
         raise OptionError(
             f"{checkpoint} is of an interrupted fit: give --resume to go on, --overwrite to start "
             f"again, or another --output"
         )
-    if not folder.exists() or not any(folder.iterdir()):
+    held = folder.iterdir() if folder.exists() else ()
+    if all(".partial" in path.name for path in held):  # what a killed fit left, or nothing
         return
     if not ((folder / SUMMARY).exists() or begun):
         raise OptionError(f"{folder} holds files that are no result: give another --output")
@@ -87,7 +88,7 @@ def write(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
 def settle(result: FitResult, checkpoint: Path) -> None:
     """Remove the checkpoint of a fit that ended; one at its limit of passes can still go on."""
     if result.outcome is not Outcome.MAX_PASSES:
-        for file in (checkpoint, previous(checkpoint)):
+        for file in checkpoints.files(checkpoint):
             file.unlink(missing_ok=True)
 
 

@@ -1,5 +1,6 @@
 """Means of c2 over blocks of pairs, small enough to look at, and the model's means over the same."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,8 @@ import zarr
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask import schema
-from homodyne_dask.dataset import Scan
+from homodyne_dask.dataset import Chunk, Scan
+from homodyne_dask.errors import StoreError
 from homodyne_dask.report.pictures_model import Fitted
 from homodyne_dask.result import FitResult
 
@@ -88,7 +90,8 @@ def view_of(scan: Scan, result: FitResult, model: Fitted, bin: int) -> View:
     grid = grid_of(scan)
     array = zarr.open_array(scan.path, path=grid.array, mode="r", zarr_format=3)
     use = scan.use if grid.level == 1 else np.ones(array.shape[1], bool)
-    mean, count = block_means(array, scan.bins[bin], grid, use)
+    unread = [Chunk(*chunk) for chunk in result.inputs.get("chunks_left_out", ())]
+    mean, count = block_means(array, scan.bins[bin], grid, use, unread)
     lag = np.subtract.outer(np.arange(grid.blocks), np.arange(grid.blocks)) * -grid.side
     mean[lag < result.config["min_lag"]] = np.nan
     contrast, offset = (float(result.scaling[name].values[bin]) for name in ("contrast", "offset"))
@@ -101,11 +104,16 @@ def view_of(scan: Scan, result: FitResult, model: Fitted, bin: int) -> View:
 
 
 def block_means(
-    array: zarr.Array, bin: int, grid: Grid, use: Bool[np.ndarray, " row"]
+    array: zarr.Array,
+    bin: int,
+    grid: Grid,
+    use: Bool[np.ndarray, " row"],
+    unread: Sequence[Chunk] = (),
 ) -> tuple[Float[np.ndarray, "n n"], Int[np.ndarray, "n n"]]:
     """Return the mean and the number of the known entries of each block of one matrix's upper half.
 
-    NaN where fewer than half are known. Read by strips of tiles; those below the diagonal are absent.
+    NaN where fewer than half are known. Read by strips of tiles; those below the diagonal are absent,
+    and those in `unread` are damaged and count as unknown.
     """
     total = np.zeros((grid.blocks, grid.blocks))
     count = np.zeros((grid.blocks, grid.blocks), int)
@@ -113,7 +121,11 @@ def block_means(
     tile = array.chunks[1]
     for start in range(grid.first // tile * tile, stop, tile):
         begin, end = max(start, grid.first), min(start + tile, stop)
-        part = np.asarray(array[bin, begin:end, begin:stop], float)  # type: ignore[arg-type]
+        part = np.full((end - begin, stop - begin), np.nan)
+        for left in range(start, stop, tile):
+            if (grid.level, bin, start // tile, left // tile) not in unread:
+                first, last = max(left, begin), min(left + tile, stop)
+                part[:, first - begin : last - begin] = _read(array, bin, begin, end, first, last)
         known = np.isfinite(part) & use[begin:end, None] & use[None, begin:stop]
         at = (begin - grid.first) // grid.merged
         sums = _summed(np.where(known, part, 0.0), begin - grid.first, grid.merged)
@@ -122,6 +134,16 @@ def block_means(
         count[into] += _summed(known.astype(int), begin - grid.first, grid.merged)
     enough = count >= grid.merged**2 / 2
     return np.where(enough, total / np.maximum(count, 1), np.nan), count
+
+
+def _read(array: zarr.Array, bin: int, begin: int, end: int, first: int, last: int) -> np.ndarray:
+    try:
+        return np.asarray(array[bin, begin:end, first:last], float)  # type: ignore[arg-type]
+    except (ValueError, RuntimeError) as e:
+        raise StoreError(
+            f"{array.path} of bin {bin} cannot be read for pictures, frames {begin} to {end - 1} and "
+            f"{first} to {last - 1} ({e}): ingest the source again, or fit with --on-bad-tile skip"
+        ) from e
 
 
 def _summed(part: np.ndarray, first: int, side: int) -> np.ndarray:

@@ -1,0 +1,134 @@
+"""A fit whose program is killed at any moment goes on to the bits of one that was left alone."""
+
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from homodyne_dask.models import LAMINAR_FLOW
+from tests.faults.programs import (
+    bits,
+    ended,
+    family,
+    finish,
+    passes,
+    start,
+    still_there,
+    wait_for_pass,
+)
+from tests.synthetic import FLOW, angles, measured, store
+
+pytestmark = pytest.mark.timeout(240)
+
+TRUTH = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
+POOR = dict(zip(LAMINAR_FLOW.names, [30000, 0.0, 50, 1e-3, 0, 2e-5, 12], strict=True))
+INITIAL = [word for name, value in POOR.items() for word in ("--initial", f"{name}={value}")]
+ALONE, ON_WORKERS = "here", "on workers"
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory) -> Path:
+    """A scan fitted in the program's own process and one fitted on workers, and their results."""
+    folder = tmp_path_factory.mktemp("quiet")
+    store(measured(TRUTH, 60, angles(5), contrast=0.3), folder, ALONE)
+    store(measured(FLOW, 600, angles(9), dt=0.2), folder, ON_WORKERS)
+    for name in (ALONE, ON_WORKERS):
+        said = ended(*words(name), folder=folder)
+        assert len(passes(said)) >= 10
+    return folder
+
+
+def words(name: str) -> list[str]:
+    return ["fit", f"{name}.zarr", "--model", "laminar_flow", "--gap", "200 um", *INITIAL]
+
+
+def moments(seed: int, number: int) -> list[tuple[str, signal.Signals, int, float]]:
+    """Random moments: which fit, which signal, after which pass, and how many seconds after it."""
+    rng = random.Random(seed)
+    return [
+        ((ALONE, ON_WORKERS)[n % 2], rng.choice([signal.SIGKILL, signal.SIGTERM]),
+         rng.randint(0, 9), rng.uniform(0, 0.06))
+        for n in range(number)
+    ]  # fmt: skip
+
+
+QUICK = [(ALONE, signal.SIGTERM, 4, 0.01), (ON_WORKERS, signal.SIGKILL, 6, 0.02)]
+
+
+@pytest.mark.parametrize(
+    ("name", "sent", "after", "seconds"),
+    QUICK + [pytest.param(*moment, marks=pytest.mark.slow) for moment in moments(5, 20)],
+)
+def test_a_fit_killed_at_any_moment_resumes_to_the_same_bits(
+    quiet, tmp_path, name, sent, after, seconds
+):
+    shutil.copytree(quiet / f"{name}.zarr", tmp_path / f"{name}.zarr")
+    process = start(*words(name), folder=tmp_path)
+    if after:
+        wait_for_pass(process, after)
+    else:
+        time.sleep(20 * seconds)  # while it starts
+    time.sleep(seconds)
+    started = family(process)
+    process.send_signal(sent)
+    said = passes(finish(process))
+    assert process.returncode in (-sent, 130)
+    assert not still_there(started, 40)
+    done = max(said, default=after)
+    folder = tmp_path / f"{name}_fit"
+    begun = (folder / "checkpoint.json").exists()
+    again = ended(*words(name), *["--resume"] * begun, folder=tmp_path)
+    assert bits(folder) == bits(quiet / f"{name}_fit")
+    assert begun or done == 0
+    if begun:
+        assert passes(again)[0] >= done  # at most the pass that was being made is made again
+    assert not list(folder.glob("*checkpoint*"))
+
+
+SAVED_UNTIL = """
+import os, signal, sys
+from pathlib import Path
+from homodyne_dask import checkpoint
+from homodyne_dask.cli import main
+
+step, renamed, synced, saves = int(sys.argv.pop(1)), Path.replace, os.fsync, 0
+
+def reached(what):
+    if what == step and saves == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def save(path, held, saved=checkpoint.save):
+    global saves
+    saves += 1
+    saved(path, held)
+
+def replace(path, target):
+    reached(1 if str(target).endswith("previous") else 3)
+    renamed(path, target)
+    reached(2 if str(target).endswith("previous") else 4)
+
+def fsync(handle):
+    reached(0)
+    synced(handle)
+
+checkpoint.save, Path.replace, os.fsync = save, replace, fsync
+main(sys.argv[1:])
+"""
+STEPS = ("before it is synced", "synced", "the old one renamed", "before the last", "all done")
+SLOW = [pytest.param(n, id=STEPS[n], marks=pytest.mark.slow) for n in (0, 1, 3, 4)]
+
+
+@pytest.mark.parametrize("step", [pytest.param(2, id=STEPS[2]), *SLOW])
+def test_a_fit_killed_at_any_step_of_saving_resumes_to_the_same_bits(quiet, tmp_path, step):
+    """The third checkpoint is being written: two passes at least stand on disk."""
+    shutil.copytree(quiet / f"{ALONE}.zarr", tmp_path / f"{ALONE}.zarr")
+    killed = start(step, *words(ALONE), folder=tmp_path, program=SAVED_UNTIL)
+    finish(killed)
+    assert killed.returncode == -signal.SIGKILL
+    again = ended(*words(ALONE), "--resume", folder=tmp_path)
+    assert passes(again)[0] == (3 if step == 4 else 2)
+    assert bits(tmp_path / f"{ALONE}_fit") == bits(quiet / f"{ALONE}_fit")

@@ -1,0 +1,110 @@
+"""Numbers no fit should meet: each gives the right answer, or an ending that says what is wrong."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from tests.synthetic import angles, measured, store
+
+D0 = 20_000.0
+TRUTH = np.array([D0, 0.0, 0.0])
+FIXED = {"alpha": 0.0, "D_offset": 0.0}
+
+
+def data(n=60, bins=3, theta=TRUTH, **options):
+    return measured(theta, n, angles(bins), **options)
+
+
+def with_pairs(value, share=0.02, **options):
+    """Some pairs of every bin replaced."""
+    scans = data(**options)
+    chosen = np.random.default_rng(1).random(scans.c2.shape) < share
+    scans.c2[chosen & np.isfinite(scans.c2)] = value
+    return scans
+
+
+def with_one(value):
+    """A single pair of the first bin replaced."""
+    scans = data()
+    scans.c2[0, 10, 20] = value
+    return scans
+
+
+def constant(value):
+    scans = data()
+    scans.c2[np.isfinite(scans.c2)] = value
+    return scans
+
+
+def phis(*phi):
+    return measured(TRUTH, 60, phi)
+
+
+def uneven():
+    steps = np.random.default_rng(2).uniform(0.1, 0.6, 59)
+    return measured(TRUTH, time=np.concatenate([[0], np.cumsum(steps)]), phi=angles(3))
+
+
+RIGHT = {
+    "NaN": lambda: with_pairs(np.nan),
+    "a bin of NaN but for a corner": lambda: with_pairs(np.nan, 0.97),
+    "+Inf": lambda: with_pairs(np.inf),
+    "-Inf": lambda: with_pairs(-np.inf),
+    "zeros": lambda: with_pairs(0.0),
+    "one bin": lambda: data(bins=1),
+    "2000 bins": lambda: data(n=24, bins=2000),
+    "one angle twice": lambda: phis(0.0, 30.0, 30.0),
+    "angles unsorted": lambda: phis(70.0, -30.0, 10.0),
+    "the same angle a turn away": lambda: phis(10.0, 370.0, -350.0),
+    "irregular times": uneven,
+    **{f"{n} frames": lambda n=n: data(n=n, bins=8) for n in (5, 7, 10, 20, 33, 50)},
+}
+SAID = {
+    "denormals": (lambda: with_pairs(1e-40), "reduced [1-9]"),
+    "an outlier of 1e30": (lambda: with_one(1e30), r"at its bound(.|\n)*χ² +2\.\d+e\+6"),
+    "constant 1": (lambda: constant(1.0), "show no decay|do not determine"),
+    "constant 3": (lambda: constant(3.0), "show no decay|do not determine"),
+    "contrast 0": (lambda: data(contrast=0.0), "do not determine|hardly|bound|goes beyond"),
+    "no decay in the window": (
+        lambda: data(theta=[0.001, 0, 0]), "do not determine|bound|no decay|goes beyond"
+    ),
+    "gone before the first lag": (
+        lambda: data(theta=[1e7, 0, 0]), "do not determine|bound|no decay|goes beyond"
+    ),
+    "all NaN": (lambda: constant(np.nan), "holds no data"),
+    "all zeros": (lambda: constant(0.0), "holds no data"),
+    "all infinite": (lambda: constant(np.inf), "holds no data"),
+    "2 frames": (lambda: data(n=2), "2 frames"),
+    "3 frames": (lambda: data(n=3), "."),
+    "4 frames": (lambda: data(n=4), "."),
+}  # fmt: skip
+
+
+def fitted(scans, folder):
+    scan = store(scans, folder)
+    with np.errstate(all="ignore"):
+        result = hd.fit(scan, hd.STATIC, fixed=FIXED)
+    json.dumps(result.summary(), allow_nan=False)
+    return result
+
+
+@pytest.mark.parametrize("word", RIGHT)
+def test_the_answer_is_right(tmp_path, word):
+    result = fitted(RIGHT[word](), tmp_path)
+    assert result.outcome is hd.Outcome.CONVERGED
+    table = result.parameters.sel(param="D0")
+    assert abs(float(table["value"]) - D0) < 5 * float(table["stderr_naive"])
+
+
+@pytest.mark.parametrize("word", SAID)
+def test_the_ending_says_what_is_wrong(tmp_path, word):
+    make, says = SAID[word]
+    try:
+        said = str(fitted(make(), tmp_path))
+    except hd.HomodyneDaskError as e:
+        said = str(e)
+        assert "\n" not in said
+    assert re.search(says, said)

@@ -1,0 +1,251 @@
+"""What is damaged, missing or edited in a store is named, or counted and left out; never believed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask import schema
+from homodyne_dask.chunks import chunk_path
+from homodyne_dask.dataset import open_dataset
+from homodyne_dask.errors import OptionError, StoreError
+from tests.synthetic import FLOW, angles, fit_here, measured, store
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """3 angles of 600 frames: 3 chunks of each bin, and one each of two levels."""
+    return store(measured(FLOW, 600, angles(3)), tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def copy(whole, tmp_path) -> Path:
+    return Path(shutil.copytree(whole.path, tmp_path / "copy.zarr"))
+
+
+def fit(path, **options):
+    return fit_here(open_dataset(path), hd.LAMINAR_FLOW, gap="200 um", **options)
+
+
+def flipped(file: Path, at: float = 0.5) -> None:
+    """Turn one bit."""
+    held = bytearray(file.read_bytes())
+    held[int(at * len(held))] ^= 4
+    file.write_bytes(held)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-10])
+
+
+DAMAGE = {
+    "a bit turned": (flipped, "its checksum is wrong"),
+    "a bit of the checksum turned": (lambda file: flipped(file, 0.999999), "its checksum is wrong"),
+    "missing": (Path.unlink, "it is missing"),
+    "cut off": (cut, "its checksum is wrong"),
+    "empty": (lambda file: file.write_bytes(b""), "its checksum is wrong|it holds"),
+    "a folder": (lambda file: (file.unlink(), file.mkdir()), "Is a directory"),
+}
+TILES = [(k, i, j) for k in range(3) for i in range(2) for j in range(i, 2)]
+
+
+@pytest.mark.parametrize("word", DAMAGE)
+def test_a_damaged_chunk_is_named_by_bin_and_tile(copy, word):
+    damage, says = DAMAGE[word]
+    damage(chunk_path(str(copy), 1, 1, (0, 1)))
+    with pytest.raises(StoreError, match=rf"chunk \(0, 1\) of the bin labelled 2 .*({says})"):
+        fit(copy)
+
+
+@pytest.mark.parametrize(("index", "i", "j"), TILES)
+def test_a_bit_turned_in_any_chunk_is_found(copy, index, i, j):
+    flipped(chunk_path(str(copy), 1, index, (i, j)), at=0.1 + 0.2 * index)
+    with pytest.raises(StoreError, match=rf"chunk \({i}, {j}\) of the bin labelled {index + 1}"):
+        fit(copy)
+
+
+SMALL = [
+    "q", "phi", "label", "n_pixels", "beta_ingest", "time", "frame_mask", "sigma_row", "intensity",
+    "cuts/c2", "cuts/count", "cuts/t1", "cuts/t2", "cuts/age_edges", "cuts/lag_edges",
+    "sums/weight", "sums/first", "sums/second", "sums/pairs",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ["a bit turned", "missing", "cut off", "empty"])
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_array_that_is_damaged_is_named(copy, name, word):
+    chunk = next(path for path in sorted((copy / name / "c").rglob("*")) if path.is_file())
+    DAMAGE[word][0](chunk)
+    with pytest.raises(StoreError, match=f"is damaged: {name} cannot be read"):
+        fit(copy, initial=dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True)))
+
+
+def edited(path: Path, name: str, **changes) -> None:
+    """Change the metadata of an array, or the attributes of the root where no name is given."""
+    file = path / name / "zarr.json"
+    held = json.loads(file.read_text())
+    (held if name else held["attributes"]).update(changes)
+    file.write_text(json.dumps(held))
+
+
+BIG = [{"name": "bytes", "configuration": {"endian": "big"}}, {"name": "blosc"}, {"name": "crc32c"}]
+PLAIN = [{"name": "bytes", "configuration": {"endian": "little"}}]
+METADATA = [
+    ("shape", lambda held: [n - 1 for n in held["shape"]], "has shape"),
+    ("shape", lambda held: [*held["shape"], 1], "has shape|has no shape"),
+    ("shape", lambda held: "all", "has shape|has no shape"),
+    ("data_type", lambda held: "float16", "data_type of .* is float16 where"),
+    ("codecs", lambda held: BIG, "codecs of .* is big-endian"),
+    ("codecs", lambda held: PLAIN, r"codecs of .* is \['bytes'\]"),
+    ("codecs", lambda held: None, "codecs of .* is no list"),
+    ("chunk_key_encoding", lambda held: {"name": "v2"}, "chunk_key_encoding of"),
+    ("attributes", lambda held: {"units": "fortnight"}, "units of .* is fortnight where"),
+    ("attributes", lambda held: [], "is no metadata"),
+    ("node_type", lambda held: "group", "node_type of .* is group"),
+    ("zarr_format", lambda held: 4, "zarr_format of"),
+]
+
+
+@pytest.mark.parametrize("name", ["c2", "level4/c2", *SMALL])
+def test_edited_metadata_of_any_array_are_refused(copy, name):
+    file = copy / name / "zarr.json"
+    before = file.read_text()
+    for key, change, says in METADATA:
+        edited(copy, name, **{key: change(json.loads(before))})
+        with pytest.raises(StoreError, match=says):
+            open_dataset(copy)
+        file.write_text(before)
+    for text in ("", "{", "[]", "null", "\x00", "[" * 100_000, before[:-40]):
+        file.write_text(text)
+        with pytest.raises(StoreError, match=r"metadata|no metadata") as caught:
+            open_dataset(copy)
+        assert "\n" not in str(caught.value)
+        file.write_text(before)
+    file.unlink()
+    with pytest.raises(StoreError, match=f"is damaged: {name} is missing"):
+        open_dataset(copy)
+
+
+@pytest.mark.parametrize("side", [256, 600])
+def test_chunks_of_another_size_are_refused(copy, side):
+    grid = {"name": "regular", "configuration": {"chunk_shape": [1, side, side]}}
+    edited(copy, "c2", chunk_grid=grid)
+    with pytest.raises(StoreError, match="chunk_grid of c2"):
+        open_dataset(copy)
+
+
+ATTRIBUTES = [
+    ({"schema_version": 2}, "has schema version 2, this program reads 1"),
+    ({"schema_version": None}, "has schema version None"),
+    ({"complete": "yes"}, "is incomplete"),
+    ({"frame_time": 0.0}, "the attribute frame_time is '0.0', not a number of seconds above 0"),
+    ({"frame_time": "1 s"}, "the attribute frame_time"),
+    ({"gap_angstrom": -2e6}, "the attribute gap_angstrom is '-2000000.0', not a length in Å"),
+    ({"gap_angstrom": [1]}, "the attribute gap_angstrom"),
+    ({"sigma_source": "guess"}, "the attribute sigma_source is 'guess', not one of counts"),
+    ({"baseline_reference": 0}, "the attribute baseline_reference"),
+    ({"populated_elements": "all"}, "the attribute populated_elements"),
+    ({"truth": {"model": "static"}}, "the attribute truth"),
+    ({"truth": {"parameters": {"D0": "1"}}}, "the attribute truth"),
+    ({"notes": "none"}, "the attribute notes"),
+    ({"notes": [1]}, "the attribute notes"),
+    ({"source_file": 7}, "the attribute source_file"),
+    ({"source_sha256": "abc"}, "the attribute source_sha256"),
+    ({"tiles_sha256": "abc"}, "the attribute tiles_sha256"),
+    ({"tiles_sha256": "0" * 64}, r"c2/manifest.json is not what tiles_sha256 says"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), ATTRIBUTES, ids=[str(a) for a, _ in ATTRIBUTES])
+def test_edited_attributes_are_refused(copy, change, says):
+    edited(copy, "", **change)
+    with pytest.raises(StoreError, match=says) as caught:
+        open_dataset(copy)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_manifest_edited_or_missing_is_refused(copy):
+    file = copy / schema.MANIFEST
+    file.write_text(file.read_text().replace('"nans": 0', '"nans": 1', 1))
+    with pytest.raises(StoreError, match="is not what tiles_sha256 says"):
+        open_dataset(copy)
+    file.unlink()
+    with pytest.raises(StoreError, match="no file"):
+        open_dataset(copy)
+
+
+START = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.5, 1, 1, 1.5, 1, 1, 1], strict=True))
+
+
+def skipping(path, **options):
+    return hd.fit(
+        path, hd.LAMINAR_FLOW, gap="200 um", initial=START, on_bad_tile="skip", **options
+    )  # fmt: skip
+
+
+def spoil(path: Path) -> None:
+    """One chunk far from the diagonal, one on it, one of a level."""
+    flipped(chunk_path(str(path), 1, 1, (0, 1)))
+    chunk_path(str(path), 1, 2, (1, 1)).unlink()
+    flipped(chunk_path(str(path), 4, 0, (0, 0)))
+
+
+def bits(result):
+    table = result.parameters
+    return (
+        table["value"].values.tobytes(),
+        table["stderr_naive"].values.tobytes(),
+        (result.chisqr, result.ndata, result.passes, result.outcome),
+    )
+
+
+def test_bad_chunks_left_out_give_the_fit_of_data_without_their_pairs(copy, tmp_path):
+    spoil(copy)
+    result = skipping(copy)
+    scans = measured(FLOW, 600, angles(3))
+    scans.c2[1, :512, 512:] = float("nan")
+    scans.c2[2, 512:, 512:] = float("nan")
+    assert bits(result) == bits(skipping(store(scans, tmp_path)))
+    assert result.ndata == 3 * 600 * 599 // 2 - 512 * 88 - 88 * 87 // 2
+    assert result.warnings[0] == (
+        "2 damaged chunks with 48,884 pairs are left out, as asked by on_bad_tile: "
+        "(0, 1) of bin 2, (1, 1) of bin 3"
+    )
+    assert "2 damaged chunks" in str(result)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_is_left_out_is_the_same_on_every_number_of_workers(copy, processes):
+    spoil(copy)
+    with hd.local_cluster(processes=processes, threads=1) as client:
+        assert bits(skipping(copy, client=client)) == bits(skipping(copy))
+
+
+def test_leaving_out_nothing_changes_no_bit(copy):
+    options = {"gap": "200 um", "initial": START}
+    assert bits(skipping(copy)) == bits(hd.fit(copy, hd.LAMINAR_FLOW, **options))
+
+
+def test_a_store_without_a_readable_chunk_is_refused(copy):
+    shutil.rmtree(copy / "c2" / "c")
+    with pytest.raises(StoreError, match="no chunk of c2 can be read"):
+        skipping(copy)
+
+
+def test_the_pictures_leave_out_what_the_fit_left_out(copy, tmp_path):
+    from homodyne_dask.report.plots import save_all
+
+    spoil(copy)
+    save_all(skipping(copy), open_dataset(copy), tmp_path / "pictures")
+    assert (tmp_path / "pictures" / "maps.png").exists()
+
+
+def test_a_fit_is_not_resumed_on_a_store_that_lost_chunks_since(copy, tmp_path):
+    path = tmp_path / "fit.ckpt"
+    skipping(copy, checkpoint=path, max_passes=2)
+    spoil(copy)
+    with pytest.raises(OptionError, match=r"chunks left out was \[\], now \[\[1, 1, 0, 1\], "):
+        skipping(copy, checkpoint=path, resume=True)
