@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from homodyne_dask.dataset import Scan, open_dataset
     from homodyne_dask.errors import HomodyneDaskError
     from homodyne_dask.fitting import fit, plan
+    from homodyne_dask.homodyne.translate import from_homodyne_yaml
     from homodyne_dask.lm import Outcome
     from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC, Convention, TransportModel
     from homodyne_dask.parameters import Parameter
@@ -41,6 +42,7 @@ _HOME = {
     "TransportModel": "models",
     "Parameter": "parameters",
     "local_cluster": "cluster",
+    "from_homodyne_yaml": "homodyne.translate",
     "HomodyneDaskError": "errors",
 }
 
@@ -56,6 +58,7 @@ __all__ = [
     "Scan",
     "TransportModel",
     "fit",
+    "from_homodyne_yaml",
     "load_result",
     "local_cluster",
     "open_dataset",
