@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from homodyne_dask.errors import HomodyneDaskError
     from homodyne_dask.fitting import fit, plan
     from homodyne_dask.forecasting import forecast
+    from homodyne_dask.homodyne.translate import from_homodyne_yaml
     from homodyne_dask.lm import Outcome
     from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC, Convention, TransportModel
     from homodyne_dask.parameters import Parameter
@@ -43,6 +44,7 @@ _HOME = {
     "TransportModel": "models",
     "Parameter": "parameters",
     "local_cluster": "cluster",
+    "from_homodyne_yaml": "homodyne.translate",
     "HomodyneDaskError": "errors",
 }
 
@@ -59,6 +61,7 @@ __all__ = [
     "TransportModel",
     "fit",
     "forecast",
+    "from_homodyne_yaml",
     "load_result",
     "local_cluster",
     "open_dataset",

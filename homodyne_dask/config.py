@@ -50,9 +50,11 @@ def _frames(value: Any) -> tuple[int, int]:
     return _whole(low), _whole(high)
 
 
-def _angle(value: Any) -> float | tuple[float, float]:
-    several = isinstance(value, list | tuple) or ":" in str(value)
-    return _pair(value) if several else _number(value)
+def _angle(value: Any) -> float | tuple[float, float] | list[tuple[float, float]]:
+    several = isinstance(value, list | tuple)
+    if several and value and isinstance(value[0], list | tuple):
+        return [_pair(part) for part in value]
+    return _pair(value) if several or ":" in str(value) else _number(value)
 
 
 def _several(value: Any) -> list[Any]:
@@ -75,7 +77,7 @@ Number = Annotated[float, _as(_number)]
 Whole = Annotated[int, _as(_whole)]
 Pair = Annotated[tuple[float, float], _as(_pair)]
 Frames = Annotated[tuple[int, int], _as(_frames)]
-Angle = Annotated[float | tuple[float, float], _as(_angle)]
+Angle = Annotated[float | tuple[float, float] | list[tuple[float, float]], _as(_angle)]
 Text = Annotated[str, _as(_text)]
 Gap = Annotated[str, _as(_gap)]
 Several = BeforeValidator(_several)
@@ -130,8 +132,8 @@ class FitConfig(BaseModel):
         None,
     )
     phi: Angle | None = _option(
-        "one angle in degrees, or a range [low, high]; default: all",
-        "degrees, or a range: -30:30 as an option, [-30, 30] in a file",
+        "one angle in degrees, or a range [low, high], or a list of ranges; default: all",
+        "degrees, or a range: -30:30 as an option, [-30, 30] or [[-30, 30], [150, -150]] in a file",
         "[-30, 30]",
         None,
     )

@@ -158,7 +158,7 @@ class Scan:
     def select(
         self,
         q: float | Sequence[float] | None = None,
-        phi: float | tuple[float, float] | list[float] | None = None,
+        phi: float | tuple[float, float] | list[float] | list[tuple[float, float]] | None = None,
         label: int | Sequence[int] | None = None,
         frames: tuple[int, int] | None = None,
         time: tuple[float, float] | None = None,
@@ -166,7 +166,8 @@ class Scan:
         """Return the scan with fewer bins or frames.
 
         q [1/Å]: the nearest ring within 2 %, or several. phi [degree]: a pair (low, high) keeps
-        the angles between, one number keeps the nearest angle within 1°. label: the beamline's
+        the angles from low up to high, around ±180° where low is above high, a list of pairs those
+        in any of them; one number keeps the nearest angle within 1°. label: the beamline's
         bin numbers. frames: (first, after the last), counted from 0. time: (from, to) in s.
         Raises SelectionError, saying what there is, when nothing is left.
         """
@@ -199,8 +200,9 @@ class Scan:
         return self.q == ring
 
     def _angles(self, phi: Any) -> Bool[np.ndarray, " bin"]:
-        if isinstance(phi, tuple) and len(phi) == 2:
-            return (self.phi >= phi[0]) & (self.phi <= phi[1])
+        ranges = [phi] if isinstance(phi, tuple) and len(phi) == 2 else phi
+        if np.ndim(ranges) == 2:
+            return np.logical_or.reduce([_between(self.phi, *pair) for pair in ranges])
         away = np.abs((self.phi[:, None] - np.atleast_1d(phi) + 180) % 360 - 180)
         return (away <= 1).any(axis=1)
 
@@ -282,6 +284,11 @@ class Scan:
             lines.append(f"{label:>6} {shown:>10} {phi:>10.2f} {pixels or '-':>7} {s:>9.4g}")
         lines += [f"note: {note}" for note in self.attrs["notes"]]
         return "\n".join(lines)
+
+
+def _between(phi: Float[np.ndarray, " bin"], low: float, high: float) -> Bool[np.ndarray, " bin"]:
+    """Return which angles are met on the way from low up to high, all in degrees."""
+    return ((phi - low) % 360 <= (high - low) % 360) | (high - low >= 360)
 
 
 def open_dataset(path: str | Path) -> Scan:

@@ -10,6 +10,7 @@ import numpy as np
 from homodyne_dask import schema
 from homodyne_dask.dataset import Scan, coarse_use
 from homodyne_dask.errors import PlanError, SelectionError
+from homodyne_dask.labels import size_label
 from homodyne_dask.problem import coarse_min_lag
 
 MAX_SLOTS = 32
@@ -194,6 +195,7 @@ class Plan:
             ("model", self.model),
             ("bins", f"{self.bins} in {len(self.layout.groups)} groups of one q"),
             ("pairs", f"{self.layout.pairs:,}"),
+            ("size", f"{size_label(self.layout.pairs)}, a label: every size takes one code path"),
             ("tiles", f"{self.layout.blocks} of {self.layout.side} x {self.layout.side} frames"),
             ("where", where),
             ("tasks per pass", f"{len(self.tasks)} of up to {self.tasks[0].length} tiles"),

@@ -40,6 +40,7 @@ the diagonal: its digest, its known pairs, its NaNs above the diagonal.
 """
 
 import math
+from pathlib import Path
 from typing import Any
 
 VERSION = 1
@@ -61,7 +62,7 @@ ATTRIBUTES = {
     "end_frame": "last detector frame, 1-based, or null",
     "source_file": "name of the file the data came from",
     "source_sha256": "its SHA-256",
-    "source_format": "aps-u | aps-legacy | npy | npz",
+    "source_format": "aps-u | aps-legacy | nxxpcs | esrf | npy | npz | homodyne",
     "ingest_options": "q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not",
     "sigma_source": "counts | scatter | constant",
     "baseline_reference": "always 1: c2 decays to about 1",
@@ -73,6 +74,11 @@ ATTRIBUTES = {
     "tiles_sha256": "SHA-256 of manifest.json, the identity of the data",
     "complete": "True, written last",
 }
+
+
+def store_beside(source: Path) -> Path:
+    """Return the name of the store beside its source: A0123_results.hdf → A0123_c2.zarr."""
+    return source.with_name(source.stem.removesuffix("_results") + "_c2.zarr")
 
 
 def tile_side(n_frames: int) -> int:

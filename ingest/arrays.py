@@ -18,42 +18,58 @@ Contents = dict[str, np.ndarray]
 
 def open_npy(path: Path, options: Options) -> Source:
     """Return the bins of one array (N, N) or (bin, N, N)."""
-    with _sentence(path):
+    with sentence(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
-    return _source(path, "npy", _shape(path, c2.shape, c2.dtype), {}, options, read_npy)
+    return source_of(path, "npy", _shape(path, c2.shape, c2.dtype), {}, options, read_npy)
 
 
 def open_npz(path: Path, options: Options) -> Source:
     """Return the bins of an archive with c2, q, phi, dt or time, and optionally sigma."""
-    with _sentence(path), zipfile.ZipFile(path) as archive:
-        keys = [name.removesuffix(".npy") for name in archive.namelist()]
-        if "c2" not in keys:
-            raise SourceError(
-                f"{path.name} has no array c2: there is {', '.join(keys) or 'nothing'}"
-            )
-        with archive.open("c2.npy") as member:
-            shape, _, dtype = _header(path, member)
-    with _sentence(path), np.load(path, allow_pickle=False) as archive:
-        held = {key: np.asarray(archive[key]) for key in KNOWN[1:] if key in keys}
-    for key, value in held.items():
-        if value.dtype.kind not in "fiu" or value.size == 0:
-            raise SourceError(f"{key} of {path.name} holds {value.dtype}, not numbers")
-    source = _source(path, "npz", _shape(path, shape, dtype), held, options, read_npz)
+    keys = names_in(path)
+    if "c2" not in keys:
+        raise SourceError(f"{path.name} has no array c2: there is {', '.join(keys) or 'nothing'}")
+    shape = shape_in(path, "c2")
+    held = numbers_in(path, [key for key in KNOWN[1:] if key in keys])
+    source = source_of(path, "npz", shape, held, options, read_npz)
     ignored = [key for key in keys if key not in KNOWN]
     notes = (f"ignored in {path.name}: {', '.join(ignored)}",) if ignored else ()
     return replace(source, notes=source.notes + notes)
 
 
+def names_in(path: Path) -> list[str]:
+    """Return the names of the arrays in a .npz file."""
+    with sentence(path), zipfile.ZipFile(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
+def shape_in(path: Path, name: str) -> tuple[int, int]:
+    """Return bins and frames of the matrices under a name of a .npz file, reading none."""
+    with sentence(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+        shape, _, dtype = _header(path, member)
+    return _shape(path, shape, dtype, name)
+
+
+def numbers_in(path: Path, names: list[str]) -> Contents:
+    """Return the small arrays of these names of a .npz file."""
+    with sentence(path), np.load(path, allow_pickle=False) as archive:
+        held = {name: np.asarray(archive[name]) for name in names}
+    for name, value in held.items():
+        if value.dtype.kind not in "fiu" or value.size == 0:
+            raise SourceError(f"{name} of {path.name} holds {value.dtype}, not numbers")
+    return held
+
+
 def read_npy(path: Path, where: str) -> np.ndarray:
     """Return one matrix of a .npy file."""
-    with _sentence(path):
+    with sentence(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
         return np.array(c2.reshape(-1, *c2.shape[-2:])[_index(where)])
 
 
 def read_npz(path: Path, where: str) -> np.ndarray:
-    """Return one matrix of a .npz file, reading no other into memory."""
-    with _sentence(path), zipfile.ZipFile(path) as archive, archive.open("c2.npy") as member:
+    """Return one matrix of a .npz file, as 'c2[3]', reading no other into memory."""
+    member_name = where.partition("[")[0] + ".npy"
+    with sentence(path), zipfile.ZipFile(path) as archive, archive.open(member_name) as member:
         shape, fortran, dtype = _header(path, member)
         if fortran and len(shape) == 3:
             raise SourceError(
@@ -74,7 +90,7 @@ def _skip(member: IO[bytes], n_bytes: int) -> None:
 
 
 def _index(where: str) -> int:
-    return int(where.removeprefix("c2[").removesuffix("]"))
+    return int(where.partition("[")[2].removesuffix("]"))
 
 
 def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -87,7 +103,7 @@ def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dt
 
 
 @contextmanager
-def _sentence(path: Path):
+def sentence(path: Path):
     """Turn whatever NumPy finds wrong with a file into a SourceError."""
     try:
         yield
@@ -97,24 +113,31 @@ def _sentence(path: Path):
         ) from error
 
 
-def _shape(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, int]:
+def _shape(
+    path: Path, shape: tuple[int, ...], dtype: np.dtype, name: str = "c2"
+) -> tuple[int, int]:
     """Return bins and frames."""
     if dtype.kind not in "fiu":
-        raise SourceError(f"c2 of {path.name} holds {dtype}, not real numbers")
+        raise SourceError(f"{name} of {path.name} holds {dtype}, not real numbers")
     if len(shape) not in (2, 3) or shape[-1] != shape[-2] or 0 in shape:
-        raise SourceError(f"c2 of {path.name} has shape {shape}: it must be (N, N) or (bin, N, N)")
+        raise SourceError(
+            f"{name} of {path.name} has shape {shape}: it must be (N, N) or (bin, N, N)"
+        )
     check_frames(shape[-1], path)
     return (1 if len(shape) == 2 else shape[0]), shape[-1]
 
 
-def _source(path, kind, shape, held: Contents, options: Options, reader) -> Source:
+def source_of(
+    path, kind, shape, held: Contents, options: Options, reader, name: str = "c2"
+) -> Source:
+    """Return the source of matrices under a name of a file, with what else it holds by our names."""
     n_bins, n_frames = shape
     time, notes = _time(path, held, options, n_frames)
     return Source(
         path=path,
         format=kind,
         reader=reader,
-        matrices=tuple(f"c2[{index}]" for index in range(n_bins)),
+        matrices=tuple(f"{name}[{index}]" for index in range(n_bins)),
         label=np.arange(1, n_bins + 1),
         q=_given(path, held, "q", options.q, "1/Å", n_bins),
         phi=_given(path, held, "phi", options.phi, "degrees", n_bins),

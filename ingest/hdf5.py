@@ -43,7 +43,7 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset | None:
     try:
         found = file.get(name)
     except UNREADABLE as error:
-        raise _unreadable(file, name, error) from error
+        raise unreadable(file, name, error) from error
     return found if isinstance(found, h5py.Dataset) else None
 
 
@@ -52,7 +52,16 @@ def has(file: h5py.File, group: str) -> bool:
     try:
         return isinstance(file.get(group), h5py.Group)
     except UNREADABLE as error:
-        raise _unreadable(file, group, error) from error
+        raise unreadable(file, group, error) from error
+
+
+def members(file: h5py.File, group: str) -> list[str]:
+    """Return the names in a group, none where there is no such group."""
+    try:
+        found = file.get(group)
+        return list(found) if isinstance(found, h5py.Group) else []
+    except UNREADABLE as error:
+        raise unreadable(file, group, error) from error
 
 
 def array(file: h5py.File, name: str) -> np.ndarray:
@@ -67,7 +76,7 @@ def array(file: h5py.File, name: str) -> np.ndarray:
             raise SourceError(f"{name} of {file_name(file)} has shape {found.shape}: it is damaged")
         return np.asarray(found[()])
     except UNREADABLE as error:
-        raise _unreadable(file, name, error) from error
+        raise unreadable(file, name, error) from error
 
 
 def optional(file: h5py.File, name: str) -> np.ndarray | None:
@@ -140,7 +149,7 @@ def unit(file: h5py.File, name: str) -> str | None:
             [] if found is None else [found.attrs[k] for k in ("unit", "units") if k in found.attrs]
         )
     except UNREADABLE as error:
-        raise _unreadable(file, name, error) from error
+        raise unreadable(file, name, error) from error
     return text(words[0]) if words else None
 
 
@@ -150,7 +159,7 @@ def words(file: h5py.File, name: str) -> list[str]:
     try:
         return [] if found is None else [text(word) for word in np.ravel(found[()])]
     except UNREADABLE as error:
-        raise _unreadable(file, name, error) from error
+        raise unreadable(file, name, error) from error
 
 
 def text(word: Any) -> str:
@@ -164,7 +173,7 @@ def truth(file: h5py.File) -> dict[str, Any] | None:
         held = file.attrs.get("truth")
         found = None if held is None else json.loads(text(held))
     except UNREADABLE as error:
-        raise _unreadable(file, "the attribute truth", error) from error
+        raise unreadable(file, "the attribute truth", error) from error
     return found if schema.truth_is_whole(found) else None
 
 
@@ -173,7 +182,7 @@ def matrix_names(file: h5py.File, group: str, prefix: str) -> dict[int, str]:
     try:
         members = list(file[group])  # pyright: ignore[reportArgumentType]
     except UNREADABLE as error:
-        raise _unreadable(file, group, error) from error
+        raise unreadable(file, group, error) from error
     found = [re.fullmatch(re.escape(prefix) + r"(\d+)", name, re.ASCII) for name in members]
     names = {int(match[1]): f"{group}/{match[0]}" for match in found if match}
     if not names:
@@ -207,10 +216,11 @@ def read_matrix(path: Path, name: str) -> np.ndarray:
         try:
             return np.asarray(found[()])
         except UNREADABLE as error:
-            raise _unreadable(file, name, error) from error
+            raise unreadable(file, name, error) from error
 
 
-def _unreadable(file: h5py.File, name: str, error: Exception) -> SourceError:
+def unreadable(file: h5py.File, name: str, error: Exception) -> SourceError:
+    """Return the error that says what of a file is damaged."""
     if isinstance(error, SourceError):
         return error
     return SourceError(

@@ -21,7 +21,7 @@ class Source:
 
     path: Path
     format: str
-    """aps-u | aps-legacy | npy | npz."""
+    """aps-u | aps-legacy | nxxpcs | esrf | npy | npz | homodyne."""
     reader: Callable[[Path, str], np.ndarray]
     """Reads one matrix; a function of a module, so that a task can carry it."""
     matrices: tuple[str, ...]

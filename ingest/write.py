@@ -64,7 +64,7 @@ def ingest(
 
 def default_store(source: Path) -> Path:
     """Return the name of the store beside its source: A0123_results.hdf → A0123_c2.zarr."""
-    return source.with_name(source.stem.removesuffix("_results") + "_c2.zarr")
+    return schema.store_beside(source)
 
 
 @dataclass(frozen=True)

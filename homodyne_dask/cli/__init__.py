@@ -9,6 +9,7 @@ import click
 from homodyne_dask.cli.config import config
 from homodyne_dask.cli.doctor import doctor
 from homodyne_dask.cli.fit import fit
+from homodyne_dask.cli.from_homodyne import from_homodyne
 from homodyne_dask.cli.info import info
 from homodyne_dask.cli.ingest import ingest
 from homodyne_dask.cli.plan import plan
@@ -37,5 +38,5 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for command in (ingest, info, plan, fit, show, config, simulate, doctor):
+for command in (ingest, info, plan, fit, show, config, from_homodyne, simulate, doctor):
     main.add_command(command)

@@ -54,8 +54,15 @@ FILES = (
 @click.argument("sources", metavar="STORE... | FIT.yaml", nargs=-1, required=True)
 @with_options(*PROBLEM, *PARAMETERS, *SELECTION, *HOW, *FILES)
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint of an interrupted fit.")
+@click.option("--homodyne-output", is_flag=True, help="Add the files homodyne writes, in nlsq/.")
 @click.option("--profile", type=click.Path(path_type=Path), help="Folder for where the time went.")
-def fit(sources: tuple[str, ...], resume: bool, profile: Path | None, **options: Any) -> None:
+def fit(
+    sources: tuple[str, ...],
+    resume: bool,
+    homodyne_output: bool,
+    profile: Path | None,
+    **options: Any,
+) -> None:
     """Fit a model to each STORE, or do what FIT.yaml says, and write A0123_fit/ with the result.
 
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
@@ -72,7 +79,10 @@ def fit(sources: tuple[str, ...], resume: bool, profile: Path | None, **options:
 
     model = model_named(config.model)
     with connection(config.scheduler) if config.scheduler else nullcontext() as client:
-        statuses = [_status(config, model, store, client, resume, profile) for store in config.data]
+        statuses = [
+            _status(config, model, store, client, resume, homodyne_output, profile)
+            for store in config.data
+        ]
     click.get_current_context().exit(
         next((status for status in (BAD_INPUT, NOT_CONVERGED) if status in statuses), 0)
     )
@@ -84,11 +94,12 @@ def _status(
     store: Path,
     client: "Client | None",
     resume: bool,
+    homodyne_output: bool,
     profile: Path | None,
 ) -> int:
     """Fit one store and return its exit status; with several, a bad one does not stop the others."""
     try:
-        result = _fit(config, model, store, client, resume, profile)
+        result = _fit(config, model, store, client, resume, homodyne_output, profile)
     except (HomodyneDaskError, OSError) as e:
         if len(config.data) == 1:
             raise
@@ -102,11 +113,14 @@ def _fit(
     store: Path,
     client: "Client | None",
     resume: bool,
+    homodyne_output: bool,
     profile: Path | None,
 ) -> "FitResult":
     from homodyne_dask.report import folder as folders
 
     scan = selected(config, store)
+    if homodyne_output and (why := _refusal(scan)):
+        click.echo(why)
     folder = config.output or folders.default_folder(store)
     checkpoint = config.checkpoint or folders.checkpoint_in(folder)
     with folders.claimed(folder, checkpoint, config.overwrite, resume):
@@ -114,9 +128,23 @@ def _fit(
             result = _run(config, model, scan, client, checkpoint, resume, trace)
         click.echo(str(result))
         files = folders.write(result, scan, folder)
+        if homodyne_output:
+            files += _homodyne_files(result, scan, folder)
         folders.settle(result, checkpoint)
-    click.echo(f"\n{folder}/ written: {', '.join(file.name for file in files)}")
+    click.echo(f"\n{folder}/ written: {', '.join(str(file.relative_to(folder)) for file in files)}")
     return result
+
+
+def _refusal(scan: "Scan") -> str | None:
+    from homodyne_dask.homodyne.fitted import refusal
+
+    return refusal(scan)
+
+
+def _homodyne_files(result: "FitResult", scan: "Scan", folder: Path) -> list[Path]:
+    from homodyne_dask.homodyne.output import write
+
+    return write(result, scan, folder)
 
 
 @contextmanager

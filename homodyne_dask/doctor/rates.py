@@ -35,7 +35,7 @@ def kernel() -> Iterator[Line]:
     with Child(os.environ | {"NPROC": "1"}) as child:
         try:
             told = child.answer()
-            rate = _rate(child, told["pairs"])
+            rate = kernel_rate(child, told["pairs"])
         except ChildError as e:
             yield Line("kernel", f"does not run: {brief(str(e))}", _MEND)
             return
@@ -47,8 +47,8 @@ def kernel() -> Iterator[Line]:
     yield Line("kernel", value, "" if rate >= KERNEL else slow)
 
 
-def _rate(child: Child, pairs: int) -> float:
-    """Return the rate of the faster half of a second [M pairs/s]."""
+def kernel_rate(child: Child, pairs: int) -> float:
+    """Return the rate of the faster half of a second, on one thread [M pairs/s]."""
     seconds, began = [], time.perf_counter()
     while not seconds or time.perf_counter() - began < SECONDS:
         seconds.append(child.seconds(threads=1, passes=1))
@@ -56,20 +56,25 @@ def _rate(child: Child, pairs: int) -> float:
 
 
 def decoding() -> Line:
-    """Return the rate at which chunks come out of a store in the temporary folder."""
-    into = np.empty((SIDE, SIDE), np.float32)
+    """Return the line on how fast chunks come out of a store."""
     try:
-        with tempfile.TemporaryDirectory(prefix="homodyne_dask_doctor_") as folder:
-            _write(Path(folder))
-            chunks, began = 0, time.perf_counter()
-            while chunks < 3 or time.perf_counter() - began < 0.3 * SECONDS:
-                read_chunk(folder, 1, 0, 0, (0, 0), into)
-                chunks += 1
-            rate = chunks * into.nbytes / (time.perf_counter() - began) / 1e9
+        rate = decoding_rate()
     except OSError as e:
         return Line("decoding", f"not measured ({e.strerror or e})", "set TMPDIR to another folder")
     slow = "other programs use this core, or numcodecs was built without vector instructions"
     return Line("decoding", f"{rate:.1f} GB/s on one thread", "" if rate >= DECODE else slow)
+
+
+def decoding_rate() -> float:
+    """Return the rate at which chunks come out of a store in the temporary folder [GB/s]."""
+    into = np.empty((SIDE, SIDE), np.float32)
+    with tempfile.TemporaryDirectory(prefix="homodyne_dask_doctor_") as folder:
+        _write(Path(folder))
+        chunks, began = 0, time.perf_counter()
+        while chunks < 3 or time.perf_counter() - began < 0.3 * SECONDS:
+            read_chunk(folder, 1, 0, 0, (0, 0), into)
+            chunks += 1
+        return chunks * into.nbytes / (time.perf_counter() - began) / 1e9
 
 
 def _write(store: Path) -> None:

@@ -1,0 +1,1 @@
+"""For those who come from homodyne or xpcsjax: their configurations read, their files written."""
