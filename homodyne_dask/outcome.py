@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from homodyne_dask.parameters import listed
 from homodyne_dask.request import Request
 from homodyne_dask.result import FitResult, covariance_table, parameter_table, scaling_table
 from homodyne_dask.uncertainty import MIN_CLUSTERS, friedel_clusters, uncertainty
+
+PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
 
 
 def result_of(
@@ -72,7 +75,13 @@ def result_of(
         inputs=_inputs(request),
         truth=scan.attrs["truth"],
         version=version("homodyne-dask"),
+        versions=_versions(),
     )
+
+
+def _versions() -> dict[str, str]:
+    """Return the version of Python and of the packages that read the data and do the arithmetic."""
+    return {"Python": python_version()} | {name: version(name) for name in PACKAGES}
 
 
 def _undetermined(request: Request, state: lm.State) -> tuple[str, ...]:

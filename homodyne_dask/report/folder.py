@@ -12,6 +12,9 @@ from homodyne_dask.checkpoint import previous
 from homodyne_dask.dataset import Scan
 from homodyne_dask.errors import OptionError
 from homodyne_dask.lm import Outcome
+from homodyne_dask.report.captions import TITLES, alternative
+from homodyne_dask.report.export import write_netcdf
+from homodyne_dask.report.html import Picture, page
 from homodyne_dask.report.text import report, truth_of
 from homodyne_dask.result import FitResult
 
@@ -73,7 +76,12 @@ def write(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
         _csv(there / "parameters.csv", _parameter_rows(result))
         _csv(there / "scaling.csv", _scaling_rows(result))
         (there / "report.txt").write_text(report(result) + "\n")
-        save_all(result, scan, there)
+        pictures = [
+            Picture(TITLES[path.stem], alternative(path.stem, result, scan), path.read_bytes())
+            for path in save_all(result, scan, there)
+        ]
+        (there / "report.html").write_text(page(result, pictures))
+        write_netcdf(result, scan, there / "result.nc")
         result.to_json(there / SUMMARY)
         (folder / SUMMARY).unlink(missing_ok=True)
         for old in folder.glob("*.png"):
