@@ -115,15 +115,16 @@ def _scaling_rows(result: FitResult) -> Iterator[dict[str, Any]]:
 
 
 def _csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows of equal keys; an unknown number is an empty cell."""
+    """Write rows of equal keys."""
     rows = list(rows)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+        writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
+    """Return a value as a table holds it: an unknown number is an empty cell."""
     value = value.item() if hasattr(value, "item") else value
     unknown = value is None or (isinstance(value, float) and not math.isfinite(value))
     return "" if unknown else value

@@ -79,7 +79,7 @@ def page(result: FitResult, pictures: Sequence[Picture]) -> str:
     sections = [
         ("verdict", "Verdict", _verdict(result)),
         ("parameters", "Parameters", _parameters(result)),
-        ("pictures", "Pictures", joined(*map(_figure, pictures))),
+        ("pictures", "Pictures", joined(*map(figure_of, pictures))),
         ("bins", "Contrast and offset", _bins(result)),
         ("facts", "How it was found", items(facts(result))),
     ]
@@ -141,7 +141,8 @@ def _parameters(result: FitResult) -> Html:
     return joined(table("Values with their standard errors", rows, left=3), *said)
 
 
-def _figure(picture: Picture) -> Html:
+def figure_of(picture: Picture) -> Html:
+    """Return a picture with its words, inside the page."""
     source = f"data:image/png;base64,{b64encode(picture.png).decode()}"
     # text of all pictures is then of one size
     width, height = (round(n * CSS_INCH / DPI) for n in struct.unpack(">II", picture.png[16:24]))
