@@ -33,7 +33,8 @@ SAMPLES = 12
 def angles(result: FitResult, scan: Scan) -> "Figure":
     """Draw contrast, offset, reduced χ² and decay of every bin against φ."""
     picture = figure(12.3, 6.4)
-    axes = [picture.add_subplot(2, 3, n + 1) for n in range(5)]
+    axes = [picture.add_subplot(2, 3, 1)]
+    axes += [picture.add_subplot(2, 3, n, sharex=axes[0]) for n in range(2, 6)]
     table = result.scaling
     hollow = table["undetermined"].values
     model = fitted(result, scan)

@@ -124,7 +124,7 @@ def passes(result: FitResult, scan: Scan | None = None) -> "Figure":
         handles, names = axis.get_legend_handles_labels()
         marks |= dict(zip(names, handles, strict=True))
     picture.legend(
-        marks.values(), marks, loc="outside lower center", ncols=4, frameon=False, fontsize=8
+        marks.values(), marks, loc="outside lower center", ncols=6, frameon=False, fontsize=8
     )
     return picture
 
