@@ -206,7 +206,7 @@ class FitConfig(BaseModel):
         None,
     )
     output: Path | None = _option(
-        "folder of the result; default: A0123_fit beside A0123_c2.zarr",
+        "folder of the result; default: A0123_fit beside A0123_c2.zarr; of several, of all results",
         "the path of a folder",
         "A0123_fit",
         None,

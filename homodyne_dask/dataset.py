@@ -267,23 +267,40 @@ class Scan:
 
     def __str__(self) -> str:
         """Return the table of bins, as `homodyne-dask info` prints it."""
-        first, stop = self.frames
-        sigma = np.median(self.sigma_row[:, first:stop], axis=1) ** 2
-        n_pixels = self.all_bins["n_pixels"][list(self.bins)]
+        widths = (6, 10, 10, 7, 9)
         lines = [
+            " ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+            for row in self._rows()
+        ]
+        notes = [f"note: {note}" for note in self.attrs["notes"]]
+        return "\n".join([self._in_short(), *lines, *notes])
+
+    def _repr_html_(self) -> str:
+        """Return the table of bins, as Jupyter shows it."""
+        from homodyne_dask.markup import joined, listed, table
+
+        return str(joined(table(self._in_short(), self._rows(), 0), listed(self.attrs["notes"])))
+
+    def _in_short(self) -> str:
+        first, stop = self.frames
+        return (
             f"{Path(self.path).name}: {len(self.bins)} of {len(self.all_bins['q'])} bins, "
             f"frames {first} to {stop - 1} of {self.n_frames}, "
             f"{self.time[first]:g} to {self.time[stop - 1]:g} s, "
-            f"sigma from {self.attrs['sigma_source']}",
-            f"{'label':>6} {'q [1/Å]':>10} {'phi [deg]':>10} {'pixels':>7} {'sigma':>9}",
-        ]
+            f"sigma from {self.attrs['sigma_source']}"
+        )
+
+    def _rows(self) -> list[list[str]]:
+        """Return the table of bins, its head first."""
+        sigma = np.median(self.sigma_row[:, slice(*self.frames)], axis=1) ** 2
+        n_pixels = self.all_bins["n_pixels"][list(self.bins)]
+        rows = [["label", "q [1/Å]", "phi [deg]", "pixels", "sigma"]]
         for label, q, phi, pixels, s in zip(
             self.label, self.q, self.phi, n_pixels, sigma, strict=True
         ):
             shown = f"{q:.6g}" if np.isfinite(q) else "unknown"
-            lines.append(f"{label:>6} {shown:>10} {phi:>10.2f} {pixels or '-':>7} {s:>9.4g}")
-        lines += [f"note: {note}" for note in self.attrs["notes"]]
-        return "\n".join(lines)
+            rows.append([str(label), shown, f"{phi:.2f}", str(pixels or "-"), f"{s:.4g}"])
+        return rows
 
 
 def _between(phi: Float[np.ndarray, " bin"], low: float, high: float) -> Bool[np.ndarray, " bin"]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ class Certainty(NamedTuple):
 
 
 NOTHING_MORE = Certainty()
+
+PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
 
 
 def result_of(
@@ -98,6 +101,7 @@ def result_of(
         inputs=_inputs(request),
         truth=scan.attrs["truth"],
         version=version("homodyne-dask"),
+        versions=_versions(),
         covariance_lower=covariance_table(more.lower, names),
         identifiability=directions_table(errors.eigenvalues, errors.directions, names),
         profiles=_profiles(request, errors, more),
@@ -160,6 +164,11 @@ def _profiles(request: Request, errors: Uncertainty, more: Certainty) -> dict[st
         at = names.index(name)
         tables[name] = profile_table(points, at, float(errors.naive[at, at]), names)
     return tables
+
+
+def _versions() -> dict[str, str]:
+    """Return the version of Python and of the packages that read the data and do the arithmetic."""
+    return {"Python": python_version()} | {name: version(name) for name in PACKAGES}
 
 
 def _undetermined(request: Request, state: lm.State) -> tuple[str, ...]:

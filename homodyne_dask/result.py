@@ -16,6 +16,17 @@ from homodyne_dask.tables import plain_table, table_of
 
 VERSION = 1
 _TABLES = ("influence", "scalings", "identifiability")
+_UNITS = {
+    "q": "1/angstrom",
+    "phi": "degree",
+    "contrast": "1",
+    "offset": "1",
+    "redchi_per_bin": "1",
+    "ndata_per_bin": "1",
+    "chisqr": "1",
+    "redchi": "1",
+}
+"""As UDUNITS writes them; those of the parameters are their coordinate `unit`."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,8 @@ class FitResult:
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
     """By parameter, over `point`: value, chisqr, parabola, passes, converged, theta(point, param)."""
     version: str = field(default="")
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of Python and of the packages that did the arithmetic."""
 
     @property
     def converged(self) -> bool:
@@ -76,6 +89,44 @@ class FitResult:
 
         return report(self)
 
+    def _repr_html_(self) -> str:
+        """Return the report without pictures, as Jupyter shows it."""
+        from homodyne_dask.report.html import fragment
+
+        return fragment(self)
+
+    def to_dataset(self) -> xarray.Dataset:
+        """Return all numbers as one Dataset with units, for netCDF and Zarr.
+
+        Over `param`: value, stderr, stderr_naive, dof, at_bound, fixed, coordinate unit; over `bin`:
+        contrast, offset, ... ; covariance and covariance_naive (cov_i, cov_j) where they are known;
+        chisqr, redchi, ndata, passes. The attributes say how the fit ended and where it came from.
+        """
+        known = {
+            name: table
+            for name in ("covariance", "covariance_naive")
+            if (table := getattr(self, name)) is not None
+        }
+        numbers = {name: getattr(self, name) for name in ("chisqr", "redchi", "ndata", "passes")}
+        bins = self.scaling.rename(redchi="redchi_per_bin", ndata="ndata_per_bin")
+        whole = xarray.merge([self.parameters, bins]).assign(known | numbers)
+        whole = whole.set_coords(["unit", "q", "phi"])
+        for name, unit in _UNITS.items():
+            whole[name].attrs["units"] = unit
+        return whole.assign_attrs(
+            title=f"{self.config['model']} fitted to {self.inputs['store']}",
+            model=self.config["model"],
+            convention=self.config["convention"],
+            outcome=self.outcome.name,
+            outcome_sentence=self.outcome.value,
+            undetermined="\n".join(self.undetermined),
+            warnings="\n".join(self.warnings),
+            source=self.inputs["source_file"],
+            source_sha256=self.inputs["source_sha256"],
+            history=f"homodyne-dask {self.version}",
+            config=json.dumps(_plain(self.config)),
+        )
+
     def summary(self) -> dict[str, Any]:
         """Return the result as plain values, as written to summary.json; unknown numbers are None."""
         return _plain(
@@ -83,6 +134,7 @@ class FitResult:
                 "format": "homodyne_dask result",
                 "format_version": VERSION,
                 "version": self.version,
+                "versions": self.versions,
                 "model": self.config["model"],
                 "convention": self.config["convention"],
                 "scaling": self.config["scaling"],
@@ -163,7 +215,7 @@ def load_result(path: str | Path) -> FitResult:
             for key in ("chisqr", "redchi", "ndata", "nbins", "passes", "compilations", "timings")
         },
         **{key: tuple(read[key]) for key in ("history", "undetermined", "warnings")},
-        **{key: read[key] for key in ("config", "inputs", "version")},
+        **{key: read[key] for key in ("config", "inputs", "version", "versions")},
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from homodyne_dask.lm import Outcome
 from homodyne_dask.report import numbers
-from homodyne_dask.report.text import pulls, report
+from homodyne_dask.report.text import facts, pulls, report
 from homodyne_dask.result import FitResult, covariance_table, parameter_table, scaling_table
 
 REPORTS = Path(__file__).parent / "reports"
@@ -103,6 +103,7 @@ def flow() -> FitResult:
         },
         truth=TRUTH,
         version="0.1.0",
+        versions={"Python": "3.13.0", "jax": "0.12.0", "numpy": "2.3.1"},
     )
 
 
@@ -212,3 +213,14 @@ def test_a_value_has_as_many_places_as_two_digits_of_its_error(value, error, tex
 )
 def test_an_error_has_two_digits(value, text):
     assert numbers.error(value) == text
+
+
+def test_pairs_left_out_are_those_of_the_selection_that_were_not_counted():
+    result = flow()
+    possible = sum(j - i >= 1 for i in range(300) for j in range(i + 1, 300)) * 9
+    said = dict(facts(result))["left out"]
+    assert said.startswith(numbers.count(possible - result.ndata))
+    later = replace(result, config=result.config | {"min_lag": 3})
+    possible = sum(j - i >= 3 for i in range(300) for j in range(i + 1, 300)) * 9
+    assert dict(facts(later))["left out"].startswith(numbers.count(possible - result.ndata))
+    assert dict(facts(later))["left out"].endswith("lags below 3")

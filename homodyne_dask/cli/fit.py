@@ -15,8 +15,8 @@ from homodyne_dask.cli.options import (
     selected,
     with_options,
 )
-from homodyne_dask.cli.program import BAD_INPUT, NOT_CONVERGED, Interrupted, report
-from homodyne_dask.errors import HomodyneDaskError, OptionError
+from homodyne_dask.cli.program import NOT_CONVERGED, Interrupted
+from homodyne_dask.errors import OptionError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -44,7 +44,9 @@ HOW = (
     click.option("--max-passes", help="Most passes over the data (default 100)."),
 )
 FILES = (
-    click.option("--output", "-o", help="Folder of the result (default A0123_fit)."),
+    click.option(
+        "--output", "-o", help="Folder of the result (default A0123_fit); of several, of all."
+    ),
     click.option("--overwrite", is_flag=True, help="Replace an earlier result in that folder."),
     click.option("--checkpoint", help="Default: checkpoint.json in the folder of the result."),
 )
@@ -65,52 +67,42 @@ def fit(
 ) -> None:
     """Fit a model to each STORE, or do what FIT.yaml says, and write A0123_fit/ with the result.
 
+    Of several stores a bad one does not stop the others; scans.csv and scans.html list them.
+
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """
     options |= {name: named(name, options[name]) for name in ("initial", "fixed", "bounds")}
     config = configuration(sources, options)
-    if len(config.data) > 1 and (config.output or config.checkpoint or profile):
+    if len(config.data) > 1 and (config.checkpoint or profile):
         raise OptionError(
-            f"output, checkpoint and profile are for one store, and {len(config.data)} are given: "
+            f"checkpoint and profile are for one store, and {len(config.data)} are given: "
             f"leave them out"
         )
+    from homodyne_dask.cli.scans import fit_all
     from homodyne_dask.cluster import connection
     from homodyne_dask.models import model_named
+    from homodyne_dask.report.folder import default_folder
 
     model = model_named(config.model)
     with connection(config.scheduler) if config.scheduler else nullcontext() as client:
-        statuses = [
-            _status(config, model, store, client, resume, homodyne_output, profile)
-            for store in config.data
-        ]
-    click.get_current_context().exit(
-        next((status for status in (BAD_INPUT, NOT_CONVERGED) if status in statuses), 0)
-    )
 
+        def run(store: Path, folder: Path, resume: bool) -> "FitResult":
+            return _fit(config, model, store, folder, client, resume, homodyne_output, profile)
 
-def _status(
-    config: "FitConfig",
-    model: "TransportModel",
-    store: Path,
-    client: "Client | None",
-    resume: bool,
-    homodyne_output: bool,
-    profile: Path | None,
-) -> int:
-    """Fit one store and return its exit status; with several, a bad one does not stop the others."""
-    try:
-        result = _fit(config, model, store, client, resume, homodyne_output, profile)
-    except (HomodyneDaskError, OSError) as e:
-        if len(config.data) == 1:
-            raise
-        return report(e)
-    return 0 if result.converged else NOT_CONVERGED
+        if len(config.data) > 1:
+            status = fit_all(config, model, resume, run)
+        else:
+            (store,) = config.data
+            result = run(store, config.output or default_folder(store), resume)
+            status = 0 if result.converged else NOT_CONVERGED
+    click.get_current_context().exit(status)
 
 
 def _fit(
     config: "FitConfig",
     model: "TransportModel",
     store: Path,
+    folder: Path,
     client: "Client | None",
     resume: bool,
     homodyne_output: bool,
@@ -121,7 +113,6 @@ def _fit(
     scan = selected(config, store)
     if homodyne_output and (why := _refusal(scan)):
         click.echo(why)
-    folder = config.output or folders.default_folder(store)
     checkpoint = config.checkpoint or folders.checkpoint_in(folder)
     with folders.claimed(folder, checkpoint, config.overwrite, resume):
         with _profiled(config, model, scan, client, profile) as (client, trace):

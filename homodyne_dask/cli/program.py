@@ -15,6 +15,7 @@ import click
 from homodyne_dask.errors import HomodyneDaskError, nearest
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
+MISTAKES = (HomodyneDaskError, click.ClickException, OSError)
 
 
 class Interrupted(Exception):  # noqa: N818 - an ending, not an error
@@ -69,16 +70,18 @@ def report(error: BaseException) -> int:
     if isinstance(error, Interrupted):
         click.echo(str(error), err=True)
         return INTERRUPTED
-    if not isinstance(error, HomodyneDaskError | click.ClickException | OSError):
-        name = type(error).__name__
-        click.echo(
-            f"error: a bug in homodyne-dask ({name}: {one_line(str(error))}): run again with "
-            f"--debug and report the traceback",
-            err=True,
-        )
-        return BUG
-    click.echo(f"error: {one_line(_sentence(error))}", err=True)
-    return BAD_INPUT
+    click.echo(f"error: {sentence(error)}", err=True)
+    return BAD_INPUT if isinstance(error, MISTAKES) else BUG
+
+
+def sentence(error: BaseException) -> str:
+    """Return what went wrong and what to do, in one line."""
+    if isinstance(error, MISTAKES):
+        return one_line(_mistake(error))
+    return (
+        f"a bug in homodyne-dask ({type(error).__name__}: {one_line(str(error))}): run again with "
+        f"--debug and report the traceback"
+    )
 
 
 def one_line(text: str) -> str:
@@ -86,7 +89,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _sentence(error: Exception) -> str:
+def _mistake(error: Exception) -> str:
     if isinstance(error, click.NoSuchOption):
         known = [o for p in _parameters(error) for o in (*p.opts, *p.secondary_opts)]
         return f"no option {error.option_name}; {nearest(error.option_name, known)}"

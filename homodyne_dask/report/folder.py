@@ -12,6 +12,9 @@ from homodyne_dask import checkpoint as checkpoints
 from homodyne_dask.dataset import Scan
 from homodyne_dask.errors import OptionError
 from homodyne_dask.lm import Outcome
+from homodyne_dask.report.captions import TITLES, alternative
+from homodyne_dask.report.export import write_netcdf
+from homodyne_dask.report.html import Picture, page
 from homodyne_dask.report.text import report, truth_of
 from homodyne_dask.result import FitResult
 
@@ -74,7 +77,12 @@ def write(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
         _csv(there / "parameters.csv", _parameter_rows(result))
         _csv(there / "scaling.csv", _scaling_rows(result))
         (there / "report.txt").write_text(report(result) + "\n")
-        save_all(result, scan, there)
+        pictures = [
+            Picture(TITLES[path.stem], alternative(path.stem, result, scan), path.read_bytes())
+            for path in save_all(result, scan, there)
+        ]
+        (there / "report.html").write_text(page(result, pictures))
+        write_netcdf(result, scan, there / "result.nc")
         result.to_json(there / SUMMARY)
         (folder / SUMMARY).unlink(missing_ok=True)
         for old in folder.glob("*.png"):
@@ -108,15 +116,16 @@ def _scaling_rows(result: FitResult) -> Iterator[dict[str, Any]]:
 
 
 def _csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows of equal keys; an unknown number is an empty cell."""
+    """Write rows of equal keys."""
     rows = list(rows)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+        writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
+    """Return a value as a table holds it: an unknown number is an empty cell."""
     value = value.item() if hasattr(value, "item") else value
     unknown = value is None or (isinstance(value, float) and not math.isfinite(value))
     return "" if unknown else value

@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 
 def value_and_error(value: float, error: float) -> str:
     """Return '68600 ± 1500', '(9.00 ± 0.12)e-04', or the value with six digits where no error is known."""
@@ -36,6 +38,15 @@ def count(number: float) -> str:
 def seconds(value: float) -> str:
     """Return a time with three digits, as '0.324 s'; from 100 s on whole seconds."""
     return f"{value:.0f} s" if value >= 100 else f"{value:.3g} s"
+
+
+def listed_range(values: np.ndarray, form: str) -> str:
+    """Return 'from 0.27 to 0.33', the one value there is, or 'unknown'."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return "unknown"
+    low, high = (format(float(value), form) for value in (known.min(), known.max()))
+    return low if low == high else f"from {low} to {high}"
 
 
 def _exponent(value: float) -> int:

@@ -1,4 +1,4 @@
-"""What was fitted: scaling and decay by angle, rates by time, and the passes of the fit."""
+"""What was fitted: rates by time, and the passes of the fit."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,19 +11,18 @@ from homodyne_dask.report.pictures_model import (
     Curve,
     Curves,
     curves,
-    decay_times,
     fitted,
     true_model,
 )
 from homodyne_dask.report.pictures_style import (
     COLOURS,
+    MARKERS,
     UNKNOWN,
     figure,
     finish,
     limits,
     log_scale_if_wide,
     logarithmic,
-    ring_colours,
 )
 from homodyne_dask.result import FitResult
 
@@ -38,87 +37,6 @@ BANDS = {
 }
 ROOM_FOR_ZERO = 0.5
 """Share of a decade between 0 and the smallest difference of χ²."""
-
-
-def angles(result: FitResult, scan: Scan) -> "Figure":
-    """Draw contrast, offset, reduced χ² and decay time of every bin against φ."""
-    picture = figure(8.5, 6.4)
-    axes = np.ravel(picture.subplots(2, 2, sharex=True))
-    table = result.scaling
-    hollow = table["undetermined"].values
-    decay = np.where(hollow, np.nan, decay_times(fitted(result, scan), scan))
-    middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
-    columns = (
-        (np.where(hollow, np.nan, table["contrast"].values), "contrast", ""),
-        (table["offset"].values, "offset", ""),
-        (table["redchi"].values, "reduced χ²", ""),
-        (decay, "decay time [s]", f"lag at which f = 1/e, age {middle:.3g} s"),
-    )
-    for axis, (values, y, title) in zip(axes, columns, strict=True):
-        _by_angle(axis, scan, values, hollow)
-        finish(axis, "", y, title)
-    for axis in axes[2:]:
-        _angle_axis(axis, scan)
-    log_scale_if_wide(axes[3], "y", decay)
-    if not np.isfinite(decay).any():
-        _say(axes[3], "slower than the scan")
-    _legend(picture, scan.q, bool(hollow.any()))
-    return picture
-
-
-def _by_angle(axis: "Axes", scan: Scan, values: np.ndarray, hollow: np.ndarray) -> None:
-    x = scan.phi if np.isfinite(scan.phi).all() else scan.label
-    for ring, colour, marker in ring_colours(scan.q):
-        here = (scan.q == ring) | np.isnan(ring)
-        for some, face in ((here & ~hollow, colour), (here & hollow, "none")):
-            axis.plot(
-                x[some], values[some], marker, ms=5, color=colour, markerfacecolor=face,
-                linestyle="none",
-            )  # fmt: skip
-
-
-def _angle_axis(axis: "Axes", scan: Scan) -> None:
-    """Label the axis of φ, or of bins where φ is not known for all."""
-    from matplotlib.ticker import MaxNLocator
-
-    if not np.isfinite(scan.phi).all():
-        axis.set_xlabel("bin")
-        return
-    axis.set_xlabel("φ [degree]")
-    axis.xaxis.set_major_locator(MaxNLocator(steps=[1, 1.5, 3, 4.5, 9, 10]))
-    if np.ptp(scan.phi) < 1:
-        axis.set_xlim(scan.phi.mean() - 50, scan.phi.mean() + 50)
-
-
-def _legend(picture: "Figure", q: np.ndarray, hollow: bool) -> None:
-    """Name the rings where there are several, and the hollow marks where there are any."""
-    from matplotlib.lines import Line2D
-
-    rings = ring_colours(q)
-    marks = []
-    if len(rings) > 1:
-        shown = (
-            rings if len(rings) <= len(COLOURS) else [rings[0], rings[len(rings) // 2], rings[-1]]
-        )
-        marks = [
-            Line2D([], [], color=c, marker=m, linestyle="none", label=f"q = {r:.4g} Å⁻¹")
-            for r, c, m in shown
-        ]
-    if hollow:
-        marks.append(
-            Line2D(
-                [], [], color=COLOURS[0], marker="o", markerfacecolor="none", linestyle="none",
-                label="no decay seen: contrast unknown",
-            )
-        )  # fmt: skip
-    if marks:
-        picture.legend(
-            handles=marks, loc="outside lower center", ncols=4, frameon=False, fontsize=8
-        )
-
-
-def _say(axis: "Axes", text: str) -> None:
-    axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", color="#555555")
 
 
 def rates(result: FitResult, scan: Scan) -> "Figure":
@@ -183,11 +101,11 @@ def _edges(curve: Curve, width: float) -> Float[np.ndarray, "2 n"]:
 
 
 def passes(result: FitResult, scan: Scan | None = None) -> "Figure":
-    """Draw χ² above its lowest and the expected distance to the optimum by pass."""
+    """Draw χ² above its lowest, the expected distance to the optimum, and the time of each pass."""
     from matplotlib.ticker import MaxNLocator
 
-    picture = figure(8.5, 3.8)
-    above, distance = picture.subplots(1, 2)
+    picture = figure(12.3, 3.8)
+    above, distance, duration = picture.subplots(1, 3)
     history = [entry for entry in result.history if "pass" in entry]
     number = np.array([entry["pass"] for entry in history], float)
     chisqr, decrement = (
@@ -199,15 +117,44 @@ def passes(result: FitResult, scan: Scan | None = None) -> "Figure":
     _distance(distance, number, decrement, accepted)
     margin = max(0.5, 0.03 * result.passes)
     marks = {}
-    for axis in (above, distance):
+    begins = _durations(duration, result)
+    for axis in (above, distance, duration):
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.set_xlim(1 - margin, result.passes + margin)
+        axis.set_xlim((begins if axis is duration else 1) - margin, result.passes + margin)
         handles, names = axis.get_legend_handles_labels()
         marks |= dict(zip(names, handles, strict=True))
     picture.legend(
-        marks.values(), marks, loc="outside lower center", ncols=3, frameon=False, fontsize=8
+        marks.values(), marks, loc="outside lower center", ncols=6, frameon=False, fontsize=8
     )
     return picture
+
+
+def _durations(axis: "Axes", result: FitResult) -> int:
+    """Draw the seconds of each pass, those over block means left of the first over all data.
+
+    Return where the first of them stands.
+    """
+    from matplotlib.ticker import FuncFormatter
+
+    finish(axis, "pass over all data", "time of one pass [s]", "coarse and full passes")
+    levels = [entry for entry in result.history if "level" in entry]
+    begins = at = 1 - sum(entry["passes"] for entry in levels)
+    for entry, colour, marker in zip(levels, COLOURS[2:], MARKERS[1:], strict=False):
+        n, side = entry["passes"], entry["level"]
+        each = np.full(n, entry["seconds"] / max(n, 1))
+        axis.plot(
+            np.arange(at, at + n), each, marker, color=colour, ms=6, markerfacecolor="none",
+            label=f"{side}×{side} means",
+        )  # fmt: skip
+        at += n
+    full = [entry for entry in result.history if "pass" in entry and "seconds" in entry]
+    seconds = [entry["seconds"] for entry in full]
+    axis.plot([entry["pass"] for entry in full], seconds, "o", color=COLOURS[0], ms=6)
+    logarithmic(axis, "y")
+    if levels:
+        axis.axvline(0.5, color=UNKNOWN, zorder=0)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0f}" if x >= 1 else ""))
+    return begins
 
 
 def _distance(axis: "Axes", number, decrement, accepted) -> None:

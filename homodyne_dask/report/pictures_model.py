@@ -93,12 +93,24 @@ def true_model(result: FitResult, scan: Scan) -> Fitted | None:
     return _on(result, scan, np.array([truth[name] for name in names], float))
 
 
-def _on(result: FitResult, scan: Scan, theta: Float[np.ndarray, " p"]) -> Fitted:
+def around(result: FitResult, scan: Scan, q: float, phi: Float[np.ndarray, " n"]) -> Fitted:
+    """Return the model a fit ended with at any angles of one ring, as if they were bins."""
+    return _on(result, scan, result.parameters["value"].values, np.full(len(phi), q), phi)
+
+
+def _on(
+    result: FitResult,
+    scan: Scan,
+    theta: Float[np.ndarray, " p"],
+    q: Float[np.ndarray, " bin"] | None = None,
+    phi: Float[np.ndarray, " bin"] | None = None,
+) -> Fitted:
+    q, phi = (known_q(scan), scan.phi) if q is None or phi is None else (q, phi)
     model = model_named(result.config["model"])
     convention = convention_named(result.config["convention"])
     spacing = frame_spacing(scan.time, convention)
     gap = result.config["gap_angstrom"]
-    scales = bin_scales(model, convention, theta, known_q(scan), scan.phi, gap, spacing)
+    scales = bin_scales(model, convention, theta, q, phi, gap, spacing)
     rows = tables(model, convention, theta, scan.time)
     return Fitted(model, convention, theta, scan.time, rows, scales)
 

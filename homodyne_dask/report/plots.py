@@ -8,8 +8,10 @@ import numpy as np
 
 from homodyne_dask.dataset import Scan
 from homodyne_dask.errors import SelectionError
+from homodyne_dask.report.captions import TITLES, alternative
+from homodyne_dask.report.pictures_angles import angles
 from homodyne_dask.report.pictures_cuts import cuts
-from homodyne_dask.report.pictures_fit import angles, passes, rates
+from homodyne_dask.report.pictures_fit import passes, rates
 from homodyne_dask.report.pictures_maps import maps, residuals
 from homodyne_dask.result import FitResult
 
@@ -38,8 +40,8 @@ def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     paths = []
     for name, draw in PICTURES.items():
         path = folder / f"{name}.png"
-        about = (draw.__doc__ or name).splitlines()[0].removeprefix("Draw ")
-        draw(result, scan).savefig(path, format="png", metadata={"Description": about})
+        about = {"Title": TITLES[name], "Description": alternative(name, result, scan)}
+        draw(result, scan).savefig(path, format="png", metadata=about)
         paths.append(path)
     return paths
 

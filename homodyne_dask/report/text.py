@@ -23,7 +23,7 @@ _MEANING = {
 def report(result: FitResult) -> str:
     """Return the report of a fit as text."""
     parts = [
-        _verdict(result), _parameters(result), _scaling(result), _what_if(result), _facts(result)
+        _verdict(result), _parameters(result), _scaling(result), what_if(result), _facts(result)
     ]  # fmt: skip
     return "\n\n".join("\n".join(part) for part in parts if part)
 
@@ -59,20 +59,35 @@ def _other_truth(result: FitResult) -> str:
     return ""
 
 
-def _verdict(result: FitResult) -> list[str]:
-    config, inputs = result.config, result.inputs
-    lines = [f"{config['model']} fitted to {inputs['store']}", "", result.outcome.value]
-    lines += _wrapped("undetermined: ", result.undetermined)
-    lines += _wrapped("warning: ", result.warnings)
+def title(result: FitResult) -> str:
+    """Return what was fitted to what."""
+    return f"{result.config['model']} fitted to {result.inputs['store']}"
+
+
+def reservations(result: FitResult) -> list[tuple[str, str]]:
+    """Return what is to be said against the fit: (undetermined | warning | note, sentence)."""
+    found = [("undetermined", sentence) for sentence in result.undetermined]
+    found += [("warning", sentence) for sentence in result.warnings]
     other = _other_truth(result)
     if other:
-        lines += _wrapped(
-            "note: ", (f"the data were simulated with {other}: no truth is compared",)
-        )
+        found += [("note", f"the data were simulated with {other}: no truth is compared")]
+    return found
+
+
+def _verdict(result: FitResult) -> list[str]:
+    lines = [title(result), "", result.outcome.value]
+    for kind, sentence in reservations(result):
+        lines += _wrapped(f"{kind}: ", (sentence,))
     return lines
 
 
 def _parameters(result: FitResult) -> list[str]:
+    rows, notes = parameter_rows(result)
+    return _table(rows, left=3) + _wrapped("", notes)
+
+
+def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]:
+    """Return the table of parameters, its head first, and what is to be known about its errors."""
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
     lower = result.covariance_lower
     head = [
@@ -103,7 +118,7 @@ def _parameters(result: FitResult) -> list[str]:
         *([bound] if lower is not None else []),
         *([_on_pulls(robust)] if truth is not None else []),
     )
-    return _table([head, *rows], left=3) + _wrapped("", notes)
+    return [head, *rows], notes
 
 
 def _on_errors(robust: bool, bounded: bool) -> str:
@@ -121,18 +136,29 @@ def _on_pulls(robust: bool) -> str:
 
 
 def _scaling(result: FitResult) -> list[str]:
+    n = len(result.scaling["ndata"])
+    if n > MAX_BINS:
+        return [scaling_in_short(result), f"({n} bins, listed in scaling.csv)"]
+    return [scaling_in_short(result), *_table(bin_rows(result), left=0)]
+
+
+def scaling_in_short(result: FitResult) -> str:
+    """Return how contrast and offset were fitted and which values they have."""
     table, mode = result.scaling, result.config["scaling"]
     empty = table["ndata"].values == 0
     gone = table["undetermined"].values | empty
-    n = len(gone)
-    lines = [
+    return (
         f"scaling, {mode}: contrast {_range(table['contrast'].values[~gone])}, "
         f"offset {_range(table['offset'].values[~empty])}"
-    ]
-    if n > MAX_BINS:
-        return [*lines, f"({n} bins, listed in scaling.csv)"]
+    )
+
+
+def bin_rows(result: FitResult) -> list[list[str]]:
+    """Return the table of bins, its head first."""
+    table = result.scaling
+    empty = table["ndata"].values == 0
     rows = [["label", "q [1/Å]", "φ [°]", "contrast", "offset", "pairs", "χ²/N"]]
-    for b in range(n):
+    for b in range(len(empty)):
         at: dict[str, Any] = {str(key): table[key].values[b] for key in table.data_vars}
         contrast = "no decay" if at["undetermined"] else _or_dash(at["contrast"], ".5f")
         rows.append(
@@ -146,11 +172,11 @@ def _scaling(result: FitResult) -> list[str]:
                 _or_dash(at["redchi"], ".4f"),
             ]
         )
-    return lines + _table(rows, left=0)
+    return rows
 
 
 def _what_if(result: FitResult) -> list[str]:
-    """Return what single bins, the scaling mode and profiles say of the parameters."""
+    """Return lines on what single bins, the scaling mode and profiles say of the parameters."""
     lines = _influence(result) if result.influence is not None else []
     if result.scalings is not None:
         lines += _modes(result.scalings)
@@ -208,15 +234,21 @@ def _profile(name: str, table: xarray.Dataset) -> str:
 
 
 def _facts(result: FitResult) -> list[str]:
+    return [line for name, text in facts(result) for line in _wrapped(f"{name:<14}", (text,))]
+
+
+def facts(result: FitResult) -> list[tuple[str, str]]:
+    """Return (name, text) of how the fit went and where the data came from."""
     config, inputs, timings = result.config, result.inputs, result.timings
     gap = config.get("gap_angstrom")
     compiled = ", ".join(f"{name} {times}" for name, times in result.compilations.items() if times)
     first, stop = inputs["frames"]
     begin, end = inputs["seconds"]
-    masked = inputs["frames_masked"]
-    facts = [
+    others = [f"{name} {number}" for name, number in result.versions.items()]
+    return [
         ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"),
         ("pairs", f"{numbers.count(result.ndata)} in {result.nbins} bins, each counted once"),
+        ("left out", _left_out(result)),
         ("passes", _passes(result)),
         ("time", ", ".join(f"{name} {numbers.seconds(t)}" for name, t in timings.items())),
         ("compilations", compiled or "none"),
@@ -226,14 +258,24 @@ def _facts(result: FitResult) -> list[str]:
         ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
         (
             "frames",
-            f"{first} to {stop - 1} of {inputs['frame_time']:g} s, {begin:g} to {end:g} s, "
-            f"{masked} masked" + f", pairs from lag {config['min_lag']}" * (config["min_lag"] > 1),
+            f"{first} to {stop - 1} of {inputs['frame_time']:g} s, {begin:g} to {end:g} s",
         ),
         ("σ", f"from {inputs['sigma_source']}"),
         *(("note", note) for note in inputs["notes"]),
-        ("version", f"homodyne-dask {result.version}"),
+        ("version", ", ".join([f"homodyne-dask {result.version}", *others])),
     ]
-    return [line for name, text in facts for line in _wrapped(f"{name:<14}", (text,))]
+
+
+def _left_out(result: FitResult) -> str:
+    """Return how many pairs of the selection were not counted, and which."""
+    first, stop = result.inputs["frames"]
+    shortest = result.config["min_lag"]
+    possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
+    missing = possible * result.inputs["bins"] - result.ndata
+    words = [f"{numbers.count(missing)} pairs masked or unknown"]
+    words += [f"{result.inputs['frames_masked']} frames masked"]
+    words += ["the diagonal"] if shortest == 1 else [f"lags below {shortest}"]
+    return ", ".join(words)
 
 
 def _passes(result: FitResult) -> str:

@@ -1,0 +1,193 @@
+"""Several stores in one command: none stops the others, and an index lists them all."""
+
+import csv
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from homodyne_dask.cli import progress
+from homodyne_dask.report import folder, index
+from homodyne_dask.report.pictures_scans import scans
+from homodyne_dask.result import load_result
+from tests.test_cli import done, here, interrupting, made, no_pictures, run  # noqa: F401
+from tests.test_report_html import Page
+from tests.test_report_text import flow, measured
+
+FIT = ("fit", "--model", "static")
+STORES = ("A_c2.zarr", "B_c2.zarr", "N_c2.zarr")
+
+
+@pytest.fixture
+def three(here, no_pictures) -> Path:  # noqa: F811
+    """Two stores that can be fitted, and between them one that is damaged."""
+    shutil.copytree("A_c2.zarr", "N_c2.zarr")
+    shutil.copytree("A_c2.zarr", "B_c2.zarr")
+    (here / "B_c2.zarr" / "time" / "zarr.json").unlink()
+    return here
+
+
+def rows(where: str | Path = ".") -> list[dict[str, str]]:
+    with Path(where, "scans.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_bad_scan_does_not_stop_the_others_and_all_are_listed(three):
+    result = run(*FIT, *STORES)
+    assert result.exit_code == 2
+    assert "2 of 3 scans converged, 1 failed" in result.stdout
+    assert [row["outcome"] for row in rows()] == ["CONVERGED", "FAILED", "CONVERGED"]
+    good, bad, _ = rows()
+    held = load_result("A_fit")
+    for n, name in enumerate(("D0", "alpha", "D_offset")):
+        assert float(good[name]) == held.parameters["value"].values[n]
+        assert float(good[f"{name}_stderr_naive"]) == held.parameters["stderr_naive"].values[n]
+        assert good[f"{name}_stderr"] == ""
+    assert float(good["redchi"]) == held.redchi
+    assert good["folder"] == "A_fit"
+    assert bad["D0"] == ""
+    assert "B_c2.zarr is damaged" in bad["message"]
+
+
+def test_the_index_is_a_page_that_leads_to_every_report(three):
+    run(*FIT, *STORES)
+    page = Page((three / "scans.html").read_text())
+    assert len(page.all("h1")) == 1
+    assert "p: ✗ 2 of 3 scans converged, 1 failed" in page.text
+    assert "li: B_c2.zarr: B_c2.zarr is damaged" in page.text
+    links = [a["href"] for a in page.all("a") if not str(a["href"]).startswith("#")]
+    assert links == ["A_fit/report.html", "N_fit/report.html"]
+    for link in links:
+        assert (three / str(link)).exists()
+    (picture,) = page.all("img")
+    assert "D0 " in str(picture["alt"])
+
+
+def test_a_bug_in_one_scan_does_not_stop_the_others(three, monkeypatch):
+    real = folder.write
+
+    def write(result, scan, where):
+        return 1 / 0 if where.name == "A_fit" else real(result, scan, where)
+
+    monkeypatch.setattr(folder, "write", write)
+    result = run(*FIT, "A_c2.zarr", "N_c2.zarr")
+    assert result.exit_code == 1
+    assert [row["outcome"] for row in rows()] == ["FAILED", "CONVERGED"]
+    assert "a bug in homodyne-dask (ZeroDivisionError" in rows()[0]["message"]
+
+
+def test_scans_that_end_without_converging_are_told_from_those_that_fail(three):
+    result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--max-passes", "1")
+    assert result.exit_code == 3
+    assert "0 of 2 scans converged, 2 ended without converging" in result.stdout
+    assert {row["outcome"] for row in rows()} == {"MAX_PASSES"}
+
+
+def test_an_index_is_replaced_only_when_asked_to(three):
+    done(*FIT, "A_c2.zarr", "N_c2.zarr")
+    before = Path("scans.csv").read_bytes()
+    refused = run(*FIT, "A_c2.zarr", "N_c2.zarr")
+    assert refused.exit_code == 2
+    assert re.search(r"scans.csv exists: give --resume", refused.stderr)
+    assert Path("scans.csv").read_bytes() == before
+    done(*FIT, "A_c2.zarr", "N_c2.zarr", "--overwrite")
+
+
+def test_resume_keeps_the_results_there_are_and_fits_the_rest(three):
+    assert run(*FIT, *STORES).exit_code == 2
+    before = {name: Path(f"{name}_fit/summary.json").stat().st_mtime_ns for name in "AN"}
+    shutil.rmtree("B_c2.zarr")
+    shutil.copytree("A_c2.zarr", "B_c2.zarr")
+    result = run(*FIT, *STORES, "--resume")
+    assert result.exit_code == 0, result.output
+    assert [row["outcome"] for row in rows()] == ["CONVERGED"] * 3
+    for name, when in before.items():
+        assert Path(f"{name}_fit/summary.json").stat().st_mtime_ns == when
+    assert result.stderr.count("holds its result already") == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "options"),
+    [("scaling", ["--scaling", "shared"]), ("frames", ["--frames", "0:30"]), ("labels", ["--phi", "0"])],
+)  # fmt: skip
+def test_resume_keeps_no_result_of_another_fit(what, options, three):
+    done(*FIT, "A_c2.zarr", "N_c2.zarr")
+    result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume", *options)
+    assert result.exit_code == 2
+    assert f"A_fit holds a fit with another {what}: give --overwrite" in result.stderr
+
+
+def test_ctrl_c_ends_all_and_leaves_what_is_done_in_the_index(three, monkeypatch):
+    shutil.rmtree("A_fit", ignore_errors=True)
+    done(*FIT, "A_c2.zarr")
+    with monkeypatch.context() as patch:
+        patch.setattr(progress, "progress", interrupting)
+        result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
+    assert result.exit_code == 130
+    assert [row["scan"] for row in rows()] == ["A_c2.zarr"]
+    assert "1 of 1 scans converged, 1 still to do" in Page(Path("scans.html").read_text()).text
+    done(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
+    assert [row["outcome"] for row in rows()] == ["CONVERGED"] * 2
+
+
+def test_with_output_all_of_several_results_go_into_one_folder(three):
+    done(*FIT, "A_c2.zarr", "N_c2.zarr", "--output", "all")
+    assert {path.name for path in Path("all").iterdir()} == {
+        "A_fit", "N_fit", "scans.csv", "scans.html"
+    }  # fmt: skip
+
+
+def test_two_stores_of_one_name_cannot_share_an_output(three):
+    shutil.copytree("A_c2.zarr", "other/A_c2.zarr")
+    result = run(*FIT, "A_c2.zarr", "other/A_c2.zarr", "--output", "all")
+    assert result.exit_code == 2
+    assert "would both write all/A_fit" in result.stderr
+    assert not Path("all").exists()
+    done(*FIT, "A_c2.zarr", "other/A_c2.zarr")
+    assert [row["folder"] for row in rows()] == ["A_fit", "other/A_fit"]
+
+
+def test_one_store_makes_no_index(three):
+    done(*FIT, "A_c2.zarr")
+    assert not Path("scans.csv").exists()
+
+
+def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
+    nasty = '<b>"&'
+    ended = [
+        index.Ended(nasty, tmp_path / "a b <i>", flow()),
+        index.Ended("x", tmp_path / "c", None, nasty),
+    ]
+    index.write(tmp_path, tuple(flow().parameters["param"].values), ended, 2)
+    page = Page((tmp_path / "scans.html").read_text())
+    assert not page.all("i") + page.all("b")
+    assert page.all("a")[2]["href"] == "a%20b%20%3Ci%3E/report.html"
+    assert page.text.count(nasty) >= 2
+
+
+def test_the_picture_of_many_scans_shows_every_value_with_its_error(tmp_path):
+    names = [f"A{n:04d}_c2.zarr" for n in range(40)]
+    results = [flow() for _ in names]
+    picture = scans(names, results)
+    FigureCanvasAgg(picture).draw()
+    first = picture.axes[0]
+    assert first.get_ylabel() == "D0 [Å²/s]"
+    (bars,) = first.containers
+    np.testing.assert_array_equal(bars.lines[0].get_ydata(), [68612.3] * 40)
+    segment = bars.lines[2][0].get_segments()[0]
+    assert segment[1, 1] - segment[0, 1] == pytest.approx(2 * 1532)
+    assert [t.get_text() for t in picture.axes[7].get_xticklabels()][:2] == ["A0000_c2", "A0004_c2"]
+    naive = scans(["x", "y"], [measured(), measured()])
+    assert naive.axes[0].containers[0].lines[0].get_markerfacecolor() == "none"
+
+
+def test_pictures_of_all_scans_wait_until_all_are_done(tmp_path):
+    names = tuple(flow().parameters["param"].values)
+    ended = [index.Ended(f"{n}", tmp_path / f"{n}", flow()) for n in range(2)]
+    index.write(tmp_path, names, ended, 3)
+    assert not Page((tmp_path / "scans.html").read_text()).all("img")
+    index.write(tmp_path, names, ended, 2)
+    assert len(Page((tmp_path / "scans.html").read_text()).all("img")) == 1
