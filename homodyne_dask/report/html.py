@@ -15,6 +15,7 @@ from homodyne_dask.report.text import (
     reservations,
     scaling_in_short,
     title,
+    what_if,
 )
 from homodyne_dask.result import FitResult
 
@@ -81,6 +82,7 @@ def page(result: FitResult, pictures: Sequence[Picture]) -> str:
         ("parameters", "Parameters", _parameters(result)),
         ("pictures", "Pictures", joined(*map(figure_of, pictures))),
         ("bins", "Contrast and offset", _bins(result)),
+        ("what-if", "What single bins and other scalings change", _what_if(result)),
         ("facts", "How it was found", items(facts(result))),
     ]
     return document(title(result), [section for section in sections if section[2]])
@@ -139,6 +141,11 @@ def _parameters(result: FitResult) -> Html:
     rows, notes = parameter_rows(result)
     said = [element("p", note, class_="note") for note in notes]
     return joined(table("Values with their standard errors", rows, left=3), *said)
+
+
+def _what_if(result: FitResult) -> Html:
+    lines = what_if(result)
+    return element("pre", "\n".join(lines), tabindex="0") if lines else joined()
 
 
 def figure_of(picture: Picture) -> Html:

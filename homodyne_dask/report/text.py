@@ -175,7 +175,7 @@ def bin_rows(result: FitResult) -> list[list[str]]:
     return rows
 
 
-def _what_if(result: FitResult) -> list[str]:
+def what_if(result: FitResult) -> list[str]:
     """Return lines on what single bins, the scaling mode and profiles say of the parameters."""
     lines = _influence(result) if result.influence is not None else []
     if result.scalings is not None:
