@@ -16,6 +16,7 @@ from homodyne_dask.parameters import listed
 from homodyne_dask.profiles import Point
 from homodyne_dask.request import Request
 from homodyne_dask.result import FitResult, covariance_table, parameter_table, scaling_table
+from homodyne_dask.scaling import Reduced
 from homodyne_dask.tables import (
     directions_table,
     influence_table,
@@ -192,10 +193,20 @@ def _redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bi
         return np.where(reduced.count > own, reduced.chisqr_per_bin / (reduced.count - own), np.nan)
 
 
+def _flat(reduced: Reduced) -> str | None:
+    """Return a sentence where c2 of no bin varies by more than the rounding of its sums."""
+    M = reduced.gram.moments[reduced.gram.pairs > 0]
+    varies = M[:, 1, 1] - M[:, 0, 1] ** 2 / M[:, 0, 0]
+    if varies.sum() > reduced.rounding or not reduced.finite:
+        return None
+    return "c2 is the same at all pairs: the data show no decay and determine nothing"
+
+
 def _warnings(
     request: Request, state: lm.State, at_bound: Bool[np.ndarray, " p"], clusters: np.ndarray
 ) -> tuple[str, ...]:
-    sentences = [said for said in (request.scaling.note, sentence(request.scan)) if said]
+    said = (request.scaling.note, sentence(request.scan), _flat(state.reduced))
+    sentences = [each for each in said if each]
     for n in np.flatnonzero(at_bound):
         low, high = request.search.lower[n], request.search.upper[n]
         sentences.append(
