@@ -96,7 +96,7 @@ def test_a_wrong_npz_is_refused_naming_the_key(tmp_path, word, changes, message)
     ],
 )
 def test_an_option_that_cannot_be_is_refused(tmp_path, word, options, message):
-    path = simulated(tmp_path / "A.hdf", n=20, truth={"gap_angstrom": 2e6})
+    path = simulated(tmp_path / "A.hdf", n=20, truth={"gap_angstrom": 2e6, "parameters": {}})
     with pytest.raises(OptionError, match=message):
         ingest.ingest(path, **options)
     assert not (tmp_path / "A_c2.zarr").exists()

@@ -131,6 +131,7 @@ def test_a_damaged_record_of_an_unfinished_ingest_is_named(source, tmp_path, tex
     assert chunks(store) == chunks(source.with_name("quiet.zarr"))
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_an_ingest_whose_workers_die_with_every_task_ends_as_ours(source, tmp_path, monkeypatch):
     """A worker is killed whenever there is one, as by a system short of memory."""
