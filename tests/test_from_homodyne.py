@@ -147,16 +147,26 @@ def test_parameters_that_are_not_active_are_held_at_their_values(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "scaling", "said"),
     [
-        ("auto", "shared", "from 3 angles on"),
-        ("constant", "individual", "quantiles"),
+        ("auto", "shared", "for 3 angles or more"),
+        ("constant", "individual", "freezes estimates"),
         ("individual", "individual", "exactly"),
-        ("fourier", "individual", "Fourier"),
+        ("fourier", "fourier2", "exactly"),
     ],
 )
 def test_their_modes_of_contrast_and_offset_become_ours_with_a_word(tmp_path, mode, scaling, said):
     found = translated(tmp_path, optimization__nlsq__anti_degeneracy__per_angle_mode=mode)
     assert found.config.scaling == scaling
     assert any(f"scaling {scaling}" in remark and said in remark for remark in found.remarks)
+
+
+def test_the_order_of_their_fourier_series_is_kept(tmp_path):
+    mode = {"per_angle_mode": "fourier", "fourier_order": 3}
+    found = translated(tmp_path, optimization__nlsq__anti_degeneracy=mode)
+    assert found.config.scaling == "fourier3"
+    assert not found.unknown
+    wrong = mode | {"fourier_order": 9}
+    with pytest.raises(OptionError, match="scaling 'fourier9' is unknown"):
+        translated(tmp_path, optimization__nlsq__anti_degeneracy=wrong)
 
 
 @pytest.mark.parametrize(

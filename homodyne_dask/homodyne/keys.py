@@ -23,6 +23,7 @@ READ = frozenset(
         "initial_parameters.fixed_parameters",
         "parameter_space.bounds",
         "optimization.nlsq.anti_degeneracy.per_angle_mode",
+        "optimization.nlsq.anti_degeneracy.fourier_order",
     }
 )
 """Keys that are carried over."""
@@ -64,8 +65,7 @@ optimization.nlsq.progress | a line of progress comes by itself | enable log_int
 optimization.nlsq.diagnostics | the report says how the fit ended and what is not determined | \
 check_gradients enabled log_jacobian_norms sample_size
 optimization.nlsq.anti_degeneracy | contrast and offset are eliminated exactly: there is nothing \
-to defend against | constant_scaling_threshold enable execute_layers fourier_auto_threshold \
-fourier_order
+to defend against | constant_scaling_threshold enable execute_layers fourier_auto_threshold
 optimization.nlsq.anti_degeneracy.gradient_monitoring | | consecutive_triggers enable \
 ratio_threshold response
 optimization.nlsq.anti_degeneracy.hierarchical | | enable max_outer_iterations outer_tolerance \

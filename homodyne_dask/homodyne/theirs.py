@@ -1,0 +1,126 @@
+"""What a YAML file of homodyne 2.x or xpcsjax says, key by key; each mistake names its key."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from homodyne_dask.errors import OptionError, nearest
+
+MODES = {
+    "static": "static",
+    "static_isotropic": "static",
+    "static_anisotropic": "static",
+    "laminar_flow": "laminar_flow",
+    "two_component": "two_component",
+    "two-component": "two_component",
+    "heterodyne": "two_component",
+}
+"""Their analysis_mode, in small letters → our model."""
+
+
+def read(where: Path) -> "Theirs":
+    """Return the file; raises OptionError for one that is no configuration of theirs."""
+    try:
+        held = yaml.safe_load(where.read_text())
+    except OSError as e:
+        raise OptionError(f"{where} cannot be read ({e.strerror}): check the name") from e
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        raise OptionError(f"{where} is not YAML: {e}") from e
+    if not isinstance(held, dict) or "analysis_mode" not in held:
+        ours = isinstance(held, dict) and "model" in held and "data" in held
+        raise OptionError(
+            f"{where} has no analysis_mode, so it is no configuration of homodyne or xpcsjax"
+            + (": it is one of ours, run `homodyne-dask fit` with it" if ours else "")
+        )
+    return Theirs(held)
+
+
+class Theirs:
+    """Their keys; every method raises OptionError naming the key and the value."""
+
+    def __init__(self, held: dict[str, Any]) -> None:
+        self.held = held
+
+    def get(self, path: str) -> Any:
+        """Return the value of a key such as 'output.formats', None where there is none."""
+        found: Any = self.held
+        for key in path.split("."):
+            if found is None:
+                return None
+            if not isinstance(found, Mapping):
+                raise OptionError(f"{path} = {found!r} is no section with keys")
+            found = found.get(key)
+        return found
+
+    def number(self, path: str) -> float:
+        """Return a positive number."""
+        value = self.get(path)
+        if value is None:
+            raise OptionError(f"{path} is missing: give a number")
+        number = finite(path, value)
+        if number <= 0:
+            raise OptionError(f"{path} = {value!r} must be above 0")
+        return number
+
+    def listed(self, path: str, kind: type) -> Any:
+        """Return a list or dict, an empty one where there is none."""
+        found = self.get(path)
+        if found is None:
+            return kind()
+        if not isinstance(found, kind):
+            raise OptionError(f"{path} = {found!r} must be a {kind.__name__}, or null")
+        return found
+
+    def model(self) -> str:
+        """Return the name of our model."""
+        mode = self.get("analysis_mode")
+        if str(mode).lower() not in MODES:
+            raise OptionError(f"analysis_mode {mode!r} is unknown; {nearest(str(mode), MODES)}")
+        return MODES[str(mode).lower()]
+
+    def data(self) -> Path:
+        """Return the file of the data; folder and name win over file_path, as they do there."""
+        folder, name = (
+            self.get(f"experimental_data.{key}") for key in ("data_folder_path", "data_file_name")
+        )
+        if folder is not None and name is not None:
+            return Path(str(folder), str(name))
+        file = self.get("experimental_data.file_path")
+        if file is None:
+            raise OptionError("experimental_data.file_path is missing: say where the data are")
+        return Path(str(file))
+
+    def ranges(self) -> list[tuple[float, float]]:
+        """Return the ranges of angles that are selected, none where all are."""
+        if not self.get("phi_filtering.enabled"):
+            return []
+        found = []
+        for n, held in enumerate(self.listed("phi_filtering.target_ranges", list)):
+            if not isinstance(held, Mapping):
+                raise OptionError(f"phi_filtering.target_ranges[{n}] has no min_angle, max_angle")
+            path = f"phi_filtering.target_ranges[{n}]"
+            low = finite(f"{path}.min_angle", held.get("min_angle", -180))
+            found.append((low, finite(f"{path}.max_angle", held.get("max_angle", 180))))
+        return found
+
+    def whole(self, path: str, default: int) -> int:
+        """Return a whole number."""
+        value = self.get(path)
+        number = finite(path, default if value is None else value)
+        if number != int(number):
+            raise OptionError(f"{path} = {value!r} is not a whole number")
+        return int(number)
+
+
+def finite(path: str, value: Any) -> float:
+    """Return the finite number that a key holds."""
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise OptionError(f"{path} = {value!r} is not a finite number")
+    return number
