@@ -148,7 +148,7 @@ def create(store: Path, source: Source) -> None:
     for name, times in zip(("t1", "t2"), summary.cell_times(source.time, ages, lags), strict=True):
         put(cut, name, times, ("age", "lag"), units="s")
     for factor in schema.LEVELS:
-        blocks = summary.level_frames(n, factor)
+        blocks = schema.level_frames(n, factor)
         if blocks:
             level = root.create_group(f"level{factor}")
             shape = (bins, blocks, blocks)

@@ -100,12 +100,6 @@ def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:
     return np.add.reduceat(by_age, lags[:-1], axis=1)
 
 
-def level_frames(n_frames: int, factor: int) -> int:
-    """Return the frames of a level, 0 where it is left out."""
-    blocks = n_frames // factor
-    return blocks if blocks >= schema.MIN_LEVEL_FRAMES else 0
-
-
 def levels(filled: Filled) -> dict[int, Float32[np.ndarray, "i j"]]:
     """Return the means over blocks of pairs, NaN on and below the block diagonal."""
     n = len(filled.value)
@@ -116,7 +110,7 @@ def levels(filled: Filled) -> dict[int, Float32[np.ndarray, "i j"]]:
         if level != finest:
             total, count = _sums(total, level // finest), _sums(count, level // finest)
             finest = level
-        side = level_frames(n, level)
+        side = schema.level_frames(n, level)
         if side:
             mean = (_mean(total, count) + 1)[:side, :side]
             mean[count[:side, :side] < level**2 / 2] = np.nan

@@ -197,6 +197,6 @@ def test_levels_are_the_means_of_a_slow_double_loop():
 
 @pytest.mark.parametrize(("n", "levels"), [(127, []), (128, [4]), (511, [4]), (512, [4, 16])])
 def test_a_level_of_fewer_than_32_frames_is_left_out(n, levels):
-    assert [f for f in schema.LEVELS if summary.level_frames(n, f)] == levels
+    assert [f for f in schema.LEVELS if schema.level_frames(n, f)] == levels
     c2 = matrix.clean(noisy(n), n, "bin 1").c2
     assert list(summary.levels(summary.fill(c2, np.ones(n, dtype=bool)))) == levels
