@@ -14,6 +14,7 @@ from homodyne_dask.kernel import Block, Point, centred, padded
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.plane import (
     KINDS,
+    Data,
     add_at,
     counted,
     field_at_rest,
@@ -95,13 +96,8 @@ def _candidates(
     kind = KINDS[precision]
     slots, T, _ = c2.shape
     R, S = side(T, precision)
+    measured = Data(c2, weight_rows, weight_columns)
     trig = jax.vmap(lambda s, r, c: waves(s, r[0], c[0], kind))(s, rows, columns)
-
-    def at_bin(b: Array, i: Array, j: Array) -> tuple[Array, Array, Array]:
-        y = lax.dynamic_slice(c2, (b, i, j), (1, R, S))[0]
-        w_i = lax.dynamic_slice(weight_rows, (b, i), (1, R))[0]
-        w_j = lax.dynamic_slice(weight_columns, (b, j), (1, S))[0]
-        return y.astype(kind), w_i, w_j
 
     def summed(fields: list[Array], w_i: Array, w_j: Array) -> Array:
         by_row = [(F @ w_j.astype(F.dtype)).astype(jnp.float64) for F in fields]
@@ -115,7 +111,8 @@ def _candidates(
         trig_n = jax.tree.map(lambda w: lax.dynamic_index_in_dim(w, n, keepdims=False), trig)
 
         def one_bin(b: Array, sums: Array) -> Array:
-            y, w_i, w_j = at_bin(b, i, j)
+            y, w_i, w_j = measured.of(b, i, j, R, S)
+            y = y.astype(kind)
             known = jnp.isfinite(y + on.E)
             if shear:
                 f, _ = fields_of_bin(convention, on, s[n, b], trig_n.between(b, i, j, R, S), known)
@@ -130,22 +127,8 @@ def _candidates(
     def sub_block(index: Array, sums: Array) -> Array:
         return lax.fori_loop(0, given, lambda n, sums: at_point(index, n, sums), sums)
 
-    def data_of(index: Array, sums: Array) -> Array:
-        i, j = corners[index, 0], corners[index, 1]
-        mask = counted(lag, i, j, R, S, min_lag)
-
-        def one_bin(b: Array, sums: Array) -> Array:
-            y, w_i, w_j = at_bin(b, i, j)
-            known = jnp.isfinite(y) & mask
-            y = jnp.where(known, y - 1, 0).astype(jnp.float64)
-            weighted = summed([known.astype(jnp.float64), y, y * y], w_i, w_j)
-            pairs = jnp.sum(known, dtype=jnp.int32).astype(jnp.float64)
-            return add_at(sums, jnp.append(weighted, pairs), (b,))
-
-        return lax.fori_loop(0, bins, one_bin, sums)
-
     of_f = lax.fori_loop(0, live, sub_block, jnp.zeros((slots, AT_ONCE, 3)))
-    data = lax.fori_loop(0, number, data_of, jnp.zeros((slots, 4)))
+    data = measured.sums(corners, number, bins, lag, min_lag, R, S)
     f, ff, fy = (of_f[:, :, n] for n in range(3))
     w, wy, wyy = (jnp.broadcast_to(data[:, None, n], f.shape) for n in range(3))
     lines = [jnp.stack(line, axis=-1) for line in ((w, wy, f), (wy, wyy, fy), (f, fy, ff))]

@@ -19,6 +19,7 @@ from homodyne_dask.gram import Gram
 from homodyne_dask.models.transport import Convention, bin_scales, frame_spacing, tables
 from homodyne_dask.plane import (
     KINDS,
+    Data,
     add_at,
     counted,
     field_at_rest,
@@ -196,13 +197,8 @@ def gram_kernel(
     R, S = side(T, precision)
     fields = SHEAR_FIELDS if shear else STATIC_FIELDS
     u = len(rows) - 1  # the last row is C itself
+    measured = Data(c2, weight_rows, weight_columns)
     trig = waves(s, rows[u - 1], columns[u - 1], kind)
-
-    def at_bin(b: Array, i: Array, j: Array) -> tuple[Array, Array, Array]:
-        y = lax.dynamic_slice(c2, (b, i, j), (1, R, S))[0]
-        w_i = lax.dynamic_slice(weight_rows, (b, i), (1, R))[0]
-        w_j = lax.dynamic_slice(weight_columns, (b, j), (1, S))[0]
-        return y, w_i, w_j
 
     def sub_block(index: Array, sums: PlaneSums) -> PlaneSums:
         i, j = corners[index, 0], corners[index, 1]
@@ -212,7 +208,7 @@ def gram_kernel(
         on = shared(convention, k, here[u - 1 :], there[u - 1 :], mask, kind)
 
         def one_bin(b: Array, sums: PlaneSums) -> PlaneSums:
-            y, w_i, w_j = at_bin(b, i, j)
+            y, w_i, w_j = measured.of(b, i, j, R, S)
             y = y.astype(kind)
             known = jnp.isfinite(y + on.E)
             if shear:
@@ -236,22 +232,10 @@ def gram_kernel(
 
         return lax.fori_loop(0, bins, one_bin, sums)
 
-    def data_of(index: Array, sums: Array) -> Array:
-        i, j = corners[index, 0], corners[index, 1]
-        mask = counted(lag, i, j, R, S, min_lag)
-
-        def one_bin(b: Array, sums: Array) -> Array:
-            y, w_i, w_j = at_bin(b, i, j)
-            known = jnp.isfinite(y) & mask
-            y = jnp.where(known, y.astype(jnp.float64) - 1, 0)
-            weighted = jnp.stack([w_i @ (F @ w_j) for F in (known.astype(jnp.float64), y, y * y)])
-            pairs = jnp.sum(known, dtype=jnp.int32).astype(jnp.float64)
-            return add_at(sums, jnp.append(weighted, pairs), (b,))
-
-        return lax.fori_loop(0, bins, one_bin, sums)
-
     sums = lax.fori_loop(0, live, sub_block, fields.nothing(slots, T))
     data = lax.cond(
-        fresh, lambda: lax.fori_loop(0, number, data_of, jnp.zeros((slots, 4))), lambda: data
+        fresh,
+        lambda: measured.sums(corners, number, bins, lag, min_lag, R, S),
+        lambda: data,
     )
     return fields.assemble(sums, data, rows[:u], columns[:u], k, s, ds), data

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Float32
 
 from homodyne_dask.models.primitives import NEAR, sin_cos
 from homodyne_dask.models.shapes import Wave, decay, sheared, strain, unsheared, wave
@@ -14,6 +14,46 @@ from homodyne_dask.models.transport import Convention
 
 KINDS = {"float64": jnp.float64, "mixed": jnp.float32}
 """What the plane is computed in."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Data:
+    """What is measured on a block: c2, and 1/sigma_row² of rows and columns."""
+
+    c2: Float32[Array, "slot T T"]
+    weight_rows: Float[Array, "slot T"]
+    weight_columns: Float[Array, "slot T"]
+
+    def of(self, b: Array, i: Array, j: Array, R: int, S: int) -> tuple[Array, Array, Array]:
+        """Return c2 and both weights of a bin on a sub-block."""
+        y = lax.dynamic_slice(self.c2, (b, i, j), (1, R, S))[0]
+        w_i = lax.dynamic_slice(self.weight_rows, (b, i), (1, R))[0]
+        w_j = lax.dynamic_slice(self.weight_columns, (b, j), (1, S))[0]
+        return y, w_i, w_j
+
+    def sums(
+        self, corners: Array, number: Array, bins: Array, lag: Array, min_lag: Array,
+        R: int, S: int,
+    ) -> Float[Array, "slot 4"]:  # fmt: skip
+        """Return Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of every bin, y = c2."""
+
+        def sub_block(index: Array, sums: Array) -> Array:
+            i, j = corners[index, 0], corners[index, 1]
+            mask = counted(lag, i, j, R, S, min_lag)
+
+            def one_bin(b: Array, sums: Array) -> Array:
+                y, w_i, w_j = self.of(b, i, j, R, S)
+                known = jnp.isfinite(y) & mask
+                y = jnp.where(known, y.astype(jnp.float64) - 1, 0)
+                fields = (known.astype(jnp.float64), y, y * y)
+                weighted = jnp.stack([w_i @ (F @ w_j) for F in fields])
+                pairs = jnp.sum(known, dtype=jnp.int32).astype(jnp.float64)
+                return add_at(sums, jnp.append(weighted, pairs), (b,))
+
+            return lax.fori_loop(0, bins, one_bin, sums)
+
+        return lax.fori_loop(0, number, sub_block, jnp.zeros((len(self.c2), 4)))
 
 
 @jax.tree_util.register_dataclass
