@@ -13,6 +13,7 @@ from homodyne_dask.gram import Gram
 from homodyne_dask.kernel import Block, Point, centred, padded
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.plane import (
+    COMPILER,
     KINDS,
     Data,
     add_at,
@@ -22,7 +23,7 @@ from homodyne_dask.plane import (
     shared,
     waves,
 )
-from homodyne_dask.subblocks import side, sub_blocks
+from homodyne_dask.subblocks import shape_in, sub_blocks
 
 AT_ONCE = 8
 """Thetas of one call; fewer are filled up, so that the kernel is compiled once."""
@@ -39,9 +40,8 @@ def block_candidates(points: Sequence[Point], block: Block) -> Gram:
     slots, bins = len(block.c2), len(block.q)
     both = [centred(at.rows[-2:], block.i0, block.j0, T, ones=False) for at in points]
     scales = [at.scales(block.q, block.phi) for at in points]
-    shape = side(T, problem.precision)
     kC = np.array([of.k[0] * at.rows[-1] for of, at in zip(scales, points, strict=True)])
-    cut = sub_blocks(block.i0, block.j0, T, shape, points[0].min_lag, kC)
+    cut = sub_blocks(block.i0, block.j0, T, points[0].min_lag, kC)
     with jax.enable_x64(True):
         moments, pairs = _candidates(
             block.c2,
@@ -71,7 +71,7 @@ def compilations() -> int:
     return _candidates._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@partial(jax.jit, static_argnames=("shear", "convention", "precision"))
+@partial(jax.jit, static_argnames=("shear", "convention", "precision"), compiler_options=COMPILER)
 def _candidates(
     c2: Float32[Array, "slot T T"],
     rows: Float[Array, "point 2 T"],
@@ -95,7 +95,7 @@ def _candidates(
     """Return Xᵀ W X of every slot and point, and the pairs of every slot."""
     kind = KINDS[precision]
     slots, T, _ = c2.shape
-    R, S = side(T, precision)
+    R, S = shape_in(T)
     measured = Data(c2, weight_rows, weight_columns)
     trig = jax.vmap(lambda s, r, c: waves(s, r[0], c[0], kind))(s, rows, columns)
 

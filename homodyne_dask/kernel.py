@@ -18,6 +18,7 @@ from homodyne_dask.assembly import SHEAR_FIELDS, STATIC_FIELDS, PlaneSums
 from homodyne_dask.gram import Gram
 from homodyne_dask.models.transport import Convention, bin_scales, frame_spacing, tables
 from homodyne_dask.plane import (
+    COMPILER,
     KINDS,
     Data,
     add_at,
@@ -28,7 +29,7 @@ from homodyne_dask.plane import (
     waves,
 )
 from homodyne_dask.problem import Problem, coarse_min_lag
-from homodyne_dask.subblocks import SubBlocks, side, sub_blocks
+from homodyne_dask.subblocks import SubBlocks, shape_in, sub_blocks
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,7 @@ class Point:
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
         """Return the sub-blocks of a block of bins of one q, those with something to compute first."""
         k = self.scales(np.array([q]), np.zeros(1)).k[0]
-        shape = side(T, self.problem.precision)
-        return sub_blocks(i0, j0, T, shape, self.min_lag, k * self.rows[-1:])
+        return sub_blocks(i0, j0, T, self.min_lag, k * self.rows[-1:])
 
 
 def point(
@@ -168,7 +168,7 @@ def padded(values: Float[np.ndarray, " bin"], slots: int) -> Float[np.ndarray, "
     return np.pad(values, (0, slots - len(values)))
 
 
-@partial(jax.jit, static_argnames=("shear", "convention", "precision"))
+@partial(jax.jit, static_argnames=("shear", "convention", "precision"), compiler_options=COMPILER)
 def gram_kernel(
     c2: Float32[Array, "slot T T"],
     rows: Float[Array, "rows T"],
@@ -194,7 +194,7 @@ def gram_kernel(
     """Return Xᵀ W X and the sums of the data of every slot."""
     kind = KINDS[precision]
     slots, T, _ = c2.shape
-    R, S = side(T, precision)
+    R, S = shape_in(T)
     fields = SHEAR_FIELDS if shear else STATIC_FIELDS
     u = len(rows) - 1  # the last row is C itself
     measured = Data(c2, weight_rows, weight_columns)

@@ -14,6 +14,13 @@ from homodyne_dask.models.transport import Convention
 
 KINDS = {"float64": jnp.float64, "mixed": jnp.float32}
 """What the plane is computed in."""
+COMPILER: dict[str, str | int] = {
+    # one step after the other, in one thread: in other orders XLA hands the steps of a loop to its
+    # pool, where each core that is not needed waits for them at full speed
+    "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
+    "xla_cpu_prefer_vector_width": 512,
+}
+"""How XLA compiles the kernels."""
 
 
 @jax.tree_util.register_dataclass

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-SIDES = {"float64": (128, 128), "mixed": (128, 256)}
-"""Rows and columns of a sub-block: what the second-level cache holds."""
+ROWS, COLUMNS = 128, 64
+"""Of a sub-block: its fields stay in the second-level cache, few pairs that do not count are worked."""
 GONE = -np.log(1e-16)
 """k ΔC from which f is nothing beside 1: Σ w f, Σ w f² and all derivatives vanish there."""
 
@@ -21,17 +21,15 @@ class SubBlocks(NamedTuple):
     number: int
 
 
-def side(T: int, precision: str) -> tuple[int, int]:
+def shape_in(T: int) -> tuple[int, int]:
     """Return rows and columns of the sub-blocks of a block of side T."""
-    rows, columns = SIDES[precision]
-    return min(rows, T), min(columns, T)
+    return min(ROWS, T), min(COLUMNS, T)
 
 
 def sub_blocks(
     i0: int,
     j0: int,
     T: int,
-    shape: tuple[int, int],
     min_lag: int,
     kC: Float[np.ndarray, "point n"],
 ) -> SubBlocks:
@@ -40,6 +38,7 @@ def sub_blocks(
     With several points, those that one of them leaves something to compute in. C never falls, so
     that f <= exp(-k ΔC) of the pair of least lag, whatever the shear.
     """
+    shape = shape_in(T)
     corners = _with_pairs(i0, j0, T, shape, kC.shape[1], min_lag)
     last_row = np.minimum(i0 + corners[:, 0] + shape[0], kC.shape[1]) - 1
     live = (kC[:, j0 + corners[:, 1]] - kC[:, last_row]).min(axis=0) < GONE

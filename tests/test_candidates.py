@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from homodyne_dask.candidates import AT_ONCE, block_candidates
 from homodyne_dask.kernel import block_gram, point
-from homodyne_dask.subblocks import sub_blocks
+from homodyne_dask.subblocks import shape_in, sub_blocks
 from tests.synthetic import FLOW, blocks, evaluator, measured, without_some
 from tests.test_kernel import EXACT, STATIC, assert_gram, worst
 
@@ -53,9 +53,9 @@ def test_sub_blocks_without_any_f_left_change_nothing(convention, min_lag):
 )  # fmt: skip
 @settings(max_examples=100, deadline=None)
 def test_sub_blocks_left_out_hold_no_f_above_the_limit(i, j, rate, min_lag, n):
-    T, shape = 256, (64, 128)
+    T, shape = 256, shape_in(256)
     kC = rate * np.cumsum(np.random.default_rng(n).random(n))
-    found = sub_blocks(i * T, j * T, T, shape, min_lag, kC[None])
+    found = sub_blocks(i * T, j * T, T, min_lag, kC[None])
     every = {(a, b) for a in range(0, T, shape[0]) for b in range(0, T, shape[1])}
     live = {(int(a), int(b)) for a, b in found.corners[: found.live]}
     listed = {(int(a), int(b)) for a, b in found.corners[: found.number]}
