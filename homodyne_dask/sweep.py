@@ -26,6 +26,7 @@ from homodyne_dask.gram import Gram, gram_of_data, merge_runs, merge_tree
 from homodyne_dask.kernel import Block, Point, block_gram, point
 from homodyne_dask.planning import Layout, Plan, Run, runs
 from homodyne_dask.problem import Problem
+from homodyne_dask.sharing import shares
 
 
 class Work(NamedTuple):
@@ -284,11 +285,10 @@ def _on_cluster(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int,
     client = sweep.client
     assert client is not None
     name = f"{task.__name__.removesuffix('_of')}-{os.urandom(3).hex()}"
-    by_owner: dict[str, list[int]] = {}
-    for n in range(len(sweep.tasks)):
-        by_owner.setdefault(sweep.owners.get(n, ""), []).append(n)
     futures: dict[Future, int] = {}
-    for owner, mine in by_owner.items():  # who holds the data, or at least their sums
+    for owner, mine in shares(
+        sweep.tasks, sweep.owners
+    ).items():  # who holds the data, or at least their sums
         hint: dict[str, Any] = {"workers": [owner], "allow_other_workers": True} if owner else {}
         made = client.map(
             task,
