@@ -40,7 +40,9 @@ def nearest_ring(q: Float[np.ndarray, " bin"], asked: float) -> Int[np.ndarray, 
     away = np.abs(rings - asked)
     ring, *others = np.argsort(away, kind="stable")
     if not away[ring] <= NEAREST_Q * rings[ring]:
-        raise SelectionError(f"no ring within 2 % of q = {asked:g} 1/Å; there is: {in_words(rings)}")
+        raise SelectionError(
+            f"no ring within 2 % of q = {asked:g} 1/Å; there is: {in_words(rings)}"
+        )
     if others and away[others[0]] < 2 * away[ring]:
         between = in_words(np.sort(rings[[ring, others[0]]]), " and ")
         raise SelectionError(
@@ -54,3 +56,11 @@ def nearest_ring(q: Float[np.ndarray, " bin"], asked: float) -> Int[np.ndarray, 
 def in_words(rings: Float[np.ndarray, " ring"], between: str = ", ") -> str:
     """Return '0.004, 0.008 1/Å'."""
     return between.join(f"{value:.6g}" for value in rings) + " 1/Å"
+
+
+def several(q: Float[np.ndarray, " bin"]) -> str:
+    """Return '3 rings, q 0.004 to 0.008 1/Å', or '' for fewer than two."""
+    rings = rings_of(q)
+    if len(rings) < 2:
+        return ""
+    return f"{len(rings)} rings, q {rings[0]:.6g} to {rings[-1]:.6g} 1/Å"
