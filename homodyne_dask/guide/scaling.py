@@ -12,9 +12,10 @@ the search is over 3 or 7 parameters however many bins there are. The mode says 
 `individual` claims nothing about the detector and is the default for that. The others are claims about
 the experiment: that speckle size, coherence and background are the same in all bins, or vary slowly
 with φ. A claim that holds makes errors smaller. One that does not puts the difference into the
-physics: in the test scan of 40 frames and 12 angles whose contrast is 0.15 + 0.03·cos 2φ, with a noise
-of 0.02, `individual` ends at a reduced χ² of 1.02 and `shared` at 1.33, its D0 off by 5.7 standard
-errors. With several q in one fit remember that contrast and background also depend on q, which no mode
+physics: in the test scan of 23 angles and 300 frames whose contrast is 0.15 + 0.03·cos 2φ, `individual`
+ends at χ²/N = 1.00, and `shared` at 1.47 with a D0 that is 20 % too large.
+
+With several q in one fit remember that contrast and background also depend on q, which no mode
 but `individual` allows for.
 
 Every fit compares the modes by one step from its own optimum: the table "scaling" of the report

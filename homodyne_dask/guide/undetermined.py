@@ -10,9 +10,9 @@ The report names such parameters first, in three degrees:
         each has an error bar, but only with its covariance it means something
 
 The usual cause is time: a power law and a constant look alike over one decade. In a static scan of 300
-frames, J = 2500·t^-0.3 + 100, over 100 s, the naive error of D0 is 10 times larger with alpha and
-D_offset free than with D_offset held, and that of alpha 10 times. The fit is as good either way: what
-is known is J(t), not its parts. So, in this order:
+frames over 100 s with J = 2500·t^-0.3 + 100, the naive error of alpha is 8.0 times larger with D_offset
+free than with it held, and the two have a correlation of -0.992. The fit is as good either way: what is
+known is J(t), not its parts. So, in this order:
 
 1. Ask whether you need the parts. The band of J(t) and γ̇(t) in the picture of the rates, and J and γ̇ at
    the mean age in a series (`--over q`, `--over age`), are well known where D0, alpha and D_offset are
