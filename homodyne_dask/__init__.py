@@ -15,8 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from homodyne_dask import guide
     from homodyne_dask.cluster import local_cluster
     from homodyne_dask.dataset import Scan, open_dataset
+    from homodyne_dask.each import fit_each
     from homodyne_dask.errors import HomodyneDaskError
     from homodyne_dask.fitting import fit, plan
     from homodyne_dask.forecasting import forecast
@@ -26,16 +28,20 @@ if TYPE_CHECKING:
     from homodyne_dask.parameters import Parameter
     from homodyne_dask.prediction import predict
     from homodyne_dask.result import FitResult, load_result
+    from homodyne_dask.series import FitSeries, load_series
 
 _HOME = {
     "open_dataset": "dataset",
     "Scan": "dataset",
     "plan": "fitting",
     "fit": "fitting",
+    "fit_each": "each",
     "forecast": "forecasting",
     "predict": "prediction",
     "load_result": "result",
+    "load_series": "series",
     "FitResult": "result",
+    "FitSeries": "series",
     "Outcome": "lm",
     "LAMINAR_FLOW": "models",
     "STATIC": "models",
@@ -54,15 +60,19 @@ __all__ = [
     "STATIC",
     "Convention",
     "FitResult",
+    "FitSeries",
     "HomodyneDaskError",
     "Outcome",
     "Parameter",
     "Scan",
     "TransportModel",
     "fit",
+    "fit_each",
     "forecast",
     "from_homodyne_yaml",
+    "guide",
     "load_result",
+    "load_series",
     "local_cluster",
     "open_dataset",
     "plan",
@@ -71,6 +81,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "guide":
+        return import_module(f"{__name__}.guide")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -61,6 +61,13 @@ def _several(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
+def _windows(value: Any) -> int | list[tuple[float, float]]:
+    parts = value if isinstance(value, list | tuple) else [value]
+    if len(parts) == 1 and not isinstance(parts[0], list | tuple) and ":" not in str(parts[0]):
+        return _whole(parts[0])
+    return [_pair(part) for part in parts]
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError
@@ -78,6 +85,7 @@ Whole = Annotated[int, _as(_whole)]
 Pair = Annotated[tuple[float, float], _as(_pair)]
 Frames = Annotated[tuple[int, int], _as(_frames)]
 Angle = Annotated[float | tuple[float, float] | list[tuple[float, float]], _as(_angle)]
+Windows = Annotated[int | list[tuple[float, float]], _as(_windows)]
 Text = Annotated[str, _as(_text)]
 Gap = Annotated[str, _as(_gap)]
 Several = BeforeValidator(_several)
@@ -150,6 +158,18 @@ class FitConfig(BaseModel):
         "from and to, in seconds; default: all",
         "two numbers in seconds: 0:30 as an option, [0, 30] in a file",
         "[0, 30]",
+        None,
+    )
+    over: Text | None = _option(
+        "fit each ring (q) or each window of age (age) by itself; default: all that is selected at once",
+        "q or age",
+        "q",
+        None,
+    )
+    windows: Windows | None = _option(
+        "of over age: how many windows of equal length, or from and to of each in seconds",
+        "a number: 4, or windows in seconds: 0:30 and 30:60 as options, [[0, 30], [30, 60]] in a file",
+        "4",
         None,
     )
     initial: dict[str, Number] = _option(

@@ -189,6 +189,11 @@ def load_result(path: str | Path) -> FitResult:
             f"{where} has result version {read['format_version']}, this program reads {VERSION}: "
             f"fit again"
         )
+    return from_summary(read)
+
+
+def from_summary(read: dict[str, Any]) -> FitResult:
+    """Return the result whose `summary()` this is, as JSON gave it back."""
     names = list(read["parameters"])
     return FitResult(
         outcome=Outcome[read["outcome"]],

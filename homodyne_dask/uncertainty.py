@@ -13,14 +13,13 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.joint import SINGULAR, Joint, joint_of
 from homodyne_dask.parameters import listed
+from homodyne_dask.rings import ring_numbers
 from homodyne_dask.scaling import Reduced
 
 MIN_CLUSTERS = 8
 _WEAK = 1e-7
 """Eigenvalue of the scaled Hessian below which a direction is called weak."""
 _CORRELATED = 0.99
-_SAME_Q = 1e-6
-"""Relative distance of q below which two bins are on one ring."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def friedel_clusters(
     Within half the spacing of neighbouring angles of a ring, at most 5°.
     """
     clusters = np.arange(len(q))
-    rings = _rings(q)
+    rings = ring_numbers(q)
     for ring in np.unique(rings):
         members = np.flatnonzero(rings == ring)
         if len(members) < 2:
@@ -119,16 +118,6 @@ def friedel_clusters(
             if abs(apart - 180) < width:
                 clusters[b] = clusters[a]
     return clusters
-
-
-def _rings(q: Float[np.ndarray, " bin"]) -> Int[np.ndarray, " bin"]:
-    """Return a number per bin, the same where q is, to rounding; unknown q are one ring."""
-    known = np.nan_to_num(q, nan=-1.0)
-    order = np.argsort(known)
-    step = np.diff(known[order], prepend=-np.inf) > _SAME_Q * np.abs(known[order])
-    rings = np.empty(len(q), int)
-    rings[order] = np.cumsum(step)
-    return rings
 
 
 def cr2(

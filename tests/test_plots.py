@@ -13,6 +13,7 @@ from homodyne_dask.errors import SelectionError
 from homodyne_dask.lm import Outcome
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.prediction import predict
+from homodyne_dask.rates import rate
 from homodyne_dask.report import plots
 from homodyne_dask.report.captions import TITLES, alternative
 from homodyne_dask.report.pictures_angles import at_one_lag
@@ -31,7 +32,6 @@ from homodyne_dask.report.pictures_model import (
     curves,
     decay_times,
     fitted,
-    rate,
     true_model,
 )
 from homodyne_dask.report.pictures_style import log_tick

@@ -8,6 +8,7 @@ import click
 
 from homodyne_dask.cli.config import config
 from homodyne_dask.cli.doctor import doctor
+from homodyne_dask.cli.explain import explain
 from homodyne_dask.cli.fit import fit
 from homodyne_dask.cli.from_homodyne import from_homodyne
 from homodyne_dask.cli.info import info
@@ -38,5 +39,5 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for command in (ingest, info, plan, fit, show, config, from_homodyne, simulate, doctor):
+for command in (ingest, info, plan, fit, show, explain, config, from_homodyne, simulate, doctor):
     main.add_command(command)

@@ -12,6 +12,7 @@ from homodyne_dask.report.pictures_fit import BANDS
 from homodyne_dask.report.pictures_model import Curve, curves, decay_times, fitted
 from homodyne_dask.report.pictures_style import bin_name
 from homodyne_dask.result import FitResult
+from homodyne_dask.rings import several
 
 TITLES = {
     "maps": "Data, model and residual of single bins over both times",
@@ -54,7 +55,9 @@ def _angles(result: FitResult, scan: Scan) -> str:
     if found is not None:
         at = f"{(found.t2 - found.t1).mean():.3g} s"
         words += [f"f at a lag of {at} {listed_range(found.f, '.3g')}"]
-    return "Against φ, of every bin: " + "; ".join(words) + "."
+    rings = several(scan.q)
+    of = f" of {rings}, each in its colour" if rings else ""
+    return f"Against φ, of every bin{of}: " + "; ".join(words) + "."
 
 
 def _rates(result: FitResult, scan: Scan) -> str:

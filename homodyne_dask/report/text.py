@@ -8,6 +8,7 @@ import xarray
 
 from homodyne_dask.report import numbers
 from homodyne_dask.result import FitResult
+from homodyne_dask.rings import several
 
 MAX_BINS = 40
 """Most bins listed one by one."""
@@ -77,13 +78,13 @@ def reservations(result: FitResult) -> list[tuple[str, str]]:
 def _verdict(result: FitResult) -> list[str]:
     lines = [title(result), "", result.outcome.value]
     for kind, sentence in reservations(result):
-        lines += _wrapped(f"{kind}: ", (sentence,))
+        lines += wrapped(f"{kind}: ", (sentence,))
     return lines
 
 
 def _parameters(result: FitResult) -> list[str]:
     rows, notes = parameter_rows(result)
-    return _table(rows, left=3) + _wrapped("", notes)
+    return aligned(rows, left=3) + wrapped("", notes)
 
 
 def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]:
@@ -139,7 +140,7 @@ def _scaling(result: FitResult) -> list[str]:
     n = len(result.scaling["ndata"])
     if n > MAX_BINS:
         return [scaling_in_short(result), f"({n} bins, listed in scaling.csv)"]
-    return [scaling_in_short(result), *_table(bin_rows(result), left=0)]
+    return [scaling_in_short(result), *aligned(bin_rows(result), left=0)]
 
 
 def scaling_in_short(result: FitResult) -> str:
@@ -181,25 +182,28 @@ def what_if(result: FitResult) -> list[str]:
     if result.scalings is not None:
         lines += _modes(result.scalings)
     for name, table in result.profiles.items():
-        lines += _wrapped("", (_profile(name, table),))
+        lines += wrapped("", (_profile(name, table),))
     return lines
 
 
 def _influence(result: FitResult) -> list[str]:
     table = result.influence
     assert table is not None
-    change, phi = table["change"].values, result.scaling["phi"].values
+    change = table["change"].values
     moved = np.isfinite(change).any(axis=0)
     if not moved.any():
         return []
+    rings, phi = several(result.scaling["q"].values), result.scaling["phi"].values
+    where = [f"q {q:.6g} 1/Å, " * bool(rings) for q in result.scaling["q"].values]
+    where = [f"{ring}φ {angle:.2f}°" for ring, angle in zip(where, phi, strict=True)]
     largest = np.nanargmax(np.abs(np.where(moved, change, 0.0)), axis=0)
     words = [
-        f"{name} by {change[b, p]:+.1f} without label {table['label'].values[b]} (φ {phi[b]:.2f}°)"
+        f"{name} by {change[b, p]:+.1f} without label {table['label'].values[b]} ({where[b]})"
         for p, (name, b) in enumerate(zip(table["param"].values, largest, strict=True))
         if moved[p] and abs(change[b, p]) > 1
     ]
     said = "; ".join(words) or "no parameter by more than 1"
-    return _wrapped("influence of single bins, in standard errors: ", (said,))
+    return wrapped("influence of single bins, in standard errors: ", (said,))
 
 
 def _modes(table: xarray.Dataset) -> list[str]:
@@ -218,7 +222,7 @@ def _modes(table: xarray.Dataset) -> list[str]:
         "each mode is one step from this optimum; AIC and BIC are above the least and allow for "
         "correlated pairs; moves are in standard errors"
     )
-    return [*_table(rows, left=1), *_wrapped("", (note,))]
+    return [*aligned(rows, left=1), *wrapped("", (note,))]
 
 
 def _profile(name: str, table: xarray.Dataset) -> str:
@@ -234,7 +238,7 @@ def _profile(name: str, table: xarray.Dataset) -> str:
 
 
 def _facts(result: FitResult) -> list[str]:
-    return [line for name, text in facts(result) for line in _wrapped(f"{name:<14}", (text,))]
+    return [line for name, text in facts(result) for line in wrapped(f"{name:<14}", (text,))]
 
 
 def facts(result: FitResult) -> list[tuple[str, str]]:
@@ -247,7 +251,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
     others = [f"{name} {number}" for name, number in result.versions.items()]
     return [
         ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"),
-        ("pairs", f"{numbers.count(result.ndata)} in {result.nbins} bins, each counted once"),
+        ("pairs", f"{numbers.count(result.ndata)} in {_bins(result)}, each counted once"),
         ("left out", _left_out(result)),
         ("passes", _passes(result)),
         ("time", ", ".join(f"{name} {numbers.seconds(t)}" for name, t in timings.items())),
@@ -264,6 +268,11 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         *(("note", note) for note in inputs["notes"]),
         ("version", ", ".join([f"homodyne-dask {result.version}", *others])),
     ]
+
+
+def _bins(result: FitResult) -> str:
+    rings = several(result.scaling["q"].values)
+    return f"{result.nbins} bins" + (f" of {rings}" if rings else "")
 
 
 def _left_out(result: FitResult) -> str:
@@ -313,7 +322,7 @@ def _or_dash(value: float, form: str) -> str:
     return format(value, form) if math.isfinite(value) else "-"
 
 
-def _table(rows: list[list[str]], left: int) -> list[str]:
+def aligned(rows: list[list[str]], left: int) -> list[str]:
     """Return aligned columns; the first `left` of them begin at the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -325,7 +334,7 @@ def _table(rows: list[list[str]], left: int) -> list[str]:
     ]
 
 
-def _wrapped(head: str, sentences: tuple[str, ...]) -> list[str]:
+def wrapped(head: str, sentences: tuple[str, ...]) -> list[str]:
     """Return each sentence after `head`, in lines of at most 100 letters."""
     indent = " " * (len(head) if head.endswith("  ") else 2) if head else ""
     lines = []
