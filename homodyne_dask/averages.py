@@ -1,28 +1,45 @@
 """The averages over age and lag that first values are made from, as a fit sees them."""
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from homodyne_dask.dataset import Cuts, Scan, known_q
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.gram import Gram
 from homodyne_dask.models.shapes import decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.transport import (
+    BinScales,
     Convention,
     bin_scales,
     frame_spacing,
-    tables,
+    integrals,
 )
 from homodyne_dask.problem import Problem
 
 FEWEST_CELLS = 30
 """Below this many averages inside a selection, first values come from those of the whole record."""
+
+FINEST = 128
+"""Integrals are taken over steps of a frame up to this one, and no longer than this share of the age."""
+
+
+class _Between(NamedTuple):
+    """Where values at some nodes are interpolated linearly."""
+
+    below: Int[np.ndarray, " cell"]
+    part: Float[np.ndarray, " cell"]
+
+    def of(self, rows: Float[np.ndarray, "rows node"]) -> Float[np.ndarray, "rows cell"]:
+        """Return the values between the nodes."""
+        low = rows[:, self.below]
+        return low + (rows[:, self.below + 1] - low) * self.part
 
 
 @dataclass(frozen=True)
@@ -41,18 +58,54 @@ class Summary:
 
     def differences(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, "rows cell"]:
         """Return u(t2) - u(t1) of every table row, the integrals interpolated at the mean times."""
-        rows = tables(self.problem.model, self.problem.convention, theta, self.time)
-        there = [np.interp(self.t2, self.time, row) for row in rows]
-        here = [np.interp(self.t1, self.time, row) for row in rows]
-        return np.array(there) - np.array(here)
+        problem, nodes = self.problem, self._nodes
+        steps = np.diff(nodes) / (self.spacing if problem.convention is Convention.HOMODYNE else 1)
+        rows = integrals(problem.model, problem.convention, theta, nodes, steps, self.spacing)
+        here, there = self._places
+        return there.of(rows) - here.of(rows)
+
+    def some(self, number: int) -> "Summary":
+        """Return this with no more than `number` cells, chosen at random, but always the same."""
+        cells = len(self.t1)
+        if cells <= number:
+            return self
+        at = np.sort(np.random.default_rng(0).permutation(cells)[:number])
+        return replace(
+            self, c2=self.c2[:, at], weight=self.weight[:, at], t1=self.t1[at], t2=self.t2[at]
+        )
+
+    def scales(self, theta: Float[np.ndarray, " p"], phi: Float[np.ndarray, " bin"]) -> BinScales:
+        """Return the scales of the bins at theta, were their angles phi."""
+        problem = self.problem
+        return bin_scales(
+            problem.model, problem.convention, theta, self.q, phi, problem.gap, self.spacing
+        )
+
+    @cached_property
+    def spacing(self) -> float:
+        """The frame spacing, in s."""
+        return frame_spacing(self.time, self.problem.convention)
+
+    @cached_property
+    def _nodes(self) -> Float[np.ndarray, " node"]:
+        """Frame times that are enough to integrate over."""
+        at, last = [0], len(self.time) - 1
+        while at[-1] < last:
+            at.append(min(at[-1] + max(1, at[-1] // FINEST), last))
+        return self.time[at]
+
+    @cached_property
+    def _places(self) -> tuple[_Between, _Between]:
+        """Where t1 and t2 of the cells lie between the nodes."""
+        nodes, found = self._nodes, []
+        for t in (self.t1, self.t2):
+            below = np.clip(np.searchsorted(nodes, t, side="right") - 1, 0, len(nodes) - 2)
+            found.append(_Between(below, (t - nodes[below]) / (nodes[below + 1] - nodes[below])))
+        return found[0], found[1]
 
     def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram:
         """Return the Gram of the averages at theta."""
-        problem = self.problem
-        spacing = frame_spacing(self.time, problem.convention)
-        scales = bin_scales(
-            problem.model, problem.convention, theta, self.q, self.phi, problem.gap, spacing
-        )
+        problem, scales = self.problem, self.scales(theta, self.phi)
         with jax.enable_x64(True):
             moments = _cell_moments(
                 self.differences(theta), self.c2, self.weight, scales.k, scales.s, scales.ds,

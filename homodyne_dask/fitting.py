@@ -172,8 +172,8 @@ def iterate(
     `levels` do the same on block means, the coarsest first: the fit comes down through them.
     """
     from homodyne_dask.averages import summary_of
-    from homodyne_dask.levels import COMPARED, descend
-    from homodyne_dask.start import first_values
+    from homodyne_dask.levels import descend
+    from homodyne_dask.start import first_values, rivals
 
     record = record or _Record(time.perf_counter())
     search, options = request.search, request.options
@@ -201,7 +201,7 @@ def iterate(
         minima = first_values(summary, search, mode, request.starts)
         record.minima = [_by_name(search.names, at) for at in minima]
         record.timings["start"] = time.perf_counter() - record.began
-        theta, coarse = descend(request, [at.theta for at in minima[:COMPARED]], levels)
+        theta, coarse = descend(request, rivals(minima), levels)
         record.history.extend(coarse)
         reduced = measured(theta)
         # at the optimum of the means damping would only slow the weak directions

@@ -6,18 +6,24 @@ phi0 costs nothing more, because a bin sees it only through the size of its shea
 """
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 
 from homodyne_dask.averages import Summary
-from homodyne_dask.models.transport import Convention, bin_scales, frame_spacing
+from homodyne_dask.models.transport import Convention, frame_spacing
 from homodyne_dask.parameters import Search
 
 EXPONENTS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0)
 PER_DECADE = 4
 ANGLES = 36
 """phi0 is scanned in steps of 180°/36."""
+CELLS = 400
+"""Averages that are scanned; of more, so many at random."""
+FLOWS = 24
+"""(rate, alpha) looked at from all directions: those whose χ² could be the lowest."""
 OVERALL = 2
 """Best points of the scan that are taken wherever they lie, before the minima of its map."""
+
+Floats = Float[np.ndarray, "row cell"] | Float32[np.ndarray, "row cell"]
 
 
 def scan_points(grid: "Grid", best: int) -> list[Float[np.ndarray, " p"]]:
@@ -30,8 +36,13 @@ def scan_points(grid: "Grid", best: int) -> list[Float[np.ndarray, " p"]]:
     if not grid.summary.problem.model.shear:
         order = np.argsort(chisqr.sum(0)[:, 0])
         return [grid.theta(*at) for at in _distant([(int(n),) for n in order], best)]
-    total = _over_angles(grid.summary, grid, chisqr)
-    order = np.argsort(total, axis=None)[: 400 * best]
+    # each bin at its own best strain rate: no direction of flow can be lower
+    lowest = chisqr.reshape(*chisqr.shape[:2], len(grid.betas), -1).min(3).sum(0).min(1)
+    flows = np.argsort(lowest)[:FLOWS]
+    total = _over_angles(grid.summary, grid, chisqr[:, flows])
+    flat, most = total.ravel(), min(400 * best, total.size)
+    order = np.argpartition(flat, most - 1)[:most]
+    order = order[np.argsort(flat[order])]
     where = [tuple(int(x) for x in np.unravel_index(n, total.shape)) for n in order]
     distant = _distant(where, best)
     minima = []
@@ -39,7 +50,7 @@ def scan_points(grid: "Grid", best: int) -> list[Float[np.ndarray, " p"]]:
         at = np.unravel_index(np.argmin(total[:, :, shear, angle]), total.shape[:2])
         minima.append((int(at[0]), int(at[1]), shear, angle))
     chosen = dict.fromkeys([*distant[:OVERALL], *minima, *distant[OVERALL:]])
-    return [grid.theta(*at) for at in list(chosen)[:best]]
+    return [grid.theta(int(flows[flow]), *at) for flow, *at in list(chosen)[:best]]
 
 
 def local_minima(chisqr: Float[np.ndarray, "shear angle"]) -> list[tuple[int, int]]:
@@ -70,7 +81,7 @@ class Grid:
 
     def __init__(self, summary: Summary, search: Search) -> None:
         self.search = search
-        self.summary = summary
+        self.summary = summary = summary.some(CELLS)
         time = summary.time
         self.middle = float(np.median(time[time > 0]))
         start = dict(zip(search.names, search.start, strict=True))
@@ -92,12 +103,8 @@ class Grid:
         self.shear_offset = _or(start["gamma_dot_t_offset"], self.search, "gamma_dot_t_offset", 0.0)
         self.betas = self._exponents("beta")
         problem = self.summary.problem
-        flat = np.zeros(self.summary.problem.model.size)
-        scales = bin_scales(
-            problem.model, problem.convention, flat, self.summary.q, flat[:1] * self.summary.q,
-            problem.gap, frame_spacing(self.summary.time, problem.convention),
-        )  # fmt: skip
-        self.reach = np.abs(scales.s)
+        flat = np.zeros(problem.model.size)
+        self.reach = np.abs(self.summary.scales(flat, np.zeros_like(self.summary.phi)).s)
         sums = problem.convention is Convention.HOMODYNE
         self.reach = self.reach / (step if sums else 1.0)
         self.strains = _log_spaced(0.1 / span, 3 / step, 2 * PER_DECADE)
@@ -159,13 +166,10 @@ def _table(summary: Summary, grid: Grid) -> Float[np.ndarray, "bin flow shear"]:
         diffusion.append(summary.differences(shape)[-1])
     dC = np.array(diffusion)
     S = _shear_factors(summary, grid) if problem.model.shear else np.ones((1, len(summary.t1)))
-    spacing = frame_spacing(summary.time, problem.convention)
-    k = bin_scales(
-        problem.model, problem.convention, shape, summary.q, summary.phi, problem.gap, spacing
-    ).k
+    S, k = S.astype(np.float32), summary.scales(shape, summary.phi).k
     chisqr = np.empty((len(summary.q), len(dC), len(S)))
     for value in np.unique(k):
-        E = np.exp(-value * dC)
+        E = np.exp(-value * dC).astype(np.float32)
         for b in np.flatnonzero(k == value):
             chisqr[b] = best_scaled(summary.c2[b] - 1, summary.weight[b], E, S)
     return chisqr
@@ -182,29 +186,33 @@ def _shear_factors(summary: Summary, grid: Grid) -> Float[np.ndarray, "shear cel
         theta[3:6] = grid.middle**-beta, beta, 0.0
         dG = summary.differences(theta)[-2]
         dG = dG * (spacing if problem.convention is Convention.HOMODYNE else 1.0)
-        factors += [np.sinc(x * dG / np.pi) ** power for x in grid.strains]
-    return np.array(factors)
+        factors.append(np.sinc(grid.strains[:, None] * dG / np.pi) ** power)
+    return np.concatenate(factors)
 
 
 def best_scaled(
-    y: Float[np.ndarray, " cell"],
-    w: Float[np.ndarray, " cell"],
-    E: Float[np.ndarray, "flow cell"],
-    S: Float[np.ndarray, "shear cell"],
+    y: Float[np.ndarray, "*flow cell"],
+    w: Float[np.ndarray, "*flow cell"],
+    E: Floats,
+    S: Floats,
 ) -> Float[np.ndarray, "flow shear"]:
-    """Return χ² of f = E·S with the best contrast and offset, for every E and S."""
-    total = w.sum()
-    if total == 0:
-        return np.zeros((len(E), len(S)))
-    mean = (w * y).sum() / total
-    y = y - mean
-    f = (E * w) @ S.T
-    ff = (E * E * w) @ (S * S).T
-    fy = (E * (w * y)) @ S.T
-    variance = ff - f * f / total
-    gained = np.where(variance > 1e-9 * total, fy**2 / np.maximum(variance, 1e-300), 0.0)
+    """Return χ² of f = E·S with the best contrast and offset, for every row of E and of S.
+
+    y and w are the same for all rows of E, or one row for each.
+    """
+    total = w.sum(-1, keepdims=True)
+    share = w / np.maximum(total, np.finfo(float).tiny)
+    y = y - (share * y).sum(-1, keepdims=True)
+    of_f, of_y = share.astype(E.dtype), (share * y).astype(E.dtype)
+    f = (E * of_f) @ S.T
+    ff = (E * E * of_f) @ (S * S).T
+    fy = (E * of_y) @ S.T
+    variance = ff - f * f
+    digits = 1e-9 if E.dtype == np.float64 else 1e-5
+    least = np.maximum(digits * ff, 1e-12)  # else f is constant, or gone
+    gained = np.where(variance > least, fy**2 / np.maximum(variance, least), 0.0)
     # an inverted decay is no decay: a negative contrast gains nothing
-    return (w * y * y).sum() - np.where(fy > 0, gained, 0.0)
+    return total * ((share * y * y).sum(-1, keepdims=True) - np.where(fy > 0, gained, 0.0))
 
 
 def _over_angles(

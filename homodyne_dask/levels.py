@@ -21,8 +21,6 @@ from homodyne_dask.sweep import Sweep
 RESOLVED = 0.3
 """A level is used where over three quarters of its frames k ΔC and s ΔG stay below this: a mean
 over a cell is then the value at its middle but for some (RESOLVED²/24)."""
-COMPARED = 8
-"""First values compared on the coarsest level: what goes in one pass."""
 OPTIONS = lm.Options(max_passes=30, decrement=0.03)
 """Closer the optimum of means is not worth the way: it is not that of the data."""
 

@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask import lm
 from homodyne_dask.around import around
 from homodyne_dask.averages import Summary
 from homodyne_dask.grid import Grid, scan_points
 from homodyne_dask.parameters import Search
-from homodyne_dask.scaling import reduce
+from homodyne_dask.smallfits import End, SmallFits, credible
 
 REFINED = 8
 """Points of the scan from which a small fit starts."""
@@ -25,8 +24,12 @@ CARRIED_AROUND = 2
 """The same for every look around."""
 LOOKS = 3
 """Most looks around."""
-_SHORT = lm.Options(max_passes=10, decrement=1e-3)
-_LONG = lm.Options(max_passes=40, decrement=1e-3)
+HELD, SHORT, LONG = 6, 6, 40
+"""Passes of a small fit: with the offsets held, with all free, and to its end."""
+AFTER_HELD, CREDIBLE = 10.0, 3.0
+"""Times the lowest χ²: above, a fit is not carried on after its first passes, and after the next."""
+RIVAL = 1.5
+"""Times the lowest χ² of the averages: above, a minimum is not compared with it on the data."""
 _OFFSETS = ("D_offset", "gamma_dot_t_offset")
 
 
@@ -50,84 +53,55 @@ def first_values(
     """
     if np.isfinite(search.start).all():
         return [Minimum(search.start, np.nan, 1)]
-    small = _SmallFits(summary, search, mode)
-    grid = Grid(summary, search)
-    ends = small.ends(scan_points(grid, starts or REFINED), starts or CARRIED)
+    grid, fits = Grid(summary, search), SmallFits(summary, search, mode)
+    ends = _scanned(grid, fits, starts)
     for _ in range(LOOKS if summary.problem.model.shear else 0):
-        best = ends[0].state
-        found = small.ends(around(grid, best.theta), starts or CARRIED_AROUND, best)
-        ends = small.merged([*ends, *found])
-        if small.same(best, ends[0].state):
+        best = ends[0]
+        ends = _looked_around(grid, fits, ends, starts)
+        if fits.same(best, ends[0]):
             break
-    return [Minimum(end.state.theta, end.state.reduced.chisqr, end.starts) for end in ends]
+    return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
 
 
-class _End(NamedTuple):
-    """Where a small fit ended, or several."""
+def rivals(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
+    """Return theta of the minima that may be the lowest one of the data themselves."""
+    worst = RIVAL * minima[0].chisqr
+    return [at.theta for at in minima if not at.chisqr > worst]
 
-    state: lm.State
-    starts: int
+
+def _scanned(grid: Grid, fits: SmallFits, starts: int | None) -> list[End]:
+    """Return the ends of fits from points of the scan, best first.
+
+    The offsets stay as they are at first: with all free a fit often takes them for the whole rate and
+    leaves amplitude and exponent at a bound, where nothing depends on them.
+    """
+    search = fits.search
+    free = [
+        name not in _OFFSETS or np.isfinite(at)
+        for name, at in zip(search.names, search.start, strict=True)
+    ]
+    held = SmallFits(fits.summary, replace(search, free=search.free & free), fits.mode)
+    near = held.carried(held.begun(scan_points(grid, starts or REFINED)), HELD)
+    if starts is None:
+        near = credible(near, AFTER_HELD)
+    ends = fits.carried(fits.begun([end.lowest.theta for end in near]), SHORT)
+    if starts is None:
+        ends = credible(ends, CREDIBLE)
+    return _best_carried(fits, ends, starts or CARRIED)
 
 
-class _SmallFits:
-    """Fits of the averages."""
+def _looked_around(grid: Grid, fits: SmallFits, ends: list[End], starts: int | None) -> list[End]:
+    """Return `ends` and those of fits from points around the best of them."""
+    best = ends[0]
+    worst = np.inf if starts else CREDIBLE * best.chisqr
+    points = around(grid, fits.summary, best.lowest.theta, worst)
+    found = fits.merged(fits.carried(fits.begun(points), SHORT))
+    there = [end for end in found if fits.same(best, end)]
+    new = [end for end in found if not fits.same(best, end) and end.chisqr <= worst]
+    return fits.merged([*ends, *there, *_best_carried(fits, new, starts or CARRIED_AROUND)])
 
-    def __init__(self, summary: Summary, search: Search, mode: str) -> None:
-        self.summary, self.search, self.mode = summary, search, mode
-        start = dict(zip(search.names, search.start, strict=True))
-        held = [name in _OFFSETS and np.isnan(start[name]) for name in search.names]
-        self.held = replace(search, free=search.free & ~np.array(held))
 
-    def ends(
-        self, points: list[Float[np.ndarray, " p"]], carried: int, known: lm.State | None = None
-    ) -> list[_End]:
-        """Return the ends of fits from points, best first, of which `carried` go beyond a few passes.
-
-        From the scan, the offsets stay as they are at first: with all free a fit often takes them
-        for the whole rate and leaves amplitude and exponent at a bound, where nothing depends on them.
-        Ends at the state `known` are only counted.
-        """
-        begun = []
-        for theta in points:
-            if known is None:
-                theta = self.fit(theta, self.held, _SHORT).theta
-            begun.append(_End(self.fit(theta, self.search, _SHORT), 1))
-        apart = self.merged(begun)
-        at_known = [known is not None and self.same(known, end.state) for end in apart]
-        old = [end for end, there in zip(apart, at_known, strict=True) if there]
-        new = [end for end, there in zip(apart, at_known, strict=True) if not there][:carried]
-        last = [_End(self.fit(e.state.theta, self.search, _LONG), e.starts) for e in new]
-        return self.merged([*old, *last])
-
-    def fit(self, theta: Float[np.ndarray, " p"], search: Search, options: lm.Options) -> lm.State:
-        """Return the lowest state of a fit from theta."""
-        state = lm.start(search, theta, reduce(self.summary(theta), self.mode), options)
-        while state.outcome is lm.Outcome.RUNNING:
-            trial = lm.propose(search, state)
-            reduced = reduce(self.summary(trial.theta), self.mode)
-            state = lm.judge(search, state, trial, reduced, options)
-        return state.fallback or state
-
-    def merged(self, ends: list[_End]) -> list[_End]:
-        """Return one end for all that are at the same minimum, best first."""
-        found: list[_End] = []
-        finite = [end for end in ends if end.state.reduced.finite]
-        for end in sorted(finite, key=lambda end: end.state.reduced.chisqr):
-            for n, other in enumerate(found):
-                if self.same(other.state, end.state):
-                    found[n] = _End(other.state, other.starts + end.starts)
-                    break
-            else:
-                found.append(end)
-        return found
-
-    def same(self, low: lm.State, high: lm.State) -> bool:
-        """Return whether both are at one minimum: as good, and within three standard errors."""
-        variance = low.reduced.variance(int(self.search.free.sum()))
-        apart = high.theta - low.theta
-        period = np.where(np.isfinite(self.search.period), self.search.period, 1.0)
-        turned = apart - period * np.round(apart / period)
-        apart = np.where(np.isfinite(self.search.period), turned, apart)
-        distance = apart @ low.reduced.hessian @ apart
-        better = abs(high.reduced.chisqr - low.reduced.chisqr)
-        return bool(better < variance and distance < 9 * variance)
+def _best_carried(fits: SmallFits, ends: list[End], number: int) -> list[End]:
+    """Return the distinct ends, the best of them carried on to the end, and then the best first."""
+    apart = fits.merged(ends)
+    return fits.merged(fits.carried(apart[:number], LONG))

@@ -8,7 +8,7 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.parameters import search
 from homodyne_dask.result import load_result
 from homodyne_dask.scaling import reduce
-from homodyne_dask.start import first_values
+from homodyne_dask.start import Minimum, first_values, rivals
 from tests import truths
 from tests.synthetic import angles, evaluator, fit_here, measured, searched, solve, store, summary
 
@@ -69,7 +69,9 @@ def test_the_direction_of_flow_is_found_wherever_it_is(phi0, shear):
     scans = measured([8000, -0.2, 200, shear, -0.1, 0, phi0], 150, angles(11), dt=0.1, **QUIET)
     found = searched(scans)[-1]
     best = solve(evaluator(scans, side=256), search(LAMINAR_FLOW.parameters), scans.theta)[-1]
-    assert found.reduced.chisqr <= best.reduced.chisqr + 0.1
+    assert found.theta[6] == pytest.approx(phi0, abs=0.3)
+    # within one standard error: strong shear leaves D0, alpha and D_offset more than one such end
+    assert found.reduced.chisqr <= best.reduced.chisqr + 1
 
 
 def test_directions_the_data_cannot_tell_apart_are_both_reported():
@@ -79,7 +81,31 @@ def test_directions_the_data_cannot_tell_apart_are_both_reported():
     assert sum(at.starts for at in minima) >= 20
     assert [at.chisqr for at in minima] == sorted(at.chisqr for at in minima)
     good = [at for at in minima if at.chisqr < minima[0].chisqr + 0.1]
-    assert sorted(round(at.theta[6]) for at in good) == [-20, 20]
+    # the averages are of many frames under this shear: a start, not the answer
+    assert sorted(at.theta[6] for at in good) == pytest.approx([-20, 20], abs=1)
+    ends = [solve(evaluator(scans), search(LAMINAR_FLOW.parameters), at.theta)[-1] for at in good]
+    assert sorted(end.theta[6] for end in ends) == pytest.approx([-20, 20], abs=0.4)
+    assert ends[0].reduced.chisqr == pytest.approx(ends[1].reduced.chisqr, abs=1e-3)
+
+
+def test_every_minimum_keeps_what_the_user_gave():
+    scans = measured([8000, -0.2, 0, 3e-3, -0.1, 0, 20], 60, angles(7), dt=0.1, **QUIET)
+    given = {"fixed": {"D_offset": 0.0}, "bounds": {"beta": (-0.3, 0.3), "phi0": (-50.0, 30.0)}}
+    minima = first_values(
+        summary(scans), search(LAMINAR_FLOW.parameters, **given), "individual", 20
+    )
+    theta = np.array([at.theta for at in minima])
+    assert (theta[:, 2] == 0).all()
+    assert (np.abs(theta[:, 4]) <= 0.3).all()
+    assert ((theta[:, 6] >= -50) & (theta[:, 6] <= 30)).all()
+    assert theta[0, 6] == pytest.approx(20, abs=1)
+
+
+def test_only_minima_that_may_be_the_lowest_are_compared_on_the_data():
+    at = np.arange(3.0)
+    minima = [Minimum(at, 100.0, 5), Minimum(at + 1, 101.0, 2), Minimum(at + 2, 1e4, 1)]
+    assert [theta.tolist() for theta in rivals(minima)] == [[0, 1, 2], [1, 2, 3]]
+    assert len(rivals([Minimum(at, np.nan, 1)])) == 1
 
 
 def test_a_fit_reports_the_minima_of_its_starts(tmp_path):
