@@ -80,7 +80,7 @@ def _scanned(grid: Grid, fits: SmallFits, starts: int | None) -> list[End]:
         name not in _OFFSETS or np.isfinite(at)
         for name, at in zip(search.names, search.start, strict=True)
     ]
-    held = SmallFits(fits.summary, replace(search, free=search.free & free), fits.mode)
+    held = SmallFits(fits.summary, replace(search, free=search.free & np.array(free)), fits.mode)
     near = held.carried(held.begun(scan_points(grid, starts or REFINED)), HELD)
     if starts is None:
         near = credible(near, AFTER_HELD)
