@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from homodyne_dask.around import around
 from homodyne_dask.averages import Summary
+from homodyne_dask.decays import decays
 from homodyne_dask.grid import Grid, scan_points
 from homodyne_dask.parameters import Search
 from homodyne_dask.smallfits import End, SmallFits, credible
@@ -94,7 +95,8 @@ def _looked_around(grid: Grid, fits: SmallFits, ends: list[End], starts: int | N
     """Return `ends` and those of fits from points around the best of them."""
     best = ends[0]
     worst = np.inf if starts else CREDIBLE * best.chisqr
-    points = around(grid, fits.summary, best.lowest.theta, worst)
+    theta = best.lowest.theta
+    points = around(grid, fits.summary, theta, worst) + decays(grid, fits.summary, theta, worst)
     found = fits.merged(fits.carried(fits.begun(points), SHORT))
     there = [end for end in found if fits.same(best, end)]
     new = [end for end in found if not fits.same(best, end) and end.chisqr <= worst]
