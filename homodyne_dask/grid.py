@@ -204,9 +204,9 @@ def best_scaled(
     share = w / np.maximum(total, np.finfo(float).tiny)
     y = y - (share * y).sum(-1, keepdims=True)
     of_f, of_y = share.astype(E.dtype), (share * y).astype(E.dtype)
-    f = (E * of_f) @ S.T
-    ff = (E * E * of_f) @ (S * S).T
-    fy = (E * of_y) @ S.T
+    f = ((E * of_f) @ S.T).astype(float)
+    ff = ((E * E * of_f) @ (S * S).T).astype(float)
+    fy = ((E * of_y) @ S.T).astype(float)
     variance = ff - f * f
     digits = 1e-9 if E.dtype == np.float64 else 1e-5
     least = np.maximum(digits * ff, 1e-12)  # else f is constant, or gone

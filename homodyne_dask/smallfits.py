@@ -120,4 +120,5 @@ def credible(ends: list[End], times: float) -> list[End]:
     """Return the ends whose χ² is at most so many times the lowest."""
     finite = [end for end in ends if end.lowest.reduced.finite]
     lowest = min((end.chisqr for end in finite), default=np.inf)
-    return [end for end in finite if end.chisqr <= times * lowest]
+    worst = max(times * lowest, lowest)  # of an exact fit χ² may round to below zero
+    return [end for end in finite if end.chisqr <= worst]

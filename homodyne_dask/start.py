@@ -66,7 +66,8 @@ def first_values(
 
 def rivals(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
     """Return theta of the minima that may be the lowest one of the data themselves."""
-    worst = RIVAL * minima[0].chisqr
+    lowest = minima[0].chisqr
+    worst = max(RIVAL * lowest, lowest)  # of an exact fit χ² may round to below zero
     return [at.theta for at in minima if not at.chisqr > worst]
 
 
