@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
 
-VERSION = 1
+VERSION = 2
 FORMAT = "homodyne_dask checkpoint"
 
 
@@ -39,6 +40,8 @@ class Checkpoint(NamedTuple):
     point: Point
     fallback: Point | None
     history: list[dict[str, Any]]
+    minima: Sequence[dict[str, Any]] = ()
+    """The distinct minima that first values saw."""
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -86,6 +89,7 @@ def load(path: Path, identity: dict[str, Any]) -> Checkpoint:
             point=_point(read["point"]),
             fallback=None if read["fallback"] is None else _point(read["fallback"]),
             history=read["history"],
+            minima=read["minima"],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise OptionError(

@@ -201,9 +201,9 @@ class FitConfig(BaseModel):
         "auto",
     )
     starts: Whole | None = _option(
-        "how many points of the scan for first values are refined",
+        "how many points of the scan for first values are followed to their end",
         "a whole number from 1 up",
-        "6",
+        "20",
         None,
     )
     profile_of: Annotated[list[Text], Several] | None = _option(

@@ -25,6 +25,7 @@ from homodyne_dask.verify import without_unreadable
 
 if TYPE_CHECKING:
     from homodyne_dask.result import FitResult
+    from homodyne_dask.start import Minimum
     from homodyne_dask.sweep import Sweep
 
 
@@ -66,10 +67,11 @@ def fit(
     read them in every pass ('stream'), or what fits ('auto'). client: a Dask client; None starts
     workers on this machine, or none for fewer than a million pairs. checkpoint: a file written
     after each pass, from which resume=True goes on to the same bits. starts: how many points of
-    the scan for first values are refined. profile: parameters along which χ² is followed at one and
-    two standard errors on both sides, the others fitted anew. on_bad_tile: a chunk of the store that
-    is needed and cannot be read ends the fit ('raise'), or all that cannot be read are found before
-    the first pass, left out and reported ('skip'). progress: called with each state and the plan.
+    the scan for first values are followed to their end; `result.minima` says where those ended.
+    profile: parameters along which χ² is followed at one and two standard errors on both sides, the
+    others fitted anew. on_bad_tile: a chunk of the store that is needed and cannot be read ends the
+    fit ('raise'), or all that cannot be read are found before the first pass, left out and reported
+    ('skip'). progress: called with each state and the plan.
 
     Raises a HomodyneDaskError for every mistake in these; how the fit ended is `result.outcome`.
     """
@@ -110,7 +112,9 @@ def fit(
         record.timings["errors"] = time.perf_counter() - ended
         compilations = sweep.compilations()  # asks the workers, so before they are let go
     record.timings["total"] = time.perf_counter() - began
-    return result_of(request, state, record.history, record.timings, compilations, more)
+    return result_of(
+        request, state, record.history, record.timings, compilations, more, record.minima
+    )
 
 
 def plan(
@@ -150,6 +154,7 @@ class _Record:
     def __init__(self, began: float) -> None:
         self.began = began
         self.history: list[dict[str, Any]] = []
+        self.minima: list[dict[str, Any]] = []
         self.timings: dict[str, float] = {"passes": 0.0}
 
 
@@ -166,8 +171,9 @@ def iterate(
     `evaluate` gives the Gram of all data at theta: a sweep over a cluster, or a few lines of NumPy.
     `levels` do the same on block means, the coarsest first: the fit comes down through them.
     """
+    from homodyne_dask.averages import summary_of
     from homodyne_dask.levels import descend
-    from homodyne_dask.start import first_values, summary_of
+    from homodyne_dask.start import first_values, rivals
 
     record = record or _Record(time.perf_counter())
     search, options = request.search, request.options
@@ -191,9 +197,11 @@ def iterate(
         record.timings["start"] = time.perf_counter() - record.began
     else:
         summary = summary_of(request.scan, request.problem)
-        starts = first_values(summary, search, request.scaling.for_first_values, request.starts)
+        mode = request.scaling.for_first_values
+        minima = first_values(summary, search, mode, request.starts)
+        record.minima = [_by_name(search.names, at) for at in minima]
         record.timings["start"] = time.perf_counter() - record.began
-        theta, coarse = descend(request, starts, levels)
+        theta, coarse = descend(request, rivals(minima), levels)
         record.history.extend(coarse)
         reduced = measured(theta)
         # at the optimum of the means damping would only slow the weak directions
@@ -209,6 +217,13 @@ def iterate(
         _note(record, state, reduced)
         _save(checkpoint, identity, state, record)
         yield state
+
+
+def _by_name(names: Sequence[str], at: "Minimum") -> dict[str, Any]:
+    """Return a minimum as it is reported; χ² is None where the user gave the point."""
+    theta = dict(zip(names, at.theta.tolist(), strict=True))
+    chisqr = at.chisqr if np.isfinite(at.chisqr) else None
+    return {"theta": theta, "chisqr": chisqr, "starts": at.starts}
 
 
 def _shares(cost: Any) -> dict[str, float]:
@@ -236,7 +251,9 @@ def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: 
     if path is None or not state.reduced.finite:
         return
     point, fallback = _point(state), state.fallback and _point(state.fallback)
-    saved = checkpoints.Checkpoint(identity, state.passes, point, fallback, record.history)
+    saved = checkpoints.Checkpoint(
+        identity, state.passes, point, fallback, record.history, record.minima
+    )
     try:
         checkpoints.save(path, saved)
     except OSError as e:
@@ -257,6 +274,7 @@ def _resumed(request: Request, path: Path, identity: dict[str, Any], record: _Re
     """Return the state a checkpoint holds, as it was when it was written."""
     saved = checkpoints.load(path, identity)
     record.history.extend(saved.history)
+    record.minima = list(saved.minima)
 
     def state(point: checkpoints.Point, fallback: lm.State | None = None) -> lm.State:
         reduced = scaling.reduce(point.gram, request.scaling)

@@ -12,6 +12,7 @@ import numpy as np
 from distributed import Client
 from jaxtyping import Float
 
+from homodyne_dask.averages import summary_of
 from homodyne_dask.blocks import Place, stored_sums
 from homodyne_dask.chunks import chunk_path
 from homodyne_dask.cluster import local_cluster
@@ -21,7 +22,7 @@ from homodyne_dask.kernel import point
 from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.planning import Plan, Run, size
 from homodyne_dask.request import Request, prepare, require_gap
-from homodyne_dask.start import first_values, summary_of
+from homodyne_dask.start import first_values
 from homodyne_dask.sweep import Cost, Report, Sweep, gram_of, sweep_of
 
 SAMPLE_PAIRS = 20e6
@@ -91,7 +92,7 @@ def forecast(
         summary = summary_of(request.scan, request.problem)
         theta = first_values(
             summary, request.search, request.scaling.for_first_values, request.starts
-        )[0]
+        )[0].theta
         return _forecast(request, plan, sweep, theta)
 
 

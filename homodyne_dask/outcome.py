@@ -1,6 +1,6 @@
 """From the last state of a fit to its result."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -47,6 +47,7 @@ def result_of(
     timings: dict[str, float],
     compilations: dict[str, int],
     more: Certainty = NOTHING_MORE,
+    minima: Sequence[dict[str, Any]] = (),
 ) -> FitResult:
     """Return the result of a fit that ended in `state`; `more` is what further passes found."""
     scan, search, reduced = request.scan, request.search, state.reduced
@@ -100,6 +101,7 @@ def result_of(
         warnings=_warnings(request, state, at_bound, clusters),
         config=request.config,
         inputs=_inputs(request),
+        minima=tuple(minima),
         truth=scan.attrs["truth"],
         version=version("homodyne-dask"),
         versions=_versions(),

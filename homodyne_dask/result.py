@@ -62,6 +62,9 @@ class FitResult:
     """The options in force, defaults included: model, convention, gap_angstrom, scaling, ..."""
     inputs: dict[str, Any]
     """The store, its digest, the source file and its SHA-256, the selection, notes of ingest."""
+    minima: tuple[dict[str, Any], ...] = ()
+    """Distinct minima of χ² on the averages that first values ended in, the best first: theta by
+    name, chisqr, starts (how many small fits ended there)."""
     truth: dict[str, Any] | None = None
     """What simulated data were made from."""
     covariance_lower: xarray.DataArray | None = None
@@ -155,6 +158,7 @@ class FitResult:
                 "timings": self.timings,
                 "undetermined": list(self.undetermined),
                 "warnings": list(self.warnings),
+                "minima": list(self.minima),
                 "config": self.config,
                 "inputs": self.inputs,
                 "truth": self.truth,
@@ -220,6 +224,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
             for key in ("chisqr", "redchi", "ndata", "nbins", "passes", "compilations", "timings")
         },
         **{key: tuple(read[key]) for key in ("history", "undetermined", "warnings")},
+        minima=tuple(read.get("minima", ())),
         **{key: read[key] for key in ("config", "inputs", "version", "versions")},
     )
 

@@ -6,6 +6,7 @@ import numpy as np
 
 import ingest
 from homodyne_dask import lm
+from homodyne_dask.averages import Summary
 from homodyne_dask.certainty import certainty
 from homodyne_dask.cluster import this_process
 from homodyne_dask.dataset import open_dataset
@@ -19,7 +20,7 @@ from homodyne_dask.planning import coarse_levels, layout, make_plan
 from homodyne_dask.problem import Problem
 from homodyne_dask.request import prepare
 from homodyne_dask.scaling import reduce
-from homodyne_dask.start import Summary, first_values
+from homodyne_dask.start import first_values
 from homodyne_dask.sweep import level_sweeps, sweep_of
 from ingest import summary as averages
 from tests import reference
@@ -194,7 +195,7 @@ def solve(evaluate, chosen, theta, mode="individual", options=None) -> list[lm.S
 def searched(scans: Scans, **given) -> list[lm.State]:
     """All states of a fit that starts from the data alone."""
     chosen = search(scans.model.parameters, **given)
-    theta = first_values(summary(scans), chosen, "individual")[0]
+    theta = first_values(summary(scans), chosen, "individual")[0].theta
     return solve(evaluator(scans), chosen, theta)
 
 
@@ -227,7 +228,9 @@ def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **opti
         if state.passes == stop_after:
             return None
     more = certainty(request, sweep, state)
-    return result_of(request, state, record.history, record.timings, sweep.compilations(), more)
+    return result_of(
+        request, state, record.history, record.timings, sweep.compilations(), more, record.minima
+    )
 
 
 def without_some(scans: Scans, share: float = 0.1, seed: int = 1) -> Scans:

@@ -44,7 +44,7 @@ HOW = (
     click.option("--contrast", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
     click.option("--offset", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
     click.option("--precision", help="float64 (default) or mixed."),
-    click.option("--starts", help="Points of the scan for first values to refine (default 6)."),
+    click.option("--starts", help="First values to follow to their end; the report says where."),
     click.option("--profile-of", multiple=True, help="Follow χ² along this parameter; repeatable."),
     click.option("--on-bad-tile", help="Chunks that cannot be read: raise (default) or skip."),
     click.option("--max-passes", help="Most passes over the data (default 100)."),

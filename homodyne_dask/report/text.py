@@ -12,6 +12,8 @@ from homodyne_dask.rings import several
 
 MAX_BINS = 40
 """Most bins listed one by one."""
+MAX_MINIMA = 5
+"""Most minima beside the best listed one by one."""
 _WIDTH = 100
 _MEANING = {
     "physical": "shear enters as sinc²(½ q L cos φ ΔG), the average over the gap of a linear "
@@ -254,6 +256,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         ("pairs", f"{numbers.count(result.ndata)} in {_bins(result)}, each counted once"),
         ("left out", _left_out(result)),
         ("passes", _passes(result)),
+        *([("starts", _minima(result))] if config.get("starts") and result.minima else []),
         ("time", ", ".join(f"{name} {numbers.seconds(t)}" for name, t in timings.items())),
         ("compilations", compiled or "none"),
         ("convention", f"{config['convention']}: {_meaning(result)}"),
@@ -301,6 +304,23 @@ def _passes(result: FitResult) -> str:
             f"the last computed {100 * last['computed']:.0f} % of the plane and needed "
             f"{100 * last['read']:.0f} % of the chunks, f being below 1e-16 elsewhere"
         )
+    return "; ".join(words)
+
+
+def _minima(result: FitResult) -> str:
+    """Return in how many minima of the averages the starts ended, and where."""
+    best = result.minima[0]
+    total = sum(at["starts"] for at in result.minima)
+    n = len(result.minima)
+    words = [f"{total} ended in {n} {'minimum' if n == 1 else 'minima'}"]
+    words.append(f"{best['starts']} in that with the lowest χ² of the averages")
+    for at in result.minima[1 : MAX_MINIMA + 1]:
+        where = ", ".join(f"{name} {value:.4g}" for name, value in at["theta"].items())
+        words.append(
+            f"{at['starts']} in one {at['chisqr'] - best['chisqr']:.4g} above it ({where})"
+        )
+    if n > MAX_MINIMA + 1:
+        words.append("the others are in summary.json")
     return "; ".join(words)
 
 
