@@ -171,8 +171,8 @@ def test_of_several_stores_a_bad_one_does_not_stop_the_others(here, no_pictures)
 def interrupting():
     """Progress during which Ctrl-C is pressed after the second pass."""
 
-    def show(state, plan):
-        if state.passes == 2:
+    def show(standing):
+        if standing.passes == 2:
             raise KeyboardInterrupt
 
     yield show
