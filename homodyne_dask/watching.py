@@ -14,6 +14,7 @@ from distributed import Client, span
 
 from homodyne_dask import dashboard, lm
 from homodyne_dask.gram import Gram
+from homodyne_dask.notebook import cell
 from homodyne_dask.outcome import errors_of
 from homodyne_dask.planning import RATE, Plan
 from homodyne_dask.request import Request
@@ -43,7 +44,8 @@ class Watch:
         client: Client | None,
         watch: Callable[[Standing], None] | None = None,
     ) -> None:
-        self.request, self.watch = request, watch
+        self.request = request
+        self.watch = cell() if watch is None else watch
         self.post = None if client is None else dashboard.connected(client)
         self.fit = os.urandom(3).hex()
         self.began = time.time()

@@ -18,13 +18,11 @@ TOPIC = "homodyne_dask"
 LOG = logging.getLogger(__name__)
 
 
-async def dask_setup(scheduler: "Scheduler") -> None:
+def dask_setup(scheduler: "Scheduler") -> None:
     """Add the page to a scheduler that preloads this module."""
     from homodyne_dask.dashboard.plugin import FitPage
 
-    page = FitPage()
-    await page.start(scheduler)
-    scheduler.add_plugin(page, idempotent=True)
+    scheduler.add_plugin(FitPage(), idempotent=True)  # the scheduler starts it
 
 
 def connected(client: Client) -> "Post":

@@ -1,4 +1,4 @@
-// Asks for what changed every half second and puts it in its place; what did not change is left alone.
+// Asks for what changed about once a second and puts it in its place; what did not change is left alone.
 const contact = document.getElementById("contact");
 const live = document.getElementById("live");
 const address = location.pathname.replace(/\/$/, "") + "-now" + location.search;
@@ -30,6 +30,6 @@ async function look() {
         + new Date().toLocaleTimeString() + ".";
     }
   }
-  setTimeout(look, document.hidden ? 5000 : 500);
+  setTimeout(look, document.hidden ? 5000 : 800);
 }
 look();

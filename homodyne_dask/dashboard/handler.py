@@ -1,5 +1,6 @@
 """The routes of the page: all of it, and the part that changes, asked for every second."""
 
+import time
 from typing import TYPE_CHECKING
 
 from tornado.web import RequestHandler
@@ -24,6 +25,7 @@ class _Page(RequestHandler):
     def shown(self) -> Shown:
         """Return what the page shows: the fit asked for, or the latest."""
         plugin = self.plugin
+        plugin.looked = time.monotonic()
         fits = sorted(plugin.fits.values(), key=lambda fit: fit.began, reverse=True)
         chosen = plugin.fits.get(self.get_query_argument("id", ""))
         if chosen is None and fits:

@@ -15,6 +15,11 @@ from homodyne_dask.style import STYLE
 if TYPE_CHECKING:
     from homodyne_dask.dashboard.plugin import Worker
 
+STYLE_OF_CELL = Html("""
+.homodyne-dask progress { width: 100%; }
+.homodyne-dask dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 0 1rem; }
+.homodyne-dask dd { margin: 0; }
+""")
 MOST_ROWS = 200
 """Passes listed at most, the latest."""
 
@@ -72,10 +77,12 @@ def live(shown: Shown) -> Html:
     )
 
 
-def standing_fragment(fit: Standing) -> Html:
-    """Return a fit without the rest of the page, as a notebook shows it."""
-    parts = [element("strong", fit.title), _verdict(fit), _progress(fit), _parameters(fit)]
-    return element("div", *parts, class_="homodyne-dask")
+def in_short(fit: Standing) -> Html:
+    """Return verdict, progress and parameters alone, as a notebook shows them while a fit runs."""
+    link = element("a", "the live page", href=fit.page) if fit.page else joined()
+    return joined(
+        element("strong", fit.title), _verdict(fit), _progress(fit), _parameters(fit), link
+    )
 
 
 def _part(name: str, heading: str | None, *inside: Html) -> Html:
@@ -87,7 +94,7 @@ def _choice(shown: Shown, chosen: Standing) -> Html:
     links = [
         element(
             "a",
-            f"{_mark_of(fit)} {fit.title}, {fit.fit}: {_in_short(fit)}",
+            f"{_mark_of(fit)} {fit.title}, {fit.fit}: {_told(fit)}",
             href=f"fit?id={fit.fit}",
             id=f"to-{fit.fit}",
             aria_current="true" if fit.fit == chosen.fit else None,
@@ -97,7 +104,7 @@ def _choice(shown: Shown, chosen: Standing) -> Html:
     return element("nav", listed(links), aria_label="fits")
 
 
-def _in_short(fit: Standing) -> str:
+def _told(fit: Standing) -> str:
     if fit.running:
         return f"running, {fit.passes} passes done"
     return f"{fit.outcome.lower().replace('_', ' ')} after {fit.passes} passes"
@@ -169,7 +176,7 @@ def _charts(fit: Standing) -> Html:
     )
     drawn = [
         _chart(fit, "χ² above the lowest of its resolution", above),
-        _chart(fit, "Scaled gradient: distance to the optimum [σ]", distance),
+        _chart(fit, "Scaled gradient [σ to the optimum]", distance),
         _chart(fit, "Damping", damping),
     ]
     for n, (name, unit) in enumerate(zip(fit.names, fit.units, strict=True)):

@@ -1,5 +1,7 @@
 """What the scheduler keeps of fits: their standing from their events, and the workers they lost."""
 
+import asyncio
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 MOST = 100
 """Fits that are kept, the latest ones."""
 PAGE = "fit"
+LOOKING, GRACE = 3.0, 2.0
+"""Seconds since a browser last asked for which somebody is looking, and most that is waited for it."""
 
 
 class Worker(NamedTuple):
@@ -41,20 +45,30 @@ class FitPage(SchedulerPlugin):
         self.fits: dict[str, Standing] = {}
         self.lost: dict[str, list[str]] = {}
         """Workers that a fit lost while it ran."""
+        self.pages: list[str] = []
+        """Names in the navigation bar of the dashboard."""
+        self.heard = self.looked = -math.inf
+        """When the last event came, and when a browser last asked."""
         self.seconds = 0.0
         """Processor time spent on events and pages."""
 
     async def start(self, scheduler: "Scheduler") -> None:
         """Add the page, its tab and its metrics."""
-        from distributed.dashboard.scheduler import template_variables  # loads Bokeh
-
         self.scheduler = scheduler
-        self.pages: list[str] = template_variables(scheduler)["pages"]
-        """Those of the dashboard, as in its navigation bar; all pages share the list."""
+        if scheduler.http_application.applications:  # those of the dashboard
+            from distributed.dashboard.scheduler import template_variables  # loads Bokeh
+
+            self.pages = template_variables(scheduler)["pages"]  # one list for all pages
         if PAGE not in self.pages:
             self.pages.append(PAGE)
         scheduler.http_application.add_handlers(r".*", routes(self))
         FITS.add(self)
+
+    async def before_close(self) -> None:
+        """Let who is looking see how the fits ended before the scheduler is gone."""
+        until = time.monotonic() + GRACE
+        while self.heard > self.looked > self.heard - LOOKING and time.monotonic() < until:
+            await asyncio.sleep(0.05)
 
     async def close(self) -> None:
         """Take the metrics away with the scheduler."""
@@ -71,7 +85,7 @@ class FitPage(SchedulerPlugin):
                     self.lost[fit].append(msg["worker"])
 
     def _hear(self, event: dict[str, Any]) -> None:
-        fit = event["fit"]
+        fit, self.heard = event["fit"], time.monotonic()
         standing = after(self.fits.get(fit), event)
         if standing is None:
             return

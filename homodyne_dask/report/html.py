@@ -9,13 +9,17 @@ from homodyne_dask.lm import Outcome
 from homodyne_dask.markup import Html, element, items, joined, listed, table
 from homodyne_dask.report.pictures_style import DPI
 from homodyne_dask.report.text import (
+    INFLUENCE,
+    MODES_NOTE,
     bin_rows,
     facts,
+    influence_said,
+    mode_rows,
     parameter_rows,
+    profile_rows,
     reservations,
     scaling_in_short,
     title,
-    what_if,
 )
 from homodyne_dask.result import FitResult
 from homodyne_dask.style import STYLE
@@ -110,8 +114,14 @@ def _parameters(result: FitResult) -> Html:
 
 
 def _what_if(result: FitResult) -> Html:
-    lines = what_if(result)
-    return element("pre", "\n".join(lines), tabindex="0") if lines else joined()
+    parts = [element("p", f"{INFLUENCE}: {said}") for said in influence_said(result)]
+    if result.scalings is not None:
+        parts.append(table("Modes of scaling", mode_rows(result.scalings)))
+        parts.append(element("p", MODES_NOTE, class_="note"))
+    head = ["value", "χ² above the least", "of a parabola"]
+    for name, points in result.profiles.items():
+        parts.append(table(f"Profile of {name}", [head, *profile_rows(points)], left=0))
+    return joined(*parts)
 
 
 def figure_of(picture: Picture) -> Html:
