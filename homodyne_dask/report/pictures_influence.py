@@ -33,7 +33,7 @@ def influence(result: FitResult, scan: Scan) -> "Figure":
     across = min(len(names), ACROSS)
     down = -(-len(names) // across)
     picture = figure(0.8 + 2.9 * across, 0.8 + 2.5 * down)
-    axes = np.atleast_1d(picture.subplots(down, across, sharex=True)).ravel()
+    axes = picture.subplots(down, across, sharex=True, squeeze=False).ravel()
     nothing = np.zeros(len(scan.q), bool)
     for n, (axis, name) in enumerate(zip(axes, names, strict=False)):
         axis.axhspan(-1, 1, color=UNKNOWN, alpha=0.5, linewidth=0)
