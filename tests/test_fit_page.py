@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 
 import pytest
 
-from homodyne_dask.cli.progress import state_of
 from homodyne_dask.dashboard.drawing import Mark, chart, scale_of, ticks
 from homodyne_dask.dashboard.page import Shown, page
 from homodyne_dask.dashboard.plugin import FitPage, Worker
@@ -164,8 +163,3 @@ def test_only_workers_that_left_unexpectedly_count_and_only_for_fits_that_run():
         event = {"action": "remove-worker", "worker": f"w{expected}", "expected": expected}
         plugin.log_event("all", event)
     assert plugin.lost == {"a": ["wFalse"], "b": []}
-
-
-def test_a_terminal_shows_tiles_rate_time_left_and_chisqr():
-    assert state_of(RUNNING) == "12/45 tiles  15 M pairs/s  6 s left  χ²/N 1.01"
-    assert state_of(replace(RUNNING, now=None)) == "χ²/N 1.01"

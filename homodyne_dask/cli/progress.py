@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -22,12 +22,13 @@ Show = Callable[["Standing"], None]
 @contextmanager
 def progress() -> Iterator[Show]:
     """Yield what `fit` calls as `watch`; lines go to stderr."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    if console.is_terminal:
-        with _bar(console) as show:
-            yield show
-    else:
-        yield _plain(console)
+    with shown(Console(stderr=True, highlight=False, soft_wrap=True)) as show:
+        yield show
+
+
+def shown(console: Console) -> AbstractContextManager[Show]:
+    """Return what shows a fit on a console, as it can."""
+    return _bar(console) if console.is_terminal else nullcontext(_plain(console))
 
 
 def _lines(console: Console) -> Show:
@@ -56,11 +57,10 @@ def _plain(console: Console) -> Show:
 
     def show(standing: "Standing") -> None:
         nonlocal said
-        before, said = said, said or standing.at
         lines(standing)
         if standing.now is None or standing.now.done == 0:
-            said = max(said, standing.at)
-        elif standing.at - before >= EVERY:
+            said = standing.at
+        elif standing.at - said >= EVERY:
             console.print(f"  {standing.doing}: {state_of(standing)}")
             said = standing.at
 
