@@ -85,6 +85,7 @@ def _bar(console: Console) -> Iterator[Show]:
                 total=now.tiles if now else None,
                 completed=now.done if now else 0,
                 more=state_of(standing),
+                refresh=True,
             )
 
         yield show
