@@ -19,7 +19,7 @@ class Pass:
     """A pass that is done; it led to a trial point."""
 
     number: int
-    """Counted from 1 among those of its resolution."""
+    """Counted from 1 among those of its resolution, on from where a fit was resumed."""
     factor: int
     """Frames averaged into one: 1 is all data, others are coarse passes."""
     chisqr: float
@@ -99,8 +99,8 @@ class Standing:
 
     @property
     def passes(self) -> int:
-        """Passes over all data that are done."""
-        return sum(one.factor == 1 for one in self.done)
+        """Passes over all data that are done, those before a fit was resumed among them."""
+        return max((one.number for one in self.done if one.factor == 1), default=0)
 
     @property
     def byte_target(self) -> float:

@@ -52,7 +52,7 @@ class Watch:
         self.standing: Standing | None = None
         self.totals = {"pairs_total": 0, "tiles_total": 0, "tiles_skipped": 0, "busy": 0.0}
         self.done: dict[int, int] = {}
-        """Passes done at each resolution."""
+        """Passes done at each resolution, those before a fit was resumed among them."""
         self.pass_began = self.began
         self.tell(
             "begun",
@@ -119,13 +119,13 @@ class Watch:
     def state(self, state: lm.State, factor: int = 1) -> None:
         """Tell of the state a pass led to."""
         now = time.time()
-        self.done[factor] = self.done.get(factor, 0) + 1
+        self.done[factor] = state.passes
         errors = np.full(len(state.theta), np.nan)
         if factor == 1:
             errors = errors_of(self.request, state, None)
         self.tell(
             "state",
-            number=self.done[factor],
+            number=state.passes,
             factor=factor,
             chisqr=float(state.reduced.chisqr),
             per_pair=float(state.reduced.chisqr / max(state.reduced.ndata, 1)),

@@ -85,6 +85,17 @@ def test_the_loop_sees_the_passes_of_the_fit_and_its_value_is_the_result(scan):
     assert result.parameters.identical(fitted.parameters)
 
 
+def test_a_resumed_fit_counts_its_passes_on(scan, tmp_path):
+    path = tmp_path / "checkpoint.json"
+    for state in hd.iterate(scan, hd.STATIC, checkpoint=path, **GIVEN):
+        if state.passes == 2:
+            break
+    result, heard = told(scan, checkpoint=path, resume=True)
+    assert [one.number for one in heard[-1].done] == list(range(2, result.passes + 1))
+    assert heard[-1].passes == result.passes
+    assert any(s.doing == "pass 3 over all data" for s in heard)
+
+
 def test_leaving_the_loop_ends_the_fit_and_the_log_says_so(scan, caplog):
     with caplog.at_level(logging.INFO, "homodyne_dask"):
         for state in hd.iterate(scan, hd.STATIC, **GIVEN):

@@ -138,7 +138,7 @@ def test_a_person_follows_two_fits_and_reads_how_they_ended(scan, tab):
         tab.open(status)
         tab.until("[...document.querySelectorAll('.navbar a')].some(a => a.innerText == 'Fit')")
         tab.open(status.replace("status", "fit"))
-        tab.until("document.querySelector('#outcome')")
+        tab.until("document.querySelector('#outcome') != null")
         assert not tab.complaints
     # the cluster is gone: what was there last is still to be read
     tab.until("document.querySelector('#contact').innerText.includes('no longer answers')")

@@ -33,7 +33,7 @@ def fitted(cluster, tmp_path_factory):
     )
     with Client(cluster) as client:
         result = hd.fit(scan, hd.STATIC, client=client)
-        address = client.dashboard_link.removesuffix("status")
+        address = f"http://127.0.0.1:{cluster.scheduler.http_server.port}/"
         until = time.monotonic() + 30
         while "still running" in get(address, "fit-now"):  # the last event may be on its way
             assert time.monotonic() < until
