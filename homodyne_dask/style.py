@@ -28,7 +28,7 @@ th, td { padding: .2rem .8rem .2rem 0; text-align: left; border-bottom: 1px soli
 .number { text-align: right; }
 .note { color: var(--faint); margin: .25rem 0; }
 figure { margin: 1.5rem 0; }
-figure img { display: block; max-width: 100%; height: auto; background: #fff; padding: .5rem;
+figure img { display: block; max-width: max(100%, 46rem); height: auto; background: #fff; padding: .5rem;
   border: 1px solid var(--line); }
 figcaption { color: var(--faint); margin-top: .25rem; }
 dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .2rem 1.25rem; margin: 0; }

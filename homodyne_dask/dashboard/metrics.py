@@ -24,7 +24,7 @@ GAUGES = {
 }
 COUNTERS = {
     "passes": ("passes done over all data", lambda s: s.passes),
-    "coarse_passes": ("passes done over block means", lambda s: len(s.done) - s.passes),
+    "coarse_passes": ("passes done over block means", lambda s: sum(p.factor > 1 for p in s.done)),
     "pairs": ("pairs worked in all passes", lambda s: s.pairs_total),
     "tiles": ("tiles worked in all passes", lambda s: s.tiles_total),
     "tiles_skipped": ("tiles whose data were not needed", lambda s: s.tiles_skipped),

@@ -129,9 +129,11 @@ def figure_of(picture: Picture) -> Html:
     source = f"data:image/png;base64,{b64encode(picture.png).decode()}"
     # text of all pictures is then of one size
     width, height = (round(n * CSS_INCH / DPI) for n in struct.unpack(">II", picture.png[16:24]))
+    image = element("img", src=source, alt=picture.alt, width=width, height=height)
+    name = f"picture: {picture.title}"
     return element(
         "figure",
-        element("img", src=source, alt=picture.alt, width=width, height=height),
+        element("div", image, class_="wide", tabindex=0, role="region", aria_label=name),
         element("figcaption", picture.title),
     )
 
