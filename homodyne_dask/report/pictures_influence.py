@@ -42,6 +42,7 @@ def influence(result: FitResult, scan: Scan) -> "Figure":
         finish(axis, "", "moves by [σ]" if n % across == 0 else "", str(name))
         if n + across >= len(names):
             angle_axis(axis, scan)
+            axis.locator_params(axis="x", nbins=6)
             axis.tick_params(labelbottom=True)
     for axis in axes[len(names) :]:
         axis.set_visible(False)
