@@ -19,7 +19,7 @@ function put(html) {
 
 async function look() {
   try {
-    const answer = await fetch(address, { cache: "no-store" });
+    const answer = await fetch(address, { cache: "no-store", signal: AbortSignal.timeout(5000) });
     if (answer.ok) {
       put(await answer.text());
       contact.textContent = "";

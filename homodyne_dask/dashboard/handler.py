@@ -38,8 +38,9 @@ class _Page(RequestHandler):
         return () if fit is None else tuple(self.plugin.lost[fit.fit])
 
     def prepare(self) -> None:
-        """Let no browser keep what is about to change."""
+        """Let no browser keep what is about to change, nor a connection to a scheduler that closes."""
         self.set_header("Cache-Control", "no-store")
+        self.set_header("Connection", "close")
 
 
 class Whole(_Page):
