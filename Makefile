@@ -28,6 +28,15 @@ demo: install  ## simulate, ingest and fit a scan of known truth; leaves demo/
 test: install  ## the whole test suite
 	$(BIN)/python -m pytest tests -m "not slow"
 
+# make test uses Chromium where it is installed; on Debian and Ubuntu this installs it
+CHROMIUM := apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
+
+chromium:  ## the browser that looks at the pages in the tests, from Debian's packages (as root)
+	command -v chromium || { $(CHROMIUM); }
+
+test-browser: install chromium  ## the live page and the report in headless Chromium; leaves artefacts/browser/*.png
+	$(BIN)/python -m pytest tests/browser
+
 test-chaos: install  ## the long part of tests/faults: programs and ingests killed at 20 random moments each (10 min)
 	$(BIN)/python -m pytest tests/faults -m slow
 
@@ -63,7 +72,7 @@ lint: install  ## style, types and the layers of the imports; a part of make tes
 	$(BIN)/python -m pytest tests/test_style.py
 
 clean:  ## remove what was built, .venv too
-	rm -rf $(VENV) $(PEERS) demo profile build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache
+	rm -rf $(VENV) $(PEERS) demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test test-chaos benchmark benchmark-peers profile-nlsq lint clean
+.PHONY: help install demo test chromium test-browser test-chaos benchmark benchmark-peers profile-nlsq lint clean

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from homodyne_dask.dataset import Scan, open_dataset
     from homodyne_dask.each import fit_each
     from homodyne_dask.errors import HomodyneDaskError
-    from homodyne_dask.fitting import fit, plan
+    from homodyne_dask.fitting import fit, iterate, plan
     from homodyne_dask.forecasting import forecast
     from homodyne_dask.homodyne.translate import from_homodyne_yaml
     from homodyne_dask.lm import Outcome
@@ -36,6 +36,7 @@ _HOME = {
     "plan": "fitting",
     "fit": "fitting",
     "fit_each": "each",
+    "iterate": "fitting",
     "forecast": "forecasting",
     "predict": "prediction",
     "load_result": "result",
@@ -71,6 +72,7 @@ __all__ = [
     "forecast",
     "from_homodyne_yaml",
     "guide",
+    "iterate",
     "load_result",
     "load_series",
     "local_cluster",

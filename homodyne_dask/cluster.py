@@ -95,6 +95,7 @@ def local_cluster(
             "host": "127.0.0.1",
             "dashboard": dashboard is not None,
             "dashboard_address": dashboard,
+            "preload": ["homodyne_dask.dashboard"] if dashboard is not None else [],
         },
     }
     with (

@@ -15,7 +15,7 @@ from homodyne_dask.errors import ClusterError, HomodyneDaskError
 from homodyne_dask.fitting import fit
 from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.parts import Windows, options_of, parts_of
-from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan
+from homodyne_dask.planning import IN_PROCESS_PAIRS
 from homodyne_dask.request import prepare, require_gap
 from homodyne_dask.series import FitSeries
 
@@ -27,7 +27,7 @@ def fit_each(
     over: str,
     windows: Windows = None,
     client: Client | None = None,
-    progress: Callable[[lm.State, Plan], None] | None = None,
+    progress: Callable[[lm.State], None] | None = None,
     **options: Any,
 ) -> FitSeries:
     """Fit a model to each ring (over='q') or each window of age (over='age') of a scan by itself.

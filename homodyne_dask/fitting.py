@@ -1,8 +1,8 @@
 """A fit: scan and model in, result out. It introduces the solver to the cluster."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +21,7 @@ from homodyne_dask.gram import Gram
 from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
 from homodyne_dask.request import Request, prepare, require_gap
+from homodyne_dask.standing import Standing
 from homodyne_dask.verify import without_unreadable
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ def fit(
     profile: tuple[str, ...] = (),
     max_passes: int = 100,
     on_bad_tile: str = "raise",
-    progress: Callable[[lm.State, Plan], None] | None = None,
+    progress: Callable[[lm.State], None] | None = None,
+    watch: Callable[[Standing], None] | None = None,
 ) -> "FitResult":
     """Fit a model to all selected pairs t1 < t2 of a scan, each counted once.
 
@@ -71,17 +73,48 @@ def fit(
     profile: parameters along which χ² is followed at one and two standard errors on both sides, the
     others fitted anew. on_bad_tile: a chunk of the store that is needed and cannot be read ends the
     fit ('raise'), or all that cannot be read are found before the first pass, left out and reported
-    ('skip'). progress: called with each state and the plan.
+    ('skip'). progress: called with the state after each pass over all data, as `iterate` yields them;
+    watch: called about twice a second with where the fit stands, down to tiles and rates.
 
     Raises a HomodyneDaskError for every mistake in these; how the fit ended is `result.outcome`.
     """
-    began = time.perf_counter()
-    request = prepare(
-        data, model, gap=gap, convention=convention, scaling=scaling, contrast=contrast,
-        offset=offset, initial=initial, fixed=fixed, bounds=bounds, min_lag=min_lag, loss=loss,
+    passes = iterate(
+        data, model, client=client, checkpoint=checkpoint, resume=resume, watch=watch,
+        gap=gap, convention=convention, scaling=scaling, contrast=contrast, offset=offset,
+        initial=initial, fixed=fixed, bounds=bounds, min_lag=min_lag, loss=loss,
         precision=precision, memory=memory, starts=starts, profile=profile, max_passes=max_passes,
         on_bad_tile=on_bad_tile,
     )  # fmt: skip
+    with closing(passes):  # what `progress` raises ends the fit at once
+        while True:
+            try:
+                state = next(passes)
+            except StopIteration as end:
+                return end.value
+            if progress is not None:
+                progress(state)
+
+
+def iterate(
+    data: Scan | str | Path,
+    model: TransportModel,
+    *,
+    client: Client | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    watch: Callable[[Standing], None] | None = None,
+    **options: Any,
+) -> Generator[lm.State, None, "FitResult"]:
+    """Fit as `fit` does, with its options, and yield the state after each pass over all data.
+
+        for state in hd.iterate(scan, hd.LAMINAR_FLOW, gap="200 um"):
+            print(state.passes, state.reduced.chisqr, state.theta)
+
+    The last state says how the fit ended; the value of the generator is the result. Leaving the loop
+    ends the fit.
+    """
+    began = time.perf_counter()
+    request = prepare(data, model, **options)
     require_gap(request)
     path = None if checkpoint is None else Path(checkpoint)
     if resume and path is None:
@@ -90,31 +123,38 @@ def fit(
         checkpoints.check_target(path)
     work = plan_of(request, client)
     with local_cluster() if work.workers.to_start else nullcontext(client) as connected:
-        if on_bad_tile == "skip":
+        if options.get("on_bad_tile") == "skip":
             layouts = (work.layout, *work.levels)
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
         # JAX and tables load while workers start
         from homodyne_dask.certainty import certainty
         from homodyne_dask.outcome import result_of
         from homodyne_dask.sweep import level_sweeps, sweep_of
+        from homodyne_dask.watching import Watch
 
-        sweep = sweep_of(work, request.scan.selection, request.problem, connected)
-        levels = level_sweeps(work, request.scan.selection, request.problem, connected)
-        sweep.warm_up()
-        record = _Record(began)
-        state = None
-        for state in iterate(request, sweep, path, resume, record, levels):
-            if progress is not None:
-                progress(state, work)
-        assert state is not None  # there is at least one pass
-        ended = time.perf_counter()
-        more = certainty(request, sweep, state)
-        record.timings["errors"] = time.perf_counter() - ended
-        compilations = sweep.compilations()  # asks the workers, so before they are let go
+        told = Watch(request, work, connected, watch)
+        with told.to_its_end():
+            selection, problem = request.scan.selection, request.problem
+            sweep = told.listened(sweep_of(work, selection, problem, connected))
+            levels = [told.listened(s) for s in level_sweeps(work, selection, problem, connected)]
+            sweep.warm_up()
+            record = _Record(began, told.state)
+            state = None
+            for state in descent(request, sweep, path, resume, record, levels):
+                told.state(state)
+                yield state
+            assert state is not None  # there is at least one pass
+            told.doing("finding the errors")
+            ended = time.perf_counter()
+            more = certainty(request, sweep, state)
+            record.timings["errors"] = time.perf_counter() - ended
+            compilations = sweep.compilations()  # asks the workers, so before they are let go
+            record.timings["total"] = time.perf_counter() - began
+            found = record.history, record.timings, compilations, more, record.minima
+            result = result_of(request, state, *found)
+            told.ended(result)
     record.timings["total"] = time.perf_counter() - began
-    return result_of(
-        request, state, record.history, record.timings, compilations, more, record.minima
-    )
+    return result
 
 
 def plan(
@@ -149,16 +189,18 @@ def plan_of(request: Request, client: Client | None) -> Plan:
 
 
 class _Record:
-    """What is written down while a fit runs."""
+    """What is written down while a fit runs, and who is told of passes over block means."""
 
-    def __init__(self, began: float) -> None:
-        self.began = began
+    def __init__(
+        self, began: float, told: Callable[[lm.State, int], None] = lambda *_: None
+    ) -> None:
+        self.began, self.told = began, told
         self.history: list[dict[str, Any]] = []
         self.minima: list[dict[str, Any]] = []
         self.timings: dict[str, float] = {"passes": 0.0}
 
 
-def iterate(
+def descent(
     request: Request,
     evaluate: Callable[[Float[np.ndarray, " p"]], Gram],
     checkpoint: Path | None = None,
@@ -201,7 +243,7 @@ def iterate(
         minima = first_values(summary, search, mode, request.starts)
         record.minima = [_by_name(search.names, at) for at in minima]
         record.timings["start"] = time.perf_counter() - record.began
-        theta, coarse = descend(request, rivals(minima), levels)
+        theta, coarse = descend(request, rivals(minima), levels, record.told)
         record.history.extend(coarse)
         reduced = measured(theta)
         # at the optimum of the means damping would only slow the weak directions

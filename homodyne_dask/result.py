@@ -225,7 +225,8 @@ def from_summary(read: dict[str, Any]) -> FitResult:
         },
         **{key: tuple(read[key]) for key in ("history", "undetermined", "warnings")},
         minima=tuple(read.get("minima", ())),
-        **{key: read[key] for key in ("config", "inputs", "version", "versions")},
+        **{key: read[key] for key in ("config", "inputs", "version")},
+        versions=read.get("versions", {}),
     )
 
 

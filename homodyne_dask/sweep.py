@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Client, Future, as_completed
+from distributed.metrics import context_meter
 from jaxtyping import Float
 
 from homodyne_dask import candidates, cluster, kernel
@@ -96,7 +97,8 @@ def gram_of(work: Work, run: Run, theta: Float[np.ndarray, " p"]) -> tuple[Gram,
         gram, part = _leaf(work, at, place)
         leaves.append(gram)
         cost = cost.plus(part)
-    return merge_tree(leaves), reported(began, before, cost)
+    with context_meter.meter("merge"):
+        return merge_tree(leaves), reported(began, before, cost)
 
 
 def candidates_of(
@@ -131,9 +133,11 @@ def _leaf(work: Work, at: Point, place: Place) -> tuple[Gram, Cost]:
     gram, reading = None, 0.0
     if needed:
         began = time.perf_counter()
-        data = block(source, place, work.budget)
+        with context_meter.meter("read"):
+            data = block(source, place, work.budget)
         reading = time.perf_counter() - began
-        gram, sums = block_gram(at, data, sums)
+        with context_meter.meter("gram"):
+            gram, sums = block_gram(at, data, sums)
         SUMS.put(key, sums)
     if gram is None or not cut.live:
         assert sums is not None

@@ -10,7 +10,7 @@ from homodyne_dask.averages import Summary
 from homodyne_dask.certainty import certainty
 from homodyne_dask.cluster import this_process
 from homodyne_dask.dataset import open_dataset
-from homodyne_dask.fitting import _Record, iterate
+from homodyne_dask.fitting import _Record, descent
 from homodyne_dask.gram import merge_tree
 from homodyne_dask.kernel import Block, block_gram, point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
@@ -224,7 +224,7 @@ def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **opti
     sweep = sweep_of(plan, request.scan.selection, request.problem, None)
     coarse = level_sweeps(plan, request.scan.selection, request.problem, None)
     record = _Record(0.0)
-    for state in iterate(request, sweep, checkpoint, resume, record, coarse):
+    for state in descent(request, sweep, checkpoint, resume, record, coarse):
         if state.passes == stop_after:
             return None
     more = certainty(request, sweep, state)

@@ -171,8 +171,8 @@ def test_of_several_stores_a_bad_one_does_not_stop_the_others(here, no_pictures)
 def interrupting():
     """Progress during which Ctrl-C is pressed after the second pass."""
 
-    def show(state, plan):
-        if state.passes == 2:
+    def show(standing):
+        if standing.passes == 2:
             raise KeyboardInterrupt
 
     yield show
@@ -357,23 +357,22 @@ def test_help_is_quick_because_nothing_heavy_is_loaded(here):
 
 SLOW_FIT = """
 import sys, time
+from dataclasses import replace
 from homodyne_dask import sweep
 from homodyne_dask.cli import main
 
 quick = sweep.sweep_of
 
-class Slow:
-    def __init__(self, sweep):
-        self.sweep = sweep
+def slow(*given):
+    made = quick(*given)
 
-    def __getattr__(self, name):
-        return getattr(self.sweep, name)
-
-    def __call__(self, theta):
+    def compute(*pass_):
         time.sleep(1.0)
-        return self.sweep(theta)
+        yield from made.compute(*pass_)
 
-sweep.sweep_of = lambda *given: Slow(quick(*given))
+    return replace(made, compute=compute)
+
+sweep.sweep_of = slow
 main(sys.argv[1:])
 """
 

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from homodyne_dask.cli.scans import Job
     from homodyne_dask.config import FitConfig
     from homodyne_dask.dataset import Scan
-    from homodyne_dask.lm import State
     from homodyne_dask.models import TransportModel
-    from homodyne_dask.planning import Plan
     from homodyne_dask.result import FitResult
+    from homodyne_dask.standing import Standing
 
 OVER = (
     click.option("--over", help="Fit each ring (q) or each window of age (age) by itself."),
@@ -197,15 +196,14 @@ def _run(
     try:
         with progress() as show:
 
-            def seen(state: "State", work: "Plan") -> None:
+            def seen(standing: "Standing") -> None:
                 nonlocal passes
-                passes = state.passes
-                show(state, work)
-                trace(state, work)
+                passes = standing.passes
+                show(standing)
 
             return run(
                 scan, model, **options, client=client, checkpoint=checkpoint,
-                resume=resume, progress=seen,
+                resume=resume, progress=trace, watch=seen,
             )  # fmt: skip
     except KeyboardInterrupt:
         if not (passes or resume):

@@ -11,6 +11,7 @@ from homodyne_dask.report.pictures_blocks import grid_of, representative
 from homodyne_dask.report.pictures_fit import BANDS
 from homodyne_dask.report.pictures_model import Curve, curves, decay_times, fitted
 from homodyne_dask.report.pictures_style import bin_name
+from homodyne_dask.report.text import influence_said
 from homodyne_dask.result import FitResult
 from homodyne_dask.rings import several
 
@@ -21,6 +22,7 @@ TITLES = {
     "rates": "Rates against time, with bands of one standard error and of 95 %",
     "passes": "How the fit came to its optimum",
     "residuals": "Residuals: their distribution, and how they go with lag",
+    "influence": "By how many standard errors each parameter moves when one bin is left out",
 }
 
 
@@ -91,6 +93,11 @@ def _residuals(result: FitResult, scan: Scan) -> str:
     )
 
 
+def _influence(result: FitResult, scan: Scan) -> str:
+    (said,) = influence_said(result)
+    return f"Against φ, one panel for each parameter; the band is one standard error: {said}."
+
+
 _ALTERNATIVES: dict[str, Callable[[FitResult, Scan], str]] = {
     "maps": _maps,
     "cuts": _cuts,
@@ -98,6 +105,7 @@ _ALTERNATIVES: dict[str, Callable[[FitResult, Scan], str]] = {
     "rates": _rates,
     "passes": _passes,
     "residuals": _residuals,
+    "influence": _influence,
 }
 
 

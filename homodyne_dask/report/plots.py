@@ -12,13 +12,16 @@ from homodyne_dask.report.captions import TITLES, alternative
 from homodyne_dask.report.pictures_angles import angles
 from homodyne_dask.report.pictures_cuts import cuts
 from homodyne_dask.report.pictures_fit import passes, rates
+from homodyne_dask.report.pictures_influence import influence, moved_in
 from homodyne_dask.report.pictures_maps import maps, residuals
 from homodyne_dask.result import FitResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PICTURES", "angles", "cuts", "maps", "passes", "rates", "residuals", "save_all"]
+__all__ = [
+    "PICTURES", "angles", "cuts", "influence", "maps", "passes", "rates", "residuals", "save_all"
+]  # fmt: skip
 
 PICTURES: dict[str, Callable[[FitResult, Scan], "Figure"]] = {
     "maps": maps,
@@ -27,18 +30,22 @@ PICTURES: dict[str, Callable[[FitResult, Scan], "Figure"]] = {
     "rates": rates,
     "passes": passes,
     "residuals": residuals,
+    "influence": influence,
 }
 
 
 def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     """Write every picture of a fit into a folder and return their paths.
 
+    That of influence is left out where the result does not know it.
     scan: what was fitted. Raises SelectionError where its bins are not those of the result.
     """
     _check(result, scan)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, draw in PICTURES.items():
+        if draw is influence and (result.influence is None or not moved_in(result).any()):
+            continue
         path = folder / f"{name}.png"
         about = {"Title": TITLES[name], "Description": alternative(name, result, scan)}
         draw(result, scan).savefig(path, format="png", metadata=about)

@@ -14,6 +14,11 @@ MAX_BINS = 40
 """Most bins listed one by one."""
 MAX_MINIMA = 5
 """Most minima beside the best listed one by one."""
+INFLUENCE = "influence of single bins, in standard errors"
+MODES_NOTE = (
+    "each mode is one step from this optimum; AIC and BIC are above the least and allow for "
+    "correlated pairs; moves are in standard errors"
+)
 _WIDTH = 100
 _MEANING = {
     "physical": "shear enters as sinc²(½ q L cos φ ΔG), the average over the gap of a linear "
@@ -180,21 +185,24 @@ def bin_rows(result: FitResult) -> list[list[str]]:
 
 def what_if(result: FitResult) -> list[str]:
     """Return lines on what single bins, the scaling mode and profiles say of the parameters."""
-    lines = _influence(result) if result.influence is not None else []
+    lines = wrapped(f"{INFLUENCE}: ", influence_said(result))
     if result.scalings is not None:
-        lines += _modes(result.scalings)
+        lines += aligned(mode_rows(result.scalings), left=1)
+        lines += wrapped("", (MODES_NOTE,))
     for name, table in result.profiles.items():
         lines += wrapped("", (_profile(name, table),))
     return lines
 
 
-def _influence(result: FitResult) -> list[str]:
+def influence_said(result: FitResult) -> tuple[str, ...]:
+    """Return a sentence on the bins without which parameters move most; none where it is not known."""
     table = result.influence
-    assert table is not None
+    if table is None:
+        return ()
     change = table["change"].values
     moved = np.isfinite(change).any(axis=0)
     if not moved.any():
-        return []
+        return ()
     rings, phi = several(result.scaling["q"].values), result.scaling["phi"].values
     where = [f"q {q:.6g} 1/Å, " * bool(rings) for q in result.scaling["q"].values]
     where = [f"{ring}φ {angle:.2f}°" for ring, angle in zip(where, phi, strict=True)]
@@ -204,11 +212,11 @@ def _influence(result: FitResult) -> list[str]:
         for p, (name, b) in enumerate(zip(table["param"].values, largest, strict=True))
         if moved[p] and abs(change[b, p]) > 1
     ]
-    said = "; ".join(words) or "no parameter by more than 1"
-    return wrapped("influence of single bins, in standard errors: ", (said,))
+    return ("; ".join(words) or "no parameter by more than 1",)
 
 
-def _modes(table: xarray.Dataset) -> list[str]:
+def mode_rows(table: xarray.Dataset) -> list[list[str]]:
+    """Return the table of scaling modes, its head first."""
     rows = [["scaling", "fitted", "χ²", "AIC", "BIC", "largest move"]]
     least = {key: table[key].values.min() for key in ("aic", "bic")}
     for n, mode in enumerate(table["mode"].values):
@@ -220,22 +228,26 @@ def _modes(table: xarray.Dataset) -> list[str]:
             move = f"{table['param'].values[most]} {change[most]:+.1f}"
         row = [str(mode), f"{at['fitted']:.0f}", f"{at['chisqr']:.8g}"]
         rows.append([*row, *(_or_dash(at[key] - least[key], "+.1f") for key in least), move])
-    note = (
-        "each mode is one step from this optimum; AIC and BIC are above the least and allow for "
-        "correlated pairs; moves are in standard errors"
-    )
-    return [*aligned(rows, left=1), *wrapped("", (note,))]
+    return rows
 
 
-def _profile(name: str, table: xarray.Dataset) -> str:
+def profile_rows(table: xarray.Dataset) -> list[list[str]]:
+    """Return the points of a profile without the optimum: value, χ² above the least, and a parabola's."""
     middle = int(np.flatnonzero(table["passes"].values == 0)[0])
     best = table["chisqr"].values[middle]
-    words = [
-        f"{table['value'].values[n]:.6g}: {table['chisqr'].values[n] - best:.3g} "
-        f"({table['parabola'].values[n] - best:.3g})"
+    return [
+        [
+            f"{table['value'].values[n]:.6g}",
+            f"{table['chisqr'].values[n] - best:.3g}",
+            f"{table['parabola'].values[n] - best:.3g}",
+        ]
         for n in range(len(table["value"]))
         if n != middle
     ]
+
+
+def _profile(name: str, table: xarray.Dataset) -> str:
+    words = [f"{value}: {above} ({parabola})" for value, above, parabola in profile_rows(table)]
     return f"profile of {name}, χ² above the least (and of a parabola) at {', '.join(words)}"
 
 

@@ -46,7 +46,7 @@ def disturbed(scan, client, disturb: Callable[[int], None], memory="stream"):
     """Fit while `disturb` is called, in a thread of its own, as each next pass begins."""
     threads = []
 
-    def after(state, plan):
+    def after(state):
         threads.append(threading.Thread(target=disturb, args=(state.passes,)))
         threads[-1].start()
 
