@@ -112,7 +112,6 @@ def _rates(
         dof = np.array([parameters[one].dof for one in of])
         fewest = float(np.min(dof[np.isfinite(dof)], initial=np.inf))
         unit = parameters[of[0]].unit
-        found[name] = Quantity(
-            unit, float(value), *errors, fewest if np.isfinite(fewest) else np.nan
-        )
+        dof_of = fewest if np.isfinite(fewest) else np.nan
+        found[name] = Quantity(unit, float(value), errors[0], errors[1], errors[2], dof_of)
     return found
