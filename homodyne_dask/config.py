@@ -193,6 +193,20 @@ class FitConfig(BaseModel):
     min_lag: Whole = _option(
         "pairs closer than this many frames are left out", "a whole number from 1 up", "1", 1
     )
+    loss: Text = _option(
+        "what a residual costs: its square (linear), or less where it is large, against outliers: "
+        "huber, soft_l1 or cauchy as scipy.optimize.least_squares has them",
+        "linear, huber, soft_l1 or cauchy",
+        "linear",
+        "linear",
+    )
+    loss_scale: Number | None = _option(
+        "residual from which on the loss takes less than its square, in standard deviations; "
+        "default: 1",
+        "a positive number",
+        "1.345",
+        None,
+    )
     precision: Text = _option("float64, or mixed", "float64 or mixed", "float64", "float64")
     memory: Text = _option(
         "decoded data: resident in the workers, stream from disk in every pass, or auto",
@@ -248,8 +262,10 @@ class FitConfig(BaseModel):
     def fit_options(self) -> dict[str, Any]:
         """Return the options of `fit` beside data, model, client and checkpoint."""
         names = ("gap", "convention", "scaling", "contrast", "offset", "initial", "fixed", "bounds")
-        more = ("min_lag", "precision", "memory", "starts", "max_passes", "on_bad_tile")
-        return self.model_dump(include={*names, *more}) | {"profile": tuple(self.profile_of or ())}
+        more = ("min_lag", "loss", "loss_scale", "precision", "memory", "starts", "max_passes")
+        return self.model_dump(include={*names, *more, "on_bad_tile"}) | {
+            "profile": tuple(self.profile_of or ())
+        }
 
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""

@@ -12,8 +12,8 @@ import numpy as np
 from distributed import Client
 from jaxtyping import Float
 
+from homodyne_dask import carried, lm, scaling
 from homodyne_dask import checkpoint as checkpoints
-from homodyne_dask import lm, scaling
 from homodyne_dask.cluster import local_cluster, local_workers, this_process, workers_of
 from homodyne_dask.dataset import Scan
 from homodyne_dask.errors import OptionError
@@ -43,6 +43,7 @@ def fit(
     bounds: Mapping[str, tuple[float, float]] | None = None,
     min_lag: int = 1,
     loss: str = "linear",
+    loss_scale: float | None = None,
     precision: str = "float64",
     memory: str = "auto",
     client: Client | None = None,
@@ -62,7 +63,9 @@ def fit(
     in φ ('fourier1' to 'fourier3'), or given values ('fixed', with contrast and offset: one number,
     or one per bin).
     initial, fixed, bounds: by parameter name; what is not given is searched in the data.
-    min_lag: pairs closer than this many frames are left out. precision: 'float64', or 'mixed'
+    min_lag: pairs closer than this many frames are left out. loss: what a residual costs, its square
+    ('linear') or less where it is large ('huber', 'soft_l1', 'cauchy'; scipy.optimize.least_squares
+    defines them), from loss_scale standard deviations on, by default 1. precision: 'float64', or 'mixed'
     (float32 on the plane, float64 sums). memory: keep decoded data with the workers ('resident'),
     read them in every pass ('stream'), or what fits ('auto'). client: a Dask client; None starts
     workers on this machine, or none for fewer than a million pairs. checkpoint: a file written
@@ -79,8 +82,8 @@ def fit(
     request = prepare(
         data, model, gap=gap, convention=convention, scaling=scaling, contrast=contrast,
         offset=offset, initial=initial, fixed=fixed, bounds=bounds, min_lag=min_lag, loss=loss,
-        precision=precision, memory=memory, starts=starts, profile=profile, max_passes=max_passes,
-        on_bad_tile=on_bad_tile,
+        loss_scale=loss_scale, precision=precision, memory=memory, starts=starts, profile=profile,
+        max_passes=max_passes, on_bad_tile=on_bad_tile,
     )  # fmt: skip
     require_gap(request)
     path = None if checkpoint is None else Path(checkpoint)
@@ -160,7 +163,7 @@ class _Record:
 
 def iterate(
     request: Request,
-    evaluate: Callable[[Float[np.ndarray, " p"]], Gram],
+    evaluate: Callable[..., Gram],
     checkpoint: Path | None = None,
     resume: bool = False,
     record: _Record | None = None,
@@ -168,7 +171,8 @@ def iterate(
 ) -> Iterator[lm.State]:
     """Yield one state per pass over the data; the last one says how it ended.
 
-    `evaluate` gives the Gram of all data at theta: a sweep over a cluster, or a few lines of NumPy.
+    `evaluate` gives the Gram of all data at theta, and with a loss at (offset - 1, contrast) of the
+    bins: a sweep over a cluster, or a few lines of NumPy.
     `levels` do the same on block means, the coarsest first: the fit comes down through them.
     """
     from homodyne_dask.averages import summary_of
@@ -179,9 +183,11 @@ def iterate(
     search, options = request.search, request.options
     identity = _identity(request)
 
-    def measured(theta: Float[np.ndarray, " p"]) -> scaling.Reduced:
+    def measured(
+        theta: Float[np.ndarray, " p"], beta: Float[np.ndarray, "bin 2"] | None
+    ) -> scaling.Reduced:
         began = time.perf_counter()
-        gram = evaluate(theta)
+        gram = evaluate(theta, beta)
         seconds = time.perf_counter() - began
         record.timings["passes"] += seconds
         cost = getattr(evaluate, "cost", None)
@@ -189,7 +195,7 @@ def iterate(
         if peak := getattr(evaluate, "peak", 0):
             entry["peak_bytes"] = peak
         record.history.append(entry)
-        return scaling.reduce(gram, request.scaling)
+        return carried.reduced(gram, request.scaling, beta)
 
     if resume:
         assert checkpoint is not None
@@ -203,7 +209,9 @@ def iterate(
         record.timings["start"] = time.perf_counter() - record.began
         theta, coarse = descend(request, rivals(minima), levels)
         record.history.extend(coarse)
-        reduced = measured(theta)
+        robust = request.problem.loss != "linear"
+        beta = scaling.reduce(summary(theta), request.scaling).beta if robust else None
+        reduced = measured(theta, beta)
         # at the optimum of the means damping would only slow the weak directions
         first = replace(options, damping=0.0) if coarse else options
         state = lm.start(search, theta, reduced, first)
@@ -212,7 +220,7 @@ def iterate(
     yield state
     while state.outcome is lm.Outcome.RUNNING:
         trial = lm.propose(search, state)
-        reduced = measured(trial.theta)
+        reduced = measured(trial.theta, trial.beta)
         state = lm.judge(search, state, trial, reduced, options)
         _note(record, state, reduced)
         _save(checkpoint, identity, state, record)
@@ -267,6 +275,7 @@ def _point(state: lm.State) -> checkpoints.Point:
     return checkpoints.Point(
         state.theta.tolist(), state.damping, state.accepted, state.reduced.gram,
         (state.uphill, state.rejections),
+        None if state.reduced.move is None else state.reduced.beta.tolist(),
     )  # fmt: skip
 
 
@@ -277,7 +286,8 @@ def _resumed(request: Request, path: Path, identity: dict[str, Any], record: _Re
     record.minima = list(saved.minima)
 
     def state(point: checkpoints.Point, fallback: lm.State | None = None) -> lm.State:
-        reduced = scaling.reduce(point.gram, request.scaling)
+        beta = None if point.beta is None else np.array(point.beta)
+        reduced = carried.reduced(point.gram, request.scaling, beta)
         theta = np.array(point.theta)
         return lm.restored(
             request.search, theta, reduced, point.damping, saved.passes, point.accepted, point.counts,
@@ -298,8 +308,9 @@ def _identity(request: Request) -> dict[str, Any]:
         "offset",
         "min_lag",
         "loss",
+        "loss_scale",
+        "precision",
     )
-    given += ("precision",)
     names = request.search.names
     return {
         "data": request.scan.digest,

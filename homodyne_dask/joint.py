@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.scaling import Reduced
+from homodyne_dask.scaling import Reduced, Z
 
-_Z = [0, 2]
 SINGULAR = 1e-14
 """Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
 
@@ -95,9 +94,9 @@ def _of_beta(
     contrast = np.where(used & ~reduced.undetermined, reduced.contrast, 0.0)
     offset = np.where(used, reduced.offset - 1, 0.0)
     x = np.stack([-offset, np.ones(bins), -contrast], axis=1)
-    A_k = M[:, _Z][:, :, _Z]
-    B_k = M[:, _Z, 3:] * contrast[:, None, None] - A_k @ reduced.projection
-    z_k = np.einsum("ka,kaz->kz", x, M[:, :3, _Z])
+    A_k = M[:, Z][:, :, Z] * reduced.slope[:, None, None]
+    B_k = M[:, Z, 3:] * (reduced.slope * contrast)[:, None, None] - A_k @ reduced.projection
+    z_k = np.einsum("ka,kaz->kz", x, M[:, :3, Z])
     n = 2 * ties.shape[1]
     A = np.einsum("km,kzy,kn->kzmyn", ties, A_k, ties).reshape(bins, n, n)
     C = np.einsum("km,kzp->kzmp", ties, B_k[:, :, moved]).reshape(bins, n, -1)

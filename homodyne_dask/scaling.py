@@ -17,7 +17,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
 from homodyne_dask.ties import Scaling, fourier_columns, plain_mode
 
-_Z = [0, 2]
+Z = [0, 2]
 """Where the columns of offset and contrast, 1 and f, stand among the moments."""
 _RANK = 1e-10
 """Share of f's variance below which f counts as constant."""
@@ -57,6 +57,16 @@ class Reduced:
     """Columns that tie (offset - 1, contrast) to what is eliminated of the group; none when fixed."""
     inverse: Float[np.ndarray, "group 2m 2m"]
     """(ZᵀWZ)⁻¹ of the eliminated parameters of each group of bins, those of offset first."""
+    beta: Float[np.ndarray, "bin 2"]
+    """(offset - 1, contrast) to the last bit; numbers for bins without pairs, too."""
+    slope: Float[np.ndarray, " bin"]
+    """Normal equations over the Gram: 1, but with a loss the slope of its influence over its weight."""
+    move: Float[np.ndarray, "bin 2"] | None = None
+    """How (offset, contrast) of a bin go on at this theta, where a loss has them carried along."""
+    remaining: float = 0.0
+    """What χ² would lose by that."""
+    noise: float | None = None
+    """With a loss: the variance of white noise over what the inverse Hessian says."""
 
     @property
     def finite(self) -> bool:
@@ -65,8 +75,29 @@ class Reduced:
         return all(bool(np.isfinite(part).all()) for part in parts)
 
     def variance(self, free: int) -> float:
-        """Return s² = χ² over the degrees of freedom with `free` physical parameters, at least 1."""
-        return self.chisqr / max(self.ndata - free - self.linear, 1)
+        """Return s² = χ² over the degrees of freedom with `free` physical parameters.
+
+        With a loss: the variance of a parameter over its entry of the inverse Hessian.
+        """
+        total = self.chisqr if self.noise is None else self.ndata * self.noise
+        return total / self.freedom(free)
+
+    def freedom(self, free: int) -> int:
+        """Return the degrees of freedom with `free` physical parameters, at least 1."""
+        return max(self.ndata - free - self.linear, 1)
+
+    def followed(
+        self, step: Float[np.ndarray, " p"], damping: float
+    ) -> Float[np.ndarray, "bin 2"] | None:
+        """Return (offset - 1, contrast) to try beside a step of theta; None where nothing is carried."""
+        if self.move is None:
+            return None
+        return self.beta + self.move / (1 + damping) - self.projection @ step
+
+    def gained(self, step: Float[np.ndarray, " p"], damping: float) -> float:
+        """Return what the quadratic model has χ² lose by a step, what is carried following."""
+        gain = 2 * step @ self.gradient - step @ self.hessian @ step
+        return float(gain + self.remaining * (1 - (1 - 1 / (1 + damping)) ** 2))
 
 
 def reduce(gram: Gram, scaling: Scaling | str) -> Reduced:
@@ -79,9 +110,9 @@ def reduce(gram: Gram, scaling: Scaling | str) -> Reduced:
     if isinstance(scaling, str):
         scaling = _named(scaling, len(M))
     used = gram.pairs > 0
-    A_k, b_k = M[:, _Z][:, :, _Z], M[:, 1, _Z]
-    ties, groups = _groups(scaling, len(M))
-    linear = _eliminated(A_k, ties, groups)
+    A_k, b_k = M[:, Z][:, :, Z], M[:, 1, Z]
+    ties, groups = tied_groups(scaling, len(M))
+    linear = eliminated(A_k, ties, groups)
     if scaling.given is None:
         beta, determined = linear.solved(b_k), np.repeat(linear.known, len(M) // groups)
     else:
@@ -89,8 +120,9 @@ def reduce(gram: Gram, scaling: Scaling | str) -> Reduced:
     offset, contrast = 1 + beta[:, 0], beta[:, 1]
     with np.errstate(invalid="ignore", over="ignore"):
         chisqr_per_bin = _chisqr(M, beta)
-        P = linear.solved(M[:, _Z, 3:] * np.where(determined, contrast, 0.0)[:, None, None])
-        gradient, hessian = _project(M, beta, P, determined)
+        slope = np.where(determined, contrast, 0.0)  # of c2 by f
+        P = linear.solved(M[:, Z, 3:] * slope[:, None, None])
+        gradient, hessian = projected(M, beta, slope, P, determined)
     return Reduced(
         chisqr=float(chisqr_per_bin.sum()),
         gradient=gradient.sum(0),
@@ -109,6 +141,8 @@ def reduce(gram: Gram, scaling: Scaling | str) -> Reduced:
         projection=P,
         ties=ties,
         inverse=linear.inverse(),
+        beta=beta,
+        slope=np.ones(len(M)),
     )
 
 
@@ -121,7 +155,7 @@ def _named(mode: str, bins: int) -> Scaling:
     raise OptionError(f"scaling {mode!r} needs angles or values: make it with scaling_of")
 
 
-def _groups(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "bin m"], int]:
+def tied_groups(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "bin m"], int]:
     """Return the columns that tie the bins, and how many groups of bins there are."""
     if scaling.given is not None:
         return np.zeros((bins, 0)), 1
@@ -130,7 +164,7 @@ def _groups(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "bin m"], in
     return scaling.columns, 1
 
 
-class _Linear(NamedTuple):
+class Linear(NamedTuple):
     """The elimination of offset, then contrast, from the normal equations of each group."""
 
     ties: Float[np.ndarray, "group member m"]
@@ -167,9 +201,9 @@ class _Linear(NamedTuple):
         return np.block([[upper, corner], [np.swapaxes(corner, 1, 2), self.contrast]])
 
 
-def _eliminated(
+def eliminated(
     A_k: Float[np.ndarray, "bin 2 2"], ties: Float[np.ndarray, "bin m"], groups: int
-) -> _Linear:
+) -> Linear:
     """Return the elimination of the linear parameters of every group."""
     each = len(A_k) // groups
     ties = ties.reshape(groups, each, ties.shape[1])
@@ -184,7 +218,7 @@ def _eliminated(
     size = np.where(size > _GONE * np.diagonal(w, axis1=1, axis2=2), size, 0.0)
     contrast, of_contrast = _inverse(wff - np.swapaxes(wf, 1, 2) @ mean, size, _RANK)
     known = (of_contrast > 0) | spoilt
-    return _Linear(
+    return Linear(
         ties, offset, mean, contrast, known, int(of_offset.sum() + of_contrast.sum()), spoilt
     )
 
@@ -209,24 +243,24 @@ def _chisqr(M: Float[np.ndarray, "bin k k"], beta: Float[np.ndarray, "bin 2"]) -
     return np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x)
 
 
-def _project(
+def projected(
     M: Float[np.ndarray, "bin k k"],
     beta: Float[np.ndarray, "bin 2"],
+    contrast: Float[np.ndarray, " bin"],
     P: Float[np.ndarray, "bin 2 p"],
     determined: Bool[np.ndarray, " bin"],
 ) -> tuple[Float[np.ndarray, "bin p"], Float[np.ndarray, "bin p p"]]:
     """Return the scores g_k and blocks H_k of the physical parameters, contrast and offset free.
 
-    J_k = contrast_k d_k. With P = A⁻¹B of the group, g_k = contrast_k dᵀWr - Pᵀ ZᵀWr and
+    J_k = contrast_k d_k, r at beta. With P = A⁻¹B of the group, g_k = contrast_k dᵀWr - Pᵀ ZᵀWr and
     H_k = JᵀWJ - JᵀWZ P - PᵀZᵀWJ + PᵀZᵀWZ P, the Gram of the projected columns.
     """
-    contrast = np.where(determined, beta[:, 1], 0.0)
     x = np.stack([-beta[:, 0], np.ones(len(M)), -beta[:, 1]], axis=1)
     score = np.einsum("ka,kab->kb", x, M[:, :3, :])  # Xᵀ W r
-    A_k = M[:, _Z][:, :, _Z]
-    B_k = M[:, _Z, 3:] * contrast[:, None, None]
+    A_k = M[:, Z][:, :, Z]
+    B_k = M[:, Z, 3:] * contrast[:, None, None]
     D_k = M[:, 3:, 3:] * (contrast**2)[:, None, None]
-    g = contrast[:, None] * score[:, 3:] - np.einsum("kzp,kz->kp", P, score[:, _Z])
+    g = contrast[:, None] * score[:, 3:] - np.einsum("kzp,kz->kp", P, score[:, Z])
     cross = np.einsum("kzp,kzr->kpr", B_k, P)
     H = D_k - cross - cross.transpose(0, 2, 1) + np.einsum("kzp,kzy,kyr->kpr", P, A_k, P)
     on = determined[:, None] & (np.abs(M[:, 0, 0]) > 0)[:, None]

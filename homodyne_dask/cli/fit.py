@@ -43,6 +43,8 @@ HOW = (
     click.option("--scaling", help="individual (default), shared, fourier1 to fourier3, or fixed."),
     click.option("--contrast", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
     click.option("--offset", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
+    click.option("--loss", help="linear (default), or against outliers huber, soft_l1 or cauchy."),
+    click.option("--loss-scale", help="Standard deviations from which on it counts (default 1)."),
     click.option("--precision", help="float64 (default) or mixed."),
     click.option("--starts", help="First values to follow to their end; the report says where."),
     click.option("--profile-of", multiple=True, help="Follow χ² along this parameter; repeatable."),
