@@ -6,10 +6,21 @@ Schur complement over contrast and offset is the reduced problem in theta, and t
 """
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
+from homodyne_dask.elimination import (
+    Z,
+    cost,
+    counting,
+    eliminated,
+    projected,
+    pulled,
+    scores,
+    tied_groups,
+    unheld,
+)
 from homodyne_dask.gram import Gram
-from homodyne_dask.scaling import Reduced, Z, eliminated, projected, reduce, tied_groups
+from homodyne_dask.scaling import Reduced, prior_of, reduce
 from homodyne_dask.ties import Scaling
 
 LEAST_SLOPE = 0.25
@@ -43,33 +54,37 @@ def _slope(gram: Gram) -> Float[np.ndarray, " bin"]:
 
 def _at(gram: Gram, scaling: Scaling, beta: Float[np.ndarray, "bin 2"]) -> Reduced:
     """Return the joint problem at a point, offset and contrast eliminated from its next step."""
-    M, (cost, weight, _, square) = gram.moments[:, :-1], gram.moments[:, -1, :4].T
+    M, (lost, weight, _, square) = gram.moments[:, :-1], gram.moments[:, -1, :4].T
     used = gram.pairs > 0
     slope = _slope(gram)
     slope = np.where(slope >= LEAST_SLOPE, slope, 1.0)  # an upper bound: the loss is concave in z
+    prior = prior_of(scaling, used, M.shape[2])
+    normal = slope[:, None, None] * M + prior
     ties, groups = tied_groups(scaling, len(M))
-    linear = eliminated(M[:, Z][:, :, Z] * slope[:, None, None], ties, groups)
     fixed = not ties.shape[1]
-    determined = np.ones(len(M), bool) if fixed else np.repeat(linear.known, len(M) // groups)
     with np.errstate(invalid="ignore", over="ignore"):
-        x = np.stack([-beta[:, 0], np.ones(len(M)), -beta[:, 1]], axis=1)
-        pull = np.einsum("ka,kaz->kz", x, M[:, :3, Z])
-        move = linear.solved(pull)
+        pull = pulled(M + prior, beta)
+        held = _held(scaling, beta, pull[:, Z], groups)
+        linear = eliminated(unheld(normal[:, Z][:, :, Z], held), ties, groups)
+        determined = np.repeat(linear.known | fixed, len(M) // groups) | held[:, 1]
+        move = linear.solved(pull[:, Z])
         contrast = np.where(determined, beta[:, 1] + move[:, 1], 0.0)
-        P = linear.solved(M[:, Z, 3:] * (slope * contrast)[:, None, None])
-        gradient, hessian = projected(M, beta, contrast, P, determined)
-        hessian = hessian * slope[:, None, None]
+        P = linear.solved(normal[:, Z, 3:] * contrast[:, None, None])
+        on = counting(M, determined)
+        gradient = scores(pull, contrast, P, on)
+        hessian = projected(normal, contrast, P, on)
+        lost = lost + cost(prior, beta)
     return Reduced(
-        chisqr=float(cost.sum()),
+        chisqr=float(lost.sum()),
         gradient=gradient.sum(0),
         hessian=hessian.sum(0),
-        rounding=float(100 * np.finfo(float).eps * M[:, 1, 1].sum()),
+        rounding=float(100 * np.finfo(float).eps * (M + prior)[:, 1, 1].sum()),
         ndata=int(gram.pairs.sum()),
         linear=linear.rank,
         contrast=np.where(used, beta[:, 1], np.nan),
         offset=np.where(used, 1 + beta[:, 0], np.nan),
         undetermined=used & ~determined,
-        chisqr_per_bin=cost,
+        chisqr_per_bin=lost,
         count=gram.pairs.astype(float),
         bin_gradient=gradient,
         bin_hessian=hessian,
@@ -78,8 +93,25 @@ def _at(gram: Gram, scaling: Scaling, beta: Float[np.ndarray, "bin 2"]) -> Reduc
         ties=ties,
         inverse=linear.inverse(),
         beta=beta,
-        slope=slope,
+        held=held,
+        normal=normal,
+        pull=pull[:, Z],
+        restraint=scaling.restraint,
         move=move,
-        remaining=float((pull * move).sum()),
+        remaining=float((pull[:, Z] * move).sum()),
         noise=float(square.sum() / (slope * weight).sum()),
     )
+
+
+def _held(
+    scaling: Scaling,
+    beta: Float[np.ndarray, "bin 2"],
+    pull: Float[np.ndarray, "bin 2"],
+    groups: int,
+) -> Bool[np.ndarray, "bin 2"]:
+    """Return which of (offset - 1, contrast) stand at a bound and are pulled beyond."""
+    if scaling.restraint is None:
+        return np.zeros(beta.shape, bool)
+    each = len(beta) // groups
+    held = scaling.restraint.pressed(beta[::each], pull.reshape(groups, each, 2).sum(1))
+    return np.repeat(held, each, axis=0)

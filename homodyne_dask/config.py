@@ -133,6 +133,30 @@ class FitConfig(BaseModel):
     offset: Annotated[list[Number], Several] | None = _option(
         "of scaling fixed: one value, or one for each bin", "a number, or a list", "1.0", None
     )
+    contrast_bounds: Pair | None = _option(
+        "of scaling individual, for each bin, or shared",
+        "two numbers: 0:0.5 as an option, [0, 0.5] in a file",
+        "[0, 0.5]",
+        None,
+    )
+    offset_bounds: Pair | None = _option(
+        "of scaling individual, for each bin, or shared",
+        "two numbers: 0.9:1.1 as an option, [0.9, 1.1] in a file",
+        "[0.9, 1.1]",
+        None,
+    )
+    contrast_prior: Pair | None = _option(
+        "mean and standard deviation known beforehand, as one more measurement; scaling as for bounds",
+        "two numbers: 0.2:0.01 as an option, [0.2, 0.01] in a file",
+        "[0.2, 0.01]",
+        None,
+    )
+    offset_prior: Pair | None = _option(
+        "mean and standard deviation known beforehand, as one more measurement; scaling as for bounds",
+        "two numbers: 1:0.001 as an option, [1, 0.001] in a file",
+        "[1, 0.001]",
+        None,
+    )
     q: Annotated[list[Number], Several] | None = _option(
         "rings in 1/Å, the nearest within 2 %; default: all",
         "a number in 1/Å, or a list",
@@ -262,10 +286,10 @@ class FitConfig(BaseModel):
     def fit_options(self) -> dict[str, Any]:
         """Return the options of `fit` beside data, model, client and checkpoint."""
         names = ("gap", "convention", "scaling", "contrast", "offset", "initial", "fixed", "bounds")
+        restraints = ("contrast_bounds", "offset_bounds", "contrast_prior", "offset_prior")
         more = ("min_lag", "loss", "loss_scale", "precision", "memory", "starts", "max_passes")
-        return self.model_dump(include={*names, *more, "on_bad_tile"}) | {
-            "profile": tuple(self.profile_of or ())
-        }
+        named = {*names, *restraints, *more, "on_bad_tile"}
+        return self.model_dump(include=named) | {"profile": tuple(self.profile_of or ())}
 
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""

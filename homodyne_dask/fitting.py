@@ -38,6 +38,10 @@ def fit(
     scaling: str = "individual",
     contrast: float | Sequence[float] | None = None,
     offset: float | Sequence[float] | None = None,
+    contrast_bounds: tuple[float, float] | None = None,
+    offset_bounds: tuple[float, float] | None = None,
+    contrast_prior: tuple[float, float] | None = None,
+    offset_prior: tuple[float, float] | None = None,
     initial: Mapping[str, float] | None = None,
     fixed: Mapping[str, float] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
@@ -61,7 +65,8 @@ def fit(
     by default the store's own. convention: 'physical' or 'homodyne' (see `Convention`).
     scaling: contrast and offset per bin ('individual'), one of each ('shared'), each a Fourier series
     in φ ('fourier1' to 'fourier3'), or given values ('fixed', with contrast and offset: one number,
-    or one per bin).
+    or one per bin). In the first two contrast and offset may have bounds (low, high), and priors (mean,
+    standard deviation) that count as one more measurement of each bin's, or of the shared one.
     initial, fixed, bounds: by parameter name; what is not given is searched in the data.
     min_lag: pairs closer than this many frames are left out. loss: what a residual costs, its square
     ('linear') or less where it is large ('huber', 'soft_l1', 'cauchy'; scipy.optimize.least_squares
@@ -81,9 +86,10 @@ def fit(
     began = time.perf_counter()
     request = prepare(
         data, model, gap=gap, convention=convention, scaling=scaling, contrast=contrast,
-        offset=offset, initial=initial, fixed=fixed, bounds=bounds, min_lag=min_lag, loss=loss,
-        loss_scale=loss_scale, precision=precision, memory=memory, starts=starts, profile=profile,
-        max_passes=max_passes, on_bad_tile=on_bad_tile,
+        offset=offset, contrast_bounds=contrast_bounds, offset_bounds=offset_bounds,
+        contrast_prior=contrast_prior, offset_prior=offset_prior, initial=initial, fixed=fixed,
+        bounds=bounds, min_lag=min_lag, loss=loss, loss_scale=loss_scale, precision=precision,
+        memory=memory, starts=starts, profile=profile, max_passes=max_passes, on_bad_tile=on_bad_tile,
     )  # fmt: skip
     require_gap(request)
     path = None if checkpoint is None else Path(checkpoint)
@@ -306,6 +312,10 @@ def _identity(request: Request) -> dict[str, Any]:
         "scaling",
         "contrast",
         "offset",
+        "contrast_bounds",
+        "offset_bounds",
+        "contrast_prior",
+        "offset_prior",
         "min_lag",
         "loss",
         "loss_scale",

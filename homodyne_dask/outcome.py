@@ -154,8 +154,8 @@ def _what_if(
     ratio = (error / _deviation(errors.naive, len(names)))[moved] ** 2
     effect = float(ratio.mean()) if np.isfinite(ratio).all() else 1.0
     tables = {"influence": influence_table(change, names, scan.label)}
-    if request.problem.loss != "linear":  # another mode has other weights
-        return tables
+    if request.problem.loss != "linear" or request.scaling.restraint is not None:
+        return tables  # another mode has other weights, or what is known beforehand is not of it
     modes = compared_scalings(state.reduced, request.scaling, scan.phi, moved, max(effect, 1.0))
     return tables | {"scalings": scalings_table(modes, error, names)}
 
@@ -227,6 +227,7 @@ def _warnings(
         sentences.append(
             f"{gone} of {int(used.sum())} bins show no decay: their contrast is unknown"
         )
+    sentences += _held(state.reduced)
     if (~used).any():
         sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
     groups = len(np.unique(clusters[used]))
@@ -239,6 +240,20 @@ def _warnings(
     if np.isnan(request.scan.q).any():
         sentences.append("q is unknown: D0 and D_offset are q² times their values, in 1/s")
     return tuple(sentences)
+
+
+def _held(reduced: Reduced) -> list[str]:
+    """Return sentences on contrasts and offsets that stand at a bound."""
+    used = reduced.count > 0
+    numbers = [
+        (name, int(reduced.held[used, at].sum())) for at, name in ((1, "contrast"), (0, "offset"))
+    ]
+    return [
+        f"{name} stands at its bound in {number} of {int(used.sum())} bins: it has no error there, and "
+        f"the errors of the others hold with it there"
+        for name, number in numbers
+        if number
+    ]
 
 
 def _inputs(request: Request) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from homodyne_dask.errors import OptionError, SelectionError, nearest
 from homodyne_dask.models.transport import TransportModel, convention_named, frame_spacing
 from homodyne_dask.parameters import Parameter, Search, search
 from homodyne_dask.problem import LOSSES, PRECISIONS, Problem
+from homodyne_dask.restraints import restraint_of
 from homodyne_dask.ties import Scaling, scaling_of
 from homodyne_dask.units import gap_in_angstrom
 
@@ -49,6 +50,10 @@ def prepare(
     scaling: str = "individual",
     contrast: float | Sequence[float] | None = None,
     offset: float | Sequence[float] | None = None,
+    contrast_bounds: tuple[float, float] | None = None,
+    offset_bounds: tuple[float, float] | None = None,
+    contrast_prior: tuple[float, float] | None = None,
+    offset_prior: tuple[float, float] | None = None,
     initial: Mapping[str, float] | None = None,
     fixed: Mapping[str, float] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
@@ -95,7 +100,8 @@ def prepare(
     width = gap_in_angstrom(gap) if gap is not None else scan.attrs["gap_angstrom"]
     parameters = _with_known_q(model, scan)
     chosen = search(parameters, initial, fixed, bounds)
-    tied = scaling_of(scaling, scan.phi, contrast, offset)
+    restraint = restraint_of(contrast_bounds, offset_bounds, contrast_prior, offset_prior)
+    tied = scaling_of(scaling, scan.phi, contrast, offset, restraint)
     config |= {"model": model.name, "gap_angstrom": width, "scaling": tied.mode}
     if tied.given is not None:
         config |= {"offset": (1 + tied.given[:, 0]).tolist(), "contrast": tied.given[:, 1].tolist()}

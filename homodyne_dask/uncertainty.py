@@ -96,7 +96,7 @@ def uncertainty(
         sentences=_weak(chosen, values, vectors, joint.inverse[: joint.moved, : joint.moved])
         + _few(names, dof),
         scaling_naive=np.sqrt(noise) * _naive_scaling(reduced, joint),
-        scaling_robust=np.where(used[:, None], scaling_robust, np.nan),
+        scaling_robust=np.where(used[:, None] & ~reduced.held, scaling_robust, np.nan),
         eigenvalues=values,
         directions=directions,
     )
@@ -212,7 +212,7 @@ def _own(reduced: Reduced) -> Float[np.ndarray, "bin 2"]:
     own = own.reshape(bins, 2, m, 2, m)
     alone = np.einsum("kazaw,kz,kw->ka", own, reduced.ties, reduced.ties)
     free = (reduced.count > 0) & (m > 0)
-    known = np.stack([free, free & ~reduced.undetermined], axis=1)
+    known = np.stack([free, free & ~reduced.undetermined], axis=1) & ~reduced.held
     return np.where(known, np.sqrt(alone), np.nan)
 
 

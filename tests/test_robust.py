@@ -48,7 +48,7 @@ def creep():
 
 @pytest.fixture(scope="module")
 def flow():
-    return with_outliers(measured(FLOW, 40, angles(6), **GIVEN, sigma=0.001))
+    return with_outliers(measured(FLOW, 30, angles(4), **GIVEN, sigma=0.001))
 
 
 def dense(scans, mode, loss, scale, start):
@@ -94,7 +94,7 @@ def test_the_gram_is_that_of_the_dense_weights(truth, loss, scale):
     evaluate = evaluator(scans, scans.problem(min_lag=2, loss=loss, loss_scale=scale), 32)
     gram = evaluate(truth, beta)
     for b, part in enumerate(scans.dense()):
-        with np.errstate(over="ignore"):  # below the diagonal
+        with np.errstate(over="ignore", invalid="ignore"):  # below the diagonal
             moments, cost, pairs = reference.robust_gram(truth, beta[b], part, 2, loss, scale)
         size = np.sqrt(np.diag(moments))
         size = np.where(size > 0, size, 1.0)
@@ -109,7 +109,7 @@ def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mod
     scaling = scaling_at(flow.phi, mode)
     evaluate = evaluator(flow, flow.problem(loss="cauchy", loss_scale=2.0))
     theta, beta = FLOW * 1.01, reduce(evaluate(FLOW * 1.01), scaling).beta
-    for _ in range(60):
+    for _ in range(25):
         here = reduced(evaluate(theta, beta), scaling, beta)
         beta = here.beta + here.move
     for p in range(7):
@@ -138,8 +138,8 @@ def test_a_loss_that_takes_no_pair_for_an_outlier_is_the_sum_of_squares(flow):
 
 @pytest.mark.parametrize(("loss", "scale"), LOSSES)
 def test_gross_outliers_move_no_parameter_by_a_standard_error(loss, scale):
-    phi = angles(12)
-    clean = measured(FLOW, 60, phi, contrast=0.3, sigma=0.005)
+    phi = angles(9)
+    clean = measured(FLOW, 50, phi, contrast=0.3, sigma=0.005)
     chosen, scaling = search(LAMINAR_FLOW.parameters), scaling_at(phi, "individual")
     wanted = solve(evaluator(clean), chosen, FLOW, options=TIGHT)[-1]
     spoilt = with_outliers(clean)

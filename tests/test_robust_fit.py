@@ -6,13 +6,18 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask import planning
+from homodyne_dask.cluster import this_process
 from homodyne_dask.errors import OptionError
+from homodyne_dask.planning import layout, make_plan, runs
+from homodyne_dask.request import prepare
+from homodyne_dask.sweep import sweep_of
 from tests.synthetic import angles, fit_here, measured, store
 from tests.test_checkpoint import bits
 from tests.test_robust import FLOW, with_outliers
 
-TRUTH = dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True))
-LOSS = {"gap": "200 um", "loss": "huber", "loss_scale": 1.345}
+START = dict(zip(hd.LAMINAR_FLOW.names, FLOW * 1.1, strict=True))
+LOSS = {"gap": "200 um", "loss": "huber", "loss_scale": 1.345, "initial": START}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +32,7 @@ def result(scan, tmp_path_factory):
     return fit_here(scan, hd.LAMINAR_FLOW, path, **LOSS)
 
 
-def test_a_fit_with_outliers_finds_the_truth_from_the_data_alone(result):
+def test_a_fit_with_outliers_finds_the_truth(result):
     table = result.parameters
     pull = (table["value"].values - FLOW) / table["stderr_naive"].values
     assert result.converged
@@ -61,14 +66,14 @@ def test_resuming_after_any_pass_gives_the_same_bits(scan, result, tmp_path):
 )
 def test_another_loss_is_another_fit(scan, tmp_path, change, says):
     path = tmp_path / "fit.ckpt"
-    fit_here(scan, hd.LAMINAR_FLOW, path, stop_after=1, initial=TRUTH, **LOSS)
+    fit_here(scan, hd.LAMINAR_FLOW, path, stop_after=1, **LOSS)
     with pytest.raises(OptionError, match=says):
-        fit_here(scan, hd.LAMINAR_FLOW, path, resume=True, initial=TRUTH, **(LOSS | change))
+        fit_here(scan, hd.LAMINAR_FLOW, path, resume=True, **(LOSS | change))
 
 
 def test_with_few_bins_frames_bound_the_errors_and_a_profile_is_followed(scan):
     few = replace(scan, bins=scan.bins[::2])
-    found = fit_here(few, hd.LAMINAR_FLOW, initial=TRUTH, profile=("phi0",), **LOSS)
+    found = fit_here(few, hd.LAMINAR_FLOW, profile=("phi0",), **LOSS)
     error = found.parameters["stderr_naive"].values
     lower = np.sqrt(np.diag(found.covariance_lower.values))
     assert ((lower > 0.2 * error) & (lower < 3 * error)).all()
@@ -79,13 +84,29 @@ def test_with_few_bins_frames_bound_the_errors_and_a_profile_is_followed(scan):
 
 def test_a_scale_far_below_the_noise_gives_no_errors_and_says_so(scan):
     found = fit_here(
-        scan, hd.LAMINAR_FLOW, gap="200 um", initial=TRUTH, loss="huber", loss_scale=0.05
+        scan, hd.LAMINAR_FLOW, gap="200 um", initial=START, loss="huber", loss_scale=0.05
     )
     assert found.covariance_naive is None
     assert found.covariance is None
     assert "give a larger loss_scale" in str(found)
 
 
+def test_however_blocks_are_dealt_out_the_bits_are_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "_RATE", 1e6)  # else so small a scan is one task
+    scan = store(with_outliers(measured(FLOW, 1100, angles(2))), tmp_path)
+    request = prepare(scan, hd.LAMINAR_FLOW, **LOSS)
+    work, beta = layout(scan, 1), np.array([[0.0, 0.2], [0.01, 0.19]])
+    plan = make_plan(work, this_process(), "flow", 2)
+    sweep = sweep_of(plan, scan.selection, request.problem, None)
+    found = []
+    for threads in (1, 7):
+        sweep.tasks = runs(work, threads)
+        found.append((len(sweep.tasks), sweep(FLOW, beta).moments.tobytes()))
+    assert found[0][0] < found[1][0]
+    assert found[0][1] == found[1][1]
+
+
+@pytest.mark.slow
 def test_two_workers_give_the_bits_of_none(scan, result):
     with hd.local_cluster(processes=2, threads=1) as client:
         assert bits(hd.fit(scan, hd.LAMINAR_FLOW, client=client, **LOSS)) == bits(result)

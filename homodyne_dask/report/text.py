@@ -151,9 +151,20 @@ def scaling_in_short(result: FitResult) -> str:
     empty = table["ndata"].values == 0
     gone = table["undetermined"].values | empty
     return (
-        f"scaling, {mode}: contrast {_range(table['contrast'].values[~gone])}, "
+        f"scaling, {mode}{_known_before(result)}: contrast {_range(table['contrast'].values[~gone])}, "
         f"offset {_range(table['offset'].values[~empty])}"
     )
+
+
+def _known_before(result: FitResult) -> str:
+    """Return which bounds and priors contrast and offset had."""
+    words = []
+    for name in ("contrast", "offset"):
+        if bounds := result.config.get(f"{name}_bounds"):
+            words.append(f"{name} held between {bounds[0]:g} and {bounds[1]:g}")
+        if prior := result.config.get(f"{name}_prior"):
+            words.append(f"{name} known beforehand as {prior[0]:g} ± {prior[1]:g}")
+    return "".join(f", {word}" for word in words)
 
 
 def bin_rows(result: FitResult) -> list[list[str]]:
