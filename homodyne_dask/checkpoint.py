@@ -29,6 +29,8 @@ class Point(NamedTuple):
     gram: Gram
     counts: tuple[int, int] = (0, 0)
     """Uphill steps that led here, and trials given up since the fit began."""
+    beta: list[list[float]] | None = None
+    """(offset - 1, contrast) of every bin, where a loss has them carried along."""
 
 
 class Checkpoint(NamedTuple):
@@ -179,7 +181,8 @@ def _point(read: dict[str, Any]) -> Point:
     moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
     gram = Gram(moments, _unpacked(packed["count"], "<i8"))
     uphill, rejections = read["counts"]
-    return Point(read["theta"], read["damping"], read["accepted"], gram, (uphill, rejections))
+    counts = uphill, rejections
+    return Point(read["theta"], read["damping"], read["accepted"], gram, counts, read["beta"])
 
 
 def _packed(values: np.ndarray) -> str:

@@ -133,6 +133,30 @@ class FitConfig(BaseModel):
     offset: Annotated[list[Number], Several] | None = _option(
         "of scaling fixed: one value, or one for each bin", "a number, or a list", "1.0", None
     )
+    contrast_bounds: Pair | None = _option(
+        "of scaling individual, for each bin, or shared",
+        "two numbers: 0:0.5 as an option, [0, 0.5] in a file",
+        "[0, 0.5]",
+        None,
+    )
+    offset_bounds: Pair | None = _option(
+        "of scaling individual, for each bin, or shared",
+        "two numbers: 0.9:1.1 as an option, [0.9, 1.1] in a file",
+        "[0.9, 1.1]",
+        None,
+    )
+    contrast_prior: Pair | None = _option(
+        "mean and standard deviation known beforehand, as one more measurement; scaling as for bounds",
+        "two numbers: 0.2:0.01 as an option, [0.2, 0.01] in a file",
+        "[0.2, 0.01]",
+        None,
+    )
+    offset_prior: Pair | None = _option(
+        "mean and standard deviation known beforehand, as one more measurement; scaling as for bounds",
+        "two numbers: 1:0.001 as an option, [1, 0.001] in a file",
+        "[1, 0.001]",
+        None,
+    )
     q: Annotated[list[Number], Several] | None = _option(
         "rings in 1/Å, the nearest within 2 %; default: all",
         "a number in 1/Å, or a list",
@@ -193,6 +217,20 @@ class FitConfig(BaseModel):
     min_lag: Whole = _option(
         "pairs closer than this many frames are left out", "a whole number from 1 up", "1", 1
     )
+    loss: Text = _option(
+        "what a residual costs: its square (linear), or less where it is large, against outliers: "
+        "huber, soft_l1 or cauchy as scipy.optimize.least_squares has them",
+        "linear, huber, soft_l1 or cauchy",
+        "linear",
+        "linear",
+    )
+    loss_scale: Number | None = _option(
+        "residual from which on the loss takes less than its square, in standard deviations; "
+        "default: 1",
+        "a positive number",
+        "1.345",
+        None,
+    )
     precision: Text = _option("float64, or mixed", "float64 or mixed", "float64", "float64")
     memory: Text = _option(
         "decoded data: resident in the workers, stream from disk in every pass, or auto",
@@ -248,8 +286,10 @@ class FitConfig(BaseModel):
     def fit_options(self) -> dict[str, Any]:
         """Return the options of `fit` beside data, model, client and checkpoint."""
         names = ("gap", "convention", "scaling", "contrast", "offset", "initial", "fixed", "bounds")
-        more = ("min_lag", "precision", "memory", "starts", "max_passes", "on_bad_tile")
-        return self.model_dump(include={*names, *more}) | {"profile": tuple(self.profile_of or ())}
+        restraints = ("contrast_bounds", "offset_bounds", "contrast_prior", "offset_prior")
+        more = ("min_lag", "loss", "loss_scale", "precision", "memory", "starts", "max_passes")
+        named = {*names, *restraints, *more, "on_bad_tile"}
+        return self.model_dump(include=named) | {"profile": tuple(self.profile_of or ())}
 
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""

@@ -12,8 +12,8 @@ import numpy as np
 from distributed import Client
 from jaxtyping import Float
 
+from homodyne_dask import carried, lm, scaling
 from homodyne_dask import checkpoint as checkpoints
-from homodyne_dask import lm, scaling
 from homodyne_dask.cluster import local_cluster, local_workers, this_process, workers_of
 from homodyne_dask.dataset import Scan
 from homodyne_dask.errors import OptionError
@@ -39,11 +39,16 @@ def fit(
     scaling: str = "individual",
     contrast: float | Sequence[float] | None = None,
     offset: float | Sequence[float] | None = None,
+    contrast_bounds: tuple[float, float] | None = None,
+    offset_bounds: tuple[float, float] | None = None,
+    contrast_prior: tuple[float, float] | None = None,
+    offset_prior: tuple[float, float] | None = None,
     initial: Mapping[str, float] | None = None,
     fixed: Mapping[str, float] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     min_lag: int = 1,
     loss: str = "linear",
+    loss_scale: float | None = None,
     precision: str = "float64",
     memory: str = "auto",
     client: Client | None = None,
@@ -62,9 +67,12 @@ def fit(
     by default the store's own. convention: 'physical' or 'homodyne' (see `Convention`).
     scaling: contrast and offset per bin ('individual'), one of each ('shared'), each a Fourier series
     in φ ('fourier1' to 'fourier3'), or given values ('fixed', with contrast and offset: one number,
-    or one per bin).
+    or one per bin). In the first two contrast and offset may have bounds (low, high), and priors (mean,
+    standard deviation) that count as one more measurement of each bin's, or of the shared one.
     initial, fixed, bounds: by parameter name; what is not given is searched in the data.
-    min_lag: pairs closer than this many frames are left out. precision: 'float64', or 'mixed'
+    min_lag: pairs closer than this many frames are left out. loss: what a residual costs, its square
+    ('linear') or less where it is large ('huber', 'soft_l1', 'cauchy'; scipy.optimize.least_squares
+    defines them), from loss_scale standard deviations on, by default 1. precision: 'float64', or 'mixed'
     (float32 on the plane, float64 sums). memory: keep decoded data with the workers ('resident'),
     read them in every pass ('stream'), or what fits ('auto'). client: a Dask client; None starts
     workers on this machine, or none for fewer than a million pairs. checkpoint: a file written
@@ -81,8 +89,10 @@ def fit(
     passes = iterate(
         data, model, client=client, checkpoint=checkpoint, resume=resume, watch=watch,
         gap=gap, convention=convention, scaling=scaling, contrast=contrast, offset=offset,
-        initial=initial, fixed=fixed, bounds=bounds, min_lag=min_lag, loss=loss,
-        precision=precision, memory=memory, starts=starts, profile=profile, max_passes=max_passes,
+        contrast_bounds=contrast_bounds, offset_bounds=offset_bounds,
+        contrast_prior=contrast_prior, offset_prior=offset_prior, initial=initial, fixed=fixed,
+        bounds=bounds, min_lag=min_lag, loss=loss, loss_scale=loss_scale, precision=precision,
+        memory=memory, starts=starts, profile=profile, max_passes=max_passes,
         on_bad_tile=on_bad_tile,
     )  # fmt: skip
     with closing(passes):  # what `progress` raises ends the fit at once
@@ -202,7 +212,7 @@ class _Record:
 
 def descent(
     request: Request,
-    evaluate: Callable[[Float[np.ndarray, " p"]], Gram],
+    evaluate: Callable[..., Gram],
     checkpoint: Path | None = None,
     resume: bool = False,
     record: _Record | None = None,
@@ -210,7 +220,8 @@ def descent(
 ) -> Iterator[lm.State]:
     """Yield one state per pass over the data; the last one says how it ended.
 
-    `evaluate` gives the Gram of all data at theta: a sweep over a cluster, or a few lines of NumPy.
+    `evaluate` gives the Gram of all data at theta, and with a loss at (offset - 1, contrast) of the
+    bins: a sweep over a cluster, or a few lines of NumPy.
     `levels` do the same on block means, the coarsest first: the fit comes down through them.
     """
     from homodyne_dask.averages import summary_of
@@ -221,9 +232,11 @@ def descent(
     search, options = request.search, request.options
     identity = _identity(request)
 
-    def measured(theta: Float[np.ndarray, " p"]) -> scaling.Reduced:
+    def measured(
+        theta: Float[np.ndarray, " p"], beta: Float[np.ndarray, "bin 2"] | None
+    ) -> scaling.Reduced:
         began = time.perf_counter()
-        gram = evaluate(theta)
+        gram = evaluate(theta, beta)
         seconds = time.perf_counter() - began
         record.timings["passes"] += seconds
         cost = getattr(evaluate, "cost", None)
@@ -231,7 +244,7 @@ def descent(
         if peak := getattr(evaluate, "peak", 0):
             entry["peak_bytes"] = peak
         record.history.append(entry)
-        return scaling.reduce(gram, request.scaling)
+        return carried.reduced(gram, request.scaling, beta)
 
     if resume:
         assert checkpoint is not None
@@ -245,7 +258,9 @@ def descent(
         record.timings["start"] = time.perf_counter() - record.began
         theta, coarse = descend(request, rivals(minima), levels, record.told)
         record.history.extend(coarse)
-        reduced = measured(theta)
+        robust = request.problem.loss != "linear"
+        beta = scaling.reduce(summary(theta), request.scaling).beta if robust else None
+        reduced = measured(theta, beta)
         # at the optimum of the means damping would only slow the weak directions
         first = replace(options, damping=0.0) if coarse else options
         state = lm.start(search, theta, reduced, first)
@@ -254,7 +269,7 @@ def descent(
     yield state
     while state.outcome is lm.Outcome.RUNNING:
         trial = lm.propose(search, state)
-        reduced = measured(trial.theta)
+        reduced = measured(trial.theta, trial.beta)
         state = lm.judge(search, state, trial, reduced, options)
         _note(record, state, reduced)
         _save(checkpoint, identity, state, record)
@@ -309,6 +324,7 @@ def _point(state: lm.State) -> checkpoints.Point:
     return checkpoints.Point(
         state.theta.tolist(), state.damping, state.accepted, state.reduced.gram,
         (state.uphill, state.rejections),
+        None if state.reduced.move is None else state.reduced.beta.tolist(),
     )  # fmt: skip
 
 
@@ -319,7 +335,8 @@ def _resumed(request: Request, path: Path, identity: dict[str, Any], record: _Re
     record.minima = list(saved.minima)
 
     def state(point: checkpoints.Point, fallback: lm.State | None = None) -> lm.State:
-        reduced = scaling.reduce(point.gram, request.scaling)
+        beta = None if point.beta is None else np.array(point.beta)
+        reduced = carried.reduced(point.gram, request.scaling, beta)
         theta = np.array(point.theta)
         return lm.restored(
             request.search, theta, reduced, point.damping, saved.passes, point.accepted, point.counts,
@@ -338,10 +355,15 @@ def _identity(request: Request) -> dict[str, Any]:
         "scaling",
         "contrast",
         "offset",
+        "contrast_bounds",
+        "offset_bounds",
+        "contrast_prior",
+        "offset_prior",
         "min_lag",
         "loss",
+        "loss_scale",
+        "precision",
     )
-    given += ("precision",)
     names = request.search.names
     return {
         "data": request.scan.digest,

@@ -14,9 +14,11 @@ from homodyne_dask.dataset import known_q, opened
 from homodyne_dask.gram import Gram, merge_tree
 from homodyne_dask.joint import joint_of
 from homodyne_dask.kernel import Block, Point, block_gram, point
+from homodyne_dask.lm import State
 from homodyne_dask.models.transport import bin_scales, frame_spacing, tables
 from homodyne_dask.planning import Run
 from homodyne_dask.request import Request
+from homodyne_dask.robust import block_robust
 from homodyne_dask.scaling import Reduced
 from homodyne_dask.sweep import NOTHING, Report, Sweep, Work, compilations, reported
 
@@ -28,23 +30,27 @@ _MEMORIES = 5
 """Correlation times in a block, where the record is long enough."""
 
 
-def frame_grams_of(work: Work, run: Run, at: Float[np.ndarray, " p+1"]) -> tuple[Gram, Report]:
+def frame_grams_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[Gram, Report]:
     """Return the Grams of all pairs of blocks of frames: moments are (bin, block, block, k, k).
 
-    at: theta, and last the frames of a block.
+    at: the frames of a block, theta, and with a loss (offset - 1, contrast) of every selected bin.
     """
     began, before = time.perf_counter(), compilations()
     scan = opened(work.source.selection)
-    here, length = point(work.problem, at[:-1], scan.time), int(at[-1])
+    length, (theta, beta) = int(at[0]), np.split(at[1:], [work.problem.model.size])
+    here = point(work.problem, theta, scan.time)
+    carried = beta.reshape(-1, 2)[list(run.members)] if beta.size else None
     number = -(-scan.n_frames // length)
     leaves = []
     for tile in run.tiles:
         data = block(work.source, Place(run.members, tile), work.budget)
-        leaves.append(_leaf(here, data, length, number))
+        leaves.append(_leaf(here, data, carried, length, number))
     return merge_tree(leaves), reported(began, before, NOTHING)
 
 
-def _leaf(at: Point, data: Block, length: int, number: int) -> Gram:
+def _leaf(
+    at: Point, data: Block, beta: Float[np.ndarray, "bin 2"] | None, length: int, number: int
+) -> Gram:
     bins, T, k = len(data.q), data.c2.shape[-1], at.problem.model.size + 3
     side = min(length, T)
     moments, pairs = np.zeros((bins, number, number, k, k)), np.zeros(bins, np.int64)
@@ -60,8 +66,8 @@ def _leaf(at: Point, data: Block, length: int, number: int) -> Gram:
                 np.ascontiguousarray(data.weight_columns[:, columns]),
                 data.q, data.phi, i0, j0,
             )  # fmt: skip
-            gram, _ = block_gram(at, part)
-            moments[:, i0 // length, j0 // length] += gram.moments
+            gram = block_gram(at, part)[0] if beta is None else block_robust(at, part, beta)
+            moments[:, i0 // length, j0 // length] += gram.moments[:, :k]
             pairs += gram.pairs
     return Gram(moments, pairs)
 
@@ -97,11 +103,12 @@ def _memory(request: Request, theta: Float[np.ndarray, " p"]) -> float:
 
 
 def frame_scores(
-    sweep: Sweep, request: Request, theta: Float[np.ndarray, " p"]
+    sweep: Sweep, request: Request, state: State
 ) -> Float[np.ndarray, "bin block block k k"]:
     """Return the moments of every pair of blocks of frames: one pass over the data."""
-    length = block_length(request, theta, sweep.layout.side)
-    return sweep.over(frame_grams_of, np.append(theta, length)).moments
+    length = block_length(request, state.theta, sweep.layout.side)
+    beta = np.empty(0) if state.reduced.move is None else state.reduced.beta
+    return sweep.over(frame_grams_of, np.concatenate([[length], state.theta, beta.ravel()])).moments
 
 
 def dyadic(

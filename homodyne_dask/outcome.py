@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask import lm
+from homodyne_dask.carried import mean_weight
 from homodyne_dask.influence import compared_scalings, left_out
 from homodyne_dask.parameters import listed
 from homodyne_dask.profiles import Point
@@ -55,7 +56,7 @@ def result_of(
     at_bound = search.free & ~moved
     clusters = friedel_clusters(scan.q, scan.phi)
     errors = uncertainty(search.names, reduced, moved, clusters)
-    variance = reduced.variance(int(search.free.sum()))
+    freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
     return FitResult(
         outcome=state.outcome,
@@ -90,10 +91,11 @@ def result_of(
             }
         ),
         chisqr=reduced.chisqr,
-        redchi=variance,
+        redchi=reduced.chisqr / freedom,
         ndata=reduced.ndata,
         nbins=int((reduced.count > 0).sum()),
         passes=state.passes,
+        mean_weight=None if reduced.noise is None else mean_weight(reduced.gram),
         history=tuple(history),
         compilations=compilations,
         timings=timings,
@@ -107,7 +109,7 @@ def result_of(
         versions=_versions(),
         covariance_lower=covariance_table(more.lower, names),
         identifiability=directions_table(errors.eigenvalues, errors.directions, names),
-        profiles=_profiles(request, errors, more),
+        profiles=_profiles(request, state, errors, more),
         **_what_if(request, state, moved, errors, _best_known(errors, more.lower)),
     )
 
@@ -151,21 +153,24 @@ def _what_if(
     change = left_out(state.reduced, moved) / error
     ratio = (error / _deviation(errors.naive, len(names)))[moved] ** 2
     effect = float(ratio.mean()) if np.isfinite(ratio).all() else 1.0
+    tables = {"influence": influence_table(change, names, scan.label)}
+    if request.problem.loss != "linear" or request.scaling.restraint is not None:
+        return tables  # another mode has other weights, or what is known beforehand is not of it
     modes = compared_scalings(state.reduced, request.scaling, scan.phi, moved, max(effect, 1.0))
-    return {
-        "influence": influence_table(change, names, scan.label),
-        "scalings": scalings_table(modes, error, names),
-    }
+    return tables | {"scalings": scalings_table(modes, error, names)}
 
 
-def _profiles(request: Request, errors: Uncertainty, more: Certainty) -> dict[str, Any]:
+def _profiles(
+    request: Request, state: lm.State, errors: Uncertainty, more: Certainty
+) -> dict[str, Any]:
     if errors.naive is None:
         return {}
     names = list(request.search.names)
     tables = {}
     for name, points in more.profiles.items():
         at = names.index(name)
-        tables[name] = profile_table(points, at, float(errors.naive[at, at]), names)
+        noise = state.reduced.noise or 1.0  # χ² rises by that at one naive error
+        tables[name] = profile_table(points, at, float(errors.naive[at, at]) / noise, names)
     return tables
 
 
@@ -222,6 +227,7 @@ def _warnings(
         sentences.append(
             f"{gone} of {int(used.sum())} bins show no decay: their contrast is unknown"
         )
+    sentences += _held(state.reduced)
     if (~used).any():
         sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
     groups = len(np.unique(clusters[used]))
@@ -234,6 +240,20 @@ def _warnings(
     if np.isnan(request.scan.q).any():
         sentences.append("q is unknown: D0 and D_offset are q² times their values, in 1/s")
     return tuple(sentences)
+
+
+def _held(reduced: Reduced) -> list[str]:
+    """Return sentences on contrasts and offsets that stand at a bound."""
+    used = reduced.count > 0
+    numbers = [
+        (name, int(reduced.held[used, at].sum())) for at, name in ((1, "contrast"), (0, "offset"))
+    ]
+    return [
+        f"{name} stands at its bound in {number} of {int(used.sum())} bins: it has no error there, and "
+        f"the errors of the others hold with it there"
+        for name, number in numbers
+        if number
+    ]
 
 
 def _inputs(request: Request) -> dict[str, Any]:

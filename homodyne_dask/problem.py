@@ -6,6 +6,8 @@ from homodyne_dask.models.transport import Convention, TransportModel
 
 PRECISIONS = ("float64", "mixed")
 """Of the plane; sums are float64 in both."""
+LOSSES = ("linear", "huber", "soft_l1", "cauchy")
+"""What a residual costs; the names are those of scipy.optimize.least_squares."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,9 @@ class Problem:
     min_lag: int = 1
     """Frames; pairs closer than this are left out."""
     precision: str = "float64"
+    loss: str = "linear"
+    loss_scale: float = 1.0
+    """Residual from which on it costs less than its square, in units of sigma."""
 
 
 def coarse_min_lag(min_lag: int, factor: int) -> int:

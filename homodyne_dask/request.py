@@ -12,11 +12,11 @@ from homodyne_dask.dataset import Scan, open_dataset
 from homodyne_dask.errors import OptionError, SelectionError, nearest
 from homodyne_dask.models.transport import TransportModel, convention_named, frame_spacing
 from homodyne_dask.parameters import Parameter, Search, search
-from homodyne_dask.problem import PRECISIONS, Problem
+from homodyne_dask.problem import LOSSES, PRECISIONS, Problem
+from homodyne_dask.restraints import restraint_of
 from homodyne_dask.ties import Scaling, scaling_of
 from homodyne_dask.units import gap_in_angstrom
 
-LOSSES = ("linear",)
 ON_BAD_TILE = ("raise", "skip")
 MEMORY = ("auto", "resident", "stream")
 _UNKNOWN_Q = 1e10
@@ -50,11 +50,16 @@ def prepare(
     scaling: str = "individual",
     contrast: float | Sequence[float] | None = None,
     offset: float | Sequence[float] | None = None,
+    contrast_bounds: tuple[float, float] | None = None,
+    offset_bounds: tuple[float, float] | None = None,
+    contrast_prior: tuple[float, float] | None = None,
+    offset_prior: tuple[float, float] | None = None,
     initial: Mapping[str, float] | None = None,
     fixed: Mapping[str, float] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     min_lag: int = 1,
     loss: str = "linear",
+    loss_scale: float | None = None,
     precision: str = "float64",
     memory: str = "auto",
     starts: int | None = None,
@@ -66,7 +71,13 @@ def prepare(
     config = {k: v for k, v in locals().items() if k not in ("data", "model")}
     scan = data if isinstance(data, Scan) else open_dataset(data)
     _one_of("loss", loss, LOSSES)
+    config["loss_scale"] = _loss_scale(loss, loss_scale)
     _one_of("precision", precision, PRECISIONS)
+    if loss != "linear" and precision != "float64":
+        raise OptionError(
+            f"precision {precision!r} is too coarse for the loss {loss!r}, whose sums tell one step "
+            f"from the next: leave precision at 'float64'"
+        )
     _one_of("memory", memory, MEMORY)
     _one_of("on_bad_tile", on_bad_tile, ON_BAD_TILE)
     for name in profile:
@@ -89,14 +100,23 @@ def prepare(
     width = gap_in_angstrom(gap) if gap is not None else scan.attrs["gap_angstrom"]
     parameters = _with_known_q(model, scan)
     chosen = search(parameters, initial, fixed, bounds)
-    tied = scaling_of(scaling, scan.phi, contrast, offset)
+    restraint = restraint_of(contrast_bounds, offset_bounds, contrast_prior, offset_prior)
+    tied = scaling_of(scaling, scan.phi, contrast, offset, restraint)
     config |= {"model": model.name, "gap_angstrom": width, "scaling": tied.mode}
     if tied.given is not None:
         config |= {"offset": (1 + tied.given[:, 0]).tolist(), "contrast": tied.given[:, 1].tolist()}
     config["max_passes"] = max_passes
     return Request(
         scan=scan,
-        problem=Problem(model, kind, width if model.shear else None, min_lag, precision),
+        problem=Problem(
+            model,
+            kind,
+            width if model.shear else None,
+            min_lag,
+            precision,
+            loss,
+            config["loss_scale"],
+        ),
         search=chosen,
         parameters=parameters,
         scaling=tied,
@@ -122,6 +142,22 @@ def require_gap(request: Request) -> None:
 def _one_of(what: str, value: str, known: Any) -> None:
     if value not in known:
         raise OptionError(f"{what} {value!r} is unknown; {nearest(str(value), known)}")
+
+
+def _loss_scale(loss: str, scale: Any) -> float:
+    if scale is None:
+        return 1.0
+    if loss == "linear":
+        raise OptionError(
+            f"loss_scale = {scale!r} is given, but the loss is the sum of squares: choose a loss, "
+            f"as loss='huber'"
+        )
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < np.inf:
+        raise OptionError(
+            f"loss_scale = {scale!r} is not a positive number: it is the residual, in standard "
+            f"deviations, from which on the loss takes less than the square"
+        )
+    return float(scale)
 
 
 def _with_known_q(model: TransportModel, scan: Scan) -> tuple[Parameter, ...]:

@@ -77,6 +77,8 @@ class FitResult:
     """Over `direction`: eigenvalue of the Hessian of unit diagonal, and vector(direction, param)."""
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
     """By parameter, over `point`: value, chisqr, parabola, passes, converged, theta(point, param)."""
+    mean_weight: float | None = None
+    """With a loss: the mean of ρ' over all pairs, what it leaves of them; chisqr is then Σ scale²·ρ."""
     version: str = field(default="")
     versions: dict[str, str] = field(default_factory=dict)
     """Of Python and of the packages that did the arithmetic."""
@@ -149,6 +151,7 @@ class FitResult:
                 "scaling_per_bin": _columns(self.scaling),
                 "chisqr": self.chisqr,
                 "redchi": self.redchi,
+                "mean_weight": self.mean_weight,
                 "redchi_per_bin": self.scaling["redchi"].values,
                 "ndata": self.ndata,
                 "nbins": self.nbins,
@@ -212,6 +215,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
         covariance_naive=covariance_table(_unmatrix(read["covariance_naive"]), names),
         scaling=scaling_table(read["scaling_per_bin"]),
         truth=read["truth"],
+        mean_weight=read.get("mean_weight"),
         covariance_lower=covariance_table(_unmatrix(read.get("covariance_lower")), names),
         profiles={
             key: table

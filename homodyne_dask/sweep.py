@@ -17,7 +17,7 @@ from distributed import Client, Future, as_completed
 from distributed.metrics import context_meter
 from jaxtyping import Float
 
-from homodyne_dask import candidates, cluster, kernel
+from homodyne_dask import candidates, cluster, kernel, robust
 from homodyne_dask.allocation import keep_small
 from homodyne_dask.blocks import SUMS, Place, Source, announce, block, stored_sums
 from homodyne_dask.candidates import AT_ONCE, block_candidates
@@ -27,6 +27,7 @@ from homodyne_dask.gram import Gram, gram_of_data, merge_runs, merge_tree
 from homodyne_dask.kernel import Block, Point, block_gram, point
 from homodyne_dask.planning import Layout, Plan, Run, runs
 from homodyne_dask.problem import Problem
+from homodyne_dask.robust import block_robust
 from homodyne_dask.sharing import shares
 
 
@@ -80,21 +81,29 @@ class Report(NamedTuple):
 
 def compilations() -> dict[str, int]:
     """Return how many times this process has compiled each kernel."""
-    return {"gram": kernel.compilations(), "candidates": candidates.compilations()}
+    kernels = {"gram": kernel, "candidates": candidates, "robust": robust}
+    return {name: kernel.compilations() for name, kernel in kernels.items()}
 
 
-def gram_of(work: Work, run: Run, theta: Float[np.ndarray, " p"]) -> tuple[Gram, Report]:
-    """Return the merged Gram of a run of blocks; this is the task."""
+def gram_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[Gram, Report]:
+    """Return the merged Gram of a run of blocks; this is the task.
+
+    at: theta; and with a loss (offset - 1, contrast) of every selected bin, one after the other.
+    """
     keep_small()
     began, before = time.perf_counter(), compilations()
     scan = opened(work.source.selection)
-    at = point(work.problem, theta, scan.time, work.source.factor)
+    theta, beta = np.split(at, [work.problem.model.size])
+    here = point(work.problem, theta, scan.time, work.source.factor)
     places = [Place(run.members, tile) for tile in run.tiles]
     leaves, cost = [], Cost()
     for n, place in enumerate(places):
         if n + 1 < len(places):
             announce(work.source, places[n + 1])
-        gram, part = _leaf(work, at, place)
+        if beta.size:
+            gram, part = _robust_leaf(work, here, place, beta.reshape(-1, 2))
+        else:
+            gram, part = _leaf(work, here, place)
         leaves.append(gram)
         cost = cost.plus(part)
     with context_meter.meter("merge"):
@@ -145,6 +154,18 @@ def _leaf(work: Work, at: Point, place: Place) -> tuple[Gram, Cost]:
     return gram, Cost(cut.live, cut.number, int(needed), 1, reading)
 
 
+def _robust_leaf(
+    work: Work, at: Point, place: Place, beta: Float[np.ndarray, "bin 2"]
+) -> tuple[Gram, Cost]:
+    """Return the Gram of one block under the loss of the problem: every residual counts."""
+    began = time.perf_counter()
+    data = block(work.source, place, work.budget)
+    reading = time.perf_counter() - began
+    cut = at.sub_blocks(data.q[0], data.i0, data.j0, work.source.side)
+    gram = block_robust(at, data, beta[list(place.members)])
+    return gram, Cost(cut.live, cut.number, 1, 1, reading)
+
+
 def warm_up(work: Work) -> Report:
     """Compile the kernel in this process before any data come."""
     began, before = time.perf_counter(), compilations()
@@ -152,7 +173,11 @@ def warm_up(work: Work) -> Report:
     data, weights = np.zeros((slots, side, side), np.float32), np.zeros((slots, side))
     nothing = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
     theta = np.ones(work.problem.model.size)
-    block_gram(point(work.problem, theta, np.arange(2.0)), nothing)
+    at = point(work.problem, theta, np.arange(2.0))
+    if work.problem.loss == "linear":
+        block_gram(at, nothing)
+    else:
+        block_robust(at, nothing, np.zeros((1, 2)))
     return reported(began, before, NOTHING)
 
 
@@ -204,9 +229,14 @@ class Sweep:
     """Most memory that a process of the workers has had [bytes]."""
     warming: list[Future] = field(default_factory=list)
 
-    def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram:
-        """Return the Gram of all bins at theta: one pass over the data."""
-        return self.over(gram_of, theta)
+    def __call__(
+        self, theta: Float[np.ndarray, " p"], beta: Float[np.ndarray, "bin 2"] | None = None
+    ) -> Gram:
+        """Return the Gram of all bins at theta: one pass over the data.
+
+        With beta, (offset - 1, contrast) of the bins, it is that of the problem's loss.
+        """
+        return self.over(gram_of, theta if beta is None else np.append(theta, beta))
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta: a pass for each AT_ONCE of them."""

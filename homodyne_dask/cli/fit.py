@@ -42,6 +42,14 @@ HOW = (
     click.option("--scaling", help="individual (default), shared, fourier1 to fourier3, or fixed."),
     click.option("--contrast", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
     click.option("--offset", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
+    click.option("--contrast-bounds", help="0:0.5, of each bin or the shared one."),
+    click.option("--offset-bounds", help="0.9:1.1, likewise."),
+    click.option(
+        "--contrast-prior", help="Mean and standard deviation known beforehand: 0.2:0.01."
+    ),
+    click.option("--offset-prior", help="Likewise: 1:0.001."),
+    click.option("--loss", help="linear (default), or against outliers huber, soft_l1 or cauchy."),
+    click.option("--loss-scale", help="Standard deviations from which on it counts (default 1)."),
     click.option("--precision", help="float64 (default) or mixed."),
     click.option("--starts", help="First values to follow to their end; the report says where."),
     click.option("--profile-of", multiple=True, help="Follow χ² along this parameter; repeatable."),

@@ -156,9 +156,20 @@ def scaling_in_short(result: FitResult) -> str:
     empty = table["ndata"].values == 0
     gone = table["undetermined"].values | empty
     return (
-        f"scaling, {mode}: contrast {_range(table['contrast'].values[~gone])}, "
+        f"scaling, {mode}{_known_before(result)}: contrast {_range(table['contrast'].values[~gone])}, "
         f"offset {_range(table['offset'].values[~empty])}"
     )
+
+
+def _known_before(result: FitResult) -> str:
+    """Return which bounds and priors contrast and offset had."""
+    words = []
+    for name in ("contrast", "offset"):
+        if bounds := result.config.get(f"{name}_bounds"):
+            words.append(f"{name} held between {bounds[0]:g} and {bounds[1]:g}")
+        if prior := result.config.get(f"{name}_prior"):
+            words.append(f"{name} known beforehand as {prior[0]:g} ± {prior[1]:g}")
+    return "".join(f", {word}" for word in words)
 
 
 def bin_rows(result: FitResult) -> list[list[str]]:
@@ -264,7 +275,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
     begin, end = inputs["seconds"]
     others = [f"{name} {number}" for name, number in result.versions.items()]
     return [
-        ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"),
+        *_cost(result),
         ("pairs", f"{numbers.count(result.ndata)} in {_bins(result)}, each counted once"),
         ("left out", _left_out(result)),
         ("passes", _passes(result)),
@@ -288,6 +299,19 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
 def _bins(result: FitResult) -> str:
     rings = several(result.scaling["q"].values)
     return f"{result.nbins} bins" + (f" of {rings}" if rings else "")
+
+
+def _cost(result: FitResult) -> list[tuple[str, str]]:
+    """Return what was made least, and the loss if there was one."""
+    found = f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"
+    if result.mean_weight is None:
+        return [("χ²", found)]
+    loss, scale = (result.config[key] for key in ("loss", "loss_scale"))
+    left = f"it leaves {100 * result.mean_weight:.1f} % of the weight of all pairs"
+    return [
+        ("loss", f"{loss} from {scale:g} σ on instead of squares: {left}"),
+        ("χ²", f"{found}, as the loss counts it, here and for each bin"),
+    ]
 
 
 def _left_out(result: FitResult) -> str:

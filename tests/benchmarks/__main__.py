@@ -17,6 +17,7 @@ ROWS = {
     "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130", "ratio": ">= 18"}),
     "kernel mixed": ("kernel.run('mixed')", {"M pairs/s": ">= 260"}),
     "kernel candidates": ("kernel.candidates()", {"ratio": ">= 2"}),
+    "kernel robust": ("kernel.robust()", {}),
     "sweep resident 1x2": (
         "passes.rate(data.store(folder, 2950), 'resident', 1, 2)",
         {"of cores x kernel": ">= 0.8"},
