@@ -4,6 +4,7 @@ import os
 from asyncio import CancelledError
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import dask.config
 import psutil
@@ -11,7 +12,7 @@ from distributed import Client, Scheduler, SpecCluster
 from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
 from distributed.deploy.subprocess import SubprocessWorker
-from distributed.scheduler import KilledWorker, NoValidWorkerError
+from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.planning import Workers
@@ -29,6 +30,8 @@ _SETTINGS = {
     "distributed.scheduler.allowed-failures": 10,
     "distributed.scheduler.no-workers-timeout": "120s",
     "distributed.scheduler.worker-ttl": "60s",
+    # a worker that died is started again by its nanny, on a busy machine slowly
+    "distributed.deploy.lost-worker-timeout": "120s",
 }
 _QUIET = {
     # looking at itself a hundred times a second takes a process 4 % of a core
@@ -56,6 +59,15 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
 
 
+class _NamedWorker(SubprocessWorker):
+    """A worker that the scheduler knows by its cluster's name for it: what is scaled goes by names."""
+
+    def __init__(
+        self, scheduler: str, worker_kwargs: dict[str, Any], name: str | None = None
+    ) -> None:
+        super().__init__(scheduler, "distributed.Nanny", name, {**worker_kwargs, "name": name})
+
+
 @contextmanager
 def local_cluster(
     processes: int | None = None,
@@ -74,9 +86,8 @@ def local_cluster(
     threads = threads or max(1, total // processes)
     memory = memory or int(0.75 * psutil.virtual_memory().available)
     worker = {
-        "cls": SubprocessWorker,
+        "cls": _NamedWorker,
         "options": {
-            "worker_class": "distributed.Nanny",
             "worker_kwargs": {
                 "host": "127.0.0.1",
                 "nthreads": threads,
@@ -116,7 +127,11 @@ def finishing(client: Client) -> Iterator[None]:
     """Turn what Dask raises when work cannot be finished into a ClusterError that says why."""
     try:
         yield
-    except (KilledWorker, NoValidWorkerError) as e:
+    except (NoWorkerError, NoValidWorkerError) as e:
+        raise ClusterError(
+            f"there has been no worker for too long ({e}): start some, then fit again with --resume"
+        ) from e
+    except KilledWorker as e:
         raise ClusterError(
             f"the workers cannot finish the work ({e}): look at the workers' logs for what ends them"
         ) from e
