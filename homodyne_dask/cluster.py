@@ -1,4 +1,4 @@
-"""Workers on this machine, or a connection to workers elsewhere."""
+"""Workers on this machine, and how a cluster says that it cannot go on."""
 
 import os
 from asyncio import CancelledError
@@ -19,8 +19,6 @@ from homodyne_dask.planning import Workers
 
 THREADS = 4
 """Most threads of one worker process on this machine."""
-CONNECT = 10.0
-"""Seconds to wait for a scheduler."""
 NO_PROGRESS = 300.0
 """Seconds without any finished task after which a pass is given up."""
 FIRST_WORKER = 60.0
@@ -144,20 +142,6 @@ def finishing(client: Client) -> Iterator[None]:
             f"no task finished within {NO_PROGRESS:g} s: are there workers? see the dashboard at "
             f"{client.dashboard_link}"
         ) from e
-
-
-@contextmanager
-def connection(address: str) -> Iterator[Client]:
-    """Connect to a running scheduler for the length of a `with`; raises ClusterError if it cannot."""
-    try:
-        client = Client(address, timeout=CONNECT)
-    except (TimeoutError, OSError, ValueError, TypeError) as e:
-        raise ClusterError(
-            f"no scheduler answers at {address} within {CONNECT:g} s ({type(e).__name__}): is it "
-            f"running, and is this machine allowed to reach it?"
-        ) from e
-    with client:
-        yield client
 
 
 def workers_of(client: Client) -> Workers:

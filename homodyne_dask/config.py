@@ -221,8 +221,14 @@ class FitConfig(BaseModel):
     )
     scheduler: Text | None = _option(
         "a running Dask scheduler; default: workers on this machine",
-        "an address as tcp://host:8786",
-        "tcp://host:8786",
+        "an address as tls://host:8786",
+        "tls://host:8786",
+        None,
+    )
+    key: Text | None = _option(
+        "folder of the scheduler's key, made by `homodyne-dask key`; none: unencrypted",
+        "the path of a folder, or none",
+        "my_cluster",
         None,
     )
     output: Path | None = _option(
@@ -324,6 +330,8 @@ def _relative_to(folder: Path, config: FitConfig) -> FitConfig:
         changed[name] = (
             [folder / one for one in value] if name == "data" else value and folder / value
         )
+    if config.key not in (None, "none"):
+        changed["key"] = str(folder / config.key)
     return config.model_copy(update=changed)
 
 
