@@ -1,10 +1,12 @@
 """Workers on this machine, and how a cluster says that it cannot go on."""
 
+import asyncio
+import json
 import os
+import sys
 from asyncio import CancelledError
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
 
 import dask.config
 import psutil
@@ -57,13 +59,29 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
 
 
-class _NamedWorker(SubprocessWorker):
-    """A worker that the scheduler knows by its cluster's name for it: what is scaled goes by names."""
+class _Worker(SubprocessWorker):
+    """A worker under a nanny, started by command, known to the scheduler by its cluster's name for it.
 
-    def __init__(
-        self, scheduler: str, worker_kwargs: dict[str, Any], name: str | None = None
-    ) -> None:
-        super().__init__(scheduler, "distributed.Nanny", name, {**worker_kwargs, "name": name})
+    By that name a cluster scales. Ended are both, but not the process that then removes their
+    semaphores from the system's shared memory; it would speak of it, therefore -W ignore.
+    """
+
+    async def _start(self) -> None:
+        options = self.worker_kwargs | {"name": self.name}
+        spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
+        command = [sys.executable, "-W", "ignore", "-m", "dask", "spec", self.scheduler]
+        self.process = await asyncio.create_subprocess_exec(*command, "--spec", spec)
+
+    async def close(self) -> None:
+        if self.process and self.process.returncode is None:
+            below = psutil.Process(self.process.pid).children(recursive=True)
+            self.process.kill()
+            for child in below:
+                with suppress(psutil.NoSuchProcess):
+                    if "resource_tracker" not in " ".join(child.cmdline()):
+                        child.kill()
+            await self.process.communicate()
+        await super().close()
 
 
 @contextmanager
@@ -84,7 +102,7 @@ def local_cluster(
     threads = threads or max(1, total // processes)
     memory = memory or int(0.75 * psutil.virtual_memory().available)
     worker = {
-        "cls": _NamedWorker,
+        "cls": _Worker,
         "options": {
             "worker_kwargs": {
                 "host": "127.0.0.1",

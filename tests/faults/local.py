@@ -2,6 +2,8 @@
 
 import time
 from collections import defaultdict
+from contextlib import suppress
+from pathlib import Path
 
 import psutil
 from distributed import SchedulerPlugin
@@ -29,8 +31,19 @@ def by_address(client) -> dict[str, psutil.Process]:
     found = {}
     for name, nanny in nannies(client).items():
         for child in children(nanny):
-            if name in addresses and "spawn_main" in " ".join(child.cmdline()):
-                found[addresses[name]] = child
+            with suppress(psutil.NoSuchProcess):
+                if name in addresses and "spawn_main" in " ".join(child.cmdline()):
+                    found[addresses[name]] = child
+    return found
+
+
+def shared_memory(client) -> set[Path]:
+    """The files of the system's shared memory that a local cluster's processes hold."""
+    found: set[Path] = set()
+    for process in everything(client):
+        with suppress(psutil.NoSuchProcess):
+            maps = process.memory_maps()
+            found |= {Path(m.path) for m in maps if m.path.startswith("/dev/shm/")}
     return found
 
 

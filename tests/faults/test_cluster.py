@@ -14,7 +14,7 @@ import homodyne_dask as hd
 from homodyne_dask import cluster
 from homodyne_dask.cluster import local_cluster
 from homodyne_dask.errors import ClusterError
-from tests.faults.local import Given, by_address, everything, processes, when_busy
+from tests.faults.local import Given, by_address, everything, processes, shared_memory, when_busy
 from tests.faults.programs import finish, passes, start, still_there, wait_for_pass
 from tests.faults.schedulers import dask, scheduler_at
 from tests.synthetic import FLOW, angles, fit_here, measured, store
@@ -140,6 +140,15 @@ def test_all_workers_gone_and_one_returning_later_change_no_bit(scan, quiet):
 
         result = disturbed(scan, client, leave, memory="resident")
     assert bits(result) == bits(quiet)
+
+
+def test_a_cluster_leaves_no_process_and_no_shared_memory():
+    with local_cluster(processes=2, threads=1) as client:
+        client.wait_for_workers(2, timeout=60)
+        processes, shared = everything(client), shared_memory(client)
+    assert shared
+    assert not still_there(processes, 20)
+    assert not [path for path in shared if path.exists()]
 
 
 def test_no_worker_coming_back_is_said(scan, monkeypatch):
