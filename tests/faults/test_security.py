@@ -13,7 +13,8 @@ from homodyne_dask.batch import keys
 from homodyne_dask.cli import main
 from homodyne_dask.cluster import local_cluster
 from homodyne_dask.errors import ClusterError
-from tests.faults.local import everything
+from tests.faults.local import everything, shared_memory
+from tests.faults.programs import still_there
 from tests.faults.schedulers import dask, scheduler_at
 from tests.synthetic import FLOW, angles, measured, store
 
@@ -97,12 +98,14 @@ def test_an_address_beyond_this_machine_must_be_encrypted(address):
 
 
 @pytest.mark.cluster
-def test_a_local_cluster_listens_on_the_loopback_address_only():
-    with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1, timeout=60)
-        whole = [psutil.Process(), *everything(client)]
-        open_to = [
-            c.laddr.ip for p in whole for c in p.net_connections("inet") if c.status == "LISTEN"
-        ]
-    assert len(open_to) >= 3  # scheduler, dashboard, worker
-    assert set(open_to) == {"127.0.0.1"}
+def test_a_local_cluster_is_for_this_machine_alone_and_leaves_nothing_behind():
+    with local_cluster(processes=2, threads=1) as client:
+        client.wait_for_workers(2, timeout=60)
+        started, shared = everything(client), shared_memory(client)
+        whole = [psutil.Process(), *started]
+        ports = [c for p in whole for c in p.net_connections("inet") if c.status == "LISTEN"]
+    assert len(ports) >= 4  # scheduler, dashboard, workers
+    assert {port.laddr.ip for port in ports} == {"127.0.0.1"}
+    assert not still_there(started, 20)
+    assert shared
+    assert not [path for path in shared if path.exists()]
