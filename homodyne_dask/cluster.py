@@ -70,7 +70,10 @@ class _Worker(SubprocessWorker):
         options = self.worker_kwargs | {"name": self.name}
         spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
         command = [sys.executable, "-W", "ignore", "-m", "dask", "spec", self.scheduler]
-        self.process = await asyncio.create_subprocess_exec(*command, "--spec", spec)
+        quiet = {f"DASK_{key.upper().replace('.', '__')}": value for key, value in _QUIET.items()}
+        self.process = await asyncio.create_subprocess_exec(
+            *command, "--spec", spec, env=os.environ | quiet
+        )
 
     async def close(self) -> None:
         if self.process and self.process.returncode is None:
@@ -109,7 +112,6 @@ def local_cluster(
                 "nthreads": threads,
                 "memory_limit": memory // processes,
                 "env": worker_environment(threads),
-                "config": _QUIET,
                 "silence_logs": 40,
                 "dashboard_address": None,
                 "dashboard": False,
