@@ -39,7 +39,7 @@ def scheduler_at(folder: Path, *words: str | Path) -> Iterator[tuple[subprocess.
         folder, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
         "--dashboard-address", "127.0.0.1:0", "--scheduler-file", file, *words,
     ) as process:  # fmt: skip
-        until = time.monotonic() + 60
+        until = time.monotonic() + 120
         while not file.exists() or not file.read_text().endswith("}"):
             assert process.poll() is None
             assert time.monotonic() < until

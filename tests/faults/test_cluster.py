@@ -68,7 +68,7 @@ def test_a_worker_killed_in_each_of_two_passes_changes_no_bit(scan, quiet):
     """And only what the dead had is done again."""
     killed: dict[str, psutil.Process] = {}
     with local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=120)
         given = Given(client)
 
         def kill(number):
@@ -92,7 +92,7 @@ def test_a_worker_that_hangs_is_replaced_and_changes_no_bit(scan, quiet, monkeyp
     monkeypatch.setitem(cluster._SETTINGS, "distributed.scheduler.worker-ttl", "3s")
     stopped = []
     with local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=120)
 
         def hang(number):
             if number == 2:
@@ -123,7 +123,7 @@ def hanging(client) -> Iterator[list[psutil.Process]]:
 def test_a_cluster_in_which_everything_hangs_is_reported(scan, monkeypatch):
     monkeypatch.setattr(cluster, "NO_PROGRESS", 2.0)
     with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1, timeout=60)
+        client.wait_for_workers(1, timeout=120)
         client.submit(sum, [1]).result()
         with hanging(client), pytest.raises(ClusterError, match="no task finished within 2 s"):
             hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client)
@@ -131,7 +131,7 @@ def test_a_cluster_in_which_everything_hangs_is_reported(scan, monkeypatch):
 
 def test_all_workers_gone_and_one_returning_later_change_no_bit(scan, quiet):
     with local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=120)
 
         def leave(number):
             if number == 2:
@@ -149,7 +149,7 @@ def test_all_workers_gone_and_one_returning_later_change_no_bit(scan, quiet):
 def test_no_worker_coming_back_is_said(scan, monkeypatch):
     monkeypatch.setitem(cluster._SETTINGS, "distributed.scheduler.no-workers-timeout", "2s")
     with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1, timeout=60)
+        client.wait_for_workers(1, timeout=120)
 
         def leave(number):
             if number == 1:
@@ -163,13 +163,13 @@ def test_no_worker_coming_back_is_said(scan, monkeypatch):
 def test_a_cluster_that_grows_and_shrinks_in_mid_pass_changes_no_bit(scan, quiet):
     sizes = []
     with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1, timeout=60)
+        client.wait_for_workers(1, timeout=120)
         first = processes(client)[0]
 
         def adapt(size):
             when_busy(client)
             client.cluster.adapt(minimum=size, maximum=size, interval="100ms", wait_count=1)
-            until = time.monotonic() + 60
+            until = time.monotonic() + 120
             while len(client.cluster.scheduler.workers) != size and time.monotonic() < until:
                 time.sleep(0.01)
             sizes.append(len(client.cluster.scheduler.workers))

@@ -38,7 +38,7 @@ def fitted(path, kill=lambda client, number: None, **options):
     """A fit on two workers, the seconds it took, who was given what, and what was left behind."""
     threads, shared = [], set()
     with local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=120)
         given = Given(client)
 
         def after(state, plan):

@@ -100,7 +100,7 @@ def test_an_address_beyond_this_machine_must_be_encrypted(address):
 @pytest.mark.cluster
 def test_a_local_cluster_is_for_this_machine_alone_and_leaves_nothing_behind():
     with local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=120)
         started, shared = everything(client), shared_memory(client)
         whole = [psutil.Process(), *started]
         ports = [c for p in whole for c in p.net_connections("inet") if c.status == "LISTEN"]
