@@ -1,6 +1,7 @@
 """What takes minutes: a fit of two minutes whose workers are killed, and ten minutes of fits."""
 
 import gc
+import logging
 import random
 import threading
 import time
@@ -97,6 +98,16 @@ def test_a_kill_in_every_pass_costs_no_more_than_a_start_of_a_worker(tmp_path):
     assert wall <= 1.05 * whole + len(killed) * start
 
 
+@pytest.fixture
+def _no_logs():
+    """Nothing is logged: pytest would keep it all, and that is not the memory that is meant."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(before)
+
+
+@pytest.mark.usefixtures("_no_logs")
 def test_ten_minutes_of_fits_with_random_kills_leave_nothing_behind(tmp_path):
     scan = store(measured(FLOW, 1100, angles(4), dt=0.1), tmp_path)
     rng = random.Random(3)
