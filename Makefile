@@ -37,7 +37,7 @@ chromium:  ## the browser that looks at the pages in the tests, from Debian's pa
 test-browser: install chromium  ## the live page and the report in headless Chromium; leaves artefacts/browser/*.png
 	$(BIN)/python -m pytest tests/browser
 
-test-chaos: install  ## the long part of tests/faults: programs and ingests killed at 20 random moments each (10 min)
+test-chaos: install  ## the long part of tests/faults: kills at random moments, 10⁵ damaged files, ten minutes of fits (45 min)
 	$(BIN)/python -m pytest tests/faults -m slow
 
 benchmark: install  ## rates, memory, start-up, codecs, coverage of the errors; writes benchmark.json (25 min)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from homodyne_dask import guide
     from homodyne_dask.cluster import local_cluster
+    from homodyne_dask.connecting import connect
     from homodyne_dask.dataset import Scan, open_dataset
     from homodyne_dask.each import fit_each
     from homodyne_dask.errors import HomodyneDaskError
@@ -51,6 +52,7 @@ _HOME = {
     "TransportModel": "models",
     "Parameter": "parameters",
     "local_cluster": "cluster",
+    "connect": "connecting",
     "from_homodyne_yaml": "homodyne.translate",
     "HomodyneDaskError": "errors",
 }
@@ -67,6 +69,7 @@ __all__ = [
     "Parameter",
     "Scan",
     "TransportModel",
+    "connect",
     "fit",
     "fit_each",
     "forecast",

@@ -1,9 +1,12 @@
-"""Workers on this machine, or a connection to workers elsewhere."""
+"""Workers on this machine, and how a cluster says that it cannot go on."""
 
+import asyncio
+import json
 import os
+import sys
 from asyncio import CancelledError
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import dask.config
 import psutil
@@ -11,15 +14,13 @@ from distributed import Client, Scheduler, SpecCluster
 from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
 from distributed.deploy.subprocess import SubprocessWorker
-from distributed.scheduler import KilledWorker, NoValidWorkerError
+from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.planning import Workers
 
 THREADS = 4
 """Most threads of one worker process on this machine."""
-CONNECT = 10.0
-"""Seconds to wait for a scheduler."""
 NO_PROGRESS = 300.0
 """Seconds without any finished task after which a pass is given up."""
 FIRST_WORKER = 60.0
@@ -29,6 +30,8 @@ _SETTINGS = {
     "distributed.scheduler.allowed-failures": 10,
     "distributed.scheduler.no-workers-timeout": "120s",
     "distributed.scheduler.worker-ttl": "60s",
+    # a worker that died is started again by its nanny, on a busy machine slowly
+    "distributed.deploy.lost-worker-timeout": "120s",
 }
 _QUIET = {
     # looking at itself a hundred times a second takes a process 4 % of a core
@@ -56,6 +59,34 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
 
 
+class _Worker(SubprocessWorker):
+    """A worker under a nanny, started by command, known to the scheduler by its cluster's name for it.
+
+    By that name a cluster scales. Ended are both, but not the process that then removes their
+    semaphores from the system's shared memory; it would speak of it, therefore -W ignore.
+    """
+
+    async def _start(self) -> None:
+        options = self.worker_kwargs | {"name": self.name}
+        spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
+        command = [sys.executable, "-W", "ignore", "-m", "dask", "spec", self.scheduler]
+        quiet = {f"DASK_{key.upper().replace('.', '__')}": value for key, value in _QUIET.items()}
+        self.process = await asyncio.create_subprocess_exec(
+            *command, "--spec", spec, env=os.environ | quiet
+        )
+
+    async def close(self) -> None:
+        if self.process and self.process.returncode is None:
+            below = psutil.Process(self.process.pid).children(recursive=True)
+            self.process.kill()
+            for child in below:
+                with suppress(psutil.NoSuchProcess):
+                    if "resource_tracker" not in " ".join(child.cmdline()):
+                        child.kill()
+            await self.process.communicate()
+        await super().close()
+
+
 @contextmanager
 def local_cluster(
     processes: int | None = None,
@@ -74,15 +105,13 @@ def local_cluster(
     threads = threads or max(1, total // processes)
     memory = memory or int(0.75 * psutil.virtual_memory().available)
     worker = {
-        "cls": SubprocessWorker,
+        "cls": _Worker,
         "options": {
-            "worker_class": "distributed.Nanny",
             "worker_kwargs": {
                 "host": "127.0.0.1",
                 "nthreads": threads,
                 "memory_limit": memory // processes,
                 "env": worker_environment(threads),
-                "config": _QUIET,
                 "silence_logs": 40,
                 "dashboard_address": None,
                 "dashboard": False,
@@ -117,7 +146,11 @@ def finishing(client: Client) -> Iterator[None]:
     """Turn what Dask raises when work cannot be finished into a ClusterError that says why."""
     try:
         yield
-    except (KilledWorker, NoValidWorkerError) as e:
+    except (NoWorkerError, NoValidWorkerError) as e:
+        raise ClusterError(
+            f"there has been no worker for too long ({e}): start some, then fit again with --resume"
+        ) from e
+    except KilledWorker as e:
         raise ClusterError(
             f"the workers cannot finish the work ({e}): look at the workers' logs for what ends them"
         ) from e
@@ -130,20 +163,6 @@ def finishing(client: Client) -> Iterator[None]:
             f"no task finished within {NO_PROGRESS:g} s: are there workers? see the dashboard at "
             f"{client.dashboard_link}"
         ) from e
-
-
-@contextmanager
-def connection(address: str) -> Iterator[Client]:
-    """Connect to a running scheduler for the length of a `with`; raises ClusterError if it cannot."""
-    try:
-        client = Client(address, timeout=CONNECT)
-    except (TimeoutError, OSError, ValueError, TypeError) as e:
-        raise ClusterError(
-            f"no scheduler answers at {address} within {CONNECT:g} s ({type(e).__name__}): is it "
-            f"running, and is this machine allowed to reach it?"
-        ) from e
-    with client:
-        yield client
 
 
 def workers_of(client: Client) -> Workers:

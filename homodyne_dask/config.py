@@ -259,8 +259,14 @@ class FitConfig(BaseModel):
     )
     scheduler: Text | None = _option(
         "a running Dask scheduler; default: workers on this machine",
-        "an address as tcp://host:8786",
-        "tcp://host:8786",
+        "an address as tls://host:8786",
+        "tls://host:8786",
+        None,
+    )
+    key: Text | None = _option(
+        "folder of the scheduler's key, made by `homodyne-dask key`; none: unencrypted",
+        "the path of a folder, or none",
+        "my_cluster",
         None,
     )
     output: Path | None = _option(
@@ -296,7 +302,8 @@ class FitConfig(BaseModel):
         return self.model_dump(include={"gap", "convention", "min_lag", "memory"})
 
 
-_PATHS = ("data", "output", "checkpoint")
+_WRITTEN = ("output", "checkpoint")
+_PATHS = ("data", *_WRITTEN)
 
 
 def from_options(given: Mapping[str, Any]) -> FitConfig:
@@ -307,7 +314,8 @@ def from_options(given: Mapping[str, Any]) -> FitConfig:
 def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> FitConfig:
     """Return the configuration in a YAML file, with what is `given` put over it.
 
-    Paths in the file are relative to the file. Raises OptionError for mistakes, naming the file.
+    Paths in the file are relative to the file, and it writes nowhere but below its own folder.
+    Raises OptionError for mistakes, naming the file.
     """
     where = Path(path)
     try:
@@ -323,10 +331,23 @@ def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> Fit
             f"{where} holds no keys with values: `homodyne-dask config -` prints a template"
         )
     in_file = _checked(read, f"{where}: ")
+    _stay_below(where, in_file)
     if not given:
         return _relative_to(where.parent, in_file)
     there = _relative_to(where.parent, in_file).model_dump(exclude_unset=True)
     return _checked(there | dict(given), "--")
+
+
+def _stay_below(file: Path, config: FitConfig) -> None:
+    """Refuse a file, which may be a stranger's, that would write elsewhere than beside itself."""
+    folder = file.parent.resolve()
+    for name in _WRITTEN:
+        path = getattr(config, name)
+        if path is not None and not (folder / path).resolve().is_relative_to(folder):
+            raise OptionError(
+                f"{file}: {name} = {str(path)!r} lies outside the folder of the file: "
+                f"give --{name} on the command line instead"
+            )
 
 
 def template() -> str:
@@ -349,6 +370,8 @@ def _relative_to(folder: Path, config: FitConfig) -> FitConfig:
         changed[name] = (
             [folder / one for one in value] if name == "data" else value and folder / value
         )
+    if config.key not in (None, "none"):
+        changed["key"] = str(folder / config.key)
     return config.model_copy(update=changed)
 
 

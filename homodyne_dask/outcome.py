@@ -38,6 +38,9 @@ class Certainty(NamedTuple):
 
 NOTHING_MORE = Certainty()
 
+FAR_OFF = 10.0
+"""χ² per pair of a bin from which it is said: data and model differ by more than 3 σ on average."""
+
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
 
 
@@ -209,10 +212,25 @@ def _flat(reduced: Reduced) -> str | None:
     return "c2 is the same at all pairs: the data show no decay and determine nothing"
 
 
+def _far_off(request: Request, state: lm.State) -> str | None:
+    """Return a sentence where data and model differ by far more than σ, whatever the reason."""
+    redchi = _redchi_per_bin(request, state)
+    far = np.flatnonzero(redchi > FAR_OFF)
+    if not len(far):
+        return None
+    labels = [str(label) for label in request.scan.label[far]]
+    bins = ", ".join(labels[:6]) + (f" and {len(labels) - 6} more" if len(labels) > 6 else "")
+    return (
+        f"χ² per pair is up to {redchi[far].max():.3g} (in the bins labelled {bins}): some pairs lie "
+        f"far from all others, sigma is too small, or the model does not hold; maps.png shows where"
+    )
+
+
 def _warnings(
     request: Request, state: lm.State, at_bound: Bool[np.ndarray, " p"], clusters: np.ndarray
 ) -> tuple[str, ...]:
-    said = (request.scaling.note, sentence(request.scan), _flat(state.reduced))
+    scan = request.scan
+    said = (request.scaling.note, sentence(scan), _flat(state.reduced), _far_off(request, state))
     sentences = [each for each in said if each]
     for n in np.flatnonzero(at_bound):
         low, high = request.search.lower[n], request.search.upper[n]

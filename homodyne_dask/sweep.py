@@ -24,6 +24,7 @@ from homodyne_dask.candidates import AT_ONCE, block_candidates
 from homodyne_dask.cluster import finishing
 from homodyne_dask.dataset import Selection, known_q, opened
 from homodyne_dask.gram import Gram, gram_of_data, merge_runs, merge_tree
+from homodyne_dask.hints import only_hints
 from homodyne_dask.kernel import Block, Point, block_gram, point
 from homodyne_dask.planning import Layout, Plan, Run, runs
 from homodyne_dask.problem import Problem
@@ -291,6 +292,8 @@ class Sweep:
 
 def sweep_of(plan: Plan, selection: Selection, problem: Problem, client: Client | None) -> Sweep:
     """Return what makes passes over the plan, on the client's cluster or in this process."""
+    if client is not None:
+        only_hints(client)
     return _sweep(plan, plan.layout, selection, problem, client)
 
 

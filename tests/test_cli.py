@@ -16,7 +16,7 @@ import pytest
 import zarr
 from click.testing import CliRunner, Result
 
-from homodyne_dask import cluster
+from homodyne_dask import connecting
 from homodyne_dask.cli import main, progress
 from homodyne_dask.report import plots
 from homodyne_dask.result import load_result
@@ -316,7 +316,7 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_sentence_and_exit_2(case, here, monkeypatch):
-    monkeypatch.setattr(cluster, "CONNECT", 0.2)
+    monkeypatch.setattr(connecting, "CONNECT", 0.2)
     before, words, message = BAD[case]
     if before:
         before(here)

@@ -13,6 +13,7 @@ from homodyne_dask.cli.fit import fit
 from homodyne_dask.cli.from_homodyne import from_homodyne
 from homodyne_dask.cli.info import info
 from homodyne_dask.cli.ingest import ingest
+from homodyne_dask.cli.key import key
 from homodyne_dask.cli.plan import plan
 from homodyne_dask.cli.program import Program
 from homodyne_dask.cli.show import show
@@ -39,5 +40,17 @@ def main(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
-for command in (ingest, info, plan, fit, show, explain, config, from_homodyne, simulate, doctor):
+for command in (
+    ingest,
+    info,
+    plan,
+    fit,
+    show,
+    explain,
+    config,
+    from_homodyne,
+    simulate,
+    key,
+    doctor,
+):
     main.add_command(command)

@@ -112,11 +112,11 @@ def fit(
 @contextmanager
 def _workers(config: "FitConfig", jobs: "list[Job]") -> Iterator["Client | None"]:
     """Yield a client that all fits share, None where each is to start its own workers or none."""
-    from homodyne_dask.cluster import connection
+    from homodyne_dask.connecting import connect
     from homodyne_dask.each import workers_for
 
     if config.scheduler:
-        with connection(config.scheduler) as client:
+        with connect(config.scheduler, config.key) as client:
             yield client
     elif config.over:
         with workers_for([job.scan() for job in jobs], None) as client:

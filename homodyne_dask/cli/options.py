@@ -28,7 +28,8 @@ PROBLEM = (
     click.option("--convention", help="physical (default) or homodyne."),
     click.option("--min-lag", help="Leave out pairs closer than this many frames (default 1)."),
     click.option("--memory", help="auto (default), resident or stream."),
-    click.option("--scheduler", help="A running Dask scheduler: tcp://host:8786."),
+    click.option("--scheduler", help="A running Dask scheduler: tls://host:8786."),
+    click.option("--key", help="Folder of its key, from `homodyne-dask key`; none: unencrypted."),
 )
 
 

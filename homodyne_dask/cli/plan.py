@@ -22,13 +22,14 @@ def plan(source: str, no_measure: bool, **options: Any) -> None:
     workers.
     """
     config = configuration((source,), options)
-    from homodyne_dask.cluster import connection
+    from homodyne_dask.connecting import connect
     from homodyne_dask.fitting import plan as plan_of
     from homodyne_dask.forecasting import forecast
     from homodyne_dask.models import model_named
 
     model = model_named(config.model)
-    with connection(config.scheduler) if config.scheduler else nullcontext() as client:
+    scheduler, key = config.scheduler, config.key
+    with connect(scheduler, key) if scheduler else nullcontext() as client:
         for store in config.data:
             scan = selected(config, store)
             given = config.plan_options()

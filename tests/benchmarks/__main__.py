@@ -64,6 +64,7 @@ ROWS = {
     "plan resident": ("passes.foretold(folder, 2950, 'resident')", {}),
     "plan streaming": ("passes.foretold(folder, 2950, 'stream')", {}),
     "overhead": ("passes.overhead(folder)", {}),
+    "fault tolerance": ("machinery.share(folder, 2950)", {"all of it % of CPU": "<= 1"}),
     "codecs": ("codec_table.run(folder)", {}),
     "flags": ("flags.run()", {"traced arguments: compilations": "1"}),
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
@@ -92,7 +93,7 @@ def one(name: str, folder: str) -> dict[str, Any]:
     """Measure one row in a fresh process with one compute thread."""
     code = (
         "import json, sys; from pathlib import Path; "
-        "from tests.benchmarks import codec_table, data, fits, flags, kernel, passes; "
+        "from tests.benchmarks import codec_table, data, fits, flags, kernel, machinery, passes; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | ({"NPROC": "1"} if name.startswith("kernel") else {})

@@ -1,0 +1,50 @@
+"""The key of a cluster: whoever can read it is let in, nobody else is."""
+
+import os
+from pathlib import Path
+
+from distributed import Security
+
+from homodyne_dask.errors import ClusterError
+
+CERTIFICATE, KEY = "certificate.pem", "key.pem"
+
+
+def make(folder: Path) -> Security:
+    """Write a new key and its certificate to a folder only the user may enter (0700, files 0600)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    made = Security.temporary().get_tls_config_for_role("worker")
+    for name, text in ((CERTIFICATE, made["cert"]), (KEY, made["key"])):
+        handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+    return held(folder)
+
+
+def held(folder: Path) -> Security:
+    """Return the security of the cluster whose key is in a folder; raises ClusterError if unreadable."""
+    for file in (folder / CERTIFICATE, folder / KEY):
+        try:
+            file.read_bytes()
+        except OSError as e:
+            raise ClusterError(
+                f"the key of the cluster cannot be read ({file}: {e.strerror}): only who started "
+                f"the cluster may use it"
+            ) from e
+    return placed(folder)
+
+
+def placed(folder: Path) -> Security:
+    """Return the security whose key is, or will be, in a folder."""
+    certificate, key = str(folder / CERTIFICATE), str(folder / KEY)
+    files = {"tls_ca_file": certificate}
+    for role in ("client", "scheduler", "worker"):
+        files |= {f"tls_{role}_cert": certificate, f"tls_{role}_key": key}
+    return Security(require_encryption=True, **files)
+
+
+def remove(folder: Path) -> None:
+    """Take a key away."""
+    for name in (CERTIFICATE, KEY):
+        (folder / name).unlink(missing_ok=True)
