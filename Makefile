@@ -40,7 +40,7 @@ test-browser: install chromium  ## the live page and the report in headless Chro
 test-chaos: install  ## the long part of tests/faults: kills at random moments, 10⁵ damaged files, ten minutes of fits (45 min)
 	$(BIN)/python -m pytest tests/faults -m slow
 
-benchmark: install  ## rates, memory, start-up, codecs, coverage of the errors; writes benchmark.json (25 min)
+benchmark: install  ## rates, memory, start-up, codecs, coverage of the errors; writes benchmark.json
 	$(UV) pip install --quiet --python $(BIN)/python --group benchmark
 	$(BIN)/python -m tests.benchmarks
 	$(BIN)/python -m pytest tests -m slow --ignore=tests/faults

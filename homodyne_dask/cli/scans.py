@@ -159,13 +159,14 @@ def _kept(model: "TransportModel", job: Job) -> "FitResult | None":
     Raises OptionError where it is of other data or options.
     """
     from homodyne_dask.report.folder import SUMMARY
+    from homodyne_dask.request import prepare
     from homodyne_dask.result import load_result
 
     folder = job.folder
     if _begun(folder) or not (folder / SUMMARY).exists():
         return None
     result, scan = load_result(folder), job.scan()
-    asked = json.loads(json.dumps(job.options | {"model": model.name}))
+    asked = json.loads(json.dumps(prepare(scan, model, **job.options).config))
     other = [key for key, value in asked.items() if result.config[key] != value]
     data = {"tiles_sha256": scan.attrs["tiles_sha256"], "frames": list(scan.frames)}
     data["labels"] = scan.label.tolist()

@@ -36,16 +36,16 @@ At larger strain the two are not the same function, and a fit settles near that 
 
 >>> import homodyne_dask as hd
 >>> flow = {"D0": 0, "alpha": 0, "D_offset": 0, "beta": 0, "gamma_dot_t_offset": 0, "phi0": 0}
->>> seen = {"time": [0.0, 0.1, 0.2, 0.3, 0.4], "q": 0.005, "phi": 0, "gap": "200 um"}
+>>> seen = {"times": [0.0, 0.1, 0.2, 0.3, 0.4], "q": 0.005, "phi": 0, "gap": "200 um"}
 >>> seen |= {"contrast": 1, "offset": 0}
 >>> def decay(convention, rate):
 ...     parameters = flow | {"gamma_dot_t0": rate}
 ...     c2 = hd.predict(hd.LAMINAR_FLOW, parameters, convention=convention, **seen)
-...     return [round(float(value), 3) for value in c2.values[0, 0, 1:]]
+...     return [round(float(value), 3) for value in c2[0, 0, 1:]]
 >>> decay("physical", 1.0e-3)
 [0.919, 0.708, 0.442, 0.207]
 >>> decay("homodyne", 2.2214e-3)
-[0.92, 0.712, 0.457, 0.237]
+[0.92, 0.712, 0.458, 0.238]
 
 Use `homodyne` to continue a series published with those packages, `physical` for new work, and never
 compare γ̇ across the two.
