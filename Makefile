@@ -25,8 +25,8 @@ demo: install  ## simulate, ingest and fit a scan of known truth; leaves demo/
 	cp demo/A0001_fit/* demo/
 	@echo "the result is in demo/ and demo/A0001_fit; its report again: $(BIN)/homodyne-dask show demo/A0001_fit"
 
-test: install  ## the whole test suite
-	$(BIN)/python -m pytest tests -m "not slow"
+test: install  ## the whole test suite, two files at a time
+	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile
 
 # make test uses Chromium where it is installed; on Debian and Ubuntu this installs it
 CHROMIUM := apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
@@ -72,7 +72,7 @@ lint: install  ## style, types and the layers of the imports; a part of make tes
 	$(BIN)/python -m pytest tests/test_style.py
 
 clean:  ## remove what was built, .venv too
-	rm -rf $(VENV) $(PEERS) demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache
+	rm -rf $(VENV) $(PEERS) demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help install demo test chromium test-browser test-chaos benchmark benchmark-peers profile-nlsq lint clean
