@@ -11,7 +11,7 @@ from homodyne_dask.carried import reduced
 from homodyne_dask.certainty import certainty
 from homodyne_dask.cluster import this_process
 from homodyne_dask.dataset import open_dataset
-from homodyne_dask.fitting import _Record, descent
+from homodyne_dask.descent import Record, descent
 from homodyne_dask.gram import merge_tree
 from homodyne_dask.kernel import Block, block_gram, point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
@@ -242,7 +242,7 @@ def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **opti
     plan = make_plan(work, this_process(), model.name, bins, levels=levels)
     sweep = sweep_of(plan, request.scan.selection, request.problem, None)
     coarse = level_sweeps(plan, request.scan.selection, request.problem, None)
-    record = _Record(0.0)
+    record = Record(0.0)
     for state in descent(request, sweep, checkpoint, resume, record, coarse):
         if state.passes == stop_after:
             return None

@@ -12,7 +12,8 @@ import psutil
 
 import homodyne_dask as hd
 from homodyne_dask.cluster import local_cluster
-from homodyne_dask.fitting import descent, plan_of
+from homodyne_dask.descent import descent
+from homodyne_dask.fitting import plan_of
 from homodyne_dask.request import prepare
 from homodyne_dask.sweep import sweep_of
 from tests.benchmarks import data
