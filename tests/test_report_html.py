@@ -23,8 +23,9 @@ import pytest
 from homodyne_dask.influence import Compared
 from homodyne_dask.markup import element, joined, table
 from homodyne_dask.profiles import Point
+from homodyne_dask.report.facts import facts
 from homodyne_dask.report.html import Picture, fragment, page
-from homodyne_dask.report.text import bin_rows, facts, parameter_rows
+from homodyne_dask.report.text import bin_rows, parameter_rows
 from homodyne_dask.result import load_result
 from homodyne_dask.tables import influence_table, profile_table, scalings_table
 from tests.test_report_text import REPORTS, flow, many, measured

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from homodyne_dask.lm import Outcome
 from homodyne_dask.markup import Html, element, items, joined, listed, table
+from homodyne_dask.report.facts import facts
 from homodyne_dask.report.pictures_style import DPI
 from homodyne_dask.report.text import (
     INFLUENCE,
     MODES_NOTE,
     bin_rows,
-    facts,
     influence_said,
     mode_rows,
     parameter_rows,
