@@ -1,0 +1,86 @@
+"""A real SLURM on the loopback address for the tests of this folder, and a site that uses it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask.config
+import pytest
+import yaml
+
+from tests.cluster.slurm.loopback import HERE, ROOT, Slurm, free_ports
+
+NEEDED = ("munged", "slurmctld", "slurmd", "sbatch")
+SBIN = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+NODES = 3
+
+
+def pytest_collection_modifyitems(items):
+    """Without SLURM the tests that need it are skipped, and say so."""
+    missing = [name for name in NEEDED if shutil.which(name, path=SBIN) is None]
+    for item in items:
+        if missing and "slurm" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.skip(f"SLURM is not installed: no {missing[0]}"))
+
+
+@pytest.fixture(scope="session")
+def daemons(request) -> Iterator[Path]:
+    """Three nodes of SLURM; all that it started is gone afterwards."""
+    state = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
+    state.chmod(0o755)  # as munge wants the folder of its socket
+    port = str(free_ports(NODES + 1))
+    size = ["-n", str(NODES), "-c", "2", "-m", "6000", "-p", port, "-k"]
+    try:
+        subprocess.run([HERE / "up.sh", *size, state], check=True, timeout=120)
+        yield state
+    finally:
+        subprocess.run([HERE / "down.sh", state], check=True, timeout=120)
+        shutil.rmtree(state)
+
+
+@pytest.fixture(scope="session")
+def slurm(daemons, tmp_path_factory) -> Iterator[Slurm]:
+    """SLURM with a site named loopback in Dask's configuration; afterwards no job is left."""
+    folder = tmp_path_factory.mktemp("site")
+    section = {
+        "batch": "slurm",
+        "cores": 1,
+        "processes": 1,
+        "memory": "1500MB",
+        "walltime": "00:10:00",
+        "interface": "lo",
+        "local-directory": str(folder / "spill"),
+        "shared-temp-directory": str(folder / "shared"),
+        "log-directory": str(folder / "logs"),
+        "death-timeout": 20,
+        "patience": "60s",
+        "queue-interval": "2s",
+        # jobs that prove something get nothing of the submitter's environment
+        "job-extra-directives": ["--export=NONE"],
+        "job-script-prologue": [f"export PYTHONPATH={ROOT}"],
+        "driver": {"cores": 1, "memory": "1500MB", "walltime": "00:10:00", "notice": 60},
+    }
+    (folder / "dask").mkdir()
+    (folder / "dask" / "sites.yaml").write_text(yaml.safe_dump({"jobqueue": {"loopback": section}}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(daemons / "slurm.conf"))
+        patch.setenv("DASK_CONFIG", str(folder / "dask"))
+        patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), SBIN]))
+        patch.setenv("PYTHONPATH", str(ROOT))
+        with dask.config.set({"jobqueue.loopback": section}):
+            yield Slurm(daemons, folder)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(request) -> Iterator[None]:
+    """After each test the queue is empty and no process of a job is left."""
+    yield
+    if "slurm" in request.fixturenames and "cluster" not in request.fixturenames:
+        slurm = request.getfixturevalue("slurm")
+        slurm.wait_for(lambda: not slurm.jobs() and not slurm.processes(), 30)
+        assert slurm.jobs() == []
+        assert slurm.processes() == []
