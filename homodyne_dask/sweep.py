@@ -353,7 +353,10 @@ def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tu
         before = len(waiting)
         try:
             done = as_completed(
-                waiting, client.loop, with_results=True, timeout=cluster.NO_PROGRESS
+                waiting,
+                client.loop,
+                with_results=True,
+                timeout=cluster.patience("no-progress", cluster.NO_PROGRESS),
             )
             for future, result in done:
                 if isinstance(result, BaseException):  # the scheduler is lost

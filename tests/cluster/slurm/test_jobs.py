@@ -1,0 +1,1 @@
+"""Jobs of a real SLURM as workers."""
