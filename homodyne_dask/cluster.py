@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import dask.config
 import psutil
 from dask.utils import parse_timedelta
-from distributed import Client, Scheduler, SpecCluster
+from distributed import Client, Scheduler, Security, SpecCluster
 from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
 from distributed.deploy.subprocess import SubprocessWorker
@@ -52,6 +52,14 @@ def patience(what: str, seconds: float) -> float:
 def cores() -> int:
     """Return the processors this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def jax_threads() -> int:
+    """Return the size of JAX's pool: the variables that set it count where they hold a number."""
+    for name in ("PJRT_NPROC", "NPROC"):
+        if (given := os.environ.get(name, "")).isdigit() and int(given) > 0:
+            return int(given)
+    return cores()
 
 
 def worker_environment(threads: int) -> dict[str, str]:
@@ -102,17 +110,20 @@ def local_cluster(
     threads: int | None = None,
     memory: int | None = None,
     dashboard: str | None = "127.0.0.1:0",
+    security: Security | None = None,
 ) -> Iterator[Client]:
     """Start workers on this machine for the length of a `with`; yields a client at once.
 
     Workers are started by command, so a plain script needs no main guard. By default as many
     threads as cores, 4 to a process, and three quarters of the memory that is available [bytes].
-    The scheduler and its dashboard listen on the loopback address only.
+    The scheduler and its dashboard listen on the loopback address only. security: from files, so
+    that only who can read them may connect.
     """
     total = cores()
     processes = processes or max(1, total // (threads or min(THREADS, total)))
     threads = threads or max(1, total // processes)
     memory = memory or int(0.75 * psutil.virtual_memory().available)
+    protocol = "tls://" if security else "tcp://"
     worker = {
         "cls": _Worker,
         "options": {
@@ -124,6 +135,8 @@ def local_cluster(
                 "silence_logs": 40,
                 "dashboard_address": None,
                 "dashboard": False,
+                "protocol": protocol,
+                "security": _for_workers(security),
             },
         },
     }
@@ -131,6 +144,8 @@ def local_cluster(
         "cls": Scheduler,
         "options": {
             "host": "127.0.0.1",
+            "protocol": protocol,
+            "security": security,
             "dashboard": dashboard is not None,
             "dashboard_address": dashboard,
             "preload": ["homodyne_dask.dashboard"] if dashboard is not None else [],
@@ -143,11 +158,20 @@ def local_cluster(
             scheduler=scheduler,
             worker=worker,
             name="homodyne_dask",
+            security=security,
             silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster
         ) as cluster,
         Client(cluster) as client,
     ):
         yield client
+
+
+def _for_workers(security: Security | None) -> dict[str, str | bool] | None:
+    """Return the names of a worker's files, as they pass through a command."""
+    if security is None:
+        return None
+    names = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
+    return {"require_encryption": True} | {name: getattr(security, name) for name in names}
 
 
 @contextmanager

@@ -308,7 +308,7 @@ def _sweep(
     plan: Plan, layout: Layout, selection: Selection, problem: Problem, client: Client | None
 ) -> Sweep:
     source = Source(selection, layout.side, layout.slots, layout.factor)
-    work = Work(source, problem, plan.layout.resident_bytes if plan.resident else 0)
+    work = Work(source, problem, plan.budget)
     tasks = runs(layout, plan.workers.threads)
     return Sweep(work, layout, tasks, _in_process if client is None else _on_cluster, client)
 

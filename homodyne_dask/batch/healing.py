@@ -6,6 +6,7 @@ several workers; and what sbatch says of a job it refuses goes to a log.
 
 import time
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import dask.config
 from dask.utils import parse_timedelta
@@ -107,7 +108,7 @@ class Healing(Adaptive):
     cluster: Any
 
     def __init__(self, cluster: Any, **options: Any) -> None:
-        self.seen: dict[Any, float] = {}
+        self.seen = WeakKeyDictionary[Job, float]()
         """When a job's workers were last there."""
         self.asked = time.monotonic()
         super().__init__(cluster, **options)
@@ -126,17 +127,17 @@ class Healing(Adaptive):
         """Drop jobs whose workers had come and are gone."""
         now, observed = time.monotonic(), self.cluster.observed
         longest = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
-        for name in list(self.cluster.workers):
+        for name, job in list(self.cluster.workers.items()):
             if self._workers(name) & observed:
-                if name not in self.seen:
+                if job not in self.seen:
                     self.cluster.unseen = 0
-                self.seen[name] = now
-            elif name in self.seen and now - self.seen[name] > longest:
+                self.seen[job] = now
+            elif now - self.seen.get(job, now) > longest:
                 await self._drop(name)
 
     async def _drop_unseen(self) -> None:
         """Drop jobs that were refused, or are not in the queue and never had workers."""
-        new = {n: job for n, job in self.cluster.workers.items() if n not in self.seen}
+        new = {n: job for n, job in self.cluster.workers.items() if job not in self.seen}
         every = parse_timedelta(self.cluster.site["queue-interval"])
         if not new or time.monotonic() - self.asked < every:
             return
@@ -162,6 +163,5 @@ class Healing(Adaptive):
         return {f"{name}{suffix}" for suffix in suffixes} if suffixes else {name}
 
     async def _drop(self, name: Any) -> None:
-        self.seen.pop(name, None)
         if job := self.cluster.workers.pop(name, None):
             await job.close()

@@ -14,6 +14,7 @@ def make(folder: Path) -> Security:
     """Write a new key and its certificate to a folder only the user may enter (0700, files 0600)."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
+    remove(folder)  # what a killed program left
     made = Security.temporary().get_tls_config_for_role("worker")
     for name, text in ((CERTIFICATE, made["cert"]), (KEY, made["key"])):
         handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

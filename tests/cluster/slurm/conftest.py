@@ -12,7 +12,10 @@ import dask.config
 import pytest
 import yaml
 
+import homodyne_dask as hd
+from tests.cluster.slurm.fits import OPTIONS
 from tests.cluster.slurm.loopback import HERE, ROOT, Slurm, free_ports
+from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch")
 SBIN = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
@@ -28,17 +31,21 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def daemons(request) -> Iterator[Path]:
+def daemons() -> Iterator[Path]:
     """Three nodes of SLURM; all that it started is gone afterwards."""
     state = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     state.chmod(0o755)  # as munge wants the folder of its socket
     port = str(free_ports(NODES + 1))
     size = ["-n", str(NODES), "-c", "2", "-m", "6000", "-p", port, "-k"]
     try:
-        subprocess.run([HERE / "up.sh", *size, state], check=True, timeout=120)
+        subprocess.run(
+            [HERE / "up.sh", *size, state], check=True, timeout=120, stdout=subprocess.DEVNULL
+        )
         yield state
     finally:
-        subprocess.run([HERE / "down.sh", state], check=True, timeout=120)
+        subprocess.run(
+            [HERE / "down.sh", state], check=True, timeout=120, stdout=subprocess.DEVNULL
+        )
         shutil.rmtree(state)
 
 
@@ -72,15 +79,30 @@ def slurm(daemons, tmp_path_factory) -> Iterator[Slurm]:
         patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), SBIN]))
         patch.setenv("PYTHONPATH", str(ROOT))
         with dask.config.set({"jobqueue.loopback": section}):
-            yield Slurm(daemons, folder)
+            yield Slurm(daemons, folder, section)
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left(request) -> Iterator[None]:
-    """After each test the queue is empty and no process of a job is left."""
+    """After each test with jobs of its own the queue is empty and no process of a job is left."""
     yield
     if "slurm" in request.fixturenames and "cluster" not in request.fixturenames:
-        slurm = request.getfixturevalue("slurm")
-        slurm.wait_for(lambda: not slurm.jobs() and not slurm.processes(), 30)
-        assert slurm.jobs() == []
-        assert slurm.processes() == []
+        request.getfixturevalue("slurm").assert_empty()
+
+
+@pytest.fixture(scope="session")
+def scan(tmp_path_factory):
+    """23 angles of 1320 frames: 20 million pairs, in a folder that may be read by all."""
+    return store(measured(FLOW, 1320, angles(23), dt=0.1), tmp_path_factory.mktemp("scan"))
+
+
+@pytest.fixture(scope="session")
+def quiet(scan):
+    """The fit in this process."""
+    return fit_here(scan, hd.LAMINAR_FLOW, **OPTIONS)
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """4 angles of 1100 frames: 2.4 million pairs."""
+    return store(measured(FLOW, 1100, angles(4), dt=0.1), tmp_path_factory.mktemp("small"))

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -23,6 +24,8 @@ class Slurm:
     state: Path
     folder: Path
     """Of the site loopback: shared/, logs/, spill/."""
+    section: dict[str, Any]
+    """The site's settings in Dask's configuration."""
 
     def jobs(self) -> list[queue.Job]:
         """All jobs in the queue."""
@@ -31,6 +34,10 @@ class Slurm:
     def running(self) -> list[str]:
         """The numbers of the jobs that run."""
         return [job.number for job in self.jobs() if job.state == "RUNNING"]
+
+    def pending(self) -> list[str]:
+        """The numbers of the jobs that wait."""
+        return [job.number for job in self.jobs() if job.state == "PENDING"]
 
     def call(self, *words: str) -> str:
         """Run a command of SLURM."""
@@ -58,6 +65,12 @@ class Slurm:
                 return False
             time.sleep(0.1)
         return True
+
+    def assert_empty(self) -> None:
+        """No job is in the queue, and no process of one is alive."""
+        self.wait_for(lambda: not self.jobs() and not self.processes(), 30)
+        assert self.jobs() == []
+        assert self.processes() == []
 
     def logs(self) -> str:
         """All that jobs printed."""
