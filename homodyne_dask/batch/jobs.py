@@ -50,7 +50,7 @@ def job_options(site: Site) -> dict[str, Any]:
         "python": site["python"] or f"exec {shlex.quote(sys.executable)}",
         "interface": site.interface,
         "log_directory": str(site.logs),
-        "job_script_prologue": [*site["job-script-prologue"], *environment(site)],
+        "job_script_prologue": [*site["job-script-prologue"], *environment(site, site.threads)],
         "worker_extra_args": [*_arguments(site), *site["worker-extra-args"]],
     }
 
@@ -73,9 +73,9 @@ def _arguments(site: Site) -> list[str]:
     ]
 
 
-def environment(site: Site) -> list[str]:
-    """Return the lines of a job script that set threads, memory and Dask for its workers."""
-    settings = worker_environment(site.threads) | {"MALLOC_TRIM_THRESHOLD_": "65536"}
+def environment(site: Site, threads: int) -> list[str]:
+    """Return the lines of a job script that set threads, memory and Dask for its processes."""
+    settings = worker_environment(threads) | {"MALLOC_TRIM_THRESHOLD_": "65536"}
     for key, value in QUIET.items():
         settings["DASK_" + key.upper().replace(".", "__").replace("-", "_")] = value
     lines = [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]

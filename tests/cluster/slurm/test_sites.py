@@ -10,6 +10,7 @@ import dask.config
 import pytest
 
 from homodyne_dask.batch import jobs, keys, lifetimes, sites
+from homodyne_dask.batch.driver import driver_script
 from homodyne_dask.batch.sites import site_named
 from homodyne_dask.errors import ClusterError, OptionError
 from tests.cluster.slurm.loopback import HERE, ROOT
@@ -25,9 +26,27 @@ def script(name: str) -> str:
     return text.replace(sys.executable, "<python>").replace(str(Path.home()), "/home/user")
 
 
+def driver(name: str) -> str:
+    """The script of a job that runs a fit, but for what differs from machine to machine."""
+    text = driver_script(site_named(name), ["fit", "fit.yaml", "--go-on"], Path("/scratch/user"))
+    return text.replace(sys.executable, "<python>").replace(str(Path.home()), "/home/user")
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_the_job_script_of_each_site_is_the_one_written_down(name):
     assert script(name) == (SCRIPTS / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["generic", "perlmutter", "esrf"])
+def test_the_script_of_a_fits_own_job_is_the_one_written_down(name):
+    text = driver(name)
+    assert text == (SCRIPTS / f"{name}-driver.txt").read_text()
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_a_site_with_pbs_has_no_job_for_a_fit_and_says_what_to_do():
+    with pytest.raises(OptionError, match="--site alcf` in a job of your own"):
+        driver("alcf")
 
 
 def test_every_site_that_comes_with_the_package_is_written_down():
