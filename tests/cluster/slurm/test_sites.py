@@ -128,6 +128,13 @@ def test_a_key_is_for_its_user_alone_and_each_is_another(tmp_path):
     assert all(security.require_encryption for security in made)
 
 
+def test_a_key_is_not_put_where_others_may_go_and_their_rights_stay(tmp_path):
+    tmp_path.chmod(0o755)
+    with pytest.raises(ClusterError, match="others may enter"):
+        keys.make(tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
 def test_a_key_that_cannot_be_read_is_an_error_that_says_who_may(tmp_path):
     with pytest.raises(ClusterError, match="only who started the cluster may use it"):
         keys.held(tmp_path)
