@@ -128,7 +128,8 @@ def _answered(client: Client, question: Any, *words: Any, **options: Any) -> Any
 
 
 def _scheduler(client: Client) -> Iterator[str]:
-    there = _answered(client, client.scheduler.versions, packages=[])["packages"]
+    scheduler: Any = client.scheduler
+    there = _answered(client, scheduler.versions, packages=[])["packages"]
     here = get_versions()["packages"]
     for name in OF_SCHEDULER:
         theirs, mine = (_short(name, packages.get(name)) for packages in (there, here))
