@@ -1,34 +1,37 @@
 """A scheduler that outlives one fit, and a fit that is a job itself."""
 
+import contextlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from homodyne_dask.batch.standing import connection_by
+from homodyne_dask.cli import main
 from homodyne_dask.cluster import connection
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.report import plots
 from tests.cluster.slurm.fits import POOR
-from tests.cluster.slurm.loopback import ROOT
 from tests.faults.programs import bits
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(280)]
-PROGRAM = [sys.executable, "-m", "homodyne_dask.cli"]
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch):
+    """They are what takes longest of a small fit."""
+    monkeypatch.setattr(plots, "save_all", lambda *_: [])
 
 
 def run(*words: str | Path, folder: Path, status: int = 0) -> str:
-    """Run homodyne-dask and return what it says."""
-    ended = subprocess.run(
-        [*PROGRAM, *map(str, words)], cwd=folder, capture_output=True, text=True, timeout=200,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert ended.returncode == status, ended.stderr
-    return ended.stdout + ended.stderr
+    """Run homodyne-dask in a folder and return what it says."""
+    with contextlib.chdir(folder):
+        ended = CliRunner().invoke(main, [str(word) for word in words])
+    assert ended.exit_code == status, ended.output
+    return ended.output
 
 
 def written(folder: Path, scan, **more) -> Path:
