@@ -9,7 +9,8 @@ from typing import Any
 import dask.config
 from distributed import Security
 
-from homodyne_dask.batch import keys, queue
+from homodyne_dask import keys
+from homodyne_dask.batch import queue
 from homodyne_dask.batch.healing import CLUSTERS, Healing
 from homodyne_dask.batch.jobs import job_options, worker_memory
 from homodyne_dask.batch.lifetimes import LOST

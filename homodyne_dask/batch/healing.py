@@ -115,7 +115,6 @@ class Healing(Adaptive):
 
     async def adapt(self) -> None:
         """Drop what is lost, then ask for what is needed."""
-        self._free_hinted()
         await self._drop_gone()
         await self._drop_unseen()
         if self.cluster.given_up:
@@ -123,15 +122,6 @@ class Healing(Adaptive):
             self.cluster.scheduler.no_workers_timeout = 1.0
             return
         await super().adapt()
-
-    def _free_hinted(self) -> None:
-        """Let any worker take work that is only hinted to one that is gone.
-
-        The scheduler forgets that a hint is none but a hint when no worker at all is left.
-        """
-        for task in list(self.cluster.scheduler.unrunnable):
-            if task.loose_restrictions:
-                task.worker_restrictions = set()
 
     async def _drop_gone(self) -> None:
         """Drop jobs whose workers had come and are gone."""

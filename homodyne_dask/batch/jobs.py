@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from homodyne_dask.batch import keys
+from homodyne_dask import keys
 from homodyne_dask.batch.healing import CLUSTERS
 from homodyne_dask.batch.lifetimes import lifetime
 from homodyne_dask.batch.sites import Site

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from distributed import Client, Security
 
-from homodyne_dask.batch import keys
+from homodyne_dask import keys
 from homodyne_dask.batch.clusters import slurm_cluster
 from homodyne_dask.cluster import local_cluster
 from homodyne_dask.connecting import UNENCRYPTED, connect

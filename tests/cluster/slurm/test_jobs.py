@@ -8,9 +8,9 @@ import psutil
 import pytest
 from distributed import Client
 
-from homodyne_dask.batch import keys
+from homodyne_dask import keys
 from homodyne_dask.batch.clusters import slurm_cluster
-from homodyne_dask.cluster import connection
+from homodyne_dask.connecting import UNENCRYPTED, connect
 from homodyne_dask.errors import ClusterError
 from tests.cluster.slurm.fits import bits, fit_on
 
@@ -56,13 +56,15 @@ def test_a_job_that_is_requeued_changes_no_bit_and_is_replaced(scan, quiet, clie
     client.wait_for_workers(JOBS, timeout=60)
 
 
-def test_without_the_key_nobody_connects(cluster, client, tmp_path):
+def test_without_the_key_nobody_connects(cluster, client, slurm, tmp_path):
     address = cluster.scheduler_address
     assert address.startswith("tls://")
-    for security in (None, keys.make(tmp_path / "other")):
-        with pytest.raises(ClusterError), connection(address, security):
+    keys.make(tmp_path / "other")
+    for key in (None, UNENCRYPTED, tmp_path / "other"):
+        with pytest.raises(ClusterError), connect(address, key):
             pass
-    with connection(address, cluster.security) as same:
+    (key,) = (slurm.folder / "shared").iterdir()
+    with connect(address, key) as same:
         assert same.submit(sum, [1, 2]).result(timeout=30) == 3
 
 

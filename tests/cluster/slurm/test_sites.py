@@ -9,7 +9,8 @@ from pathlib import Path
 import dask.config
 import pytest
 
-from homodyne_dask.batch import jobs, keys, lifetimes, sites
+from homodyne_dask import keys
+from homodyne_dask.batch import jobs, lifetimes, sites
 from homodyne_dask.batch.driver import driver_script
 from homodyne_dask.batch.sites import site_named
 from homodyne_dask.errors import ClusterError, OptionError

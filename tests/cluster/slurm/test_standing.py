@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from homodyne_dask.batch.standing import connection_by
 from homodyne_dask.cli import main
-from homodyne_dask.cluster import connection
+from homodyne_dask.connecting import connect
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.report import plots
@@ -79,7 +79,7 @@ def test_a_standing_scheduler_on_this_machine_is_for_who_has_its_key(tmp_path):
     said = run("cluster", "start", "--scheduler-file", file, folder=tmp_path)
     assert "tls://127.0.0.1" in said
     try:
-        with pytest.raises(ClusterError), connection(json.loads(file.read_text())["address"]):
+        with pytest.raises(ClusterError), connect(json.loads(file.read_text())["address"]):
             pass
         with connection_by(file) as client:
             assert client.submit(sum, [1, 2]).result(timeout=60) == 3
