@@ -43,7 +43,8 @@ test-chaos: install  ## the long part of tests/faults: kills at random moments, 
 slurm:  ## install SLURM from Debian's packages, where it is missing
 	tests/cluster/slurm/install.sh
 
-test-slurm: install slurm  ## every test on a SLURM on the loopback address (min)
+test-slurm: install slurm  ## every test on a SLURM on the loopback address (12 min)
+	tests/cluster/slurm/held.sh /tmp/slurm-try </dev/null
 	$(BIN)/python -m pytest tests/cluster/slurm
 
 benchmark: install  ## rates, memory, start-up, codecs, coverage of the errors; writes benchmark.json

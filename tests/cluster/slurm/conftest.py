@@ -32,21 +32,30 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def daemons() -> Iterator[Path]:
-    """Three nodes of SLURM; all that it started is gone afterwards."""
+    """Three nodes of SLURM; all that it started is gone afterwards, also where this process is killed."""
     state = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     state.chmod(0o755)  # as munge wants the folder of its socket
     port = str(free_ports(NODES + 1))
     size = ["-n", str(NODES), "-c", "2", "-m", "6000", "-p", port, "-k"]
-    try:
-        subprocess.run(
-            [HERE / "up.sh", *size, state], check=True, timeout=120, stdout=subprocess.DEVNULL
-        )
-        yield state
-    finally:
-        subprocess.run(
-            [HERE / "down.sh", state], check=True, timeout=120, stdout=subprocess.DEVNULL
-        )
-        shutil.rmtree(state)
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(
+            [HERE / "held.sh", state, *size], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=said, start_new_session=True, text=True,
+        ) as held,
+    ):  # fmt: skip
+        assert held.stdin
+        assert held.stdout
+        up = held.stdout.readline() == "up\n"
+        if up:
+            yield state
+        held.stdin.close()
+        status = held.wait(120)
+        said.seek(0)
+        words = said.read().strip()
+    if not up:
+        pytest.skip(f"SLURM is installed and does not start: {words}")
+    assert status == 0, words
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def fit_on(client, scan, disturb: Callable[[], None] | None = None, after: int =
         assert disturb is not None
         disturb()
 
-    def seen(state, plan) -> None:
+    def seen(state) -> None:
         if disturb is not None and state.passes == after:
             threads.append(threading.Thread(target=act))
             threads[0].start()
