@@ -72,6 +72,7 @@ def slurm(daemons, tmp_path_factory) -> Iterator[Slurm]:
         "local-directory": str(folder / "spill"),
         "shared-temp-directory": str(folder / "shared"),
         "log-directory": str(folder / "logs"),
+        "compile-cache": str(folder / "compiled"),
         "death-timeout": 20,
         "patience": "60s",
         "queue-interval": "2s",
@@ -115,3 +116,9 @@ def quiet(scan):
 def small(tmp_path_factory):
     """4 angles of 1100 frames: 2.4 million pairs."""
     return store(measured(FLOW, 1100, angles(4), dt=0.1), tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="session")
+def small_quiet(small):
+    """The fit of these in this process."""
+    return fit_here(small, hd.LAMINAR_FLOW, **OPTIONS)

@@ -31,6 +31,14 @@ def fitted(scan, jobs, disturb: Callable, seconds: float = 60, **settings):
 
 
 @slow
+def test_a_fit_of_20_million_pairs_on_3_jobs_has_the_bits_of_the_local_one(slurm, scan, quiet):
+    with slurm_cluster("loopback", jobs=3) as cluster, cluster.get_client() as client:
+        client.wait_for_workers(3, timeout=60)
+        assert bits(fit_on(client, scan)) == bits(quiet)
+    assert quiet.ndata > 20e6
+
+
+@slow
 def test_a_node_that_goes_down_changes_no_bit(slurm, scan, quiet):
     def disturb(cluster, client):
         slurm.call("scontrol", "update", "NodeName=n1", "State=DOWN", "Reason=test")

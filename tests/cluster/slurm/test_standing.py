@@ -53,7 +53,8 @@ def alone(quiet, tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_standing_scheduler_serves_fits_until_it_is_stopped(slurm, scan, alone, tmp_path):
+@pytest.mark.slow
+def test_a_standing_scheduler_serves_fits_until_it_is_stopped(slurm, small, small_quiet, tmp_path):
     file = tmp_path / "standing" / "scheduler.json"
     here = {"folder": tmp_path}
     said = run("cluster", "start", "--site", "loopback", "--scheduler-file", file, **here)
@@ -61,8 +62,9 @@ def test_a_standing_scheduler_serves_fits_until_it_is_stopped(slurm, scan, alone
     assert "ssh -L" in said
     try:
         assert file.parent.stat().st_mode & 0o777 == 0o700
-        run("fit", written(tmp_path, scan), "--scheduler-file", file, **here)
-        assert bits(tmp_path / "result") == bits(alone)
+        run("fit", written(tmp_path, small), "--scheduler-file", file, **here)
+        small_quiet.to_json(tmp_path / "summary.json")
+        assert bits(tmp_path / "result") == bits(tmp_path)
         told = run("cluster", "status", "--scheduler-file", file, **here)
         assert "1 workers with 1 threads" in told
         again = run("cluster", "start", "--scheduler-file", file, status=2, **here)
