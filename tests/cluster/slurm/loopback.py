@@ -79,7 +79,7 @@ class Slurm:
 
 def free_ports(number: int) -> int:
     """Return the first of some ports in a row on which nobody listens."""
-    for first in range(21000 + os.getpid() % 4000, 32000, 10):
+    for first in range(21000 + 10 * (os.getpid() % 1000), 32000, 10):
         if not any(_taken(first + n) for n in range(number)):
             return first
     raise RuntimeError("no free ports")
