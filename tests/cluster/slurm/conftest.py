@@ -74,7 +74,7 @@ def slurm(daemons, tmp_path_factory) -> Iterator[Slurm]:
         "log-directory": str(folder / "logs"),
         "compile-cache": str(folder / "compiled"),
         "death-timeout": 20,
-        "patience": "60s",
+        "patience": "120s",
         "queue-interval": "2s",
         # jobs that prove something get nothing of the submitter's environment
         "job-extra-directives": ["--export=NONE"],

@@ -17,14 +17,14 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(280)]
 slow = pytest.mark.slow
 
 
-def fitted(scan, jobs, disturb: Callable, seconds: float = 60, **settings):
+def fitted(scan, jobs, disturb: Callable, seconds: float = 120, **settings):
     """Fit on jobs of their own while they are disturbed; all are back within some seconds."""
     with (
         slurm_cluster("loopback", jobs=jobs, **settings) as cluster,
         cluster.get_client() as client,
     ):
         workers = len(cluster.plan)
-        client.wait_for_workers(workers, timeout=60)
+        client.wait_for_workers(workers, timeout=120)
         result = fit_on(client, scan, lambda: disturb(cluster, client))
         client.wait_for_workers(workers, timeout=seconds)
     return result
@@ -33,7 +33,7 @@ def fitted(scan, jobs, disturb: Callable, seconds: float = 60, **settings):
 @slow
 def test_a_fit_of_20_million_pairs_on_3_jobs_has_the_bits_of_the_local_one(slurm, scan, quiet):
     with slurm_cluster("loopback", jobs=3) as cluster, cluster.get_client() as client:
-        client.wait_for_workers(3, timeout=60)
+        client.wait_for_workers(3, timeout=120)
         assert bits(fit_on(client, scan)) == bits(quiet)
     assert quiet.ndata > 20e6
 
@@ -47,7 +47,7 @@ def test_a_node_that_goes_down_changes_no_bit(slurm, scan, quiet):
         result = fitted(scan, 3, disturb)
         assert bits(result) == bits(quiet)
     finally:
-        assert slurm.wait_for(lambda: "down" not in slurm.call("sinfo", "-h", "-o", "%T"), 60)
+        assert slurm.wait_for(lambda: "down" not in slurm.call("sinfo", "-h", "-o", "%T"), 120)
 
 
 @slow
@@ -55,7 +55,7 @@ def test_a_job_that_takes_too_much_memory_is_killed_and_changes_no_bit(slurm, sc
     def disturb(cluster, client):
         first = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
         client.run(take_memory, workers=[first])
-        assert slurm.wait_for(lambda: len(cluster.observed) < 2, 60)
+        assert slurm.wait_for(lambda: len(cluster.observed) < 2, 120)
 
     assert bits(fitted(scan, 2, disturb)) == bits(quiet)
 
@@ -86,7 +86,7 @@ def test_a_job_of_several_workers_is_replaced_too(slurm, scan, quiet):
 @slow
 def test_a_job_cancelled_before_it_starts_is_replaced(slurm):
     with slurm_cluster("loopback", jobs=1) as first:
-        first.wait_for_workers(1, timeout=60)
+        first.wait_for_workers(1, timeout=120)
         # a job that needs more cores than are free waits
         with slurm_cluster("loopback", jobs=3, cores=2) as cluster:
             assert slurm.wait_for(slurm.pending, 30)
@@ -120,14 +120,14 @@ def test_jobs_come_with_the_work_and_go_without_it(slurm, scan, quiet, monkeypat
         slurm_cluster("loopback", jobs=(1, 3)) as cluster,
         cluster.get_client() as client,
     ):
-        client.wait_for_workers(1, timeout=60)
+        client.wait_for_workers(1, timeout=120)
         assert len(slurm.jobs()) == 1
         until = time.monotonic() + 90
         while most < 3 and time.monotonic() < until:
             assert bits(fit_on(client, scan)) == bits(quiet)
             most = len(cluster.observed)
         assert most == 3
-        assert slurm.wait_for(lambda: len(slurm.jobs()) == 1, 60)
+        assert slurm.wait_for(lambda: len(slurm.jobs()) == 1, 120)
         assert bits(fit_on(client, scan)) == bits(quiet)
 
 
@@ -139,13 +139,13 @@ def test_workers_that_reach_the_end_of_their_lives_change_no_bit(slurm, scan, qu
         slurm_cluster("loopback", jobs=2, walltime="00:03:00") as cluster,
         cluster.get_client() as client,
     ):
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=120)
         first = set(slurm.running())
         until = time.monotonic() + 240
         while first & set(slurm.running()) and time.monotonic() < until:
             assert bits(fit_on(client, scan)) == bits(quiet)
         assert not first & set(slurm.running())
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=120)
     assert "TIME LIMIT" not in slurm.logs()
     assert "worker-lifetime-reached" in slurm.logs()
 
@@ -158,7 +158,7 @@ def test_jobs_that_slurm_ends_at_their_walltime_change_no_bit(slurm, scan, quiet
         slurm_cluster("loopback", jobs=2, worker_extra_args=wrong) as cluster,
         cluster.get_client() as client,
     ):
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=120)
         first = set(slurm.running())
         for number in first:
             slurm.call("scontrol", "update", f"JobId={number}", "TimeLimit=1")
@@ -166,6 +166,6 @@ def test_jobs_that_slurm_ends_at_their_walltime_change_no_bit(slurm, scan, quiet
         while first & set(slurm.running()) and time.monotonic() < until:
             assert bits(fit_on(client, scan)) == bits(quiet)
         assert not first & set(slurm.running())
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=120)
         assert bits(fit_on(client, scan)) == bits(quiet)
     assert "TIME LIMIT" in slurm.logs()

@@ -29,7 +29,7 @@ def cluster(slurm) -> Iterator:
 @pytest.fixture
 def client(cluster) -> Iterator[Client]:
     with cluster.get_client() as client:
-        client.wait_for_workers(JOBS, timeout=60)
+        client.wait_for_workers(JOBS, timeout=120)
         yield client
 
 
@@ -39,8 +39,8 @@ def test_a_job_cancelled_in_mid_pass_changes_no_bit_and_is_replaced(
     lost = slurm.running()[0]
     result = fit_on(client, small, lambda: slurm.call("scancel", "--signal=KILL", lost))
     assert bits(result) == bits(small_quiet)
-    assert slurm.wait_for(lambda: lost not in slurm.running() and len(slurm.running()) == JOBS, 60)
-    client.wait_for_workers(JOBS, timeout=60)
+    assert slurm.wait_for(lambda: lost not in slurm.running() and len(slurm.running()) == JOBS, 120)
+    client.wait_for_workers(JOBS, timeout=120)
 
 
 @pytest.mark.slow
@@ -48,8 +48,8 @@ def test_a_job_that_is_requeued_changes_no_bit_and_is_replaced(scan, quiet, clie
     lost = slurm.running()[0]
     result = fit_on(client, scan, lambda: slurm.call("scontrol", "requeue", lost))
     assert bits(result) == bits(quiet)
-    assert slurm.wait_for(lambda: lost not in slurm.running() and len(slurm.running()) == JOBS, 60)
-    client.wait_for_workers(JOBS, timeout=60)
+    assert slurm.wait_for(lambda: lost not in slurm.running() and len(slurm.running()) == JOBS, 120)
+    client.wait_for_workers(JOBS, timeout=120)
 
 
 def test_without_the_key_nobody_connects(cluster, client, slurm, tmp_path):

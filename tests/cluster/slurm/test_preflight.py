@@ -41,7 +41,7 @@ def test_a_worker_of_another_version_that_does_not_see_the_store_is_named(slurm,
             slurm_cluster("loopback", jobs=2, **settings) as cluster,
             cluster.get_client() as client,
         ):
-            client.wait_for_workers(2, timeout=60)
+            client.wait_for_workers(2, timeout=120)
             where = client.run(lambda: os.environ["SLURMD_NODENAME"])
             names = client.scheduler_info(n_workers=-1)["workers"]
             (ill,) = (names[at]["name"] for at, node in where.items() if node == "n2")

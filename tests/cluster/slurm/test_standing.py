@@ -84,7 +84,7 @@ def test_a_standing_scheduler_on_this_machine_is_for_who_has_its_key(tmp_path):
         with pytest.raises(ClusterError), connect(json.loads(file.read_text())["address"]):
             pass
         with connection_by(file) as client:
-            assert client.submit(sum, [1, 2]).result(timeout=60) == 3
+            assert client.submit(sum, [1, 2]).result(timeout=120) == 3
     finally:
         assert "stopped" in run("cluster", "stop", "--scheduler-file", file, folder=tmp_path)
     assert [one.name for one in file.parent.iterdir()] == ["scheduler.log"]
@@ -96,16 +96,16 @@ def test_a_fit_that_is_a_job_goes_back_to_the_queue_and_goes_on_there(slurm, sca
     said = run("submit", config, "--site", "loopback", folder=tmp_path)
     number = said.split()[1]
     checkpoint = tmp_path / "result" / "checkpoint.json"
-    assert slurm.wait_for(checkpoint.exists, 60), slurm.logs()
+    assert slurm.wait_for(checkpoint.exists, 120), slurm.logs()
     slurm.call("scancel", "--batch", "--signal=USR1", number)  # as SLURM does before the walltime
     log = next((slurm.folder / "logs").glob(f"*-driver-{number}.out"))
-    assert slurm.wait_for(lambda: "ended with status 1" in log.read_text(), 60), log.read_text()
-    slurm.wait_for(lambda: number in slurm.pending(), 60)
+    assert slurm.wait_for(lambda: "ended with status 1" in log.read_text(), 120), log.read_text()
+    slurm.wait_for(lambda: number in slurm.pending(), 120)
     slurm.call("scontrol", "update", f"JobId={number}", "StartTime=now")  # SLURM lets it wait 2 min
     assert slurm.wait_for((tmp_path / "result" / "summary.json").exists, 100), log.read_text()
     assert bits(tmp_path / "result") == bits(alone)
     history = json.loads((tmp_path / "result" / "summary.json").read_text())["history"]
-    slurm.wait_for(lambda: not slurm.jobs(), 60)
+    slurm.wait_for(lambda: not slurm.jobs(), 120)
     assert {entry["job"] for entry in history if "job" in entry} == {number, f"{number}.1"}
 
 
@@ -118,7 +118,7 @@ def test_a_driver_that_is_killed_goes_on_when_it_is_submitted_again(slurm, scan,
         numbers.append(said.split()[1])
         if len(numbers) == 1:
             checkpoint = tmp_path / "result" / "checkpoint.json"
-            assert slurm.wait_for(checkpoint.exists, 60), slurm.logs()
+            assert slurm.wait_for(checkpoint.exists, 120), slurm.logs()
             slurm.call("scancel", "--full", "--signal=KILL", numbers[0])
             # its workers leave by themselves
             assert slurm.wait_for(lambda: not slurm.jobs(), 90)
