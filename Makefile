@@ -40,10 +40,17 @@ test-browser: install chromium  ## the live page and the report in headless Chro
 test-chaos: install  ## the long part of tests/faults: kills at random moments, 10⁵ damaged files, ten minutes of fits (45 min)
 	$(BIN)/python -m pytest tests/faults -m slow
 
+slurm:  ## install SLURM from Debian's packages, where it is missing
+	tests/cluster/slurm/install.sh
+
+test-slurm: install slurm  ## every test on a SLURM on the loopback address (12 min)
+	tests/cluster/slurm/held.sh /tmp/slurm-try </dev/null
+	$(BIN)/python -m pytest tests/cluster/slurm
+
 benchmark: install  ## rates, memory, start-up, codecs, coverage of the errors; writes benchmark.json
 	$(UV) pip install --quiet --python $(BIN)/python --group benchmark
 	$(BIN)/python -m tests.benchmarks
-	$(BIN)/python -m pytest tests -m slow --ignore=tests/faults
+	$(BIN)/python -m pytest tests -m slow --ignore=tests/faults --ignore=tests/cluster/slurm
 
 # the peers have their own environment: what they ask for is not what we are tested with
 PEERS := .venv-peers
@@ -75,4 +82,4 @@ clean:  ## remove what was built, .venv too
 	rm -rf $(VENV) $(PEERS) demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test chromium test-browser test-chaos benchmark benchmark-peers profile-nlsq lint clean
+.PHONY: help install demo test chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers profile-nlsq lint clean

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from homodyne_dask import guide
+    from homodyne_dask.batch.clusters import slurm_cluster
     from homodyne_dask.cluster import local_cluster
     from homodyne_dask.connecting import connect
     from homodyne_dask.dataset import Scan, open_dataset
@@ -53,6 +54,7 @@ _HOME = {
     "Parameter": "parameters",
     "local_cluster": "cluster",
     "connect": "connecting",
+    "slurm_cluster": "batch.clusters",
     "from_homodyne_yaml": "homodyne.translate",
     "HomodyneDaskError": "errors",
 }
@@ -82,6 +84,7 @@ __all__ = [
     "open_dataset",
     "plan",
     "predict",
+    "slurm_cluster",
 ]
 
 

@@ -141,6 +141,11 @@ def previous(path: Path) -> Path:
     return path.with_name(path.name + ".previous")
 
 
+def begun(path: Path) -> bool:
+    """Whether there is something to go on from, whole or not."""
+    return path.exists() or previous(path).exists()
+
+
 def files(path: Path) -> tuple[Path, Path, Path]:
     """Return the checkpoint, the one before it, and what a killed program may leave half-written."""
     return path, previous(path), path.with_name(path.name + ".partial")

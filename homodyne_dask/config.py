@@ -68,6 +68,13 @@ def _windows(value: Any) -> int | list[tuple[float, float]]:
     return [_pair(part) for part in parts]
 
 
+def _jobs(value: Any) -> int | tuple[int, int]:
+    """Return a number of jobs, or the least and the most."""
+    if isinstance(value, list | tuple) or ":" in str(value):
+        return _frames(value)
+    return _whole(value)
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError
@@ -86,6 +93,7 @@ Pair = Annotated[tuple[float, float], _as(_pair)]
 Frames = Annotated[tuple[int, int], _as(_frames)]
 Angle = Annotated[float | tuple[float, float] | list[tuple[float, float]], _as(_angle)]
 Windows = Annotated[int | list[tuple[float, float]], _as(_windows)]
+Jobs = Annotated[int | tuple[int, int], _as(_jobs)]
 Text = Annotated[str, _as(_text)]
 Gap = Annotated[str, _as(_gap)]
 Several = BeforeValidator(_several)
@@ -269,6 +277,24 @@ class FitConfig(BaseModel):
         "my_cluster",
         None,
     )
+    scheduler_file: Path | None = _option(
+        "the file of a standing scheduler, from `homodyne-dask cluster start`",
+        "the path of a file",
+        "scheduler.json",
+        None,
+    )
+    site: Text | None = _option(
+        "workers as jobs of a batch system: generic, perlmutter, esrf, alcf, or one of your own",
+        "the name of a site",
+        "perlmutter",
+        None,
+    )
+    jobs: Jobs | None = _option(
+        "of site: how many jobs, or the least and the most; default: 1",
+        "a whole number, or two: 1:20 as an option, [1, 20] in a file",
+        "[1, 20]",
+        None,
+    )
     output: Path | None = _option(
         "folder of the result; default: A0123_fit beside A0123_c2.zarr; of several, of all results",
         "the path of a folder",
@@ -303,7 +329,7 @@ class FitConfig(BaseModel):
 
 
 _WRITTEN = ("output", "checkpoint")
-_PATHS = ("data", *_WRITTEN)
+_PATHS = ("data", "scheduler_file", *_WRITTEN)
 
 
 def from_options(given: Mapping[str, Any]) -> FitConfig:

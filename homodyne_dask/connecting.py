@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from distributed import Client, Security
 
-from homodyne_dask.batch import keys
+from homodyne_dask import keys
 from homodyne_dask.errors import ClusterError
 
 CONNECT = 10.0

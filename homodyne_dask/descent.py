@@ -1,5 +1,6 @@
 """The way down to the optimum: one state per pass, written down and saved as it goes."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -63,7 +64,7 @@ def descent(
         seconds = time.perf_counter() - began
         record.timings["passes"] += seconds
         cost = getattr(evaluate, "cost", None)
-        entry = {"seconds": seconds, "theta": theta.tolist()} | _shares(cost)
+        entry = {"seconds": seconds, "theta": theta.tolist()} | _shares(cost) | _job()
         if peak := getattr(evaluate, "peak", 0):
             entry["peak_bytes"] = peak
         record.history.append(entry)
@@ -114,6 +115,12 @@ def _shares(cost: Any) -> dict[str, float]:
         "computed": cost.computed / max(cost.sub_blocks, 1),
         "read": cost.read / cost.blocks,
     }
+
+
+def _job() -> dict[str, str]:
+    """Return which job of SLURM this program is, as 123 or, started for the third time, 123.2."""
+    number, again = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_RESTART_COUNT")
+    return {"job": f"{number}.{again}" if again else number} if number else {}
 
 
 def _note(record: Record, state: lm.State, reduced: scaling.Reduced) -> None:

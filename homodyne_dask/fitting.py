@@ -16,6 +16,7 @@ from homodyne_dask.dataset import Scan
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
+from homodyne_dask.preflight import preflight
 from homodyne_dask.request import Request, prepare, require_gap
 from homodyne_dask.standing import Standing
 from homodyne_dask.verify import without_unreadable
@@ -127,6 +128,8 @@ def iterate(
         checkpoints.check_target(path)
     work = plan_of(request, client)
     with local_cluster() if work.workers.to_start else nullcontext(client) as connected:
+        if client is not None:
+            preflight(client, request.scan, work)
         if options.get("on_bad_tile") == "skip":
             layouts = (work.layout, *work.levels)
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))

@@ -185,6 +185,12 @@ class Plan:
         return bins * len(self.layout.tiles) * self.layout.side**2 * 4
 
     @property
+    def budget(self) -> int:
+        """Bytes of decoded data a worker may keep: all, but not what fewer workers could not hold."""
+        share = int(1.5 * RESIDENT_SHARE * self.workers.memory / self.workers.processes)
+        return min(self.layout.resident_bytes, share) if self.resident else 0
+
+    @property
     def memory_per_worker(self) -> int:
         """Projected peak of one worker process, bytes."""
         share = -(-self.layout.resident_bytes // self.workers.processes) if self.resident else 0

@@ -308,7 +308,7 @@ def _sweep(
     plan: Plan, layout: Layout, selection: Selection, problem: Problem, client: Client | None
 ) -> Sweep:
     source = Source(selection, layout.side, layout.slots, layout.factor)
-    work = Work(source, problem, plan.layout.resident_bytes if plan.resident else 0)
+    work = Work(source, problem, plan.budget)
     tasks = runs(layout, plan.workers.threads)
     return Sweep(work, layout, tasks, _in_process if client is None else _on_cluster, client)
 
@@ -353,7 +353,10 @@ def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tu
         before = len(waiting)
         try:
             done = as_completed(
-                waiting, client.loop, with_results=True, timeout=cluster.NO_PROGRESS
+                waiting,
+                client.loop,
+                with_results=True,
+                timeout=cluster.patience("no-progress", cluster.NO_PROGRESS),
             )
             for future, result in done:
                 if isinstance(result, BaseException):  # the scheduler is lost

@@ -69,11 +69,13 @@ FILES = (
 @click.argument("sources", metavar="STORE... | FIT.yaml", nargs=-1, required=True)
 @with_options(*PROBLEM, *PARAMETERS, *SELECTION, *OVER, *HOW, *FILES)
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint of an interrupted fit.")
+@click.option("--go-on", is_flag=True, help="As --resume where there is a checkpoint, else begin.")
 @click.option("--homodyne-output", is_flag=True, help="Add the files homodyne writes, in nlsq/.")
 @click.option("--profile", type=click.Path(path_type=Path), help="Folder for where the time went.")
 def fit(
     sources: tuple[str, ...],
     resume: bool,
+    go_on: bool,
     homodyne_output: bool,
     profile: Path | None,
     **options: Any,
@@ -87,8 +89,10 @@ def fit(
     """
     options |= {name: named(name, options[name]) for name in ("initial", "fixed", "bounds")}
     config = configuration(sources, options)
+    from homodyne_dask.checkpoint import begun
     from homodyne_dask.cli.scans import fit_all, jobs_of
     from homodyne_dask.models import model_named
+    from homodyne_dask.report.folder import checkpoint_in
 
     model = model_named(config.model)
     jobs = jobs_of(config, model)
@@ -103,26 +107,26 @@ def fit(
             return _fit(config, model, job, client, resume, homodyne_output, profile)
 
         if one:
-            status = 0 if run(jobs[0], resume).converged else NOT_CONVERGED
+            checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
+            again = resume or (go_on and begun(checkpoint))
+            status = 0 if run(jobs[0], again).converged else NOT_CONVERGED
         else:
-            status = fit_all(config, model, jobs, resume, run)
+            status = fit_all(config, model, jobs, resume or go_on, run)
     click.get_current_context().exit(status)
 
 
 @contextmanager
 def _workers(config: "FitConfig", jobs: "list[Job]") -> Iterator["Client | None"]:
     """Yield a client that all fits share, None where each is to start its own workers or none."""
-    from homodyne_dask.connecting import connect
+    from homodyne_dask.cli.workers import connected
     from homodyne_dask.each import workers_for
 
-    if config.scheduler:
-        with connect(config.scheduler, config.key) as client:
+    with connected(config) as client:
+        if client is None and config.over:
+            with workers_for([job.scan() for job in jobs], None) as started:
+                yield started
+        else:
             yield client
-    elif config.over:
-        with workers_for([job.scan() for job in jobs], None) as client:
-            yield client
-    else:
-        yield None
 
 
 def _fit(

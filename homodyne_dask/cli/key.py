@@ -14,7 +14,7 @@ def key(folder: Path) -> None:
 
     Whoever has the key may run programs as you on every machine of the cluster.
     """
-    from homodyne_dask.batch import keys
+    from homodyne_dask import keys
 
     if folder.exists() and any(folder.iterdir()):
         raise OptionError(f"{folder} is not empty: give the name of a new folder")

@@ -146,11 +146,10 @@ def _one(model: "TransportModel", job: Job, resume: bool, fit: Fit) -> "tuple[En
 
 
 def _begun(folder: Path) -> bool:
-    from homodyne_dask.checkpoint import previous
+    from homodyne_dask.checkpoint import begun
     from homodyne_dask.report.folder import checkpoint_in
 
-    checkpoint = checkpoint_in(folder)
-    return checkpoint.exists() or previous(checkpoint).exists()
+    return begun(checkpoint_in(folder))
 
 
 def _kept(model: "TransportModel", job: Job) -> "FitResult | None":

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import homodyne_dask as hd
-from homodyne_dask.batch import keys
+from homodyne_dask import keys
 from homodyne_dask.cli import main
 from homodyne_dask.cluster import local_cluster
 from homodyne_dask.errors import ClusterError

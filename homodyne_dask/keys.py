@@ -11,9 +11,17 @@ CERTIFICATE, KEY = "certificate.pem", "key.pem"
 
 
 def make(folder: Path) -> Security:
-    """Write a new key and its certificate to a folder only the user may enter (0700, files 0600)."""
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)
+    """Write a new key and its certificate to a folder only the user may enter (0700, files 0600).
+
+    Raises ClusterError for a folder that others may enter.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if folder.stat().st_mode & 0o077:
+        raise ClusterError(
+            f"others may enter {folder}, and the key of a cluster belongs into a folder of its own: "
+            f"give another one, or chmod 700 it"
+        )
+    remove(folder)  # what a killed program left
     made = Security.temporary().get_tls_config_for_role("worker")
     for name, text in ((CERTIFICATE, made["cert"]), (KEY, made["key"])):
         handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
