@@ -166,10 +166,10 @@ def _kept(model: "TransportModel", job: Job) -> "FitResult | None":
         return None
     result, scan = load_result(folder), job.scan()
     asked = json.loads(json.dumps(prepare(scan, model, **job.options).config))
-    other = [key for key, value in asked.items() if result.config[key] != value]
+    other = [key for key, value in asked.items() if result.config.get(key) != value]
     data = {"tiles_sha256": scan.attrs["tiles_sha256"], "frames": list(scan.frames)}
     data["labels"] = scan.label.tolist()
-    other += [key for key, value in data.items() if result.inputs[key] != value]
+    other += [key for key, value in data.items() if result.inputs.get(key) != value]
     if other:
         raise OptionError(
             f"{folder} holds a fit with another {other[0]}: give --overwrite, or another --output"

@@ -42,7 +42,7 @@ def fitted(path, kill=lambda client, number: None, **options):
         client.wait_for_workers(2, timeout=120)
         given = Given(client)
 
-        def after(state, plan):
+        def after(state):
             shared.update(shared_memory(client))
             threads.append(threading.Thread(target=kill, args=(client, state.passes)))
             threads[-1].start()
