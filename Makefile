@@ -37,13 +37,13 @@ chromium:  ## the browser that looks at the pages in the tests, from Debian's pa
 test-browser: install chromium  ## the live page and the report in headless Chromium; leaves artefacts/browser/*.png
 	$(BIN)/python -m pytest tests/browser
 
-test-chaos: install  ## the long part of tests/faults: kills at random moments, 10⁵ damaged files, ten minutes of fits (45 min)
+test-chaos: install  ## the long part of tests/faults: kills at random moments, 10⁵ damaged files, ten minutes of fits
 	$(BIN)/python -m pytest tests/faults -m slow
 
 slurm:  ## install SLURM from Debian's packages, where it is missing
 	tests/cluster/slurm/install.sh
 
-test-slurm: install slurm  ## every test on a SLURM on the loopback address (12 min)
+test-slurm: install slurm  ## every test on a SLURM on the loopback address
 	tests/cluster/slurm/held.sh /tmp/slurm-try </dev/null
 	$(BIN)/python -m pytest tests/cluster/slurm
 
