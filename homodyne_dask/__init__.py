@@ -15,14 +15,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from homodyne_dask.api import fit, plan
     from homodyne_dask.cluster import local_cluster
+    from homodyne_dask.curvefit import CurveFit, curve_fit
     from homodyne_dask.dataset import Scan, open_dataset
     from homodyne_dask.errors import HomodyneDaskError
-    from homodyne_dask.fitting import fit, plan
     from homodyne_dask.forecasting import forecast
     from homodyne_dask.homodyne.translate import from_homodyne_yaml
     from homodyne_dask.lm import Outcome
-    from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC, Convention, TransportModel
+    from homodyne_dask.models import (
+        LAMINAR_FLOW,
+        MODELS,
+        STATIC,
+        Convention,
+        ResidualModel,
+        SeparableModel,
+        TransportModel,
+        model,
+        separable,
+    )
     from homodyne_dask.parameters import Parameter
     from homodyne_dask.prediction import predict
     from homodyne_dask.result import FitResult, load_result
@@ -30,8 +41,10 @@ if TYPE_CHECKING:
 _HOME = {
     "open_dataset": "dataset",
     "Scan": "dataset",
-    "plan": "fitting",
-    "fit": "fitting",
+    "plan": "api",
+    "fit": "api",
+    "curve_fit": "curvefit",
+    "CurveFit": "curvefit",
     "forecast": "forecasting",
     "predict": "prediction",
     "load_result": "result",
@@ -42,6 +55,10 @@ _HOME = {
     "MODELS": "models",
     "Convention": "models",
     "TransportModel": "models",
+    "SeparableModel": "models",
+    "separable": "models",
+    "ResidualModel": "models",
+    "model": "models",
     "Parameter": "parameters",
     "local_cluster": "cluster",
     "from_homodyne_yaml": "homodyne.translate",
@@ -53,20 +70,26 @@ __all__ = [
     "MODELS",
     "STATIC",
     "Convention",
+    "CurveFit",
     "FitResult",
     "HomodyneDaskError",
     "Outcome",
     "Parameter",
+    "ResidualModel",
     "Scan",
+    "SeparableModel",
     "TransportModel",
+    "curve_fit",
     "fit",
     "forecast",
     "from_homodyne_yaml",
     "load_result",
     "local_cluster",
+    "model",
     "open_dataset",
     "plan",
     "predict",
+    "separable",
 ]
 
 

@@ -28,6 +28,8 @@ class Point(NamedTuple):
     gram: Gram
     counts: tuple[int, int] = (0, 0)
     """Uphill steps that led here, and trials given up since the fit began."""
+    largest: list[float] | None = None
+    """See `lm.State`."""
 
 
 class Checkpoint(NamedTuple):
@@ -175,7 +177,14 @@ def _point(read: dict[str, Any]) -> Point:
     moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
     gram = Gram(moments, _unpacked(packed["count"], "<i8"))
     uphill, rejections = read["counts"]
-    return Point(read["theta"], read["damping"], read["accepted"], gram, (uphill, rejections))
+    return Point(
+        read["theta"],
+        read["damping"],
+        read["accepted"],
+        gram,
+        (uphill, rejections),
+        read["largest"],
+    )
 
 
 def _packed(values: np.ndarray) -> str:

@@ -18,7 +18,7 @@ from homodyne_dask.cluster import local_cluster, local_workers, this_process, wo
 from homodyne_dask.dataset import Scan
 from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
-from homodyne_dask.models.transport import TransportModel
+from homodyne_dask.models import Model
 from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
 from homodyne_dask.request import Request, prepare, require_gap
 from homodyne_dask.verify import without_unreadable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def fit(
     data: Scan | str | Path,
-    model: TransportModel,
+    model: Model,
     *,
     gap: str | float | None = None,
     convention: str = "physical",
@@ -115,7 +115,7 @@ def fit(
 
 def plan(
     data: Scan | str | Path,
-    model: TransportModel,
+    model: Model,
     *,
     gap: str | float | None = None,
     convention: str = "physical",
@@ -154,24 +154,24 @@ class _Record:
 
 
 def iterate(
-    request: Request,
+    request: Any,
     evaluate: Callable[[Float[np.ndarray, " p"]], Gram],
     checkpoint: Path | None = None,
     resume: bool = False,
     record: _Record | None = None,
     levels: Sequence["Sweep"] = (),
+    first: "First | None" = None,
+    identity_of: Callable[[Any], dict[str, Any]] | None = None,
 ) -> Iterator[lm.State]:
     """Yield one state per pass over the data; the last one says how it ended.
 
     `evaluate` gives the Gram of all data at theta: a sweep over a cluster, or a few lines of NumPy.
-    `levels` do the same on block means, the coarsest first: the fit comes down through them.
+    `levels` do the same on block means, the coarsest first: the fit comes down through them. A
+    request of other data than a scan says itself where it starts (`first`) and what it is.
     """
-    from homodyne_dask.levels import descend
-    from homodyne_dask.start import first_values, summary_of
-
     record = record or _Record(time.perf_counter())
     search, options = request.search, request.options
-    identity = _identity(request)
+    identity = (identity_of or _identity)(request)
 
     def measured(theta: Float[np.ndarray, " p"]) -> scaling.Reduced:
         began = time.perf_counter()
@@ -190,10 +190,7 @@ def iterate(
         state = _resumed(request, checkpoint, identity, record)
         record.timings["start"] = time.perf_counter() - record.began
     else:
-        summary = summary_of(request.scan, request.problem)
-        starts = first_values(summary, search, request.scaling.for_first_values, request.starts)
-        record.timings["start"] = time.perf_counter() - record.began
-        theta, coarse = descend(request, starts, levels)
+        theta, coarse = (first or _first)(request, levels, record)
         record.history.extend(coarse)
         reduced = measured(theta)
         # at the optimum of the means damping would only slow the weak directions
@@ -209,6 +206,21 @@ def iterate(
         _note(record, state, reduced)
         _save(checkpoint, identity, state, record)
         yield state
+
+
+First = Callable[[Any, Sequence["Sweep"], _Record], tuple[np.ndarray, list[dict[str, Any]]]]
+
+
+def _first(
+    request: Request, levels: Sequence["Sweep"], record: _Record
+) -> tuple[Float[np.ndarray, " p"], list[dict[str, Any]]]:
+    """Return where the first pass over all data is made, and a record of each level above."""
+    from homodyne_dask.guesses import first_values
+    from homodyne_dask.levels import descend
+
+    starts = first_values(request)
+    record.timings["start"] = time.perf_counter() - record.began
+    return descend(request, starts, levels)
 
 
 def _shares(cost: Any) -> dict[str, float]:
@@ -249,7 +261,7 @@ def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: 
 def _point(state: lm.State) -> checkpoints.Point:
     return checkpoints.Point(
         state.theta.tolist(), state.damping, state.accepted, state.reduced.gram,
-        (state.uphill, state.rejections),
+        (state.uphill, state.rejections), None if state.largest is None else state.largest.tolist(),
     )  # fmt: skip
 
 
@@ -263,7 +275,7 @@ def _resumed(request: Request, path: Path, identity: dict[str, Any], record: _Re
         theta = np.array(point.theta)
         return lm.restored(
             request.search, theta, reduced, point.damping, saved.passes, point.accepted, point.counts,
-            fallback, request.options,
+            fallback, request.options, None if point.largest is None else np.array(point.largest),
         )  # fmt: skip
 
     return state(saved.point, saved.fallback and state(saved.fallback))
@@ -294,6 +306,7 @@ def _identity(request: Request) -> dict[str, Any]:
         "lower": request.search.lower.tolist(),
         "upper": request.search.upper.tolist(),
         "starts": request.starts,
+        "code of the model": request.problem.model.digest,
         # other versions round differently, and the bits would not be those of one run
         **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
     }

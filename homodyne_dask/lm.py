@@ -33,6 +33,15 @@ class Options:
 
     decrement: float = 1e-4
     """Converged when the expected distance to the optimum is below this many standard errors."""
+    relative_step: float = 0.0
+    """Or where the next undamped step would change no parameter by more than this share of it."""
+    unseen: float = 0.0
+    """Share of χ² below which a gain is rounding, where that is more than the sums alone have."""
+    remember: bool = False
+    """Damp each parameter by the largest diagonal of the Hessian that has been met (Moré 1978): a
+    parameter that drifts to where nothing depends on it is held back. For starts far away."""
+    uphill: int = 3
+    """Steps above the lowest χ² that may follow each other before the fit returns to it."""
     max_passes: int = 100
     damping: float = 1e-3
     """The first damping, relative to the Hessian's diagonal."""
@@ -62,14 +71,14 @@ class State:
     """How many such steps lead here."""
     rejections: int = 0
     """Trials given up since the fit began."""
+    largest: Float[np.ndarray, " p"] | None = None
+    """Of each parameter the largest root of the Hessian's diagonal so far, where it is remembered."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: expected distance to the optimum in standard errors."""
 
 
 RESTS = 3
 """Trials given up before a fit may rest along what the data do not determine."""
-UPHILL = 3
-"""Steps above the lowest χ² that may follow each other before the fit returns to it."""
 _SINGULAR = 1e-14
 """Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
 
@@ -78,7 +87,8 @@ def start(
     search: Search, theta: Float[np.ndarray, " p"], reduced: Reduced, options: Options
 ) -> State:
     """Return the first state of a fit."""
-    state = State(np.asarray(theta, float), reduced, options.damping)
+    largest = np.sqrt(np.diag(reduced.hessian)) if options.remember else None
+    state = State(np.asarray(theta, float), reduced, options.damping, largest=largest)
     return _ended(search, state, options)
 
 
@@ -92,12 +102,13 @@ def restored(
     counts: tuple[int, int],
     fallback: State | None,
     options: Options,
+    largest: Float[np.ndarray, " p"] | None = None,
 ) -> State:
     """Return a state as it was when it was saved; counts are its `uphill` and `rejections`."""
     uphill, rejections = counts
     state = State(
         theta, reduced, damping, passes=passes, accepted=accepted, fallback=fallback,
-        uphill=uphill, rejections=rejections,
+        uphill=uphill, rejections=rejections, largest=largest,
     )  # fmt: skip
     return state if fallback else _ended(search, state, options)
 
@@ -125,19 +136,21 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
     # is left to gain, not what a damped step would: else tiny steps go on for ever and none stalls
     variance = best.reduced.variance(int(search.free.sum()))
     left = best.decrement**2 * variance
-    unseen = left <= best.reduced.rounding and abs(gain) <= best.reduced.rounding
+    rounding = max(best.reduced.rounding, options.unseen * best.reduced.chisqr)
+    unseen = left <= rounding and abs(gain) <= rounding
     if reduced.finite and (gain > 0 or unseen):
         exact = unseen or trial.predicted <= 0
         damping = _relaxed(state, 1.0 if exact else gain / trial.predicted)
         moved = State(
-            trial.theta, reduced, damping, passes=passes, rejections=best.rejections
+            trial.theta, reduced, damping, passes=passes, rejections=best.rejections,
+            largest=_larger(state, reduced),
         )  # fmt: skip
         return _ended(search, moved, options)
     credible = reduced.finite and state.damping <= 1e-2 and -gain < 100 * max(variance, left)
-    if credible and state.uphill < UPHILL and passes < options.max_passes:
+    if credible and state.uphill < options.uphill and passes < options.max_passes:
         return State(
             trial.theta, reduced, state.damping, passes=passes, accepted=False, fallback=best,
-            uphill=state.uphill + 1, rejections=best.rejections,
+            uphill=state.uphill + 1, rejections=best.rejections, largest=_larger(state, reduced),
         )  # fmt: skip
     damping = max(best.damping * 10, _weakest(search, best))
     held = replace(
@@ -146,6 +159,13 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
     if held.damping > 1e12:
         return replace(held, outcome=Outcome.STALLED)
     return _ended(search, held, options)
+
+
+def _larger(state: State, reduced: Reduced) -> Float[np.ndarray, " p"] | None:
+    """Return the largest roots of the Hessian's diagonal, a new one among them."""
+    if state.largest is None:
+        return None
+    return np.fmax(state.largest, np.sqrt(np.maximum(np.diag(reduced.hessian), 0.0)))
 
 
 def _weakest(search: Search, state: State) -> float:
@@ -179,10 +199,16 @@ def _ended(search: Search, state: State, options: Options) -> State:
     variance = state.reduced.variance(int(search.free.sum()))
     decrement = 0.0 if length == 0 else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
     state = replace(state, decrement=decrement)
-    if decrement <= options.decrement:
+    if decrement <= options.decrement or _unmoved(all_of, state.theta[free], options):
         complete = bool(all_of.known.all())
         return replace(state, outcome=Outcome.CONVERGED if complete else Outcome.SINGULAR)
     return _limited(state, options)
+
+
+def _unmoved(all_of: "_Directions", theta: Float[np.ndarray, " m"], options: Options) -> bool:
+    """Return whether the undamped step changes nothing by more than the share that is asked for."""
+    step = _solved(all_of, 0.0)
+    return bool((np.abs(step) <= options.relative_step * np.abs(theta)).all())
 
 
 def _limited(state: State, options: Options) -> State:
@@ -265,7 +291,10 @@ def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
     step = np.zeros_like(theta)
     while free.any():
         pull = reduced.gradient - reduced.hessian @ np.where(free, 0.0, step)
-        step[free] = _solved(_directions(search, state, free, pull), state.damping)
+        if state.largest is not None and state.damping > 0:
+            step[free] = _remembering(state, free, pull)
+        else:
+            step[free] = _solved(_directions(search, state, free, pull), state.damping)
         low, high = search.lower - theta, search.upper - theta
         bounded = free & ~np.isfinite(search.period)
         past = bounded & ((step < low) | (step > high))
@@ -274,6 +303,18 @@ def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
         step = np.where(past, np.clip(step, low, high), step)
         free = free & ~past
     return step
+
+
+def _remembering(
+    state: State, free: Bool[np.ndarray, " p"], pull: Float[np.ndarray, " p"]
+) -> Float[np.ndarray, " m"]:
+    """Return the step damped by the largest diagonal that has been met."""
+    assert state.largest is not None
+    size = np.where(state.largest > 0, state.largest, 1.0)[free]
+    H = state.reduced.hessian[np.ix_(free, free)]
+    values, vectors = np.linalg.eigh(H / np.outer(size, size))
+    along = vectors.T @ (pull[free] / size)
+    return vectors @ (along / (np.maximum(values, 0.0) + state.damping)) / size
 
 
 def _solved(all_of: _Directions, damping: float) -> Float[np.ndarray, " m"]:

@@ -5,6 +5,7 @@ depends on (J, alpha) and one that depends on (γ̇, beta): all combinations are
 phi0 costs nothing more, because a bin sees it only through the size of its shear.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -138,14 +139,23 @@ def first_values(
     """
     if np.isfinite(search.start).all():
         return [search.start]
-    points = scan_points(summary, search, starts or REFINED)
+    return refined(scan_points(summary, search, starts or REFINED), summary, search, mode)
+
+
+def refined(
+    points: list[Float[np.ndarray, " p"]],
+    evaluate: Callable[[Float[np.ndarray, " p"]], Gram],
+    search: Search,
+    mode: str,
+) -> list[Float[np.ndarray, " p"]]:
+    """Return where small fits from some points end, the best first."""
     options = lm.Options(max_passes=40, decrement=1e-3)
     ends = []
     for theta in points:
-        state = lm.start(search, theta, reduce(summary(theta), mode), options)
+        state = lm.start(search, theta, reduce(evaluate(theta), mode), options)
         while state.outcome is lm.Outcome.RUNNING:
             trial = lm.propose(search, state)
-            state = lm.judge(search, state, trial, reduce(summary(trial.theta), mode), options)
+            state = lm.judge(search, state, trial, reduce(evaluate(trial.theta), mode), options)
         ends.append(state)
     ends = [state for state in ends if state.reduced.finite]
     return [state.theta for state in sorted(ends, key=lambda state: state.reduced.chisqr)]

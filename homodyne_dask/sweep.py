@@ -16,14 +16,15 @@ import numpy as np
 from distributed import Client, Future, as_completed
 from jaxtyping import Float
 
-from homodyne_dask import candidates, cluster, kernel
+from homodyne_dask import cluster
 from homodyne_dask.allocation import keep_small
 from homodyne_dask.blocks import SUMS, Place, Source, announce, block, stored_sums
-from homodyne_dask.candidates import AT_ONCE, block_candidates
+from homodyne_dask.candidates import AT_ONCE
 from homodyne_dask.cluster import finishing
 from homodyne_dask.dataset import Selection, known_q, opened
 from homodyne_dask.gram import Gram, gram_of_data, merge_runs, merge_tree
-from homodyne_dask.kernel import Block, Point, block_gram, point
+from homodyne_dask.kernel import Block
+from homodyne_dask.kinds import Point, compilations, kind_of
 from homodyne_dask.planning import Layout, Plan, Run, runs
 from homodyne_dask.problem import Problem
 from homodyne_dask.sharing import shares
@@ -77,17 +78,12 @@ class Report(NamedTuple):
     """Most memory the process has had [bytes]."""
 
 
-def compilations() -> dict[str, int]:
-    """Return how many times this process has compiled each kernel."""
-    return {"gram": kernel.compilations(), "candidates": candidates.compilations()}
-
-
 def gram_of(work: Work, run: Run, theta: Float[np.ndarray, " p"]) -> tuple[Gram, Report]:
     """Return the merged Gram of a run of blocks; this is the task."""
     keep_small()
     began, before = time.perf_counter(), compilations()
     scan = opened(work.source.selection)
-    at = point(work.problem, theta, scan.time, work.source.factor)
+    at = kind_of(work.problem.model).point(work.problem, theta, scan.time, work.source.factor)
     places = [Place(run.members, tile) for tile in run.tiles]
     leaves, cost = [], Cost()
     for n, place in enumerate(places):
@@ -106,11 +102,12 @@ def candidates_of(
     keep_small()
     began, before = time.perf_counter(), compilations()
     times = opened(work.source.selection).time
-    points = [point(work.problem, theta, times, work.source.factor) for theta in thetas]
+    kind = kind_of(work.problem.model)
+    points = [kind.point(work.problem, theta, times, work.source.factor) for theta in thetas]
     leaves = []
     for tile in run.tiles:
         data = block(work.source, Place(run.members, tile), work.budget)
-        leaves.append(block_candidates(points, data))
+        leaves.append(kind.candidates(points, data))
     return merge_tree(leaves), reported(began, before, NOTHING)
 
 
@@ -133,7 +130,7 @@ def _leaf(work: Work, at: Point, place: Place) -> tuple[Gram, Cost]:
         began = time.perf_counter()
         data = block(source, place, work.budget)
         reading = time.perf_counter() - began
-        gram, sums = block_gram(at, data, sums)
+        gram, sums = kind_of(work.problem.model).gram(at, data, sums)
         SUMS.put(key, sums)
     if gram is None or not cut.live:
         assert sums is not None
@@ -148,7 +145,8 @@ def warm_up(work: Work) -> Report:
     data, weights = np.zeros((slots, side, side), np.float32), np.zeros((slots, side))
     nothing = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
     theta = np.ones(work.problem.model.size)
-    block_gram(point(work.problem, theta, np.arange(2.0)), nothing)
+    kind = kind_of(work.problem.model)
+    kind.gram(kind.point(work.problem, theta, np.arange(2.0)), nothing, None)
     return reported(began, before, NOTHING)
 
 
@@ -179,18 +177,20 @@ def gather(layout: Layout, tasks: list[Run], parts: dict[int, Gram]) -> Gram:
     return Gram(moments, count)
 
 
-Task = Callable[[Work, Run, np.ndarray], tuple[Gram, Report]]
+Task = Callable[[Any, Run, np.ndarray], tuple[Gram, Report]]
 
 
 @dataclass
 class Sweep:
     """Passes over one plan; remembers who did what, as a hint for the next pass."""
 
-    work: Work
+    work: Any
+    """A `Work`, or what another task knows instead."""
     layout: Layout
     tasks: list[Run]
     compute: Callable[["Sweep", Task, np.ndarray], Iterator[tuple[int, Gram, Report]]]
     client: Client | None = None
+    task: Task = gram_of
     owners: dict[int, str] = field(default_factory=dict)
     compiled: dict[int, tuple[dict[str, int], dict[str, int]]] = field(default_factory=dict)
     """Compilations of each kernel by process: before its first task, and now."""
@@ -202,7 +202,7 @@ class Sweep:
 
     def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram:
         """Return the Gram of all bins at theta: one pass over the data."""
-        return self.over(gram_of, theta)
+        return self.over(self.task, theta)
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta: a pass for each AT_ONCE of them."""
@@ -274,6 +274,12 @@ def _sweep(
     work = Work(source, problem, plan.layout.resident_bytes if plan.resident else 0)
     tasks = runs(layout, plan.workers.threads)
     return Sweep(work, layout, tasks, _in_process if client is None else _on_cluster, client)
+
+
+def sweep_over(work: Any, plan: Plan, task: Task, client: Client | None) -> Sweep:
+    """Return what makes passes with any task over a plan of any data."""
+    compute = _in_process if client is None else _on_cluster
+    return Sweep(work, plan.layout, plan.tasks, compute, client, task)
 
 
 def _in_process(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int, Gram, Report]]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from homodyne_dask.config import FitConfig
     from homodyne_dask.dataset import Scan
     from homodyne_dask.lm import State
-    from homodyne_dask.models import TransportModel
+    from homodyne_dask.models import Model
     from homodyne_dask.planning import Plan
     from homodyne_dask.result import FitResult
 
@@ -100,7 +100,7 @@ def fit(
 
 def _fit(
     config: "FitConfig",
-    model: "TransportModel",
+    model: "Model",
     store: Path,
     folder: Path,
     client: "Client | None",
@@ -141,7 +141,7 @@ def _homodyne_files(result: "FitResult", scan: "Scan", folder: Path) -> list[Pat
 @contextmanager
 def _profiled(
     config: "FitConfig",
-    model: "TransportModel",
+    model: "Model",
     scan: "Scan",
     client: "Client | None",
     folder: Path | None,
@@ -164,7 +164,7 @@ def _profiled(
 
 def _run(
     config: "FitConfig",
-    model: "TransportModel",
+    model: "Model",
     scan: "Scan",
     client: "Client | None",
     checkpoint: Path,

@@ -14,7 +14,7 @@ from homodyne_dask.errors import OptionError
 
 if TYPE_CHECKING:
     from homodyne_dask.config import FitConfig
-    from homodyne_dask.models import TransportModel
+    from homodyne_dask.models import Model
     from homodyne_dask.report.index import Ended
     from homodyne_dask.result import FitResult
 
@@ -22,7 +22,7 @@ Fit = Callable[[Path, Path, bool], "FitResult"]
 """Fit a store into a folder; resumed or not."""
 
 
-def fit_all(config: "FitConfig", model: "TransportModel", resume: bool, fit: Fit) -> int:
+def fit_all(config: "FitConfig", model: "Model", resume: bool, fit: Fit) -> int:
     """Fit every store, list them in scans.csv and scans.html, and return the worst exit status.
 
     With `resume`, stores that have a result of the same fit keep it.
@@ -60,7 +60,7 @@ def _folders(config: "FitConfig") -> list[Path]:
 
 
 def _one(
-    config: "FitConfig", model: "TransportModel", store: Path, folder: Path, resume: bool, fit: Fit
+    config: "FitConfig", model: "Model", store: Path, folder: Path, resume: bool, fit: Fit
 ) -> "tuple[Ended, int]":
     """Return how one store ended, and the exit status it gives; whatever goes wrong with it."""
     from homodyne_dask.report.index import Ended
@@ -84,9 +84,7 @@ def _begun(folder: Path) -> bool:
     return checkpoint.exists() or previous(checkpoint).exists()
 
 
-def _kept(
-    config: "FitConfig", model: "TransportModel", store: Path, folder: Path
-) -> "FitResult | None":
+def _kept(config: "FitConfig", model: "Model", store: Path, folder: Path) -> "FitResult | None":
     """Return the result a store has already, None where it has none or can go on from a checkpoint.
 
     Raises OptionError where it is of other data or options.

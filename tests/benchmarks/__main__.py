@@ -17,6 +17,7 @@ ROWS = {
     "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130", "ratio": ">= 18"}),
     "kernel mixed": ("kernel.run('mixed')", {"M pairs/s": ">= 260"}),
     "kernel candidates": ("kernel.candidates()", {"ratio": ">= 2"}),
+    "kernel separable": ("kernel.separable()", {"M pairs/s": ">= 15"}),
     "sweep resident 1x2": (
         "passes.rate(data.store(folder, 2950), 'resident', 1, 2)",
         {"of cores x kernel": ">= 0.8"},
@@ -65,6 +66,7 @@ ROWS = {
     "overhead": ("passes.overhead(folder)", {}),
     "codecs": ("codec_table.run(folder)", {}),
     "flags": ("flags.run()", {"traced arguments: compilations": "1"}),
+    "crossover": ("crossover.run(folder)", {}),
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
 CORES = 2
@@ -91,7 +93,7 @@ def one(name: str, folder: str) -> dict[str, Any]:
     """Measure one row in a fresh process with one compute thread."""
     code = (
         "import json, sys; from pathlib import Path; "
-        "from tests.benchmarks import codec_table, data, fits, flags, kernel, passes; "
+        "from tests.benchmarks import codec_table, crossover, data, fits, flags, kernel, passes; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | ({"NPROC": "1"} if name.startswith("kernel") else {})
