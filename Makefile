@@ -25,16 +25,32 @@ demo: install  ## simulate, ingest and fit a scan of known truth; leaves demo/
 	cp demo/A0001_fit/* demo/
 	@echo "the result is in demo/ and demo/A0001_fit; its report again: $(BIN)/homodyne-dask show demo/A0001_fit"
 
-test: install  ## the whole test suite
-	$(BIN)/python -m pytest tests -m "not slow"
+test: install  ## the whole test suite, two files at a time
+	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile
 
-test-chaos: install  ## the long part of tests/faults: programs and ingests killed at 20 random moments each (10 min)
+# make test uses Chromium where it is installed; on Debian and Ubuntu this installs it
+CHROMIUM := apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
+
+chromium:  ## the browser that looks at the pages in the tests, from Debian's packages (as root)
+	command -v chromium || { $(CHROMIUM); }
+
+test-browser: install chromium  ## the live page and the report in headless Chromium; leaves artefacts/browser/*.png
+	$(BIN)/python -m pytest tests/browser
+
+test-chaos: install  ## the long part of tests/faults: kills at random moments, 10⁵ damaged files, ten minutes of fits
 	$(BIN)/python -m pytest tests/faults -m slow
 
-benchmark: install  ## rates, memory, start-up, codecs, coverage of the errors; writes benchmark.json (25 min)
+slurm:  ## install SLURM from Debian's packages, where it is missing
+	tests/cluster/slurm/install.sh
+
+test-slurm: install slurm  ## every test on a SLURM on the loopback address
+	tests/cluster/slurm/held.sh /tmp/slurm-try </dev/null
+	$(BIN)/python -m pytest tests/cluster/slurm
+
+benchmark: install  ## rates, memory, start-up, codecs, coverage of the errors; writes benchmark.json
 	$(UV) pip install --quiet --python $(BIN)/python --group benchmark
 	$(BIN)/python -m tests.benchmarks
-	$(BIN)/python -m pytest tests -m slow --ignore=tests/faults
+	$(BIN)/python -m pytest tests -m slow --ignore=tests/faults --ignore=tests/cluster/slurm
 
 # the peers have their own environment: what they ask for is not what we are tested with
 PEERS := .venv-peers
@@ -63,7 +79,7 @@ lint: install  ## style, types and the layers of the imports; a part of make tes
 	$(BIN)/python -m pytest tests/test_style.py
 
 clean:  ## remove what was built, .venv too
-	rm -rf $(VENV) $(PEERS) demo profile build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .benchmarks .import_linter_cache
+	rm -rf $(VENV) $(PEERS) demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test test-chaos benchmark benchmark-peers profile-nlsq lint clean
+.PHONY: help install demo test chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers profile-nlsq lint clean

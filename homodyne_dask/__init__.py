@@ -15,10 +15,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from homodyne_dask.api import fit, plan
+    from homodyne_dask import guide
+    from homodyne_dask.api import fit, iterate, plan
+    from homodyne_dask.batch.clusters import slurm_cluster
     from homodyne_dask.cluster import local_cluster
+    from homodyne_dask.connecting import connect
     from homodyne_dask.curvefit import CurveFit, curve_fit
     from homodyne_dask.dataset import Scan, open_dataset
+    from homodyne_dask.each import fit_each
     from homodyne_dask.errors import HomodyneDaskError
     from homodyne_dask.forecasting import forecast
     from homodyne_dask.homodyne.translate import from_homodyne_yaml
@@ -37,18 +41,23 @@ if TYPE_CHECKING:
     from homodyne_dask.parameters import Parameter
     from homodyne_dask.prediction import predict
     from homodyne_dask.result import FitResult, load_result
+    from homodyne_dask.series import FitSeries, load_series
 
 _HOME = {
     "open_dataset": "dataset",
     "Scan": "dataset",
     "plan": "api",
     "fit": "api",
+    "fit_each": "each",
+    "iterate": "api",
     "curve_fit": "curvefit",
     "CurveFit": "curvefit",
     "forecast": "forecasting",
     "predict": "prediction",
     "load_result": "result",
+    "load_series": "series",
     "FitResult": "result",
+    "FitSeries": "series",
     "Outcome": "lm",
     "LAMINAR_FLOW": "models",
     "STATIC": "models",
@@ -61,6 +70,8 @@ _HOME = {
     "model": "models",
     "Parameter": "parameters",
     "local_cluster": "cluster",
+    "connect": "connecting",
+    "slurm_cluster": "batch.clusters",
     "from_homodyne_yaml": "homodyne.translate",
     "HomodyneDaskError": "errors",
 }
@@ -72,6 +83,7 @@ __all__ = [
     "Convention",
     "CurveFit",
     "FitResult",
+    "FitSeries",
     "HomodyneDaskError",
     "Outcome",
     "Parameter",
@@ -79,21 +91,29 @@ __all__ = [
     "Scan",
     "SeparableModel",
     "TransportModel",
+    "connect",
     "curve_fit",
     "fit",
+    "fit_each",
     "forecast",
     "from_homodyne_yaml",
+    "guide",
+    "iterate",
     "load_result",
+    "load_series",
     "local_cluster",
     "model",
     "open_dataset",
     "plan",
     "predict",
     "separable",
+    "slurm_cluster",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "guide":
+        return import_module(f"{__name__}.guide")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,4 +1,4 @@
-"""`fit` and `plan` of any data: what is fitted says which of the two roads it takes."""
+"""`fit`, `iterate` and `plan` of any data: what is fitted says which of two roads it takes."""
 
 from functools import wraps
 from pathlib import Path
@@ -8,10 +8,13 @@ from homodyne_dask import fitting
 from homodyne_dask.models import Model, ResidualModel
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from distributed import Client
 
     from homodyne_dask.curvefit import CurveFit
     from homodyne_dask.dataset import Scan
+    from homodyne_dask.lm import State
     from homodyne_dask.planning import Plan
     from homodyne_dask.result import FitResult
 
@@ -28,6 +31,24 @@ def fit(data: Any, model: Any, **options: Any) -> Any:
 
         return fit_any(data, model, **options)
     return fitting.fit(data, model, **options)
+
+
+@overload
+def iterate(
+    data: "Scan | str | Path", model: Model, **options: Any
+) -> "Generator[State, None, FitResult]": ...
+@overload
+def iterate(
+    data: Any, model: ResidualModel, **options: Any
+) -> "Generator[State, None, CurveFit]": ...
+@wraps(fitting.iterate)
+def iterate(data: Any, model: Any, **options: Any) -> Any:
+    """Fit a model to a scan, or to any dataset, pass by pass."""
+    if isinstance(model, ResidualModel):
+        from homodyne_dask.curvefit import iterate as iterate_any
+
+        return iterate_any(data, model, **options)
+    return fitting.iterate(data, model, **options)
 
 
 @overload

@@ -1,7 +1,7 @@
 """A fit of residuals over any dataset: the same sweep, solver and checkpoint as a scan's."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -17,8 +17,8 @@ from homodyne_dask import lm
 from homodyne_dask.allocation import keep_small
 from homodyne_dask.arrays import Points, array_layout, columns, points_of
 from homodyne_dask.cluster import local_cluster, local_workers, this_process, workers_of
+from homodyne_dask.descent import Beginning, Record, descent
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting import _Record, iterate
 from homodyne_dask.gram import Gram, merge_tree
 from homodyne_dask.joint import SINGULAR
 from homodyne_dask.kinds import compilations
@@ -26,7 +26,8 @@ from homodyne_dask.kinds.residual import check_residual, columns_gram
 from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.parameters import Search, search
 from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, Run, make_plan
-from homodyne_dask.sweep import NOTHING, Report, Sweep, reported, sweep_over
+from homodyne_dask.sweep import Sweep, sweep_over
+from homodyne_dask.tasks import NOTHING, Report, reported
 from homodyne_dask.ties import Scaling
 
 OPTIONS = lm.Options(
@@ -137,14 +138,13 @@ class Ended(NamedTuple):
     compilations: dict[str, int]
 
 
-def run(
+def iterate(
     request: ArrayRequest,
     client: Client | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
-    progress: Callable[[lm.State, Plan], None] | None = None,
-) -> Ended:
-    """Fit; see `fit` for client, checkpoint, resume and progress."""
+) -> Generator[lm.State, None, Ended]:
+    """Yield the state after each pass and return how the fit ended; see `fit` for the options."""
     began = time.perf_counter()
     if resume and checkpoint is None:
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
@@ -157,15 +157,13 @@ def run(
             budget = min(budget, SMALL)
         work = Work(request.points, request.model, budget)
         sweep = sweep_over(work, plan, residuals_of, connected)
-        record, state = _Record(began), None
+        record, state = Record(began), None
 
-        def evaluate(theta: Float[np.ndarray, " p"]) -> Gram:
+        def evaluate(theta: Float[np.ndarray, " p"], _: None) -> Gram:
             return sweep(theta[None])
 
-        steps = iterate(request, evaluate, checkpoint, resume, record, (), _start, _identity)
-        for state in steps:
-            if progress is not None:
-                progress(state, plan)
+        for state in descent(request, evaluate, checkpoint, resume, record, (), _first, _identity):
+            yield state
         assert state is not None  # there is at least one pass
         moved = _moved(request.search, state)
         inverse = _inverse(sweep, state, moved)
@@ -174,8 +172,8 @@ def run(
     return Ended(state, moved, inverse, record.history, record.timings, compiled)
 
 
-def _start(request: ArrayRequest, *_: Any) -> tuple[Float[np.ndarray, " p"], list[dict[str, Any]]]:
-    return request.search.start, []
+def _first(request: ArrayRequest, *_: Any) -> Beginning:
+    return Beginning(request.search.start, None, [])
 
 
 def _moved(search: Search, state: lm.State) -> Bool[np.ndarray, " p"]:

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import dask
+import dask.config
 import numpy as np
 import xarray
 from jaxtyping import Float

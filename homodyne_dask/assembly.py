@@ -15,6 +15,8 @@ from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
+from homodyne_dask.plane import add_at
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -26,6 +28,16 @@ class PlaneSums:
     by_row: Float[Array, "slot F T"]
     """Weighted row sums of every field."""
     by_column: Float[Array, "slot F T"]
+
+    def plus(
+        self, part: "Part", b: Array, i: Array, j: Array, w_i: Array, w_j: Array
+    ) -> "PlaneSums":
+        """Return the sums with what bin b adds on the sub-block at (i, j)."""
+        return PlaneSums(
+            thin=tuple(add_at(t, p, (b,)) for t, p in zip(self.thin, part.thin, strict=True)),
+            by_row=add_at(self.by_row, part.by_row * w_i, (b, 0, i)),
+            by_column=add_at(self.by_column, part.by_column * w_j, (b, 0, j)),
+        )
 
 
 class Part(NamedTuple):

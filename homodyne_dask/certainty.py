@@ -20,7 +20,7 @@ def certainty(request: Request, sweep: Sweep, state: lm.State) -> Certainty:
     moved, clusters = moved_in(request, state), friedel_clusters(scan.q, scan.phi)
     lower = None
     if moved.any() and clusters_in(reduced, clusters) < MIN_CLUSTERS:
-        moments = frame_scores(sweep, request, state.theta)
+        moments = frame_scores(sweep, request, state)
         lower = dyadic(reduced, moments, moved, clusters)
     error = errors_of(request, state, lower)
     profiles = {}

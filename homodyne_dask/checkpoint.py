@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
 
-VERSION = 1
+VERSION = 2
 FORMAT = "homodyne_dask checkpoint"
 
 
@@ -28,6 +29,8 @@ class Point(NamedTuple):
     gram: Gram
     counts: tuple[int, int] = (0, 0)
     """Uphill steps that led here, and trials given up since the fit began."""
+    beta: list[list[float]] | None = None
+    """(offset - 1, contrast) of every bin, where a loss has them carried along."""
     largest: list[float] | None = None
     """See `lm.State`."""
 
@@ -41,6 +44,8 @@ class Checkpoint(NamedTuple):
     point: Point
     fallback: Point | None
     history: list[dict[str, Any]]
+    minima: Sequence[dict[str, Any]] = ()
+    """The distinct minima that first values saw."""
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -88,6 +93,7 @@ def load(path: Path, identity: dict[str, Any]) -> Checkpoint:
             point=_point(read["point"]),
             fallback=None if read["fallback"] is None else _point(read["fallback"]),
             history=read["history"],
+            minima=read["minima"],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise OptionError(
@@ -137,6 +143,11 @@ def previous(path: Path) -> Path:
     return path.with_name(path.name + ".previous")
 
 
+def begun(path: Path) -> bool:
+    """Whether there is something to go on from, whole or not."""
+    return path.exists() or previous(path).exists()
+
+
 def files(path: Path) -> tuple[Path, Path, Path]:
     """Return the checkpoint, the one before it, and what a killed program may leave half-written."""
     return path, previous(path), path.with_name(path.name + ".partial")
@@ -177,12 +188,14 @@ def _point(read: dict[str, Any]) -> Point:
     moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
     gram = Gram(moments, _unpacked(packed["count"], "<i8"))
     uphill, rejections = read["counts"]
+    counts = uphill, rejections
     return Point(
         read["theta"],
         read["damping"],
         read["accepted"],
         gram,
-        (uphill, rejections),
+        counts,
+        read["beta"],
         read["largest"],
     )
 

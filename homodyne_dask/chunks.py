@@ -14,9 +14,12 @@ from jaxtyping import Float32
 from numcodecs import blosc  # pyright: ignore[reportAttributeAccessIssue]
 
 from homodyne_dask.errors import StoreError
+from homodyne_dask.files import read_plain
 
 _CHECKSUM = 4
 """Bytes of the crc32c behind each chunk."""
+_HEADERS = 1 << 16
+"""Bytes; what cannot be compressed grows by less."""
 
 
 def chunk_path(store: str, factor: int, index: int, tile: tuple[int, int]) -> Path:
@@ -28,11 +31,13 @@ def chunk_path(store: str, factor: int, index: int, tile: tuple[int, int]) -> Pa
 def announce(path: Path) -> None:
     """Tell the operating system that a file will be read: it fetches while we compute."""
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return  # told when it is read
     try:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
+    except OSError:
+        return  # a pipe, refused when it is read
     finally:
         os.close(handle)
 
@@ -52,7 +57,7 @@ def read_chunk(
     """
     path = chunk_path(store, factor, index, tile)
     try:
-        raw = path.read_bytes()
+        raw = read_plain(path, into.nbytes + _HEADERS)
         body = raw[:-_CHECKSUM]
         if google_crc32c.value(body) != int.from_bytes(raw[-_CHECKSUM:], "little"):
             raise ValueError("its checksum is wrong")

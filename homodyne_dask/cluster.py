@@ -1,45 +1,65 @@
-"""Workers on this machine, or a connection to workers elsewhere."""
+"""Workers on this machine, and how a cluster says that it cannot go on."""
 
+import asyncio
+import json
 import os
+import sys
+import time
 from asyncio import CancelledError
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import dask.config
 import psutil
-from distributed import Client, Scheduler, SpecCluster
+from dask.utils import parse_timedelta
+from distributed import Client, Scheduler, Security, SpecCluster
 from distributed.client import FutureCancelledError
 from distributed.comm.core import CommClosedError
 from distributed.deploy.subprocess import SubprocessWorker
-from distributed.scheduler import KilledWorker, NoValidWorkerError
+from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.planning import Workers
 
 THREADS = 4
 """Most threads of one worker process on this machine."""
-CONNECT = 10.0
-"""Seconds to wait for a scheduler."""
 NO_PROGRESS = 300.0
 """Seconds without any finished task after which a pass is given up."""
 FIRST_WORKER = 60.0
 """Seconds to wait for the first worker of a cluster."""
-_SETTINGS = {
+SETTINGS = {
     # an innocent task is blamed for each death of a worker that holds it
     "distributed.scheduler.allowed-failures": 10,
     "distributed.scheduler.no-workers-timeout": "120s",
     "distributed.scheduler.worker-ttl": "60s",
+    # a worker that died is started again by its nanny, on a busy machine slowly
+    "distributed.deploy.lost-worker-timeout": "120s",
 }
-_QUIET = {
+"""Of Dask's configuration, for a scheduler."""
+QUIET = {
     # looking at itself a hundred times a second takes a process 4 % of a core
     "distributed.admin.tick.interval": "200ms",
     "distributed.worker.profile.interval": "100ms",
 }
+"""Of Dask's configuration, for schedulers and workers."""
+
+
+def patience(what: str, seconds: float) -> float:
+    """Return how many seconds to wait: Dask's configuration homodyne-dask.<what>, or a default."""
+    return parse_timedelta(dask.config.get(f"homodyne-dask.{what}", seconds), "s")
 
 
 def cores() -> int:
     """Return the processors this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def jax_threads() -> int:
+    """Return the size of JAX's pool: the variables that set it count where they hold a number."""
+    for name in ("PJRT_NPROC", "NPROC"):
+        if (given := os.environ.get(name, "")).isdigit() and int(given) > 0:
+            return int(given)
+    return cores()
 
 
 def worker_environment(threads: int) -> dict[str, str]:
@@ -56,36 +76,67 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
 
 
+class _Worker(SubprocessWorker):
+    """A worker under a nanny, started by command, known to the scheduler by its cluster's name for it.
+
+    By that name a cluster scales. Ended are both, but not the process that then removes their
+    semaphores from the system's shared memory; it would speak of it, therefore -W ignore.
+    """
+
+    async def _start(self) -> None:
+        options = self.worker_kwargs | {"name": self.name}
+        spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
+        command = [sys.executable, "-W", "ignore", "-m", "dask", "spec", self.scheduler]
+        quiet = {f"DASK_{key.upper().replace('.', '__')}": value for key, value in QUIET.items()}
+        self.process = await asyncio.create_subprocess_exec(
+            *command, "--spec", spec, env=os.environ | quiet
+        )
+
+    async def close(self) -> None:
+        if self.process and self.process.returncode is None:
+            below = psutil.Process(self.process.pid).children(recursive=True)
+            self.process.kill()
+            for child in below:
+                with suppress(psutil.NoSuchProcess):
+                    if "resource_tracker" not in " ".join(child.cmdline()):
+                        child.kill()
+            await self.process.communicate()
+        await super().close()
+
+
 @contextmanager
 def local_cluster(
     processes: int | None = None,
     threads: int | None = None,
     memory: int | None = None,
     dashboard: str | None = "127.0.0.1:0",
+    security: Security | None = None,
 ) -> Iterator[Client]:
     """Start workers on this machine for the length of a `with`; yields a client at once.
 
     Workers are started by command, so a plain script needs no main guard. By default as many
     threads as cores, 4 to a process, and three quarters of the memory that is available [bytes].
-    The scheduler and its dashboard listen on the loopback address only.
+    The scheduler and its dashboard listen on the loopback address only. security: from files, so
+    that only who can read them may connect.
     """
     total = cores()
     processes = processes or max(1, total // (threads or min(THREADS, total)))
     threads = threads or max(1, total // processes)
     memory = memory or int(0.75 * psutil.virtual_memory().available)
+    protocol = "tls://" if security else "tcp://"
     worker = {
-        "cls": SubprocessWorker,
+        "cls": _Worker,
         "options": {
-            "worker_class": "distributed.Nanny",
             "worker_kwargs": {
                 "host": "127.0.0.1",
                 "nthreads": threads,
                 "memory_limit": memory // processes,
                 "env": worker_environment(threads),
-                "config": _QUIET,
                 "silence_logs": 40,
                 "dashboard_address": None,
                 "dashboard": False,
+                "protocol": protocol,
+                "security": _for_workers(security),
             },
         },
     }
@@ -93,17 +144,21 @@ def local_cluster(
         "cls": Scheduler,
         "options": {
             "host": "127.0.0.1",
+            "protocol": protocol,
+            "security": security,
             "dashboard": dashboard is not None,
             "dashboard_address": dashboard,
+            "preload": ["homodyne_dask.dashboard"] if dashboard is not None else [],
         },
     }
     with (
-        dask.config.set(_SETTINGS | _QUIET),
+        dask.config.set(SETTINGS | QUIET),
         SpecCluster(
             workers=dict.fromkeys(range(processes), worker),
             scheduler=scheduler,
             worker=worker,
             name="homodyne_dask",
+            security=security,
             silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster
         ) as cluster,
         Client(cluster) as client,
@@ -111,14 +166,28 @@ def local_cluster(
         yield client
 
 
+def _for_workers(security: Security | None) -> dict[str, str | bool] | None:
+    """Return the names of a worker's files, as they pass through a command."""
+    if security is None:
+        return None
+    names = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
+    return {"require_encryption": True} | {name: getattr(security, name) for name in names}
+
+
 @contextmanager
 def finishing(client: Client) -> Iterator[None]:
     """Turn what Dask raises when work cannot be finished into a ClusterError that says why."""
     try:
         yield
-    except (KilledWorker, NoValidWorkerError) as e:
+    except (NoWorkerError, NoValidWorkerError) as e:
         raise ClusterError(
-            f"the workers cannot finish the work ({e}): look at the workers' logs for what ends them"
+            f"there has been no worker for too long ({e}{_missing(client)}): start some, then fit "
+            f"again with --resume"
+        ) from e
+    except KilledWorker as e:
+        raise ClusterError(
+            f"the workers cannot finish the work ({e}{_missing(client)}): look at the workers' logs "
+            f"for what ends them"
         ) from e
     except (FutureCancelledError, CancelledError, CommClosedError) as e:
         raise ClusterError(
@@ -126,41 +195,44 @@ def finishing(client: Client) -> Iterator[None]:
         ) from e
     except TimeoutError as e:
         raise ClusterError(
-            f"no task finished within {NO_PROGRESS:g} s: are there workers? see the dashboard at "
-            f"{client.dashboard_link}"
+            f"no task finished within {patience('no-progress', NO_PROGRESS):g} s{_missing(client)}: "
+            f"are there workers? see the dashboard at {client.dashboard_link}"
         ) from e
 
 
-@contextmanager
-def connection(address: str) -> Iterator[Client]:
-    """Connect to a running scheduler for the length of a `with`; raises ClusterError if it cannot."""
-    try:
-        client = Client(address, timeout=CONNECT)
-    except (TimeoutError, OSError, ValueError, TypeError) as e:
-        raise ClusterError(
-            f"no scheduler answers at {address} within {CONNECT:g} s ({type(e).__name__}): is it "
-            f"running, and is this machine allowed to reach it?"
-        ) from e
-    with client:
-        yield client
+def _missing(client: Client) -> str:
+    """Return which workers of a cluster of jobs are missing, as the end of a phrase."""
+    said = getattr(client.cluster, "missing", str)()
+    return said and f"; {said}"
 
 
 def workers_of(client: Client) -> Workers:
-    """Return the workers of a client's cluster; raises ClusterError when there are none."""
-    try:
-        client.wait_for_workers(1, timeout=FIRST_WORKER)
-    except TimeoutError:
-        raise ClusterError(
-            f"the cluster has no workers, and none came within {FIRST_WORKER:g} s: start some, "
-            f"then fit again"
-        ) from None
+    """Return the workers of a client's cluster, of jobs those that are still to come too.
+
+    Raises ClusterError when no worker comes.
+    """
+    _wait_for_one(client)
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    return Workers(
+    there = Workers(
         processes=len(workers),
         threads=sum(worker["nthreads"] for worker in workers),
         memory=sum(worker["memory_limit"] or 0 for worker in workers)
         or int(psutil.virtual_memory().available),
     )
+    expected = getattr(client.cluster, "expected", there)
+    return expected if expected.threads > there.threads else there
+
+
+def _wait_for_one(client: Client) -> None:
+    longest = patience("first-worker", FIRST_WORKER)
+    until = time.monotonic() + longest
+    while not client.scheduler_info(n_workers=1)["workers"]:
+        if time.monotonic() > until or getattr(client.cluster, "given_up", False):
+            raise ClusterError(
+                f"the cluster has no workers, and none came within {longest:g} s{_missing(client)}: "
+                f"start some, then fit again"
+            )
+        time.sleep(0.05)
 
 
 def this_process() -> Workers:

@@ -1,86 +1,26 @@
 """The options of a fit as one checked value, from a YAML file or from the command line."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.config import JsonDict
 
 from homodyne_dask.errors import OptionError, nearest
-from homodyne_dask.units import length_in_angstrom
-
-
-def _as(read: Callable[[Any], Any]) -> BeforeValidator:
-    """Return a validator from a function that fails in whatever way on a value it cannot read."""
-
-    def checked(value: Any) -> Any:
-        try:
-            return read(value)
-        except (TypeError, OverflowError, AttributeError) as e:
-            raise ValueError(str(e)) from e
-
-    return BeforeValidator(checked)
-
-
-def _number(value: Any) -> float:
-    """Return a finite number; text is allowed, since YAML takes 1e4 for text."""
-    if isinstance(value, bool) or not math.isfinite(float(value)):
-        raise ValueError
-    return float(value)
-
-
-def _whole(value: Any) -> int:
-    number = _number(value)
-    if number != int(number):
-        raise ValueError
-    return int(number)
-
-
-def _pair(value: Any) -> tuple[float, float]:
-    """Return (low, high) from a list of two or from 'low:high'."""
-    low, high = value.split(":") if isinstance(value, str) else value
-    return _number(low), _number(high)
-
-
-def _frames(value: Any) -> tuple[int, int]:
-    low, high = _pair(value)
-    return _whole(low), _whole(high)
-
-
-def _angle(value: Any) -> float | tuple[float, float] | list[tuple[float, float]]:
-    several = isinstance(value, list | tuple)
-    if several and value and isinstance(value[0], list | tuple):
-        return [_pair(part) for part in value]
-    return _pair(value) if several or ":" in str(value) else _number(value)
-
-
-def _several(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    return value
-
-
-def _gap(value: Any) -> str:
-    """Return the gap as written; it needs a unit."""
-    length_in_angstrom(value)
-    return value
-
-
-Number = Annotated[float, _as(_number)]
-Whole = Annotated[int, _as(_whole)]
-Pair = Annotated[tuple[float, float], _as(_pair)]
-Frames = Annotated[tuple[int, int], _as(_frames)]
-Angle = Annotated[float | tuple[float, float] | list[tuple[float, float]], _as(_angle)]
-Text = Annotated[str, _as(_text)]
-Gap = Annotated[str, _as(_gap)]
-Several = BeforeValidator(_several)
+from homodyne_dask.values import (
+    Angle,
+    Frames,
+    Gap,
+    Jobs,
+    Number,
+    Pair,
+    Several,
+    Text,
+    Whole,
+    Windows,
+)
 
 
 def _option(what: str, form: str, example: str, default: Any = ...) -> Any:
@@ -101,7 +41,7 @@ class FitConfig(BaseModel):
     )
     model: Text = _option(
         "static, laminar_flow, two_component, stretched, stretched_ageing, or a model of a package",
-        "the name of a model",
+        "static, laminar_flow or the name of another model",
         "laminar_flow",
     )
     gap: Gap | None = _option(
@@ -128,6 +68,30 @@ class FitConfig(BaseModel):
     )
     offset: Annotated[list[Number], Several] | None = _option(
         "of scaling fixed: one value, or one for each bin", "a number, or a list", "1.0", None
+    )
+    contrast_bounds: Pair | None = _option(
+        "of scaling individual, for each bin, or shared",
+        "two numbers: 0:0.5 as an option, [0, 0.5] in a file",
+        "[0, 0.5]",
+        None,
+    )
+    offset_bounds: Pair | None = _option(
+        "of scaling individual, for each bin, or shared",
+        "two numbers: 0.9:1.1 as an option, [0.9, 1.1] in a file",
+        "[0.9, 1.1]",
+        None,
+    )
+    contrast_prior: Pair | None = _option(
+        "mean and standard deviation known beforehand, as one more measurement; scaling as for bounds",
+        "two numbers: 0.2:0.01 as an option, [0.2, 0.01] in a file",
+        "[0.2, 0.01]",
+        None,
+    )
+    offset_prior: Pair | None = _option(
+        "mean and standard deviation known beforehand, as one more measurement; scaling as for bounds",
+        "two numbers: 1:0.001 as an option, [1, 0.001] in a file",
+        "[1, 0.001]",
+        None,
     )
     q: Annotated[list[Number], Several] | None = _option(
         "rings in 1/Å, the nearest within 2 %; default: all",
@@ -156,6 +120,18 @@ class FitConfig(BaseModel):
         "[0, 30]",
         None,
     )
+    over: Text | None = _option(
+        "fit each ring (q) or each window of age (age) by itself; default: all that is selected at once",
+        "q or age",
+        "q",
+        None,
+    )
+    windows: Windows | None = _option(
+        "of over age: how many windows of equal length, or from and to of each in seconds",
+        "a number: 4, or windows in seconds: 0:30 and 30:60 as options, [[0, 30], [30, 60]] in a file",
+        "4",
+        None,
+    )
     initial: dict[str, Number] = _option(
         "first values by parameter; default: searched in the data",
         "numbers by parameter: D0=1e4 as an option, {D0: 1e4} in a file",
@@ -177,6 +153,20 @@ class FitConfig(BaseModel):
     min_lag: Whole = _option(
         "pairs closer than this many frames are left out", "a whole number from 1 up", "1", 1
     )
+    loss: Text = _option(
+        "what a residual costs: its square (linear), or less where it is large, against outliers: "
+        "huber, soft_l1 or cauchy as scipy.optimize.least_squares has them",
+        "linear, huber, soft_l1 or cauchy",
+        "linear",
+        "linear",
+    )
+    loss_scale: Number | None = _option(
+        "residual from which on the loss takes less than its square, in standard deviations; "
+        "default: 1",
+        "a positive number",
+        "1.345",
+        None,
+    )
     precision: Text = _option("float64, or mixed", "float64 or mixed", "float64", "float64")
     memory: Text = _option(
         "decoded data: resident in the workers, stream from disk in every pass, or auto",
@@ -185,9 +175,9 @@ class FitConfig(BaseModel):
         "auto",
     )
     starts: Whole | None = _option(
-        "how many points of the scan for first values are refined",
+        "how many points of the scan for first values are followed to their end",
         "a whole number from 1 up",
-        "6",
+        "20",
         None,
     )
     profile_of: Annotated[list[Text], Several] | None = _option(
@@ -205,8 +195,32 @@ class FitConfig(BaseModel):
     )
     scheduler: Text | None = _option(
         "a running Dask scheduler; default: workers on this machine",
-        "an address as tcp://host:8786",
-        "tcp://host:8786",
+        "an address as tls://host:8786",
+        "tls://host:8786",
+        None,
+    )
+    key: Text | None = _option(
+        "folder of the scheduler's key, made by `homodyne-dask key`; none: unencrypted",
+        "the path of a folder, or none",
+        "my_cluster",
+        None,
+    )
+    scheduler_file: Path | None = _option(
+        "the file of a standing scheduler, from `homodyne-dask cluster start`",
+        "the path of a file",
+        "scheduler.json",
+        None,
+    )
+    site: Text | None = _option(
+        "workers as jobs of a batch system: generic, perlmutter, esrf, alcf, or one of your own",
+        "the name of a site",
+        "perlmutter",
+        None,
+    )
+    jobs: Jobs | None = _option(
+        "of site: how many jobs, or the least and the most; default: 1",
+        "a whole number, or two: 1:20 as an option, [1, 20] in a file",
+        "[1, 20]",
         None,
     )
     output: Path | None = _option(
@@ -232,15 +246,18 @@ class FitConfig(BaseModel):
     def fit_options(self) -> dict[str, Any]:
         """Return the options of `fit` beside data, model, client and checkpoint."""
         names = ("gap", "convention", "scaling", "contrast", "offset", "initial", "fixed", "bounds")
-        more = ("min_lag", "precision", "memory", "starts", "max_passes", "on_bad_tile")
-        return self.model_dump(include={*names, *more}) | {"profile": tuple(self.profile_of or ())}
+        restraints = ("contrast_bounds", "offset_bounds", "contrast_prior", "offset_prior")
+        more = ("min_lag", "loss", "loss_scale", "precision", "memory", "starts", "max_passes")
+        named = {*names, *restraints, *more, "on_bad_tile"}
+        return self.model_dump(include=named) | {"profile": tuple(self.profile_of or ())}
 
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""
         return self.model_dump(include={"gap", "convention", "min_lag", "memory"})
 
 
-_PATHS = ("data", "output", "checkpoint")
+_WRITTEN = ("output", "checkpoint")
+_PATHS = ("data", "scheduler_file", *_WRITTEN)
 
 
 def from_options(given: Mapping[str, Any]) -> FitConfig:
@@ -251,7 +268,8 @@ def from_options(given: Mapping[str, Any]) -> FitConfig:
 def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> FitConfig:
     """Return the configuration in a YAML file, with what is `given` put over it.
 
-    Paths in the file are relative to the file. Raises OptionError for mistakes, naming the file.
+    Paths in the file are relative to the file, and it writes nowhere but below its own folder.
+    Raises OptionError for mistakes, naming the file.
     """
     where = Path(path)
     try:
@@ -267,10 +285,23 @@ def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> Fit
             f"{where} holds no keys with values: `homodyne-dask config -` prints a template"
         )
     in_file = _checked(read, f"{where}: ")
+    _stay_below(where, in_file)
     if not given:
         return _relative_to(where.parent, in_file)
     there = _relative_to(where.parent, in_file).model_dump(exclude_unset=True)
     return _checked(there | dict(given), "--")
+
+
+def _stay_below(file: Path, config: FitConfig) -> None:
+    """Refuse a file, which may be a stranger's, that would write elsewhere than beside itself."""
+    folder = file.parent.resolve()
+    for name in _WRITTEN:
+        path = getattr(config, name)
+        if path is not None and not (folder / path).resolve().is_relative_to(folder):
+            raise OptionError(
+                f"{file}: {name} = {str(path)!r} lies outside the folder of the file: "
+                f"give --{name} on the command line instead"
+            )
 
 
 def template() -> str:
@@ -293,6 +324,8 @@ def _relative_to(folder: Path, config: FitConfig) -> FitConfig:
         changed[name] = (
             [folder / one for one in value] if name == "data" else value and folder / value
         )
+    if config.key not in (None, "none"):
+        changed["key"] = str(folder / config.key)
     return config.model_copy(update=changed)
 
 

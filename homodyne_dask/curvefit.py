@@ -3,7 +3,7 @@
 import inspect
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from homodyne_dask import arrayfit, lm
+from homodyne_dask.descent import to_its_end
 from homodyne_dask.errors import OptionError
 from homodyne_dask.files import write_whole
 from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.parameters import Parameter, listed
-from homodyne_dask.planning import Plan
 from homodyne_dask.report import numbers
 
 SIGMA = "homodyne_dask_sigma"
@@ -178,11 +178,22 @@ def curve_fit(
     )
     request = arrayfit.prepare(dataset, model, _first(names, p0, low_high), max_passes=max_passes)
     path = None if checkpoint is None else Path(checkpoint)
-    ended = arrayfit.run(request, client, path, resume)
-    return result_of(request, ended, absolute_sigma)
+    passes = arrayfit.iterate(request, client, path, resume)
+    return to_its_end(_results(request, passes, absolute_sigma))
 
 
 def fit(
+    data: Any,
+    model: ResidualModel,
+    *,
+    progress: Callable[[lm.State], None] | None = None,
+    **options: Any,
+) -> CurveFit:
+    """Fit a model made by `hd.model` to a dataset; see `iterate` for the options."""
+    return to_its_end(iterate(data, model, **options), progress)
+
+
+def iterate(
     data: Any,
     model: ResidualModel,
     *,
@@ -194,13 +205,20 @@ def fit(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     max_passes: int = 1000,
-    progress: Callable[[lm.State, Plan], None] | None = None,
-) -> CurveFit:
-    """Fit a model made by `hd.model` to a dataset; residuals are taken to be over their σ."""
+) -> Generator[lm.State, None, CurveFit]:
+    """Fit as `fit` does and yield the state after each pass; residuals are taken to be over their σ."""
     request = arrayfit.prepare(data, model, initial, fixed, bounds, max_passes)
     path = None if checkpoint is None else Path(checkpoint)
-    ended = arrayfit.run(request, client, path, resume, progress)
-    return result_of(request, ended, absolute_sigma)
+    passes = arrayfit.iterate(request, client, path, resume)
+    return (yield from _results(request, passes, absolute_sigma))
+
+
+def _results(
+    request: arrayfit.ArrayRequest,
+    passes: Generator[lm.State, None, arrayfit.Ended],
+    absolute: bool,
+) -> Generator[lm.State, None, CurveFit]:
+    return result_of(request, (yield from passes), absolute)
 
 
 def result_of(

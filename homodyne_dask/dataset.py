@@ -13,12 +13,11 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask import schema, storage
 from homodyne_dask.errors import SelectionError, StoreError
+from homodyne_dask.rings import in_words, nearest_ring, rings_of
 
 if TYPE_CHECKING:
     import xarray
 
-NEAREST_Q = 0.02
-"""How far, relatively, a q asked for may lie from a ring of the scan."""
 _PER_BIN = ("q", "phi", "label", "n_pixels", "sigma_row", "intensity", "beta_ingest")
 
 
@@ -165,8 +164,9 @@ class Scan:
     ) -> "Scan":
         """Return the scan with fewer bins or frames.
 
-        q [1/Å]: the nearest ring within 2 %, or several. phi [degree]: a pair (low, high) keeps
-        the angles from low up to high, around ±180° where low is above high, a list of pairs those
+        q [1/Å]: the nearest ring within 2 %, or several; bins whose q differ by less than 0.1 % are
+        one ring, and a value that may mean two rings is refused. phi [degree]: a pair (low, high)
+        keeps the angles from low up to high, around ±180° where low is above high, a list of pairs those
         in any of them; one number keeps the nearest angle within 1°. label: the beamline's
         bin numbers. frames: (first, after the last), counted from 0. time: (from, to) in s.
         Raises SelectionError, saying what there is, when nothing is left.
@@ -188,16 +188,9 @@ class Scan:
         return chosen
 
     def _ring(self, q: float) -> Bool[np.ndarray, " bin"]:
-        rings = np.unique(self.q[np.isfinite(self.q)])
-        if not len(rings):
-            raise SelectionError(f"q = {q} cannot be selected: the store does not know any q")
-        ring = rings[np.argmin(np.abs(rings - q))]
-        if abs(ring - q) > NEAREST_Q * ring:
-            raise SelectionError(
-                f"no ring within 2 % of q = {q:g} 1/Å; there is: "
-                + ", ".join(f"{value:.6g}" for value in rings)
-            )
-        return self.q == ring
+        keep = np.zeros(len(self.bins), bool)
+        keep[nearest_ring(self.q, q)] = True
+        return keep
 
     def _angles(self, phi: Any) -> Bool[np.ndarray, " bin"]:
         ranges = [phi] if isinstance(phi, tuple) and len(phi) == 2 else phi
@@ -232,13 +225,14 @@ class Scan:
         return first, stop
 
     def _there_is(self) -> str:
-        rings = np.unique(self.q)
+        rings, unknown = rings_of(self.q), int(np.isnan(self.q).sum())
         labels = [int(label) for label in self.label]
         some = ", ".join(map(str, labels[:8])) + (", ..." if len(labels) > 8 else "")
         return (
             f"there are {len(self.bins)} bins: q = "
-            + ", ".join(f"{value:.6g}" for value in rings)
-            + f" 1/Å, phi from {self.phi.min():g} to {self.phi.max():g}°, labels {some}"
+            + (in_words(rings) if len(rings) else "unknown")
+            + (f" and unknown for {unknown}" if unknown and len(rings) else "")
+            + f", phi from {self.phi.min():g} to {self.phi.max():g}°, labels {some}"
         )
 
     def cuts(self, min_lag: int = 1) -> Cuts:

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from homodyne_dask.cluster import cores
+from homodyne_dask.cluster import cores, jax_threads
 from homodyne_dask.doctor import environment, machine
 from homodyne_dask.doctor.child import Child, ChildError, brief
 from homodyne_dask.doctor.rates import decoding_rate, kernel_rate
@@ -31,18 +31,10 @@ def get_device_status() -> dict[str, Any]:
         "platform": jax.default_backend(),
         "devices": [str(device) for device in jax.devices()],
         "cores": cores(),
-        "threads": _threads(),
+        "threads": jax_threads(),
         "x64": bool(x64),
         "memory": {"total": now.total, "available": now.available},
     }
-
-
-def _threads() -> int:
-    """Return the size of JAX's pool: the variables that set it count where they hold a number."""
-    for name in ("PJRT_NPROC", "NPROC"):
-        if (given := os.environ.get(name, "")).isdigit() and int(given) > 0:
-            return int(given)
-    return cores()
 
 
 def configure_optimal_device() -> dict[str, Any]:

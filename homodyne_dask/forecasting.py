@@ -22,7 +22,8 @@ from homodyne_dask.kinds import kind_of
 from homodyne_dask.models import Model
 from homodyne_dask.planning import Plan, Run, size
 from homodyne_dask.request import Request, prepare, require_gap
-from homodyne_dask.sweep import Cost, Report, Sweep, gram_of, sweep_of
+from homodyne_dask.sweep import Sweep, sweep_of
+from homodyne_dask.tasks import Cost, Report, gram_of
 
 SAMPLE_PAIRS = 20e6
 """Pairs that each thread works on, twice: a few tenths of a second."""
@@ -88,7 +89,7 @@ def forecast(
     plan = plan_of(request, client)
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
         sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
-        return _forecast(request, plan, sweep, first_values(request)[0])
+        return _forecast(request, plan, sweep, first_values(request)[0].theta)
 
 
 @dataclass(frozen=True)

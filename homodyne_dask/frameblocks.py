@@ -14,11 +14,13 @@ from homodyne_dask.dataset import known_q, opened
 from homodyne_dask.gram import Gram, merge_tree
 from homodyne_dask.joint import joint_of
 from homodyne_dask.kernel import Block
-from homodyne_dask.kinds import Point, kind_of
+from homodyne_dask.kinds import Point, compilations, kind_of
+from homodyne_dask.lm import State
 from homodyne_dask.planning import Run
 from homodyne_dask.request import Request
 from homodyne_dask.scaling import Reduced
-from homodyne_dask.sweep import NOTHING, Report, Sweep, Work, compilations, reported
+from homodyne_dask.sweep import Sweep
+from homodyne_dask.tasks import NOTHING, Report, Work, reported
 
 MOST = 16
 """Blocks of frames, about: each pair of them is a score."""
@@ -28,24 +30,27 @@ _MEMORIES = 5
 """Correlation times in a block, where the record is long enough."""
 
 
-def frame_grams_of(work: Work, run: Run, at: Float[np.ndarray, " p+1"]) -> tuple[Gram, Report]:
+def frame_grams_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[Gram, Report]:
     """Return the Grams of all pairs of blocks of frames: moments are (bin, block, block, k, k).
 
-    at: theta, and last the frames of a block.
+    at: the frames of a block, theta, and with a loss (offset - 1, contrast) of every selected bin.
     """
     began, before = time.perf_counter(), compilations()
     scan = opened(work.source.selection)
-    here = kind_of(work.problem.model).point(work.problem, at[:-1], scan.time)
-    length = int(at[-1])
+    length, (theta, beta) = int(at[0]), np.split(at[1:], [work.problem.model.size])
+    here = kind_of(work.problem.model).point(work.problem, theta, scan.time)
+    carried = beta.reshape(-1, 2)[list(run.members)] if beta.size else None
     leaves = []
     for tile in run.tiles:
         data = block(work.source, Place(run.members, tile), work.budget)
-        leaves.append(_leaf(here, data, length, scan.n_frames))
+        leaves.append(_leaf(here, data, carried, length, scan.n_frames))
     return merge_tree(leaves), reported(began, before, NOTHING)
 
 
-def _leaf(at: Point, data: Block, length: int, frames: int) -> Gram:
-    number = -(-frames // length)
+def _leaf(
+    at: Point, data: Block, beta: Float[np.ndarray, "bin 2"] | None, length: int, frames: int
+) -> Gram:
+    kind, number = kind_of(at.problem.model), -(-frames // length)
     bins, T, k = len(data.q), data.c2.shape[-1], at.problem.model.size + 3
     side = min(length, T)
     moments, pairs = np.zeros((bins, number, number, k, k)), np.zeros(bins, np.int64)
@@ -61,8 +66,8 @@ def _leaf(at: Point, data: Block, length: int, frames: int) -> Gram:
                 np.ascontiguousarray(data.weight_columns[:, columns]),
                 data.q, data.phi, i0, j0,
             )  # fmt: skip
-            gram, _ = kind_of(at.problem.model).gram(at, part, None)
-            moments[:, i0 // length, j0 // length] += gram.moments
+            gram = kind.gram(at, part, None)[0] if beta is None else kind.robust(at, part, beta)
+            moments[:, i0 // length, j0 // length] += gram.moments[:, :k]
             pairs += gram.pairs
     return Gram(moments, pairs)
 
@@ -86,11 +91,12 @@ def _memory(request: Request, theta: Float[np.ndarray, " p"]) -> float:
 
 
 def frame_scores(
-    sweep: Sweep, request: Request, theta: Float[np.ndarray, " p"]
+    sweep: Sweep, request: Request, state: State
 ) -> Float[np.ndarray, "bin block block k k"]:
     """Return the moments of every pair of blocks of frames: one pass over the data."""
-    length = block_length(request, theta, sweep.layout.side)
-    return sweep.over(frame_grams_of, np.append(theta, length)).moments
+    length = block_length(request, state.theta, sweep.layout.side)
+    beta = np.empty(0) if state.reduced.move is None else state.reduced.beta
+    return sweep.over(frame_grams_of, np.concatenate([[length], state.theta, beta.ravel()])).moments
 
 
 def dyadic(

@@ -1,5 +1,6 @@
 """First values of any model: what the user gave, else the data's averages say; small fits choose."""
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -9,37 +10,51 @@ from jax import Array
 from jaxtyping import Float
 
 from homodyne_dask import start
+from homodyne_dask.averages import Summary, summary_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
+from homodyne_dask.kinds.forward import Tables, of_pairs, point
 from homodyne_dask.kinds.mistakes import check_finite
-from homodyne_dask.kinds.separable import Tables, of_pairs, point
 from homodyne_dask.models.own import Bin, SeparableModel
 from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.parameters import Search
 from homodyne_dask.request import Request
 from homodyne_dask.scaling import reduce
-from homodyne_dask.start import REFINED, Summary, refined, summary_of
+from homodyne_dask.smallfits import SmallFits, credible
+from homodyne_dask.start import CARRIED, CREDIBLE, REFINED, SHORT, Minimum, best_carried
 
 PER_PARAMETER = 100
 """Points of the scan for each parameter that is open; at most MOST."""
 MOST = 1000
 
 
-def first_values(request: Request) -> list[Float[np.ndarray, " p"]]:
-    """Return first values, the best first; what the user gave in full is returned as it is.
+def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:
+    """Return what gives the Gram of the averages at theta."""
+    summary = summary_of(request.scan, request.problem)
+    if isinstance(request.problem.model, TransportModel):
+        return summary
+    return partial(averaged_gram, summary)
+
+
+def first_values(request: Request) -> list[Minimum]:
+    """Return the distinct minima of small fits, the best first; values given in full stay as they are.
 
     Raises OptionError where a model of one's own has no finite value to start from, or an open
     parameter no finite bounds.
     """
     summary = summary_of(request.scan, request.problem)
-    search, mode = request.search, request.scaling.for_first_values
+    search, mode, starts = request.search, request.scaling.for_first_values, request.starts
     if isinstance(request.problem.model, TransportModel):
-        return start.first_values(summary, search, mode, request.starts)
+        return start.first_values(summary, search, mode, starts)
     if np.isfinite(search.start).all():
         check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)
-        return [search.start]
-    points = _best(summary, search, mode, request.starts or REFINED)
-    return refined(points, partial(averaged_gram, summary), search, mode)
+        return [Minimum(search.start, np.nan, 1)]
+    fits = SmallFits(partial(averaged_gram, summary), search, mode)
+    ends = fits.carried(fits.begun(_best(summary, search, mode, starts or REFINED)), SHORT)
+    if starts is None:
+        ends = credible(ends, CREDIBLE)
+    ends = best_carried(fits, ends, starts or CARRIED)
+    return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
 
 
 def _best(summary: Summary, search: Search, mode: str, best: int) -> list[Float[np.ndarray, " p"]]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
+from homodyne_dask.elimination import Z
 from homodyne_dask.scaling import Reduced
 
-_Z = [0, 2]
 SINGULAR = 1e-14
 """Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
 
@@ -67,7 +67,8 @@ def joint_of(reduced: Reduced, moved: Bool[np.ndarray, " p"]) -> Joint:
         inverse = np.block(
             [[inverse, np.zeros((len(size), len(beta)))], [np.zeros((len(beta), len(size))), own]]
         )
-        A, C, z = _of_beta(reduced, moved)
+        A, C = _of_beta(reduced, moved)
+        z = np.einsum("km,kz->kzm", reduced.ties, reduced.pull).reshape(bins, -1)
         blocks = np.block([[blocks, np.swapaxes(C, 1, 2)], [C, A]])
         scores = np.concatenate([scores, z], axis=1)
         taken = np.einsum("km,zy->kzym", reduced.ties, np.eye(2)).reshape(bins, 2, -1)
@@ -86,22 +87,17 @@ def joint_of(reduced: Reduced, moved: Bool[np.ndarray, " p"]) -> Joint:
     )
 
 
-def _of_beta(
-    reduced: Reduced, moved: Bool[np.ndarray, " p"]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ZᵀWZ, ZᵀWJ with J projected, and ZᵀWr of every bin."""
-    M, ties, bins = reduced.gram.moments, reduced.ties, len(reduced.count)
-    used = reduced.count > 0
-    contrast = np.where(used & ~reduced.undetermined, reduced.contrast, 0.0)
-    offset = np.where(used, reduced.offset - 1, 0.0)
-    x = np.stack([-offset, np.ones(bins), -contrast], axis=1)
-    A_k = M[:, _Z][:, :, _Z]
-    B_k = M[:, _Z, 3:] * contrast[:, None, None] - A_k @ reduced.projection
-    z_k = np.einsum("ka,kaz->kz", x, M[:, :3, _Z])
+def _of_beta(reduced: Reduced, moved: Bool[np.ndarray, " p"]) -> tuple[np.ndarray, np.ndarray]:
+    """Return ZᵀWZ and ZᵀWJ, J projected, of every bin."""
+    M, ties, bins = reduced.normal, reduced.ties, len(reduced.count)
+    known = (reduced.count > 0) & ~reduced.undetermined
+    contrast = np.where(known, reduced.contrast, 0.0)
+    A_k = M[:, Z][:, :, Z]
+    B_k = M[:, Z, 3:] * contrast[:, None, None] - A_k @ reduced.projection
     n = 2 * ties.shape[1]
     A = np.einsum("km,kzy,kn->kzmyn", ties, A_k, ties).reshape(bins, n, n)
     C = np.einsum("km,kzp->kzmp", ties, B_k[:, :, moved]).reshape(bins, n, -1)
-    return A, C, np.einsum("km,kz->kzm", ties, z_k).reshape(bins, n)
+    return A, C
 
 
 def _inverse(scaled: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:

@@ -21,7 +21,6 @@ from homodyne_dask.plane import (
     COMPILER,
     KINDS,
     Data,
-    add_at,
     counted,
     field_at_rest,
     fields_of_bin,
@@ -224,11 +223,7 @@ def gram_kernel(
                 there[:u] * w_j,
                 kind,
             )
-            return PlaneSums(
-                thin=tuple(add_at(t, p, (b,)) for t, p in zip(sums.thin, part.thin, strict=True)),
-                by_row=add_at(sums.by_row, part.by_row * w_i, (b, 0, i)),
-                by_column=add_at(sums.by_column, part.by_column * w_j, (b, 0, j)),
-            )
+            return sums.plus(part, b, i, j, w_i, w_j)
 
         return lax.fori_loop(0, bins, one_bin, sums)
 

@@ -5,7 +5,7 @@ The optimum of 4×4 means lies about one standard error of the full fit from its
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,15 @@ OPTIONS = lm.Options(max_passes=30, decrement=0.03)
 
 
 def descend(
-    request: Request, starts: Sequence[Float[np.ndarray, " p"]], sweeps: Sequence[Sweep]
+    request: Request,
+    starts: Sequence[Float[np.ndarray, " p"]],
+    sweeps: Sequence[Sweep],
+    told: Callable[[lm.State, int], None] = lambda *_: None,
 ) -> tuple[Float[np.ndarray, " p"], list[dict[str, Any]]]:
     """Return where the finest level ends that the decay lets see, and a record of each level.
 
-    The best of the starts on the coarsest level is the one that goes on.
+    The best of the starts on the coarsest level is the one that goes on. told: called with every
+    state and its level.
     """
     theta, record = starts[0], []
     for sweep in sweeps:
@@ -41,10 +45,12 @@ def descend(
             chisqr = [reduce(gram, request.scaling).chisqr for gram in grams]
             theta = starts[int(np.nanargmin(chisqr))]
         state = lm.start(request.search, theta, reduce(sweep(theta), request.scaling), OPTIONS)
+        told(state, factor)
         while state.outcome is lm.Outcome.RUNNING:
             trial = lm.propose(request.search, state)
             reduced = reduce(sweep(trial.theta), request.scaling)
             state = lm.judge(request.search, state, trial, reduced, OPTIONS)
+            told(state, factor)
         if state.outcome is lm.Outcome.CONVERGED:  # else the level leads nowhere
             theta = state.theta
         seconds = time.perf_counter() - began

@@ -52,6 +52,8 @@ class Trial(NamedTuple):
 
     theta: Float[np.ndarray, " p"]
     predicted: float
+    beta: Float[np.ndarray, "bin 2"] | None = None
+    """(offset - 1, contrast) to try with it, where a loss has them carried along."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,8 @@ def propose(search: Search, state: State) -> Trial:
     """Return the next point to evaluate: a damped Gauss-Newton step inside the bounds."""
     step = _bounded_step(search, state)
     theta = search.inside(state.theta + step)
-    gain = 2 * step @ state.reduced.gradient - step @ state.reduced.hessian @ step
-    return Trial(theta, float(gain))
+    reduced, damping = state.reduced, state.damping
+    return Trial(theta, reduced.gained(step, damping), reduced.followed(step, damping))
 
 
 def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options: Options) -> State:
@@ -192,10 +194,9 @@ def _ended(search: Search, state: State, options: Options) -> State:
     if not state.reduced.finite:
         return replace(state, outcome=Outcome.NONFINITE)
     free = movable(search, state.theta, state.reduced.gradient)
-    if not free.any():
-        return replace(state, outcome=Outcome.CONVERGED, decrement=0.0)
     all_of = _directions(search, state, free)
-    length = np.sqrt((all_of.along**2)[all_of.known] @ (1 / all_of.values[all_of.known]))
+    left = (all_of.along**2)[all_of.known] @ (1 / all_of.values[all_of.known])
+    length = np.sqrt(left + state.reduced.remaining)
     variance = state.reduced.variance(int(search.free.sum()))
     decrement = 0.0 if length == 0 else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
     state = replace(state, decrement=decrement)

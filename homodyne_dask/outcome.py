@@ -1,6 +1,6 @@
 """From the last state of a fit to its result."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask import lm
+from homodyne_dask.carried import mean_weight
 from homodyne_dask.influence import compared_scalings, left_out
 from homodyne_dask.parameters import listed
 from homodyne_dask.profiles import Point
@@ -37,6 +38,9 @@ class Certainty(NamedTuple):
 
 NOTHING_MORE = Certainty()
 
+FAR_OFF = 10.0
+"""χ² per pair of a bin from which it is said: data and model differ by more than 3 σ on average."""
+
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
 
 
@@ -47,6 +51,7 @@ def result_of(
     timings: dict[str, float],
     compilations: dict[str, int],
     more: Certainty = NOTHING_MORE,
+    minima: Sequence[dict[str, Any]] = (),
 ) -> FitResult:
     """Return the result of a fit that ended in `state`; `more` is what further passes found."""
     scan, search, reduced = request.scan, request.search, state.reduced
@@ -54,7 +59,7 @@ def result_of(
     at_bound = search.free & ~moved
     clusters = friedel_clusters(scan.q, scan.phi)
     errors = uncertainty(search.names, reduced, moved, clusters)
-    variance = reduced.variance(int(search.free.sum()))
+    freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
     return FitResult(
         outcome=state.outcome,
@@ -89,10 +94,11 @@ def result_of(
             }
         ),
         chisqr=reduced.chisqr,
-        redchi=variance,
+        redchi=reduced.chisqr / freedom,
         ndata=reduced.ndata,
         nbins=int((reduced.count > 0).sum()),
         passes=state.passes,
+        mean_weight=None if reduced.noise is None else mean_weight(reduced.gram),
         history=tuple(history),
         compilations=compilations,
         timings=timings,
@@ -100,12 +106,13 @@ def result_of(
         warnings=_warnings(request, state, at_bound, clusters),
         config=request.config,
         inputs=_inputs(request),
+        minima=tuple(minima),
         truth=scan.attrs["truth"],
         version=version("homodyne-dask"),
         versions=_versions(),
         covariance_lower=covariance_table(more.lower, names),
         identifiability=directions_table(errors.eigenvalues, errors.directions, names),
-        profiles=_profiles(request, errors, more),
+        profiles=_profiles(request, state, errors, more),
         **_what_if(request, state, moved, errors, _best_known(errors, more.lower)),
     )
 
@@ -149,21 +156,24 @@ def _what_if(
     change = left_out(state.reduced, moved) / error
     ratio = (error / _deviation(errors.naive, len(names)))[moved] ** 2
     effect = float(ratio.mean()) if np.isfinite(ratio).all() else 1.0
+    tables = {"influence": influence_table(change, names, scan.label)}
+    if request.problem.loss != "linear" or request.scaling.restraint is not None:
+        return tables  # another mode has other weights, or what is known beforehand is not of it
     modes = compared_scalings(state.reduced, request.scaling, scan.phi, moved, max(effect, 1.0))
-    return {
-        "influence": influence_table(change, names, scan.label),
-        "scalings": scalings_table(modes, error, names),
-    }
+    return tables | {"scalings": scalings_table(modes, error, names)}
 
 
-def _profiles(request: Request, errors: Uncertainty, more: Certainty) -> dict[str, Any]:
+def _profiles(
+    request: Request, state: lm.State, errors: Uncertainty, more: Certainty
+) -> dict[str, Any]:
     if errors.naive is None:
         return {}
     names = list(request.search.names)
     tables = {}
     for name, points in more.profiles.items():
         at = names.index(name)
-        tables[name] = profile_table(points, at, float(errors.naive[at, at]), names)
+        noise = state.reduced.noise or 1.0  # χ² rises by that at one naive error
+        tables[name] = profile_table(points, at, float(errors.naive[at, at]) / noise, names)
     return tables
 
 
@@ -202,10 +212,25 @@ def _flat(reduced: Reduced) -> str | None:
     return "c2 is the same at all pairs: the data show no decay and determine nothing"
 
 
+def _far_off(request: Request, state: lm.State) -> str | None:
+    """Return a sentence where data and model differ by far more than σ, whatever the reason."""
+    redchi = _redchi_per_bin(request, state)
+    far = np.flatnonzero(redchi > FAR_OFF)
+    if not len(far):
+        return None
+    labels = [str(label) for label in request.scan.label[far]]
+    bins = ", ".join(labels[:6]) + (f" and {len(labels) - 6} more" if len(labels) > 6 else "")
+    return (
+        f"χ² per pair is up to {redchi[far].max():.3g} (in the bins labelled {bins}): some pairs lie "
+        f"far from all others, sigma is too small, or the model does not hold; maps.png shows where"
+    )
+
+
 def _warnings(
     request: Request, state: lm.State, at_bound: Bool[np.ndarray, " p"], clusters: np.ndarray
 ) -> tuple[str, ...]:
-    said = (request.scaling.note, sentence(request.scan), _flat(state.reduced))
+    scan = request.scan
+    said = (request.scaling.note, sentence(scan), _flat(state.reduced), _far_off(request, state))
     sentences = [each for each in said if each]
     for n in np.flatnonzero(at_bound):
         low, high = request.search.lower[n], request.search.upper[n]
@@ -220,6 +245,7 @@ def _warnings(
         sentences.append(
             f"{gone} of {int(used.sum())} bins show no decay: their contrast is unknown"
         )
+    sentences += _held(state.reduced)
     if (~used).any():
         sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
     groups = len(np.unique(clusters[used]))
@@ -232,6 +258,20 @@ def _warnings(
     if np.isnan(request.scan.q).any():
         sentences.append("q is unknown: D0 and D_offset are q² times their values, in 1/s")
     return tuple(sentences)
+
+
+def _held(reduced: Reduced) -> list[str]:
+    """Return sentences on contrasts and offsets that stand at a bound."""
+    used = reduced.count > 0
+    numbers = [
+        (name, int(reduced.held[used, at].sum())) for at, name in ((1, "contrast"), (0, "offset"))
+    ]
+    return [
+        f"{name} stands at its bound in {number} of {int(used.sum())} bins: it has no error there, and "
+        f"the errors of the others hold with it there"
+        for name, number in numbers
+        if number
+    ]
 
 
 def _inputs(request: Request) -> dict[str, Any]:

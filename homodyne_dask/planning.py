@@ -21,8 +21,8 @@ LEVELS_FROM = 20_000_000
 """From this number of pairs a fit comes down through the store's coarser levels."""
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
-_RATE = 150e6
-"""Pairs per second and thread, to size tasks; no result depends on it."""
+RATE = 150e6
+"""Pairs per second and thread that tasks are sized for; no result depends on it."""
 _PROCESS_BYTES = 700_000_000
 """An idle worker with its libraries and compiled kernels."""
 
@@ -149,7 +149,7 @@ def runs(layout: Layout, threads: int) -> list[Run]:
     starts at a multiple of its length.
     """
     pairs = max(layout.pairs / layout.blocks, 1)
-    shortest, longest = 0.03 * _RATE / pairs, 2.0 * _RATE / pairs
+    shortest, longest = 0.03 * RATE / pairs, 2.0 * RATE / pairs
     found, left, length = [], layout.blocks, layout.blocks
     for group, members in enumerate(layout.groups):
         first = 0
@@ -176,6 +176,14 @@ class Workers:
     to_start: bool = False
     """Not running yet: a fit starts them on this machine."""
 
+    @property
+    def in_words(self) -> str:
+        """Where the work is done."""
+        if self.local:
+            return "in this process"
+        plural = "s" * (self.processes > 1)
+        return f"on {self.processes} Dask worker{plural} with {self.threads} threads"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -199,6 +207,12 @@ class Plan:
     def bytes_per_pass(self) -> int:
         """Decoded bytes read from the store in a pass, once if resident."""
         return self.layout.bytes_per_pass
+
+    @property
+    def budget(self) -> int:
+        """Bytes of decoded data a worker may keep: all, but not what fewer workers could not hold."""
+        share = int(1.5 * RESIDENT_SHARE * self.workers.memory / self.workers.processes)
+        return min(self.layout.resident_bytes, share) if self.resident else 0
 
     @property
     def memory_per_worker(self) -> int:

@@ -7,6 +7,8 @@ from homodyne_dask.models import Convention
 
 PRECISIONS = ("float64", "mixed")
 """Of the plane; sums are float64 in both."""
+LOSSES = ("linear", "huber", "soft_l1", "cauchy")
+"""What a residual costs; the names are those of scipy.optimize.least_squares."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,9 @@ class Problem:
     min_lag: int = 1
     """Frames; pairs closer than this are left out."""
     precision: str = "float64"
+    loss: str = "linear"
+    loss_scale: float = 1.0
+    """Residual from which on it costs less than its square, in units of sigma."""
 
 
 def coarse_min_lag(min_lag: int, factor: int) -> int:

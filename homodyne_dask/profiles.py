@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask import lm
+from homodyne_dask.carried import reduced as reduced_at
 from homodyne_dask.gram import Gram
 from homodyne_dask.request import Request
-from homodyne_dask.scaling import reduce
+from homodyne_dask.scaling import Reduced
 
 STEPS = (1.0, 2.0)
 """Standard errors away from the optimum, on both sides."""
@@ -29,7 +30,7 @@ class Point(NamedTuple):
 
 def profile(
     request: Request,
-    evaluate: Callable[[Float[np.ndarray, " p"]], Gram],
+    evaluate: Callable[..., Gram],
     state: lm.State,
     name: str,
     error: float,
@@ -47,7 +48,7 @@ def profile(
 
 def _outwards(
     request: Request,
-    evaluate: Callable[[Float[np.ndarray, " p"]], Gram],
+    evaluate: Callable[..., Gram],
     state: lm.State,
     at: int,
     error: float,
@@ -55,17 +56,24 @@ def _outwards(
     search = request.search
     held = replace(search, free=search.free & (np.arange(len(search.names)) != at))
     origin, found = state.theta[at], []
+
+    def measured(
+        theta: Float[np.ndarray, " p"], beta: Float[np.ndarray, "bin 2"] | None
+    ) -> Reduced:
+        return reduced_at(evaluate(theta, beta), request.scaling, beta)
+
     for step in STEPS:
         value = origin + step * error
         if not np.isfinite(search.period[at]):
             value = float(np.clip(value, search.lower[at], search.upper[at]))
         if value == state.theta[at]:
             break  # the bound is reached
-        theta = held.inside(_followed(held, state, at, value))
-        state = lm.start(held, theta, reduce(evaluate(theta), request.scaling), OPTIONS)
+        there = _followed(held, state, at, value)
+        theta, beta = held.inside(there), state.reduced.followed(there - state.theta, 0.0)
+        state = lm.start(held, theta, measured(theta, beta), OPTIONS)
         while state.outcome is lm.Outcome.RUNNING:
             trial = lm.propose(held, state)
-            reduced = reduce(evaluate(trial.theta), request.scaling)
+            reduced = measured(trial.theta, trial.beta)
             state = lm.judge(held, state, trial, reduced, OPTIONS)
         converged = state.outcome is lm.Outcome.CONVERGED
         found.append(Point(state.theta, state.reduced.chisqr, state.passes, converged))

@@ -13,11 +13,11 @@ from homodyne_dask.errors import OptionError, SelectionError, nearest
 from homodyne_dask.models import Model, SeparableModel, convention_named
 from homodyne_dask.models.transport import Convention, frame_spacing
 from homodyne_dask.parameters import Parameter, Search, search
-from homodyne_dask.problem import PRECISIONS, Problem
+from homodyne_dask.problem import LOSSES, PRECISIONS, Problem
+from homodyne_dask.restraints import restraint_of
 from homodyne_dask.ties import Scaling, scaling_of
 from homodyne_dask.units import gap_in_angstrom
 
-LOSSES = ("linear",)
 ON_BAD_TILE = ("raise", "skip")
 MEMORY = ("auto", "resident", "stream")
 _UNKNOWN_Q = 1e10
@@ -51,11 +51,16 @@ def prepare(
     scaling: str = "individual",
     contrast: float | Sequence[float] | None = None,
     offset: float | Sequence[float] | None = None,
+    contrast_bounds: tuple[float, float] | None = None,
+    offset_bounds: tuple[float, float] | None = None,
+    contrast_prior: tuple[float, float] | None = None,
+    offset_prior: tuple[float, float] | None = None,
     initial: Mapping[str, float] | None = None,
     fixed: Mapping[str, float] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     min_lag: int = 1,
     loss: str = "linear",
+    loss_scale: float | None = None,
     precision: str = "float64",
     memory: str = "auto",
     starts: int | None = None,
@@ -67,7 +72,13 @@ def prepare(
     config = {k: v for k, v in locals().items() if k not in ("data", "model")}
     scan = data if isinstance(data, Scan) else open_dataset(data)
     _one_of("loss", loss, LOSSES)
+    config["loss_scale"] = _loss_scale(loss, loss_scale)
     _one_of("precision", precision, PRECISIONS)
+    if loss != "linear" and precision != "float64":
+        raise OptionError(
+            f"precision {precision!r} is too coarse for the loss {loss!r}, whose sums tell one step "
+            f"from the next: leave precision at 'float64'"
+        )
     _one_of("memory", memory, MEMORY)
     _one_of("on_bad_tile", on_bad_tile, ON_BAD_TILE)
     for name in profile:
@@ -93,14 +104,23 @@ def prepare(
         needs_q = _of_own(model, scan, kind, precision)
     parameters = _with_known_q(model, scan, needs_q)
     chosen = search(parameters, initial, fixed, bounds)
-    tied = scaling_of(scaling, scan.phi, contrast, offset)
+    restraint = restraint_of(contrast_bounds, offset_bounds, contrast_prior, offset_prior)
+    tied = scaling_of(scaling, scan.phi, contrast, offset, restraint)
     config |= {"model": model.name, "gap_angstrom": width, "scaling": tied.mode}
     if tied.given is not None:
         config |= {"offset": (1 + tied.given[:, 0]).tolist(), "contrast": tied.given[:, 1].tolist()}
     config["max_passes"] = max_passes
     return Request(
         scan=scan,
-        problem=Problem(model, kind, width if model.shear else None, min_lag, precision),
+        problem=Problem(
+            model,
+            kind,
+            width if model.shear else None,
+            min_lag,
+            precision,
+            loss,
+            config["loss_scale"],
+        ),
         search=chosen,
         parameters=parameters,
         scaling=tied,
@@ -143,6 +163,22 @@ def _of_own(model: SeparableModel, scan: Scan, convention: Convention, precision
     from homodyne_dask.kinds.mistakes import check_separable  # JAX, which transport loads later
 
     return check_separable(model, scan.n_frames)
+
+
+def _loss_scale(loss: str, scale: Any) -> float:
+    if scale is None:
+        return 1.0
+    if loss == "linear":
+        raise OptionError(
+            f"loss_scale = {scale!r} is given, but the loss is the sum of squares: choose a loss, "
+            f"as loss='huber'"
+        )
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < np.inf:
+        raise OptionError(
+            f"loss_scale = {scale!r} is not a positive number: it is the residual, in standard "
+            f"deviations, from which on the loss takes less than the square"
+        )
+    return float(scale)
 
 
 def _with_known_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter, ...]:

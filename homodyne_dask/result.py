@@ -62,6 +62,9 @@ class FitResult:
     """The options in force, defaults included: model, convention, gap_angstrom, scaling, ..."""
     inputs: dict[str, Any]
     """The store, its digest, the source file and its SHA-256, the selection, notes of ingest."""
+    minima: tuple[dict[str, Any], ...] = ()
+    """Distinct minima of χ² on the averages that first values ended in, the best first: theta by
+    name, chisqr, starts (how many small fits ended there)."""
     truth: dict[str, Any] | None = None
     """What simulated data were made from."""
     covariance_lower: xarray.DataArray | None = None
@@ -74,6 +77,8 @@ class FitResult:
     """Over `direction`: eigenvalue of the Hessian of unit diagonal, and vector(direction, param)."""
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
     """By parameter, over `point`: value, chisqr, parabola, passes, converged, theta(point, param)."""
+    mean_weight: float | None = None
+    """With a loss: the mean of ρ' over all pairs, what it leaves of them; chisqr is then Σ scale²·ρ."""
     version: str = field(default="")
     versions: dict[str, str] = field(default_factory=dict)
     """Of Python and of the packages that did the arithmetic."""
@@ -146,6 +151,7 @@ class FitResult:
                 "scaling_per_bin": _columns(self.scaling),
                 "chisqr": self.chisqr,
                 "redchi": self.redchi,
+                "mean_weight": self.mean_weight,
                 "redchi_per_bin": self.scaling["redchi"].values,
                 "ndata": self.ndata,
                 "nbins": self.nbins,
@@ -155,6 +161,7 @@ class FitResult:
                 "timings": self.timings,
                 "undetermined": list(self.undetermined),
                 "warnings": list(self.warnings),
+                "minima": list(self.minima),
                 "config": self.config,
                 "inputs": self.inputs,
                 "truth": self.truth,
@@ -189,6 +196,11 @@ def load_result(path: str | Path) -> FitResult:
             f"{where} has result version {read['format_version']}, this program reads {VERSION}: "
             f"fit again"
         )
+    return from_summary(read)
+
+
+def from_summary(read: dict[str, Any]) -> FitResult:
+    """Return the result whose `summary()` this is, as JSON gave it back."""
     names = list(read["parameters"])
     return FitResult(
         outcome=Outcome[read["outcome"]],
@@ -203,6 +215,7 @@ def load_result(path: str | Path) -> FitResult:
         covariance_naive=covariance_table(_unmatrix(read["covariance_naive"]), names),
         scaling=scaling_table(read["scaling_per_bin"]),
         truth=read["truth"],
+        mean_weight=read.get("mean_weight"),
         covariance_lower=covariance_table(_unmatrix(read.get("covariance_lower")), names),
         profiles={
             key: table
@@ -215,7 +228,9 @@ def load_result(path: str | Path) -> FitResult:
             for key in ("chisqr", "redchi", "ndata", "nbins", "passes", "compilations", "timings")
         },
         **{key: tuple(read[key]) for key in ("history", "undetermined", "warnings")},
-        **{key: read[key] for key in ("config", "inputs", "version", "versions")},
+        minima=tuple(read.get("minima", ())),
+        **{key: read[key] for key in ("config", "inputs", "version")},
+        versions=read.get("versions", {}),
     )
 
 

@@ -17,6 +17,10 @@ import zarr.errors
 
 from homodyne_dask import schema
 from homodyne_dask.errors import StoreError
+from homodyne_dask.files import read_plain
+
+MOST = 1 << 30
+"""Bytes of metadata or a manifest that are read."""
 
 
 class _Array(NamedTuple):
@@ -57,6 +61,7 @@ _IN_TILES = ("c2", *(f"level{factor}/c2" for factor in schema.LEVELS))
 def read(store: str | Path, name: str) -> np.ndarray:
     """Return a whole small array; raises StoreError where any of it is missing or damaged."""
     try:
+        _only_files(Path(store, name))
         array = zarr.open_array(str(store), path=name, mode="r", zarr_format=3)
         return np.asarray(array.with_config({"read_missing_chunks": False})[...])
     except Exception as e:  # whatever zarr, a codec or the disk find wrong
@@ -65,6 +70,13 @@ def read(store: str | Path, name: str) -> np.ndarray:
         raise StoreError(
             f"{store} is damaged: {name} cannot be read ({why}); ingest it again"
         ) from e
+
+
+def _only_files(folder: Path) -> None:
+    """Refuse what zarr would wait for without end."""
+    for path in folder.rglob("*"):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError(f"{path.relative_to(folder)} is a pipe or a device, not a file")
 
 
 def attributes(store: str | Path, group: str = "") -> dict[str, Any]:
@@ -76,7 +88,7 @@ def metadata(store: str | Path, name: str = "") -> dict[str, Any]:
     """Return the metadata of a group or an array; raises StoreError where they cannot be read."""
     file = Path(store, name, "zarr.json")
     try:
-        held = json.loads(file.read_bytes())
+        held = json.loads(read_plain(file, MOST))
     except FileNotFoundError as e:
         why = f"is damaged: {name} is missing; ingest it again"
         raise StoreError(
@@ -120,7 +132,7 @@ def check_attributes(store: str | Path, attrs: dict[str, Any]) -> None:
 def check_manifest(store: str | Path, attrs: dict[str, Any]) -> None:
     """Refuse a manifest that is not the one whose digest the attributes hold."""
     file = Path(store, schema.MANIFEST)
-    found = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "no file"
+    found = hashlib.sha256(read_plain(file, MOST)).hexdigest() if file.is_file() else "no file"
     if found != attrs["tiles_sha256"]:
         raise StoreError(
             f"{store}: {schema.MANIFEST} is not what tiles_sha256 says ({found[:16]}, not "

@@ -1,8 +1,9 @@
 """How far to believe the values: covariances, degrees of freedom, and what is not determined.
 
-`naive` is (JᵀWJ)⁻¹, right for white noise. Pairs that share a frame are correlated, so the
-published error bar is the cluster-robust CR2 (Bell and McCaffrey 2002) with the bin as cluster; it
-needs at least 8 clusters and is absent otherwise.
+`naive` is (JᵀWJ)⁻¹, right for white noise; with a loss, times what its influence shows of the noise
+(Huber 1964). Pairs that share a frame are correlated, so the published error bar is the
+cluster-robust CR2 (Bell and McCaffrey 2002) with the bin as cluster; it needs at least 8 clusters
+and is absent otherwise.
 """
 
 from dataclasses import dataclass, replace
@@ -11,16 +12,20 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.carried import slope_known
 from homodyne_dask.joint import SINGULAR, Joint, joint_of
 from homodyne_dask.parameters import listed
+from homodyne_dask.rings import ring_numbers
 from homodyne_dask.scaling import Reduced
 
 MIN_CLUSTERS = 8
 _WEAK = 1e-7
 """Eigenvalue of the scaled Hessian below which a direction is called weak."""
 _CORRELATED = 0.99
-_SAME_Q = 1e-6
-"""Relative distance of q below which two bins are on one ring."""
+_MOSTLY_OUTLIERS = (
+    "the loss takes most pairs of some bins for outliers, and what is left of them tells no errors: "
+    "give a larger loss_scale"
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,9 @@ def uncertainty(
     chosen = [name for name, m in zip(names, moved, strict=True) if m]
     if values[0] <= SINGULAR:
         return replace(nothing, sentences=_undetermined(chosen, values, vectors))
+    if reduced.noise is not None and not slope_known(reduced.gram):
+        return replace(nothing, sentences=(_MOSTLY_OUTLIERS,))
+    noise = 1.0 if reduced.noise is None else reduced.noise
     robust, scaling_robust = None, unknown
     if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
         scores, blocks = _by_cluster(joint, clusters, used)
@@ -82,13 +90,13 @@ def uncertainty(
             followed = joint.of_scaling(covariance)
             scaling_robust = np.sqrt(followed**2 + effect * _own(reduced) ** 2)
     return Uncertainty(
-        naive=_expand(joint.of_theta(joint.inverse), moved),
+        naive=_expand(noise * joint.of_theta(joint.inverse), moved),
         robust=robust,
         dof=dof,
         sentences=_weak(chosen, values, vectors, joint.inverse[: joint.moved, : joint.moved])
         + _few(names, dof),
-        scaling_naive=_naive_scaling(reduced, joint),
-        scaling_robust=np.where(used[:, None], scaling_robust, np.nan),
+        scaling_naive=np.sqrt(noise) * _naive_scaling(reduced, joint),
+        scaling_robust=np.where(used[:, None] & ~reduced.held, scaling_robust, np.nan),
         eigenvalues=values,
         directions=directions,
     )
@@ -107,7 +115,7 @@ def friedel_clusters(
     Within half the spacing of neighbouring angles of a ring, at most 5°.
     """
     clusters = np.arange(len(q))
-    rings = _rings(q)
+    rings = ring_numbers(q)
     for ring in np.unique(rings):
         members = np.flatnonzero(rings == ring)
         if len(members) < 2:
@@ -119,16 +127,6 @@ def friedel_clusters(
             if abs(apart - 180) < width:
                 clusters[b] = clusters[a]
     return clusters
-
-
-def _rings(q: Float[np.ndarray, " bin"]) -> Int[np.ndarray, " bin"]:
-    """Return a number per bin, the same where q is, to rounding; unknown q are one ring."""
-    known = np.nan_to_num(q, nan=-1.0)
-    order = np.argsort(known)
-    step = np.diff(known[order], prepend=-np.inf) > _SAME_Q * np.abs(known[order])
-    rings = np.empty(len(q), int)
-    rings[order] = np.cumsum(step)
-    return rings
 
 
 def cr2(
@@ -214,7 +212,7 @@ def _own(reduced: Reduced) -> Float[np.ndarray, "bin 2"]:
     own = own.reshape(bins, 2, m, 2, m)
     alone = np.einsum("kazaw,kz,kw->ka", own, reduced.ties, reduced.ties)
     free = (reduced.count > 0) & (m > 0)
-    known = np.stack([free, free & ~reduced.undetermined], axis=1)
+    known = np.stack([free, free & ~reduced.undetermined], axis=1) & ~reduced.held
     return np.where(known, np.sqrt(alone), np.nan)
 
 

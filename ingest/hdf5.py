@@ -20,6 +20,8 @@ MAX_SMALL = 100_000_000
 """Elements; anything but a matrix that claims more is damaged."""
 MAX_LIST = 1_000_000
 """Elements of a list with one entry per bin, ring or angle."""
+MAX_LINKS = 8
+"""Soft links that lead to one another."""
 
 
 @contextmanager
@@ -40,28 +42,75 @@ def opened(path: Path) -> Iterator[h5py.File]:
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset | None:
     """Return the dataset of that name, None where there is none."""
-    try:
-        found = file.get(name)
-    except UNREADABLE as error:
-        raise unreadable(file, name, error) from error
+    found = _at(file, name)
     return found if isinstance(found, h5py.Dataset) else None
 
 
 def has(file: h5py.File, group: str) -> bool:
     """Return whether there is such a group."""
-    try:
-        return isinstance(file.get(group), h5py.Group)
-    except UNREADABLE as error:
-        raise unreadable(file, group, error) from error
+    return isinstance(_at(file, group), h5py.Group)
 
 
 def members(file: h5py.File, group: str) -> list[str]:
     """Return the names in a group, none where there is no such group."""
+    found = _at(file, group)
     try:
-        found = file.get(group)
         return list(found) if isinstance(found, h5py.Group) else []
     except UNREADABLE as error:
         raise unreadable(file, group, error) from error
+
+
+def attributes(file: h5py.File, name: str) -> dict[str, Any]:
+    """Return the attributes of a dataset or a group."""
+    found = _at(file, name)
+    try:
+        return {} if found is None else dict(found.attrs)
+    except UNREADABLE as error:
+        raise unreadable(file, name, error) from error
+
+
+def _at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
+    """Return what lies under a name in this very file, None where nothing does.
+
+    What another file holds is refused: a file from a stranger would say what is read of our disk.
+    """
+    try:
+        found = resolved(file, name)
+        if isinstance(found, h5py.Dataset):
+            _ = found.dtype, found.shape  # raise here when they are damaged
+            if found.external or found.is_virtual:
+                raise _elsewhere(file, name)
+    except UNREADABLE as error:
+        raise unreadable(file, name, error) from error
+    return found
+
+
+def resolved(
+    file: h5py.File, name: str, links: int = MAX_LINKS
+) -> h5py.Dataset | h5py.Group | None:
+    """Return what a name leads to, link by link, so that no other file is opened on the way."""
+    found: Any = file
+    for part in filter(None, name.split("/")):
+        link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
+        if link is None:
+            return None
+        if isinstance(link, h5py.ExternalLink):
+            raise _elsewhere(file, name)
+        if isinstance(link, h5py.SoftLink):
+            if not links:
+                raise KeyError(f"{part} is a link to a link to a link …")
+            target = link.path if link.path.startswith("/") else f"{found.name}/{link.path}"
+            found = resolved(file, target, links - 1)
+        else:
+            found = found[part]
+    return found
+
+
+def _elsewhere(file: h5py.File, name: str) -> SourceError:
+    return SourceError(
+        f"{name} of {file_name(file)} lies in another file: only what is in the file itself is read; "
+        "copy it into this one (h5copy -f ext)"
+    )
 
 
 def array(file: h5py.File, name: str) -> np.ndarray:
@@ -179,11 +228,8 @@ def truth(file: h5py.File) -> dict[str, Any] | None:
 
 def matrix_names(file: h5py.File, group: str, prefix: str) -> dict[int, str]:
     """Return number → name of the matrices `prefix`00001 … in a group, in order of the numbers."""
-    try:
-        members = list(file[group])  # pyright: ignore[reportArgumentType]
-    except UNREADABLE as error:
-        raise unreadable(file, group, error) from error
-    found = [re.fullmatch(re.escape(prefix) + r"(\d+)", name, re.ASCII) for name in members]
+    pattern = re.escape(prefix) + r"(\d+)"
+    found = [re.fullmatch(pattern, name, re.ASCII) for name in members(file, group)]
     names = {int(match[1]): f"{group}/{match[0]}" for match in found if match}
     if not names:
         raise SourceError(f"{group} of {file_name(file)} holds no matrix named {prefix}00001")

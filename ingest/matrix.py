@@ -11,6 +11,8 @@ from homodyne_dask.errors import SourceError
 BLOCK = 512
 BAND = 64
 """Rows looked at together where whole rows are: small enough for the cache."""
+MIN_FLOAT32 = float(np.finfo(np.float32).tiny)
+"""Anything smaller is a 0 that was left over somewhere: c2 is about 1, or 0 without its baseline."""
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 ASYMMETRY = 1e-5
 """Largest |C - Cᵀ| that rounding explains, relative to values above 1."""
@@ -28,7 +30,7 @@ class Clean(NamedTuple):
     dead: Int[np.ndarray, " n"]
     """Frames without a single known pair."""
     zeros: int
-    """Pairs that were exactly 0: no data."""
+    """Pairs that were 0, or too small for float32: no data."""
     infinite: int
     """Pairs that were not finite and not NaN, or too large for float32."""
     one_sided: int
@@ -55,8 +57,9 @@ def clean(raw: np.ndarray, n_frames: int, name: str) -> Clean:
         value = raw[cols, rows].T.copy() if side == "lower" else raw[rows, cols]
         known = _known(value) & above
         if not np.array_equal(known, above):
-            zeros += int(np.count_nonzero((value == 0) & above))
-            infinite += int(np.count_nonzero(~known & above & ~np.isnan(value) & (value != 0)))
+            size = np.abs(value)
+            zeros += int(np.count_nonzero((size < MIN_FLOAT32) & above))
+            infinite += int(np.count_nonzero(~known & above & (size >= MIN_FLOAT32)))
         if side == "full":
             lower = raw[cols, rows].T.copy()
             also = _known(lower) & above
@@ -81,9 +84,10 @@ def _ours(raw: np.ndarray) -> bool:
 
 
 def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
-    """Return where there is data: finite, within float32 and not exactly 0."""
-    inside = np.isfinite(value) if value.dtype == np.float32 else np.abs(value) <= MAX_FLOAT32
-    inside &= value != 0
+    """Return where there is data: finite, within float32 and not as good as 0."""
+    size = np.abs(value)
+    inside = size <= MAX_FLOAT32
+    inside &= size >= MIN_FLOAT32
     return inside
 
 

@@ -100,7 +100,7 @@ def findings(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
 
 
 FOUND = {
-    "zeros": "pairs exactly 0, set to NaN",
+    "zeros": "pairs 0 or too small for float32, set to NaN",
     "infinite": "pairs infinite or beyond float32, set to NaN",
     "one_sided": "pairs known on one side of the diagonal only, set to NaN",
 }

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import h5py
 import numpy as np
@@ -127,10 +127,7 @@ def _of_one_half(c2: np.ndarray, populated: str) -> np.ndarray:
 
 def _storage(file: h5py.File, where: str) -> Storage:
     """Return how the matrices are stored; raises SourceError for anything that is not said."""
-    try:
-        held: dict[str, Any] = dict(file[where].attrs)
-    except hdf5.UNREADABLE as error:
-        raise hdf5.unreadable(file, where, error) from error
+    held = hdf5.attributes(file, where)
     found = {}
     for name, known in STORAGE.items():
         if name not in held:

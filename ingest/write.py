@@ -174,11 +174,16 @@ def _lost_workers(client) -> Iterator[None]:
         return
     from distributed.client import FutureCancelledError
     from distributed.comm.core import CommClosedError
-    from distributed.scheduler import KilledWorker, NoValidWorkerError
+    from distributed.scheduler import KilledWorker, NoWorkerError
 
     try:
         yield
-    except (KilledWorker, NoValidWorkerError) as e:
+    except NoWorkerError as e:
+        raise ClusterError(
+            f"there has been no worker for too long ({e}): start some, then run ingest again; it "
+            "goes on where it stopped"
+        ) from e
+    except KilledWorker as e:
         raise ClusterError(
             f"the workers cannot finish the ingest ({e}): look at their logs for what ends them, "
             "then run ingest again; it goes on where it stopped"

@@ -150,3 +150,87 @@ def dense_fit(start, data, scaling="individual", min_lag=1, convention="physical
         )
     theta, contrast, offset, _ = parts(best.x)
     return theta, contrast, offset, 2 * best.cost
+
+
+LOSSES = {
+    "huber": lambda z: np.where(z <= 1, [z, 1 + 0 * z], [2 * np.sqrt(z) - 1, z**-0.5]),
+    "soft_l1": lambda z: [2 * (np.sqrt(1 + z) - 1), 1 / np.sqrt(1 + z)],
+    "cauchy": lambda z: [np.log1p(z), 1 / (1 + z)],
+}
+"""rho(z) and its derivative."""
+
+
+def robust_gram(theta, beta, part, min_lag, loss, f_scale):
+    """(moments, twice the cost, count) of one bin, (offset - 1, contrast) = beta."""
+    c2, time, q, phi, gap, sigma_row = part
+    model = lambda p: f_physical(p, time, q, phi, gap)  # noqa: E731
+    lag = np.arange(len(time))[None, :] - np.arange(len(time))[:, None]
+    use = (lag >= min_lag) & np.isfinite(c2)
+    sigma = (sigma_row[:, None] * sigma_row[None, :])[use]
+    r = bin_residual(theta, beta[1], 1 + beta[0], *part, min_lag, "physical")
+    with np.errstate(divide="ignore"):
+        rho, slope = LOSSES[loss]((r / f_scale) ** 2)
+    f, df = model(np.array(theta, float))[use], [d[use] for d in gradient(model, theta)]
+    X = np.stack([np.ones(use.sum()), c2[use] - 1, f, *df], axis=1)
+    return X.T @ ((slope / sigma**2)[:, None] * X), f_scale**2 * rho.sum(), int(use.sum())
+
+
+def linear_for_the_last(loss, rows):
+    """scipy's callable: rho, rho' and rho'' by z; the last rows, those of priors, count as squares."""
+
+    def rho(z):
+        values, slope = np.array(LOSSES[loss](z))
+        step = 1e-6 * np.maximum(z, 1e-6)
+        bend = (LOSSES[loss](z + step)[1] - slope) / step
+        found = np.array([values, slope, bend])
+        if rows:
+            found[:, -rows:] = z[-rows:], np.ones(rows), np.zeros(rows)
+        return found
+
+    return rho
+
+
+def robust_fit(start, data, columns, beta, loss, f_scale, limits=None, prior=()):
+    """The joint fit under a loss; scipy does the work. Returns (theta, offset, contrast, cost).
+
+    Bin k has (offset - 1, contrast) = beta[k] plus columns[k] times what is free of each; beta is
+    also where that starts. limits: (low, high) of (offset - 1, contrast). prior: rows (bin, part,
+    mean, standard deviation), part 0 for the offset - 1, 1 for the contrast.
+    """
+    p, m = len(start), columns.shape[1]
+    size = np.asarray(start, float)
+
+    def of_bins(x):
+        free = np.stack([columns @ x[p : p + m], columns @ x[p + m :]], axis=1)
+        return x[:p] * size, beta + free
+
+    def residual(x):
+        theta, each = of_bins(x)
+        parts = [
+            bin_residual(theta, each[b, 1], 1 + each[b, 0], *part, 1, "physical")
+            for b, part in enumerate(data)
+        ]
+        known = [(each[b, part] - mean) / sd for b, part, mean, sd in prior]
+        return np.concatenate([*parts, np.array(known)])
+
+    def jacobian(x):
+        steps = 1e-30j * np.eye(len(x))
+        return np.stack([residual(x + step).imag / 1e-30 for step in steps], axis=1)
+
+    options = {"loss": loss}
+    if limits is not None:  # columns are those of one bin each, or all ones
+        first = np.array([beta[np.argmax(column)] for column in columns.T])
+        edges = [np.concatenate([np.full(p, end), *(limit - first).T])
+                 for end, limit in zip((-np.inf, np.inf), np.array(limits), strict=True)]  # fmt: skip
+        options |= {"bounds": edges, "method": "dogbox"}
+    if prior and loss != "linear":
+        options["loss"] = linear_for_the_last(loss, len(prior))
+    x = np.append(np.ones(p), np.zeros(2 * m))
+    for _ in range(2):  # the second goes on where the first sees no more gain
+        best = scipy.optimize.least_squares(
+            residual, x, jacobian, x_scale="jac", f_scale=f_scale, xtol=1e-15, ftol=1e-15,
+            gtol=1e-15, max_nfev=400, **options,
+        )  # fmt: skip
+        x = best.x
+    theta, each = of_bins(x)
+    return theta, 1 + each[:, 0], each[:, 1], best.cost

@@ -6,10 +6,12 @@ import numpy as np
 
 import ingest
 from homodyne_dask import lm
+from homodyne_dask.averages import Summary
+from homodyne_dask.carried import reduced
 from homodyne_dask.certainty import certainty
 from homodyne_dask.cluster import this_process
 from homodyne_dask.dataset import open_dataset
-from homodyne_dask.fitting import _Record, iterate
+from homodyne_dask.descent import Record, descent
 from homodyne_dask.gram import merge_tree
 from homodyne_dask.kernel import Block, block_gram, point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
@@ -18,8 +20,9 @@ from homodyne_dask.parameters import search
 from homodyne_dask.planning import coarse_levels, layout, make_plan
 from homodyne_dask.problem import Problem
 from homodyne_dask.request import prepare
+from homodyne_dask.robust import block_robust
 from homodyne_dask.scaling import reduce
-from homodyne_dask.start import Summary, first_values
+from homodyne_dask.start import first_values
 from homodyne_dask.sweep import level_sweeps, sweep_of
 from ingest import summary as averages
 from tests import reference
@@ -140,16 +143,21 @@ def blocks(scans: Scans, side: int = 64, cuts=None, slots: int | None = None) ->
 
 
 def evaluator(scans: Scans, problem: Problem | None = None, side: int = 64, cuts=None):
-    """theta → the Gram of all bins, by the kernel that a fit calls."""
+    """theta, and (offset - 1, contrast) with a loss → the Gram of all bins, by the kernel of a fit."""
     problem = problem or scans.problem()
     pieces = blocks(scans, side, cuts)
 
-    def evaluate(theta):
-        p = problem.model.size
-        moments, pairs = np.zeros((len(scans.q), p + 3, p + 3)), np.zeros(len(scans.q), np.int64)
+    def evaluate(theta, beta=None):
+        k = problem.model.size + 3
+        rows = k if beta is None else k + 1
+        moments, pairs = np.zeros((len(scans.q), rows, k)), np.zeros(len(scans.q), np.int64)
         groups = {tuple(members): [] for members, _ in pieces}
         for members, block in pieces:
-            groups[tuple(members)].append(block_gram(point(problem, theta, scans.time), block)[0])
+            at = point(problem, theta, scans.time)
+            gram = (
+                block_gram(at, block)[0] if beta is None else block_robust(at, block, beta[members])
+            )
+            groups[tuple(members)].append(gram)
         for members, grams in groups.items():
             total = merge_tree(grams)
             moments[list(members)], pairs[list(members)] = total
@@ -180,6 +188,18 @@ def summary(scans: Scans, problem: Problem | None = None) -> Summary:
     )
 
 
+def solve_robust(evaluate, chosen, theta, scaling, options=None) -> list[lm.State]:
+    """All states of a fit with the loss of the evaluator's problem."""
+    options, theta = options or lm.Options(), np.asarray(theta, float)
+    beta = reduce(evaluate(theta), scaling).beta
+    states = [lm.start(chosen, theta, reduced(evaluate(theta, beta), scaling, beta), options)]
+    while states[-1].outcome is lm.Outcome.RUNNING:
+        trial = lm.propose(chosen, states[-1])
+        there = reduced(evaluate(trial.theta, trial.beta), scaling, trial.beta)
+        states.append(lm.judge(chosen, states[-1], trial, there, options))
+    return states
+
+
 def solve(evaluate, chosen, theta, mode="individual", options=None) -> list[lm.State]:
     """All states of a fit that starts at theta."""
     options = options or lm.Options()
@@ -194,7 +214,7 @@ def solve(evaluate, chosen, theta, mode="individual", options=None) -> list[lm.S
 def searched(scans: Scans, **given) -> list[lm.State]:
     """All states of a fit that starts from the data alone."""
     chosen = search(scans.model.parameters, **given)
-    theta = first_values(summary(scans), chosen, "individual")[0]
+    theta = first_values(summary(scans), chosen, "individual")[0].theta
     return solve(evaluator(scans), chosen, theta)
 
 
@@ -222,12 +242,14 @@ def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **opti
     plan = make_plan(work, this_process(), model.name, bins, levels=levels)
     sweep = sweep_of(plan, request.scan.selection, request.problem, None)
     coarse = level_sweeps(plan, request.scan.selection, request.problem, None)
-    record = _Record(0.0)
-    for state in iterate(request, sweep, checkpoint, resume, record, coarse):
+    record = Record(0.0)
+    for state in descent(request, sweep, checkpoint, resume, record, coarse):
         if state.passes == stop_after:
             return None
     more = certainty(request, sweep, state)
-    return result_of(request, state, record.history, record.timings, sweep.compilations(), more)
+    return result_of(
+        request, state, record.history, record.timings, sweep.compilations(), more, record.minima
+    )
 
 
 def without_some(scans: Scans, share: float = 0.1, seed: int = 1) -> Scans:

@@ -16,7 +16,7 @@ import pytest
 import zarr
 from click.testing import CliRunner, Result
 
-from homodyne_dask import cluster
+from homodyne_dask import connecting
 from homodyne_dask.cli import main, progress
 from homodyne_dask.report import plots
 from homodyne_dask.result import load_result
@@ -171,8 +171,8 @@ def test_of_several_stores_a_bad_one_does_not_stop_the_others(here, no_pictures)
 def interrupting():
     """Progress during which Ctrl-C is pressed after the second pass."""
 
-    def show(state, plan):
-        if state.passes == 2:
+    def show(standing):
+        if standing.passes == 2:
             raise KeyboardInterrupt
 
     yield show
@@ -285,7 +285,7 @@ BAD = {
     "no such label": (None, [*FIT, "--label", "99"], "no bin is labelled 99"),
     "two frames selected": (None, [*FIT, "--frames", "0:2"], "fewer than 3 frames"),
     "all masked": (masked, [*FIT], "0 of 40 frames are in use"),
-    "no model": (None, ["fit", "A_c2.zarr"], "--model is missing: give static or laminar_flow"),
+    "no model": (None, ["fit", "A_c2.zarr"], "--model is missing: give static, laminar_flow or the name of another"),
     "unknown model": (None, ["fit", "A_c2.zarr", "--model", "statik"], "did you mean 'static'?"),
     "unknown convention": (None, [*FIT, "--convention", "physics"], "did you mean 'physical'?"),
     "unknown scaling": (None, [*FIT, "--scaling", "sharde"], "did you mean 'shared'?"),
@@ -316,7 +316,7 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_sentence_and_exit_2(case, here, monkeypatch):
-    monkeypatch.setattr(cluster, "CONNECT", 0.2)
+    monkeypatch.setattr(connecting, "CONNECT", 0.2)
     before, words, message = BAD[case]
     if before:
         before(here)
@@ -357,23 +357,22 @@ def test_help_is_quick_because_nothing_heavy_is_loaded(here):
 
 SLOW_FIT = """
 import sys, time
+from dataclasses import replace
 from homodyne_dask import sweep
 from homodyne_dask.cli import main
 
 quick = sweep.sweep_of
 
-class Slow:
-    def __init__(self, sweep):
-        self.sweep = sweep
+def slow(*given):
+    made = quick(*given)
 
-    def __getattr__(self, name):
-        return getattr(self.sweep, name)
-
-    def __call__(self, theta):
+    def compute(*pass_):
         time.sleep(1.0)
-        return self.sweep(theta)
+        yield from made.compute(*pass_)
 
-sweep.sweep_of = lambda *given: Slow(quick(*given))
+    return replace(made, compute=compute)
+
+sweep.sweep_of = slow
 main(sys.argv[1:])
 """
 

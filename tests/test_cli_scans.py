@@ -10,6 +10,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from homodyne_dask.cli import progress
+from homodyne_dask.ended import Ended
 from homodyne_dask.report import folder, index
 from homodyne_dask.report.pictures_scans import scans
 from homodyne_dask.result import load_result
@@ -158,8 +159,8 @@ def test_one_store_makes_no_index(three):
 def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
     nasty = '<b>"&'
     ended = [
-        index.Ended(nasty, tmp_path / "a b <i>", flow()),
-        index.Ended("x", tmp_path / "c", None, nasty),
+        Ended(nasty, tmp_path / "a b <i>", flow()),
+        Ended("x", tmp_path / "c", None, nasty),
     ]
     index.write(tmp_path, tuple(flow().parameters["param"].values), ended, 2)
     page = Page((tmp_path / "scans.html").read_text())
@@ -170,8 +171,7 @@ def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
 
 def test_the_picture_of_many_scans_shows_every_value_with_its_error(tmp_path):
     names = [f"A{n:04d}_c2.zarr" for n in range(40)]
-    results = [flow() for _ in names]
-    picture = scans(names, results)
+    picture = scans([Ended(name, None, flow()) for name in names])
     FigureCanvasAgg(picture).draw()
     first = picture.axes[0]
     assert first.get_ylabel() == "D0 [Å²/s]"
@@ -180,13 +180,13 @@ def test_the_picture_of_many_scans_shows_every_value_with_its_error(tmp_path):
     segment = bars.lines[2][0].get_segments()[0]
     assert segment[1, 1] - segment[0, 1] == pytest.approx(2 * 1532)
     assert [t.get_text() for t in picture.axes[7].get_xticklabels()][:2] == ["A0000_c2", "A0004_c2"]
-    naive = scans(["x", "y"], [measured(), measured()])
+    naive = scans([Ended(name, None, measured()) for name in "xy"])
     assert naive.axes[0].containers[0].lines[0].get_markerfacecolor() == "none"
 
 
 def test_pictures_of_all_scans_wait_until_all_are_done(tmp_path):
     names = tuple(flow().parameters["param"].values)
-    ended = [index.Ended(f"{n}", tmp_path / f"{n}", flow()) for n in range(2)]
+    ended = [Ended(f"{n}", tmp_path / f"{n}", flow()) for n in range(2)]
     index.write(tmp_path, names, ended, 3)
     assert not Page((tmp_path / "scans.html").read_text()).all("img")
     index.write(tmp_path, names, ended, 2)

@@ -124,6 +124,7 @@ def test_a_store_gives_the_bits_of_memory_and_a_plan_says_where(tmp_path):
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_workers_give_the_bits_of_this_process(tmp_path):
     made(5000).chunk({"i": 300}).to_zarr(tmp_path / "points.zarr", consolidated=False)
     here = hd.curve_fit(curve, tmp_path / "points.zarr", p0=[1.0, 1.0, 0.0])

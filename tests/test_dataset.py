@@ -10,6 +10,7 @@ import zarr
 from homodyne_dask import schema
 from homodyne_dask.dataset import manifest, open_dataset
 from homodyne_dask.errors import HomodyneDaskError, SelectionError, StoreError
+from homodyne_dask.rings import nearest_ring
 from tests.synthetic import FLOW, measured, store
 
 RINGS = [0.004, 0.004, 0.004, 0.008, 0.008]
@@ -65,6 +66,27 @@ def test_frames_are_selected_and_time_keeps_its_origin(scan, word, given, frames
     assert found.time[0] == 0
 
 
+RINGS_CLOSE = np.array([0.00536, 0.00543, 0.00543 * (1 + 4e-7), 0.00610, np.nan])
+NAMED = [
+    ("a value between two that is nearer to one", 0.00538, [0]),
+    ("bins whose q differs by rounding", 0.00543, [1, 2]),
+    ("within 2 %", 0.0062, [3]),
+]
+
+
+@pytest.mark.parametrize(("word", "asked", "found"), NAMED, ids=[w for w, *_ in NAMED])
+def test_a_q_names_the_ring_it_is_near(word, asked, found):
+    assert nearest_ring(RINGS_CLOSE, asked).tolist() == found
+
+
+def test_a_q_that_may_be_two_rings_is_refused_with_all_there_are():
+    says = "q = 0.0054 1/Å may be the rings 0.00536 and 0.00543 1/Å: .*; there is: .*0.0061 1/Å"
+    with pytest.raises(SelectionError, match=says):
+        nearest_ring(RINGS_CLOSE, 0.0054)
+    with pytest.raises(SelectionError, match="does not know any q"):
+        nearest_ring(RINGS_CLOSE[4:], 0.0054)
+
+
 def test_selections_of_selections_get_narrower(scan):
     once = scan.select(q=0.004, frames=(5, 30))
     twice = once.select(phi=(-10, 70), frames=(0, 20))
@@ -73,7 +95,11 @@ def test_selections_of_selections_get_narrower(scan):
 
 
 MISTAKES = [
-    ("no such ring", {"q": 0.006}, "no ring within 2 % of q = 0.006 1/Å; there is: 0.004, 0.008"),
+    (
+        "no such ring",
+        {"q": 0.006},
+        "no ring within 2 % of q = 0.006 1/Å; there is: 0.004, 0.008 1/Å",
+    ),
     ("no such angle", {"phi": (70, 80)}, "phi from -60 to 60°"),
     ("no such label", {"label": 9}, "no bin is labelled 9; .*labels 1, 2, 3, 4, 5"),
     ("nothing in common", {"q": 0.008, "phi": 60}, "no bin has q = 0.008, phi = 60"),

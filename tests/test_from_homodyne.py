@@ -207,7 +207,7 @@ def test_the_fourteen_parameters_of_two_components_keep_their_names(tmp_path):
 def test_every_key_is_carried_over_or_ignored_for_a_reason(tmp_path):
     found = translated(tmp_path)
     assert found.ignored["plotting.dpi"] == found.ignored["plotting.color_scale.mode"] != ""
-    assert found.ignored["optimization.nlsq.loss"] == "the loss is the sum of squares"
+    assert found.ignored["optimization.nlsq.loss"].startswith("the loss is the sum of squares; add")
     assert "logging.modules.jax._src" in found.ignored
     assert "phi_filtering.tolerance" in found.ignored
     assert "analyzer_parameters.dt" in found.ignored

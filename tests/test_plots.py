@@ -9,10 +9,11 @@ import zarr
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from homodyne_dask.errors import SelectionError
+from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.lm import Outcome
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.prediction import predict
+from homodyne_dask.rates import rate
 from homodyne_dask.report import plots
 from homodyne_dask.report.captions import TITLES, alternative
 from homodyne_dask.report.pictures_angles import at_one_lag
@@ -31,11 +32,11 @@ from homodyne_dask.report.pictures_model import (
     curves,
     decay_times,
     fitted,
-    rate,
     true_model,
 )
 from homodyne_dask.report.pictures_style import log_tick
 from homodyne_dask.result import FitResult, covariance_table, parameter_table, scaling_table
+from homodyne_dask.tables import influence_table
 from tests import synthetic
 
 DIFFUSION = np.array([20000.0, -0.4, 1000.0])
@@ -70,8 +71,15 @@ def result_for(scan, theta, covariance=None, naive=None, convention="physical", 
         nbins=k,
         passes=len(passes),
         config=config | {"min_lag": 1},
-        **(NOTHING | {"history": history} | changes),
+        **(NOTHING | {"history": history, "influence": moves(scan, names)} | changes),
     )
+
+
+def moves(scan, names):
+    """By how many standard errors each parameter moves without each bin; the last is fixed."""
+    change = np.outer(np.sin(1.0 + np.arange(len(scan.q))), 0.5 * np.arange(1.0, len(names) + 1))
+    change[:, -1] = np.nan
+    return influence_table(change, names, scan.label)
 
 
 def scan_of(folder, theta, n=60, phi=(0.0, 45.0, 90.0), dt=0.1, dead=(), q=None, **given):
@@ -224,6 +232,25 @@ def test_every_picture_has_its_numbers_in_words(name, case, tmp_path):
     assert "nan" not in words
     assert any(letter.isdigit() for letter in words)
     assert TITLES[name]
+
+
+def test_a_result_without_influence_has_no_picture_of_it(diffusing, tmp_path):
+    result = result_for(diffusing, DIFFUSION, influence=None)
+    names = [path.stem for path in plots.save_all(result, diffusing, tmp_path)]
+    assert names == [name for name in plots.PICTURES if name != "influence"]
+    with pytest.raises(OptionError, match="holds no influence"):
+        plots.influence(result, diffusing)
+
+
+def test_influence_shows_each_parameter_that_moved_against_the_angle(flowing):
+    result = result_for(flowing, FLOW)
+    axes = [axis for axis in plots.influence(result, flowing).axes if axis.get_visible()]
+    assert [axis.get_title() for axis in axes] == list(LAMINAR_FLOW.names[:-1])
+    drawn = np.vstack(
+        [line.get_xydata() for line in axes[2].get_lines() if line.get_marker() == "o"]
+    )
+    expected = result.influence["change"].values[:, 2]
+    np.testing.assert_allclose(drawn, np.transpose([flowing.phi, expected]))
 
 
 def test_a_scan_that_was_not_fitted_is_refused(diffusing, tmp_path):
@@ -419,7 +446,7 @@ def test_bins_shown_lie_along_the_flow_across_it_and_between(tmp_path):
 
 def test_truth_is_drawn_only_beside_the_same_model_and_convention(flowing):
     truth = truth_of(FLOW, LAMINAR_FLOW.names)
-    assert true_model(result_for(flowing, FLOW, truth=truth), flowing).theta[0] == pytest.approx(
+    assert true_model(result_for(flowing, FLOW, truth=truth), flowing).at.theta[0] == pytest.approx(
         22000
     )
     other = truth | {"convention": "homodyne"}

@@ -4,6 +4,7 @@ To accept new wording: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/test_report
 the difference.
 """
 
+import json
 import os
 import re
 import shutil
@@ -19,9 +20,14 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from homodyne_dask.influence import Compared
 from homodyne_dask.markup import element, joined, table
+from homodyne_dask.profiles import Point
+from homodyne_dask.report.facts import facts
 from homodyne_dask.report.html import Picture, fragment, page
-from homodyne_dask.report.text import bin_rows, facts, parameter_rows
+from homodyne_dask.report.text import bin_rows, parameter_rows
+from homodyne_dask.result import load_result
+from homodyne_dask.tables import influence_table, profile_table, scalings_table
 from tests.test_report_text import REPORTS, flow, many, measured
 
 VOID = ("img", "meta")
@@ -107,6 +113,24 @@ def nasty():
     )
 
 
+def compared():
+    """A result that knows what bins, scalings and a profile say."""
+    base, names = flow(), list(flow().parameters["param"].values)
+    moves = np.zeros((9, 7))
+    moves[1, 0] = 2.5
+    modes = [
+        Compared("individual", 1000.0, 10.0, 20.0, 25, np.zeros(7)),
+        Compared("shared", 1010.0, 18.0, 21.0, 9, np.eye(7)[0] * 2),
+    ]
+    points = [Point(np.full(7, v), c, n, True) for v, c, n in ((-1.3, 2.1, 3), (-1.2, 1.0, 0))]
+    return replace(
+        base,
+        influence=influence_table(moves, names, base.scaling["label"].values),
+        scalings=scalings_table(modes, np.ones(7), names),
+        profiles={"alpha": profile_table(points, 1, 0.01, names)},
+    )
+
+
 @pytest.mark.parametrize("make", [flow, measured, many])
 def test_a_page_reads_as_its_file(make):
     path = REPORTS / f"{make.__name__}_html.txt"
@@ -137,7 +161,7 @@ def test_a_page_needs_no_other_file():
     assert "url(" not in html
 
 
-def test_every_picture_has_words_and_every_wide_table_is_reached_by_keyboard():
+def test_every_picture_has_words_and_is_reached_by_keyboard_as_every_wide_table_is():
     found = Page(page(many(), [Picture("title", f"words {n}", png()) for n in range(3)]))
     assert [attributes["alt"] for attributes in found.all("img")] == [
         "words 0",
@@ -146,7 +170,8 @@ def test_every_picture_has_words_and_every_wide_table_is_reached_by_keyboard():
     ]
     assert {(a["width"], a["height"]) for a in found.all("img")} == {("192", "96")}
     around = [attributes for attributes in found.all("div") if attributes.get("class") == "wide"]
-    assert len(around) == len(found.all("table")) == len(found.all("caption")) == 2
+    assert len(found.all("table")) == len(found.all("caption")) == 2
+    assert len(around) == 2 + 3
     assert all(a["tabindex"] == "0" and a["role"] == "region" and a["aria-label"] for a in around)
     assert all(attributes["scope"] in ("col", "row") for attributes in found.all("th"))
 
@@ -173,6 +198,27 @@ def test_how_a_fit_ended_is_said_in_words_and_by_a_mark_not_by_colour_alone():
     ended = Page(page(measured(), [])).text
     assert "p: ✗ the data do not determine all parameters" in ended
     assert ended.index("✗") < ended.index("undetermined: ") < ended.index("caption: ")
+
+
+def test_what_other_scalings_and_profiles_say_stands_in_tables():
+    found = Page(page(compared(), []))
+    assert not found.all("pre")
+    lines = found.text.splitlines()
+    assert "caption: Modes of scaling" in lines
+    assert "tr: shared | 9 | 1010 | +8.0 | +1.0 | D0 +2.0" in lines
+    assert "caption: Profile of alpha" in lines
+    assert "tr: -1.3 | 1.1 | 1" in lines
+    assert any("D0 by +2.5 without label 10" in line for line in lines)
+
+
+def test_a_result_of_an_early_version_says_nothing_of_packages(tmp_path):
+    path = tmp_path / "summary.json"
+    flow().to_json(path)
+    told = json.loads(path.read_text())
+    del told["versions"]
+    path.write_text(json.dumps(told))
+    assert load_result(path).versions == {}
+    assert "dd: homodyne-dask 0.1.0\n" in Page(page(load_result(path), [])).text
 
 
 def test_a_long_table_of_bins_is_closed_at_first():
@@ -233,8 +279,8 @@ def test_chromium_shows_a_page_without_complaint_and_nothing_sticks_out(width, t
     assert not complaints
     seen = re.search(r'data-seen="([^"]*)"', dom)
     assert seen is not None
-    # 5 links, 1 closed table, and the table of parameters; that of bins is closed
-    assert seen[1] == "0;0;;7"
+    # 5 links, 1 closed table, the table of parameters and the picture; the table of bins is closed
+    assert seen[1] == "0;0;;8"
 
 
 @chromium

@@ -14,7 +14,8 @@ import pytest
 
 from homodyne_dask.lm import Outcome
 from homodyne_dask.report import numbers
-from homodyne_dask.report.text import facts, pulls, report
+from homodyne_dask.report.facts import facts
+from homodyne_dask.report.text import pulls, report
 from homodyne_dask.result import FitResult, covariance_table, parameter_table, scaling_table
 
 REPORTS = Path(__file__).parent / "reports"

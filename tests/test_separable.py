@@ -16,6 +16,7 @@ from homodyne_dask.kernel import block_gram as by_hand
 from homodyne_dask.kernel import point as by_hand_point
 from homodyne_dask.kinds import kind_of
 from homodyne_dask.problem import Problem
+from homodyne_dask.robust import block_robust
 from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store, without_some
 
 FLOW_PARAMETERS = hd.LAMINAR_FLOW.parameters
@@ -70,6 +71,21 @@ def test_the_traced_gram_of_laminar_flow_is_the_one_made_by_hand():
         np.testing.assert_allclose(sums, of_data, rtol=1e-12)
 
 
+def test_the_traced_gram_under_a_loss_is_the_one_made_by_hand():
+    scans = without_some(measured(FLOW, 40, angles(3), offset=1.1))
+    model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
+    beta, options = np.tile([0.12, 0.21], (3, 1)), {"loss": "soft_l1", "loss_scale": 1.3}
+    at = by_hand_point(scans.problem(**options), FLOW, scans.time)
+    here = kind_of(model).point(Problem(model, **options), FLOW, scans.time)
+    for _, block in blocks(scans):
+        gram, wanted = kind_of(model).robust(here, block, beta), block_robust(at, block, beta)
+        size = np.sqrt(np.einsum("kii->ki", wanted.moments[:, :-1]))
+        apart = np.abs(gram.moments - wanted.moments)[:, :-1] / (size[:, :, None] * size[:, None])
+        assert apart.max() < 1e-10
+        np.testing.assert_allclose(gram.moments[:, -1], wanted.moments[:, -1], rtol=1e-12)
+        np.testing.assert_array_equal(gram.pairs, wanted.pairs)
+
+
 def test_a_level_averages_the_tables_as_its_data_are_averaged():
     model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
     time = 0.1 * np.arange(50)
@@ -112,6 +128,18 @@ def test_the_optimum_is_that_of_the_transport_kernel(tmp_path):
     assert np.abs(away).max() < 1e-3
 
 
+def test_a_loss_holds_outliers_back(tmp_path):
+    scans = ageing()
+    hit = np.random.default_rng(5).random(scans.c2.shape) < 0.02
+    scans.c2[np.triu(hit, 20)] += 0.5
+    scan, model = store(scans, tmp_path), hd.separable(relaxation, RELAXATION)
+    result = hd.fit(scan, model, loss="huber", loss_scale=1.345)
+    assert result.converged
+    np.testing.assert_allclose(result.parameters["value"], [0.4, -0.6], rtol=0.02)
+    plain = hd.fit(scan, model).parameters["value"]
+    assert np.abs(plain / [0.4, -0.6] - 1).max() > 0.05
+
+
 def test_a_fit_resumes_to_the_same_bits_and_not_with_other_code(tmp_path):
     scan, path = store(ageing(), tmp_path), tmp_path / "checkpoint.json"
     model, initial = hd.separable(relaxation, RELAXATION), {"rate": 0.1, "alpha": 0.5}
@@ -124,13 +152,14 @@ def test_a_fit_resumes_to_the_same_bits_and_not_with_other_code(tmp_path):
         fit_here(scan, other, path, resume=True, initial=initial)
 
 
+@pytest.mark.slow
 def test_pictures_need_no_rates(tmp_path):
     from homodyne_dask.report.plots import save_all
 
     scan = store(ageing(bins=2), tmp_path)
     result = hd.fit(scan, hd.separable(relaxation, RELAXATION))
     names = {path.stem for path in save_all(result, scan, tmp_path / "pictures")}
-    assert names == {"maps", "cuts", "angles", "passes", "residuals"}
+    assert names == {"maps", "cuts", "angles", "influence", "passes", "residuals"}
 
 
 def test_predict_takes_any_model():

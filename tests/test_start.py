@@ -6,10 +6,11 @@ import pytest
 from homodyne_dask.lm import Outcome
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.parameters import search
+from homodyne_dask.result import load_result
 from homodyne_dask.scaling import reduce
-from homodyne_dask.start import first_values
+from homodyne_dask.start import Minimum, first_values, rivals
 from tests import truths
-from tests.synthetic import angles, evaluator, measured, searched, solve, summary
+from tests.synthetic import angles, evaluator, fit_here, measured, searched, solve, store, summary
 
 # D0, alpha, D_offset, gamma_dot_t0, beta, gamma_dot_t_offset, phi0, Δt
 TRUTHS = [
@@ -23,7 +24,7 @@ TRUTHS = [
     ("ageing", [30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 0.1),
     ("andrade", [8000, -0.3, 500, 1e-3, -0.667, 0, 5], 0.1),
     ("steady flow", [10000, 0, 0, 3e-3, 0, 0, -45], 0.1),
-    ("strong flow", [20000, -0.2, 100, 6e-3, -0.1, 1e-4, 30], 0.05),
+    ("strong flow", [20000, -0.2, 100, 2e-2, -0.1, 1e-4, 30], 0.05),
     ("flow across the ring", [5000, 0.1, 100, 1e-3, 0.3, 1e-5, 89], 0.2),
 ]
 # enough bins and quiet enough that the optimum is one point, whatever the truth
@@ -59,7 +60,62 @@ def test_values_the_user_gave_in_full_are_the_start_as_they_are():
     scans = measured([20000.0, -0.4, 100.0], 40, np.zeros(2))
     given = {"D0": 777.0, "alpha": 0.1, "D_offset": -3.0}
     starts = first_values(summary(scans), search(STATIC.parameters, given), "individual")
-    assert [theta.tolist() for theta in starts] == [[777.0, 0.1, -3.0]]
+    assert [at.theta.tolist() for at in starts] == [[777.0, 0.1, -3.0]]
+
+
+@pytest.mark.parametrize("phi0", [-66, -10, 6, 11, 24, 48, 83])
+@pytest.mark.parametrize("shear", [2e-4, 2e-2])
+def test_the_direction_of_flow_is_found_wherever_it_is(phi0, shear):
+    scans = measured([8000, -0.2, 200, shear, -0.1, 0, phi0], 150, angles(11), dt=0.1, **QUIET)
+    found = searched(scans)[-1]
+    best = solve(evaluator(scans, side=256), search(LAMINAR_FLOW.parameters), scans.theta)[-1]
+    assert found.theta[6] == pytest.approx(phi0, abs=0.3)
+    # within one standard error: strong shear leaves D0, alpha and D_offset more than one such end
+    assert found.reduced.chisqr <= best.reduced.chisqr + 1
+
+
+def test_directions_the_data_cannot_tell_apart_are_both_reported():
+    # two bins across each other see phi0 and -phi0 alike
+    scans = measured([8000, -0.2, 200, 3e-3, -0.1, 0, 20], 120, [0.0, 90.0], dt=0.1, **QUIET)
+    minima = first_values(summary(scans), search(LAMINAR_FLOW.parameters), "individual", 20)
+    assert sum(at.starts for at in minima) >= 20
+    assert [at.chisqr for at in minima] == sorted(at.chisqr for at in minima)
+    good = [at for at in minima if at.chisqr < minima[0].chisqr + 0.1]
+    # the averages are of many frames under this shear: a start, not the answer
+    assert sorted(at.theta[6] for at in good) == pytest.approx([-20, 20], abs=1)
+    ends = [solve(evaluator(scans), search(LAMINAR_FLOW.parameters), at.theta)[-1] for at in good]
+    assert sorted(end.theta[6] for end in ends) == pytest.approx([-20, 20], abs=0.4)
+    assert ends[0].reduced.chisqr == pytest.approx(ends[1].reduced.chisqr, abs=1e-3)
+
+
+def test_every_minimum_keeps_what_the_user_gave():
+    scans = measured([8000, -0.2, 0, 3e-3, -0.1, 0, 20], 60, angles(7), dt=0.1, **QUIET)
+    given = {"fixed": {"D_offset": 0.0}, "bounds": {"beta": (-0.3, 0.3), "phi0": (-50.0, 30.0)}}
+    minima = first_values(
+        summary(scans), search(LAMINAR_FLOW.parameters, **given), "individual", 20
+    )
+    theta = np.array([at.theta for at in minima])
+    assert (theta[:, 2] == 0).all()
+    assert (np.abs(theta[:, 4]) <= 0.3).all()
+    assert ((theta[:, 6] >= -50) & (theta[:, 6] <= 30)).all()
+    assert theta[0, 6] == pytest.approx(20, abs=1)
+
+
+def test_only_minima_that_may_be_the_lowest_are_compared_on_the_data():
+    at = np.arange(3.0)
+    minima = [Minimum(at, 100.0, 5), Minimum(at + 1, 101.0, 2), Minimum(at + 2, 1e4, 1)]
+    assert [theta.tolist() for theta in rivals(minima)] == [[0, 1, 2], [1, 2, 3]]
+    assert len(rivals([Minimum(at, np.nan, 1)])) == 1
+
+
+def test_a_fit_reports_the_minima_of_its_starts(tmp_path):
+    scan = store(measured([8000, -0.2, 200, 3e-3, -0.1, 0, 20], 60, angles(9), dt=0.1), tmp_path)
+    result = fit_here(scan, LAMINAR_FLOW, gap=2e6, starts=20)
+    best = result.minima[0]
+    assert best["theta"]["phi0"] == pytest.approx(20, abs=0.5)
+    assert f"{best['starts']} in that with the lowest χ² of the averages" in str(result)
+    result.to_json(tmp_path / "result.json")
+    assert load_result(tmp_path / "result.json").minima == result.minima
 
 
 GIVEN = [
@@ -105,6 +161,6 @@ def test_the_averages_have_the_gradient_of_their_own_chisqr():
 
 def test_averages_are_near_enough_to_the_full_data_to_start_from():
     scans = measured([30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 200, angles(9), dt=0.1, **QUIET)
-    first = first_values(summary(scans), search(LAMINAR_FLOW.parameters), "individual")[0]
+    first = first_values(summary(scans), search(LAMINAR_FLOW.parameters), "individual")[0].theta
     states = solve(evaluator(scans, side=256), search(LAMINAR_FLOW.parameters), first)
     assert states[-1].passes <= 6

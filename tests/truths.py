@@ -101,7 +101,7 @@ def attempt(scans: Scans) -> Found:
     """Fit from the data alone and from the truth."""
     chosen = search(scans.model.parameters)
     evaluate = synthetic.evaluator(scans, side=128)
-    first = first_values(synthetic.summary(scans), chosen, "individual")[0]
+    first = first_values(synthetic.summary(scans), chosen, "individual")[0].theta
     here = synthetic.solve(evaluate, chosen, first)[-1]
     there = synthetic.solve(evaluate, chosen, chosen.inside(scans.theta))[-1]
     size = np.sqrt(np.maximum(np.diag(there.reduced.hessian), 1e-300))

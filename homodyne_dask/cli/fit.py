@@ -12,7 +12,6 @@ from homodyne_dask.cli.options import (
     SELECTION,
     configuration,
     named,
-    selected,
     with_options,
 )
 from homodyne_dask.cli.program import NOT_CONVERGED, Interrupted
@@ -21,13 +20,19 @@ from homodyne_dask.errors import OptionError
 if TYPE_CHECKING:
     from distributed import Client
 
+    from homodyne_dask.cli.scans import Job
     from homodyne_dask.config import FitConfig
     from homodyne_dask.dataset import Scan
-    from homodyne_dask.lm import State
     from homodyne_dask.models import Model
-    from homodyne_dask.planning import Plan
     from homodyne_dask.result import FitResult
+    from homodyne_dask.standing import Standing
 
+OVER = (
+    click.option("--over", help="Fit each ring (q) or each window of age (age) by itself."),
+    click.option(
+        "--windows", multiple=True, help="How many, or from and to in seconds; repeatable."
+    ),
+)
 PARAMETERS = (
     click.option("--initial", multiple=True, help="First value: D0=1e4; repeatable."),
     click.option("--fixed", multiple=True, help="Value to hold: D_offset=0; repeatable."),
@@ -37,8 +42,16 @@ HOW = (
     click.option("--scaling", help="individual (default), shared, fourier1 to fourier3, or fixed."),
     click.option("--contrast", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
     click.option("--offset", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
+    click.option("--contrast-bounds", help="0:0.5, of each bin or the shared one."),
+    click.option("--offset-bounds", help="0.9:1.1, likewise."),
+    click.option(
+        "--contrast-prior", help="Mean and standard deviation known beforehand: 0.2:0.01."
+    ),
+    click.option("--offset-prior", help="Likewise: 1:0.001."),
+    click.option("--loss", help="linear (default), or against outliers huber, soft_l1 or cauchy."),
+    click.option("--loss-scale", help="Standard deviations from which on it counts (default 1)."),
     click.option("--precision", help="float64 (default) or mixed."),
-    click.option("--starts", help="Points of the scan for first values to refine (default 6)."),
+    click.option("--starts", help="First values to follow to their end; the report says where."),
     click.option("--profile-of", multiple=True, help="Follow χ² along this parameter; repeatable."),
     click.option("--on-bad-tile", help="Chunks that cannot be read: raise (default) or skip."),
     click.option("--max-passes", help="Most passes over the data (default 100)."),
@@ -54,55 +67,72 @@ FILES = (
 
 @click.command()
 @click.argument("sources", metavar="STORE... | FIT.yaml", nargs=-1, required=True)
-@with_options(*PROBLEM, *PARAMETERS, *SELECTION, *HOW, *FILES)
+@with_options(*PROBLEM, *PARAMETERS, *SELECTION, *OVER, *HOW, *FILES)
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint of an interrupted fit.")
+@click.option("--go-on", is_flag=True, help="As --resume where there is a checkpoint, else begin.")
 @click.option("--homodyne-output", is_flag=True, help="Add the files homodyne writes, in nlsq/.")
 @click.option("--profile", type=click.Path(path_type=Path), help="Folder for where the time went.")
 def fit(
     sources: tuple[str, ...],
     resume: bool,
+    go_on: bool,
     homodyne_output: bool,
     profile: Path | None,
     **options: Any,
 ) -> None:
     """Fit a model to each STORE, or do what FIT.yaml says, and write A0123_fit/ with the result.
 
-    Of several stores a bad one does not stop the others; scans.csv and scans.html list them.
+    Of several stores, or with --over of the parts of one, a bad one does not stop the others; scans.csv
+    and scans.html, or series.csv and series.html, list them.
 
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """
     options |= {name: named(name, options[name]) for name in ("initial", "fixed", "bounds")}
     config = configuration(sources, options)
-    if len(config.data) > 1 and (config.checkpoint or profile):
-        raise OptionError(
-            f"checkpoint and profile are for one store, and {len(config.data)} are given: "
-            f"leave them out"
-        )
-    from homodyne_dask.cli.scans import fit_all
-    from homodyne_dask.cluster import connection
+    from homodyne_dask.checkpoint import begun
+    from homodyne_dask.cli.scans import fit_all, jobs_of
     from homodyne_dask.models import model_named
-    from homodyne_dask.report.folder import default_folder
+    from homodyne_dask.report.folder import checkpoint_in
 
     model = model_named(config.model)
-    with connection(config.scheduler) if config.scheduler else nullcontext() as client:
+    jobs = jobs_of(config, model)
+    one = len(jobs) == 1 and not config.over
+    if not one and (config.checkpoint or profile):
+        raise OptionError(
+            f"checkpoint and profile are for one fit, and {len(jobs)} are asked for: leave them out"
+        )
+    with _workers(config, jobs) as client:
 
-        def run(store: Path, folder: Path, resume: bool) -> "FitResult":
-            return _fit(config, model, store, folder, client, resume, homodyne_output, profile)
+        def run(job: "Job", resume: bool) -> "FitResult":
+            return _fit(config, model, job, client, resume, homodyne_output, profile)
 
-        if len(config.data) > 1:
-            status = fit_all(config, model, resume, run)
+        if one:
+            checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
+            again = resume or (go_on and begun(checkpoint))
+            status = 0 if run(jobs[0], again).converged else NOT_CONVERGED
         else:
-            (store,) = config.data
-            result = run(store, config.output or default_folder(store), resume)
-            status = 0 if result.converged else NOT_CONVERGED
+            status = fit_all(config, model, jobs, resume or go_on, run)
     click.get_current_context().exit(status)
+
+
+@contextmanager
+def _workers(config: "FitConfig", jobs: "list[Job]") -> Iterator["Client | None"]:
+    """Yield a client that all fits share, None where each is to start its own workers or none."""
+    from homodyne_dask.cli.workers import connected
+    from homodyne_dask.each import workers_for
+
+    with connected(config) as client:
+        if client is None and config.over:
+            with workers_for([job.scan() for job in jobs], None) as started:
+                yield started
+        else:
+            yield client
 
 
 def _fit(
     config: "FitConfig",
     model: "Model",
-    store: Path,
-    folder: Path,
+    job: "Job",
     client: "Client | None",
     resume: bool,
     homodyne_output: bool,
@@ -110,13 +140,13 @@ def _fit(
 ) -> "FitResult":
     from homodyne_dask.report import folder as folders
 
-    scan = selected(config, store)
+    scan, folder = job.scan(), job.folder
     if homodyne_output and (why := _refusal(scan)):
         click.echo(why)
     checkpoint = config.checkpoint or folders.checkpoint_in(folder)
     with folders.claimed(folder, checkpoint, config.overwrite, resume):
         with _profiled(config, model, scan, client, profile) as (client, trace):
-            result = _run(config, model, scan, client, checkpoint, resume, trace)
+            result = _run(job.options, model, scan, client, checkpoint, resume, trace)
         click.echo(str(result))
         files = folders.write(result, scan, folder)
         if homodyne_output:
@@ -163,7 +193,7 @@ def _profiled(
 
 
 def _run(
-    config: "FitConfig",
+    options: dict[str, Any],
     model: "Model",
     scan: "Scan",
     client: "Client | None",
@@ -178,15 +208,14 @@ def _run(
     try:
         with progress() as show:
 
-            def seen(state: "State", work: "Plan") -> None:
+            def seen(standing: "Standing") -> None:
                 nonlocal passes
-                passes = state.passes
-                show(state, work)
-                trace(state, work)
+                passes = standing.passes
+                show(standing)
 
             return run(
-                scan, model, **config.fit_options(), client=client, checkpoint=checkpoint,
-                resume=resume, progress=seen,
+                scan, model, **options, client=client, checkpoint=checkpoint,
+                resume=resume, progress=trace, watch=seen,
             )  # fmt: skip
     except KeyboardInterrupt:
         if not (passes or resume):

@@ -27,7 +27,8 @@ WORKERS_FROM = 500_000_000
 )
 @click.option("--gap", help='Distance of the plates with its unit: "200 um"; kept with the data.')
 @click.option("--overwrite", is_flag=True, help="Replace a store that holds something else.")
-@click.option("--scheduler", help="A running Dask scheduler: tcp://host:8786.")
+@click.option("--scheduler", help="A running Dask scheduler: tls://host:8786.")
+@click.option("--key", help="Folder of its key; none: unencrypted.")
 def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) -> None:
     """Write the matrices of SOURCE (HDF5 of APS-U or APS legacy, .npy, .npz) to a Zarr STORE.
 
@@ -36,11 +37,13 @@ def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) ->
     """
     from homodyne_dask.units import length_in_angstrom
     from ingest import ingest as write
+    from ingest.look import look
 
     gap = None if options["gap"] is None else length_in_angstrom(options["gap"])
     q, phi, sigma = (numbers(what, options[what]) for what in ("q", "phi", "sigma"))
     try:
-        with _workers(source, options["scheduler"]) as client:
+        look(source)
+        with _workers(source, options["scheduler"], options["key"]) as client:
             report = write(
                 source, store, q=q, phi=phi, sigma=sigma, gap=gap, frame_time=options["frame_time"],
                 time_offset=options["time_offset"], overwrite=overwrite, client=client,
@@ -52,10 +55,11 @@ def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) ->
     click.echo(str(report))
 
 
-def _workers(source: Path, scheduler: str | None) -> AbstractContextManager[Any]:
+def _workers(source: Path, scheduler: str | None, key: str | None) -> AbstractContextManager[Any]:
     """Return the Dask client to write with, or none for a small file."""
     if scheduler is None and not (source.is_file() and source.stat().st_size >= WORKERS_FROM):
         return nullcontext()
-    from homodyne_dask.cluster import connection, local_cluster
+    from homodyne_dask.cluster import local_cluster
+    from homodyne_dask.connecting import connect
 
-    return connection(scheduler) if scheduler is not None else local_cluster()
+    return connect(scheduler, key) if scheduler is not None else local_cluster()

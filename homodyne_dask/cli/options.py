@@ -31,7 +31,11 @@ PROBLEM = (
     click.option("--convention", help="physical (default) or homodyne."),
     click.option("--min-lag", help="Leave out pairs closer than this many frames (default 1)."),
     click.option("--memory", help="auto (default), resident or stream."),
-    click.option("--scheduler", help="A running Dask scheduler: tcp://host:8786."),
+    click.option("--scheduler", help="A running Dask scheduler: tls://host:8786."),
+    click.option("--key", help="Folder of its key, from `homodyne-dask key`; none: unencrypted."),
+    click.option("--scheduler-file", help="Of a standing scheduler: see `cluster start`."),
+    click.option("--site", help="Workers as jobs of a batch system: generic, perlmutter, ..."),
+    click.option("--jobs", help="Of --site: how many, or least and most: 1:20 (default 1)."),
 )
 
 
@@ -60,6 +64,15 @@ def numbers(what: str, words: tuple[str, ...]) -> list[float] | None:
         raise OptionError(
             f"--{what} {','.join(parts)!r} is not a number, or several with commas between"
         ) from None
+
+
+def jobs_asked(text: str) -> int | tuple[int, int]:
+    """Return the number of jobs of '20', or the least and the most of '1:20'; 1 where not given."""
+    try:
+        least, _, most = text.partition(":")
+        return (int(least), int(most)) if most else int(least or 1)
+    except ValueError:
+        raise OptionError(f"--jobs {text!r} is not a number, or least and most: 1:20") from None
 
 
 def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> "FitConfig":

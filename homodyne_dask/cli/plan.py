@@ -1,6 +1,5 @@
 """homodyne-dask plan: what a fit would read, hold and take."""
 
-from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -22,13 +21,13 @@ def plan(source: str, no_measure: bool, **options: Any) -> None:
     workers.
     """
     config = configuration((source,), options)
-    from homodyne_dask.cluster import connection
+    from homodyne_dask.cli.workers import connected
     from homodyne_dask.fitting import plan as plan_of
     from homodyne_dask.forecasting import forecast
     from homodyne_dask.models import model_named
 
     model = model_named(config.model)
-    with connection(config.scheduler) if config.scheduler else nullcontext() as client:
+    with connected(config) as client:
         for store in config.data:
             scan = selected(config, store)
             given = config.plan_options()

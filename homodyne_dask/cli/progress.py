@@ -1,51 +1,106 @@
-"""The passes of a fit as they are done: a moving line on a terminal, plain lines elsewhere."""
+"""A fit as it goes on: on a terminal a bar with tiles, rate and time left; plain lines elsewhere."""
 
 import math
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+from homodyne_dask.standing import line
 
 if TYPE_CHECKING:
-    from homodyne_dask.lm import State
-    from homodyne_dask.planning import Plan
+    from homodyne_dask.standing import Standing
+
+EVERY = 30.0
+"""Seconds between two plain lines within a pass."""
+
+Show = Callable[["Standing"], None]
 
 
 @contextmanager
-def progress() -> Iterator[Callable[["State", "Plan"], None]]:
-    """Yield what `fit` calls with each state; lines go to stderr."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    began = time.perf_counter()
-    waiting = "workers and first values ..."
-    shown = console.status(waiting) if console.is_terminal else nullcontext()
-    with shown as status:
+def progress() -> Iterator[Show]:
+    """Yield what `fit` calls as `watch`; lines go to stderr."""
+    with shown(Console(stderr=True, highlight=False, soft_wrap=True)) as show:
+        yield show
 
-        def show(state: "State", plan: "Plan") -> None:
-            if state.passes == 1:
-                console.print(_work(plan))
-            console.print(line(state, time.perf_counter() - began))
-            if status is not None:
-                status.update(f"pass {state.passes + 1} ...")
+
+def shown(console: Console) -> AbstractContextManager[Show]:
+    """Return what shows a fit on a console, as it can."""
+    return _bar(console) if console.is_terminal else nullcontext(_plain(console))
+
+
+def _lines(console: Console) -> Show:
+    """Return what prints the work as it begins, and each pass when it is done."""
+    printed = -1
+
+    def show(standing: "Standing") -> None:
+        nonlocal printed
+        if standing.now is None and not standing.done:
+            return
+        if printed < 0:
+            console.print(f"{standing.pairs:,} pairs of {standing.bins} bins, {standing.where}")
+            if standing.page:
+                console.print(f"live: {standing.page}")
+            printed = 0
+        for one in standing.done[printed:]:
+            console.print(line(one, standing.at - standing.began))
+        printed = len(standing.done)
+
+    return show
+
+
+def _plain(console: Console) -> Show:
+    """Return what prints lines alone; in a pass that takes long, one every now and then."""
+    lines, said = _lines(console), 0.0
+
+    def show(standing: "Standing") -> None:
+        nonlocal said
+        lines(standing)
+        if standing.now is None or standing.now.done == 0:
+            said = standing.at
+        elif standing.at - said >= EVERY:
+            console.print(f"  {standing.doing}: {state_of(standing)}")
+            said = standing.at
+
+    return show
+
+
+@contextmanager
+def _bar(console: Console) -> Iterator[Show]:
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20)
+    with Progress(
+        *columns, TextColumn("{task.fields[more]}"), console=console, transient=True
+    ) as bar:
+        task = bar.add_task("workers and first values", total=None, more="")
+        lines = _lines(console)
+
+        def show(standing: "Standing") -> None:
+            lines(standing)
+            now = standing.now
+            bar.update(
+                task,
+                description=standing.doing,
+                total=now.tiles if now else None,
+                completed=now.done if now else 0,
+                more=state_of(standing),
+                refresh=True,
+            )
 
         yield show
 
 
-def line(state: "State", elapsed: float) -> str:
-    """Return one pass as a line: χ²/N, the distance to the optimum in standard errors, time."""
-    per_pair = state.reduced.chisqr / max(state.reduced.ndata, 1)
-    distance = f"{state.decrement:.2g}" if math.isfinite(state.decrement) else "-"
-    words = f"pass {state.passes:3d}   χ²/N {per_pair:<12.7g} distance {distance:<9}"
-    return f"{words}{elapsed:7.1f} s" + ("" if state.accepted else "   (not lower)")
-
-
-def _work(plan: "Plan") -> str:
-    workers = plan.workers
-    where = (
-        "in this process"
-        if workers.local
-        else f"on {workers.processes} Dask worker{'s' * (workers.processes > 1)} with "
-        f"{workers.threads} threads"
-    )
-    return f"{plan.layout.pairs:,} pairs of {plan.bins} bins, {where}"
+def state_of(standing: "Standing") -> str:
+    """Return tiles, rate, time left and χ² of the pass that is being made, as far as they are known."""
+    words = []
+    if standing.now is not None:
+        words.append(f"{standing.now.done}/{standing.now.tiles} tiles")
+        if math.isfinite(standing.rate):
+            words.append(f"{standing.rate / 1e6:.3g} M pairs/s")
+        left = standing.seconds_left(standing.at)
+        if math.isfinite(left):
+            words.append(f"{left:.0f} s left")
+    if standing.done:
+        words.append(f"χ²/N {standing.done[-1].per_pair:.7g}")
+    return "  ".join(words)

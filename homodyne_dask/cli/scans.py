@@ -1,10 +1,11 @@
-"""Several stores in one command: each is fitted, none stops the others, and an index lists them all."""
+"""Several fits in one command, of stores or of the parts of one: none stops the others, all are listed."""
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,33 +15,100 @@ from homodyne_dask.errors import OptionError
 
 if TYPE_CHECKING:
     from homodyne_dask.config import FitConfig
+    from homodyne_dask.dataset import Scan
+    from homodyne_dask.ended import Ended
     from homodyne_dask.models import Model
-    from homodyne_dask.report.index import Ended
     from homodyne_dask.result import FitResult
 
-Fit = Callable[[Path, Path, bool], "FitResult"]
-"""Fit a store into a folder; resumed or not."""
+
+class Job(NamedTuple):
+    """One fit of a command."""
+
+    name: str
+    folder: Path
+    """Of its result."""
+    scan: "Callable[[], Scan]"
+    """Opens what is fitted; a store that is damaged raises here."""
+    options: dict[str, Any]
+    """Of `fit`."""
+    at: Mapping[str, float]
+    """Of a part of a scan: where it stands (see `Part`)."""
 
 
-def fit_all(config: "FitConfig", model: "Model", resume: bool, fit: Fit) -> int:
-    """Fit every store, list them in scans.csv and scans.html, and return the worst exit status.
+Fit = Callable[[Job, bool], "FitResult"]
+"""Do a job, resumed or not."""
 
-    With `resume`, stores that have a result of the same fit keep it.
+
+def jobs_of(config: "FitConfig", model: "Model") -> list[Job]:
+    """Return a job for each store, or for each part of the one store that is cut into parts."""
+    return _parts(config, model) if config.over else _stores(config)
+
+
+def _stores(config: "FitConfig") -> list[Job]:
+    if config.windows is not None:
+        raise OptionError("windows belong to over 'age': give --over age too")
+    return [
+        Job(store.name, folder, partial(selected, config, store), config.fit_options(), {})
+        for store, folder in zip(config.data, _folders(config), strict=True)
+    ]
+
+
+def _parts(config: "FitConfig", model: "Model") -> list[Job]:
+    from homodyne_dask.parts import options_of, parts_of
+    from homodyne_dask.report.folder import default_folder
+    from homodyne_dask.request import prepare, require_gap
+
+    if len(config.data) > 1:
+        raise OptionError(
+            f"over is for one store, and {len(config.data)} are given: fit each by itself"
+        )
+    (store,) = config.data
+    whole, over = selected(config, store), config.over or ""
+    require_gap(prepare(whole, model, **config.fit_options()))  # a mistake is told once
+    default = default_folder(store)
+    where = config.output or default.with_name(f"{default.name}_{over}")
+    return [
+        Job(
+            part.name,
+            where / part.folder,
+            lambda scan=part.scan: scan,
+            options_of(part, whole, config.fit_options()),
+            part.at,
+        )
+        for part in parts_of(whole, over, config.windows)
+    ]
+
+
+def fit_all(
+    config: "FitConfig", model: "Model", jobs: Sequence[Job], resume: bool, fit: Fit
+) -> int:
+    """Do every job, list them in an index, and return the worst exit status.
+
+    With `resume`, jobs that have a result of the same fit keep it.
     """
     from homodyne_dask.report import index
+    from homodyne_dask.series import FitSeries
 
-    folders = _folders(config)
-    where = config.output or Path(os.path.commonpath([f.resolve().parent for f in folders]))
-    index.claim(where, config.overwrite or resume)
-    ended, statuses = [], set()
-    for store, folder in zip(config.data, folders, strict=True):
-        click.echo(f"\n{store}, {len(ended) + 1} of {len(folders)}", err=True)
-        entry, status = _one(config, model, store, folder, resume, fit)
+    kind = index.PARTS if config.over else index.SCANS
+    where = _where(config, jobs)
+    index.claim(where, config.overwrite or resume, kind)
+    ended, statuses, files = [], set(), []
+    for job in jobs:
+        click.echo(f"\n{job.name}, {len(ended) + 1} of {len(jobs)}", err=True)
+        entry, status = _one(model, job, resume, fit)
         ended.append(entry)
         statuses.add(status)
-        index.write(where, model.names, ended, len(folders))
-    click.echo(f"\n{index.in_short(ended, len(ended))}: {where / index.CSV}, {where / index.HTML}")
+        files = index.write(where, model.names, ended, len(jobs), kind)
+    if config.over:
+        click.echo(f"\n{FitSeries(config.over, tuple(ended))}")
+    click.echo(f"\n{index.in_short(ended, len(ended), kind)}: {', '.join(map(str, files))}")
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
+
+
+def _where(config: "FitConfig", jobs: Sequence[Job]) -> Path:
+    if config.over:
+        return jobs[0].folder.parent
+    return config.output or Path(os.path.commonpath([job.folder.resolve().parent for job in jobs]))
 
 
 def _folders(config: "FitConfig") -> list[Path]:
@@ -48,6 +116,8 @@ def _folders(config: "FitConfig") -> list[Path]:
     from homodyne_dask.report.folder import default_folder
 
     beside = [default_folder(store) for store in config.data]
+    if len(beside) == 1:
+        return [config.output or beside[0]]
     folders = [config.output / folder.name for folder in beside] if config.output else beside
     for n, folder in enumerate(folders):
         if folder in folders[:n]:
@@ -59,47 +129,47 @@ def _folders(config: "FitConfig") -> list[Path]:
     return folders
 
 
-def _one(
-    config: "FitConfig", model: "Model", store: Path, folder: Path, resume: bool, fit: Fit
-) -> "tuple[Ended, int]":
-    """Return how one store ended, and the exit status it gives; whatever goes wrong with it."""
-    from homodyne_dask.report.index import Ended
+def _one(model: "Model", job: Job, resume: bool, fit: Fit) -> "tuple[Ended, int]":
+    """Return how one job ended, and the exit status it gives; whatever goes wrong with it."""
+    from homodyne_dask.ended import Ended
 
     try:
-        result = _kept(config, model, store, folder) if resume else None
+        result = _kept(model, job) if resume else None
         if result is None:
-            result = fit(store, folder, resume and _begun(folder))
+            result = fit(job, resume and _begun(job.folder))
     except Interrupted:
         raise
     except Exception as e:  # a bad scan, even one that shows a bug, is no reason to lose the others
-        return Ended(store.name, folder, None, sentence(e)), report(e)
-    return Ended(store.name, folder, result), 0 if result.converged else NOT_CONVERGED
+        return Ended(job.name, job.folder, None, sentence(e), job.at), report(e)
+    status = 0 if result.converged else NOT_CONVERGED
+    return Ended(job.name, job.folder, result, "", job.at), status
 
 
 def _begun(folder: Path) -> bool:
-    from homodyne_dask.checkpoint import previous
+    from homodyne_dask.checkpoint import begun
     from homodyne_dask.report.folder import checkpoint_in
 
-    checkpoint = checkpoint_in(folder)
-    return checkpoint.exists() or previous(checkpoint).exists()
+    return begun(checkpoint_in(folder))
 
 
-def _kept(config: "FitConfig", model: "Model", store: Path, folder: Path) -> "FitResult | None":
-    """Return the result a store has already, None where it has none or can go on from a checkpoint.
+def _kept(model: "Model", job: Job) -> "FitResult | None":
+    """Return the result a job has already, None where it has none or can go on from a checkpoint.
 
     Raises OptionError where it is of other data or options.
     """
     from homodyne_dask.report.folder import SUMMARY
+    from homodyne_dask.request import prepare
     from homodyne_dask.result import load_result
 
+    folder = job.folder
     if _begun(folder) or not (folder / SUMMARY).exists():
         return None
-    result, scan = load_result(folder), selected(config, store)
-    asked = json.loads(json.dumps(config.fit_options() | {"model": model.name}))
-    other = [key for key, value in asked.items() if result.config[key] != value]
+    result, scan = load_result(folder), job.scan()
+    asked = json.loads(json.dumps(prepare(scan, model, **job.options).config))
+    other = [key for key, value in asked.items() if result.config.get(key) != value]
     data = {"tiles_sha256": scan.attrs["tiles_sha256"], "frames": list(scan.frames)}
     data["labels"] = scan.label.tolist()
-    other += [key for key, value in data.items() if result.inputs[key] != value]
+    other += [key for key, value in data.items() if result.inputs.get(key) != value]
     if other:
         raise OptionError(
             f"{folder} holds a fit with another {other[0]}: give --overwrite, or another --output"

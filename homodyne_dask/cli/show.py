@@ -8,7 +8,8 @@ import click
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def show(folder: Path) -> None:
-    """Print the report of FOLDER, as made by `fit`."""
+    """Print the report of FOLDER, as made by `fit`, of one fit or of a series."""
     from homodyne_dask.result import load_result
+    from homodyne_dask.series import JSON, load_series
 
-    click.echo(str(load_result(folder)))
+    click.echo(str((load_series if (folder / JSON).exists() else load_result)(folder)))

@@ -38,6 +38,8 @@ class Kind(NamedTuple):
     """(problem, theta, time, factor=1): times of the full resolution, of which `factor` are averaged."""
     gram: Callable[..., tuple[Gram, Float[np.ndarray, "slot 4"]]]
     """(point, block, sums or None): Gram over 1, y - 1, f, ∂f/∂theta, and the sums of the data alone."""
+    robust: Callable[..., Gram]
+    """(point, block, (offset - 1, contrast) of its bins): Gram under the loss of the problem."""
     candidates: Callable[..., Gram]
     """(points, block): moments (bin, point, 3, 3) over 1, y - 1, f at several points."""
     shape: Callable[..., Float[np.ndarray, "bin ..."]]
@@ -69,5 +71,5 @@ def compilations() -> dict[str, int]:
     from homodyne_dask.kinds.transport import TRANSPORT
 
     both = [kind.compilations() for kind in (TRANSPORT, SEPARABLE)]
-    both.append({"gram": residual.compilations(), "candidates": 0})
-    return {name: sum(of[name] for of in both) for name in both[0]}
+    found = {name: sum(of[name] for of in both) for name in both[0]}
+    return found | {"gram": found["gram"] + residual.compilations()}

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError
-from homodyne_dask.kinds.separable import of_pairs, point
+from homodyne_dask.kinds.forward import of_pairs, point
 from homodyne_dask.models.own import Bin, SeparableModel
 from homodyne_dask.problem import Problem
 

@@ -10,8 +10,8 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
+from homodyne_dask.kinds.forward import along
 from homodyne_dask.kinds.mistakes import in_function, line_of
-from homodyne_dask.kinds.separable import along
 from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.plane import COMPILER
 

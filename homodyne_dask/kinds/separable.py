@@ -1,9 +1,7 @@
-"""Models of one's own on the engine: f and its derivatives by forward-mode differentiation."""
+"""Models of one's own on the engine: Grams of f and of what JAX differentiates."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,103 +12,44 @@ from jaxtyping import Float, Float32, Int
 from homodyne_dask.gram import Gram
 from homodyne_dask.kernel import Block, padded
 from homodyne_dask.kinds import Kind
+from homodyne_dask.kinds.forward import SeparablePoint, Tables, of_pairs, point
 from homodyne_dask.models.own import Bin, SeparableModel
 from homodyne_dask.plane import COMPILER, Data, add_at, counted
-from homodyne_dask.problem import Problem, coarse_min_lag
-from homodyne_dask.subblocks import SubBlocks, shape_in, sub_blocks
+from homodyne_dask.robust import lost
+from homodyne_dask.subblocks import shape_in
 
 RESOLVED = 0.3
 """A level is used where over three quarters of its frames f falls by less than this share."""
-Tables = Any
-"""Arrays whose last axis is time, as `precompute` nests them."""
 Bins = Float[np.ndarray, " bin"]
-
-
-@dataclass(frozen=True)
-class SeparablePoint:
-    """What `precompute` gives at one theta, or the times themselves, at all frames of a level."""
-
-    problem: Problem
-    theta: Float[np.ndarray, " p"]
-    tables: Tables
-    slopes: Tables
-    """Their derivatives by theta, of shape (p, n); None where they are the times."""
-    frames: int
-    min_lag: int
-    """In frames of the level."""
-
-    def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
-        """Return the sub-blocks of a block that hold a pair: f may be anything, all are computed."""
-        everywhere = np.zeros((1, self.frames))
-        return sub_blocks(i0, j0, T, self.min_lag, everywhere)
-
-
-def point(
-    problem: Problem, theta: Float[np.ndarray, " p"], time: Float[np.ndarray, " n"], factor: int = 1
-) -> SeparablePoint:
-    """Return the tables at theta; `time` holds all frame times of the full resolution [s].
-
-    With factor frames averaged into one, as the data of a level are, so are the tables.
-    """
-    model = problem.model
-    assert isinstance(model, SeparableModel)
-    theta, m = np.asarray(theta, float), len(time) // factor
-
-    def averaged(values: Array) -> np.ndarray:
-        kept = np.asarray(values)[..., : m * factor]
-        return kept.reshape(*kept.shape[:-1], m, factor).mean(axis=-1)
-
-    with jax.enable_x64(True):
-        tables, slopes = _tables(theta, np.asarray(time, float), model=model)
-        tables, slopes = jax.tree.map(averaged, (tables, slopes))
-    return SeparablePoint(
-        problem, theta, tables, slopes, m, coarse_min_lag(problem.min_lag, factor)
-    )
-
-
-@partial(jax.jit, static_argnames=("model",))
-def _tables(theta: Array, time: Array, *, model: SeparableModel) -> tuple[Tables, Tables]:
-    """Return what `precompute` gives, and its derivatives by theta."""
-    precompute = model.precompute
-    if precompute is None:
-        return time, None
-    return along(lambda theta: precompute(theta, time), theta)
-
-
-def along(f: Callable[..., Any], theta: Float[Array, " p"], *more: Any) -> tuple[Any, Any]:
-    """Return f(theta, ...) and its derivatives by theta, those on a new first axis.
-
-    more: pairs (value, slopes) of further arguments that follow theta. What is not linear is
-    computed once for all derivatives.
-    """
-    values, slopes = [value for value, _ in more], [slope for _, slope in more]
-    found, tangent = jax.linearize(f, theta, *values)
-    return found, jax.vmap(tangent)(jnp.eye(len(theta)), *slopes)
-
-
-def of_pairs(
-    model: SeparableModel, theta: Array, here: tuple[Tables, Tables], there: tuple[Tables, Tables],
-    bin: Bin,
-) -> tuple[Float[Array, "..."], Float[Array, "p ..."]]:  # fmt: skip
-    """Return f and its derivatives from tables and slopes at t1 (here) and t2, which broadcast."""
-
-    def f(theta: Array, t1: Tables, t2: Tables) -> Array:
-        return jnp.asarray(model.f(theta, t1, t2, bin), float)
-
-    if model.precompute is None:
-        return along(lambda theta: f(theta, here[0], there[0]), theta)
-    return along(f, theta, here, there)
 
 
 def block_gram(
     at: SeparablePoint, block: Block, data: Float[np.ndarray, "slot 4"] | None = None
 ) -> tuple[Gram, Float[np.ndarray, "slot 4"]]:
     """Return the Gram of every bin of the block at a point, and the sums of the data alone."""
+    moments, pairs, _ = _sums(at, block, "linear", np.zeros((len(block.q), 2)))
+    sums = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, pairs], axis=1)
+    bins = len(block.q)
+    return Gram(moments[:bins], pairs[:bins].astype(np.int64)), sums
+
+
+def block_robust(at: SeparablePoint, block: Block, beta: Float[np.ndarray, "bin 2"]) -> Gram:
+    """Return the Gram of every bin under the loss of the point's problem; see `robust.block_robust`."""
+    moments, pairs, lost = _sums(at, block, at.problem.loss, beta)
+    row = np.pad(lost, ((0, 0), (0, moments.shape[-1] - lost.shape[1])))
+    moments, bins = np.concatenate([moments, row[:, None]], axis=1), len(block.q)
+    return Gram(moments[:bins], pairs[:bins].astype(np.int64))
+
+
+def _sums(
+    at: SeparablePoint, block: Block, loss: str, beta: Float[np.ndarray, "bin 2"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return moments, pairs and the row of the loss of every slot."""
     T, bins, slots = block.c2.shape[-1], len(block.q), len(block.c2)
     cut = at.sub_blocks(0.0, block.i0, block.j0, T)
     both = at.tables, at.slopes
     with jax.enable_x64(True):
-        moments, pairs = _gram(
+        moments, lost = _gram(
             block.c2,
             block.weight_rows,
             block.weight_columns,
@@ -124,11 +63,13 @@ def block_gram(
             bins,
             block.j0 - block.i0,
             at.min_lag,
+            np.pad(beta, ((0, slots - bins), (0, 0))),
+            at.problem.loss_scale,
             model=at.problem.model,
+            loss=loss,
         )
-        moments, pairs = np.asarray(moments), np.asarray(pairs)
-    sums = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, pairs], axis=1)
-    return Gram(moments[:bins], pairs[:bins].astype(np.int64)), sums
+        moments, lost = np.asarray(moments), np.asarray(lost)
+    return moments, lost[:, -1], lost[:, :-1]
 
 
 def cut_out(tables: Tables, frames: int, first: int, T: int) -> Tables:
@@ -137,7 +78,7 @@ def cut_out(tables: Tables, frames: int, first: int, T: int) -> Tables:
     return jax.tree.map(lambda values: np.ascontiguousarray(values[..., some]), tables)
 
 
-@partial(jax.jit, static_argnames=("model",), compiler_options=COMPILER)
+@partial(jax.jit, static_argnames=("model", "loss"), compiler_options=COMPILER)
 def _gram(
     c2: Float32[Array, "slot T T"],
     weight_rows: Float[Array, "slot T"],
@@ -152,10 +93,13 @@ def _gram(
     bins: Int[Array, ""],
     lag: Int[Array, ""],
     min_lag: Int[Array, ""],
+    beta: Float[Array, "slot 2"],
+    scale: Float[Array, ""],
     *,
     model: SeparableModel,
-) -> tuple[Float[Array, "slot m m"], Float[Array, " slot"]]:
-    """Return Xᵀ W X over X = [1, y - 1, f, ∂f/∂theta] and the pairs of every slot."""
+    loss: str,
+) -> tuple[Float[Array, "slot m m"], Float[Array, "slot 5"]]:
+    """Return Xᵀ W X over X = [1, y - 1, f, ∂f/∂theta], and the row of the loss and the pairs."""
     measured = Data(c2, weight_rows, weight_columns)
     slots, T, _ = c2.shape
     R, S = shape_in(T)
@@ -170,17 +114,24 @@ def _gram(
         def one_bin(b: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
             y, w_i, w_j = measured.of(b, i, j, R, S)
             known = jnp.isfinite(y) & mask
+            y = y.astype(float) - 1
             f, slopes = of_pairs(model, theta, here, there, Bin(q[b], phi[b]))
-            first = jnp.stack([jnp.ones((R, S)), y.astype(float) - 1, jnp.broadcast_to(f, (R, S))])
-            X = jnp.concatenate([first, jnp.broadcast_to(slopes, (m - 3, R, S))])
-            X = jnp.where(known, X * jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j), 0.0)
-            X = lax.optimization_barrier(X.reshape(m, R * S))
-            pairs = jnp.sum(known, dtype=jnp.int32).astype(float)
-            return add_at(sums[0], X @ X.T, (b,)), add_at(sums[1], pairs, (b,))
+            X = jnp.stack([jnp.ones((R, S)), y, jnp.broadcast_to(f, (R, S))])
+            X = jnp.concatenate([X, jnp.broadcast_to(slopes, (m - 3, R, S))])
+            root = jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j)
+            if loss == "linear":
+                pairs = jnp.sum(known, dtype=jnp.int32).astype(float)
+                row = jnp.zeros(5).at[4].set(pairs)
+            else:
+                r = y - beta[b, 0] - beta[b, 1] * f
+                weight, row = lost(loss, scale, known, r, w_i, w_j)
+                root = root * jnp.sqrt(weight)
+            X = lax.optimization_barrier(jnp.where(known, X * root, 0.0).reshape(m, R * S))
+            return add_at(sums[0], X @ X.T, (b,)), add_at(sums[1], row, (b,))
 
         return lax.fori_loop(0, bins, one_bin, sums)
 
-    return lax.fori_loop(0, number, sub_block, (jnp.zeros((slots, m, m)), jnp.zeros(slots)))
+    return lax.fori_loop(0, number, sub_block, (jnp.zeros((slots, m, m)), jnp.zeros((slots, 5))))
 
 
 def block_candidates(points: Sequence[SeparablePoint], block: Block) -> Gram:
@@ -245,7 +196,9 @@ def _by_frame(at: SeparablePoint, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarr
 
 def compilations() -> dict[str, int]:
     """Return how many times this process has compiled each kernel."""
-    return {"gram": _gram._cache_size(), "candidates": 0}  # pyright: ignore[reportAttributeAccessIssue]
+    return {"gram": _gram._cache_size(), "candidates": 0, "robust": 0}  # pyright: ignore[reportAttributeAccessIssue]
 
 
-SEPARABLE = Kind(point, block_gram, block_candidates, shape, resolved, memory, compilations)
+SEPARABLE = Kind(
+    point, block_gram, block_robust, block_candidates, shape, resolved, memory, compilations
+)

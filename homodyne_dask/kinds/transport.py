@@ -7,7 +7,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from homodyne_dask import candidates, kernel
+from homodyne_dask import candidates, kernel, robust
 from homodyne_dask.kinds import Kind
 from homodyne_dask.models.shapes import decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.transport import Convention
@@ -73,12 +73,14 @@ def memory(at: kernel.Point, q: Bins, phi: Bins, frames: tuple[int, int]) -> flo
 
 def compilations() -> dict[str, int]:
     """Return how many times this process has compiled each kernel."""
-    return {"gram": kernel.compilations(), "candidates": candidates.compilations()}
+    kernels = {"gram": kernel, "candidates": candidates, "robust": robust}
+    return {name: of.compilations() for name, of in kernels.items()}
 
 
 TRANSPORT = Kind(
     kernel.point,
     kernel.block_gram,
+    robust.block_robust,
     candidates.block_candidates,
     shape,
     resolved,

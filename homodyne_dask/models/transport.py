@@ -118,9 +118,24 @@ def tables(
     In the `homodyne` convention the trapezoid sums carry no Δt.
     """
     spacing = frame_spacing(time, convention)
+    steps = np.ones(len(time) - 1) if convention is Convention.HOMODYNE else np.diff(time)
+    return integrals(model, convention, theta, time, steps, spacing)
+
+
+def integrals(
+    model: TransportModel,
+    convention: Convention,
+    theta: Float[np.ndarray, " p"],
+    time: Float[np.ndarray, " n"],
+    steps: Float[np.ndarray, " m"],
+    spacing: float,
+) -> Float[np.ndarray, "rows n"]:
+    """Return the rows of `tables` at times some of which may have been left out.
+
+    steps: from each time to the next, in s, or in frames in the `homodyne` convention.
+    """
     floored = time <= spacing / 2 if convention is Convention.HOMODYNE else time < spacing / 2
     t = np.where(floored, spacing / 2, time)
-    steps = np.ones(len(time) - 1) if convention is Convention.HOMODYNE else np.diff(time)
     C = _integral(_power_law(t, theta[:3], floor=RATE_FLOOR), steps)
     rows = [np.ones((1, len(time))), C[1:]]
     if model.shear:

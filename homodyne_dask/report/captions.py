@@ -11,7 +11,9 @@ from homodyne_dask.report.pictures_blocks import grid_of, representative
 from homodyne_dask.report.pictures_fit import BANDS
 from homodyne_dask.report.pictures_model import Curve, curves, decay_times, fitted
 from homodyne_dask.report.pictures_style import bin_name
+from homodyne_dask.report.text import influence_said
 from homodyne_dask.result import FitResult
+from homodyne_dask.rings import several
 
 TITLES = {
     "maps": "Data, model and residual of single bins over both times",
@@ -20,6 +22,7 @@ TITLES = {
     "rates": "Rates against time, with bands of one standard error and of 95 %",
     "passes": "How the fit came to its optimum",
     "residuals": "Residuals: their distribution, and how they go with lag",
+    "influence": "By how many standard errors each parameter moves when one bin is left out",
 }
 
 
@@ -54,7 +57,9 @@ def _angles(result: FitResult, scan: Scan) -> str:
     if found is not None:
         at = f"{(found.t2 - found.t1).mean():.3g} s"
         words += [f"f at a lag of {at} {listed_range(found.f, '.3g')}"]
-    return "Against φ, of every bin: " + "; ".join(words) + "."
+    rings = several(scan.q)
+    of = f" of {rings}, each in its colour" if rings else ""
+    return f"Against φ, of every bin{of}: " + "; ".join(words) + "."
 
 
 def _rates(result: FitResult, scan: Scan) -> str:
@@ -88,6 +93,11 @@ def _residuals(result: FitResult, scan: Scan) -> str:
     )
 
 
+def _influence(result: FitResult, scan: Scan) -> str:
+    (said,) = influence_said(result)
+    return f"Against φ, one panel for each parameter; the band is one standard error: {said}."
+
+
 _ALTERNATIVES: dict[str, Callable[[FitResult, Scan], str]] = {
     "maps": _maps,
     "cuts": _cuts,
@@ -95,6 +105,7 @@ _ALTERNATIVES: dict[str, Callable[[FitResult, Scan], str]] = {
     "rates": _rates,
     "passes": _passes,
     "residuals": _residuals,
+    "influence": _influence,
 }
 
 

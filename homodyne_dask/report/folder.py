@@ -50,8 +50,7 @@ def claimed(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> It
 def _check(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"{folder} is a file: give another --output")
-    begun = checkpoint.exists() or checkpoints.previous(checkpoint).exists()
-    if begun and not (overwrite or resume):
+    if checkpoints.begun(checkpoint) and not (overwrite or resume):
         raise OptionError(
             f"{checkpoint} is of an interrupted fit: give --resume to go on, --overwrite to start "
             f"again, or another --output"
@@ -59,7 +58,7 @@ def _check(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> Non
     held = folder.iterdir() if folder.exists() else ()
     if all(".partial" in path.name for path in held):  # what a killed fit left, or nothing
         return
-    if not ((folder / SUMMARY).exists() or begun):
+    if not ((folder / SUMMARY).exists() or checkpoints.begun(checkpoint)):
         raise OptionError(f"{folder} holds files that are no result: give another --output")
     if (folder / SUMMARY).exists() and not (overwrite or resume):
         raise OptionError(f"{folder} exists: give --overwrite to replace it, or another --output")

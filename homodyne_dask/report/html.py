@@ -7,56 +7,26 @@ from typing import NamedTuple
 
 from homodyne_dask.lm import Outcome
 from homodyne_dask.markup import Html, element, items, joined, listed, table
+from homodyne_dask.report.facts import facts
 from homodyne_dask.report.pictures_style import DPI
 from homodyne_dask.report.text import (
+    INFLUENCE,
+    MODES_NOTE,
     bin_rows,
-    facts,
+    influence_said,
+    mode_rows,
     parameter_rows,
+    profile_rows,
     reservations,
     scaling_in_short,
     title,
-    what_if,
 )
 from homodyne_dask.result import FitResult
+from homodyne_dask.style import STYLE
 
 CSS_INCH = 96
 MAX_OPEN_ROWS = 40
 """Tables of bins longer than this are closed at first."""
-STYLE = Html("""
-:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fff; --faint: #5c5c5c; --line: #d0d0d0;
-  --tint: #f4f4f2; --link: #0b57a4; --good: #00704f; --bad: #a63a00; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e6; --paper: #16181a; --faint: #a8a8a4;
-  --line: #44484c; --tint: #212427; --link: #8ec5ff; --good: #5fd3a8; --bad: #ffab6b; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem 1.25rem 3rem; max-width: 68rem; color: var(--ink);
-  background: var(--paper); font: 1rem/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.5rem; margin: .5rem 0; overflow-wrap: anywhere; }
-h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--line); }
-a { color: var(--link); }
-nav a { margin-right: 1rem; display: inline-block; }
-a:focus-visible, .wide:focus-visible, summary:focus-visible { outline: 3px solid var(--link);
-  outline-offset: 2px; }
-.verdict { border-left: .5rem solid var(--bad); background: var(--tint); padding: .5rem 1rem; }
-.verdict.converged { border-color: var(--good); }
-.verdict p { margin: .25rem 0; font-size: 1.1rem; font-weight: 600; }
-.verdict ul { margin: .25rem 0; padding-left: 1.25rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--faint); padding: .25rem 0; }
-th, td { padding: .2rem .8rem .2rem 0; text-align: left; border-bottom: 1px solid var(--line);
-  white-space: nowrap; }
-.number { text-align: right; }
-.note { color: var(--faint); margin: .25rem 0; }
-figure { margin: 1.5rem 0; }
-figure img { display: block; max-width: 100%; height: auto; background: #fff; padding: .5rem;
-  border: 1px solid var(--line); }
-figcaption { color: var(--faint); margin-top: .25rem; }
-dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .2rem 1.25rem; margin: 0; }
-dt { color: var(--faint); }
-dd { margin: 0; overflow-wrap: anywhere; }
-@media (max-width: 40rem) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .4rem; } }
-@media print { nav { display: none; } figure { break-inside: avoid; } }
-""")
 FRAGMENT_STYLE = Html("""
 .homodyne-dask table { border-collapse: collapse; }
 .homodyne-dask th, .homodyne-dask td { padding: .1rem .8rem .1rem 0; text-align: left; }
@@ -144,8 +114,14 @@ def _parameters(result: FitResult) -> Html:
 
 
 def _what_if(result: FitResult) -> Html:
-    lines = what_if(result)
-    return element("pre", "\n".join(lines), tabindex="0") if lines else joined()
+    parts = [element("p", f"{INFLUENCE}: {said}") for said in influence_said(result)]
+    if result.scalings is not None:
+        parts.append(table("Modes of scaling", mode_rows(result.scalings)))
+        parts.append(element("p", MODES_NOTE, class_="note"))
+    head = ["value", "χ² above the least", "of a parabola"]
+    for name, points in result.profiles.items():
+        parts.append(table(f"Profile of {name}", [head, *profile_rows(points)], left=0))
+    return joined(*parts)
 
 
 def figure_of(picture: Picture) -> Html:
@@ -153,9 +129,11 @@ def figure_of(picture: Picture) -> Html:
     source = f"data:image/png;base64,{b64encode(picture.png).decode()}"
     # text of all pictures is then of one size
     width, height = (round(n * CSS_INCH / DPI) for n in struct.unpack(">II", picture.png[16:24]))
+    image = element("img", src=source, alt=picture.alt, width=width, height=height)
+    name = f"picture: {picture.title}"
     return element(
         "figure",
-        element("img", src=source, alt=picture.alt, width=width, height=height),
+        element("div", image, class_="wide", tabindex=0, role="region", aria_label=name),
         element("figcaption", picture.title),
     )
 

@@ -21,6 +21,13 @@ def value_and_error(value: float, error: float) -> str:
     return f"({shown})e{exponent:+03d}"
 
 
+def value_and_best_error(value: float, robust: float, naive: float) -> str:
+    """Return a value with its robust error, or with the naive one in brackets where there is no other."""
+    if math.isfinite(robust) or not math.isfinite(naive):
+        return value_and_error(value, robust)
+    return f"{value:.6g} ({error(naive)})"
+
+
 def error(value: float) -> str:
     """Return an error with two digits, '-' where it is unknown."""
     if not math.isfinite(value):

@@ -47,15 +47,15 @@ def angles(result: FitResult, scan: Scan) -> "Figure":
         (decay, "decay time [s]", f"lag at which f = 1/e, age {middle:.3g} s"),
     )
     for axis, (values, y, title) in zip(axes, columns, strict=False):
-        _by_angle(axis, scan, values, hollow)
+        by_angle(axis, scan, values, hollow)
         finish(axis, "", y, title)
     for axis in axes:
-        _angle_axis(axis, scan)
+        angle_axis(axis, scan)
     log_scale_if_wide(axes[3], "y", decay)
     if not np.isfinite(decay).any():
         _say(axes[3], "slower than the scan")
     _at_one_lag(picture, axes[4], result, scan, at_one_lag(result, scan, model))
-    _legend(picture, scan.q, bool(hollow.any()))
+    legend(picture, scan.q, bool(hollow.any()))
     return picture
 
 
@@ -159,7 +159,8 @@ def _compass(picture: "Figure") -> Any:
     return compass
 
 
-def _by_angle(axis: "Axes", scan: Scan, values: np.ndarray, hollow: np.ndarray) -> None:
+def by_angle(axis: "Axes", scan: Scan, values: np.ndarray, hollow: np.ndarray) -> None:
+    """Draw a value of each bin against φ, or by label where φ is not known for all."""
     x = scan.phi if np.isfinite(scan.phi).all() else scan.label
     for ring, colour, marker in ring_colours(scan.q):
         here = (scan.q == ring) | np.isnan(ring)
@@ -170,7 +171,7 @@ def _by_angle(axis: "Axes", scan: Scan, values: np.ndarray, hollow: np.ndarray) 
             )  # fmt: skip
 
 
-def _angle_axis(axis: "Axes", scan: Scan) -> None:
+def angle_axis(axis: "Axes", scan: Scan) -> None:
     """Label the axis of φ, or of bins where φ is not known for all."""
     from matplotlib.ticker import MaxNLocator
 
@@ -183,7 +184,7 @@ def _angle_axis(axis: "Axes", scan: Scan) -> None:
         axis.set_xlim(scan.phi.mean() - 50, scan.phi.mean() + 50)
 
 
-def _legend(picture: "Figure", q: np.ndarray, hollow: bool) -> None:
+def legend(picture: "Figure", q: np.ndarray, hollow: bool) -> None:
     """Name the rings where there are several, and the hollow marks where there are any."""
     from matplotlib.lines import Line2D
 

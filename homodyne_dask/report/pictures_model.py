@@ -13,6 +13,7 @@ from homodyne_dask.kinds import Point, kind_of
 from homodyne_dask.models import Convention, convention_named, model_named
 from homodyne_dask.models.transport import RATE_FLOOR, frame_spacing
 from homodyne_dask.problem import Problem
+from homodyne_dask.rates import rate, rate_stderr
 from homodyne_dask.report.text import truth_of
 from homodyne_dask.result import FitResult
 
@@ -138,7 +139,7 @@ def curves(model: Fitted, result: FitResult, scan: Scan) -> Curves:
         raise OptionError(f"{model.at.problem.model.name} has no rates J and γ̇ to draw")
     problem, theta, rows = model.at.problem, model.at.theta, model.at.rows
     known = result.covariance if result.covariance is not None else result.covariance_naive
-    covariance = None if known is None else np.nan_to_num(known.values)
+    covariance = None if known is None else known.values
     dof = result.parameters["dof"].values if result.covariance is not None else None
     window = slice(*scan.frames)
     spacing = frame_spacing(scan.time, problem.convention)
@@ -146,7 +147,7 @@ def curves(model: Fitted, result: FitResult, scan: Scan) -> Curves:
 
     def curve(value: np.ndarray, gradient: np.ndarray, first: int) -> Curve:
         some = slice(first, first + 3)
-        error = None if covariance is None else _stderr(gradient, covariance[some, some])
+        error = None if covariance is None else rate_stderr(gradient, covariance[some, some])
         floor = 0.0 if first == 0 else -np.inf
         return Curve(t, value, error, _quantile(None if dof is None else dof[some]), floor)
 
@@ -159,25 +160,6 @@ def curves(model: Fitted, result: FitResult, scan: Scan) -> Curves:
     seconds = spacing if homodyne else 1.0  # the sums of that convention carry no Δt
     G = (rows[4:8, window] - rows[4:8, window][:, :1]) * seconds
     return Curves(transport, shear_rate, curve(G[3], G[:3], 3), errors)
-
-
-def rate(
-    t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " 3"], floor: float | None
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "3 n"]]:
-    """Return a t^b + c and its gradient by a, b, c; below the floor the floor, which nothing moves."""
-    amplitude, exponent, offset = theta
-    power = t**exponent
-    value = amplitude * power + offset
-    gradient = np.stack([power, amplitude * power * np.log(t), np.ones_like(t)])
-    if floor is None:
-        return value, gradient
-    return np.maximum(value, floor), np.where(value < floor, 0.0, gradient)
-
-
-def _stderr(
-    gradient: Float[np.ndarray, "3 n"], covariance: Float[np.ndarray, "3 3"]
-) -> Float[np.ndarray, " n"]:
-    return np.sqrt(np.maximum(np.einsum("in,ij,jn->n", gradient, covariance, gradient), 0.0))
 
 
 def _quantile(dof: Float[np.ndarray, " 3"] | None) -> float:

@@ -1,35 +1,91 @@
-"""Parameters of many fits, scan by scan."""
+"""Parameters of many fits: scan by scan, or against q or age."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from homodyne_dask.ended import Ended
 from homodyne_dask.report.pictures_style import COLOURS, figure, finish, log_scale_if_wide
-from homodyne_dask.result import FitResult
+from homodyne_dask.report.series import DOUBTFUL
+from homodyne_dask.series import FitSeries
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLUMNS = 3
 MOST_NAMES = 12
 """Scans that are named one by one; beyond, only some are."""
+_AXES = {"q": "q [Å⁻¹]", "age": "age [s]"}
+_TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
-def scans(names: Sequence[str], results: Sequence[FitResult]) -> "Figure":
+def scans(ended: Sequence[Ended]) -> "Figure":
     """Draw each parameter with its error, and the reduced χ², by scan."""
-    parameters = [str(name) for name in results[0].parameters["param"].values]
-    panels = len(parameters) + 1
-    rows = -(-panels // COLUMNS)
+    picture, axes = _panels(ended)
+    at = np.arange(len(ended))
+    _draw(axes, ended, at)
+    shown = at[:: -(-len(at) // MOST_NAMES)]
+    labels = [ended[int(n)].name.removesuffix(".zarr") for n in shown]
+    for axis in axes:
+        axis.set_xticks(shown, labels, rotation=90, fontsize=8)
+        axis.set_xlim(-0.5, len(at) - 0.5)
+    return picture
+
+
+def series(whole: FitSeries) -> "Figure":
+    """Draw each parameter and rate with its error, and the reduced χ², against q or age.
+
+    A line is the weighted mean of fits that agree; bars along age are the windows.
+    """
+    ended = [entry for entry in whole.ended if entry.result is not None]
+    picture, axes = _panels(ended)
+    at = np.array([entry.at[whole.over] for entry in ended])
+    _draw(axes, ended, at, _windows(ended, at))
+    for axis, name in zip(axes, whole.names, strict=False):
+        axis.set_title(_TITLES.get(name, ""), fontsize=10)
+        same = whole.agreement.get(name)
+        if same is not None and same.p >= DOUBTFUL:
+            axis.axhline(same.mean, color=COLOURS[4], linestyle="--", zorder=0)
+    for axis in axes[-COLUMNS:]:
+        axis.set_xlabel(_AXES[whole.over])
+    return picture
+
+
+def _panels(ended: Sequence[Ended]) -> "tuple[Figure, list[Axes]]":
+    """Return a figure with axes for every quantity and for χ²."""
+    number = len(ended[0].quantities) + 1
+    rows = -(-number // COLUMNS)
     picture = figure(12.3, 2.4 * rows + 1.2)
     axes = np.ravel(np.asarray(picture.subplots(rows, COLUMNS, sharex=True), dtype=object))
-    at = np.arange(len(results))
-    for n, (axis, name) in enumerate(zip(axes, parameters, strict=False)):
+    for axis in axes[number:]:
+        axis.set_visible(False)
+    for axis in axes[:number]:
+        axis.tick_params(labelbottom=axis in axes[number - COLUMNS : number])
+    return picture, list(axes[:number])
+
+
+def _windows(ended: Sequence[Ended], at: np.ndarray) -> np.ndarray | None:
+    """Return how far the window of each fit reaches below and above its age."""
+    if "from" not in ended[0].at:
+        return None
+    return np.array([at - [e.at["from"] for e in ended], [e.at["to"] for e in ended] - at])
+
+
+def _draw(
+    axes: "Sequence[Axes]",
+    ended: Sequence[Ended],
+    at: np.ndarray,
+    reach: np.ndarray | None = None,
+) -> None:
+    for axis, name in zip(axes, ended[0].quantities, strict=False):
+        found = [entry.quantities[name] for entry in ended]
         value, robust, naive = (
-            np.array([result.parameters[column].values[n] for result in results])
-            for column in ("value", "stderr", "stderr_naive")
+            np.array([getattr(q, key) for q in found])
+            for key in ("value", "stderr", "stderr_naive")
         )
-        unit = str(results[0].parameters["unit"].values[n])
+        unit = found[0].unit
         finish(axis, "", f"{name} [{unit}]" if unit else name)
         for some, error, face in (
             (np.isfinite(robust), robust, COLOURS[0]),
@@ -37,18 +93,11 @@ def scans(names: Sequence[str], results: Sequence[FitResult]) -> "Figure":
         ):
             if some.any():
                 axis.errorbar(
-                    at[some], value[some], np.nan_to_num(error[some]), fmt="o", ms=5,
+                    at[some], value[some], np.nan_to_num(error[some]),
+                    None if reach is None else reach[:, some], fmt="o", ms=5,
                     color=COLOURS[0], markerfacecolor=face, elinewidth=1,
                 )  # fmt: skip
         log_scale_if_wide(axis, "y", value)
-    finish(axes[panels - 1], "", "reduced χ²")
-    axes[panels - 1].plot(at, [result.redchi for result in results], "o", ms=5, color=COLOURS[1])
-    for axis in axes[panels:]:
-        axis.set_visible(False)
-    shown = at[:: -(-len(at) // MOST_NAMES)]
-    labels = [names[int(n)].removesuffix(".zarr") for n in shown]
-    for axis in axes[:panels]:
-        axis.set_xticks(shown, labels, rotation=90, fontsize=8)
-        axis.tick_params(labelbottom=axis in axes[panels - COLUMNS : panels])
-        axis.set_xlim(-0.5, len(at) - 0.5)
-    return picture
+    finish(axes[-1], "", "reduced χ²")
+    redchi = [np.nan if e.result is None else e.result.redchi for e in ended]
+    axes[-1].plot(at, redchi, "o", ms=5, color=COLOURS[1])

@@ -13,13 +13,16 @@ from homodyne_dask.report.captions import TITLES, alternative
 from homodyne_dask.report.pictures_angles import angles
 from homodyne_dask.report.pictures_cuts import cuts
 from homodyne_dask.report.pictures_fit import passes, rates
+from homodyne_dask.report.pictures_influence import influence, moved_in
 from homodyne_dask.report.pictures_maps import maps, residuals
 from homodyne_dask.result import FitResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PICTURES", "angles", "cuts", "maps", "passes", "rates", "residuals", "save_all"]
+__all__ = [
+    "PICTURES", "angles", "cuts", "influence", "maps", "passes", "rates", "residuals", "save_all"
+]  # fmt: skip
 
 PICTURES: dict[str, Callable[[FitResult, Scan], "Figure"]] = {
     "maps": maps,
@@ -28,12 +31,14 @@ PICTURES: dict[str, Callable[[FitResult, Scan], "Figure"]] = {
     "rates": rates,
     "passes": passes,
     "residuals": residuals,
+    "influence": influence,
 }
 
 
 def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     """Write every picture of a fit into a folder and return their paths; rates are those of transport.
 
+    That of influence is left out where the result does not know it.
     scan: what was fitted. Raises SelectionError where its bins are not those of the result.
     """
     _check(result, scan)
@@ -41,7 +46,9 @@ def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     paths = []
     transport = isinstance(model_named(result.config["model"]), TransportModel)
     for name, draw in PICTURES.items():
-        if name == "rates" and not transport:
+        if draw is rates and not transport:
+            continue
+        if draw is influence and (result.influence is None or not moved_in(result).any()):
             continue
         path = folder / f"{name}.png"
         about = {"Title": TITLES[name], "Description": alternative(name, result, scan)}

@@ -7,17 +7,18 @@ import numpy as np
 import xarray
 
 from homodyne_dask.report import numbers
+from homodyne_dask.report.facts import facts
 from homodyne_dask.result import FitResult
+from homodyne_dask.rings import several
 
 MAX_BINS = 40
 """Most bins listed one by one."""
+INFLUENCE = "influence of single bins, in standard errors"
+MODES_NOTE = (
+    "each mode is one step from this optimum; AIC and BIC are above the least and allow for "
+    "correlated pairs; moves are in standard errors"
+)
 _WIDTH = 100
-_MEANING = {
-    "physical": "shear enters as sinc²(½ q L cos φ ΔG), the average over the gap of a linear "
-    "velocity profile",
-    "homodyne": "shear enters as sinc⁴(q L cos φ ΔG / 2π), as in the packages homodyne and "
-    "xpcsjax; γ̇ is about 2.22 times that of the physical convention",
-}
 
 
 def report(result: FitResult) -> str:
@@ -77,13 +78,13 @@ def reservations(result: FitResult) -> list[tuple[str, str]]:
 def _verdict(result: FitResult) -> list[str]:
     lines = [title(result), "", result.outcome.value]
     for kind, sentence in reservations(result):
-        lines += _wrapped(f"{kind}: ", (sentence,))
+        lines += wrapped(f"{kind}: ", (sentence,))
     return lines
 
 
 def _parameters(result: FitResult) -> list[str]:
     rows, notes = parameter_rows(result)
-    return _table(rows, left=3) + _wrapped("", notes)
+    return aligned(rows, left=3) + wrapped("", notes)
 
 
 def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]:
@@ -139,7 +140,7 @@ def _scaling(result: FitResult) -> list[str]:
     n = len(result.scaling["ndata"])
     if n > MAX_BINS:
         return [scaling_in_short(result), f"({n} bins, listed in scaling.csv)"]
-    return [scaling_in_short(result), *_table(bin_rows(result), left=0)]
+    return [scaling_in_short(result), *aligned(bin_rows(result), left=0)]
 
 
 def scaling_in_short(result: FitResult) -> str:
@@ -148,9 +149,20 @@ def scaling_in_short(result: FitResult) -> str:
     empty = table["ndata"].values == 0
     gone = table["undetermined"].values | empty
     return (
-        f"scaling, {mode}: contrast {_range(table['contrast'].values[~gone])}, "
+        f"scaling, {mode}{_known_before(result)}: contrast {_range(table['contrast'].values[~gone])}, "
         f"offset {_range(table['offset'].values[~empty])}"
     )
+
+
+def _known_before(result: FitResult) -> str:
+    """Return which bounds and priors contrast and offset had."""
+    words = []
+    for name in ("contrast", "offset"):
+        if bounds := result.config.get(f"{name}_bounds"):
+            words.append(f"{name} held between {bounds[0]:g} and {bounds[1]:g}")
+        if prior := result.config.get(f"{name}_prior"):
+            words.append(f"{name} known beforehand as {prior[0]:g} ± {prior[1]:g}")
+    return "".join(f", {word}" for word in words)
 
 
 def bin_rows(result: FitResult) -> list[list[str]]:
@@ -177,32 +189,38 @@ def bin_rows(result: FitResult) -> list[list[str]]:
 
 def what_if(result: FitResult) -> list[str]:
     """Return lines on what single bins, the scaling mode and profiles say of the parameters."""
-    lines = _influence(result) if result.influence is not None else []
+    lines = wrapped(f"{INFLUENCE}: ", influence_said(result))
     if result.scalings is not None:
-        lines += _modes(result.scalings)
+        lines += aligned(mode_rows(result.scalings), left=1)
+        lines += wrapped("", (MODES_NOTE,))
     for name, table in result.profiles.items():
-        lines += _wrapped("", (_profile(name, table),))
+        lines += wrapped("", (_profile(name, table),))
     return lines
 
 
-def _influence(result: FitResult) -> list[str]:
+def influence_said(result: FitResult) -> tuple[str, ...]:
+    """Return a sentence on the bins without which parameters move most; none where it is not known."""
     table = result.influence
-    assert table is not None
-    change, phi = table["change"].values, result.scaling["phi"].values
+    if table is None:
+        return ()
+    change = table["change"].values
     moved = np.isfinite(change).any(axis=0)
     if not moved.any():
-        return []
+        return ()
+    rings, phi = several(result.scaling["q"].values), result.scaling["phi"].values
+    where = [f"q {q:.6g} 1/Å, " * bool(rings) for q in result.scaling["q"].values]
+    where = [f"{ring}φ {angle:.2f}°" for ring, angle in zip(where, phi, strict=True)]
     largest = np.nanargmax(np.abs(np.where(moved, change, 0.0)), axis=0)
     words = [
-        f"{name} by {change[b, p]:+.1f} without label {table['label'].values[b]} (φ {phi[b]:.2f}°)"
+        f"{name} by {change[b, p]:+.1f} without label {table['label'].values[b]} ({where[b]})"
         for p, (name, b) in enumerate(zip(table["param"].values, largest, strict=True))
         if moved[p] and abs(change[b, p]) > 1
     ]
-    said = "; ".join(words) or "no parameter by more than 1"
-    return _wrapped("influence of single bins, in standard errors: ", (said,))
+    return ("; ".join(words) or "no parameter by more than 1",)
 
 
-def _modes(table: xarray.Dataset) -> list[str]:
+def mode_rows(table: xarray.Dataset) -> list[list[str]]:
+    """Return the table of scaling modes, its head first."""
     rows = [["scaling", "fitted", "χ²", "AIC", "BIC", "largest move"]]
     least = {key: table[key].values.min() for key in ("aic", "bic")}
     for n, mode in enumerate(table["mode"].values):
@@ -214,91 +232,31 @@ def _modes(table: xarray.Dataset) -> list[str]:
             move = f"{table['param'].values[most]} {change[most]:+.1f}"
         row = [str(mode), f"{at['fitted']:.0f}", f"{at['chisqr']:.8g}"]
         rows.append([*row, *(_or_dash(at[key] - least[key], "+.1f") for key in least), move])
-    note = (
-        "each mode is one step from this optimum; AIC and BIC are above the least and allow for "
-        "correlated pairs; moves are in standard errors"
-    )
-    return [*_table(rows, left=1), *_wrapped("", (note,))]
+    return rows
 
 
-def _profile(name: str, table: xarray.Dataset) -> str:
+def profile_rows(table: xarray.Dataset) -> list[list[str]]:
+    """Return the points of a profile without the optimum: value, χ² above the least, and a parabola's."""
     middle = int(np.flatnonzero(table["passes"].values == 0)[0])
     best = table["chisqr"].values[middle]
-    words = [
-        f"{table['value'].values[n]:.6g}: {table['chisqr'].values[n] - best:.3g} "
-        f"({table['parabola'].values[n] - best:.3g})"
+    return [
+        [
+            f"{table['value'].values[n]:.6g}",
+            f"{table['chisqr'].values[n] - best:.3g}",
+            f"{table['parabola'].values[n] - best:.3g}",
+        ]
         for n in range(len(table["value"]))
         if n != middle
     ]
+
+
+def _profile(name: str, table: xarray.Dataset) -> str:
+    words = [f"{value}: {above} ({parabola})" for value, above, parabola in profile_rows(table)]
     return f"profile of {name}, χ² above the least (and of a parabola) at {', '.join(words)}"
 
 
 def _facts(result: FitResult) -> list[str]:
-    return [line for name, text in facts(result) for line in _wrapped(f"{name:<14}", (text,))]
-
-
-def facts(result: FitResult) -> list[tuple[str, str]]:
-    """Return (name, text) of how the fit went and where the data came from."""
-    config, inputs, timings = result.config, result.inputs, result.timings
-    gap = config.get("gap_angstrom")
-    compiled = ", ".join(f"{name} {times}" for name, times in result.compilations.items() if times)
-    first, stop = inputs["frames"]
-    begin, end = inputs["seconds"]
-    others = [f"{name} {number}" for name, number in result.versions.items()]
-    return [
-        ("χ²", f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"),
-        ("pairs", f"{numbers.count(result.ndata)} in {result.nbins} bins, each counted once"),
-        ("left out", _left_out(result)),
-        ("passes", _passes(result)),
-        ("time", ", ".join(f"{name} {numbers.seconds(t)}" for name, t in timings.items())),
-        ("compilations", compiled or "none"),
-        ("convention", f"{config['convention']}: {_meaning(result)}"),
-        *([("gap", f"{gap / 1e4:g} um")] if gap is not None else []),
-        ("data", f"{inputs['store']} from {inputs['source_file']} ({inputs['source_format']})"),
-        ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
-        (
-            "frames",
-            f"{first} to {stop - 1} of {inputs['frame_time']:g} s, {begin:g} to {end:g} s",
-        ),
-        ("σ", f"from {inputs['sigma_source']}"),
-        *(("note", note) for note in inputs["notes"]),
-        ("version", ", ".join([f"homodyne-dask {result.version}", *others])),
-    ]
-
-
-def _left_out(result: FitResult) -> str:
-    """Return how many pairs of the selection were not counted, and which."""
-    first, stop = result.inputs["frames"]
-    shortest = result.config["min_lag"]
-    possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
-    missing = possible * result.inputs["bins"] - result.ndata
-    words = [f"{numbers.count(missing)} pairs masked or unknown"]
-    words += [f"{result.inputs['frames_masked']} frames masked"]
-    words += ["the diagonal"] if shortest == 1 else [f"lags below {shortest}"]
-    return ", ".join(words)
-
-
-def _passes(result: FitResult) -> str:
-    """Return how often the data were gone through, at which resolution, and how much of them."""
-    words = [f"{result.passes} over all data"]
-    for entry in result.history:
-        if "level" in entry:
-            more = f" and {entry['candidates']} first values" if entry["candidates"] else ""
-            side = entry["level"]
-            words.append(f"{entry['passes']} over {side}×{side} means{more} before")
-    last = result.history[-1] if result.history else {}
-    if last.get("computed", 1.0) < 1.0:
-        words.append(
-            f"the last computed {100 * last['computed']:.0f} % of the plane and needed "
-            f"{100 * last['read']:.0f} % of the chunks, f being below 1e-16 elsewhere"
-        )
-    return "; ".join(words)
-
-
-def _meaning(result: FitResult) -> str:
-    if "gamma_dot_t0" not in result.parameters["param"].values:
-        return f"{result.config['model']} knows no shear"
-    return _MEANING[result.config["convention"]]
+    return [line for name, text in facts(result) for line in wrapped(f"{name:<14}", (text,))]
 
 
 def _range(values: np.ndarray) -> str:
@@ -313,7 +271,7 @@ def _or_dash(value: float, form: str) -> str:
     return format(value, form) if math.isfinite(value) else "-"
 
 
-def _table(rows: list[list[str]], left: int) -> list[str]:
+def aligned(rows: list[list[str]], left: int) -> list[str]:
     """Return aligned columns; the first `left` of them begin at the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -325,7 +283,7 @@ def _table(rows: list[list[str]], left: int) -> list[str]:
     ]
 
 
-def _wrapped(head: str, sentences: tuple[str, ...]) -> list[str]:
+def wrapped(head: str, sentences: tuple[str, ...]) -> list[str]:
     """Return each sentence after `head`, in lines of at most 100 letters."""
     indent = " " * (len(head) if head.endswith("  ") else 2) if head else ""
     lines = []

@@ -17,6 +17,7 @@ ROWS = {
     "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130", "ratio": ">= 18"}),
     "kernel mixed": ("kernel.run('mixed')", {"M pairs/s": ">= 260"}),
     "kernel candidates": ("kernel.candidates()", {"ratio": ">= 2"}),
+    "kernel robust": ("kernel.robust()", {}),
     "kernel separable": ("kernel.separable()", {"M pairs/s": ">= 15"}),
     "sweep resident 1x2": (
         "passes.rate(data.store(folder, 2950), 'resident', 1, 2)",
@@ -64,6 +65,7 @@ ROWS = {
     "plan resident": ("passes.foretold(folder, 2950, 'resident')", {}),
     "plan streaming": ("passes.foretold(folder, 2950, 'stream')", {}),
     "overhead": ("passes.overhead(folder)", {}),
+    "fault tolerance": ("machinery.share(folder, 2950)", {"all of it % of CPU": "<= 1"}),
     "codecs": ("codec_table.run(folder)", {}),
     "flags": ("flags.run()", {"traced arguments: compilations": "1"}),
     "crossover": ("crossover.run(folder)", {}),
@@ -93,7 +95,8 @@ def one(name: str, folder: str) -> dict[str, Any]:
     """Measure one row in a fresh process with one compute thread."""
     code = (
         "import json, sys; from pathlib import Path; "
-        "from tests.benchmarks import codec_table, crossover, data, fits, flags, kernel, passes; "
+        "from tests.benchmarks import codec_table, crossover, data, fits, flags, kernel; "
+        "from tests.benchmarks import machinery, passes; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | ({"NPROC": "1"} if name.startswith("kernel") else {})

@@ -12,7 +12,8 @@ import psutil
 
 import homodyne_dask as hd
 from homodyne_dask.cluster import local_cluster
-from homodyne_dask.fitting import iterate, plan_of
+from homodyne_dask.descent import descent
+from homodyne_dask.fitting import plan_of
 from homodyne_dask.request import prepare
 from homodyne_dask.sweep import sweep_of
 from tests.benchmarks import data
@@ -51,7 +52,7 @@ def from_optimum(scan, result, client) -> float:
     request = prepare(scan, hd.LAMINAR_FLOW, initial=values)
     exact = replace(request, options=replace(request.options, decrement=1e-9, damping=0.0))
     sweep = sweep_of(plan_of(exact, client), scan.selection, exact.problem, client)
-    *_, last = iterate(exact, sweep)
+    *_, last = descent(exact, sweep)
     apart = (last.theta - list(values.values())) / result.parameters["stderr_naive"].values
     return float(abs(apart).max())
 

@@ -6,6 +6,7 @@ of N = 2950 with those on the diagonal. Both kernels run in turn; the median of 
 
 import statistics
 import time
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,8 @@ from homodyne_dask.candidates import AT_ONCE, block_candidates
 from homodyne_dask.kernel import Block, block_gram, point
 from homodyne_dask.kinds import separable as of_kind
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.problem import Problem
+from homodyne_dask.problem import LOSSES, Problem
+from homodyne_dask.robust import block_robust
 from tests import reference
 from tests.test_separable import flow, integrals
 
@@ -135,6 +137,32 @@ def run(precision: str = "float64") -> dict[str, float]:
         "naive jacfwd": other / 1e6,
         "ratio": rate / other,
     }
+
+
+def robust(precision: str = "float64") -> dict[str, float]:
+    """Pairs per second of the kernel of each loss, beside the one of squares, in turn."""
+    plain = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
+    scan, at = blocks(), point(plain, THETA, TIME)
+    beta = np.tile([0.1, 0.25], (BINS, 1))
+    sums = [block_gram(at, block)[1] for block in scan]
+    pairs = float(sum(s[:, 3].sum() for s in sums))
+    points = {
+        loss: point(replace(plain, loss=loss, loss_scale=1.5), THETA, TIME) for loss in LOSSES[1:]
+    }
+    seconds = {loss: [] for loss in LOSSES}
+    for _ in range(1 + RUNS // 3):  # the first compiles
+        began = time.perf_counter()
+        for block, known in zip(scan, sums, strict=True):
+            block_gram(at, block, known)
+        seconds["linear"].append(time.perf_counter() - began)
+        for loss, there in points.items():
+            began = time.perf_counter()
+            for block in scan:
+                block_robust(there, block, beta)
+            seconds[loss].append(time.perf_counter() - began)
+    rates = {loss: pairs / statistics.median(times[1:]) for loss, times in seconds.items()}
+    found = {f"M pairs/s {loss}": rate / 1e6 for loss, rate in rates.items()}
+    return found | {"huber / linear": rates["huber"] / rates["linear"]}
 
 
 def separable() -> dict[str, float]:

@@ -77,7 +77,7 @@ def test_killing_a_worker_in_mid_pass_changes_no_bit(scan, quiet):
         pids = client.run(os.getpid)
         killer = threading.Thread(target=kill_while_it_computes, args=(client, pids, killed))
 
-        def after_pass(state, plan):
+        def after_pass(state):
             if state.passes == 2:
                 killer.start()  # the next pass begins when this returns
 

@@ -1,23 +1,22 @@
 """Workers and schedulers that die, hang, leave and come back in the middle of a fit."""
 
-import json
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psutil
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask import cluster
-from homodyne_dask.cluster import local_cluster, worker_environment
+from homodyne_dask import checkpoint, cluster
+from homodyne_dask.cluster import local_cluster
 from homodyne_dask.errors import ClusterError
-from tests.faults.programs import ENVIRONMENT, finish, passes, start, still_there, wait_for_pass
+from tests.faults.local import Given, by_address, everything, processes, when_busy
+from tests.faults.programs import finish, start, still_there, wait_for_pass
+from tests.faults.schedulers import dask, scheduler_at
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -43,10 +42,15 @@ def bits(result):
 
 
 def disturbed(scan, client, disturb: Callable[[int], None], memory="stream"):
-    """Fit while `disturb` is called, in a thread of its own, as each next pass begins."""
+    """Fit while `disturb` is called, in a thread of its own, as each next pass begins.
+
+    It ends before the pass after that one begins.
+    """
     threads = []
 
-    def after(state, plan):
+    def after(state):
+        for thread in threads:
+            thread.join()
         threads.append(threading.Thread(target=disturb, args=(state.passes,)))
         threads[-1].start()
 
@@ -60,34 +64,35 @@ def disturbed(scan, client, disturb: Callable[[int], None], memory="stream"):
             thread.join()
 
 
-def everything(client) -> list[psutil.Process]:
-    """The workers of a local cluster and their nannies."""
-    nannies = [psutil.Process(worker.process.pid) for worker in client.cluster.workers.values()]
-    return [p for nanny in nannies for p in (nanny, *nanny.children(recursive=True))]
+def test_a_worker_killed_in_each_of_two_passes_changes_no_bit(scan, quiet):
+    """And only what the dead had is done again."""
+    killed: dict[str, psutil.Process] = {}
+    with local_cluster(processes=2, threads=1) as client:
+        client.wait_for_workers(2, timeout=120)
+        given = Given(client)
+
+        def kill(number):
+            if number > 2:
+                return
+            when_busy(client)
+            if running := by_address(client):
+                address = sorted(running)[number % len(running)]
+                killed[address] = running[address]
+                running[address].kill()
+
+        result = disturbed(scan, client, kill)
+    assert len(killed) == 2
+    assert not still_there(list(killed.values()), 10)
+    assert {worker for before in given.again().values() for worker in before} <= set(killed)
+    assert bits(result) == bits(quiet)
 
 
-def processes(client) -> list[psutil.Process]:
-    """The worker processes of a local cluster, not their nannies."""
-    return [p for p in everything(client) if "spawn_main" in " ".join(p.cmdline())]
-
-
-def busy(client) -> bool:
-    """Whether a worker holds a task of a pass."""
-    workers = list(client.cluster.scheduler.workers.values())
-    return any("gram-" in str(task.key) for worker in workers for task in list(worker.processing))
-
-
-def when_busy(client, seconds: float = 5) -> None:
-    until = time.monotonic() + seconds
-    while not busy(client) and time.monotonic() < until:
-        time.sleep(0.001)
-
-
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_replaced_and_changes_no_bit(scan, quiet, monkeypatch):
-    monkeypatch.setitem(cluster._SETTINGS, "distributed.scheduler.worker-ttl", "3s")
+    monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.worker-ttl", "3s")
     stopped = []
     with local_cluster(processes=2, threads=1) as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=120)
 
         def hang(number):
             if number == 2:
@@ -116,44 +121,80 @@ def hanging(client) -> Iterator[list[psutil.Process]]:
 
 
 def test_a_cluster_in_which_everything_hangs_is_reported(scan, monkeypatch):
-    monkeypatch.setattr(cluster, "NO_PROGRESS", 5.0)
+    monkeypatch.setattr(cluster, "NO_PROGRESS", 2.0)
     with local_cluster(processes=1, threads=1) as client:
-        client.wait_for_workers(1, timeout=60)
+        client.wait_for_workers(1, timeout=120)
         client.submit(sum, [1]).result()
-        with hanging(client), pytest.raises(ClusterError, match="no task finished within 5 s"):
+        with hanging(client), pytest.raises(ClusterError, match="no task finished within 2 s"):
             hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client)
 
 
-@contextmanager
-def dask(folder: Path, *words: str) -> Iterator[subprocess.Popen]:
-    """A scheduler or a worker as people start them: a process of its own."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dask", *words], cwd=folder, stderr=subprocess.DEVNULL,
-        env=ENVIRONMENT | worker_environment(1),
-    )  # fmt: skip
-    whole = psutil.Process(process.pid)
-    try:
-        yield process
-    finally:
-        for one in (*(whole.children(recursive=True) if whole.is_running() else ()), whole):
-            if one.is_running():
-                one.kill()
-        process.wait()
+def test_all_workers_gone_and_one_returning_later_change_no_bit(scan, quiet):
+    with local_cluster(processes=2, threads=1) as client:
+        client.wait_for_workers(2, timeout=120)
+
+        def leave(number):
+            if number == 2:
+                when_busy(client)
+                for process in everything(client):
+                    process.kill()
+                time.sleep(1)
+                client.cluster.scale(3)  # the two that are gone are still counted
+
+        result = disturbed(scan, client, leave, memory="resident")
+    assert bits(result) == bits(quiet)
+
+
+@pytest.mark.slow
+def test_no_worker_coming_back_is_said(scan, monkeypatch):
+    monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.no-workers-timeout", "2s")
+    with local_cluster(processes=1, threads=1) as client:
+        client.wait_for_workers(1, timeout=120)
+
+        def leave(number):
+            if number == 1:
+                for process in everything(client):
+                    process.kill()
+
+        with pytest.raises(ClusterError, match="there has been no worker for too long"):
+            disturbed(scan, client, leave)
+
+
+def test_a_cluster_that_grows_and_shrinks_in_mid_pass_changes_no_bit(scan, quiet):
+    sizes = []
+    with local_cluster(processes=1, threads=1) as client:
+        client.wait_for_workers(1, timeout=120)
+        first = processes(client)[0]
+
+        def adapt(size):
+            when_busy(client)
+            client.cluster.adapt(minimum=size, maximum=size, interval="100ms", wait_count=1)
+            until = time.monotonic() + 120
+            while len(client.cluster.scheduler.workers) != size and time.monotonic() < until:
+                time.sleep(0.01)
+            sizes.append(len(client.cluster.scheduler.workers))
+
+        def scale(number):
+            if number == 1:
+                first.suspend()  # so that the pass lasts until there are two
+                adapt(2)
+                first.resume()
+            elif number == 3:
+                adapt(1)
+
+        result = disturbed(scan, client, scale)
+    assert sizes == [2, 1]
+    assert bits(result) == bits(quiet)
 
 
 @pytest.fixture
 def elsewhere(tmp_path) -> Iterator[tuple[subprocess.Popen, str]]:
     """A scheduler and one worker, each a process of its own; and the scheduler's address."""
-    file = tmp_path / "scheduler.json"
-    with dask(
-        tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
-        "--scheduler-file", str(file),
-    ) as scheduler:  # fmt: skip
-        while not file.exists() or not file.read_text().endswith("}"):
-            time.sleep(0.05)
-        address = json.loads(file.read_text())["address"]
-        with dask(tmp_path, "worker", address, "--host", "127.0.0.1", "--nthreads", "1"):
-            yield scheduler, address
+    with (
+        scheduler_at(tmp_path) as (scheduler, address),
+        dask(tmp_path, "worker", address, "--host", "127.0.0.1", "--nthreads", "1"),
+    ):
+        yield scheduler, address
 
 
 @pytest.mark.parametrize(
@@ -173,6 +214,6 @@ def test_a_killed_scheduler_is_said_within_30_s_and_the_checkpoint_stands(
     assert program.returncode == 2, said
     assert "error: the connection to the scheduler is lost" in said
     assert "Traceback" not in said
-    again = start(*words, "--resume", folder=tmp_path)
-    assert passes(finish(again))[0] >= 2
-    assert again.returncode in (0, 3)
+    held = checkpoint._body(tmp_path / "result" / "checkpoint.json")
+    assert held is not None
+    assert held["passes"] >= 2

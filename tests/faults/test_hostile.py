@@ -1,14 +1,20 @@
 """Files from strangers: nothing in them is run, and nothing in them reaches beyond them."""
 
+import os
 import re
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
+import homodyne_dask as hd
 import ingest
 from homodyne_dask.config import read_config
-from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.errors import OptionError, SourceError, StoreError
+from tests.faults.fuzz import nexus
+from tests.ingest_files import simulated
+from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [*ROOT.glob("homodyne_dask/**/*.py"), *ROOT.glob("ingest/*.py")]
@@ -55,3 +61,88 @@ def test_a_configuration_makes_no_objects(tmp_path, monkeypatch, tag):
     with pytest.raises(OptionError, match="is not YAML"):
         read_config("fit.yaml")
     assert not Path("bomb").exists()
+
+
+def external_link(file, name):
+    file[name] = h5py.ExternalLink("secret.hdf", "/held")
+
+
+def two_links(file, name):
+    file["aside"] = h5py.ExternalLink("secret.hdf", "/")
+    file[name] = h5py.SoftLink("/aside/held")
+
+
+def in_a_raw_file(file, name):
+    shape = file.attrs["shape"]
+    size = 4 * int(np.prod(shape))
+    file.create_dataset(name, shape, "f4", external=[("secret.raw", 0, size)])
+
+
+def virtual(file, name):
+    shape = tuple(file.attrs["shape"])
+    layout = h5py.VirtualLayout(shape, "f4")
+    layout[...] = h5py.VirtualSource("secret.hdf", "held", shape)
+    file.create_virtual_dataset(name, layout)
+
+
+@pytest.mark.parametrize("how", [external_link, two_links, in_a_raw_file, virtual])
+@pytest.mark.parametrize(
+    ("layout", "name"),
+    [("aps-u", "/xpcs/twotime/correlation_map/c2_00001"),
+     ("aps-u", "/xpcs/qmap/dynamic_v_list_dim0"),
+     ("nexus", "/entry/twotime/two_time_corr_func")],
+)  # fmt: skip
+def test_what_lies_in_another_file_is_not_read(tmp_path, monkeypatch, layout, name, how):
+    monkeypatch.chdir(tmp_path)
+    path = nexus(Path("A.hdf")) if layout == "nexus" else simulated(Path("A.hdf"), n=12)
+    with h5py.File(path, "r+") as file, h5py.File("secret.hdf", "w") as secret:
+        secret["held"] = np.asarray(file[name], np.float32)
+        file.attrs["shape"] = secret["held"].shape
+        Path("secret.raw").write_bytes(secret["held"][()].tobytes())
+        held = dict(file[name].attrs)
+        del file[name]
+        how(file, name)
+        if isinstance(file.get(name, getlink=True), h5py.HardLink):
+            file[name].attrs.update(held)
+    with pytest.raises(SourceError, match=r"of A\.hdf lies in another file"):
+        ingest.ingest(path)
+
+
+def test_links_within_a_file_are_followed_to_an_end(tmp_path):
+    path = nexus(tmp_path / "A.hdf")
+    with h5py.File(path, "r+") as file:
+        file.move("/entry/instrument/masks/dynamic_q_list", "/entry/instrument/masks/q")
+        file["/entry/instrument/masks/dynamic_q_list"] = h5py.SoftLink("q")
+    ingest.ingest(path, tmp_path / "a.zarr")
+    with h5py.File(path, "r+") as file:
+        file.move("/entry/instrument/masks/dynamic_phi_list", "/entry/instrument/masks/phi")
+        file["/entry/instrument/masks/dynamic_phi_list"] = h5py.SoftLink("dynamic_phi_list")
+    with pytest.raises(SourceError, match="is a link to a link"):
+        ingest.ingest(path, tmp_path / "b.zarr")
+
+
+@pytest.mark.parametrize("name", ["c2/c/0/0/0", "zarr.json", "q/zarr.json", "q/c/0", "time/c/0"])
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+def test_a_store_with_a_file_that_never_ends_is_refused(tmp_path, name, kind):
+    scan = store(measured(FLOW, 60, angles(3)), tmp_path)
+    file = Path(scan.path, name)
+    file.unlink()
+    if kind == "a pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to("/dev/zero")
+    with pytest.raises(StoreError, match="is a pipe or a device"):
+        fit_here(hd.open_dataset(scan.path), hd.LAMINAR_FLOW, gap="200 um")
+
+
+@pytest.mark.parametrize("key", ["output", "checkpoint"])
+@pytest.mark.parametrize(
+    "path", ["/tmp/there", "../there", "in/../../there", "~/../../there", "out"]
+)
+def test_a_configuration_writes_nowhere_but_below_its_folder(tmp_path, key, path):
+    file = tmp_path / "mine" / "fit.yaml"
+    file.parent.mkdir()
+    (file.parent / "out").symlink_to(tmp_path)
+    file.write_text(f"data: A.zarr\nmodel: static\n{key}: {path}\n")
+    with pytest.raises(OptionError, match=f"{key} = '{path}' lies outside the folder of the file"):
+        read_config(file)

@@ -7,7 +7,6 @@ import threading
 import time
 
 import numpy as np
-import psutil
 import pytest
 
 import ingest
@@ -15,6 +14,7 @@ from homodyne_dask.cluster import local_cluster
 from homodyne_dask.dataset import open_dataset
 from homodyne_dask.errors import ClusterError, StoreError
 from ingest import store as target
+from tests.faults.local import everything, processes
 from tests.faults.programs import finish, start
 from tests.ingest_files import arrays, manifest, simulated
 
@@ -131,13 +131,12 @@ def test_a_damaged_record_of_an_unfinished_ingest_is_named(source, tmp_path, tex
     assert chunks(store) == chunks(source.with_name("quiet.zarr"))
 
 
-@pytest.mark.slow
 @pytest.mark.cluster
 def test_an_ingest_whose_workers_die_with_every_task_ends_as_ours(source, tmp_path, monkeypatch):
     """A worker is killed whenever there is one, as by a system short of memory."""
     from homodyne_dask import cluster
 
-    monkeypatch.setitem(cluster._SETTINGS, "distributed.scheduler.allowed-failures", 1)
+    monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.allowed-failures", 1)
     over = threading.Event()
 
     with local_cluster(processes=1, threads=1) as client:
@@ -158,12 +157,30 @@ def test_an_ingest_whose_workers_die_with_every_task_ends_as_ours(source, tmp_pa
 
 
 def killing(client, over: threading.Event) -> None:
-    """Kill every worker process that holds a task, until it is over."""
+    """Kill every worker process that holds a task, until it is over.
+
+    Not while its nanny is still starting: Dask gives up one whose first worker dies at once.
+    """
     scheduler = client.cluster.scheduler
-    nannies = [psutil.Process(worker.process.pid) for worker in client.cluster.workers.values()]
     while not over.is_set():
-        if any(worker.processing for worker in list(scheduler.workers.values())):
-            for child in [c for nanny in nannies for c in nanny.children(recursive=True)]:
-                if "spawn_main" in " ".join(child.cmdline()):
-                    child.kill()
+        held = any(worker.processing for worker in list(scheduler.workers.values()))
+        if held and not scheduler._starting_nannies:
+            for process in processes(client):
+                process.kill()
         time.sleep(0.02)
+
+
+@pytest.mark.cluster
+def test_an_ingest_that_loses_its_workers_for_good_says_so(source, tmp_path, monkeypatch):
+    from homodyne_dask import cluster
+
+    monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.no-workers-timeout", "2s")
+
+    def leave(done, total):
+        for process in everything(client):
+            process.kill()
+
+    with local_cluster(processes=1, threads=1) as client:
+        client.wait_for_workers(1, timeout=120)
+        with pytest.raises(ClusterError, match="there has been no worker for too long"):
+            ingest.ingest(source, tmp_path / "lost.zarr", client=client, progress=leave)

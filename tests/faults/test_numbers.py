@@ -54,17 +54,22 @@ RIGHT = {
     "+Inf": lambda: with_pairs(np.inf),
     "-Inf": lambda: with_pairs(-np.inf),
     "zeros": lambda: with_pairs(0.0),
+    "denormals": lambda: with_pairs(1e-40),
     "one bin": lambda: data(bins=1),
-    "2000 bins": lambda: data(n=24, bins=2000),
+    "200 bins": lambda: data(n=24, bins=200),
     "one angle twice": lambda: phis(0.0, 30.0, 30.0),
     "angles unsorted": lambda: phis(70.0, -30.0, 10.0),
     "the same angle a turn away": lambda: phis(10.0, 370.0, -350.0),
     "irregular times": uneven,
     **{f"{n} frames": lambda n=n: data(n=n, bins=8) for n in (5, 7, 10, 20, 33, 50)},
 }
+FAR = "χ² per pair is up to"
 SAID = {
-    "denormals": (lambda: with_pairs(1e-40), "reduced [1-9]"),
-    "an outlier of 1e30": (lambda: with_one(1e30), r"at its bound(.|\n)*χ² +2\.\d+e\+6"),
+    "tiny numbers": (lambda: with_pairs(1e-30), FAR),
+    "outliers of 1e30": (lambda: with_pairs(1e30), FAR),
+    "an outlier of 1e30": (lambda: with_one(1e30), FAR),
+    "an outlier of -1e30": (lambda: with_one(-1e30), FAR),
+    "an outlier of 1e4": (lambda: with_one(1e4), FAR),
     "constant 1": (lambda: constant(1.0), "show no decay|do not determine"),
     "constant 3": (lambda: constant(3.0), "show no decay|do not determine"),
     "contrast 0": (lambda: data(contrast=0.0), "do not determine|hardly|bound|goes beyond"),
@@ -91,9 +96,18 @@ def fitted(scans, folder):
     return result
 
 
+@pytest.mark.slow
+def test_the_answer_of_2000_bins_is_right(tmp_path):
+    is_right(data(n=24, bins=2000), tmp_path)
+
+
 @pytest.mark.parametrize("word", RIGHT)
 def test_the_answer_is_right(tmp_path, word):
-    result = fitted(RIGHT[word](), tmp_path)
+    is_right(RIGHT[word](), tmp_path)
+
+
+def is_right(scans, folder):
+    result = fitted(scans, folder)
     assert result.outcome is hd.Outcome.CONVERGED
     table = result.parameters.sel(param="D0")
     assert abs(float(table["value"]) - D0) < 5 * float(table["stderr_naive"])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -217,11 +218,16 @@ def test_bad_chunks_left_out_give_the_fit_of_data_without_their_pairs(copy, tmp_
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("processes", [1, 2])
-def test_what_is_left_out_is_the_same_on_every_number_of_workers(copy, processes):
+def test_what_is_left_out_is_the_same_on_workers(copy):
     spoil(copy)
-    with hd.local_cluster(processes=processes, threads=1) as client:
+    with hd.local_cluster(processes=2, threads=1) as client:
         assert bits(skipping(copy, client=client)) == bits(skipping(copy))
+
+
+def test_two_fits_of_one_store_at_once_are_as_one(copy):
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda _: bits(fit(copy)), range(2))
+    assert one == other
 
 
 def test_leaving_out_nothing_changes_no_bit(copy):

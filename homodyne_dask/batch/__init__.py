@@ -1,0 +1,1 @@
+"""Workers as jobs of a batch system: sites, keys, job scripts, clusters that heal, standing schedulers."""

@@ -1,0 +1,45 @@
+"""How long a worker lives: so that walltime never ends one in the middle of its work.
+
+A worker that is told its lifetime leaves the cluster before its job's walltime, hands its work over and
+a new job takes its place. A lifetime interrupts the task being computed, so it must hold many tasks,
+and all workers must not leave at once.
+"""
+
+from typing import NamedTuple
+
+from homodyne_dask.errors import OptionError
+
+LOST = 5.0
+"""Seconds after which a worker that is gone is replaced; a nanny restarts one in less."""
+START = 30.0
+"""Seconds a job takes to be a worker, with its libraries on a shared file system."""
+TASK = 10.0
+"""Seconds of the longest task, on a node five times slower than a plan assumes."""
+CLOSING = 60.0
+"""Seconds a worker is given to leave: SLURM looks at walltimes every 30 s."""
+SHARE = 0.1
+"""Of the walltime: how far lifetimes lie apart."""
+
+
+class Lifetime(NamedTuple):
+    """Seconds a worker lives, and by how much one may differ either way."""
+
+    seconds: float
+    stagger: float
+
+
+def lifetime(walltime: float, task: float = TASK) -> Lifetime:
+    """Return the lifetime of workers whose jobs have a walltime, for tasks of some seconds.
+
+    Raises OptionError for a walltime that leaves no time for work.
+    """
+    stagger = SHARE * walltime
+    lives = walltime - CLOSING - task - stagger
+    least = LOST + START + 3 * task
+    if lives - stagger < least:
+        needed = (least + CLOSING + task) / (1 - 2 * SHARE)
+        raise OptionError(
+            f"a walltime of {walltime:g} s is too short for workers that start, compute tasks of up "
+            f"to {task:g} s and leave in time: give at least {-(-needed // 60):.0f} minutes"
+        )
+    return Lifetime(lives, stagger)

@@ -1,0 +1,70 @@
+"""Whether values with errors, found independently of each other, are one and the same."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import chdtrc, fdtrc
+
+
+class Constancy(NamedTuple):
+    """The weighted mean of some values, and how far they scatter about it."""
+
+    mean: float
+    stderr: float
+    """Of the mean, from the errors of the values."""
+    chisqr: float
+    """Σ (value - mean)²/stderr²."""
+    freedom: int
+    """One less than there are values."""
+    p: float
+    """Probability of scatter as large or larger were they all the same."""
+
+
+def constancy(
+    value: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"], dof: Float[np.ndarray, " n"]
+) -> Constancy | None:
+    """Return how far values agree; None for fewer than two with a known error.
+
+    dof: degrees of freedom of each error, NaN for a normal one. p is that of χ², corrected for errors
+    known from few degrees of freedom (Welch 1951).
+    """
+    known = np.isfinite(value) & np.isfinite(stderr) & (stderr > 0)
+    if known.sum() < 2:
+        return None
+    value, stderr, dof = value[known], stderr[known], dof[known]
+    weight = 1 / stderr**2
+    total = weight.sum()
+    mean = (weight * value).sum() / total
+    chisqr = float((weight * (value - mean) ** 2).sum())
+    k = len(value)
+    freedom = np.where(np.isfinite(dof), np.maximum(dof, 1.0), np.inf)
+    slack = float(((1 - weight / total) ** 2 / freedom).sum())
+    if slack == 0:
+        p = chdtrc(k - 1, chisqr)
+    else:
+        F = chisqr / (k - 1) / (1 + 2 * (k - 2) / (k**2 - 1) * slack)
+        p = fdtrc(k - 1, (k**2 - 1) / (3 * slack), F)
+    return Constancy(float(mean), float(total**-0.5), chisqr, k - 1, float(p))
+
+
+class PowerLaw(NamedTuple):
+    """y ∝ x^exponent."""
+
+    exponent: float
+    stderr: float
+
+
+def power_law(
+    x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"]
+) -> PowerLaw | None:
+    """Return the exponent of y in x by least squares in logarithms; None for fewer than two values."""
+    known = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
+    if known.sum() < 2:
+        return None
+    u, v, weight = np.log(x[known]), np.log(y[known]), (y[known] / stderr[known]) ** 2
+    u = u - (weight * u).sum() / weight.sum()
+    spread = (weight * u**2).sum()
+    if spread == 0:
+        return None
+    return PowerLaw(float((weight * u * v).sum() / spread), float(spread**-0.5))

@@ -1,0 +1,58 @@
+"""The key of a cluster: whoever can read it is let in, nobody else is."""
+
+import os
+from pathlib import Path
+
+from distributed import Security
+
+from homodyne_dask.errors import ClusterError
+
+CERTIFICATE, KEY = "certificate.pem", "key.pem"
+
+
+def make(folder: Path) -> Security:
+    """Write a new key and its certificate to a folder only the user may enter (0700, files 0600).
+
+    Raises ClusterError for a folder that others may enter.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if folder.stat().st_mode & 0o077:
+        raise ClusterError(
+            f"others may enter {folder}, and the key of a cluster belongs into a folder of its own: "
+            f"give another one, or chmod 700 it"
+        )
+    remove(folder)  # what a killed program left
+    made = Security.temporary().get_tls_config_for_role("worker")
+    for name, text in ((CERTIFICATE, made["cert"]), (KEY, made["key"])):
+        handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+    return held(folder)
+
+
+def held(folder: Path) -> Security:
+    """Return the security of the cluster whose key is in a folder; raises ClusterError if unreadable."""
+    for file in (folder / CERTIFICATE, folder / KEY):
+        try:
+            file.read_bytes()
+        except OSError as e:
+            raise ClusterError(
+                f"the key of the cluster cannot be read ({file}: {e.strerror}): only who started "
+                f"the cluster may use it"
+            ) from e
+    return placed(folder)
+
+
+def placed(folder: Path) -> Security:
+    """Return the security whose key is, or will be, in a folder."""
+    certificate, key = str(folder / CERTIFICATE), str(folder / KEY)
+    files = {"tls_ca_file": certificate}
+    for role in ("client", "scheduler", "worker"):
+        files |= {f"tls_{role}_cert": certificate, f"tls_{role}_key": key}
+    return Security(require_encryption=True, **files)
+
+
+def remove(folder: Path) -> None:
+    """Take a key away."""
+    for name in (CERTIFICATE, KEY):
+        (folder / name).unlink(missing_ok=True)

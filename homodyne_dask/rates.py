@@ -1,0 +1,31 @@
+"""The rates J(t) and γ̇(t) of a fit, and how well they are known."""
+
+import numpy as np
+from jaxtyping import Float
+
+RATES = {
+    "J": ("D0", "alpha", "D_offset"),
+    "gamma_dot": ("gamma_dot_t0", "beta", "gamma_dot_t_offset"),
+}
+"""The parameters (a, b, c) of each rate a t^b + c; it has the unit of a."""
+
+
+def rate(
+    t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " 3"], floor: float | None
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "3 n"]]:
+    """Return a t^b + c and its gradient by a, b, c; below the floor the floor, which nothing moves."""
+    amplitude, exponent, offset = theta
+    power = t**exponent
+    value = amplitude * power + offset
+    gradient = np.stack([power, amplitude * power * np.log(t), np.ones_like(t)])
+    if floor is None:
+        return value, gradient
+    return np.maximum(value, floor), np.where(value < floor, 0.0, gradient)
+
+
+def rate_stderr(
+    gradient: Float[np.ndarray, "3 n"], covariance: Float[np.ndarray, "3 3"]
+) -> Float[np.ndarray, " n"]:
+    """Return one standard error of a rate by the delta method; parameters of no covariance are held."""
+    known = np.nan_to_num(covariance)
+    return np.sqrt(np.maximum(np.einsum("in,ij,jn->n", gradient, known, gradient), 0.0))

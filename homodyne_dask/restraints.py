@@ -1,0 +1,141 @@
+"""What is known of contrast and offset before a fit: bounds, and Gaussian priors.
+
+A prior is one more measurement, so it joins the normal equations as one more row. Bounds make the
+elimination a least squares in a rectangle, solved exactly along its edges.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.errors import OptionError
+
+Pair = tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Restraint:
+    """Bounds and priors of (offset - 1, contrast) of every bin, or of what all bins share."""
+
+    lower: Float[np.ndarray, "2"]
+    upper: Float[np.ndarray, "2"]
+    mean: Float[np.ndarray, "2"]
+    weight: Float[np.ndarray, "2"]
+    """1/sd², 0 where there is no prior."""
+
+    def prior(self, each: Float[np.ndarray, " bin"], k: int) -> Float[np.ndarray, "bin k k"]:
+        """Return the moments of the priors over 1, y - 1, f, ...; each: the share that a bin takes."""
+        total = np.zeros((k, k))
+        for column, mean, weight in zip((0, 2), self.mean, self.weight, strict=True):
+            row = np.zeros(k)
+            row[1], row[column] = mean, 1.0
+            total += weight * np.outer(row, row)
+        return each[:, None, None] * total
+
+    def inside(self, beta: Float[np.ndarray, "bin 2"]) -> Float[np.ndarray, "bin 2"]:
+        """Return beta with what is beyond a bound put there."""
+        return np.clip(beta, self.lower, self.upper)
+
+    def pressed(
+        self, beta: Float[np.ndarray, "group 2"], pull: Float[np.ndarray, "group 2"]
+    ) -> Bool[np.ndarray, "group 2"]:
+        """Return what stands at a bound and is pulled beyond."""
+        return (beta <= self.lower) & (pull < 0) | (beta >= self.upper) & (pull > 0)
+
+    def solved(
+        self,
+        A: Float[np.ndarray, "group 2 2"],
+        b: Float[np.ndarray, "group 2"],
+        beta: Float[np.ndarray, "group 2"],
+    ) -> tuple[Float[np.ndarray, "group 2"], Bool[np.ndarray, "group 2"]]:
+        """Return what makes βᵀAβ - 2bᵀβ least inside the bounds, and which parts stand at one.
+
+        beta: where it is least without bounds.
+        """
+        beta, held = beta.copy(), np.zeros(beta.shape, bool)
+        beyond = np.isfinite(beta).all(1) & (self.inside(beta) != beta).any(1)
+        for group in np.flatnonzero(beyond):
+            beta[group] = min(
+                self._edges(A[group], b[group]), key=lambda x: x @ A[group] @ x - 2 * b[group] @ x
+            )
+            held[group] = (beta[group] == self.lower) | (beta[group] == self.upper)
+        return beta, held
+
+    def _edges(self, A: Float[np.ndarray, "2 2"], b: Float[np.ndarray, "2"]) -> list[np.ndarray]:
+        """Return the lowest point of every edge of the rectangle."""
+        found = []
+        for one, bound in product((0, 1), (self.lower, self.upper)):
+            other = 1 - one
+            if not np.isfinite(bound[one]):
+                continue
+            x = np.empty(2)
+            x[one] = bound[one]
+            x[other] = (
+                (b[other] - A[other, one] * x[one]) / A[other, other] if A[other, other] else 0
+            )
+            x[other] = np.clip(x[other], self.lower[other], self.upper[other])
+            found.append(x)
+        return found
+
+
+def restraint_of(
+    contrast_bounds: Pair = None,
+    offset_bounds: Pair = None,
+    contrast_prior: Pair = None,
+    offset_prior: Pair = None,
+) -> Restraint | None:
+    """Return the restraint of bounds (low, high) and priors (mean, standard deviation), None without.
+
+    Raises OptionError for what is not a pair of numbers, empty bounds and deviations that are not
+    positive.
+    """
+    given = contrast_bounds, offset_bounds, contrast_prior, offset_prior
+    if all(pair is None for pair in given):
+        return None
+    limits = [
+        _bounds(name, pair) - shift
+        for name, pair, shift in (
+            ("offset_bounds", offset_bounds, 1.0), ("contrast_bounds", contrast_bounds, 0.0)
+        )
+    ]  # fmt: skip
+    priors = [
+        _prior(name, pair, shift)
+        for name, pair, shift in (
+            ("offset_prior", offset_prior, 1.0), ("contrast_prior", contrast_prior, 0.0)
+        )
+    ]  # fmt: skip
+    return Restraint(*np.array(limits).T, *np.array(priors).T)
+
+
+def _bounds(name: str, pair: Any) -> Float[np.ndarray, "2"]:
+    if pair is None:
+        return np.array([-np.inf, np.inf])
+    low, high = _numbers(name, pair, "low and high")
+    if not low < high:
+        raise OptionError(
+            f"{name}: {low:g} is not below {high:g}; to hold the value use scaling 'fixed'"
+        )
+    return np.array([low, high])
+
+
+def _prior(name: str, pair: Any, shift: float) -> tuple[float, float]:
+    if pair is None:
+        return 0.0, 0.0
+    mean, deviation = _numbers(name, pair, "mean and standard deviation")
+    if not (np.isfinite(mean) and 0 < deviation < np.inf):
+        raise OptionError(
+            f"{name} = ({mean:g}, {deviation:g}) is no prior: give a mean and a positive standard "
+            f"deviation"
+        )
+    return mean - shift, deviation**-2.0
+
+
+def _numbers(name: str, pair: Any, what: str) -> tuple[float, float]:
+    try:
+        first, second = (float(number) for number in pair)
+    except (TypeError, ValueError):
+        raise OptionError(f"{name} = {pair!r} is not two numbers: give {what}") from None
+    return first, second

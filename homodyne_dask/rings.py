@@ -1,0 +1,66 @@
+"""Rings: bins of one q, to the digits that the beamline's software keeps."""
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from homodyne_dask.errors import SelectionError
+
+SAME_RING = 1e-3
+"""Relative distance of neighbouring q below which two bins are on one ring."""
+NEAREST_Q = 0.02
+"""How far, relatively, a q asked for may lie from a ring."""
+
+
+def ring_numbers(q: Float[np.ndarray, " bin"]) -> Int[np.ndarray, " bin"]:
+    """Return the number of each bin's ring, from the smallest q up; all unknown q are one."""
+    known = np.nan_to_num(q, nan=-1.0)
+    order = np.argsort(known)
+    step = np.diff(known[order], prepend=-np.inf) > SAME_RING * np.abs(known[order])
+    numbers = np.empty(len(q), int)
+    numbers[order] = np.cumsum(step) - 1
+    return numbers
+
+
+def rings_of(q: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " ring"]:
+    """Return the q [1/Å] of every ring with a known one, rising: the median over its bins."""
+    q = q[np.isfinite(q)]
+    numbers = ring_numbers(q)
+    return np.array([np.median(q[numbers == ring]) for ring in range(len(np.unique(numbers)))])
+
+
+def nearest_ring(q: Float[np.ndarray, " bin"], asked: float) -> Int[np.ndarray, " member"]:
+    """Return the positions of the bins of the ring nearest to `asked` [1/Å].
+
+    Raises SelectionError where no ring lies within 2 %, or where a second one is less than twice as
+    far away as the nearest.
+    """
+    rings = rings_of(q)
+    if not len(rings):
+        raise SelectionError(f"q = {asked} cannot be selected: the store does not know any q")
+    away = np.abs(rings - asked)
+    ring, *others = np.argsort(away, kind="stable")
+    if not away[ring] <= NEAREST_Q * rings[ring]:
+        raise SelectionError(
+            f"no ring within 2 % of q = {asked:g} 1/Å; there is: {in_words(rings)}"
+        )
+    if others and away[others[0]] < 2 * away[ring]:
+        between = in_words(np.sort(rings[[ring, others[0]]]), " and ")
+        raise SelectionError(
+            f"q = {asked:g} 1/Å may be the rings {between}: give more digits; "
+            f"there is: {in_words(rings)}"
+        )
+    there = np.flatnonzero(np.isfinite(q))
+    return there[ring_numbers(q[there]) == ring]
+
+
+def in_words(rings: Float[np.ndarray, " ring"], between: str = ", ") -> str:
+    """Return '0.004, 0.008 1/Å'."""
+    return between.join(f"{value:.6g}" for value in rings) + " 1/Å"
+
+
+def several(q: Float[np.ndarray, " bin"]) -> str:
+    """Return '3 rings, q 0.004 to 0.008 1/Å', or '' for fewer than two."""
+    rings = rings_of(q)
+    if len(rings) < 2:
+        return ""
+    return f"{len(rings)} rings, q {rings[0]:.6g} to {rings[-1]:.6g} 1/Å"

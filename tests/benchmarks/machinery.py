@@ -1,0 +1,78 @@
+"""What it costs an undisturbed fit that it could be disturbed: processor time, by accounting."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import Any
+
+import psutil
+from distributed import Scheduler
+
+import homodyne_dask as hd
+from homodyne_dask import checkpoint
+from homodyne_dask.cluster import local_cluster
+from homodyne_dask.hints import Hints
+from tests.benchmarks import data
+
+PLACES: dict[str, tuple[Any, str]] = {
+    "checkpoint": (checkpoint, "save"),
+    "plugin": (Hints, "transition"),
+    "watchdog, silent workers": (Scheduler, "check_worker_ttl"),
+    "watchdog, no workers": (Scheduler, "_check_no_workers"),
+}
+"""Functions of this process, which holds the scheduler, whose seconds count."""
+
+
+def counted(function: Callable, seconds: dict[str, float], name: str) -> Callable:
+    """The same function; the processor time of its thread while it runs is added up."""
+
+    async def awaited(*args, **kwargs):
+        began = time.thread_time()
+        try:
+            return await function(*args, **kwargs)
+        finally:
+            seconds[name] += time.thread_time() - began
+
+    def timed(*args, **kwargs):
+        began = time.thread_time()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            seconds[name] += time.thread_time() - began
+
+    return awaited if iscoroutinefunction(function) else timed
+
+
+@contextmanager
+def counting(seconds: dict[str, float]):
+    """Count for the length of a `with`."""
+    with ExitStack() as stack:
+        for name, (where, what) in PLACES.items():
+            seconds[name] = 0.0
+            function = getattr(where, what)
+            setattr(where, what, counted(function, seconds, name))
+            stack.callback(setattr, where, what, function)
+        yield
+
+
+def share(folder: Path, frames: int) -> dict[str, float]:
+    """CPU of checkpoints, plugin, watchdog and nannies over that of a whole fit, start-up left out."""
+    store, seconds = data.store(folder, frames), {}
+    with counting(seconds), local_cluster() as client:
+        client.wait_for_workers(1)
+        nannies = [psutil.Process(w.process.pid) for w in client.cluster.workers.values()]
+        workers = [child for nanny in nannies for child in nanny.children(recursive=True)]
+        before = [used(part) for part in (nannies, [*workers, psutil.Process()])]
+        hd.fit(store, hd.LAMINAR_FLOW, client=client, checkpoint=folder / "of_the_fit.json")
+        after = [used(part) for part in (nannies, [*workers, psutil.Process()])]
+    seconds["nannies"] = after[0] - before[0]
+    whole = after[1] - before[1] + seconds["nannies"]
+    parts = {f"{name} % of CPU": 100 * spent / whole for name, spent in seconds.items()}
+    return parts | {"all of it % of CPU": sum(parts.values()), "CPU s of the fit": whole}
+
+
+def used(processes: list[psutil.Process]) -> float:
+    """Processor time of some processes [s]."""
+    return sum(p.cpu_times().user + p.cpu_times().system for p in processes)

@@ -1,0 +1,153 @@
+"""Chromium, driven over its DevTools protocol on the loopback address: open, look, press keys."""
+
+import asyncio
+import base64
+import json
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tornado.websocket import WebSocketClientConnection, websocket_connect
+
+PROGRAM = shutil.which("chromium")
+OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--remote-debugging-port=0",
+)  # fmt: skip
+PATIENCE = 60.0
+"""Seconds after which what was waited for will not come."""
+
+
+class Tab:
+    """One page of the browser."""
+
+    def __init__(self, connection: WebSocketClientConnection, loop: asyncio.AbstractEventLoop):
+        self.connection, self.loop = connection, loop
+        self.sent = 0
+        self.complaints: list[str] = []
+        """What the page wrote to the console as errors and warnings."""
+        for domain in ("Page", "Runtime", "Log"):
+            self.command(f"{domain}.enable")
+
+    def command(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Send a command and return its answer."""
+        return self.loop.run_until_complete(
+            asyncio.wait_for(self._command(method, parameters), PATIENCE)
+        )
+
+    async def _command(self, method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        self.sent += 1
+        message = {"id": self.sent, "method": method, "params": parameters}
+        await self.connection.write_message(json.dumps(message))
+        while True:
+            text = await self.connection.read_message()
+            assert text is not None, "the browser is gone"
+            answer = json.loads(text)
+            if answer.get("id") == self.sent:
+                assert "error" not in answer, answer["error"]
+                return answer["result"]
+            self._note(answer)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        given = event.get("params", {})
+        if event["method"] == "Runtime.exceptionThrown":
+            self.complaints.append(str(given["exceptionDetails"]))
+        if event["method"] == "Log.entryAdded" and given["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(str(given["entry"]))
+        if event["method"] == "Runtime.consoleAPICalled" and given["type"] in ("error", "warning"):
+            self.complaints.append(str(given["args"]))
+
+    def value(self, expression: str) -> Any:
+        """Return the value of a JavaScript expression."""
+        found = self.command("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def until(self, expression: str) -> Any:
+        """Return the value of an expression as soon as it is true."""
+        end = time.monotonic() + PATIENCE
+        while not (value := self.value(expression)):
+            assert time.monotonic() < end, f"never true: {expression}\n{self.text()}"
+            time.sleep(0.05)
+        return value
+
+    def open(self, address: str) -> None:
+        """Open an address and wait until it is there."""
+        self.command("Page.navigate", url=address)
+        self.until("location.href != 'about:blank' && document.readyState == 'complete'")
+
+    def text(self) -> str:
+        """Return what the page says."""
+        return self.value("document.body.innerText")
+
+    def press(self, key: str, code: int) -> None:
+        """Press and release a key."""
+        text = {"text": "\r"} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            self.command(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code,
+                **(text if kind == "keyDown" else {}),
+            )  # fmt: skip
+
+    def look(self, width: int, scheme: str, height: int = 900) -> None:
+        """Make the window so wide, and prefer a scheme: light or dark."""
+        self.command(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+            mobile=False,
+        )  # fmt: skip
+        wish = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.command("Emulation.setEmulatedMedia", features=wish)
+
+    def shot(self, path: Path) -> None:
+        """Write a picture of the whole page."""
+        found = self.command("Page.captureScreenshot", captureBeyondViewport=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(found["data"]))
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Tab]:
+    """Start Chromium with an empty profile in a folder; yields its only tab."""
+    assert PROGRAM is not None
+    profile, loop = folder / "chromium", asyncio.new_event_loop()
+    with subprocess.Popen(
+        [PROGRAM, *OPTIONS, f"--user-data-dir={profile}", "about:blank"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as program:  # fmt: skip
+        try:
+            port = _port(profile / "DevToolsActivePort")
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list") as answer:
+                pages = [page for page in json.load(answer) if page["type"] == "page"]
+            address = pages[0]["webSocketDebuggerUrl"]
+            connection = loop.run_until_complete(_connected(address))
+            yield Tab(connection, loop)
+            loop.run_until_complete(_closed(connection))
+        finally:
+            program.terminate()
+            program.wait(PATIENCE)
+            loop.close()
+
+
+async def _connected(address: str) -> WebSocketClientConnection:
+    return await websocket_connect(address, max_message_size=100_000_000)
+
+
+async def _closed(connection: WebSocketClientConnection) -> None:
+    connection.close()
+
+
+def _port(file: Path) -> int:
+    """Return the port the browser listens on, as soon as it says so."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        lines = file.read_text().splitlines() if file.exists() else []
+        if len(lines) == 2:
+            return int(lines[0])
+        time.sleep(0.05)
+    raise AssertionError("chromium does not start")

@@ -1,0 +1,173 @@
+"""The page /fit and report.html as a person sees them, in Chromium, while a real fit runs."""
+
+import threading
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask import cluster
+from homodyne_dask.report import folder
+from tests.browser.chromium import PATIENCE, PROGRAM, browser
+from tests.synthetic import FLOW, angles, measured, store
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed"),
+]
+TRUE = dict(zip(hd.LAMINAR_FLOW.names, FLOW.tolist(), strict=True))
+FLOWING = {
+    "gap": "200 um",
+    "initial": {"D0": 1.6 * TRUE["D0"], "alpha": 0.0, "gamma_dot_t0": 0.4 * TRUE["gamma_dot_t0"]},
+    "fixed": {name: TRUE[name] for name in ("D_offset", "gamma_dot_t_offset")},
+}
+ARTEFACTS = Path(__file__).parents[2] / "artefacts" / "browser"
+"""Pictures of the pages, to be looked at."""
+OVERLAPS = """[...document.querySelectorAll("svg")].flatMap(svg => {
+  const boxes = [...svg.querySelectorAll("text")].map(t => [t.textContent, t.getBoundingClientRect()]);
+  const whole = svg.getBoundingClientRect();
+  const out = boxes.filter(([, b]) => b.left < whole.left - 1 || b.right > whole.right + 1
+    || b.top < whole.top - 1 || b.bottom > whole.bottom + 1).map(([t]) => "clipped: " + t);
+  const over = boxes.flatMap(([t, a], n) => boxes.slice(n + 1).filter(([, b]) => a.left < b.right - 1
+    && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3).map(([u]) => t + " on " + u));
+  return [...out, ...over];
+})"""
+OUTSIDE = """[...document.querySelectorAll("body *")].filter(e => !e.closest(".wide")
+  && !e.closest("svg") && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML)"""
+NAMELESS = """[...document.querySelectorAll("img, svg")].filter(e =>
+  !(e.alt || e.getAttribute("aria-label"))).length"""
+PASSES = "document.querySelectorAll('#charts tbody tr').length"
+
+
+class Steps:
+    """Lets a fit go on pass by pass, as its progress is asked for."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.may = threading.Semaphore(0)
+
+    def __call__(self, state) -> None:
+        self.done = state.passes
+        assert self.may.acquire(timeout=PATIENCE)
+
+
+class Fit(threading.Thread):
+    """A fit that runs beside the test."""
+
+    def __init__(self, scan, client, model=hd.LAMINAR_FLOW, **options) -> None:
+        super().__init__(daemon=True)
+        self.steps = Steps()
+        self.options = {"client": client, "progress": self.steps, **options}
+        self.scan, self.model = scan, model
+        self.result: hd.FitResult | None = None
+        self.start()
+
+    def run(self) -> None:
+        self.result = hd.fit(self.scan, self.model, **self.options)
+
+    def finish(self) -> hd.FitResult:
+        self.steps.may.release(1000)
+        self.join(PATIENCE)
+        assert self.result is not None
+        return self.result
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    """9 angles of 150 frames."""
+    return store(
+        measured(FLOW, 150, angles(9), dt=0.2), tmp_path_factory.mktemp("seen"), "A0001_c2"
+    )
+
+
+@pytest.fixture
+def tab(tmp_path):
+    with browser(tmp_path) as tab:
+        yield tab
+
+
+def test_a_person_follows_two_fits_and_reads_how_they_ended(scan, tab):
+    with cluster.local_cluster(processes=1, threads=2) as client:
+        first = Fit(scan, client, **FLOWING)
+        status = client.dashboard_link
+        tab.open(status.replace("status", "fit"))
+        seen = {}
+        for passes in (1, 2, 3):
+            tab.until(f"{PASSES} == {passes}")
+            assert "the fit is still running" in tab.text()
+            seen[passes] = tab.value(
+                "document.querySelector('#charts tbody tr:last-child').innerText"
+            )
+            seen[f"D0 after {passes}"] = tab.value(
+                "document.querySelector('#parameters tbody tr').innerText"
+            )
+            first.steps.may.release()
+        assert len(set(seen.values())) == 6, seen  # numbers change from pass to pass
+        tab.look(1200, "light")
+        tab.shot(ARTEFACTS / "fit-running.png")
+
+        second = Fit(scan, client, hd.STATIC)
+        tab.until("document.querySelectorAll('#fits a').length == 2")
+        choose_by_keyboard(tab, "static")
+        tab.until("document.querySelector('#verdict h2')?.innerText.startsWith('static')")
+        second.finish()
+        tab.until("!document.querySelector('#outcome').innerText.includes('still running')")
+        choose_by_keyboard(tab, "laminar_flow")
+        tab.until("document.querySelector('#verdict h2')?.innerText.startsWith('laminar_flow')")
+        result = first.finish()
+        assert result.converged
+        tab.until("document.querySelector('#outcome').innerText.includes('converged')")
+        assert tab.value(PASSES) == result.passes
+        assert (
+            tab.value("document.querySelector('#outcome').innerText") == f"✓ {result.outcome.value}"
+        )
+
+        for width in (400, 1200):
+            for scheme in ("light", "dark"):
+                tab.look(width, scheme)
+                tab.shot(ARTEFACTS / f"fit-{width}-{scheme}.png")
+                assert not tab.value(OVERLAPS)
+                assert not tab.value(OUTSIDE)
+        assert tab.value(NAMELESS) == 0
+        with urlopen(status.replace("status", "metrics")) as answer:
+            metrics = answer.read().decode()
+        assert 'homodyne_dask_passes_total{fit="' in metrics
+        assert "homodyne_dask_page_seconds_total" in metrics
+        tab.open(status)
+        tab.until("[...document.querySelectorAll('.navbar a')].some(a => a.innerText == 'Fit')")
+        tab.open(status.replace("status", "fit"))
+        tab.until("document.querySelector('#outcome') != null")
+        assert not tab.complaints
+    # the cluster is gone: what was there last is still to be read
+    tab.until("document.querySelector('#contact').innerText.includes('no longer answers')")
+    assert "✓ converged" in tab.text()
+
+
+def choose_by_keyboard(tab, title: str) -> None:
+    """Go from link to link with Tab until one is of a fit with that title, and press Enter."""
+    for _ in range(60):
+        tab.press("Tab", 9)
+        if f"{title} fitted" in (tab.value("document.activeElement.innerText") or ""):
+            tab.press("Enter", 13)
+            return
+    raise AssertionError(f"no link to {title} is reached by the keyboard")
+
+
+def test_the_report_of_a_fit_opens_without_complaint_light_and_dark(scan, tab, tmp_path):
+    result = hd.fit(scan, hd.LAMINAR_FLOW, **FLOWING)
+    written = folder.write(result, scan, tmp_path)
+    (report,) = [path for path in written if path.name == "report.html"]
+    tab.open(report.as_uri())
+    for width in (400, 1200):
+        for scheme in ("light", "dark"):
+            tab.look(width, scheme)
+            tab.shot(ARTEFACTS / f"report-{width}-{scheme}.png")
+            assert not tab.value(OUTSIDE)
+    assert tab.value(NAMELESS) == 0
+    assert tab.value("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    assert result.outcome.value in tab.text()
+    tab.press("Tab", 9)
+    assert tab.value("document.activeElement.tagName") == "A"
+    assert not tab.complaints

@@ -1,0 +1,68 @@
+"""What is wrong with a worker is said before the first pass, and which worker it is."""
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import homodyne_dask as hd
+from homodyne_dask.batch.clusters import slurm_cluster
+from homodyne_dask.cli import main
+from homodyne_dask.errors import ClusterError
+from tests.cluster.slurm.loopback import ROOT
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+BLIND = "setpriv --bounding-set=-dac_override,-dac_read_search"
+"""Root, but without the right to read what nobody may read."""
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="a user may not have workers that see less than he does"
+)
+def test_a_worker_of_another_version_that_does_not_see_the_store_is_named(slurm, small, tmp_path):
+    metadata = tmp_path / "other" / "jaxlib-0.0.1.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: jaxlib\nVersion: 0.0.1\n")
+    odd = (
+        f"[ $SLURMD_NODENAME = n2 ] && export PYTHONPATH={metadata.parent}:$PYTHONPATH "
+        f'BLIND="{BLIND}"'
+    )
+    settings = {
+        "cores": 2,  # a node each
+        "python": f"exec $BLIND {shutil.which('python')}",
+        "job_script_prologue": [f"export PYTHONPATH={ROOT}", odd, "true"],
+    }
+    Path(small.path).chmod(0)
+    try:
+        with (
+            slurm_cluster("loopback", jobs=2, **settings) as cluster,
+            cluster.get_client() as client,
+        ):
+            client.wait_for_workers(2, timeout=120)
+            where = client.run(lambda: os.environ["SLURMD_NODENAME"])
+            names = client.scheduler_info(n_workers=-1)["workers"]
+            (ill,) = (names[at]["name"] for at, node in where.items() if node == "n2")
+            (well,) = (names[at]["name"] for at, node in where.items() if node == "n1")
+            with pytest.raises(ClusterError) as said:
+                hd.fit(small, hd.LAMINAR_FLOW, gap="200 um", client=client)
+    finally:
+        Path(small.path).chmod(stat.S_IRWXU)
+    version, invisible = str(said.value).splitlines()
+    assert version.startswith(f"worker {ill} has jaxlib 0.0.1, this program ")
+    assert invisible.startswith(f"worker {ill} on ")
+    assert "does not see the store" in invisible
+    assert "Permission denied" in invisible
+    assert well not in str(said.value)
+
+
+def test_a_site_is_examined_without_sending_a_job(slurm, small):
+    ended = CliRunner().invoke(main, ["preflight", "--site", "loopback", small.path])
+    assert ended.exit_code == 0, ended.output
+    assert "#SBATCH --export=NONE" in ended.output
+    assert "export NPROC=1" in ended.output
+    assert "to start at" in ended.output  # sbatch --test-only
+    assert "can be written" in ended.output
+    assert "tiles" in ended.output

@@ -1,0 +1,156 @@
+"""What a site's settings come to; nothing here needs SLURM."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import dask.config
+import pytest
+
+from homodyne_dask import keys
+from homodyne_dask.batch import jobs, lifetimes, sites
+from homodyne_dask.batch.driver import driver_script
+from homodyne_dask.batch.sites import site_named
+from homodyne_dask.errors import ClusterError, OptionError
+from tests.cluster.slurm.loopback import HERE, ROOT
+
+SCRIPTS = HERE / "scripts"
+OURS = ("generic", "perlmutter", "esrf", "alcf")
+
+
+def script(name: str) -> str:
+    """The job script of a site, but for what differs from machine to machine."""
+    changes = {"interface": "eth0"} if site_named(name)["interface"] is None else {}
+    text = jobs.script(site_named(name, **changes), Path("/home/user/.homodyne-dask/key"))
+    return text.replace(sys.executable, "<python>").replace(str(Path.home()), "/home/user")
+
+
+def driver(name: str) -> str:
+    """The script of a job that runs a fit, but for what differs from machine to machine."""
+    text = driver_script(site_named(name), ["fit", "fit.yaml", "--go-on"], Path("/scratch/user"))
+    return text.replace(sys.executable, "<python>").replace(str(Path.home()), "/home/user")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_job_script_of_each_site_is_the_one_written_down(name):
+    assert script(name) == (SCRIPTS / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["generic", "perlmutter", "esrf"])
+def test_the_script_of_a_fits_own_job_is_the_one_written_down(name):
+    text = driver(name)
+    assert text == (SCRIPTS / f"{name}-driver.txt").read_text()
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_a_site_with_pbs_has_no_job_for_a_fit_and_says_what_to_do():
+    with pytest.raises(OptionError, match="--site alcf` in a job of your own"):
+        driver("alcf")
+
+
+def test_every_site_that_comes_with_the_package_is_written_down():
+    assert {file.stem for file in sites.FOLDER.glob("*.yaml")} - {"template"} == set(OURS)
+
+
+@pytest.mark.parametrize("name", ["perlmutter", "esrf", "alcf"])
+def test_a_site_that_was_not_tried_says_so(name):
+    assert not site_named(name)["tried"]
+    assert "NOT TRIED" in (sites.FOLDER / f"{name}.yaml").read_text()
+
+
+def test_the_users_configuration_is_laid_over_a_site_and_options_over_both():
+    with dask.config.set({"jobqueue.perlmutter": {"account": "m1234", "walltime": "02:00:00"}}):
+        site = site_named("perlmutter", walltime="03:00:00")
+    assert (site["account"], site.walltime, site["cores"]) == ("m1234", 3 * 3600, 128)
+
+
+def test_a_section_of_dasks_configuration_is_a_site_of_its_own():
+    with dask.config.set({"jobqueue.mine": {"batch": "slurm", "cores": 4, "driver": {"cores": 1}}}):
+        assert "mine" in sites.names()
+        site = site_named("mine")
+    assert site["cores"] == 4
+    assert site["driver"]["cores"] == 1
+    assert site["driver"]["walltime"] == "12:00:00"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"cors": 4}, "unknown setting 'cors'; did you mean 'cores'"),
+        ({"cores": 0}, "is not a whole number from 1 up"),
+        ({"cores": 5, "processes": 2}, "5 cores cannot be shared equally by 2 processes"),
+        ({"walltime": "an hour"}, "is not a walltime"),
+        ({"memory": "much"}, "memory = 'much' cannot be read"),
+        ({"security": "some"}, "give tls or none"),
+        ({"batch": "lsf"}, "give slurm or pbs"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
+)
+def test_a_setting_that_cannot_be_used_is_named(given, said):
+    with pytest.raises(OptionError, match=said):
+        site_named("generic", **given)
+
+
+def test_an_unknown_site_is_an_error_with_the_nearest_name():
+    with pytest.raises(OptionError, match="did you mean 'perlmutter'"):
+        site_named("perlmuter")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("00:10:00", 600), ("1-00:00:30", 86430), ("90:00", 5400)]
+)
+def test_walltimes_are_read_as_slurm_reads_them(text, seconds):
+    assert sites.seconds(text, "walltime") == seconds
+
+
+@pytest.mark.parametrize("walltime", [300.0, 1800.0, 3600.0, 86400.0])
+def test_every_worker_leaves_after_many_tasks_and_in_time(walltime):
+    lives, stagger = lifetimes.lifetime(walltime)
+    assert lives - stagger > lifetimes.LOST + lifetimes.START + lifetimes.TASK
+    assert lives + stagger + lifetimes.CLOSING <= walltime
+    assert stagger > 0
+
+
+def test_a_walltime_too_short_for_work_is_refused_with_one_that_is_not():
+    with pytest.raises(OptionError, match="at least 3 minutes") as said:
+        lifetimes.lifetime(120)
+    (minutes,) = re.findall(r"(\d+) minutes", str(said.value))
+    assert lifetimes.lifetime(60 * int(minutes))
+
+
+def test_a_key_is_for_its_user_alone_and_each_is_another(tmp_path):
+    made = [keys.make(tmp_path / name) for name in ("one", "other")]
+    assert (tmp_path / "one").stat().st_mode & 0o777 == 0o700
+    for name in (keys.CERTIFICATE, keys.KEY):
+        assert (tmp_path / "one" / name).stat().st_mode & 0o777 == 0o600
+        assert (tmp_path / "one" / name).read_text() != (tmp_path / "other" / name).read_text()
+    assert all(security.require_encryption for security in made)
+
+
+def test_a_key_is_not_put_where_others_may_go_and_their_rights_stay(tmp_path):
+    tmp_path.chmod(0o755)
+    with pytest.raises(ClusterError, match="others may enter"):
+        keys.make(tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_key_that_cannot_be_read_is_an_error_that_says_who_may(tmp_path):
+    with pytest.raises(ClusterError, match="only who started the cluster may use it"):
+        keys.held(tmp_path)
+
+
+def test_the_sites_are_in_the_wheel(tmp_path):
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "homodyne_dask", "ingest", "deploy"):
+        (tree / name).symlink_to(ROOT / name)
+    build = "import setuptools.build_meta as b; print(b.build_wheel('..'))"
+    subprocess.run(
+        [sys.executable, "-c", build], cwd=tree, check=True, capture_output=True, timeout=100
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if "/sites/" in name}
+    there = {f"homodyne_dask/sites/{file.name}" for file in sites.FOLDER.iterdir()}
+    assert held == there

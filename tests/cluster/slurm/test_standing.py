@@ -1,0 +1,128 @@
+"""A scheduler that outlives one fit, and a fit that is a job itself."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from homodyne_dask.batch.standing import connection_by
+from homodyne_dask.cli import main
+from homodyne_dask.connecting import connect
+from homodyne_dask.errors import ClusterError
+from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.report import plots
+from tests.cluster.slurm.fits import POOR
+from tests.faults.programs import bits
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(280)]
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch):
+    """They are what takes longest of a small fit."""
+    monkeypatch.setattr(plots, "save_all", lambda *_: [])
+
+
+def run(*words: str | Path, folder: Path, status: int = 0) -> str:
+    """Run homodyne-dask in a folder and return what it says."""
+    with contextlib.chdir(folder):
+        ended = CliRunner().invoke(main, [str(word) for word in words])
+    assert ended.exit_code == status, ended.output
+    return ended.output
+
+
+def written(folder: Path, scan, **more) -> Path:
+    """A file for a fit of a scan into a folder."""
+    asked = {
+        "data": scan.path, "model": LAMINAR_FLOW.name, "gap": "200 um", "initial": POOR,
+        "memory": "stream", "output": str(folder / "result"),
+    }  # fmt: skip
+    plain = json.loads(json.dumps(asked | more, default=float))
+    (folder / "fit.yaml").write_text(yaml.safe_dump(plain))
+    return folder / "fit.yaml"
+
+
+@pytest.fixture(scope="session")
+def alone(quiet, tmp_path_factory) -> Path:
+    """The folder of the result of the same fit without any cluster."""
+    folder = tmp_path_factory.mktemp("alone")
+    quiet.to_json(folder / "summary.json")
+    return folder
+
+
+@pytest.mark.slow
+def test_a_standing_scheduler_serves_fits_until_it_is_stopped(slurm, small, small_quiet, tmp_path):
+    file = tmp_path / "standing" / "scheduler.json"
+    here = {"folder": tmp_path}
+    said = run("cluster", "start", "--site", "loopback", "--scheduler-file", file, **here)
+    assert "tls://127.0.0.1" in said
+    assert "ssh -L" in said
+    try:
+        assert file.parent.stat().st_mode & 0o777 == 0o700
+        run("fit", written(tmp_path, small), "--scheduler-file", file, **here)
+        small_quiet.to_json(tmp_path / "summary.json")
+        assert bits(tmp_path / "result") == bits(tmp_path)
+        told = run("cluster", "status", "--scheduler-file", file, **here)
+        assert "1 workers with 1 threads" in told
+        again = run("cluster", "start", "--scheduler-file", file, status=2, **here)
+        assert "is of a scheduler on" in again
+    finally:
+        run("cluster", "stop", "--scheduler-file", file, **here)
+    assert [one.name for one in file.parent.iterdir()] == ["scheduler.log"]
+    gone = run("cluster", "status", "--scheduler-file", file, status=2, **here)
+    assert "is the scheduler running?" in gone
+
+
+def test_a_standing_scheduler_on_this_machine_is_for_who_has_its_key(tmp_path):
+    file = tmp_path / "standing" / "scheduler.json"
+    said = run("cluster", "start", "--scheduler-file", file, folder=tmp_path)
+    assert "tls://127.0.0.1" in said
+    try:
+        with pytest.raises(ClusterError), connect(json.loads(file.read_text())["address"]):
+            pass
+        with connection_by(file) as client:
+            assert client.submit(sum, [1, 2]).result(timeout=120) == 3
+    finally:
+        assert "stopped" in run("cluster", "stop", "--scheduler-file", file, folder=tmp_path)
+    assert [one.name for one in file.parent.iterdir()] == ["scheduler.log"]
+
+
+@pytest.mark.slow
+def test_a_fit_that_is_a_job_goes_back_to_the_queue_and_goes_on_there(slurm, scan, alone, tmp_path):
+    config = written(tmp_path, scan)
+    said = run("submit", config, "--site", "loopback", folder=tmp_path)
+    number = said.split()[1]
+    checkpoint = tmp_path / "result" / "checkpoint.json"
+    assert slurm.wait_for(checkpoint.exists, 120), slurm.logs()
+    slurm.call("scancel", "--batch", "--signal=USR1", number)  # as SLURM does before the walltime
+    log = next((slurm.folder / "logs").glob(f"*-driver-{number}.out"))
+    assert slurm.wait_for(lambda: "ended with status 1" in log.read_text(), 120), log.read_text()
+    slurm.wait_for(lambda: number in slurm.pending(), 120)
+    slurm.call("scontrol", "update", f"JobId={number}", "StartTime=now")  # SLURM lets it wait 2 min
+    assert slurm.wait_for((tmp_path / "result" / "summary.json").exists, 100), log.read_text()
+    assert bits(tmp_path / "result") == bits(alone)
+    history = json.loads((tmp_path / "result" / "summary.json").read_text())["history"]
+    slurm.wait_for(lambda: not slurm.jobs(), 120)
+    assert {entry["job"] for entry in history if "job" in entry} == {number, f"{number}.1"}
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_goes_on_when_it_is_submitted_again(slurm, scan, alone, tmp_path):
+    config = written(tmp_path, scan)
+    numbers = []
+    for _ in range(2):
+        said = run("submit", config, "--site", "loopback", "--jobs", "1:2", folder=tmp_path)
+        numbers.append(said.split()[1])
+        if len(numbers) == 1:
+            checkpoint = tmp_path / "result" / "checkpoint.json"
+            assert slurm.wait_for(checkpoint.exists, 120), slurm.logs()
+            slurm.call("scancel", "--full", "--signal=KILL", numbers[0])
+            # its workers leave by themselves
+            assert slurm.wait_for(lambda: not slurm.jobs(), 90)
+    assert slurm.wait_for((tmp_path / "result" / "summary.json").exists, 100), slurm.logs()
+    assert bits(tmp_path / "result") == bits(alone)
+    history = json.loads((tmp_path / "result" / "summary.json").read_text())["history"]
+    assert {entry["job"] for entry in history if "job" in entry} == set(numbers)

@@ -1,0 +1,173 @@
+"""A program that reads damaged files one after another: `python -m tests.faults.fuzz KIND NUMBER SEED`.
+
+It runs in its working folder. The file under test lies there while it is read, so what ends or hangs
+this program is kept; every file that was got over adds a byte to `done`.
+"""
+
+import random
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+import ingest
+from homodyne_dask.config import read_config, template
+from homodyne_dask.dataset import open_dataset
+from homodyne_dask.errors import HomodyneDaskError
+from ingest.detect import open_source
+from ingest.source import options_from
+from tests.ingest_files import DT, Q, noisy, simulated
+
+INTERESTING = [0, 1, 0x7F, 0x80, 0xFE, 0xFF, *b'[]{}:",\\-!&*']
+Change = tuple[int, int, bytes]
+Read = Callable[[bytes], None]
+
+changes = st.lists(
+    st.tuples(
+        st.integers(0, 1 << 20),
+        st.integers(0, 3),
+        st.one_of(
+            st.sampled_from(INTERESTING).map(lambda byte: bytes([byte])),
+            st.binary(max_size=8),
+        ),
+    ),
+    min_size=1,
+    max_size=6,
+)  # fmt: skip
+"""Place, how many bytes are taken away there, and what comes instead."""
+
+
+def damaged(whole: bytes, several: list[Change], length_kept: bool) -> bytes:
+    """Return bytes with some of them replaced, or taken away and added to."""
+    found = bytearray(whole)
+    for place, taken, put in several:
+        at = place % max(len(found), 1)
+        found[at : at + (len(put) if length_kept else taken)] = put
+    return bytes(found)
+
+
+def nexus(path: Path) -> Path:
+    """A small NXxpcs file with attributes of variable length."""
+    with h5py.File(path, "w") as file:
+        entry = "entry/twotime/two_time_corr_func"
+        file["entry/definition"] = "NXxpcs"
+        file[entry] = np.stack([noisy(12, k) for k in range(2)])
+        file[entry].attrs.update(
+            {"storage_mode": "one_array_q_first", "baseline_reference": 1,
+             "time_origin_location": "upper_left", "populated_elements": "all"}
+        )  # fmt: skip
+        file["entry/instrument/detector_1/frame_time"] = DT
+        masks = file.create_group("entry/instrument/masks")
+        masks["dynamic_roi_map"] = np.repeat(np.arange(3), 4)
+        masks["dynamic_q_list"], masks["dynamic_phi_list"] = [Q, Q], [0.0, 60.0]
+        masks["dynamic_q_list"].attrs["units"] = "1/Å"
+    return path
+
+
+def read_hdf5(path: Path) -> None:
+    """Read all of a file that ingest would."""
+    source = open_source(path, options_from(None, None, None, None, 0.0, None))
+    for where in source.matrices:
+        source.reader(path, where)
+
+
+def of_hdf5(make: Callable[[Path], Path]) -> tuple[list[bytes], Read]:
+    whole = make(Path("whole.hdf")).read_bytes()
+
+    def read(content: bytes) -> None:
+        path = Path("current.hdf")
+        path.write_bytes(content)
+        read_hdf5(path)
+
+    return [whole], read
+
+
+def of_zarr() -> tuple[list[bytes], Read]:
+    store = Path("whole.zarr")
+    ingest.ingest(simulated(Path("whole.hdf"), n=24), store)
+    files = sorted([*store.rglob("zarr.json"), store / "c2" / "manifest.json"])
+    held = [file.read_bytes() for file in files]
+
+    def read(content: bytes) -> None:
+        at = min(range(len(held)), key=lambda n: _distance(held[n], content))
+        files[at].write_bytes(content)
+        Path("current").write_text(str(files[at]))
+        try:
+            scan = open_dataset(store)
+            scan.cuts()
+            _ = scan.chunk_sums, str(scan)
+        finally:
+            files[at].write_bytes(held[at])
+
+    return held, read
+
+
+def _distance(one: bytes, other: bytes) -> float:
+    """Return how little two contents are alike: which file a damaged one was."""
+    if one == other:
+        return -1
+    same = sum(a == b for a, b in zip(one, other, strict=False))
+    back = sum(a == b for a, b in zip(reversed(one), reversed(other), strict=False))
+    return -max(same, back) / len(one)
+
+
+def of_config() -> tuple[list[bytes], Read]:
+    every = template().replace("\n# ", "\n").encode()
+    short = b"data: [a.zarr]\nmodel: laminar_flow\nphi: [[-30, 30], [150, 210]]\nfixed: {D0: 1e4}\n"
+
+    def read(content: bytes) -> None:
+        path = Path("current.yaml")
+        path.write_bytes(content)
+        config = read_config(path)
+        config.selection(), config.fit_options(), config.plan_options()
+
+    return [every, short], read
+
+
+KINDS: dict[str, tuple[Callable[[], tuple[list[bytes], Read]], bool]] = {
+    "aps-u": (lambda: of_hdf5(lambda path: simulated(path, n=12, bins=2)), True),
+    "legacy": (lambda: of_hdf5(lambda path: simulated(path, "aps-legacy", n=12, bins=2)), True),
+    "nexus": (lambda: of_hdf5(nexus), True),
+    "zarr": (of_zarr, False),
+    "config": (of_config, False),
+}
+"""What makes the whole contents and the reader of a kind of file; whether damage keeps their length."""
+
+
+def main(kind: str, number: int, start: int) -> None:
+    """Read so many damaged files; whatever is not said as a mistake of the file is kept in `found`."""
+    make, length_kept = KINDS[kind]
+    contents, read = make()
+    random.seed(start)
+
+    @seed(start)
+    @settings(
+        max_examples=number,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.sampled_from(contents), changes)
+    def tried(whole: bytes, several: list[Change]) -> None:
+        content = damaged(whole, several, length_kept)
+        try:
+            read(content)
+        except HomodyneDaskError:
+            pass
+        except Exception:
+            with Path("found").open("a") as file:
+                file.write(f"{content!r}\n{traceback.format_exc()}\n")
+        with Path("done").open("ab") as file:
+            file.write(b".")
+
+    tried()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

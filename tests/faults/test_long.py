@@ -1,0 +1,151 @@
+"""What takes minutes: a fit of two minutes whose workers are killed, and ten minutes of fits."""
+
+import gc
+import logging
+import random
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.cluster import local_cluster
+from homodyne_dask.fitting import plan_of
+from homodyne_dask.request import prepare
+from homodyne_dask.sweep import sweep_of
+from homodyne_dask.tasks import warm_up
+from tests.benchmarks import data
+from tests.faults.local import Given, by_address, everything, shared_memory, when_busy
+from tests.faults.programs import still_there
+from tests.synthetic import FLOW, angles, measured, store
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3000)]
+LEAST = 120.0
+"""Seconds of the quiet fit."""
+TIMES = 80
+"""Over that many copies of each bin the quiet fit takes so long on two cores."""
+SOAK = 600.0
+GIVEN = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.6, 0.5, 1, 0.4, 0.5, 1, 1], strict=True))
+
+
+def bits(result) -> tuple:
+    values, errors = result.parameters["value"], result.parameters["stderr_naive"]
+    history = [(h["theta"], h["chisqr"], h["damping"]) for h in result.history if "pass" in h]
+    return values.values.tobytes(), errors.values.tobytes(), result.chisqr, history
+
+
+def fitted(path, kill=lambda client, number: None, **options):
+    """A fit on two workers, the seconds it took, who was given what, and what was left behind."""
+    threads, shared = [], set()
+    with local_cluster(processes=2, threads=1) as client:
+        client.wait_for_workers(2, timeout=120)
+        given = Given(client)
+
+        def after(state):
+            shared.update(shared_memory(client))
+            threads.append(threading.Thread(target=kill, args=(client, state.passes)))
+            threads[-1].start()
+
+        began = time.perf_counter()
+        try:
+            result = hd.fit(
+                path, hd.LAMINAR_FLOW, gap="200 um", client=client, progress=after, **options
+            )
+        finally:
+            for thread in threads:
+                thread.join()
+        wall, processes = time.perf_counter() - began, everything(client)
+    left = [*still_there(processes, 20), *(one for one in shared if one.exists())]
+    return result, wall, given, left
+
+
+def seconds_of_a_start(path) -> float:
+    """Seconds from nothing to a worker that is ready for its first task of a fit."""
+    scan = hd.open_dataset(path)
+    request = prepare(scan, hd.LAMINAR_FLOW, gap="200 um", memory="stream")
+    began = time.perf_counter()
+    with local_cluster(processes=1, threads=1) as client:
+        sweep = sweep_of(plan_of(request, client), scan.selection, request.problem, client)
+        client.submit(warm_up, sweep.work).result()
+        return time.perf_counter() - began
+
+
+def test_a_kill_in_every_pass_costs_no_more_than_a_start_of_a_worker(tmp_path):
+    """On a fit of two minutes; each pass loses the tasks of one worker at most."""
+    path = data.widened(tmp_path, 2950, TIMES)
+    quiet, whole, _, _ = fitted(path, memory="stream")
+    killed = []
+
+    def kill(client, number):
+        when_busy(client)
+        if running := by_address(client):
+            address = sorted(running)[number % len(running)]
+            killed.append(address)
+            running[address].kill()
+
+    result, wall, given, _ = fitted(path, kill, memory="stream")
+    start = seconds_of_a_start(path)
+    redone = given.again()
+    print(
+        f"quiet {whole:.1f} s in {quiet.passes} passes, {len(killed)} kills {wall:.1f} s, a start "
+        f"{start:.1f} s, {len(redone)} of {len(given.workers)} tasks done again"
+    )
+    assert bits(result) == bits(quiet)
+    assert whole >= LEAST
+    assert len(killed) >= quiet.passes - 1
+    assert {worker for before in redone.values() for worker in before} <= set(killed)
+    assert wall <= 1.05 * whole + len(killed) * start
+
+
+@pytest.fixture
+def _no_logs():
+    """Nothing is logged: pytest would keep it all, and that is not the memory that is meant."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(before)
+
+
+@pytest.mark.usefixtures("_no_logs")
+def test_ten_minutes_of_fits_with_random_kills_leave_nothing_behind(tmp_path):
+    scan = store(measured(FLOW, 1100, angles(4), dt=0.1), tmp_path)
+    rng = random.Random(3)
+    here = psutil.Process()
+    kills, seen, memory, first = [], [], [], None
+    until = time.monotonic() + SOAK
+
+    def kill(client, number):
+        if rng.random() < 0.3:
+            time.sleep(rng.uniform(0, 0.3))
+            if running := list(by_address(client).values()):
+                kills.append(rng.choice(running))
+                kills[-1].kill()
+
+    while time.monotonic() < until:
+        result, _, _, left = fitted(scan.path, kill, initial=GIVEN)
+        first = first or bits(result)
+        assert bits(result) == first
+        assert not left
+        assert not here.children(recursive=True)
+        gc.collect()
+        seen.append((here.num_fds(), here.num_threads()))
+        memory.append(here.memory_info().rss / 2**20)
+    handles, threads = (max(column) for column in zip(*seen, strict=True))
+    slope, error = slope_of(memory[len(memory) // 4 :])
+    print(
+        f"{len(seen)} fits, {len(kills)} kills; handles {seen[0][0]} to {seen[-1][0]}, threads "
+        f"{seen[0][1]} to {seen[-1][1]}, RSS "
+        f"{memory[0]:.0f} to {memory[-1]:.0f} MiB, slope {slope:.3f} +- {error:.3f} MiB a fit"
+    )
+    assert kills
+    assert handles <= seen[1][0] + 5
+    assert threads <= seen[1][1] + 5
+    assert slope <= max(3 * error, 0.1)
+
+
+def slope_of(values: list[float]) -> tuple[float, float]:
+    """The slope of a line through values at 0, 1, 2, …, and its standard error."""
+    (slope, _), covariance = np.polyfit(np.arange(len(values)), values, 1, cov=True)
+    return float(slope), float(np.sqrt(covariance[0, 0]))

@@ -1,0 +1,32 @@
+"""What a plan says a worker needs is no less than what a worker then takes."""
+
+from itertools import product
+
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.cluster import local_cluster
+from tests.benchmarks import data
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+SIZES = [(300, 5, 1), (300, 23, 4), (900, 23, 1), (900, 23, 3), (1800, 8, 1), (1800, 23, 2)]
+"""Frames, angles, and how many times each of them."""
+GRID = list(product(SIZES, [1, 2], ["stream", "resident"]))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("sizes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "threads", "memory"), GRID)
+def test_a_worker_takes_no_more_memory_than_the_plan_says(folder, size, threads, memory):
+    frames, angles, times = size
+    scan = hd.open_dataset(data.widened(folder, frames, times, angles))
+    with local_cluster(processes=1, threads=threads) as client:
+        plan = hd.plan(scan, hd.LAMINAR_FLOW, memory=memory, client=client)
+        result = hd.fit(scan, hd.LAMINAR_FLOW, memory=memory, client=client)
+    measured = max(entry.get("peak_bytes", 0) for entry in result.history)
+    print(f"{size} {threads} {memory}: {measured / plan.memory_per_worker:.2f} of what is said")
+    assert 0 < measured <= plan.memory_per_worker

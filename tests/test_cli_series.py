@@ -1,0 +1,141 @@
+"""homodyne-dask fit --over: every ring or window of one store, none stops the others, all are listed."""
+
+import csv
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from homodyne_dask.config import from_options
+from homodyne_dask.report import plots
+from homodyne_dask.result import load_result
+from homodyne_dask.series import load_series
+from tests.synthetic import measured, store
+from tests.test_cli import done, no_pictures, run  # noqa: F401
+from tests.test_report_html import Page
+
+FIT = ("fit", "R_c2.zarr", "--model", "static", "--fixed", "D_offset=0", "--over")
+FILES = {f"series.{kind}" for kind in ("csv", "html", "txt", "json", "nc", "png")}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder with a store of two rings, fits of each, and what was printed."""
+    folder = tmp_path_factory.mktemp("rings")
+    q, phi = np.repeat([0.004, 0.006], 3), np.tile([0.0, 45.0, 90.0], 2)
+    store(measured([20000.0, -0.4, 0.0], 30, phi, q=q, sigma=0.01), folder, "R_c2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(plots, "save_all", lambda *_: [])
+        (folder / "printed.txt").write_text(done(*FIT, "q"))
+    return folder
+
+
+@pytest.fixture
+def rings(made, tmp_path, monkeypatch, no_pictures) -> Path:  # noqa: F811
+    """A copy of it, as the working folder."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rows(folder: str) -> list[dict[str, str]]:
+    with Path(folder, "series.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def damage(ring: int) -> None:
+    """Take a chunk of the ring's first bin away."""
+    next(path for path in Path(f"R_c2.zarr/c2/c/{3 * ring}").rglob("*") if path.is_file()).unlink()
+
+
+def test_every_ring_has_its_result_and_a_series_lists_them(rings):
+    printed = Path("printed.txt").read_text()
+    assert {path.name for path in Path("R_fit_q").iterdir()} == FILES | {"q_0.004", "q_0.006"}
+    held = load_result("R_fit_q/q_0.006")
+    first, second = rows("R_fit_q")
+    assert (first["q"], first["folder"], second["q"]) == ("0.004", "q_0.004", "0.006")
+    assert float(second["D0"]) == held.parameters["value"].values[0]
+    assert float(second["J_stderr_naive"]) > 0
+    assert second["D0_stderr"] == ""
+    series = load_series("R_fit_q")
+    assert f"{series}\n" == done("show", "R_fit_q") == Path("R_fit_q/series.txt").read_text()
+    assert str(series) in printed
+    assert "2 of 2 fits converged" in printed
+
+
+def test_windows_of_age_are_fitted_in_the_same_way(rings):
+    options = "over: age\nwindows: [[0, 4], [5, 9]]\nq: 0.004\noutput: windows\n"
+    Path("fit.yaml").write_text(f"data: R_c2.zarr\nmodel: static\n{options}")
+    done("fit", "fit.yaml")
+    assert [(row["from"], row["to"]) for row in rows("windows")] == [("0.0", "4.0"), ("5.0", "9.0")]
+    assert {p.name for p in Path("windows").iterdir() if p.is_dir()} == {"window_01", "window_02"}
+
+
+WRITTEN = [(("4",), 4), (("0:4", "5:9"), [(0.0, 4.0), (5.0, 9.0)]), (("0:4",), [(0.0, 4.0)])]
+
+
+@pytest.mark.parametrize(("words", "windows"), WRITTEN)
+def test_windows_are_a_number_or_times(words, windows):
+    assert from_options({"data": "a", "model": "static", "windows": words}).windows == windows
+
+
+def test_a_ring_that_fails_is_a_row_and_the_rest_goes_on(rings):
+    damage(ring=0)
+    result = run(*FIT, "q", "--overwrite")
+    assert result.exit_code == 2
+    assert "1 of 2 fits converged, 1 failed" in result.stdout
+    bad, good = rows("R_fit_q")
+    assert (bad["outcome"], bad["D0"], good["outcome"]) == ("FAILED", "", "CONVERGED")
+    assert "the bin labelled 1 cannot be read" in bad["message"]
+    page = Page(Path("R_fit_q/series.html").read_text())
+    assert "p: ✗ 1 of 2 fits converged, 1 failed" in page.text
+    assert [a["href"] for a in page.all("a") if "report" in str(a["href"])] == [
+        "q_0.006/report.html"
+    ]
+
+
+def test_fits_that_do_not_converge_are_told_by_the_exit_status(rings):
+    assert run(*FIT, "q", "--max-passes", "1", "--overwrite").exit_code == 3
+    assert {row["outcome"] for row in rows("R_fit_q")} == {"MAX_PASSES"}
+
+
+def test_a_series_is_replaced_or_gone_on_with_only_when_asked_to(rings):
+    refused = run(*FIT, "q")
+    assert refused.exit_code == 2
+    assert re.search("series.csv exists: give --resume", refused.stderr)
+    before = Path("R_fit_q/q_0.004/summary.json").stat().st_mtime_ns
+    resumed = run(*FIT, "q", "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert resumed.stderr.count("holds its result already") == 2
+    assert Path("R_fit_q/q_0.004/summary.json").stat().st_mtime_ns == before
+
+
+def test_the_page_says_whether_the_parts_agree(rings):
+    page = Page(Path("R_fit_q/series.html").read_text())
+    assert "p: ✓ 2 of 2 fits converged" in page.text
+    assert "li: D0: " in page.text
+    (picture,) = page.all("img")
+    assert "by q, q = 0.004 1/Å to q = 0.006 1/Å: D0 " in str(picture["alt"])
+
+
+MISTAKES = [
+    ("two stores", ["R_c2.zarr", "--over", "q"], "over is for one store, and 2 are given"),
+    ("a checkpoint", ["--over", "q", "--checkpoint", "c.json"], "are for one fit, and 2 are asked"),
+    ("windows alone", ["--windows", "3"], "give --over age"),
+    ("windows of q", ["--over", "q", "--windows", "3"], "belong to over 'age'"),
+    ("age without windows", ["--over", "age"], "needs windows"),
+    ("an option of the fit", ["--over", "q", "--scaling", "free"], "scaling 'free' is unknown"),
+    ("another word", ["--over", "phi"], "over 'phi' is unknown"),
+    ("no number", ["--over", "age", "--windows", "few"], "--windows = .* cannot be used"),
+]
+
+
+@pytest.mark.parametrize(("word", "options", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES])
+def test_a_mistake_is_one_sentence(rings, word, options, says):
+    result = run("fit", "R_c2.zarr", "--model", "static", *options)
+    assert result.exit_code == 2
+    assert re.search(says, result.stderr), result.stderr
+    assert result.stderr.count("error:") == 1
