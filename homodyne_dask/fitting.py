@@ -71,7 +71,7 @@ def fit(
     defines them), from loss_scale standard deviations on, by default 1. precision: 'float64', or 'mixed'
     (float32 on the plane, float64 sums). memory: keep decoded data with the workers ('resident'),
     read them in every pass ('stream'), or what fits ('auto'). client: a Dask client; None starts
-    workers on this machine, or none for fewer than a million pairs. checkpoint: a file written
+    workers on this machine, or none for fewer than four million pairs. checkpoint: a file written
     after each pass, from which resume=True goes on to the same bits. starts: how many points of
     the scan for first values are followed to their end; `result.minima` says where those ended.
     profile: parameters along which χ² is followed at one and two standard errors on both sides, the

@@ -15,7 +15,7 @@ from homodyne_dask.problem import coarse_min_lag
 
 MAX_SLOTS = 32
 """Most bins of one q that are worked together in a block."""
-IN_PROCESS_PAIRS = 1_000_000
+IN_PROCESS_PAIRS = 4_000_000
 """Below this number of pairs a fit runs in the caller's process: starting workers takes longer."""
 LEVELS_FROM = 20_000_000
 """From this number of pairs a fit comes down through the store's coarser levels."""
