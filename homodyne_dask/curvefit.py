@@ -159,7 +159,7 @@ def curve_fit(
     absolute_sigma: pcov is taken from sigma as it is, and not scaled to a reduced χ² of 1.
     bounds: (low, high), each a number or one per parameter, or by name. param_names: by default
     the arguments of f after x. client, checkpoint, resume: as in `fit`; data in memory are fitted
-    in this process, and so are fewer than a million points.
+    in this process, and so are fewer than four million points.
 
     Raises a HomodyneDaskError for mistakes; how the fit ended is `outcome`.
     """

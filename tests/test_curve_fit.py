@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.planning import IN_PROCESS_PAIRS
 from tests.nist import CERTIFIED, FUNCTIONS, data
 
 
@@ -116,7 +117,7 @@ def test_a_store_gives_the_bits_of_memory_and_a_plan_says_where(tmp_path):
     np.testing.assert_array_equal(path, dasked)
     model = hd.model(lambda theta, x, y: y - theta[0] * x, [hd.Parameter("k")], name="line")
     said = str(hd.plan(tmp_path / "points.zarr", model, initial={"k": 1}))
-    assert "in this process (fewer than 1,000,000 points)" in said
+    assert f"in this process (fewer than {IN_PROCESS_PAIRS:,} points)" in said
     assert "in this process (the data lie in its memory)" in str(
         hd.plan(data, model, initial={"k": 1})
     )
