@@ -10,8 +10,10 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 
 
 @cache
-def keep_small() -> None:
+def keep_small(spare: int = 2 * LARGE) -> None:
     """Set this process's allocator, once; other C libraries than glibc are left as they are.
+
+    spare: bytes that each thread keeps for what it asks for next.
 
     Dask starts workers with a threshold of 64 kB, above which every freed array is returned: asking
     for the kernel's tables anew in each call costs a tenth of it.
@@ -19,4 +21,4 @@ def keep_small() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, LARGE)
-        mallopt(_TRIM_THRESHOLD, 2 * LARGE)
+        mallopt(_TRIM_THRESHOLD, spare)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float32
 
 from homodyne_dask import schema
+from homodyne_dask.allocation import keep_small
 from homodyne_dask.errors import StoreError
 from ingest import matrix, noise, store, summary, sums
 from ingest.chunks import padded, write_chunk
@@ -23,6 +24,7 @@ DIGEST = 16
 
 def write_bin(source: Source, target: Path, index: int, use: Bool[np.ndarray, " t"]) -> Record:
     """Write the only bin of `source` at position `index`, its record last; return the record."""
+    keep_small(spare=2 * 2**20)
     found = matrix.clean(source.read(0), source.n_frames, source.name(0))
     record = {
         "baseline": found.baseline,

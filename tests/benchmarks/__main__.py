@@ -15,6 +15,7 @@ from tests.benchmarks import codec_table
 
 ROWS = {
     "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130", "ratio": ">= 18"}),
+    "kernel beside another": ("kernel.beside_another()", {}),
     "kernel mixed": ("kernel.run('mixed')", {"M pairs/s": ">= 260"}),
     "kernel candidates": ("kernel.candidates()", {"ratio": ">= 2"}),
     "kernel robust": ("kernel.robust()", {}),
@@ -39,7 +40,7 @@ ROWS = {
         "passes.rate(data.store(folder, 2950), 'stream', 1, 2)",
         {"M pairs/s": ">= 130", "ns above the kernel": "<= 5"},
     ),
-    "sweep skipping": ("passes.skipping(folder)", {"times shorter": ">= 3"}),
+    "sweep skipping": ("passes.skipping(folder)", {"resident, times shorter": ">= 3", "streaming, times shorter": ">= 3"}),
     "fit 200 M points": (
         "fits.full(folder, 2950)",
         {
