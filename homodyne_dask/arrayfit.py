@@ -30,9 +30,7 @@ from homodyne_dask.sweep import Sweep, sweep_over
 from homodyne_dask.tasks import NOTHING, Report, reported
 from homodyne_dask.ties import Scaling
 
-OPTIONS = lm.Options(
-    decrement=1e-10, relative_step=1e-10, unseen=1e-9, damping=0.1, remember=True, uphill=0
-)
+OPTIONS = lm.Options(decrement=1e-10, relative_step=1e-10, unseen=1e-9, trust=True)
 """Closer to the optimum than the eight digits that are promised, and careful with starts far away:
 first values are the user's, not searched in the data."""
 SMALL = 64_000_000

@@ -31,8 +31,8 @@ class Point(NamedTuple):
     """Uphill steps that led here, and trials given up since the fit began."""
     beta: list[list[float]] | None = None
     """(offset - 1, contrast) of every bin, where a loss has them carried along."""
-    largest: list[float] | None = None
-    """See `lm.State`."""
+    trust: tuple[list[float], float] | None = None
+    """Size and radius of `lm.State.trust`."""
 
 
 class Checkpoint(NamedTuple):
@@ -196,7 +196,7 @@ def _point(read: dict[str, Any]) -> Point:
         gram,
         counts,
         read["beta"],
-        read["largest"],
+        None if read["trust"] is None else tuple(read["trust"]),
     )
 
 

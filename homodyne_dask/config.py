@@ -41,7 +41,7 @@ class FitConfig(BaseModel):
     )
     model: Text = _option(
         "static, laminar_flow, two_component, stretched, stretched_ageing, or a model of a package",
-        "static, laminar_flow or the name of another model",
+        "static, laminar_flow or another model's name",
         "laminar_flow",
     )
     gap: Gap | None = _option(

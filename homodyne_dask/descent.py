@@ -17,6 +17,7 @@ from homodyne_dask import checkpoint as checkpoints
 from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
 from homodyne_dask.request import Request
+from homodyne_dask.trust import Trust
 
 if TYPE_CHECKING:
     from homodyne_dask.start import Minimum
@@ -191,7 +192,7 @@ def _point(state: lm.State) -> checkpoints.Point:
         state.theta.tolist(), state.damping, state.accepted, state.reduced.gram,
         (state.uphill, state.rejections),
         None if state.reduced.move is None else state.reduced.beta.tolist(),
-        None if state.largest is None else state.largest.tolist(),
+        state.trust and (state.trust.size.tolist(), state.trust.radius),
     )  # fmt: skip
 
 
@@ -205,9 +206,10 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: Record)
         beta = None if point.beta is None else np.array(point.beta)
         reduced = carried.reduced(point.gram, request.scaling, beta)
         theta = np.array(point.theta)
+        trust = point.trust and Trust(np.array(point.trust[0]), point.trust[1])
         return lm.restored(
             request.search, theta, reduced, point.damping, saved.passes, point.accepted, point.counts,
-            fallback, request.options, None if point.largest is None else np.array(point.largest),
+            fallback, request.options, trust,
         )  # fmt: skip
 
     return state(saved.point, saved.fallback and state(saved.fallback))

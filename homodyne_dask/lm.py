@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.parameters import Search
 from homodyne_dask.scaling import Reduced
+from homodyne_dask.trust import NOT_AT_ALL, Trust, trust_of
 
 
 class Outcome(Enum):
@@ -37,11 +38,8 @@ class Options:
     """Or where the next undamped step would change no parameter by more than this share of it."""
     unseen: float = 0.0
     """Share of χ² below which a gain is rounding, where that is more than the sums alone have."""
-    remember: bool = False
-    """Damp each parameter by the largest diagonal of the Hessian that has been met (Moré 1978): a
-    parameter that drifts to where nothing depends on it is held back. For starts far away."""
-    uphill: int = 3
-    """Steps above the lowest χ² that may follow each other before the fit returns to it."""
+    trust: bool = False
+    """Keep steps as short as the last ones were foretold right (see `Trust`): for starts far away."""
     max_passes: int = 100
     damping: float = 1e-3
     """The first damping, relative to the Hessian's diagonal."""
@@ -73,14 +71,16 @@ class State:
     """How many such steps lead here."""
     rejections: int = 0
     """Trials given up since the fit began."""
-    largest: Float[np.ndarray, " p"] | None = None
-    """Of each parameter the largest root of the Hessian's diagonal so far, where it is remembered."""
+    trust: Trust | None = None
+    """How far the next step may go, where that is kept instead of damping."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: expected distance to the optimum in standard errors."""
 
 
 RESTS = 3
 """Trials given up before a fit may rest along what the data do not determine."""
+UPHILL = 3
+"""Steps above the lowest χ² that may follow each other before the fit returns to it."""
 _SINGULAR = 1e-14
 """Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
 
@@ -89,8 +89,9 @@ def start(
     search: Search, theta: Float[np.ndarray, " p"], reduced: Reduced, options: Options
 ) -> State:
     """Return the first state of a fit."""
-    largest = np.sqrt(np.diag(reduced.hessian)) if options.remember else None
-    state = State(np.asarray(theta, float), reduced, options.damping, largest=largest)
+    theta = np.asarray(theta, float)
+    trust = trust_of(theta, reduced.hessian) if options.trust else None
+    state = State(theta, reduced, options.damping, trust=trust)
     return _ended(search, state, options)
 
 
@@ -104,13 +105,13 @@ def restored(
     counts: tuple[int, int],
     fallback: State | None,
     options: Options,
-    largest: Float[np.ndarray, " p"] | None = None,
+    trust: Trust | None = None,
 ) -> State:
     """Return a state as it was when it was saved; counts are its `uphill` and `rejections`."""
     uphill, rejections = counts
     state = State(
         theta, reduced, damping, passes=passes, accepted=accepted, fallback=fallback,
-        uphill=uphill, rejections=rejections, largest=largest,
+        uphill=uphill, rejections=rejections, trust=trust,
     )  # fmt: skip
     return state if fallback else _ended(search, state, options)
 
@@ -131,28 +132,24 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
     point; if none of them ends below it, the fit returns there with more damping (the watchdog
     technique, Chamberlain et al. 1982).
     """
+    if state.trust is not None:
+        return _trusted(search, state, state.trust, trial, reduced, options)
     best = state.fallback or state
     passes = state.passes + 1
     gain = best.reduced.chisqr - reduced.chisqr
-    # below rounding a gain cannot be seen; the decrement alone decides there. What counts is all that
-    # is left to gain, not what a damped step would: else tiny steps go on for ever and none stalls
-    variance = best.reduced.variance(int(search.free.sum()))
-    left = best.decrement**2 * variance
-    rounding = max(best.reduced.rounding, options.unseen * best.reduced.chisqr)
-    unseen = left <= rounding and abs(gain) <= rounding
+    unseen, left, variance = _unseen(search, best, gain, options)
     if reduced.finite and (gain > 0 or unseen):
         exact = unseen or trial.predicted <= 0
         damping = _relaxed(state, 1.0 if exact else gain / trial.predicted)
         moved = State(
-            trial.theta, reduced, damping, passes=passes, rejections=best.rejections,
-            largest=_larger(state, reduced),
+            trial.theta, reduced, damping, passes=passes, rejections=best.rejections
         )  # fmt: skip
         return _ended(search, moved, options)
     credible = reduced.finite and state.damping <= 1e-2 and -gain < 100 * max(variance, left)
-    if credible and state.uphill < options.uphill and passes < options.max_passes:
+    if credible and state.uphill < UPHILL and passes < options.max_passes:
         return State(
             trial.theta, reduced, state.damping, passes=passes, accepted=False, fallback=best,
-            uphill=state.uphill + 1, rejections=best.rejections, largest=_larger(state, reduced),
+            uphill=state.uphill + 1, rejections=best.rejections,
         )  # fmt: skip
     damping = max(best.damping * 10, _weakest(search, best))
     held = replace(
@@ -163,11 +160,40 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
     return _ended(search, held, options)
 
 
-def _larger(state: State, reduced: Reduced) -> Float[np.ndarray, " p"] | None:
-    """Return the largest roots of the Hessian's diagonal, a new one among them."""
-    if state.largest is None:
-        return None
-    return np.fmax(state.largest, np.sqrt(np.maximum(np.diag(reduced.hessian), 0.0)))
+def _unseen(
+    search: Search, best: State, gain: float, options: Options
+) -> tuple[bool, float, float]:
+    """Return whether a gain is rounding, what is left to gain, and the variance of a residual.
+
+    Below rounding a gain cannot be seen; the decrement alone decides there. What counts is all that
+    is left to gain, not what a damped step would: else tiny steps go on for ever and none stalls.
+    """
+    variance = best.reduced.variance(int(search.free.sum()))
+    left = best.decrement**2 * variance
+    rounding = max(best.reduced.rounding, options.unseen * best.reduced.chisqr)
+    return bool(left <= rounding and abs(gain) <= rounding), left, variance
+
+
+def _trusted(
+    search: Search, state: State, trust: Trust, trial: Trial, reduced: Reduced, options: Options
+) -> State:
+    """Return the state after the trial was evaluated: moved there, or with a shorter step to come."""
+    passes, step = state.passes + 1, trial.theta - state.theta
+    gain = state.reduced.chisqr - reduced.chisqr if reduced.finite else -np.inf
+    unseen, *_ = _unseen(search, state, gain, options)
+    next_ = trust.after(step, trial.predicted if unseen else gain, trial.predicted, passes == 2)
+    if unseen or gain > NOT_AT_ALL * max(trial.predicted, 0.0):
+        moved = State(
+            trial.theta, reduced, state.damping, passes=passes, rejections=state.rejections,
+            trust=next_.at(reduced.hessian),
+        )  # fmt: skip
+        return _ended(search, moved, options)
+    held = replace(
+        state, passes=passes, accepted=False, rejections=state.rejections + 1, trust=next_
+    )
+    if next_.radius <= np.finfo(float).eps * trust.length(state.theta):
+        return replace(held, outcome=Outcome.STALLED)
+    return _ended(search, held, options)
 
 
 def _weakest(search: Search, state: State) -> float:
@@ -292,8 +318,8 @@ def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
     step = np.zeros_like(theta)
     while free.any():
         pull = reduced.gradient - reduced.hessian @ np.where(free, 0.0, step)
-        if state.largest is not None and state.damping > 0:
-            step[free] = _remembering(state, free, pull)
+        if state.trust is not None:
+            step[free] = state.trust.step(reduced.hessian, pull, free)
         else:
             step[free] = _solved(_directions(search, state, free, pull), state.damping)
         low, high = search.lower - theta, search.upper - theta
@@ -304,18 +330,6 @@ def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
         step = np.where(past, np.clip(step, low, high), step)
         free = free & ~past
     return step
-
-
-def _remembering(
-    state: State, free: Bool[np.ndarray, " p"], pull: Float[np.ndarray, " p"]
-) -> Float[np.ndarray, " m"]:
-    """Return the step damped by the largest diagonal that has been met."""
-    assert state.largest is not None
-    size = np.where(state.largest > 0, state.largest, 1.0)[free]
-    H = state.reduced.hessian[np.ix_(free, free)]
-    values, vectors = np.linalg.eigh(H / np.outer(size, size))
-    along = vectors.T @ (pull[free] / size)
-    return vectors @ (along / (np.maximum(values, 0.0) + state.damping)) / size
 
 
 def _solved(all_of: _Directions, damping: float) -> Float[np.ndarray, " m"]:

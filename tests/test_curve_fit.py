@@ -209,17 +209,13 @@ def test_a_model_of_any_data_names_its_variables():
 
 QUICK = ("Misra1a", "BoxBOD", "Nelson", "MGH09", "Rat43", "Lanczos1")
 """Two-level to hard, of one and of two predictors; the others take a minute together."""
-NOT_REACHED = {
-    ("BoxBOD", 0): "scipy's lm does not get there either",
-    ("MGH10", 0): "thousands of steps along a bent valley; scipy's lm gets there",
-    ("MGH17", 0): "the fit stalls on a plateau; scipy's lm gets there",
-}
+NOT_REACHED = {("BoxBOD", 0): "scipy's lm loses b2 in a plateau, too"}
 
 
 def marks(name, which):
     slow = [] if name in QUICK else [pytest.mark.slow]
     why = NOT_REACHED.get((name, which))
-    return slow if why is None else [*slow, pytest.mark.xfail(reason=why)]
+    return slow if why is None else [*slow, pytest.mark.xfail(reason=why, strict=True)]
 
 
 STARTS = [
