@@ -16,17 +16,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from homodyne_dask import guide
+    from homodyne_dask.api import fit, iterate, plan
     from homodyne_dask.batch.clusters import slurm_cluster
     from homodyne_dask.cluster import local_cluster
     from homodyne_dask.connecting import connect
+    from homodyne_dask.curvefit import CurveFit, curve_fit
     from homodyne_dask.dataset import Scan, open_dataset
     from homodyne_dask.each import fit_each
     from homodyne_dask.errors import HomodyneDaskError
-    from homodyne_dask.fitting import fit, iterate, plan
     from homodyne_dask.forecasting import forecast
     from homodyne_dask.homodyne.translate import from_homodyne_yaml
     from homodyne_dask.lm import Outcome
-    from homodyne_dask.models import LAMINAR_FLOW, MODELS, STATIC, Convention, TransportModel
+    from homodyne_dask.models import (
+        LAMINAR_FLOW,
+        MODELS,
+        STATIC,
+        Convention,
+        ResidualModel,
+        SeparableModel,
+        TransportModel,
+        model,
+        separable,
+    )
     from homodyne_dask.parameters import Parameter
     from homodyne_dask.prediction import predict
     from homodyne_dask.result import FitResult, load_result
@@ -35,10 +46,12 @@ if TYPE_CHECKING:
 _HOME = {
     "open_dataset": "dataset",
     "Scan": "dataset",
-    "plan": "fitting",
-    "fit": "fitting",
+    "plan": "api",
+    "fit": "api",
     "fit_each": "each",
-    "iterate": "fitting",
+    "iterate": "api",
+    "curve_fit": "curvefit",
+    "CurveFit": "curvefit",
     "forecast": "forecasting",
     "predict": "prediction",
     "load_result": "result",
@@ -51,6 +64,10 @@ _HOME = {
     "MODELS": "models",
     "Convention": "models",
     "TransportModel": "models",
+    "SeparableModel": "models",
+    "separable": "models",
+    "ResidualModel": "models",
+    "model": "models",
     "Parameter": "parameters",
     "local_cluster": "cluster",
     "connect": "connecting",
@@ -64,14 +81,18 @@ __all__ = [
     "MODELS",
     "STATIC",
     "Convention",
+    "CurveFit",
     "FitResult",
     "FitSeries",
     "HomodyneDaskError",
     "Outcome",
     "Parameter",
+    "ResidualModel",
     "Scan",
+    "SeparableModel",
     "TransportModel",
     "connect",
+    "curve_fit",
     "fit",
     "fit_each",
     "forecast",
@@ -81,9 +102,11 @@ __all__ = [
     "load_result",
     "load_series",
     "local_cluster",
+    "model",
     "open_dataset",
     "plan",
     "predict",
+    "separable",
     "slurm_cluster",
 ]
 

@@ -31,6 +31,8 @@ class Point(NamedTuple):
     """Uphill steps that led here, and trials given up since the fit began."""
     beta: list[list[float]] | None = None
     """(offset - 1, contrast) of every bin, where a loss has them carried along."""
+    trust: tuple[list[float], float] | None = None
+    """Size and radius of `lm.State.trust`."""
 
 
 class Checkpoint(NamedTuple):
@@ -187,7 +189,15 @@ def _point(read: dict[str, Any]) -> Point:
     gram = Gram(moments, _unpacked(packed["count"], "<i8"))
     uphill, rejections = read["counts"]
     counts = uphill, rejections
-    return Point(read["theta"], read["damping"], read["accepted"], gram, counts, read["beta"])
+    return Point(
+        read["theta"],
+        read["damping"],
+        read["accepted"],
+        gram,
+        counts,
+        read["beta"],
+        None if read["trust"] is None else tuple(read["trust"]),
+    )
 
 
 def _packed(values: np.ndarray) -> str:

@@ -39,7 +39,11 @@ class FitConfig(BaseModel):
         "the path of a store, or a list of them",
         "A0123_c2.zarr",
     )
-    model: Text = _option("static or laminar_flow", "static or laminar_flow", "laminar_flow")
+    model: Text = _option(
+        "static, laminar_flow, two_component, stretched, stretched_ageing, or a model of a package",
+        "static, laminar_flow or another model's name",
+        "laminar_flow",
+    )
     gap: Gap | None = _option(
         "distance of the plates with its unit; default: what the store knows",
         "a length with its unit, as '200 um'",

@@ -2,11 +2,12 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -16,6 +17,7 @@ from homodyne_dask import checkpoint as checkpoints
 from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
 from homodyne_dask.request import Request
+from homodyne_dask.trust import Trust
 
 if TYPE_CHECKING:
     from homodyne_dask.start import Minimum
@@ -35,26 +37,25 @@ class Record:
 
 
 def descent(
-    request: Request,
+    request: Any,
     evaluate: Callable[..., Gram],
     checkpoint: Path | None = None,
     resume: bool = False,
     record: Record | None = None,
     levels: Sequence["Sweep"] = (),
+    first: "First | None" = None,
+    identity_of: Callable[[Any], dict[str, Any]] | None = None,
 ) -> Iterator[lm.State]:
     """Yield one state per pass over the data; the last one says how it ended.
 
     `evaluate` gives the Gram of all data at theta, and with a loss at (offset - 1, contrast) of the
     bins: a sweep over a cluster, or a few lines of NumPy.
-    `levels` do the same on block means, the coarsest first: the fit comes down through them.
+    `levels` do the same on block means, the coarsest first: the fit comes down through them. A
+    request of other data than a scan says itself where it starts (`first`) and what it is.
     """
-    from homodyne_dask.averages import summary_of
-    from homodyne_dask.levels import descend
-    from homodyne_dask.start import first_values, rivals
-
     record = record or Record(time.perf_counter())
     search, options = request.search, request.options
-    identity = _identity(request)
+    identity = (identity_of or _identity)(request)
 
     def measured(
         theta: Float[np.ndarray, " p"], beta: Float[np.ndarray, "bin 2"] | None
@@ -75,19 +76,12 @@ def descent(
         state = _resumed(request, checkpoint, identity, record)
         record.timings["start"] = time.perf_counter() - record.began
     else:
-        summary = summary_of(request.scan, request.problem)
-        mode = request.scaling.for_first_values
-        minima = first_values(summary, search, mode, request.starts)
-        record.minima = [_by_name(search.names, at) for at in minima]
-        record.timings["start"] = time.perf_counter() - record.began
-        theta, coarse = descend(request, rivals(minima), levels, record.told)
+        theta, beta, coarse = (first or _first)(request, levels, record)
         record.history.extend(coarse)
-        robust = request.problem.loss != "linear"
-        beta = scaling.reduce(summary(theta), request.scaling).beta if robust else None
         reduced = measured(theta, beta)
         # at the optimum of the means damping would only slow the weak directions
-        first = replace(options, damping=0.0) if coarse else options
-        state = lm.start(search, theta, reduced, first)
+        undamped = replace(options, damping=0.0) if coarse else options
+        state = lm.start(search, theta, reduced, undamped)
         _note(record, state, reduced)
         _save(checkpoint, identity, state, record)
     yield state
@@ -98,6 +92,49 @@ def descent(
         _note(record, state, reduced)
         _save(checkpoint, identity, state, record)
         yield state
+
+
+def to_its_end[Result](
+    passes: Generator[lm.State, None, Result], progress: Callable[[lm.State], None] | None = None
+) -> Result:
+    """Return what a fit ends with, `progress` called with the state after each of its passes."""
+    with closing(passes):  # what `progress` raises ends the fit at once
+        while True:
+            try:
+                state = next(passes)
+            except StopIteration as end:
+                return end.value
+            if progress is not None:
+                progress(state)
+
+
+class Beginning(NamedTuple):
+    """Where the first pass over all data is made."""
+
+    theta: Float[np.ndarray, " p"]
+    beta: Float[np.ndarray, "bin 2"] | None
+    """(offset - 1, contrast) of the bins, where a loss asks for them."""
+    coarse: list[dict[str, Any]]
+    """A record of each level above."""
+
+
+First = Callable[[Any, Sequence["Sweep"], Record], Beginning]
+
+
+def _first(request: Request, levels: Sequence["Sweep"], record: Record) -> Beginning:
+    """Return the lowest of the minima that the averages and the levels show."""
+    from homodyne_dask.guesses import averages_of, first_values
+    from homodyne_dask.levels import descend
+    from homodyne_dask.start import rivals
+
+    minima = first_values(request)
+    record.minima = [_by_name(request.search.names, at) for at in minima]
+    record.timings["start"] = time.perf_counter() - record.began
+    theta, coarse = descend(request, rivals(minima), levels, record.told)
+    if request.problem.loss == "linear":
+        return Beginning(theta, None, coarse)
+    beta = scaling.reduce(averages_of(request)(theta), request.scaling).beta
+    return Beginning(theta, beta, coarse)
 
 
 def _by_name(names: Sequence[str], at: "Minimum") -> dict[str, Any]:
@@ -155,10 +192,11 @@ def _point(state: lm.State) -> checkpoints.Point:
         state.theta.tolist(), state.damping, state.accepted, state.reduced.gram,
         (state.uphill, state.rejections),
         None if state.reduced.move is None else state.reduced.beta.tolist(),
+        state.trust and (state.trust.size.tolist(), state.trust.radius),
     )  # fmt: skip
 
 
-def _resumed(request: Request, path: Path, identity: dict[str, Any], record: Record) -> lm.State:
+def _resumed(request: Any, path: Path, identity: dict[str, Any], record: Record) -> lm.State:
     """Return the state a checkpoint holds, as it was when it was written."""
     saved = checkpoints.load(path, identity)
     record.history.extend(saved.history)
@@ -168,9 +206,10 @@ def _resumed(request: Request, path: Path, identity: dict[str, Any], record: Rec
         beta = None if point.beta is None else np.array(point.beta)
         reduced = carried.reduced(point.gram, request.scaling, beta)
         theta = np.array(point.theta)
+        trust = point.trust and Trust(np.array(point.trust[0]), point.trust[1])
         return lm.restored(
             request.search, theta, reduced, point.damping, saved.passes, point.accepted, point.counts,
-            fallback, request.options,
+            fallback, request.options, trust,
         )  # fmt: skip
 
     return state(saved.point, saved.fallback and state(saved.fallback))
@@ -206,6 +245,7 @@ def _identity(request: Request) -> dict[str, Any]:
         "lower": request.search.lower.tolist(),
         "upper": request.search.upper.tolist(),
         "starts": request.starts,
+        "code of the model": request.problem.model.digest,
         # other versions round differently, and the bits would not be those of one run
         **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
     }

@@ -13,7 +13,7 @@ from homodyne_dask.dataset import Scan, open_dataset
 from homodyne_dask.ended import Ended
 from homodyne_dask.errors import ClusterError, HomodyneDaskError
 from homodyne_dask.fitting import fit
-from homodyne_dask.models.transport import TransportModel
+from homodyne_dask.models import Model
 from homodyne_dask.parts import Windows, options_of, parts_of
 from homodyne_dask.planning import IN_PROCESS_PAIRS
 from homodyne_dask.request import prepare, require_gap
@@ -22,7 +22,7 @@ from homodyne_dask.series import FitSeries
 
 def fit_each(
     data: Scan | str | Path,
-    model: TransportModel,
+    model: Model,
     *,
     over: str,
     windows: Windows = None,

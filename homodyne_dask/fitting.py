@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,9 @@ from homodyne_dask import checkpoint as checkpoints
 from homodyne_dask import lm
 from homodyne_dask.cluster import local_cluster, local_workers, this_process, workers_of
 from homodyne_dask.dataset import Scan
+from homodyne_dask.descent import Record, descent, to_its_end
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.transport import TransportModel
+from homodyne_dask.models import Model
 from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
 from homodyne_dask.preflight import preflight
 from homodyne_dask.request import Request, prepare, require_gap
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def fit(
     data: Scan | str | Path,
-    model: TransportModel,
+    model: Model,
     *,
     gap: str | float | None = None,
     convention: str = "physical",
@@ -90,19 +91,12 @@ def fit(
         memory=memory, starts=starts, profile=profile, max_passes=max_passes,
         on_bad_tile=on_bad_tile,
     )  # fmt: skip
-    with closing(passes):  # what `progress` raises ends the fit at once
-        while True:
-            try:
-                state = next(passes)
-            except StopIteration as end:
-                return end.value
-            if progress is not None:
-                progress(state)
+    return to_its_end(passes, progress)
 
 
 def iterate(
     data: Scan | str | Path,
-    model: TransportModel,
+    model: Model,
     *,
     client: Client | None = None,
     checkpoint: str | Path | None = None,
@@ -135,7 +129,6 @@ def iterate(
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
         # JAX and tables load while workers start
         from homodyne_dask.certainty import certainty
-        from homodyne_dask.descent import Record, descent
         from homodyne_dask.outcome import result_of
         from homodyne_dask.sweep import level_sweeps, sweep_of
         from homodyne_dask.watching import Watch
@@ -167,7 +160,7 @@ def iterate(
 
 def plan(
     data: Scan | str | Path,
-    model: TransportModel,
+    model: Model,
     *,
     gap: str | float | None = None,
     convention: str = "physical",

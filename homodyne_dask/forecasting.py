@@ -12,18 +12,18 @@ import numpy as np
 from distributed import Client
 from jaxtyping import Float
 
-from homodyne_dask.averages import summary_of
 from homodyne_dask.blocks import Place, stored_sums
 from homodyne_dask.chunks import chunk_path
 from homodyne_dask.cluster import local_cluster
 from homodyne_dask.dataset import Scan, known_q
 from homodyne_dask.fitting import plan_of
-from homodyne_dask.kernel import point
-from homodyne_dask.models.transport import TransportModel
+from homodyne_dask.guesses import first_values
+from homodyne_dask.kinds import kind_of
+from homodyne_dask.models import Model
 from homodyne_dask.planning import Plan, Run, size
 from homodyne_dask.request import Request, prepare, require_gap
-from homodyne_dask.start import first_values
-from homodyne_dask.sweep import Cost, Report, Sweep, gram_of, sweep_of
+from homodyne_dask.sweep import Sweep, sweep_of
+from homodyne_dask.tasks import Cost, Report, gram_of
 
 SAMPLE_PAIRS = 20e6
 """Pairs that each thread works on, twice: a few tenths of a second."""
@@ -68,7 +68,7 @@ class Forecast:
 
 def forecast(
     data: Scan | str | Path,
-    model: TransportModel,
+    model: Model,
     *,
     gap: str | float | None = None,
     convention: str = "physical",
@@ -89,11 +89,7 @@ def forecast(
     plan = plan_of(request, client)
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
         sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
-        summary = summary_of(request.scan, request.problem)
-        theta = first_values(
-            summary, request.search, request.scaling.for_first_values, request.starts
-        )[0].theta
-        return _forecast(request, plan, sweep, theta)
+        return _forecast(request, plan, sweep, first_values(request)[0].theta)
 
 
 @dataclass(frozen=True)
@@ -149,7 +145,8 @@ def _forecast(
 def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> list[_Tile]:
     """Return every tile of a pass; what is computed of it follows from theta."""
     scan, layout, source = request.scan, sweep.layout, sweep.work.source
-    at, q = point(request.problem, theta, scan.time), known_q(scan)
+    q = known_q(scan)
+    at = kind_of(request.problem.model).point(request.problem, theta, scan.time)
     found = []
     for (group, members), tile in product(enumerate(layout.groups), layout.tiles):
         cut = at.sub_blocks(

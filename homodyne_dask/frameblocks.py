@@ -13,14 +13,14 @@ from homodyne_dask.blocks import Place, block
 from homodyne_dask.dataset import known_q, opened
 from homodyne_dask.gram import Gram, merge_tree
 from homodyne_dask.joint import joint_of
-from homodyne_dask.kernel import Block, Point, block_gram, point
+from homodyne_dask.kernel import Block
+from homodyne_dask.kinds import Point, compilations, kind_of
 from homodyne_dask.lm import State
-from homodyne_dask.models.transport import bin_scales, frame_spacing, tables
 from homodyne_dask.planning import Run
 from homodyne_dask.request import Request
-from homodyne_dask.robust import block_robust
 from homodyne_dask.scaling import Reduced
-from homodyne_dask.sweep import NOTHING, Report, Sweep, Work, compilations, reported
+from homodyne_dask.sweep import Sweep
+from homodyne_dask.tasks import NOTHING, Report, Work, reported
 
 MOST = 16
 """Blocks of frames, about: each pair of them is a score."""
@@ -38,19 +38,19 @@ def frame_grams_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[G
     began, before = time.perf_counter(), compilations()
     scan = opened(work.source.selection)
     length, (theta, beta) = int(at[0]), np.split(at[1:], [work.problem.model.size])
-    here = point(work.problem, theta, scan.time)
+    here = kind_of(work.problem.model).point(work.problem, theta, scan.time)
     carried = beta.reshape(-1, 2)[list(run.members)] if beta.size else None
-    number = -(-scan.n_frames // length)
     leaves = []
     for tile in run.tiles:
         data = block(work.source, Place(run.members, tile), work.budget)
-        leaves.append(_leaf(here, data, carried, length, number))
+        leaves.append(_leaf(here, data, carried, length, scan.n_frames))
     return merge_tree(leaves), reported(began, before, NOTHING)
 
 
 def _leaf(
-    at: Point, data: Block, beta: Float[np.ndarray, "bin 2"] | None, length: int, number: int
+    at: Point, data: Block, beta: Float[np.ndarray, "bin 2"] | None, length: int, frames: int
 ) -> Gram:
+    kind, number = kind_of(at.problem.model), -(-frames // length)
     bins, T, k = len(data.q), data.c2.shape[-1], at.problem.model.size + 3
     side = min(length, T)
     moments, pairs = np.zeros((bins, number, number, k, k)), np.zeros(bins, np.int64)
@@ -58,7 +58,7 @@ def _leaf(
         for j in range(0, T, side):
             rows, columns = slice(i, i + side), slice(j, j + side)
             i0, j0 = data.i0 + i, data.j0 + j
-            if j0 < i0 or j0 >= at.rows.shape[1] or i0 >= at.rows.shape[1]:
+            if j0 < i0 or j0 >= frames or i0 >= frames:
                 continue
             part = Block(
                 np.ascontiguousarray(data.c2[:, rows, columns]),
@@ -66,7 +66,7 @@ def _leaf(
                 np.ascontiguousarray(data.weight_columns[:, columns]),
                 data.q, data.phi, i0, j0,
             )  # fmt: skip
-            gram = block_gram(at, part)[0] if beta is None else block_robust(at, part, beta)
+            gram = kind.gram(at, part, None)[0] if beta is None else kind.robust(at, part, beta)
             moments[:, i0 // length, j0 // length] += gram.moments[:, :k]
             pairs += gram.pairs
     return Gram(moments, pairs)
@@ -85,21 +85,9 @@ def block_length(request: Request, theta: Float[np.ndarray, " p"], side: int) ->
 
 def _memory(request: Request, theta: Float[np.ndarray, " p"]) -> float:
     """Return after how many frames f is down to 1/e, in the middle of the record and of the bins."""
-    problem, scan = request.problem, request.scan
-    rows = tables(problem.model, problem.convention, theta, scan.time)
-    spacing = frame_spacing(scan.time, problem.convention)
-    scales = bin_scales(
-        problem.model, problem.convention, theta, known_q(scan), scan.phi, problem.gap, spacing
-    )
-    first, stop = scan.frames
-    C, middle = rows[-1], (first + stop) // 2
-    decay = np.median(scales.k) * (C[middle:] - C[middle])
-    if problem.model.shear:
-        decay = (
-            decay + (np.median(np.abs(scales.s)) * (rows[-2][middle:] - rows[-2][middle])) ** 2 / 3
-        )
-    gone = np.flatnonzero(decay > 1)
-    return float(gone[0]) if len(gone) else float(stop - middle)
+    scan, kind = request.scan, kind_of(request.problem.model)
+    at = kind.point(request.problem, theta, scan.time)
+    return kind.memory(at, known_q(scan), scan.phi, scan.frames)
 
 
 def frame_scores(

@@ -13,14 +13,11 @@ from jaxtyping import Float
 
 from homodyne_dask import lm
 from homodyne_dask.dataset import known_q
-from homodyne_dask.models.transport import bin_scales, frame_spacing, tables
+from homodyne_dask.kinds import kind_of
 from homodyne_dask.request import Request
 from homodyne_dask.scaling import reduce
 from homodyne_dask.sweep import Sweep
 
-RESOLVED = 0.3
-"""A level is used where over three quarters of its frames k ΔC and s ΔG stay below this: a mean
-over a cell is then the value at its middle but for some (RESOLVED²/24)."""
 OPTIONS = lm.Options(max_passes=30, decrement=0.03)
 """Closer the optimum of means is not worth the way: it is not that of the data."""
 
@@ -65,16 +62,6 @@ def descend(
 
 def resolved(request: Request, theta: Float[np.ndarray, " p"], factor: int) -> bool:
     """Return whether f changes little enough over `factor` frames for block means to show it."""
-    problem, scan = request.problem, request.scan
-    rows = tables(problem.model, problem.convention, theta, scan.time)
-    first, stop = scan.frames
-    steps = np.abs(np.diff(rows[-2:, first:stop:factor]))
-    if not steps.size:
-        return False
-    spacing = frame_spacing(scan.time, problem.convention)
-    scales = bin_scales(
-        problem.model, problem.convention, theta, known_q(scan), scan.phi, problem.gap, spacing
-    )
-    typical = np.quantile(steps, 0.75, axis=1)
-    turned = np.abs(scales.s).max() * typical[0] if problem.model.shear else 0.0
-    return bool(max(turned, scales.k.max() * typical[1]) < RESOLVED)
+    scan, kind = request.scan, kind_of(request.problem.model)
+    at = kind.point(request.problem, theta, scan.time)
+    return kind.resolved(at, known_q(scan), scan.phi, scan.frames, factor)

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.parameters import Search
 from homodyne_dask.scaling import Reduced
+from homodyne_dask.trust import NOT_AT_ALL, Trust, trust_of
 
 
 class Outcome(Enum):
@@ -33,6 +34,12 @@ class Options:
 
     decrement: float = 1e-4
     """Converged when the expected distance to the optimum is below this many standard errors."""
+    relative_step: float = 0.0
+    """Or where the next undamped step would change no parameter by more than this share of it."""
+    unseen: float = 0.0
+    """Share of χ² below which a gain is rounding, where that is more than the sums alone have."""
+    trust: bool = False
+    """Keep steps as short as the last ones were foretold right (see `Trust`): for starts far away."""
     max_passes: int = 100
     damping: float = 1e-3
     """The first damping, relative to the Hessian's diagonal."""
@@ -64,6 +71,8 @@ class State:
     """How many such steps lead here."""
     rejections: int = 0
     """Trials given up since the fit began."""
+    trust: Trust | None = None
+    """How far the next step may go, where that is kept instead of damping."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: expected distance to the optimum in standard errors."""
 
@@ -80,7 +89,9 @@ def start(
     search: Search, theta: Float[np.ndarray, " p"], reduced: Reduced, options: Options
 ) -> State:
     """Return the first state of a fit."""
-    state = State(np.asarray(theta, float), reduced, options.damping)
+    theta = np.asarray(theta, float)
+    trust = trust_of(theta, reduced.hessian) if options.trust else None
+    state = State(theta, reduced, options.damping, trust=trust)
     return _ended(search, state, options)
 
 
@@ -94,12 +105,13 @@ def restored(
     counts: tuple[int, int],
     fallback: State | None,
     options: Options,
+    trust: Trust | None = None,
 ) -> State:
     """Return a state as it was when it was saved; counts are its `uphill` and `rejections`."""
     uphill, rejections = counts
     state = State(
         theta, reduced, damping, passes=passes, accepted=accepted, fallback=fallback,
-        uphill=uphill, rejections=rejections,
+        uphill=uphill, rejections=rejections, trust=trust,
     )  # fmt: skip
     return state if fallback else _ended(search, state, options)
 
@@ -120,14 +132,12 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
     point; if none of them ends below it, the fit returns there with more damping (the watchdog
     technique, Chamberlain et al. 1982).
     """
+    if state.trust is not None:
+        return _trusted(search, state, state.trust, trial, reduced, options)
     best = state.fallback or state
     passes = state.passes + 1
     gain = best.reduced.chisqr - reduced.chisqr
-    # below rounding a gain cannot be seen; the decrement alone decides there. What counts is all that
-    # is left to gain, not what a damped step would: else tiny steps go on for ever and none stalls
-    variance = best.reduced.variance(int(search.free.sum()))
-    left = best.decrement**2 * variance
-    unseen = left <= best.reduced.rounding and abs(gain) <= best.reduced.rounding
+    unseen, left, variance = _unseen(search, best, gain, options)
     if reduced.finite and (gain > 0 or unseen):
         exact = unseen or trial.predicted <= 0
         damping = _relaxed(state, 1.0 if exact else gain / trial.predicted)
@@ -146,6 +156,42 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
         best, damping=damping, passes=passes, accepted=False, rejections=best.rejections + 1
     )
     if held.damping > 1e12:
+        return replace(held, outcome=Outcome.STALLED)
+    return _ended(search, held, options)
+
+
+def _unseen(
+    search: Search, best: State, gain: float, options: Options
+) -> tuple[bool, float, float]:
+    """Return whether a gain is rounding, what is left to gain, and the variance of a residual.
+
+    Below rounding a gain cannot be seen; the decrement alone decides there. What counts is all that
+    is left to gain, not what a damped step would: else tiny steps go on for ever and none stalls.
+    """
+    variance = best.reduced.variance(int(search.free.sum()))
+    left = best.decrement**2 * variance
+    rounding = max(best.reduced.rounding, options.unseen * best.reduced.chisqr)
+    return bool(left <= rounding and abs(gain) <= rounding), left, variance
+
+
+def _trusted(
+    search: Search, state: State, trust: Trust, trial: Trial, reduced: Reduced, options: Options
+) -> State:
+    """Return the state after the trial was evaluated: moved there, or with a shorter step to come."""
+    passes, step = state.passes + 1, trial.theta - state.theta
+    gain = state.reduced.chisqr - reduced.chisqr if reduced.finite else -np.inf
+    unseen, *_ = _unseen(search, state, gain, options)
+    next_ = trust.after(step, trial.predicted if unseen else gain, trial.predicted, passes == 2)
+    if unseen or gain > NOT_AT_ALL * max(trial.predicted, 0.0):
+        moved = State(
+            trial.theta, reduced, state.damping, passes=passes, rejections=state.rejections,
+            trust=next_.at(reduced.hessian),
+        )  # fmt: skip
+        return _ended(search, moved, options)
+    held = replace(
+        state, passes=passes, accepted=False, rejections=state.rejections + 1, trust=next_
+    )
+    if next_.radius <= np.finfo(float).eps * trust.length(state.theta):
         return replace(held, outcome=Outcome.STALLED)
     return _ended(search, held, options)
 
@@ -180,10 +226,16 @@ def _ended(search: Search, state: State, options: Options) -> State:
     variance = state.reduced.variance(int(search.free.sum()))
     decrement = 0.0 if length == 0 else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
     state = replace(state, decrement=decrement)
-    if decrement <= options.decrement:
+    if decrement <= options.decrement or _unmoved(all_of, state.theta[free], options):
         complete = bool(all_of.known.all())
         return replace(state, outcome=Outcome.CONVERGED if complete else Outcome.SINGULAR)
     return _limited(state, options)
+
+
+def _unmoved(all_of: "_Directions", theta: Float[np.ndarray, " m"], options: Options) -> bool:
+    """Return whether the undamped step changes nothing by more than the share that is asked for."""
+    step = _solved(all_of, 0.0)
+    return bool((np.abs(step) <= options.relative_step * np.abs(theta)).all())
 
 
 def _limited(state: State, options: Options) -> State:
@@ -266,7 +318,10 @@ def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
     step = np.zeros_like(theta)
     while free.any():
         pull = reduced.gradient - reduced.hessian @ np.where(free, 0.0, step)
-        step[free] = _solved(_directions(search, state, free, pull), state.damping)
+        if state.trust is not None:
+            step[free] = state.trust.step(reduced.hessian, pull, free)
+        else:
+            step[free] = _solved(_directions(search, state, free, pull), state.damping)
         low, high = search.lower - theta, search.upper - theta
         bounded = free & ~np.isfinite(search.period)
         past = bounded & ((step < low) | (step > high))

@@ -49,7 +49,8 @@ class Search:
         given = theta
         periodic = np.isfinite(self.period)
         width = np.where(periodic, self.period, 1.0)
-        wrapped = np.mod(theta - self.lower, width) + self.lower
+        lower = np.where(periodic, self.lower, 0.0)  # others may be unbounded
+        wrapped = np.mod(theta - lower, width) + lower
         inside = (theta >= self.lower) & (theta <= self.upper)
         theta = np.where(periodic & ~inside, wrapped, theta)
         theta = np.where(periodic, theta, np.clip(theta, self.lower, self.upper))

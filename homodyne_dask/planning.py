@@ -59,6 +59,26 @@ class Layout:
         """Memory of all decoded blocks."""
         return self.blocks * self.block_bytes
 
+    @property
+    def bytes_per_pass(self) -> int:
+        """Decoded bytes of all blocks, without the room that no bin fills."""
+        return sum(map(len, self.groups)) * len(self.tiles) * self.side**2 * 4
+
+    @property
+    def why_here(self) -> str:
+        """Why a fit that runs in the caller's process does."""
+        return f"fewer than {IN_PROCESS_PAIRS:,} pairs"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what a plan says of the data."""
+        bins = sum(map(len, self.groups))
+        return [
+            ("bins", f"{bins} in {len(self.groups)} groups of one q"),
+            ("pairs", f"{self.pairs:,}"),
+            ("size", size_in_words(self.pairs)),
+            ("tiles", f"{self.blocks} of {self.side} x {self.side} frames"),
+        ]
+
 
 def layout(scan: Scan, min_lag: int = 1, factor: int = 1) -> Layout:
     """Return how a level of the scan is cut; raises SelectionError where no pair is left."""
@@ -104,6 +124,11 @@ def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
         shares = np.array_split(members, -(-len(members) // MAX_SLOTS))
         groups += [tuple(int(b) for b in share) for share in shares]
     return tuple(groups)
+
+
+def size_in_words(points: int) -> str:
+    """Return the label of a size, and that it is nothing more."""
+    return f"{size_label(points)}, a label: every size takes one code path"
 
 
 class Run(NamedTuple):
@@ -181,8 +206,7 @@ class Plan:
     @property
     def bytes_per_pass(self) -> int:
         """Decoded bytes read from the store in a pass, once if resident."""
-        bins = sum(map(len, self.layout.groups))
-        return bins * len(self.layout.tiles) * self.layout.side**2 * 4
+        return self.layout.bytes_per_pass
 
     @property
     def budget(self) -> int:
@@ -200,17 +224,14 @@ class Plan:
     def __str__(self) -> str:
         """Return the plan as a small table."""
         where = (
-            f"in this process (fewer than {IN_PROCESS_PAIRS:,} pairs)"
+            f"in this process ({self.layout.why_here})"
             if self.workers.local
             else f"on Dask: {self.workers.processes} workers, {self.workers.threads} threads"
         )
         reads = "once, then kept in memory" if self.resident else "in every pass"
         rows = [
             ("model", self.model),
-            ("bins", f"{self.bins} in {len(self.layout.groups)} groups of one q"),
-            ("pairs", f"{self.layout.pairs:,}"),
-            ("size", f"{size_label(self.layout.pairs)}, a label: every size takes one code path"),
-            ("tiles", f"{self.layout.blocks} of {self.layout.side} x {self.layout.side} frames"),
+            *self.layout.rows(),
             ("where", where),
             ("tasks per pass", f"{len(self.tasks)} of up to {self.tasks[0].length} tiles"),
             ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),

@@ -1,30 +1,21 @@
 """c2 from parameters: the model itself, on any times and bins."""
 
 from collections.abc import Mapping
-from functools import partial
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError, nearest
-from homodyne_dask.models.shapes import decay, sheared, strain, unsheared, wave
-from homodyne_dask.models.transport import (
-    Convention,
-    TransportModel,
-    bin_scales,
-    convention_named,
-    frame_spacing,
-    tables,
-)
+from homodyne_dask.kinds import kind_of
+from homodyne_dask.models import Model, convention_named
+from homodyne_dask.models.transport import frame_spacing
+from homodyne_dask.problem import Problem
 from homodyne_dask.units import gap_in_angstrom
 
 
 def predict(
-    model: TransportModel,
+    model: Model,
     params: Mapping[str, float] | ArrayLike,
     times: ArrayLike,
     *,
@@ -59,21 +50,17 @@ def predict(
             f"one value per bin: the lengths differ ({lengths}); give one number or one per bin"
         ) from None
     qs, phis, contrasts, offsets = per_bin
-    rows = tables(model, kind, theta, time)
-    scales = bin_scales(model, kind, theta, qs, phis, width, frame_spacing(time, kind))
-    with jax.enable_x64(True):
-        f = np.stack(
-            [
-                np.asarray(_shape(rows, k, s, shear=model.shear, convention=kind))
-                for k, s in zip(scales.k, scales.s, strict=True)
-            ]
-        )
+    frame_spacing(time, kind)
+    of = kind_of(model)
+    at = of.point(Problem(model, kind, width), theta, time)
+    t1, t2 = time[:, None], time[None, :]
+    f = np.concatenate(
+        [of.shape(at, time, qs[b : b + 1], phis[b : b + 1], t1, t2) for b in range(len(qs))]
+    )
     return offsets[:, None, None] + contrasts[:, None, None] * f
 
 
-def _vector(
-    model: TransportModel, params: Mapping[str, float] | ArrayLike
-) -> Float[np.ndarray, " p"]:
+def _vector(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
     if isinstance(params, Mapping):
         for name in params:
             if name not in model.names:
@@ -91,14 +78,3 @@ def _vector(
             f"{theta.size} were given"
         )
     return theta
-
-
-@partial(jax.jit, static_argnames=("shear", "convention"))
-def _shape(rows: Array, k: Array, s: Array, *, shear: bool, convention: Convention) -> Array:
-    """Return f on all pairs; |Δ| makes it symmetric."""
-    dC = jnp.abs(rows[-1][None, :] - rows[-1][:, None])
-    E = decay(convention, k, dC)
-    if not shear:
-        return unsheared(convention, E)
-    dG, _ = strain(convention, rows[-2][None, :] - rows[-2][:, None])
-    return sheared(convention, E, wave(s * dG))[0]

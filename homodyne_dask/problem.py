@@ -1,8 +1,9 @@
 """What is fitted: all a worker must know beside the data and theta."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from homodyne_dask.models.transport import Convention, TransportModel
+from homodyne_dask.models import Convention
 
 PRECISIONS = ("float64", "mixed")
 """Of the plane; sums are float64 in both."""
@@ -14,7 +15,8 @@ LOSSES = ("linear", "huber", "soft_l1", "cauchy")
 class Problem:
     """What f is and which pairs count."""
 
-    model: TransportModel
+    model: Any
+    """A `Model`; what its kind is matters to `kinds` alone."""
     convention: Convention = Convention.PHYSICAL
     gap: float | None = None
     """Å."""

@@ -10,7 +10,8 @@ import numpy as np
 from homodyne_dask import lm
 from homodyne_dask.dataset import Scan, open_dataset
 from homodyne_dask.errors import OptionError, SelectionError, nearest
-from homodyne_dask.models.transport import TransportModel, convention_named, frame_spacing
+from homodyne_dask.models import Model, SeparableModel, convention_named
+from homodyne_dask.models.transport import Convention, frame_spacing
 from homodyne_dask.parameters import Parameter, Search, search
 from homodyne_dask.problem import LOSSES, PRECISIONS, Problem
 from homodyne_dask.restraints import restraint_of
@@ -43,7 +44,7 @@ class Request:
 
 def prepare(
     data: Scan | str | Path,
-    model: TransportModel,
+    model: Model,
     *,
     gap: str | float | None = None,
     convention: str = "physical",
@@ -98,7 +99,10 @@ def prepare(
     kind = convention_named(convention)
     frame_spacing(scan.time, kind)
     width = gap_in_angstrom(gap) if gap is not None else scan.attrs["gap_angstrom"]
-    parameters = _with_known_q(model, scan)
+    needs_q = model.shear
+    if isinstance(model, SeparableModel):
+        needs_q = _of_own(model, scan, kind, precision)
+    parameters = _with_known_q(model, scan, needs_q)
     chosen = search(parameters, initial, fixed, bounds)
     restraint = restraint_of(contrast_bounds, offset_bounds, contrast_prior, offset_prior)
     tied = scaling_of(scaling, scan.phi, contrast, offset, restraint)
@@ -144,6 +148,23 @@ def _one_of(what: str, value: str, known: Any) -> None:
         raise OptionError(f"{what} {value!r} is unknown; {nearest(str(value), known)}")
 
 
+def _of_own(model: SeparableModel, scan: Scan, convention: Convention, precision: str) -> bool:
+    """Check a model of one's own and return whether it uses q.
+
+    Raises OptionError for mistakes in its functions, and for options of the transport models.
+    """
+    if convention is not Convention.PHYSICAL:
+        raise OptionError(
+            f"convention {convention.value!r} is one of the transport models: leave it out for "
+            f"{model.name}"
+        )
+    if precision != "float64":
+        raise OptionError(f"{model.name} is computed in float64 only: leave precision out")
+    from homodyne_dask.kinds.mistakes import check_separable  # JAX, which transport loads later
+
+    return check_separable(model, scan.n_frames)
+
+
 def _loss_scale(loss: str, scale: Any) -> float:
     if scale is None:
         return 1.0
@@ -160,7 +181,7 @@ def _loss_scale(loss: str, scale: Any) -> float:
     return float(scale)
 
 
-def _with_known_q(model: TransportModel, scan: Scan) -> tuple[Parameter, ...]:
+def _with_known_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter, ...]:
     """Return the model's parameters, in 1/s where q is unknown and only q² times them is determined."""
     unknown = np.isnan(scan.q)
     if not unknown.any():
@@ -170,7 +191,7 @@ def _with_known_q(model: TransportModel, scan: Scan) -> tuple[Parameter, ...]:
             f"q is unknown for {int(unknown.sum())} of {len(unknown)} selected bins: "
             f"select those with q, or those without"
         )
-    if model.shear:
+    if needs_q:
         raise OptionError(f"{model.name} needs q, and the store does not know it: ingest with --q")
     return tuple(
         replace(p, unit="1/s", bounds=_q_free(p.bounds)) if p.q_power else p

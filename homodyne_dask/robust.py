@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.assembly import SHEAR_FIELDS, STATIC_FIELDS, PlaneSums
 from homodyne_dask.gram import Gram
@@ -52,6 +52,24 @@ def cauchy(z: Array) -> tuple[Array, Array, Array]:
 
 
 _LOSSES = {"huber": huber, "soft_l1": soft_l1, "cauchy": cauchy}
+
+
+def lost(
+    loss: str,
+    scale: Float[Array, ""],
+    known: Bool[Array, "i j"],
+    r: Float[Array, "i j"],
+    w_i: Float[Array, " i"],
+    w_j: Float[Array, " j"],
+) -> tuple[Float[Array, "i j"], Float[Array, " 5"]]:
+    """Return ρ' of every pair, 0 where it does not count, and the row of the loss and the pairs."""
+    ones = jnp.ones(len(w_j))
+    z = jnp.where(known, r * r, 0) * w_i[:, None] * (w_j / scale**2)[None, :]
+    cost, weight, slope = _LOSSES[loss](z)
+    terms = cost, weight, slope, z * weight * weight
+    summed = [jnp.where(known, term, 0) @ ones for term in terms]
+    row = jnp.stack([part.sum() for part in [*summed, known @ ones]])
+    return jnp.where(known, weight, 0), row * jnp.array([scale**2, 1, 1, scale**2, 1])
 
 
 def block_robust(at: Point, block: Block, beta: Float[np.ndarray, "bin 2"]) -> Gram:
@@ -110,16 +128,6 @@ def _robust(
     u = len(rows) - 1  # the last row is C itself
     measured = Data(c2, weight_rows, weight_columns)
     trig = waves(s, rows[u - 1], columns[u - 1], kind)
-    ones = jnp.ones(S)
-
-    def lost(known: Array, r: Array, w_i: Array, w_j: Array) -> tuple[Array, Array]:
-        """Return ρ' of every pair, 0 where it does not count, and the row of the loss and the pairs."""
-        z = jnp.where(known, r * r, 0) * w_i[:, None] * (w_j / scale**2)[None, :]
-        cost, weight, slope = _LOSSES[loss](z)
-        terms = cost, weight, slope, z * weight * weight
-        summed = [jnp.where(known, term, 0) @ ones for term in terms]
-        row = jnp.stack([part.sum() for part in [*summed, known @ ones]])
-        return jnp.where(known, weight, 0), row * jnp.array([scale**2, 1, 1, scale**2, 1])
 
     def of_data(weight: Array, y: Array, w_i: Array, w_j: Array) -> Array:
         by_row = jnp.stack([F @ w_j for F in (weight, weight * y, weight * y * y)])
@@ -144,7 +152,7 @@ def _robust(
             f, v = lax.optimization_barrier((f, v))
             y = jnp.where(known, y.astype(kind) - 1, 0)
             r = y - offset[b] - contrast[b] * f
-            weight, row = lost(known, r, w_i, w_j)
+            weight, row = lost(loss, scale, known, r, w_i, w_j)
             weight, y = lax.optimization_barrier((weight, y))
             products = [weight * F for F in fields.products(f, v, y) + fields.alone(f, v)]
             products = lax.optimization_barrier(products)
@@ -162,7 +170,7 @@ def _robust(
             y, w_i, w_j = measured.of(b, i, j, R, S)
             known = jnp.isfinite(y) & mask
             y = jnp.where(known, y.astype(kind) - 1, 0)
-            weight, row = lost(known, y - offset[b], w_i, w_j)
+            weight, row = lost(loss, scale, known, y - offset[b], w_i, w_j)
             return add_at(alone, jnp.append(of_data(weight, y, w_i, w_j), row), (b,))
 
         return lax.fori_loop(0, bins, one_bin, alone)

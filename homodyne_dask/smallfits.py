@@ -1,13 +1,12 @@
 """Fits of the averages: a few at a time, each carried as far as it is worth."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask import lm
-from homodyne_dask.averages import Summary
 from homodyne_dask.gram import Gram
 from homodyne_dask.parameters import Search
 from homodyne_dask.scaling import Reduced, reduce
@@ -55,9 +54,11 @@ def _part(whole: Reduced, at: slice) -> Reduced:
 
 
 class SmallFits:
-    """Fits of one summary."""
+    """Fits of one summary: what gives the Gram of the averages at theta."""
 
-    def __init__(self, summary: Summary, search: Search, mode: str) -> None:
+    def __init__(
+        self, summary: Callable[[Float[np.ndarray, " p"]], Gram], search: Search, mode: str
+    ) -> None:
         self.summary, self.search, self.mode = summary, search, mode
 
     def begun(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[End]:

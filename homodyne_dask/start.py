@@ -58,7 +58,7 @@ def first_values(
     ends = _scanned(grid, fits, starts)
     for _ in range(LOOKS if summary.problem.model.shear else 0):
         best = ends[0]
-        ends = _looked_around(grid, fits, ends, starts)
+        ends = _looked_around(grid, summary, fits, ends, starts)
         if fits.same(best, ends[0]):
             break
     return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
@@ -89,22 +89,24 @@ def _scanned(grid: Grid, fits: SmallFits, starts: int | None) -> list[End]:
     ends = fits.carried(fits.begun([end.lowest.theta for end in near]), SHORT)
     if starts is None:
         ends = credible(ends, CREDIBLE)
-    return _best_carried(fits, ends, starts or CARRIED)
+    return best_carried(fits, ends, starts or CARRIED)
 
 
-def _looked_around(grid: Grid, fits: SmallFits, ends: list[End], starts: int | None) -> list[End]:
+def _looked_around(
+    grid: Grid, summary: Summary, fits: SmallFits, ends: list[End], starts: int | None
+) -> list[End]:
     """Return `ends` and those of fits from points around the best of them."""
     best = ends[0]
     worst = np.inf if starts else CREDIBLE * best.chisqr
     theta = best.lowest.theta
-    points = around(grid, fits.summary, theta, worst) + decays(grid, fits.summary, theta, worst)
+    points = around(grid, summary, theta, worst) + decays(grid, summary, theta, worst)
     found = fits.merged(fits.carried(fits.begun(points), SHORT))
     there = [end for end in found if fits.same(best, end)]
     new = [end for end in found if not fits.same(best, end) and end.chisqr <= worst]
-    return fits.merged([*ends, *there, *_best_carried(fits, new, starts or CARRIED_AROUND)])
+    return fits.merged([*ends, *there, *best_carried(fits, new, starts or CARRIED_AROUND)])
 
 
-def _best_carried(fits: SmallFits, ends: list[End], number: int) -> list[End]:
+def best_carried(fits: SmallFits, ends: list[End], number: int) -> list[End]:
     """Return the distinct ends, the best of them carried on to the end, and then the best first."""
     apart = fits.merged(ends)
     return fits.merged(fits.carried(apart[:number], LONG))

@@ -1,200 +1,30 @@
 """One pass: every block of a plan becomes a Gram, on a Dask cluster or in this process.
 
-A task is a pure function of (store, blocks, model, theta). It takes an aligned run of 2^k blocks of
-one group and returns their merged Gram, which is a whole subtree of a tree fixed by the blocks'
-order: whoever does which task, the sum has the same bits.
+A task takes an aligned run of 2^k blocks of one group and returns their merged Gram, which is a whole
+subtree of a tree fixed by the blocks' order: whoever does which task, the sum has the same bits.
 """
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from resource import RUSAGE_SELF, getrusage
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from distributed import Client, Future, as_completed
-from distributed.metrics import context_meter
 from jaxtyping import Float
 
-from homodyne_dask import candidates, cluster, kernel, robust
-from homodyne_dask.allocation import keep_small
-from homodyne_dask.blocks import SUMS, Place, Source, announce, block, stored_sums
-from homodyne_dask.candidates import AT_ONCE, block_candidates
+from homodyne_dask import cluster
+from homodyne_dask.blocks import Source
+from homodyne_dask.candidates import AT_ONCE
 from homodyne_dask.cluster import finishing
-from homodyne_dask.dataset import Selection, known_q, opened
-from homodyne_dask.gram import Gram, gram_of_data, merge_runs, merge_tree
+from homodyne_dask.dataset import Selection
+from homodyne_dask.gram import Gram, merge_runs
 from homodyne_dask.hints import only_hints
-from homodyne_dask.kernel import Block, Point, block_gram, point
+from homodyne_dask.kinds import compilations
 from homodyne_dask.planning import Layout, Plan, Run, runs
 from homodyne_dask.problem import Problem
-from homodyne_dask.robust import block_robust
 from homodyne_dask.sharing import shares
-
-
-class Work(NamedTuple):
-    """What every task of a fit shares."""
-
-    source: Source
-    problem: Problem
-    budget: int
-    """Bytes of decoded blocks a worker process may keep."""
-
-
-class Cost(NamedTuple):
-    """What a pass, or a part of it, had to do: where f has decayed to nothing, nothing."""
-
-    computed: int = 0
-    """Sub-blocks computed, of all bins together."""
-    sub_blocks: int = 0
-    read: int = 0
-    """Blocks whose data were needed."""
-    blocks: int = 0
-    reading: float = 0.0
-    """Seconds of a thread until the data of its blocks lay in memory, decoded."""
-
-    def plus(self, other: "Cost") -> "Cost":
-        """Return the cost of both."""
-        return Cost(
-            self.computed + other.computed,
-            self.sub_blocks + other.sub_blocks,
-            self.read + other.read,
-            self.blocks + other.blocks,
-            self.reading + other.reading,
-        )
-
-
-NOTHING = Cost()
-
-
-class Report(NamedTuple):
-    """What a task tells beside its Gram."""
-
-    worker: str
-    process: int
-    seconds: float
-    compiled: tuple[dict[str, int], dict[str, int]]
-    """Compilations of each kernel in this process before and after the task."""
-    cost: Cost
-    peak: int
-    """Most memory the process has had [bytes]."""
-
-
-def compilations() -> dict[str, int]:
-    """Return how many times this process has compiled each kernel."""
-    kernels = {"gram": kernel, "candidates": candidates, "robust": robust}
-    return {name: kernel.compilations() for name, kernel in kernels.items()}
-
-
-def gram_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[Gram, Report]:
-    """Return the merged Gram of a run of blocks; this is the task.
-
-    at: theta; and with a loss (offset - 1, contrast) of every selected bin, one after the other.
-    """
-    keep_small()
-    began, before = time.perf_counter(), compilations()
-    scan = opened(work.source.selection)
-    theta, beta = np.split(at, [work.problem.model.size])
-    here = point(work.problem, theta, scan.time, work.source.factor)
-    places = [Place(run.members, tile) for tile in run.tiles]
-    leaves, cost = [], Cost()
-    for n, place in enumerate(places):
-        if n + 1 < len(places):
-            announce(work.source, places[n + 1])
-        if beta.size:
-            gram, part = _robust_leaf(work, here, place, beta.reshape(-1, 2))
-        else:
-            gram, part = _leaf(work, here, place)
-        leaves.append(gram)
-        cost = cost.plus(part)
-    with context_meter.meter("merge"):
-        return merge_tree(leaves), reported(began, before, cost)
-
-
-def candidates_of(
-    work: Work, run: Run, thetas: Float[np.ndarray, "point p"]
-) -> tuple[Gram, Report]:
-    """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta; a task, too."""
-    keep_small()
-    began, before = time.perf_counter(), compilations()
-    times = opened(work.source.selection).time
-    points = [point(work.problem, theta, times, work.source.factor) for theta in thetas]
-    leaves = []
-    for tile in run.tiles:
-        data = block(work.source, Place(run.members, tile), work.budget)
-        leaves.append(block_candidates(points, data))
-    return merge_tree(leaves), reported(began, before, NOTHING)
-
-
-def _leaf(work: Work, at: Point, place: Place) -> tuple[Gram, Cost]:
-    """Return the Gram of one block; one where nothing is left of f is not even read.
-
-    The sums of the data alone are those of the store where they are of the same pairs, else those
-    that an earlier pass found: which of them is decided by store and selection.
-    """
-    source, lag = work.source, work.problem.min_lag
-    q = known_q(opened(source.selection))[place.members[0]]
-    i, j = (side * source.side for side in place.tile)
-    cut = at.sub_blocks(q, i, j, source.side)
-    key = (source, place, lag)
-    sums = stored_sums(source, place, lag)
-    sums = SUMS.get(key) if sums is None else sums
-    needed = cut.live > 0 or sums is None
-    gram, reading = None, 0.0
-    if needed:
-        began = time.perf_counter()
-        with context_meter.meter("read"):
-            data = block(source, place, work.budget)
-        reading = time.perf_counter() - began
-        with context_meter.meter("gram"):
-            gram, sums = block_gram(at, data, sums)
-        SUMS.put(key, sums)
-    if gram is None or not cut.live:
-        assert sums is not None
-        gram = gram_of_data(sums[: len(place.members)], work.problem.model.size)
-    return gram, Cost(cut.live, cut.number, int(needed), 1, reading)
-
-
-def _robust_leaf(
-    work: Work, at: Point, place: Place, beta: Float[np.ndarray, "bin 2"]
-) -> tuple[Gram, Cost]:
-    """Return the Gram of one block under the loss of the problem: every residual counts."""
-    began = time.perf_counter()
-    data = block(work.source, place, work.budget)
-    reading = time.perf_counter() - began
-    cut = at.sub_blocks(data.q[0], data.i0, data.j0, work.source.side)
-    gram = block_robust(at, data, beta[list(place.members)])
-    return gram, Cost(cut.live, cut.number, 1, 1, reading)
-
-
-def warm_up(work: Work) -> Report:
-    """Compile the kernel in this process before any data come."""
-    began, before = time.perf_counter(), compilations()
-    side, slots = work.source.side, work.source.slots
-    data, weights = np.zeros((slots, side, side), np.float32), np.zeros((slots, side))
-    nothing = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
-    theta = np.ones(work.problem.model.size)
-    at = point(work.problem, theta, np.arange(2.0))
-    if work.problem.loss == "linear":
-        block_gram(at, nothing)
-    else:
-        block_robust(at, nothing, np.zeros((1, 2)))
-    return reported(began, before, NOTHING)
-
-
-def reported(began: float, before: dict[str, int], cost: Cost) -> Report:
-    """Return what a task reports that began at a time of perf_counter, kernels compiled as `before`."""
-    seconds, peak = time.perf_counter() - began, getrusage(RUSAGE_SELF).ru_maxrss * 1024
-    return Report(_worker(), os.getpid(), seconds, (before, compilations()), cost, peak)
-
-
-def _worker() -> str:
-    from distributed import get_worker
-
-    try:
-        return get_worker().address
-    except ValueError:
-        return ""
+from homodyne_dask.tasks import NOTHING, Cost, Report, Work, candidates_of, gram_of, warm_up
 
 
 def gather(layout: Layout, tasks: list[Run], parts: dict[int, Gram]) -> Gram:
@@ -209,18 +39,20 @@ def gather(layout: Layout, tasks: list[Run], parts: dict[int, Gram]) -> Gram:
     return Gram(moments, count)
 
 
-Task = Callable[[Work, Run, np.ndarray], tuple[Gram, Report]]
+Task = Callable[[Any, Run, np.ndarray], tuple[Gram, Report]]
 
 
 @dataclass
 class Sweep:
     """Passes over one plan; remembers who did what, as a hint for the next pass."""
 
-    work: Work
+    work: Any
+    """A `Work`, or what another task knows instead."""
     layout: Layout
     tasks: list[Run]
     compute: Callable[["Sweep", Task, np.ndarray], Iterator[tuple[int, Gram, Report]]]
     client: Client | None = None
+    task: Task = gram_of
     owners: dict[int, str] = field(default_factory=dict)
     compiled: dict[int, tuple[dict[str, int], dict[str, int]]] = field(default_factory=dict)
     """Compilations of each kernel by process: before its first task, and now."""
@@ -237,7 +69,7 @@ class Sweep:
 
         With beta, (offset - 1, contrast) of the bins, it is that of the problem's loss.
         """
-        return self.over(gram_of, theta if beta is None else np.append(theta, beta))
+        return self.over(self.task, theta if beta is None else np.append(theta, beta))
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta: a pass for each AT_ONCE of them."""
@@ -313,6 +145,14 @@ def _sweep(
     return Sweep(work, layout, tasks, _in_process if client is None else _on_cluster, client)
 
 
+def sweep_over(work: Any, plan: Plan, task: Task, client: Client | None) -> Sweep:
+    """Return what makes passes with any task over a plan of any data."""
+    if client is not None:
+        only_hints(client)
+    compute = _in_process if client is None else _on_cluster
+    return Sweep(work, plan.layout, plan.tasks, compute, client, task)
+
+
 def _in_process(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int, Gram, Report]]:
     for n, run in enumerate(sweep.tasks):
         yield n, *task(sweep.work, run, at)
@@ -323,9 +163,8 @@ def _on_cluster(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int,
     assert client is not None
     name = f"{task.__name__.removesuffix('_of')}-{os.urandom(3).hex()}"
     futures: dict[Future, int] = {}
-    for owner, mine in shares(
-        sweep.tasks, sweep.owners
-    ).items():  # who holds the data, or at least their sums
+    # who holds the data, or at least their sums
+    for owner, mine in shares(sweep.tasks, sweep.owners).items():
         hint: dict[str, Any] = {"workers": [owner], "allow_other_workers": True} if owner else {}
         made = client.map(
             task,

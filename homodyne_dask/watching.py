@@ -19,7 +19,8 @@ from homodyne_dask.outcome import errors_of
 from homodyne_dask.planning import RATE, Plan
 from homodyne_dask.request import Request
 from homodyne_dask.standing import Event, Standing, after, line
-from homodyne_dask.sweep import Report, Sweep, Task
+from homodyne_dask.sweep import Sweep, Task
+from homodyne_dask.tasks import Report
 
 if TYPE_CHECKING:
     from homodyne_dask.result import FitResult

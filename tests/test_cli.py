@@ -285,7 +285,7 @@ BAD = {
     "no such label": (None, [*FIT, "--label", "99"], "no bin is labelled 99"),
     "two frames selected": (None, [*FIT, "--frames", "0:2"], "fewer than 3 frames"),
     "all masked": (masked, [*FIT], "0 of 40 frames are in use"),
-    "no model": (None, ["fit", "A_c2.zarr"], "--model is missing: give static or laminar_flow"),
+    "no model": (None, ["fit", "A_c2.zarr"], "--model is missing: give static, laminar_flow or another"),
     "unknown model": (None, ["fit", "A_c2.zarr", "--model", "statik"], "did you mean 'static'?"),
     "unknown convention": (None, [*FIT, "--convention", "physics"], "did you mean 'physical'?"),
     "unknown scaling": (None, [*FIT, "--scaling", "sharde"], "did you mean 'shared'?"),

@@ -446,7 +446,7 @@ def test_bins_shown_lie_along_the_flow_across_it_and_between(tmp_path):
 
 def test_truth_is_drawn_only_beside_the_same_model_and_convention(flowing):
     truth = truth_of(FLOW, LAMINAR_FLOW.names)
-    assert true_model(result_for(flowing, FLOW, truth=truth), flowing).theta[0] == pytest.approx(
+    assert true_model(result_for(flowing, FLOW, truth=truth), flowing).at.theta[0] == pytest.approx(
         22000
     )
     other = truth | {"convention": "homodyne"}

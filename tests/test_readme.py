@@ -61,7 +61,7 @@ def test_the_folder_holds_what_the_readme_lists(scan):
 
 
 def test_the_python_of_the_readme_runs_as_a_plain_script_with_workers(scan):
-    (script,) = blocks("python")
+    script = "\n".join(blocks("python"))
     # a scan this small would not start workers by itself
     workers = "import homodyne_dask.fitting as fitting\nfitting.IN_PROCESS_PAIRS = 0\n"
     (scan / "script.py").write_text(workers + script)
@@ -71,6 +71,7 @@ def test_the_python_of_the_readme_runs_as_a_plain_script_with_workers(scan):
     assert ran.returncode == 0, ran.stderr
     assert "on Dask" in ran.stdout
     assert "laminar_flow fitted to A0123_c2.zarr" in ran.stdout
+    assert "stretched fitted to A0123_c2.zarr" in ran.stdout
     assert re.search(r"compilations +gram 1\n", ran.stdout)
     assert (scan / "A0123.json").exists()
     assert not ran.stderr

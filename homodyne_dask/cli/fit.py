@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from homodyne_dask.cli.scans import Job
     from homodyne_dask.config import FitConfig
     from homodyne_dask.dataset import Scan
-    from homodyne_dask.models import TransportModel
+    from homodyne_dask.models import Model
     from homodyne_dask.result import FitResult
     from homodyne_dask.standing import Standing
 
@@ -131,7 +131,7 @@ def _workers(config: "FitConfig", jobs: "list[Job]") -> Iterator["Client | None"
 
 def _fit(
     config: "FitConfig",
-    model: "TransportModel",
+    model: "Model",
     job: "Job",
     client: "Client | None",
     resume: bool,
@@ -171,7 +171,7 @@ def _homodyne_files(result: "FitResult", scan: "Scan", folder: Path) -> list[Pat
 @contextmanager
 def _profiled(
     config: "FitConfig",
-    model: "TransportModel",
+    model: "Model",
     scan: "Scan",
     client: "Client | None",
     folder: Path | None,
@@ -194,7 +194,7 @@ def _profiled(
 
 def _run(
     options: dict[str, Any],
-    model: "TransportModel",
+    model: "Model",
     scan: "Scan",
     client: "Client | None",
     checkpoint: Path,

@@ -23,7 +23,10 @@ SELECTION = (
     click.option("--time", help="From and to, in seconds: 0:30."),
 )
 PROBLEM = (
-    click.option("--model", help="static or laminar_flow."),
+    click.option(
+        "--model",
+        help="static, laminar_flow, two_component, stretched, stretched_ageing, or a package's.",
+    ),
     click.option("--gap", help='Distance of the plates with its unit: "200 um".'),
     click.option("--convention", help="physical (default) or homodyne."),
     click.option("--min-lag", help="Leave out pairs closer than this many frames (default 1)."),

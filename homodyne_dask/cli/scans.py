@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from homodyne_dask.config import FitConfig
     from homodyne_dask.dataset import Scan
     from homodyne_dask.ended import Ended
-    from homodyne_dask.models import TransportModel
+    from homodyne_dask.models import Model
     from homodyne_dask.result import FitResult
 
 
@@ -39,7 +39,7 @@ Fit = Callable[[Job, bool], "FitResult"]
 """Do a job, resumed or not."""
 
 
-def jobs_of(config: "FitConfig", model: "TransportModel") -> list[Job]:
+def jobs_of(config: "FitConfig", model: "Model") -> list[Job]:
     """Return a job for each store, or for each part of the one store that is cut into parts."""
     return _parts(config, model) if config.over else _stores(config)
 
@@ -53,7 +53,7 @@ def _stores(config: "FitConfig") -> list[Job]:
     ]
 
 
-def _parts(config: "FitConfig", model: "TransportModel") -> list[Job]:
+def _parts(config: "FitConfig", model: "Model") -> list[Job]:
     from homodyne_dask.parts import options_of, parts_of
     from homodyne_dask.report.folder import default_folder
     from homodyne_dask.request import prepare, require_gap
@@ -80,7 +80,7 @@ def _parts(config: "FitConfig", model: "TransportModel") -> list[Job]:
 
 
 def fit_all(
-    config: "FitConfig", model: "TransportModel", jobs: Sequence[Job], resume: bool, fit: Fit
+    config: "FitConfig", model: "Model", jobs: Sequence[Job], resume: bool, fit: Fit
 ) -> int:
     """Do every job, list them in an index, and return the worst exit status.
 
@@ -129,7 +129,7 @@ def _folders(config: "FitConfig") -> list[Path]:
     return folders
 
 
-def _one(model: "TransportModel", job: Job, resume: bool, fit: Fit) -> "tuple[Ended, int]":
+def _one(model: "Model", job: Job, resume: bool, fit: Fit) -> "tuple[Ended, int]":
     """Return how one job ended, and the exit status it gives; whatever goes wrong with it."""
     from homodyne_dask.ended import Ended
 
@@ -152,7 +152,7 @@ def _begun(folder: Path) -> bool:
     return begun(checkpoint_in(folder))
 
 
-def _kept(model: "TransportModel", job: Job) -> "FitResult | None":
+def _kept(model: "Model", job: Job) -> "FitResult | None":
     """Return the result a job has already, None where it has none or can go on from a checkpoint.
 
     Raises OptionError where it is of other data or options.

@@ -50,6 +50,11 @@ class TransportModel:
         """The number of parameters p."""
         return len(self.parameters)
 
+    @property
+    def digest(self) -> str:
+        """What a checkpoint knows the model by, beside the version of this package."""
+        return self.name
+
 
 _DIFFUSION = (
     Parameter("D0", "Å²/s", (1.0, 1e6), scale="log", q_power=2),
@@ -67,14 +72,6 @@ STATIC = TransportModel("static", _DIFFUSION, shear=False)
 """Diffusion: f = exp(-q² ΔC)."""
 LAMINAR_FLOW = TransportModel("laminar_flow", _DIFFUSION + _SHEAR, shear=True)
 """Diffusion under laminar shear between plates a gap L apart."""
-MODELS = {model.name: model for model in (STATIC, LAMINAR_FLOW)}
-
-
-def model_named(name: str) -> TransportModel:
-    """Return the built-in model of that name; raises OptionError with the nearest name."""
-    if name not in MODELS:
-        raise OptionError(f"model {name!r} is unknown; {nearest(name, MODELS)}")
-    return MODELS[name]
 
 
 def convention_named(name: str) -> Convention:

@@ -1,27 +1,18 @@
 """The fitted model at any pair of times, its rates, and how well they are known."""
 
 from dataclasses import dataclass
-from functools import partial
 
-import jax
 import numpy as np
-from jax import Array
 from jaxtyping import Float, Int
 from scipy.special import ndtri, stdtrit
 
 from homodyne_dask.dataset import Scan, known_q
-from homodyne_dask.models.shapes import decay, sheared, strain, unsheared, wave
-from homodyne_dask.models.transport import (
-    RATE_FLOOR,
-    BinScales,
-    Convention,
-    TransportModel,
-    bin_scales,
-    convention_named,
-    frame_spacing,
-    model_named,
-    tables,
-)
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernel import Point as TransportPoint
+from homodyne_dask.kinds import Point, kind_of
+from homodyne_dask.models import Convention, convention_named, model_named
+from homodyne_dask.models.transport import RATE_FLOOR, frame_spacing
+from homodyne_dask.problem import Problem
 from homodyne_dask.rates import rate, rate_stderr
 from homodyne_dask.report.text import truth_of
 from homodyne_dask.result import FitResult
@@ -35,14 +26,11 @@ DECAY_POINTS = 400
 class Fitted:
     """A model with its parameters, on the times and bins of a scan."""
 
-    model: TransportModel
-    convention: Convention
-    theta: Float[np.ndarray, " p"]
+    at: Point
     time: Float[np.ndarray, " t"]
     """s, all frames of the store."""
-    rows: Float[np.ndarray, "rows t"]
-    """Its integrals at these times (see `transport.tables`)."""
-    scales: BinScales
+    q: Float[np.ndarray, " bin"]
+    phi: Float[np.ndarray, " bin"]
 
     def shape(
         self,
@@ -50,31 +38,9 @@ class Fitted:
         t1: Float[np.ndarray, "..."],
         t2: Float[np.ndarray, "..."],
     ) -> Float[np.ndarray, "b ..."]:
-        """Return f of some bins at times that broadcast together; between frames integrals are linear."""
-        k, s = (scale[bins].reshape(-1, *[1] * np.ndim(t1 + t2)) for scale in self._scales)
-        dC = np.abs(self._between(-1, t1, t2))
-        dG = self._between(-2, t1, t2) if self.model.shear else dC
-        with jax.enable_x64(True):
-            f = _shape(dC, dG, k, s, shear=self.model.shear, convention=self.convention)
-            return np.asarray(f)
-
-    @property
-    def _scales(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.scales.k, self.scales.s
-
-    def _between(self, row: int, t1: np.ndarray, t2: np.ndarray) -> np.ndarray:
-        values = self.rows[row]
-        return np.interp(t2, self.time, values) - np.interp(t1, self.time, values)
-
-
-@partial(jax.jit, static_argnames=("shear", "convention"))
-def _shape(
-    dC: Array, dG: Array, k: Array, s: Array, *, shear: bool, convention: Convention
-) -> Array:
-    E = decay(convention, k, dC)
-    if not shear:
-        return unsheared(convention, E)
-    return sheared(convention, E, wave(s * strain(convention, dG)[0]))[0]
+        """Return f of some bins at times that broadcast together; between frames f is interpolated."""
+        shape = kind_of(self.at.problem.model).shape
+        return shape(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
 
 
 def fitted(result: FitResult, scan: Scan) -> Fitted:
@@ -109,11 +75,8 @@ def _on(
     q, phi = (known_q(scan), scan.phi) if q is None or phi is None else (q, phi)
     model = model_named(result.config["model"])
     convention = convention_named(result.config["convention"])
-    spacing = frame_spacing(scan.time, convention)
-    gap = result.config["gap_angstrom"]
-    scales = bin_scales(model, convention, theta, q, phi, gap, spacing)
-    rows = tables(model, convention, theta, scan.time)
-    return Fitted(model, convention, theta, scan.time, rows, scales)
+    problem = Problem(model, convention, result.config["gap_angstrom"])
+    return Fitted(kind_of(model).point(problem, theta, scan.time), scan.time, q, phi)
 
 
 def decay_times(model: Fitted, scan: Scan) -> Float[np.ndarray, " bin"]:
@@ -123,7 +86,7 @@ def decay_times(model: Fitted, scan: Scan) -> Float[np.ndarray, " bin"]:
     """
     first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
     middle = 0.5 * (first + last)
-    shortest = 1e-3 * frame_spacing(scan.time, model.convention)
+    shortest = 1e-3 * frame_spacing(scan.time)
     lag = np.concatenate([[0.0], np.geomspace(shortest, last - middle, DECAY_POINTS)])
     f = model.shape(np.arange(len(scan.bins)), np.array([middle]), middle + lag)
     return np.array([_first_below(lag, row, np.exp(-1)) for row in f])
@@ -168,12 +131,18 @@ class Curves:
 
 
 def curves(model: Fitted, result: FitResult, scan: Scan) -> Curves:
-    """Return the rates of `model` with the bands of the fit's covariance."""
+    """Return the rates of `model` with the bands of the fit's covariance.
+
+    Raises OptionError for a model of one's own: only transport models have rates.
+    """
+    if not isinstance(model.at, TransportPoint):
+        raise OptionError(f"{model.at.problem.model.name} has no rates J and γ̇ to draw")
+    problem, theta, rows = model.at.problem, model.at.theta, model.at.rows
     known = result.covariance if result.covariance is not None else result.covariance_naive
     covariance = None if known is None else known.values
     dof = result.parameters["dof"].values if result.covariance is not None else None
     window = slice(*scan.frames)
-    spacing = frame_spacing(scan.time, model.convention)
+    spacing = frame_spacing(scan.time, problem.convention)
     t = np.maximum(scan.time, spacing / 2)[window]
 
     def curve(value: np.ndarray, gradient: np.ndarray, first: int) -> Curve:
@@ -182,14 +151,14 @@ def curves(model: Fitted, result: FitResult, scan: Scan) -> Curves:
         floor = 0.0 if first == 0 else -np.inf
         return Curve(t, value, error, _quantile(None if dof is None else dof[some]), floor)
 
-    homodyne = model.convention is Convention.HOMODYNE
-    transport = curve(*rate(t, model.theta[:3], RATE_FLOOR), 0)
+    homodyne = problem.convention is Convention.HOMODYNE
+    transport = curve(*rate(t, theta[:3], RATE_FLOOR), 0)
     errors = "none" if known is None else "naive" if result.covariance is None else "robust"
-    if not model.model.shear:
+    if not problem.model.shear:
         return Curves(transport, None, None, errors)
-    shear_rate = curve(*rate(t, model.theta[3:6], RATE_FLOOR if homodyne else None), 3)
+    shear_rate = curve(*rate(t, theta[3:6], RATE_FLOOR if homodyne else None), 3)
     seconds = spacing if homodyne else 1.0  # the sums of that convention carry no Δt
-    G = (model.rows[4:8, window] - model.rows[4:8, window][:, :1]) * seconds
+    G = (rows[4:8, window] - rows[4:8, window][:, :1]) * seconds
     return Curves(transport, shear_rate, curve(G[3], G[:3], 3), errors)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from homodyne_dask.dataset import Scan
 from homodyne_dask.errors import SelectionError
+from homodyne_dask.models import TransportModel, model_named
 from homodyne_dask.report.captions import TITLES, alternative
 from homodyne_dask.report.pictures_angles import angles
 from homodyne_dask.report.pictures_cuts import cuts
@@ -35,7 +36,7 @@ PICTURES: dict[str, Callable[[FitResult, Scan], "Figure"]] = {
 
 
 def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
-    """Write every picture of a fit into a folder and return their paths.
+    """Write every picture of a fit into a folder and return their paths; rates are those of transport.
 
     That of influence is left out where the result does not know it.
     scan: what was fitted. Raises SelectionError where its bins are not those of the result.
@@ -43,7 +44,10 @@ def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     _check(result, scan)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
+    transport = isinstance(model_named(result.config["model"]), TransportModel)
     for name, draw in PICTURES.items():
+        if draw is rates and not transport:
+            continue
         if draw is influence and (result.influence is None or not moved_in(result).any()):
             continue
         path = folder / f"{name}.png"

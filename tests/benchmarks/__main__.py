@@ -19,6 +19,7 @@ ROWS = {
     "kernel mixed": ("kernel.run('mixed')", {"M pairs/s": ">= 260"}),
     "kernel candidates": ("kernel.candidates()", {"ratio": ">= 2"}),
     "kernel robust": ("kernel.robust()", {}),
+    "kernel separable": ("kernel.separable()", {"M pairs/s": ">= 15"}),
     "sweep resident 1x2": (
         "passes.rate(data.store(folder, 2950), 'resident', 1, 2)",
         {"of cores x kernel": ">= 0.8"},
@@ -71,6 +72,7 @@ ROWS = {
     "fault tolerance": ("machinery.share(folder, 2950)", {"all of it % of CPU": "<= 1"}),
     "codecs": ("codec_table.run(folder)", {}),
     "flags": ("flags.run()", {"traced arguments: compilations": "1"}),
+    "crossover": ("crossover.run(folder)", {}),
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
 CORES = 2
@@ -97,7 +99,8 @@ def one(name: str, folder: str) -> dict[str, Any]:
     """Measure one row in a fresh process with one compute thread."""
     code = (
         "import json, sys; from pathlib import Path; "
-        "from tests.benchmarks import codec_table, data, fits, flags, kernel, machinery, passes; "
+        "from tests.benchmarks import codec_table, crossover, data, fits, flags, kernel; "
+        "from tests.benchmarks import machinery, passes; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | ({"NPROC": "1"} if name.startswith("kernel") else {})

@@ -13,9 +13,10 @@ import psutil
 import homodyne_dask as hd
 from homodyne_dask.cluster import local_cluster, workers_of
 from homodyne_dask.gram import Gram
-from homodyne_dask.planning import layout, make_plan, runs
+from homodyne_dask.planning import Run, layout, make_plan, runs
 from homodyne_dask.request import prepare
-from homodyne_dask.sweep import NOTHING, Report, Run, Sweep, Work, sweep_of
+from homodyne_dask.sweep import Sweep, sweep_of
+from homodyne_dask.tasks import NOTHING, Report, Work
 from tests.benchmarks import data
 
 Row = dict[str, float]

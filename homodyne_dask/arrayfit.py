@@ -1,0 +1,206 @@
+"""A fit of residuals over any dataset: the same sweep, solver and checkpoint as a scan's."""
+
+import time
+from collections.abc import Generator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client
+from jaxtyping import Bool, Float
+
+from homodyne_dask import checkpoint as checkpoints
+from homodyne_dask import lm
+from homodyne_dask.allocation import keep_small
+from homodyne_dask.arrays import Points, array_layout, columns, points_of
+from homodyne_dask.cluster import local_cluster, local_workers, this_process, workers_of
+from homodyne_dask.descent import Beginning, Record, descent
+from homodyne_dask.errors import OptionError
+from homodyne_dask.gram import Gram, merge_tree
+from homodyne_dask.joint import SINGULAR
+from homodyne_dask.kinds import compilations
+from homodyne_dask.kinds.residual import check_residual, columns_gram
+from homodyne_dask.models.residual import ResidualModel
+from homodyne_dask.parameters import Search, search
+from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, Run, make_plan
+from homodyne_dask.sweep import Sweep, sweep_over
+from homodyne_dask.tasks import NOTHING, Report, reported
+from homodyne_dask.ties import Scaling
+
+OPTIONS = lm.Options(decrement=1e-10, relative_step=1e-10, unseen=1e-9, trust=True)
+"""Closer to the optimum than the eight digits that are promised, and careful with starts far away:
+first values are the user's, not searched in the data."""
+SMALL = 64_000_000
+"""Bytes of chunks of data in memory that are kept in the shape the kernel takes."""
+_PLAIN = Scaling("fixed", given=np.array([[0.0, 1.0]]))
+"""Nothing is eliminated: y is the residual, f is 0."""
+
+
+class Work(NamedTuple):
+    """What every task of a fit shares."""
+
+    points: Points
+    model: ResidualModel
+    budget: int
+    """Bytes of columns a worker process may keep."""
+
+
+def residuals_of(work: Work, run: Run, at: Float[np.ndarray, "q p"]) -> tuple[Gram, Report]:
+    """Return the merged Gram of a run of chunks; this is the task. at: see `columns_gram`."""
+    keep_small()
+    began, before = time.perf_counter(), compilations()
+    leaves = [
+        columns_gram(work.model, at, columns(work.points, number, work.budget), work.points.step)
+        for number, _ in run.tiles
+    ]
+    return merge_tree(leaves), reported(began, before, NOTHING)
+
+
+@dataclass(frozen=True)
+class ArrayRequest:
+    """A fit that has been checked and can be started."""
+
+    points: Points
+    model: ResidualModel
+    search: Search
+    options: lm.Options
+    scaling: Scaling = _PLAIN
+
+
+_EDGES = ("start", "lower", "upper")
+
+
+def _identity(request: ArrayRequest) -> dict[str, Any]:
+    """Return what must be the same for a fit to be resumed."""
+    search = request.search
+    return {
+        "data": request.points.digest,
+        "model": request.model.name,
+        "code of the model": request.model.digest,
+        "variables": list(request.model.variables),
+        "parameters": list(search.names),
+        "free": search.free.tolist(),
+        # bounds may be infinite, which JSON cannot hold
+        **{name: [repr(float(v)) for v in getattr(search, name)] for name in _EDGES},
+        **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
+    }
+
+
+def prepare(
+    data: Any,
+    model: ResidualModel,
+    initial: Mapping[str, float] | None = None,
+    fixed: Mapping[str, float] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    max_passes: int = 1000,
+) -> ArrayRequest:
+    """Return the checked fit; raises a HomodyneDaskError for mistakes in any of it."""
+    chosen = search(model.parameters, initial, fixed, bounds)
+    missing = np.array(chosen.names)[np.isnan(chosen.start)]
+    if len(missing):
+        raise OptionError(f"{missing[0]} has no first value: give initial={{{missing[0]!r}: ...}}")
+    points = points_of(data, model.variables)
+    check_residual(model, chosen.start, points.columns(0)[:, : points.step])
+    return ArrayRequest(points, model, chosen, replace(OPTIONS, max_passes=max_passes))
+
+
+def plan_of(request: ArrayRequest, client: Client | None) -> Plan:
+    """Return the plan for the client's workers, or for this process or the workers to be started."""
+    work: Any = array_layout(request.points)
+    if client is None:
+        here = work.in_memory or work.pairs < IN_PROCESS_PAIRS
+        workers = this_process() if here else local_workers()
+    elif work.in_memory:
+        raise OptionError(
+            "the data lie in this process's memory, where workers cannot read them: leave client out, "
+            "or write them with to_zarr and give the path"
+        )
+    else:
+        workers = workers_of(client)
+    return make_plan(work, workers, request.model.name, 1)
+
+
+class Ended(NamedTuple):
+    """A fit that is over."""
+
+    state: lm.State
+    moved: Bool[np.ndarray, " p"]
+    """Parameters neither fixed nor at a bound."""
+    inverse: Float[np.ndarray, "p p"] | None
+    """(JᵀJ)⁻¹, NaN where a parameter did not move; None where the data do not determine all."""
+    history: list[dict[str, Any]]
+    timings: dict[str, float]
+    compilations: dict[str, int]
+
+
+def iterate(
+    request: ArrayRequest,
+    client: Client | None = None,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+) -> Generator[lm.State, None, Ended]:
+    """Yield the state after each pass and return how the fit ended; see `fit` for the options."""
+    began = time.perf_counter()
+    if resume and checkpoint is None:
+        raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
+    if checkpoint is not None and not resume:
+        checkpoints.check_target(checkpoint)
+    plan = plan_of(request, client)
+    with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
+        budget = plan.layout.resident_bytes if plan.resident else 0
+        if request.points.in_memory:  # what is here already is not kept twice
+            budget = min(budget, SMALL)
+        work = Work(request.points, request.model, budget)
+        sweep = sweep_over(work, plan, residuals_of, connected)
+        record, state = Record(began), None
+
+        def evaluate(theta: Float[np.ndarray, " p"], _: None) -> Gram:
+            return sweep(theta[None])
+
+        for state in descent(request, evaluate, checkpoint, resume, record, (), _first, _identity):
+            yield state
+        assert state is not None  # there is at least one pass
+        moved = _moved(request.search, state)
+        inverse = _inverse(sweep, state, moved)
+        compiled = sweep.compilations()
+    record.timings["total"] = time.perf_counter() - began
+    return Ended(state, moved, inverse, record.history, record.timings, compiled)
+
+
+def _first(request: ArrayRequest, *_: Any) -> Beginning:
+    return Beginning(request.search.start, None, [])
+
+
+def _moved(search: Search, state: lm.State) -> Bool[np.ndarray, " p"]:
+    at_bound = (state.theta <= search.lower) | (state.theta >= search.upper)
+    return search.free & (np.isfinite(search.period) | ~at_bound)
+
+
+def _inverse(
+    sweep: Sweep, state: lm.State, moved: Bool[np.ndarray, " p"]
+) -> Float[np.ndarray, "p p"] | None:
+    """Return (JᵀJ)⁻¹ from one more pass, with derivatives along the directions of the last one.
+
+    Along the eigenvectors over the roots of their eigenvalues JᵀJ is 1 but for what the first
+    sums have lost: the inverse keeps the digits that an orthogonal factoring of J would.
+    """
+    if not (moved.any() and state.reduced.finite):
+        return None
+    H = state.reduced.hessian[np.ix_(moved, moved)]
+    size = np.sqrt(np.diag(H))
+    if not (size > 0).all():
+        return None
+    values, vectors = np.linalg.eigh(H / np.outer(size, size))
+    if values[0] <= SINGULAR:
+        return None
+    n = int(moved.sum())
+    directions = np.zeros((len(moved), len(moved)))
+    directions[np.flatnonzero(moved), :n] = vectors / np.sqrt(values) / size[:, None]
+    gram = sweep(np.concatenate([state.theta[None], directions]))
+    nearly_one = gram.moments[0, 3 : 3 + n, 3 : 3 + n]
+    inverse = directions[:, :n] @ np.linalg.solve(nearly_one, directions[:, :n].T)
+    inverse[~moved] = inverse[:, ~moved] = np.nan
+    return inverse

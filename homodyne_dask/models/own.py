@@ -1,0 +1,159 @@
+"""A model of one's own: c2 = offset + contrast·f(theta, t1, t2, bin), f in plain JAX."""
+
+import sysconfig
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from types import CodeType
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.parameters import Parameter
+
+
+class Bin(NamedTuple):
+    """What f is told of a bin."""
+
+    q: Any
+    """1/Å."""
+    phi: Any
+    """degree."""
+
+
+@dataclass(frozen=True)
+class SeparableModel:
+    """f as a JAX function; JAX differentiates it. Made by `separable`."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    f: Callable[..., Any]
+    precompute: Callable[..., Any] | None = None
+
+    shear = False
+    """f needs no gap between plates: one that does holds it itself."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names, in the order of theta."""
+        return tuple(p.name for p in self.parameters)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters p."""
+        return len(self.parameters)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the code: a checkpoint of another f is not resumed."""
+        return fingerprint(self.f, self.precompute)
+
+    @cached_property
+    def _packed(self) -> bytes:
+        return by_value((self.name, self.parameters, self.f, self.precompute), self.f)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Travel to workers by name where they can import it, else by value."""
+        from homodyne_dask.models.names import known, model_named
+
+        if known().get(self.name) is self:
+            return model_named, (self.name,)
+        return _unpacked, (self._packed,)
+
+
+@lru_cache(maxsize=32)
+def _unpacked(packed: bytes) -> SeparableModel:
+    """Return the model of these bytes: always the same object, so that it is compiled once."""
+    return SeparableModel(*cloudpickle.loads(packed))
+
+
+def separable(
+    f: Callable[..., Any],
+    parameters: Sequence[Parameter],
+    precompute: Callable[..., Any] | None = None,
+    name: str | None = None,
+) -> SeparableModel:
+    """Return the model c2 = offset + contrast·f with a JAX function f(theta, t1, t2, bin).
+
+    theta holds the parameters in their order; t1 and t2 are times in s, of shapes that broadcast,
+    t2 > t1; bin.q [1/Å] and bin.phi [degree] are numbers. f returns one value per pair. With
+    `precompute(theta, times)`, which returns arrays of one value per time (one, or a dict or tuple
+    of them: integrals, say), f is called with those at t1 and t2 in place of the times; it is
+    called once per pass and not once per pair. name: in reports; that of f by default.
+
+    Contrast and offset of each bin are eliminated, and derivatives are taken by JAX. Mistakes in f
+    are found before a fit starts. Raises OptionError without parameters or with two of one name.
+    """
+    from homodyne_dask.models.names import remember
+
+    name = name or str(getattr(f, "__name__", "model"))
+    model = SeparableModel(name, checked_parameters(name, parameters), f, precompute)
+    remember(model)
+    return model
+
+
+def checked_parameters(model: str, parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
+    """Return the parameters as a tuple; raises OptionError where there are none, or two of one name."""
+    parameters = tuple(parameters)
+    names = [p.name for p in parameters]
+    if not names:
+        raise OptionError(
+            f"model {model!r} has no parameters: give parameters=[hd.Parameter('D0', ...), ...]"
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise OptionError(f"model {model!r} has two parameters named {twice[0]!r}: rename one")
+    return parameters
+
+
+def by_value(value: Any, *functions: Callable[..., Any]) -> bytes:
+    """Return a pickle that holds the code of functions written in scripts, notebooks and folders.
+
+    Code of installed packages goes by name: workers have them.
+    """
+    from sys import modules
+
+    tops = {str(getattr(f, "__module__", None)).partition(".")[0] for f in functions}
+    mine = [modules[top] for top in sorted(tops) if top in modules and not _installed(modules[top])]
+    for module in mine:
+        register_pickle_by_value(module)
+    try:
+        return cloudpickle.dumps(value)
+    finally:
+        for module in mine:
+            unregister_pickle_by_value(module)
+
+
+def _installed(module: Any) -> bool:
+    file = getattr(module, "__file__", None)
+    here = module.__name__ == __name__.partition(".")[0]
+    return here or file is None or file.startswith(sysconfig.get_paths()["purelib"])
+
+
+def fingerprint(*functions: Callable[..., Any] | None) -> str:
+    """Return a hash of the code of functions and of the plain values they close over."""
+    found = sha256()
+    for function in functions:
+        _add(found, function)
+    return found.hexdigest()
+
+
+def _add(found: Any, value: Any) -> None:
+    code = getattr(value, "__code__", None)
+    if isinstance(value, CodeType):
+        found.update(value.co_code)
+        for part in (*value.co_names, *value.co_consts):
+            _add(found, part)
+    elif code is not None:
+        _add(found, code)
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        for part in (*cells, *(value.__defaults__ or ())):
+            _add(found, part)
+    elif isinstance(value, np.ndarray):
+        found.update(value.tobytes())
+    elif isinstance(value, int | float | str | bytes | None | tuple):
+        found.update(repr(value).encode())

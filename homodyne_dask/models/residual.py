@@ -1,0 +1,80 @@
+"""A model of any data: a residual over the variables of a dataset."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import cloudpickle
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.models.own import by_value, checked_parameters, fingerprint
+from homodyne_dask.parameters import Parameter
+
+
+@dataclass(frozen=True)
+class ResidualModel:
+    """residual(theta, *columns) as a JAX function; JAX differentiates it. Made by `model`."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    residual: Callable[..., Any]
+    variables: tuple[str, ...]
+    """Of the dataset, in the order of the columns."""
+    written: Callable[..., Any]
+    """What the user wrote: mistakes are looked for there."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names, in the order of theta."""
+        return tuple(p.name for p in self.parameters)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters p."""
+        return len(self.parameters)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the code: a checkpoint of another residual is not resumed."""
+        return fingerprint(self.residual, self.written)
+
+    @cached_property
+    def _packed(self) -> bytes:
+        every = (self.name, self.parameters, self.residual, self.variables, self.written)
+        return by_value(every, self.written)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Travel to workers by value."""
+        return _unpacked, (self._packed,)
+
+
+@lru_cache(maxsize=32)
+def _unpacked(packed: bytes) -> ResidualModel:
+    """Return the model of these bytes: always the same object, so that it is compiled once."""
+    return ResidualModel(*cloudpickle.loads(packed))
+
+
+def model(
+    residual: Callable[..., Any], parameters: Sequence[Parameter], name: str | None = None
+) -> ResidualModel:
+    """Return a model of any data: the sum of squares of residual(theta, x, y, ...) is made least.
+
+    residual is a JAX function. theta holds the parameters in their order; the names of the other
+    arguments are those of variables or coordinates of the dataset it is fitted to, which come as
+    arrays of one shape. It returns one residual per point, over its standard deviation. Fit it with
+    `hd.fit(dataset, model, initial={...})`. name: in reports; that of the function by default.
+
+    Raises OptionError without parameters, with two of one name, or without arguments beside theta.
+    """
+    name = name or str(getattr(residual, "__name__", "model"))
+    checked = checked_parameters(name, parameters)
+    arguments = list(inspect.signature(residual).parameters.values())[1:]
+    plain = all(a.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for a in arguments)
+    if not (arguments and plain):
+        raise OptionError(
+            f"model {name!r}: the arguments of the residual after theta name the variables it needs, "
+            f"as in residual(theta, x, y)"
+        )
+    return ResidualModel(name, checked, residual, tuple(a.name for a in arguments), residual)

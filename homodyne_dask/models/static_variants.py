@@ -1,0 +1,50 @@
+"""Stretched and compressed exponentials: what most beamlines fit.
+
+    stretched         f = exp(-2 (Γ |t2 - t1|)^γ)
+    stretched_ageing  the same with Γ = Γ_0 · age^mu, age = ½ (t1 + t2) in s
+
+Γ is that of the rings selected; fit one ring at a time to see how it goes with q.
+"""
+
+from typing import Any
+
+from homodyne_dask.models.own import Bin, SeparableModel
+from homodyne_dask.parameters import Parameter
+
+_STRETCHING = Parameter("stretching", "", (0.1, 3.0))
+
+
+def _decay(x: Any, stretching: Any) -> Any:
+    """Return exp(-2 x^γ), 1 at x = 0."""
+    import jax.numpy as jnp  # JAX loads while workers start, and not with the names of models
+
+    log = jnp.log(jnp.where(x > 0, x, 1.0))
+    return jnp.where(x > 0, jnp.exp(-2 * jnp.exp(stretching * log)), 1.0)
+
+
+def _constant(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    rate, stretching = theta
+    return _decay(rate * abs(t2 - t1), stretching)
+
+
+def _ageing(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    rate, mu, stretching = theta
+    return _decay(rate * (0.5 * (t1 + t2)) ** mu * abs(t2 - t1), stretching)
+
+
+STRETCHED = SeparableModel(
+    "stretched",
+    (Parameter("rate", "1/s", (1e-6, 1e6), scale="log"), _STRETCHING),
+    _constant,
+)
+"""A stretched exponential of the lag, the same at every age."""
+STRETCHED_AGEING = SeparableModel(
+    "stretched_ageing",
+    (
+        Parameter("rate", "1/s", (1e-9, 1e9), scale="log"),
+        Parameter("mu", "", (-3.0, 3.0)),
+        _STRETCHING,
+    ),
+    _ageing,
+)
+"""The same with a rate that is a power of the age: `rate` is that at an age of 1 s."""
