@@ -12,7 +12,7 @@ HDF5, NPY, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PK\x03\x04"
 
 def open_source(path: Path, options: Options) -> Source:
     """Return the source in a file, whatever its name ends in."""
-    magic = _first_bytes(path)
+    magic = first_bytes(path)
     if magic.startswith(NPY):
         return apply_options(open_npy(path, options), options)
     if magic.startswith(ZIP):
@@ -51,7 +51,8 @@ def _without(options: Options, source: Source) -> Source:
     return source
 
 
-def _first_bytes(path: Path) -> bytes:
+def first_bytes(path: Path) -> bytes:
+    """Return the 8 bytes that say what kind of file it is."""
     if not path.is_file():
         raise SourceError(f"{path} is no file: check the name")
     try:

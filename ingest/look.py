@@ -3,40 +3,39 @@
 What describes the matrices is read there first. What ends without an answer there is not read here.
 """
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 from homodyne_dask.errors import SourceError
+from ingest.detect import HDF5, first_bytes
+from ingest.source import Options
 
 PATIENCE = 60.0
 """Seconds for the little that describes the matrices."""
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _PROGRAM = """
-import sys
+import json, sys
 from pathlib import Path
 from ingest.detect import open_source
 from ingest.source import options_from
 try:
-    open_source(Path(sys.argv[1]), options_from(None, None, None, None, 0.0, None))
+    open_source(Path(sys.argv[1]), options_from(**json.loads(sys.argv[2])))
 except Exception:
     pass  # said by who reads it
 """
 
 
-def look(path: Path, patience: float = PATIENCE) -> None:
+def look(path: Path, options: Options) -> None:
     """Raise SourceError for an HDF5 file whose description makes the library hang or crash."""
-    if not path.is_file():
+    if first_bytes(path) != HDF5:
         return
-    with path.open("rb") as file:
-        if file.read(8) != SIGNATURE:
-            return
-    command = [sys.executable, "-c", _PROGRAM, str(path)]
+    command = [sys.executable, "-c", _PROGRAM, str(path), json.dumps(options.as_json())]
     try:
-        ended = subprocess.run(command, timeout=patience, capture_output=True).returncode
+        ended = subprocess.run(command, timeout=PATIENCE, capture_output=True).returncode
     except subprocess.TimeoutExpired:
         raise SourceError(
-            f"{path} cannot be read: HDF5 finds no end of its description within {patience:g} s; it "
+            f"{path} cannot be read: HDF5 finds no end of its description within {PATIENCE:g} s; it "
             "is damaged, copy it again"
         ) from None
     if ended < 0:

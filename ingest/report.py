@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import zarr
 
 from homodyne_dask import schema
 from ingest import store
@@ -65,7 +64,7 @@ class IngestReport:
 
 def report_of(target: Path, *, skipped: bool = False) -> IngestReport:
     """Return the report of a complete store."""
-    root = zarr.open_group(target, mode="r", zarr_format=3)
+    root = store.opened(target, "r")
     attrs: dict[str, Any] = store.attributes(target)
     manifest = store.read_json(target / schema.MANIFEST)
     names = ("label", "q", "phi", "n_pixels", "sigma_row", "frame_mask")

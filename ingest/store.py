@@ -7,17 +7,18 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import zarr
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 
 from homodyne_dask import schema
 from homodyne_dask.errors import StoreError
 from ingest import summary
 from ingest.chunks import COMPRESSOR, LEVEL, SHUFFLE
 from ingest.source import Source
+
+if TYPE_CHECKING:
+    import zarr
 
 WORK = ".ingest"
 """Folder inside the store while it is being made: the lock, the job and one record per bin."""
@@ -124,8 +125,17 @@ def remove_work(store: Path) -> None:
     shutil.rmtree(store / WORK)
 
 
+def opened(store: Path, mode: Literal["r", "r+"] = "r+") -> "zarr.Group":
+    """Open the root group; Zarr is loaded where it is needed: a first look at a file needs none."""
+    import zarr
+
+    return zarr.open_group(store, mode=mode, zarr_format=3)
+
+
 def create(store: Path, source: Source) -> None:
     """Create the group and the arrays that tasks write."""
+    import zarr
+
     root = zarr.create_group(
         store,
         zarr_format=3,
@@ -155,7 +165,9 @@ def create(store: Path, source: Source) -> None:
             _create(level, "c2", shape, "float32", ("bin", "t1", "t2"), (1, side, side))
 
 
-def _create(group: zarr.Group, name, shape, dtype, dims, chunks, units: str | None = None):
+def _create(group: "zarr.Group", name, shape, dtype, dims, chunks, units: str | None = None):
+    from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
+
     return group.create_array(
         name,
         shape=shape,
@@ -172,7 +184,7 @@ def _create(group: zarr.Group, name, shape, dtype, dims, chunks, units: str | No
 
 
 def put(
-    group: zarr.Group, name: str, values, dims: tuple[str, ...], units: str | None = None
+    group: "zarr.Group", name: str, values, dims: tuple[str, ...], units: str | None = None
 ) -> None:
     """Write a small array as one chunk."""
     values = np.asarray(values)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import zarr
 
 from homodyne_dask import schema
 from homodyne_dask.errors import ClusterError, StoreError
 from ingest import noise, store, sums
 from ingest.bins import Record, read_record, write_bin
 from ingest.detect import open_source
+from ingest.look import look
 from ingest.report import IngestReport, report_of
 from ingest.source import Options, Source, options_from, sha256
 
@@ -48,6 +48,7 @@ def ingest(
     """
     options = options_from(q, phi, frame_time, sigma, time_offset, gap)
     path = Path(source_path)
+    look(path, options)
     source = open_source(path, options)
     target = Path(store_path) if store_path is not None else default_store(path)
     target = target.absolute()
@@ -223,7 +224,7 @@ def _finish(source: Source, target: Path, job: _Job, use, records) -> None:
 
 
 def _write_vectors(source: Source, target: Path, use, rows, records) -> None:
-    root = zarr.open_group(target, mode="r+", zarr_format=3)
+    root = store.opened(target)
     shape = (len(records), source.n_frames)
     unknown = np.full(shape, np.nan)
     beta = [np.nan if record["beta"] is None else record["beta"] for record in records]
@@ -240,7 +241,7 @@ def _write_vectors(source: Source, target: Path, use, rows, records) -> None:
 
 
 def _write_sums(target: Path, rows, use, records) -> None:
-    root = zarr.open_group(target, mode="r+", zarr_format=3)
+    root = store.opened(target)
     group = root.create_group(
         "sums", overwrite=True, attributes={"weights_sha256": sums.digest(rows, use)}
     )

@@ -37,12 +37,10 @@ def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) ->
     """
     from homodyne_dask.units import length_in_angstrom
     from ingest import ingest as write
-    from ingest.look import look
 
     gap = None if options["gap"] is None else length_in_angstrom(options["gap"])
     q, phi, sigma = (numbers(what, options[what]) for what in ("q", "phi", "sigma"))
     try:
-        look(source)
         with _workers(source, options["scheduler"], options["key"]) as client:
             report = write(
                 source, store, q=q, phi=phi, sigma=sigma, gap=gap, frame_time=options["frame_time"],
