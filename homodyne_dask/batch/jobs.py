@@ -10,7 +10,7 @@ from homodyne_dask import keys
 from homodyne_dask.batch.healing import CLUSTERS
 from homodyne_dask.batch.lifetimes import lifetime
 from homodyne_dask.batch.sites import Site
-from homodyne_dask.cluster import QUIET, worker_environment
+from homodyne_dask.cluster import quiet_environment, worker_environment
 
 NANNY = 250_000_000
 """Bytes of a job that each worker's nanny takes, with its interpreter."""
@@ -76,8 +76,7 @@ def _arguments(site: Site) -> list[str]:
 def environment(site: Site, threads: int) -> list[str]:
     """Return the lines of a job script that set threads, memory and Dask for its processes."""
     settings = worker_environment(threads) | {"MALLOC_TRIM_THRESHOLD_": "65536"}
-    for key, value in QUIET.items():
-        settings["DASK_" + key.upper().replace(".", "__").replace("-", "_")] = value
+    settings |= quiet_environment()
     lines = [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
     if cache := site["compile-cache"]:
         # kernels run on the type of CPU that compiled them

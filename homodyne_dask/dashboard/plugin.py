@@ -12,6 +12,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from homodyne_dask.dashboard import TOPIC
 from homodyne_dask.dashboard.handler import routes
 from homodyne_dask.dashboard.metrics import FITS
+from homodyne_dask.dashboard.spans import keep_latest
 from homodyne_dask.standing import Standing, after
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ class FitPage(SchedulerPlugin):
     async def close(self) -> None:
         """Take the metrics away with the scheduler."""
         FITS.remove(self)
+
+    def update_graph(self, scheduler: "Scheduler", **_: Any) -> None:
+        """Forget the oldest passes as new ones come."""
+        keep_latest(scheduler)
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Take in one event."""

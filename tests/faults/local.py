@@ -1,7 +1,7 @@
 """What the workers of a local cluster are as processes, and which of them did what."""
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from pathlib import Path
 
@@ -69,16 +69,28 @@ def when_busy(client, seconds: float = 5) -> None:
 
 
 class Given(SchedulerPlugin):
-    """Which workers each task of a pass was given to, one after another."""
+    """Which workers each task of a pass was given to, one after another, and which of them did it."""
 
     def __init__(self, client) -> None:
         self.scheduler = client.cluster.scheduler
         self.workers: dict[str, list[str]] = defaultdict(list)
+        self.done: dict[str, str] = {}
         self.scheduler.add_plugin(self, name="given")
 
     def transition(self, key, start, finish, *args, **kwargs) -> None:
-        if finish == "processing" and str(key).startswith("gram-"):
+        if not str(key).startswith("gram-"):
+            return
+        if finish == "processing":
             self.workers[str(key)].append(self.scheduler.tasks[key].processing_on.address)
+        elif start == "processing" and finish == "memory":
+            self.done[str(key)] = kwargs["worker"]
+
+    def passes(self) -> list[Counter[str]]:
+        """How many tasks each worker did, pass by pass."""
+        found: dict[str, Counter[str]] = defaultdict(Counter)
+        for key, worker in self.done.items():
+            found[key.rsplit("-", 1)[0]][worker] += 1
+        return list(found.values())
 
     def again(self) -> dict[str, list[str]]:
         """The tasks done more than once, with the workers that did not do them last."""

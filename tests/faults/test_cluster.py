@@ -5,15 +5,16 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import psutil
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask import checkpoint, cluster
+from homodyne_dask import checkpoint, cluster, planning
 from homodyne_dask.cluster import local_cluster
 from homodyne_dask.errors import ClusterError
+from tests.benchmarks import data
 from tests.faults.local import Given, by_address, everything, processes, when_busy
 from tests.faults.programs import finish, start, still_there, wait_for_pass
 from tests.faults.schedulers import dask, scheduler_at
@@ -104,6 +105,48 @@ def test_a_worker_that_hangs_is_replaced_and_changes_no_bit(scan, quiet, monkeyp
         assert len(stopped) == 1
         assert not still_there(stopped, 20)
     assert bits(result) == bits(quiet)
+
+
+@contextmanager
+def slowed(process: psutil.Process) -> Iterator[None]:
+    """A process runs for a tenth of the time."""
+    over = threading.Event()
+
+    def slow():
+        while not over.is_set():
+            process.suspend()
+            over.wait(0.18)
+            process.resume()
+            over.wait(0.02)
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.slow
+def test_a_slow_worker_does_not_stall_the_rest(tmp_path, monkeypatch):
+    """The other does tasks that were meant for it; 18 tasks of 4 million pairs a pass."""
+    monkeypatch.setattr(planning, "RATE", 1e5)  # a task for each tile
+    monkeypatch.setattr(planning, "LEVELS_FROM", 1e12)  # all passes are over all data
+    scan = hd.open_dataset(data.widened(tmp_path, 900, 8))
+    with local_cluster(processes=2, threads=1) as client, ExitStack() as slow:
+        client.wait_for_workers(2, timeout=120)
+        given, (address, process) = Given(client), sorted(by_address(client).items())[0]
+        result = hd.fit(
+            scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client, memory="stream",
+            progress=lambda state: state.passes == 1 and slow.enter_context(slowed(process)),
+        )  # fmt: skip
+    passes = given.passes()[2:]  # those that began after it was slowed
+    print([(done[address], done.total()) for done in passes])
+    assert len(passes) >= 3
+    assert all(done.total() == 18 for done in passes)
+    assert sum(done[address] for done in passes) < 0.45 * sum(done.total() for done in passes)
+    assert bits(result) == bits(fit_here(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR))
 
 
 @contextmanager

@@ -61,6 +61,7 @@ RIGHT = {
     "angles unsorted": lambda: phis(70.0, -30.0, 10.0),
     "the same angle a turn away": lambda: phis(10.0, 370.0, -350.0),
     "irregular times": uneven,
+    "3 frames, with an error of ten thousand times D0": lambda: data(n=3),
     **{f"{n} frames": lambda n=n: data(n=n, bins=8) for n in (5, 7, 10, 20, 33, 50)},
 }
 FAR = "χ² per pair is up to"
@@ -83,8 +84,7 @@ SAID = {
     "all zeros": (lambda: constant(0.0), "holds no data"),
     "all infinite": (lambda: constant(np.inf), "holds no data"),
     "2 frames": (lambda: data(n=2), "2 frames"),
-    "3 frames": (lambda: data(n=3), "."),
-    "4 frames": (lambda: data(n=4), "."),
+    "4 frames": (lambda: data(n=4), "the data do not determine D0"),
 }  # fmt: skip
 
 

@@ -1,0 +1,43 @@
+"""What Dask would keep for ever of fits that are done and of clusters that are closed."""
+
+import gc
+import time
+import weakref
+
+import pytest
+from distributed import span
+
+from homodyne_dask.cluster import local_cluster
+from homodyne_dask.dashboard.spans import keep_latest
+
+pytestmark = pytest.mark.cluster
+
+
+def test_a_scheduler_forgets_old_passes_and_is_let_go_when_it_is_closed():
+    with local_cluster(processes=1, threads=1) as client:
+        scheduler = client.cluster.scheduler
+        spans = scheduler.extensions["spans"]
+        for fit in "abc":
+            for number in range(2):
+                with span(f"fit {fit}", f"pass {number}"):
+                    assert (
+                        client.submit(sum, [1, number], key=f"{fit}{number}").result() == 1 + number
+                    )
+        with span("of somebody else"):
+            assert client.submit(sum, [2], key="e").result() == 2
+        keep_latest(scheduler, most=3)
+        assert [root.name for root in spans.root_spans] == [
+            ("fit b",), ("fit c",), ("fit c",), ("of somebody else",),
+        ]  # fmt: skip
+        assert len(spans.spans) == 3 * 2 + 1
+        assert not any("fit a" in name for name in spans.spans_search_by_name)
+        assert [len(spans.spans_search_by_tag[f"pass {n}"]) for n in range(2)] == [1, 2]
+        with span("fit d", "pass 0"):
+            assert client.submit(sum, [3], key="d").result() == 3
+    gone = weakref.ref(scheduler)
+    del client, scheduler, spans
+    until = time.monotonic() + 30
+    while gone() is not None and time.monotonic() < until:  # its last callbacks may still run
+        gc.collect()
+        time.sleep(0.1)
+    assert gone() is None
