@@ -2,12 +2,15 @@
 
 import sys
 
-from distributed import Scheduler, core
+from distributed import Client, Scheduler, core
 
 
 def let_go(scheduler: Scheduler) -> None:
-    """Take a closed scheduler out of two caches of Dask that have it, or its methods, as keys."""
-    core._expects_comm.cache_clear()
+    """Take a closed scheduler, and the client of its cluster, out of caches that hold them."""
+    core._expects_comm.cache_clear()  # its keys are methods
+    by_client = getattr(vars(Client)["_register_plugin"], "_method_cache", None)
+    if by_client is not None:  # of Python 3.13.0 and 3.13.1: the values hold their weak keys
+        by_client.clear()
     dashboard = sys.modules.get("distributed.dashboard.scheduler")
     if dashboard is not None:
         for cell in dashboard.template_variables.__closure__:

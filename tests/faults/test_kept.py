@@ -9,12 +9,14 @@ from distributed import span
 
 from homodyne_dask.cluster import local_cluster
 from homodyne_dask.dashboard.spans import keep_latest
+from homodyne_dask.hints import only_hints
 
 pytestmark = pytest.mark.cluster
 
 
 def test_a_scheduler_forgets_old_passes_and_is_let_go_when_it_is_closed():
     with local_cluster(processes=1, threads=1) as client:
+        only_hints(client)
         scheduler = client.cluster.scheduler
         spans = scheduler.extensions["spans"]
         for fit in "abc":
