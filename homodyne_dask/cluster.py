@@ -168,6 +168,7 @@ def local_cluster(
             security=security,
             silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster
         )
+        assert isinstance(cluster.scheduler, Scheduler)
         stack.callback(let_go, cluster.scheduler)
         stack.enter_context(cluster)
         yield stack.enter_context(Client(cluster))

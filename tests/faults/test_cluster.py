@@ -137,9 +137,14 @@ def test_a_slow_worker_does_not_stall_the_rest(tmp_path, monkeypatch):
     with local_cluster(processes=2, threads=1) as client, ExitStack() as slow:
         client.wait_for_workers(2, timeout=120)
         given, (address, process) = Given(client), sorted(by_address(client).items())[0]
+
+        def after(state):
+            if state.passes == 1:
+                slow.enter_context(slowed(process))
+
         result = hd.fit(
             scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client, memory="stream",
-            progress=lambda state: state.passes == 1 and slow.enter_context(slowed(process)),
+            progress=after,
         )  # fmt: skip
     passes = given.passes()[2:]  # those that began after it was slowed
     print([(done[address], done.total()) for done in passes])
