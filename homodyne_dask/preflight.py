@@ -118,6 +118,7 @@ def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
         yield from _same(worker, digest, scan)
     yield from _threads(workers)
     yield from _memory(workers, plan)
+    yield from _lifetimes(client, plan)
 
 
 def _answered(client: Client, question: Any, *words: Any, **options: Any) -> Any:
@@ -190,6 +191,16 @@ def _memory(workers: list[Worker], plan: Plan) -> Iterator[str]:
                 f"{name} needs {size(needed)}, and {found.host} with {number} workers has "
                 f"{size(there)} for them: start fewer workers there"
             )
+
+
+def _lifetimes(client: Client, plan: Plan) -> Iterator[str]:
+    """Yield where tasks may be longer than what the lifetimes of jobs were chosen for."""
+    allowed = getattr(client.cluster, "task", plan.longest_task)
+    if plan.longest_task > allowed:
+        yield (
+            f"a task of this plan may take {plan.longest_task:.2g} s and the workers live for tasks of "
+            f"{allowed:.2g} s: start the cluster with task={plan.longest_task:.2g} or without task"
+        )
 
 
 def _chunk(scan: Scan, plan: Plan) -> Path:

@@ -48,6 +48,8 @@ class _Knowing(JobQueueCluster):
     site: Site
     expected: Workers
     """All workers it may have."""
+    task: float
+    """Seconds of the longest task that its workers' lifetimes allow."""
     listing: tuple[queue.Job, ...] = ()
     """The user's jobs when the queue was last asked."""
     refusal = ""

@@ -58,6 +58,16 @@ def test_a_worker_of_another_version_that_does_not_see_the_store_is_named(slurm,
     assert well not in str(said.value)
 
 
+@pytest.mark.slow
+def test_tasks_longer_than_what_the_workers_live_for_are_said_before_the_first_pass(slurm, small):
+    with (
+        slurm_cluster("loopback", task=1e-3) as cluster,
+        cluster.get_client() as client,
+        pytest.raises(ClusterError, match=r"may take 0.27 s and the workers live for .* 0.001 s"),
+    ):
+        hd.fit(small, hd.LAMINAR_FLOW, gap="200 um", client=client)
+
+
 def test_a_site_is_examined_without_sending_a_job(slurm, small):
     ended = CliRunner().invoke(main, ["preflight", "--site", "loopback", small.path])
     assert ended.exit_code == 0, ended.output
