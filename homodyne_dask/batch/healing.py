@@ -22,7 +22,9 @@ from homodyne_dask.batch.sites import Site
 from homodyne_dask.planning import Workers
 
 TRIES = 5
-"""Jobs in a row that are refused or end before their workers come; then no more are sent."""
+"""Jobs in a row that are refused or whose workers do not stay; then no more are sent."""
+STAYS = 10.0
+"""Seconds after which a worker that has come stays: it was examined and its libraries are there."""
 
 
 class _Telling(Job):
@@ -55,7 +57,7 @@ class _Knowing(JobQueueCluster):
     refusal = ""
     """What the batch system said last of a job it refused."""
     unseen = 0
-    """Jobs in a row that were refused or ended before their workers came."""
+    """Jobs in a row that were refused, or ended before their workers came or as soon as they had."""
 
     @property
     def given_up(self) -> bool:
@@ -75,8 +77,8 @@ class _Knowing(JobQueueCluster):
             said.append(f"refused ({self.refusal})")
         if self.unseen:
             said.append(
-                f"{self.unseen} jobs in a row ended before their workers came, their logs are in "
-                f"{self.site.logs}"
+                f"{self.unseen} jobs in a row ended before their workers came, or as soon as they had; "
+                f"their logs are in {self.site.logs}"
             )
         return ", ".join(said)
 
@@ -110,8 +112,8 @@ class Healing(Adaptive):
     cluster: Any
 
     def __init__(self, cluster: Any, **options: Any) -> None:
-        self.seen = WeakKeyDictionary[Job, float]()
-        """When a job's workers were last there."""
+        self.seen = WeakKeyDictionary[Job, tuple[float, float]]()
+        """When a job's workers were first and last there."""
         self.asked = time.monotonic()
         super().__init__(cluster, **options)
 
@@ -126,16 +128,19 @@ class Healing(Adaptive):
         await super().adapt()
 
     async def _drop_gone(self) -> None:
-        """Drop jobs whose workers had come and are gone."""
-        now, observed = time.monotonic(), self.cluster.observed
+        """Drop jobs whose workers had come and are gone; of those lost at once all count as one."""
+        short, now, observed = False, time.monotonic(), self.cluster.observed
         longest = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
         for name, job in list(self.cluster.workers.items()):
+            first, last = self.seen.get(job, (now, now))
             if self._workers(name) & observed:
-                if job not in self.seen:
+                self.seen[job] = first, now
+                if now - first > STAYS:
                     self.cluster.unseen = 0
-                self.seen[job] = now
-            elif now - self.seen.get(job, now) > longest:
+            elif now - last > longest:
+                short = short or last - first < STAYS
                 await self._drop(name)
+        self.cluster.unseen += short
 
     async def _drop_unseen(self) -> None:
         """Drop jobs that were refused, or are not in the queue and never had workers."""

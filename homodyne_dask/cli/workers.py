@@ -22,7 +22,10 @@ def refuse_unused(config: "FitConfig") -> None:
     if config.jobs and not config.site:
         raise OptionError("jobs are of a site: give --site too, or leave --jobs out")
     if config.key and not config.scheduler:
-        own = {"site": "a cluster of jobs makes its own", "scheduler_file": "its own lies beside it"}
+        own = {
+            "site": "a cluster of jobs makes its own",
+            "scheduler_file": "its own lies beside it",
+        }
         why = f" ({own[ways[0]]})" if ways else ""
         raise OptionError(
             f"the key {config.key} would not be used{why}: it is of --scheduler; leave --key out"
