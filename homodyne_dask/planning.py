@@ -28,7 +28,7 @@ LONGEST = 2.0
 SLOWEST = 25e6
 """Pairs per second and thread of the slowest node counted on: `doctor` complains of less."""
 DEAREST = 4.2
-"""Times a pass over all data that the dearest pass takes: that for the errors, under a loss."""
+"""Times a pass over all data that the dearest, for the errors under a loss, was measured to take."""
 LONGEST_TASK = DEAREST * LONGEST * RATE / SLOWEST
 """Seconds that a task of any plan may take there."""
 _PROCESS_BYTES = 700_000_000

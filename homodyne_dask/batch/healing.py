@@ -135,7 +135,7 @@ class Healing(Adaptive):
             first, last = self.seen.get(job, (now, now))
             if self._workers(name) & observed:
                 self.seen[job] = first, now
-                if now - first > STAYS:
+                if last - first <= STAYS < now - first:  # it stays
                     self.cluster.unseen = 0
             elif now - last > longest:
                 short = short or last - first < STAYS

@@ -39,7 +39,10 @@ ROWS = {
         "passes.rate(data.store(folder, 2950), 'stream', 1, 2)",
         {"M pairs/s": ">= 130", "ns above the kernel": "<= 5"},
     ),
-    "sweep skipping": ("passes.skipping(folder)", {"resident, times shorter": ">= 3", "streaming, times shorter": ">= 3"}),
+    "sweep skipping": (
+        "passes.skipping(folder)",
+        {"resident, times shorter": ">= 3", "streaming, times shorter": ">= 3"},
+    ),
     "fit 200 M points": (
         "fits.full(folder, 2950)",
         {
