@@ -232,6 +232,7 @@ class Plan:
             ("tiles", f"{self.layout.blocks} of {self.layout.side} x {self.layout.side} frames"),
             ("where", where),
             ("tasks per pass", f"{len(self.tasks)} of up to {self.tasks[0].length} tiles"),
+            ("longest task", f"{self.longest_task:.2g} s on a slow node, for the walltime of jobs"),
             ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),
             ("memory per worker", f"{size(self.memory_per_worker)} projected"),
         ]
