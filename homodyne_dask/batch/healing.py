@@ -6,7 +6,6 @@ several workers; and what sbatch says of a job it refuses goes to a log.
 
 import time
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import dask.config
 from dask.utils import parse_timedelta
@@ -23,8 +22,8 @@ from homodyne_dask.planning import Workers
 
 TRIES = 5
 """Jobs in a row that are refused or whose workers do not stay; then no more are sent."""
-STAYS = 10.0
-"""Seconds after which a worker that has come stays: it was examined and its libraries are there."""
+STAYS = 30.0
+"""Seconds after which a worker that has come stays: it has loaded its libraries and was examined."""
 
 
 class _Telling(Job):
@@ -112,8 +111,10 @@ class Healing(Adaptive):
     cluster: Any
 
     def __init__(self, cluster: Any, **options: Any) -> None:
-        self.seen = WeakKeyDictionary[Job, tuple[float, float]]()
+        self.seen: dict[Job, tuple[float, float]] = {}
         """When a job's workers were first and last there."""
+        self.counted = 0.0
+        """When jobs whose workers did not stay were last counted."""
         self.asked = time.monotonic()
         super().__init__(cluster, **options)
 
@@ -128,9 +129,10 @@ class Healing(Adaptive):
         await super().adapt()
 
     async def _drop_gone(self) -> None:
-        """Drop jobs whose workers had come and are gone; of those lost at once all count as one."""
-        short, now, observed = False, time.monotonic(), self.cluster.observed
+        """Drop jobs whose workers had come and are gone, where Dask has not dropped them itself."""
+        now, observed = time.monotonic(), self.cluster.observed
         longest = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
+        self._count_gone(now, longest)
         for name, job in list(self.cluster.workers.items()):
             first, last = self.seen.get(job, (now, now))
             if self._workers(name) & observed:
@@ -138,9 +140,15 @@ class Healing(Adaptive):
                 if last - first <= STAYS < now - first:  # it stays
                     self.cluster.unseen = 0
             elif now - last > longest:
-                short = short or last - first < STAYS
                 await self._drop(name)
-        self.cluster.unseen += short
+
+    def _count_gone(self, now: float, longest: float) -> None:
+        """Count jobs that were dropped and whose workers had not stayed; those lost together as one."""
+        jobs = set(self.cluster.workers.values())
+        lives = [self.seen.pop(job) for job in list(self.seen) if job not in jobs]
+        if any(last - first < STAYS for first, last in lives) and now - self.counted > longest:
+            self.counted = now
+            self.cluster.unseen += 1
 
     async def _drop_unseen(self) -> None:
         """Drop jobs that were refused, or are not in the queue and never had workers."""
