@@ -125,6 +125,6 @@ def examined(client: Client | None, scan: Scan, plan: Plan) -> Iterator[list[str
         raise ClusterError("\n".join([str(e), *refused])) from e
     finally:
         if client.status == "running":
+            client.unsubscribe_topic(name)
             with suppress(OSError, TimeoutError):  # the scheduler is gone, and all with it
                 client.sync(client._run_on_scheduler, end, name=name, callback_timeout=ENDING)
-            client.unsubscribe_topic(name)
