@@ -15,9 +15,9 @@ from homodyne_dask.cluster import local_cluster, local_workers, this_process, wo
 from homodyne_dask.dataset import Scan
 from homodyne_dask.descent import Record, descent, to_its_end
 from homodyne_dask.errors import OptionError
+from homodyne_dask.joining import examined
 from homodyne_dask.models import Model
 from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
-from homodyne_dask.preflight import preflight
 from homodyne_dask.request import Request, prepare, require_gap
 from homodyne_dask.standing import Standing
 from homodyne_dask.verify import without_unreadable
@@ -121,9 +121,10 @@ def iterate(
     if path is not None and not resume:
         checkpoints.check_target(path)
     work = plan_of(request, client)
-    with local_cluster() if work.workers.to_start else nullcontext(client) as connected:
-        if client is not None:
-            preflight(client, request.scan, work)
+    with (
+        local_cluster() if work.workers.to_start else nullcontext(client) as connected,
+        examined(client, request.scan, work) as refused,
+    ):
         if options.get("on_bad_tile") == "skip":
             layouts = (work.layout, *work.levels)
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
@@ -133,7 +134,7 @@ def iterate(
         from homodyne_dask.sweep import level_sweeps, sweep_of
         from homodyne_dask.watching import Watch
 
-        told = Watch(request, work, connected, watch)
+        told = Watch(request, work, connected, watch, refused)
         with told.to_its_end():
             selection, problem = request.scan.selection, request.problem
             sweep = told.listened(sweep_of(work, selection, problem, connected))

@@ -31,12 +31,14 @@ class Hints(SchedulerPlugin):
 
 
 def only_hints(client: Client) -> None:
-    """Let hints to workers be no more than that, in a client's scheduler.
+    """Let hints to workers be no more than that, in a client's scheduler."""
+    register(client, Hints())
 
-    Raises ClusterError for a scheduler that has not this package.
-    """
+
+def register(client: Client, plugin: SchedulerPlugin) -> None:
+    """Add a plugin to a client's scheduler; raises ClusterError where that has not this package."""
     try:
-        client.register_plugin(Hints())
+        client.register_plugin(plugin)
     except ImportError as e:
         raise ClusterError(
             f"the scheduler cannot load homodyne_dask ({e}): start it in the environment of the fit"

@@ -23,6 +23,14 @@ RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
 RATE = 150e6
 """Pairs per second and thread that tasks are sized for; no result depends on it."""
+LONGEST = 2.0
+"""Seconds of the longest task of a pass at that rate."""
+SLOWEST = 25e6
+"""Pairs per second and thread of the slowest node counted on: `doctor` complains of less."""
+DEAREST = 4.2
+"""Times a pass over all data that the dearest, for the errors under a loss, was measured to take."""
+LONGEST_TASK = DEAREST * LONGEST * RATE / SLOWEST
+"""Seconds that a task of any plan may take there."""
 _PROCESS_BYTES = 700_000_000
 """An idle worker with its libraries and compiled kernels."""
 
@@ -149,7 +157,7 @@ def runs(layout: Layout, threads: int) -> list[Run]:
     starts at a multiple of its length.
     """
     pairs = max(layout.pairs / layout.blocks, 1)
-    shortest, longest = 0.03 * RATE / pairs, 2.0 * RATE / pairs
+    shortest, longest = 0.03 * RATE / pairs, LONGEST * RATE / pairs
     found, left, length = [], layout.blocks, layout.blocks
     for group, members in enumerate(layout.groups):
         first = 0
@@ -160,6 +168,12 @@ def runs(layout: Layout, threads: int) -> list[Run]:
             left -= len(found[-1].tiles)
             first += length
     return found
+
+
+def longest_task(layout: Layout) -> float:
+    """Return the seconds that a task may take in the dearest pass, on the slowest node counted on."""
+    tiles = max(len(run.tiles) for run in runs(layout, 1))
+    return DEAREST * tiles * layout.pairs / layout.blocks / SLOWEST
 
 
 @dataclass(frozen=True)
@@ -204,6 +218,11 @@ class Plan:
         return runs(self.layout, self.workers.threads)
 
     @property
+    def longest_task(self) -> float:
+        """Seconds that a task may take, however few and slow the workers are."""
+        return longest_task(self.layout)
+
+    @property
     def bytes_per_pass(self) -> int:
         """Decoded bytes read from the store in a pass, once if resident."""
         return self.layout.bytes_per_pass
@@ -234,6 +253,7 @@ class Plan:
             *self.layout.rows(),
             ("where", where),
             ("tasks per pass", f"{len(self.tasks)} of up to {self.tasks[0].length} tiles"),
+            ("longest task", f"{self.longest_task:.2g} s on a slow node, for the walltime of jobs"),
             ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),
             ("memory per worker", f"{size(self.memory_per_worker)} projected"),
         ]

@@ -67,6 +67,19 @@ def look(chunk: str) -> Found:
     )
 
 
+class Asked(NamedTuple):
+    """What every worker of a fit must be."""
+
+    versions: dict[str, str]
+    store: str
+    chunk: str
+    """A file of the store that it must read."""
+    digest: str
+    """SHA-256 of what is in it, or what was in the way of reading it here."""
+    memory: int
+    """Bytes it must have."""
+
+
 class Worker(NamedTuple):
     """A worker: what the scheduler knows of it, and what it found."""
 
@@ -97,8 +110,8 @@ def preflight(client: Client, scan: Scan, plan: Plan) -> None:
 def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
     """Yield a sentence for each thing that is not as the plan needs it."""
     yield from _scheduler(client)
-    chunk = str(_chunk(scan, plan).absolute())
-    found = _answered(client, client._run, look, chunk, on_error="return")
+    wanted = asked(scan, plan)
+    found = _answered(client, client._run, look, wanted.chunk, on_error="return")
     known = client.scheduler_info(n_workers=-1)["workers"]
     workers = []
     for address, one in found.items():
@@ -113,11 +126,17 @@ def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
                 f"{name} cannot load homodyne_dask ({type(one).__name__}: {one}): install it in the "
                 f"worker's environment"
             )
-    digest = _digest(chunk)
     for worker in workers:
-        yield from _same(worker, digest, scan)
-    yield from _threads(workers)
-    yield from _memory(workers, plan)
+        yield from same(worker, wanted)
+    yield from too_many_threads(workers)
+    yield from too_little_memory(workers, wanted)
+    yield from _lifetimes(client, plan)
+
+
+def asked(scan: Scan, plan: Plan) -> Asked:
+    """Return what a plan asks of every worker."""
+    chunk = str(_chunk(scan, plan).absolute())
+    return Asked(versions(), str(scan.path), chunk, _digest(chunk), plan.memory_per_worker)
 
 
 def _answered(client: Client, question: Any, *words: Any, **options: Any) -> Any:
@@ -144,25 +163,26 @@ def _short(name: str, version: str | None) -> str:
     return ".".join(str(version).split(".")[:2]) if name == "python" else str(version)
 
 
-def _same(worker: Worker, digest: str, scan: Scan) -> Iterator[str]:
+def same(worker: Worker, asked: Asked) -> Iterator[str]:
+    """Yield in what a worker's numbers would be others."""
     name, found = worker.name, worker.found
-    for package, mine in versions().items():
-        if found.versions[package] != mine:
+    for package, wanted in asked.versions.items():
+        if found.versions[package] != wanted:
             yield (
-                f"{name} has {package} {found.versions[package]}, this program {mine}: start the "
+                f"{name} has {package} {found.versions[package]}, this program {wanted}: start the "
                 f"workers from the same environment"
             )
     if not found.x64:
         yield f"{name} does not compute in float64: unset the variables JAX_* there"
-    if found.chunk != digest:
+    if found.chunk != asked.digest:
         what = "it reads other data" if len(found.chunk) == 64 else found.chunk
         yield (
-            f"{name} on {found.host} does not see the store {scan.path} ({what}): put it on a file "
+            f"{name} on {found.host} does not see the store {asked.store} ({what}): put it on a file "
             f"system that all nodes see, and check its rights"
         )
 
 
-def _threads(workers: list[Worker]) -> Iterator[str]:
+def too_many_threads(workers: list[Worker]) -> Iterator[str]:
     """Yield workers that compute on more threads than theirs, where there are no cores for them."""
     taken = Counter[str]()
     for worker in workers:
@@ -175,11 +195,14 @@ def _threads(workers: list[Worker]) -> Iterator[str]:
             )
 
 
-def _memory(workers: list[Worker], plan: Plan) -> Iterator[str]:
-    needed, beside = plan.memory_per_worker, Counter(worker.found.host for worker in workers)
+def too_little_memory(workers: list[Worker], asked: Asked) -> Iterator[str]:
+    """Yield workers that may use less memory than they need, or have less with those beside them."""
+    needed, beside, used = asked.memory, Counter[str](), Counter[str]()
+    for worker in workers:
+        beside[worker.found.host] += 1
+        used[worker.found.host] += worker.found.used
     for name, _, limit, found in workers:
-        number = beside[found.host]
-        there = found.available + number * found.used
+        number, there = beside[found.host], found.available + used[found.host]
         if limit and limit < needed:
             yield (
                 f"{name} may use {size(limit)} and the plan needs {size(needed)}: give jobs more "
@@ -190,6 +213,16 @@ def _memory(workers: list[Worker], plan: Plan) -> Iterator[str]:
                 f"{name} needs {size(needed)}, and {found.host} with {number} workers has "
                 f"{size(there)} for them: start fewer workers there"
             )
+
+
+def _lifetimes(client: Client, plan: Plan) -> Iterator[str]:
+    """Yield where tasks may be longer than what the lifetimes of jobs were chosen for."""
+    allowed = getattr(client.cluster, "task", plan.longest_task)
+    if plan.longest_task > allowed:
+        yield (
+            f"a task of this plan may take {plan.longest_task:.2g} s and the workers live for tasks of "
+            f"{allowed:.2g} s: start the cluster with task={plan.longest_task:.2g} or without task"
+        )
 
 
 def _chunk(scan: Scan, plan: Plan) -> Path:

@@ -4,7 +4,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
@@ -13,6 +13,9 @@ from homodyne_dask.errors import SourceError
 from homodyne_dask.files import write_whole
 from homodyne_dask.lm import Outcome
 from homodyne_dask.tables import plain_table, table_of
+
+if TYPE_CHECKING:
+    from homodyne_dask.report.plots import Plots
 
 VERSION = 1
 _TABLES = ("influence", "scalings", "identifiability")
@@ -99,6 +102,16 @@ class FitResult:
         from homodyne_dask.report.html import fragment
 
         return fragment(self)
+
+    @property
+    def plot(self) -> "Plots":
+        """Its pictures as matplotlib figures: `result.plot.rates(scan)`, with the scan that was fitted.
+
+        maps, cuts, angles, rates, passes, residuals, influence.
+        """
+        from homodyne_dask.report.plots import Plots
+
+        return Plots(self)
 
     def to_dataset(self) -> xarray.Dataset:
         """Return all numbers as one Dataset with units, for netCDF and Zarr.

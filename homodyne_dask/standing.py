@@ -5,7 +5,7 @@ show what `after` makes of them.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ class Pass:
     seconds: float
     theta: tuple[float, ...]
     stderr: tuple[float, ...]
-    """The best known errors at theta; NaN where unknown."""
+    """The best known errors at theta, of block means those of the means; NaN where unknown."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Now:
     pairs: int = 0
     bytes: int = 0
     """Decoded bytes of the tiles whose data were needed."""
+    seconds: float = 0.0
+    """Of all threads together, in tasks."""
     last: float = 0.0
     """When the last tiles came in."""
 
@@ -64,8 +66,7 @@ class Standing:
     units: tuple[str, ...]
     pairs: int
     bins: int
-    target: float
-    """Pairs per second that fits are planned with on these workers."""
+    threads: int
     began: float
     at: float
     """Time of the last event."""
@@ -80,6 +81,9 @@ class Standing:
     rate: float = math.nan
     """Pairs per second of the last pass, or of this one."""
     byte_rate: float = math.nan
+    target: float = math.nan
+    """Pairs per second if no thread ever waited, measured on the tiles that `rate` is of."""
+    byte_target: float = math.nan
     pairs_total: int = 0
     tiles_total: int = 0
     tiles_skipped: int = 0
@@ -91,6 +95,8 @@ class Standing:
     sentence: str = "the fit is still running"
     said: tuple[str, ...] = ()
     """What is to be said against the result."""
+    refused: tuple[str, ...] = ()
+    """What was said against workers that joined; they have left again."""
 
     @property
     def running(self) -> bool:
@@ -101,11 +107,6 @@ class Standing:
     def passes(self) -> int:
         """Passes over all data that are done, those before a fit was resumed among them."""
         return max((one.number for one in self.done if one.factor == 1), default=0)
-
-    @property
-    def byte_target(self) -> float:
-        """Decoded bytes per second that the target asks for: four to a pair."""
-        return 4 * self.target
 
     def seconds_left(self, at: float) -> float:
         """Return how long the pass that is being made will still take; NaN before anything is known."""
@@ -126,13 +127,11 @@ def after(before: Standing | None, event: Event) -> Standing | None:
     if before is None:
         return None
     standing = replace(before, at=event["at"])
-    return {"pass": _pass, "tiles": _tiles, "state": _state, "doing": _doing, "ended": _ended}[
-        what
-    ](standing, event)
+    return _KINDS[what](standing, event)
 
 
 def _begun(event: Event) -> Standing:
-    given = ("fit", "title", "where", "pairs", "bins", "target", "at", "page")
+    given = ("fit", "title", "where", "pairs", "bins", "threads", "at", "page")
     return Standing(
         names=tuple(event["names"]),
         units=tuple(event["units"]),
@@ -155,16 +154,16 @@ def _tiles(standing: Standing, event: Event) -> Standing:
     """Add tiles: all numbers but those of totals are of the pass so far."""
     if standing.now is None:
         return standing
-    at = event["at"]
-    now = replace(
-        standing.now, done=event["done"], pairs=event["pairs"], bytes=event["bytes"], last=at
-    )
-    took = max(at - now.began, 1e-6)
+    done, here = {key: event[key] for key in ("done", "pairs", "bytes", "seconds")}, event["at"]
+    now = replace(standing.now, **done, last=here)
+    took, busy = max(here - now.began, 1e-6), max(now.seconds, 1e-6) / standing.threads
     return replace(
         standing,
         now=now,
         rate=now.pairs / took,
         byte_rate=now.bytes / took,
+        target=now.pairs / busy,
+        byte_target=now.bytes / busy,
         pairs_total=event["pairs_total"],
         tiles_total=event["tiles_total"],
         tiles_skipped=event["tiles_skipped"],
@@ -193,6 +192,20 @@ def _ended(standing: Standing, event: Event) -> Standing:
         sentence=event["sentence"],
         said=tuple(event["said"]),
     )
+
+
+def _refused(standing: Standing, event: Event) -> Standing:
+    return replace(standing, refused=(*standing.refused, event["words"]))
+
+
+_KINDS: dict[str, Callable[[Standing, Event], Standing]] = {
+    "pass": _pass,
+    "tiles": _tiles,
+    "state": _state,
+    "doing": _doing,
+    "refused": _refused,
+    "ended": _ended,
+}
 
 
 def line(one: Pass, elapsed: float) -> str:

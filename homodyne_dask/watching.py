@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from homodyne_dask import dashboard, lm
 from homodyne_dask.gram import Gram
 from homodyne_dask.notebook import cell
 from homodyne_dask.outcome import errors_of
-from homodyne_dask.planning import RATE, Plan
+from homodyne_dask.planning import Plan
 from homodyne_dask.request import Request
 from homodyne_dask.standing import Event, Standing, after, line
 from homodyne_dask.sweep import Sweep, Task
@@ -44,8 +44,9 @@ class Watch:
         plan: Plan,
         client: Client | None,
         watch: Callable[[Standing], None] | None = None,
+        refused: Sequence[str] = (),
     ) -> None:
-        self.request = request
+        self.request, self.refused = request, refused
         self.watch = cell() if watch is None else watch
         self.post = None if client is None else dashboard.connected(client)
         self.fit = os.urandom(3).hex()
@@ -63,12 +64,19 @@ class Watch:
             units=[parameter.unit for parameter in request.parameters],
             pairs=plan.layout.pairs,
             bins=plan.bins,
-            target=RATE * plan.workers.threads,
+            threads=plan.workers.threads,
             page="" if self.post is None else self.post.page,
         )
 
     def tell(self, what: str, **more: Any) -> None:
-        """Send an event to whoever wants it."""
+        """Send an event to whoever wants it, after what was heard of workers that joined."""
+        heard = len(self.refused) if self.standing is None else len(self.standing.refused)
+        for words in self.refused[heard:]:
+            LOG.warning("fit %s: %s", self.fit, words)
+            self._tell("refused", words=words)
+        self._tell(what, **more)
+
+    def _tell(self, what: str, **more: Any) -> None:
         event: Event = {"what": what, "fit": self.fit, "at": time.time()} | more
         self.standing = after(self.standing, event)
         if self.post is not None:
@@ -89,7 +97,8 @@ class Watch:
             parts = work(sweep, task, at)
             with span(f"fit {self.fit}", words):  # tasks are submitted for the first part
                 part = next(parts, None)
-            heard, here = time.perf_counter(), {"done": 0, "pairs": 0, "bytes": 0}
+            heard = time.perf_counter()
+            here: dict[str, Any] = dict.fromkeys(("done", "pairs", "bytes", "seconds"), 0)
             while part is not None:
                 self._add(sweep, here, part)
                 if here["done"] == sweep.layout.blocks or time.perf_counter() - heard > EVERY:
@@ -107,13 +116,14 @@ class Watch:
             return f"pass {number}{means or ' over all data'}"
         return f"pass {_WORDS.get(name, name)}{means}"
 
-    def _add(self, sweep: Sweep, here: dict[str, int], part: tuple[int, Gram, Report]) -> None:
+    def _add(self, sweep: Sweep, here: dict[str, Any], part: tuple[int, Gram, Report]) -> None:
         n, gram, report = part
         tiles, cost = len(sweep.tasks[n].tiles), report.cost
         pairs, skipped = int(gram.pairs.sum()), cost.blocks - cost.read
         here["done"] += tiles
         here["pairs"] += pairs
         here["bytes"] += (tiles - skipped) * sweep.layout.block_bytes
+        here["seconds"] += report.seconds
         for key, more in zip(self.totals, (pairs, tiles, skipped, report.seconds), strict=True):
             self.totals[key] += more
 
@@ -121,9 +131,7 @@ class Watch:
         """Tell of the state a pass led to."""
         now = time.time()
         self.done[factor] = state.passes
-        errors = np.full(len(state.theta), np.nan)
-        if factor == 1:
-            errors = errors_of(self.request, state, None)
+        errors = errors_of(self.request, state, None)
         self.tell(
             "state",
             number=state.passes,

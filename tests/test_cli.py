@@ -308,6 +308,13 @@ BAD = {
     "scheduler unreachable": (
         None, [*FIT, "--scheduler", "tcp://127.0.0.1:1"], "no scheduler answers at tcp://127"
     ),
+    "a key for jobs": (
+        None, [*FIT, "--site", "generic", "--key", "k"], "a cluster of jobs makes its own"
+    ),
+    "a key beside a file": (
+        None, [*FIT, "--scheduler-file", "s.json", "--key", "k"], "its own lies beside it"
+    ),
+    "a key for nothing": (None, [*FIT, "--key", "k"], "k would not be used: it is of --scheduler"),
     "nothing to resume": (None, [*FIT, "--resume"], "no checkpoint to resume from"),
     "no result": (None, ["show", "none"], "none cannot be read"),
     "an existing template": (lambda _: done("config"), ["config"], "fit.yaml exists"),

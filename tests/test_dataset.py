@@ -117,9 +117,11 @@ def test_an_empty_selection_says_what_there_is(scan, word, given, says):
 
 def test_the_table_of_bins_is_printed(scan):
     text = str(scan.select(q=0.008))
-    assert "2 of 5 bins" in text
-    assert "0.008" in text
-    assert "45.00" in text
+    shown = scan.select(q=0.008)._repr_html_()
+    assert "<table" in shown
+    for words in ("2 of 5 bins", "0.008", "45.00"):
+        assert words in text
+        assert words in shown
 
 
 def test_xarray_opens_the_same_store(scan):

@@ -29,11 +29,11 @@ RUNNING = Standing(
     units=("Å²/s", ""),
     pairs=100_000_000,
     bins=23,
-    target=1.2e9,
+    threads=8,
     began=1000.0,
     at=1010.0,
     doing="pass 2 over all data",
-    now=Now("pass 2 over all data", 1, 45, 1008.0, 12, 30_000_000, 120_000_000, 1010.0),
+    now=Now("pass 2 over all data", 1, 45, 1008.0, 12, 30_000_000, 120_000_000, 12.0, 1010.0),
     done=(
         one(1, 16, 5e5),
         one(2, 16, 4e5, accepted=False),
@@ -43,6 +43,8 @@ RUNNING = Standing(
     stderr=(10.0, 0.01),
     rate=15e6,
     byte_rate=60e6,
+    target=20e6,
+    byte_target=80e6,
     pairs_total=130_000_000,
     tiles_total=57,
     tiles_skipped=3,
@@ -83,8 +85,8 @@ def text(*fits, **more):
 def test_a_running_fit_is_told_with_tiles_rates_and_targets():
     said = text(RUNNING, workers=WORKERS, cost=0.1)
     for words in (
-        "… the fit is still running", "12 of 45 tiles", "15 M; planned with 1.2e+03 M",
-        "0.06 GB needed; planned with 4.8 GB", "1000 ± 10", "980.4 1019.6", "3 of 57",
+        "… the fit is still running", "12 of 45 tiles", "15 M of 20 M if no thread waited",
+        "0.06 GB of 0.08 GB if no thread waited", "1000 ± 10", "980.4 1019.6", "3 of 57",
         "None was lost during this fit.", "700 MB 8 GB", "0.25 % of what the fits' threads computed",
         "pass 2 over 16×16 means", "not accepted",
     ):  # fmt: skip
@@ -149,7 +151,7 @@ def test_a_chart_has_few_ticks_in_order_and_a_place_for_zero():
 def test_the_latest_hundred_fits_are_kept():
     plugin = FitPage()
     for n in range(103):
-        keys = ("fit", "title", "where", "names", "units", "pairs", "bins", "target", "page")
+        keys = ("fit", "title", "where", "names", "units", "pairs", "bins", "threads", "page")
         begun = {key: getattr(RUNNING, key) for key in keys}
         plugin.log_event("homodyne_dask", begun | {"what": "begun", "at": 1.0 * n, "fit": f"{n}"})
     assert list(plugin.fits) == list(plugin.lost) == [f"{n}" for n in range(3, 103)]

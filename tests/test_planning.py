@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import homodyne_dask as hd
-from homodyne_dask import schema
+from homodyne_dask import planning, schema
 from homodyne_dask.dataset import Scan
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
 from homodyne_dask.planning import MAX_SLOTS, Workers, layout, make_plan, runs
@@ -91,6 +91,14 @@ def test_tasks_are_aligned_runs_that_cover_every_tile_once(tiles, groups, thread
         assert found.tiles.index(task.tiles[0]) % task.length == 0
         covered += [(task.group, n) for _, n in task.tiles]
     assert covered == [(g, n) for g in range(groups) for n in range(tiles)]
+
+
+@pytest.mark.parametrize("frames", [60, 1100, 40_000])
+def test_no_task_is_longer_than_what_lifetimes_of_workers_are_chosen_for(frames):
+    found = layout(scan(frames, 23))
+    longest = [max(len(task.tiles) for task in runs(found, threads)) for threads in (1, 7, 1000)]
+    assert longest[0] == max(longest)
+    assert 0 < planning.longest_task(found) <= planning.LONGEST_TASK
 
 
 def test_the_layout_does_not_depend_on_workers():

@@ -253,6 +253,16 @@ def test_influence_shows_each_parameter_that_moved_against_the_angle(flowing):
     np.testing.assert_allclose(drawn, np.transpose([flowing.phi, expected]))
 
 
+@pytest.mark.parametrize("name", plots.PICTURES)
+def test_a_result_draws_each_picture_of_the_scan_that_was_fitted(name, flowing):
+    result = result_for(flowing, FLOW)
+    draw = getattr(result.plot, name)
+    drawn, expected = draw(flowing), plots.PICTURES[name](result, flowing)
+    assert [a.get_title() for a in drawn.axes] == [a.get_title() for a in expected.axes]
+    with pytest.raises(SelectionError, match="give the selection that was fitted"):
+        draw(flowing.select(label=2))
+
+
 def test_a_scan_that_was_not_fitted_is_refused(diffusing, tmp_path):
     result = result_for(diffusing, DIFFUSION)
     with pytest.raises(SelectionError, match=r"of 3 bins.*the scan has 1"):

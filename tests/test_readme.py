@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -83,3 +84,16 @@ def test_the_two_commands_are_targets_of_the_makefile():
     assert targets == ["demo", "test"]
     for target in targets:
         assert f"\n{target}:" in makefile
+
+
+def test_every_command_of_the_guide_to_clusters_exists_with_its_options():
+    guide = (ROOT / "deploy" / "README.md").read_text()
+    lines = re.findall(r"^homodyne-dask (.*)", guide, re.MULTILINE)
+    assert len(lines) >= 8
+    for line in lines:
+        command, words = main, shlex.split(line, comments=True)
+        while isinstance(command, click.Group):
+            command = command.commands.get(words.pop(0))
+            assert command is not None, line
+        known = {name for parameter in command.params for name in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, line

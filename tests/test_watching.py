@@ -54,6 +54,8 @@ def test_every_tile_and_pair_is_told_once_and_rates_follow(scan):
     for standing in ends:
         expected = standing.now.pairs / (standing.now.last - standing.now.began)
         assert standing.rate == pytest.approx(expected)
+        assert standing.target == pytest.approx(standing.now.pairs / standing.now.seconds)
+    assert np.isnan(heard[0].target)
     assert any(s.doing == "pass 2 over all data" for s in heard)
     assert any(s.doing == "finding the errors" for s in heard)
 
@@ -68,6 +70,9 @@ def test_coarse_passes_are_told_apart_from_those_over_all_data(tmp_path, monkeyp
     assert {f: sum(p.factor == f for p in done) for f in levels} == levels
     assert heard[-1].passes == result.passes == sum(p.factor == 1 for p in done)
     assert any("over 4×4 means" in s.doing for s in heard)
+    finest = [one for one in done if one.factor == min(levels)][-1]
+    naive = result.parameters["stderr_naive"].values
+    np.testing.assert_allclose(finest.stderr, naive, rtol=0.3)  # the means hold the same data
 
 
 def test_the_loop_sees_the_passes_of_the_fit_and_its_value_is_the_result(scan):
@@ -94,6 +99,15 @@ def test_a_resumed_fit_counts_its_passes_on(scan, tmp_path):
     assert [one.number for one in heard[-1].done] == list(range(2, result.passes + 1))
     assert heard[-1].passes == result.passes
     assert any(s.doing == "pass 3 over all data" for s in heard)
+
+
+def test_with_two_threads_the_target_is_what_both_can_do(scan):
+    _, heard = told(scan)
+    last = next(s for s in reversed(heard) if s.now is not None and s.now.done)
+    event = {"what": "tiles", "fit": last.fit, "at": last.at, "done": 1, "pairs": 100, "bytes": 400}
+    event |= dict.fromkeys(("pairs_total", "tiles_total", "tiles_skipped", "busy"), 0)
+    two = after(replace(last, threads=2), event | {"seconds": 0.5})
+    assert (two.target, two.byte_target) == (400.0, 1600.0)
 
 
 def test_leaving_the_loop_ends_the_fit_and_the_log_says_so(scan, caplog):

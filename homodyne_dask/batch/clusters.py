@@ -17,7 +17,7 @@ from homodyne_dask.batch.lifetimes import LOST
 from homodyne_dask.batch.sites import Site, site_named
 from homodyne_dask.cluster import QUIET, SETTINGS
 from homodyne_dask.errors import ClusterError, OptionError
-from homodyne_dask.planning import Workers
+from homodyne_dask.planning import LONGEST_TASK, Workers
 
 IDLE = 60
 """Seconds without work after which workers above the least number are let go."""
@@ -29,6 +29,7 @@ def slurm_cluster(
     jobs: int | tuple[int, int] = 1,
     *,
     folder: str | Path | None = None,
+    task: float = LONGEST_TASK,
     **settings: Any,
 ) -> Iterator[Any]:
     """Start workers as jobs of a site for the length of a `with`; yields the cluster at once.
@@ -36,7 +37,9 @@ def slurm_cluster(
     jobs: how many are kept running, or (least, most): as many as the work needs. A job that is lost
     for any reason is replaced. settings: changes of the site's (deploy/slurm/template.yaml), as
     `walltime="02:00:00"`. folder: for the cluster's key, one that all nodes see; by default a new
-    one. For a site with PBS the jobs are PBS's. `cluster.get_client()` connects.
+    one. task: seconds that a task may take, so that workers live for many of them and leave before
+    the walltime; `hd.plan(...).longest_task` allows shorter walltimes than what holds for every plan.
+    For a site with PBS the jobs are PBS's. `cluster.get_client()` connects.
 
     Raises OptionError for a site or setting that cannot be used, ClusterError with the batch system's
     words for a job it refuses.
@@ -47,7 +50,7 @@ def slurm_cluster(
     with (
         dask.config.set(_in_force(chosen)),
         _key(chosen, where) as security,
-        cluster_of(chosen, security, where.name) as cluster,
+        cluster_of(chosen, security, where.name, task) as cluster,
     ):
         if chosen["batch"] == "slurm":
             queue.probe(cluster.job_script())
@@ -67,16 +70,16 @@ def slurm_cluster(
         yield cluster
 
 
-def cluster_of(site: Site, security: Security | None, name: str) -> Any:
-    """Return a scheduler for workers of a site, none of them asked for."""
+def cluster_of(site: Site, security: Security | None, name: str, task: float) -> Any:
+    """Return a scheduler for workers of a site, none of them asked for; tasks take up to `task` s."""
     cluster = CLUSTERS[site["batch"]](
         security=security,
         name=name,
         shared_temp_directory=str(site.shared),
         scheduler_options=dict(site["scheduler-options"]),
-        **job_options(site),
+        **job_options(site, task),
     )
-    cluster.site = site
+    cluster.site, cluster.task = site, task
     return cluster
 
 

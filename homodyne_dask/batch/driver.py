@@ -47,13 +47,14 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
     )
 
 
-def submit(site: Site, words: Sequence[str], folder: Path) -> str:
+def submit(site: Site, words: Sequence[str], folder: Path, task: float) -> str:
     """Send the job that runs `homodyne-dask WORDS` in a folder; return its number.
 
-    Raises ClusterError with sbatch's words where it, or the jobs of its workers, are refused.
+    task: seconds that a task of its workers may take. Raises ClusterError with sbatch's words where
+    it, or the jobs of its workers, are refused.
     """
     driver = driver_script(site, words, folder)
     site.logs.mkdir(parents=True, exist_ok=True)
-    queue.probe(script(site, site.shared / "key"))
+    queue.probe(script(site, site.shared / "key", task))
     queue.probe(driver)
     return queue.submit(driver)

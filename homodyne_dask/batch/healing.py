@@ -6,7 +6,6 @@ several workers; and what sbatch says of a job it refuses goes to a log.
 
 import time
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import dask.config
 from dask.utils import parse_timedelta
@@ -22,7 +21,9 @@ from homodyne_dask.batch.sites import Site
 from homodyne_dask.planning import Workers
 
 TRIES = 5
-"""Jobs in a row that are refused or end before their workers come; then no more are sent."""
+"""Jobs in a row that are refused or whose workers do not stay; then no more are sent."""
+STAYS = 30.0
+"""Seconds after which a worker that has come stays: it has loaded its libraries and was examined."""
 
 
 class _Telling(Job):
@@ -48,12 +49,14 @@ class _Knowing(JobQueueCluster):
     site: Site
     expected: Workers
     """All workers it may have."""
+    task: float
+    """Seconds of the longest task that its workers' lifetimes allow."""
     listing: tuple[queue.Job, ...] = ()
     """The user's jobs when the queue was last asked."""
     refusal = ""
     """What the batch system said last of a job it refused."""
     unseen = 0
-    """Jobs in a row that were refused or ended before their workers came."""
+    """Jobs in a row that were refused, or ended before their workers came or as soon as they had."""
 
     @property
     def given_up(self) -> bool:
@@ -73,8 +76,8 @@ class _Knowing(JobQueueCluster):
             said.append(f"refused ({self.refusal})")
         if self.unseen:
             said.append(
-                f"{self.unseen} jobs in a row ended before their workers came, their logs are in "
-                f"{self.site.logs}"
+                f"{self.unseen} jobs in a row ended before their workers came, or as soon as they had; "
+                f"their logs are in {self.site.logs}"
             )
         return ", ".join(said)
 
@@ -108,8 +111,10 @@ class Healing(Adaptive):
     cluster: Any
 
     def __init__(self, cluster: Any, **options: Any) -> None:
-        self.seen = WeakKeyDictionary[Job, float]()
-        """When a job's workers were last there."""
+        self.seen: dict[Job, tuple[float, float]] = {}
+        """When a job's workers were first and last there."""
+        self.counted = 0.0
+        """When jobs whose workers did not stay were last counted."""
         self.asked = time.monotonic()
         super().__init__(cluster, **options)
 
@@ -124,16 +129,26 @@ class Healing(Adaptive):
         await super().adapt()
 
     async def _drop_gone(self) -> None:
-        """Drop jobs whose workers had come and are gone."""
+        """Drop jobs whose workers had come and are gone, where Dask has not dropped them itself."""
         now, observed = time.monotonic(), self.cluster.observed
         longest = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
+        self._count_gone(now, longest)
         for name, job in list(self.cluster.workers.items()):
+            first, last = self.seen.get(job, (now, now))
             if self._workers(name) & observed:
-                if job not in self.seen:
+                self.seen[job] = first, now
+                if last - first <= STAYS < now - first:  # it stays
                     self.cluster.unseen = 0
-                self.seen[job] = now
-            elif now - self.seen.get(job, now) > longest:
+            elif now - last > longest:
                 await self._drop(name)
+
+    def _count_gone(self, now: float, longest: float) -> None:
+        """Count jobs that were dropped and whose workers had not stayed; those lost together as one."""
+        jobs = set(self.cluster.workers.values())
+        lives = [self.seen.pop(job) for job in list(self.seen) if job not in jobs]
+        if any(last - first < STAYS for first, last in lives) and now - self.counted > longest:
+            self.counted = now
+            self.cluster.unseen += 1
 
     async def _drop_unseen(self) -> None:
         """Drop jobs that were refused, or are not in the queue and never had workers."""

@@ -11,6 +11,7 @@ from homodyne_dask.batch.healing import CLUSTERS
 from homodyne_dask.batch.lifetimes import lifetime
 from homodyne_dask.batch.sites import Site
 from homodyne_dask.cluster import quiet_environment, worker_environment
+from homodyne_dask.planning import LONGEST_TASK
 
 NANNY = 250_000_000
 """Bytes of a job that each worker's nanny takes, with its interpreter."""
@@ -36,8 +37,11 @@ def worker_memory(site: Site) -> int:
     return site.memory // site["processes"] - NANNY
 
 
-def job_options(site: Site) -> dict[str, Any]:
-    """Return the options of dask-jobqueue's jobs for a site, but for its security."""
+def job_options(site: Site, task: float = LONGEST_TASK) -> dict[str, Any]:
+    """Return the options of dask-jobqueue's jobs for a site, but for its security.
+
+    task: seconds that a task may take (`lifetimes`).
+    """
     options = {_RENAMED.get(key, key.replace("-", "_")): site[key] for key in _PASSED}
     if site["batch"] == "slurm":
         # without it dask-jobqueue rounds up to whole GiB
@@ -51,21 +55,21 @@ def job_options(site: Site) -> dict[str, Any]:
         "interface": site.interface,
         "log_directory": str(site.logs),
         "job_script_prologue": [*site["job-script-prologue"], *environment(site, site.threads)],
-        "worker_extra_args": [*_arguments(site), *site["worker-extra-args"]],
+        "worker_extra_args": [*_arguments(site, task), *site["worker-extra-args"]],
     }
 
 
-def script(site: Site, key: Path) -> str:
+def script(site: Site, key: Path, task: float = LONGEST_TASK) -> str:
     """Return the job script of a site, with a scheduler's address and a worker's name to come."""
-    options = job_options(site)
+    options = job_options(site, task)
     if site["security"] == "tls":
         options |= {"security": keys.placed(key), "protocol": "tls://"}
     job = CLUSTERS[site["batch"]].job_cls("<scheduler>", name="<worker>", **options)
     return job.job_script()
 
 
-def _arguments(site: Site) -> list[str]:
-    lives = lifetime(site.walltime)
+def _arguments(site: Site, task: float) -> list[str]:
+    lives = lifetime(site.walltime, task)
     return [
         *("--memory-limit", str(worker_memory(site))),
         *("--lifetime", f"{lives.seconds:.0f}s", "--lifetime-stagger", f"{lives.stagger:.0f}s"),

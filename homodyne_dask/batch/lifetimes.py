@@ -13,12 +13,10 @@ LOST = 5.0
 """Seconds after which a worker that is gone is replaced; a nanny restarts one in less."""
 START = 30.0
 """Seconds a job takes to be a worker, with its libraries on a shared file system."""
-TASK = 10.0
-"""Seconds of the longest task, on a node five times slower than a plan assumes."""
 CLOSING = 60.0
 """Seconds a worker is given to leave: SLURM looks at walltimes every 30 s."""
 SHARE = 0.1
-"""Of the walltime: how far lifetimes lie apart."""
+"""Of the walltime: how far lifetimes lie apart, where that is longer than a new worker takes."""
 
 
 class Lifetime(NamedTuple):
@@ -28,18 +26,19 @@ class Lifetime(NamedTuple):
     stagger: float
 
 
-def lifetime(walltime: float, task: float = TASK) -> Lifetime:
-    """Return the lifetime of workers whose jobs have a walltime, for tasks of some seconds.
+def lifetime(walltime: float, task: float) -> Lifetime:
+    """Return the lifetime of workers whose jobs have a walltime, for tasks of up to some seconds.
 
-    Raises OptionError for a walltime that leaves no time for work.
+    Every worker has time for three such tasks at least, and where one leaves another has mostly come
+    and done a task before the next one leaves. Raises OptionError for a walltime too short for that.
     """
-    stagger = SHARE * walltime
-    lives = walltime - CLOSING - task - stagger
-    least = LOST + START + 3 * task
-    if lives - stagger < least:
-        needed = (least + CLOSING + task) / (1 - 2 * SHARE)
+    replaced = LOST + START + task
+    work = LOST + START + 3 * task + CLOSING + task
+    needed = max(work + replaced, work / (1 - 2 * SHARE))
+    if walltime < needed:
         raise OptionError(
             f"a walltime of {walltime:g} s is too short for workers that start, compute tasks of up "
-            f"to {task:g} s and leave in time: give at least {-(-needed // 60):.0f} minutes"
+            f"to {task:.2g} s and leave in time: give at least {-(-needed // 60):.0f} minutes"
         )
-    return Lifetime(lives, stagger)
+    stagger = max(SHARE * walltime, replaced / 2)
+    return Lifetime(walltime - CLOSING - task - stagger, stagger)

@@ -32,24 +32,32 @@ def preflight(
     """
     if not (site or sources):
         raise OptionError("nothing to examine: give --site, or stores with --scheduler-file")
+    config = _configuration(sources, model) if sources else None
     if site:
-        for line in _site(site):
+        for line in _site(site, config):
             click.echo(line)
-    if sources:
-        given = {"model": model} if model else {}
-        if not any(source.endswith((".yaml", ".yml")) for source in sources):
-            given.setdefault("model", "laminar_flow")
-        _stores(configuration(sources, given), file)
+    if config:
+        _stores(config, file)
 
 
-def _site(name: str) -> Iterator[str]:
+def _configuration(sources: tuple[str, ...], model: str | None) -> "FitConfig":
+    given = {"model": model} if model else {}
+    if not any(source.endswith((".yaml", ".yml")) for source in sources):
+        given.setdefault("model", "laminar_flow")
+    return configuration(sources, given)
+
+
+def _site(name: str, config: "FitConfig | None") -> Iterator[str]:
     from homodyne_dask.batch import queue
     from homodyne_dask.batch.jobs import script
     from homodyne_dask.batch.sites import site_named
+    from homodyne_dask.cli.workers import longest_task
+    from homodyne_dask.planning import LONGEST_TASK
     from homodyne_dask.preflight import versions
 
     site = site_named(name)
-    yield script(site, site.shared / "<key>").strip()
+    task = LONGEST_TASK if config is None else longest_task(config)
+    yield script(site, site.shared / "<key>", task).strip()
     yield ""
     if not site["tried"]:
         yield f"{'site':<18} {name} was not tried on the real machine: read its file in deploy/slurm"
@@ -58,7 +66,7 @@ def _site(name: str) -> Iterator[str]:
     for what, folder in (("keys", site.shared), ("logs", site.logs)):
         yield f"{what:<18} {folder}, {_rights(folder)}"
     if site["batch"] == "slurm":
-        yield f"{'sbatch says':<18} {queue.probe(script(site, site.shared / 'key'))}"
+        yield f"{'sbatch says':<18} {queue.probe(script(site, site.shared / 'key', task))}"
 
 
 def _rights(folder: Path) -> str:

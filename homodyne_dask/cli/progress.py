@@ -33,10 +33,13 @@ def shown(console: Console) -> AbstractContextManager[Show]:
 
 def _lines(console: Console) -> Show:
     """Return what prints the work as it begins, and each pass when it is done."""
-    printed = -1
+    printed, said = -1, 0
 
     def show(standing: "Standing") -> None:
-        nonlocal printed
+        nonlocal printed, said
+        for words in standing.refused[said:]:
+            console.print(f"refused: {words}", markup=False)
+        said = len(standing.refused)
         if standing.now is None and not standing.done:
             return
         if printed < 0:

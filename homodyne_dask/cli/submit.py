@@ -22,11 +22,13 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
     from homodyne_dask.batch.driver import driver_script
     from homodyne_dask.batch.driver import submit as send
     from homodyne_dask.batch.sites import site_named
+    from homodyne_dask.cli.workers import longest_task, refuse_unused
     from homodyne_dask.config import read_config
 
     read = read_config(config)
     if read.scheduler or read.scheduler_file:
         raise OptionError(f"{config} names a scheduler: take it out, submit starts its own")
+    refuse_unused(read.model_copy(update={"site": site}))
     for store in read.data:
         if not store.exists():
             raise OptionError(f"{config}: data: {store} does not exist")
@@ -36,7 +38,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
     if dry_run:
         click.echo(driver_script(chosen, words, Path.cwd()), nl=False)
         return
-    number = send(chosen, words, Path.cwd())
+    number = send(chosen, words, Path.cwd(), longest_task(read))
     click.echo(
         f"job {number} submitted; what it says: {chosen.logs}/{chosen['name']}-driver-{number}.out"
     )

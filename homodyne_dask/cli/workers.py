@@ -1,15 +1,35 @@
 """The workers a command is told to use: a running scheduler's, jobs of a site, or none yet."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import HomodyneDaskError, OptionError
 
 if TYPE_CHECKING:
     from distributed import Client
 
     from homodyne_dask.config import FitConfig
+
+WAYS = ("scheduler", "scheduler_file", "site")
+
+
+def refuse_unused(config: "FitConfig") -> None:
+    """Raise OptionError where a configuration says of its workers what would not be heard."""
+    ways = [name for name in WAYS if getattr(config, name)]
+    if len(ways) > 1:
+        raise OptionError(f"{ways[0]} and {ways[1]} are both given: one of them says who computes")
+    if config.jobs and not config.site:
+        raise OptionError("jobs are of a site: give --site too, or leave --jobs out")
+    if config.key and not config.scheduler:
+        own = {
+            "site": "a cluster of jobs makes its own",
+            "scheduler_file": "its own lies beside it",
+        }
+        why = f" ({own[ways[0]]})" if ways else ""
+        raise OptionError(
+            f"the key {config.key} would not be used{why}: it is of --scheduler; leave --key out"
+        )
 
 
 @contextmanager
@@ -17,11 +37,7 @@ def connected(config: "FitConfig") -> "Iterator[Client | None]":
     """Yield a client of the workers that a configuration names, None where it names none."""
     from homodyne_dask.connecting import connect
 
-    ways = [name for name in ("scheduler", "scheduler_file", "site") if getattr(config, name)]
-    if len(ways) > 1:
-        raise OptionError(f"{ways[0]} and {ways[1]} are both given: one of them says who computes")
-    if config.jobs and not config.site:
-        raise OptionError("jobs are of a site: give --site too, or leave --jobs out")
+    refuse_unused(config)
     if config.scheduler:
         with connect(config.scheduler, config.key) as client:
             yield client
@@ -33,8 +49,21 @@ def connected(config: "FitConfig") -> "Iterator[Client | None]":
     elif config.site:
         from homodyne_dask.batch.clusters import slurm_cluster
 
-        jobs = config.jobs or 1
-        with slurm_cluster(config.site, jobs) as cluster, cluster.get_client() as client:
+        jobs, task = config.jobs or 1, longest_task(config)
+        with slurm_cluster(config.site, jobs, task=task) as cluster, cluster.get_client() as client:
             yield client
     else:
         yield None
+
+
+def longest_task(config: "FitConfig") -> float:
+    """Return the seconds that a task of the fits of a configuration may take."""
+    from homodyne_dask.cli.options import selected
+    from homodyne_dask.planning import LONGEST_TASK, layout
+    from homodyne_dask.planning import longest_task as of
+
+    found = []
+    for store in config.data:
+        with suppress(HomodyneDaskError):  # its own fit says what is wrong with it
+            found.append(of(layout(selected(config, store), config.min_lag)))
+    return max(found, default=LONGEST_TASK)

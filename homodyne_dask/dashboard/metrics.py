@@ -20,6 +20,7 @@ GAUGES = {
         lambda s: s.done[-1].distance if s.done else None,
     ),
     "pairs_per_second": ("of the pass that is made, or the last", lambda s: s.rate),
+    "pairs_per_second_target": ("if no thread waited, of the same tiles", lambda s: s.target),
     "bytes_per_second": ("decoded data that were needed", lambda s: s.byte_rate),
 }
 COUNTERS = {

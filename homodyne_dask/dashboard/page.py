@@ -132,11 +132,8 @@ def _progress(fit: Standing) -> Html:
         rows.append(("this pass", words))
         bar = element("progress", words, value=fit.now.done, max=fit.now.tiles, aria_label=words)
     rows += [
-        ("pairs per second", f"{_in(fit.rate, 1e6)} M; planned with {_in(fit.target, 1e6)} M"),
-        (
-            "bytes per second",
-            f"{_in(fit.byte_rate, 1e9)} GB needed; planned with {_in(fit.byte_target, 1e9)} GB",
-        ),
+        ("pairs per second", _of(fit.rate, fit.target, 1e6, "M")),
+        ("bytes per second", _of(fit.byte_rate, fit.byte_target, 1e9, "GB")),
         ("pairs", f"{count(fit.pairs)} of {fit.bins} bins, {fit.where}"),
         ("worked so far", f"{count(fit.pairs_total)} pairs in all passes"),
         (
@@ -147,8 +144,11 @@ def _progress(fit: Standing) -> Html:
     return joined(bar, items(rows))
 
 
-def _in(value: float, unit: float) -> str:
-    return f"{value / unit:.3g}" if math.isfinite(value) else "-"
+def _of(rate: float, target: float, unit: float, name: str) -> str:
+    """Return a rate and what it were if no thread ever waited; - before a tile is done."""
+    if not (math.isfinite(rate) and math.isfinite(target)):
+        return "-"
+    return f"{rate / unit:.3g} {name} of {target / unit:.3g} {name} if no thread waited"
 
 
 def _parameters(fit: Standing) -> Html:
@@ -184,8 +184,10 @@ def _charts(fit: Standing) -> Html:
         errors = [one.stderr[n] for one in fit.done]
         drawn.append(_chart(fit, f"{name} ± 1σ" + (f" [{unit}]" if unit else ""), values, errors))
     key = "● pass over all data   ■ coarse pass over block means, up to number 0   ✕ not accepted"
+    bars = "Bars are the best known 1σ after each pass; those of coarse passes are of their means."
     return joined(
         element("p", key, class_="note"),
+        element("p", bars, class_="note"),
         element("div", *drawn, class_="charts"),
         table("Every pass that is done", _pass_rows(fit), left=1),
     )
@@ -224,7 +226,9 @@ def _workers(shown: Shown) -> Html:
     ]  # fmt: skip
     lost = f"{len(shown.lost)} lost during this fit: {', '.join(shown.lost)}"
     said = element("p", lost if shown.lost else "None was lost during this fit.")
-    return joined(said, table("Workers there are now", rows, left=1))
+    against = [] if shown.chosen is None else shown.chosen.refused
+    refused = listed([f"refused as it joined: {words}" for words in against])
+    return joined(said, refused, table("Workers there are now", rows, left=1))
 
 
 def _cost(shown: Shown) -> str:

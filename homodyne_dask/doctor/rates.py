@@ -13,9 +13,10 @@ from numcodecs import blosc  # pyright: ignore[reportAttributeAccessIssue]
 from homodyne_dask.chunks import read_chunk
 from homodyne_dask.doctor.child import Child, ChildError, brief
 from homodyne_dask.doctor.line import Line
+from homodyne_dask.planning import SLOWEST
 
 SIDE = 512
-KERNEL = 25.0
+KERNEL = SLOWEST / 1e6
 """M pairs/s: a core with AVX2 of the last ten years does more."""
 DECODE = 0.2
 """GB/s."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "PICTURES", "angles", "cuts", "influence", "maps", "passes", "rates", "residuals", "save_all"
+    "PICTURES", "Plots", "angles", "cuts", "influence", "maps", "passes", "rates", "residuals", "save_all"
 ]  # fmt: skip
 
 PICTURES: dict[str, Callable[[FitResult, Scan], "Figure"]] = {
@@ -33,6 +33,48 @@ PICTURES: dict[str, Callable[[FitResult, Scan], "Figure"]] = {
     "residuals": residuals,
     "influence": influence,
 }
+
+
+class Plots:
+    """The pictures of a result, `result.plot`: matplotlib figures, each of the scan that was fitted.
+
+    Each raises SelectionError where the scan's bins are not those of the result.
+    """
+
+    def __init__(self, result: FitResult) -> None:
+        self.result = result
+
+    def maps(self, scan: Scan) -> "Figure":
+        """Data, model and residual of single bins over both times."""
+        return self._drawn(maps, scan)
+
+    def cuts(self, scan: Scan) -> "Figure":
+        """c2 against lag at several ages: data with error bars, model as lines."""
+        return self._drawn(cuts, scan)
+
+    def angles(self, scan: Scan) -> "Figure":
+        """Contrast, offset, reduced χ², decay time and the decay at one lag, by angle."""
+        return self._drawn(angles, scan)
+
+    def rates(self, scan: Scan) -> "Figure":
+        """J(t), the shear rate and the strain, with bands of one standard error and of 95 %."""
+        return self._drawn(rates, scan)
+
+    def passes(self, scan: Scan) -> "Figure":
+        """How the fit came to its optimum."""
+        return self._drawn(passes, scan)
+
+    def residuals(self, scan: Scan) -> "Figure":
+        """The residuals' distribution, and how they go with lag."""
+        return self._drawn(residuals, scan)
+
+    def influence(self, scan: Scan) -> "Figure":
+        """By how many standard errors each parameter moves when one bin is left out."""
+        return self._drawn(influence, scan)
+
+    def _drawn(self, draw: Callable[[FitResult, Scan], "Figure"], scan: Scan) -> "Figure":
+        _check(self.result, scan)
+        return draw(self.result, scan)
 
 
 def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """Schedulers and workers as people start them: processes of their own."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -11,15 +12,15 @@ from pathlib import Path
 import psutil
 
 from homodyne_dask.cluster import worker_environment
-from tests.faults.programs import ENVIRONMENT
+from tests.faults.programs import ENVIRONMENT, ROOT
 
 
 @contextmanager
-def dask(folder: Path, *words: str | Path) -> Iterator[subprocess.Popen]:
+def dask(folder: Path, *words: str | Path, **environment: str) -> Iterator[subprocess.Popen]:
     """A scheduler or a worker, ended with all that it has started."""
     process = subprocess.Popen(
         [sys.executable, "-m", "dask", *map(str, words)], cwd=folder, stderr=subprocess.DEVNULL,
-        env=ENVIRONMENT | worker_environment(1),
+        env=ENVIRONMENT | worker_environment(1) | environment,
     )  # fmt: skip
     whole = psutil.Process(process.pid)
     try:
@@ -45,3 +46,11 @@ def scheduler_at(folder: Path, *words: str | Path) -> Iterator[tuple[subprocess.
             assert time.monotonic() < until
             time.sleep(0.05)
         yield process, json.loads(file.read_text())["address"]
+
+
+def another(version: str, folder: Path) -> str:
+    """A search path on which a package has another version, and is the same."""
+    metadata = folder / "other" / f"jaxlib-{version}.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: jaxlib\nVersion: {version}\n")
+    return os.pathsep.join([str(metadata.parent), str(ROOT)])

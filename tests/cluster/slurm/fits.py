@@ -19,8 +19,11 @@ def bits(result) -> tuple:
     return values.values.tobytes(), errors.values.tobytes(), result.chisqr, history
 
 
-def fit_on(client, scan, disturb: Callable[[], None] | None = None, after: int = 1):
-    """Fit; `disturb` is called while a worker computes the pass after pass number `after`."""
+def fit_on(client, scan, disturb: Callable[[], None] | None = None, after: int = 1, **more):
+    """Fit; `disturb` is called while a worker computes the pass after pass number `after`.
+
+    more: other options of `fit`.
+    """
     threads = []
 
     def act() -> None:
@@ -37,7 +40,8 @@ def fit_on(client, scan, disturb: Callable[[], None] | None = None, after: int =
         elif threads:
             threads[0].join()
 
-    result = hd.fit(scan, hd.LAMINAR_FLOW, **OPTIONS, client=client, memory="stream", progress=seen)
+    options = OPTIONS | {"memory": "stream"} | more
+    result = hd.fit(scan, hd.LAMINAR_FLOW, **options, client=client, progress=seen)
     assert len(threads) == (disturb is not None)
     for thread in threads:
         thread.join()

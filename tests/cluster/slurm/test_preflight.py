@@ -9,10 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 import homodyne_dask as hd
+from homodyne_dask.batch import healing
 from homodyne_dask.batch.clusters import slurm_cluster
 from homodyne_dask.cli import main
 from homodyne_dask.errors import ClusterError
+from tests.cluster.slurm.fits import bits, fit_on
 from tests.cluster.slurm.loopback import ROOT
+from tests.faults.schedulers import another
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 BLIND = "setpriv --bounding-set=-dac_override,-dac_read_search"
@@ -23,13 +26,8 @@ BLIND = "setpriv --bounding-set=-dac_override,-dac_read_search"
     os.geteuid() != 0, reason="a user may not have workers that see less than he does"
 )
 def test_a_worker_of_another_version_that_does_not_see_the_store_is_named(slurm, small, tmp_path):
-    metadata = tmp_path / "other" / "jaxlib-0.0.1.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: jaxlib\nVersion: 0.0.1\n")
-    odd = (
-        f"[ $SLURMD_NODENAME = n2 ] && export PYTHONPATH={metadata.parent}:$PYTHONPATH "
-        f'BLIND="{BLIND}"'
-    )
+    path = another("0.0.1", tmp_path)
+    odd = f'[ $SLURMD_NODENAME = n2 ] && export PYTHONPATH={path} BLIND="{BLIND}"'
     settings = {
         "cores": 2,  # a node each
         "python": f"exec $BLIND {shutil.which('python')}",
@@ -56,6 +54,44 @@ def test_a_worker_of_another_version_that_does_not_see_the_store_is_named(slurm,
     assert "does not see the store" in invisible
     assert "Permission denied" in invisible
     assert well not in str(said.value)
+
+
+@pytest.mark.slow
+def test_jobs_of_another_version_that_replace_one_in_mid_pass_are_refused_and_named(
+    slurm, scan, quiet, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(healing, "TRIES", 3)  # the one that is replaced may count too
+    changed, path = tmp_path / "changed", another("0.0.1", tmp_path)
+    said = []
+    odd = f"[ -e {changed} ] && export PYTHONPATH={path}"
+    prologue = [f"export PYTHONPATH={ROOT}", odd, "true"]
+    with (
+        slurm_cluster("loopback", jobs=2, job_script_prologue=prologue) as cluster,
+        cluster.get_client() as client,
+    ):
+        client.wait_for_workers(2, timeout=120)
+
+        def replace_one() -> None:
+            changed.touch()
+            slurm.call("scancel", "--signal=KILL", slurm.running()[0])
+            slurm.wait_for(lambda: cluster.given_up, 120)
+
+        result = fit_on(client, scan, replace_one, watch=said.append)
+        assert bits(result) == bits(quiet)
+        assert cluster.given_up
+    refused = said[-1].refused
+    assert len(refused) >= 2
+    assert all("has jaxlib 0.0.1, this program" in words for words in refused)
+
+
+@pytest.mark.slow
+def test_tasks_longer_than_what_the_workers_live_for_are_said_before_the_first_pass(slurm, small):
+    with (
+        slurm_cluster("loopback", task=1e-3) as cluster,
+        cluster.get_client() as client,
+        pytest.raises(ClusterError, match=r"may take 0.27 s and the workers live for .* 0.001 s"),
+    ):
+        hd.fit(small, hd.LAMINAR_FLOW, gap="200 um", client=client)
 
 
 def test_a_site_is_examined_without_sending_a_job(slurm, small):

@@ -14,6 +14,7 @@ from homodyne_dask.batch import jobs, lifetimes, sites
 from homodyne_dask.batch.driver import driver_script
 from homodyne_dask.batch.sites import site_named
 from homodyne_dask.errors import ClusterError, OptionError
+from homodyne_dask.planning import LONGEST_TASK
 from tests.cluster.slurm.loopback import HERE, ROOT
 
 SCRIPTS = HERE / "scripts"
@@ -105,19 +106,35 @@ def test_walltimes_are_read_as_slurm_reads_them(text, seconds):
     assert sites.seconds(text, "walltime") == seconds
 
 
-@pytest.mark.parametrize("walltime", [300.0, 1800.0, 3600.0, 86400.0])
-def test_every_worker_leaves_after_many_tasks_and_in_time(walltime):
-    lives, stagger = lifetimes.lifetime(walltime)
-    assert lives - stagger > lifetimes.LOST + lifetimes.START + lifetimes.TASK
-    assert lives + stagger + lifetimes.CLOSING <= walltime
-    assert stagger > 0
+TASKS = {"of a few million pairs": 0.5, "of 20 million": 3.4, "of any plan": LONGEST_TASK}
 
 
-def test_a_walltime_too_short_for_work_is_refused_with_one_that_is_not():
-    with pytest.raises(OptionError, match="at least 3 minutes") as said:
-        lifetimes.lifetime(120)
-    (minutes,) = re.findall(r"(\d+) minutes", str(said.value))
-    assert lifetimes.lifetime(60 * int(minutes))
+@pytest.mark.parametrize("walltime", [600.0, 1800.0, 3600.0, 86400.0])
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_every_worker_lives_for_some_tasks_and_leaves_in_time_after_another_has_come(
+    walltime, task
+):
+    lives, stagger = lifetimes.lifetime(walltime, task)
+    assert lives - stagger >= lifetimes.LOST + lifetimes.START + 3 * task
+    assert lives + stagger + task + lifetimes.CLOSING <= walltime
+    assert 2 * stagger >= lifetimes.LOST + lifetimes.START + task
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_a_walltime_too_short_for_work_is_refused_with_one_that_is_not(task):
+    with pytest.raises(OptionError, match="too short") as said:
+        lifetimes.lifetime(120, task)
+    (minutes,) = re.findall(r"at least (\d+) minutes", str(said.value))
+    assert lifetimes.lifetime(60 * int(minutes), task)
+    with pytest.raises(OptionError, match="too short"):
+        lifetimes.lifetime(60 * int(minutes) - 60, task)
+
+
+def test_a_job_script_has_the_lifetime_that_the_plans_tasks_ask_for():
+    site, lives = site_named("generic", interface="eth0"), lifetimes.lifetime(3600, 3.4)
+    text = jobs.script(site, Path("/key"), task=3.4)
+    assert f"--lifetime {lives.seconds:.0f}s --lifetime-stagger {lives.stagger:.0f}s" in text
+    assert text != jobs.script(site, Path("/key"))
 
 
 def test_a_key_is_for_its_user_alone_and_each_is_another(tmp_path):

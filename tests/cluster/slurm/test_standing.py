@@ -126,3 +126,33 @@ def test_a_driver_that_is_killed_goes_on_when_it_is_submitted_again(slurm, scan,
     assert bits(tmp_path / "result") == bits(alone)
     history = json.loads((tmp_path / "result" / "summary.json").read_text())["history"]
     assert {entry["job"] for entry in history if "job" in entry} == set(numbers)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_a_driver_that_reaches_its_walltime_stops_before_goes_on_in_the_next_job_and_tells_of_both(
+    slurm, scan, alone, tmp_path, monkeypatch
+):
+    """Nobody signals but SLURM: it lets the fit wait for workers until the walltime of its job is near."""
+    short = {"walltime": "00:02:00", "notice": 30}
+    monkeypatch.setitem(slurm.section, "driver", slurm.section["driver"] | short)
+    config = written(tmp_path, scan)
+    number = run("submit", config, "--site", "loopback", folder=tmp_path).split()[1]
+    result, nodes = tmp_path / "result", "NodeName=n1,n2,n3"
+    try:
+        assert slurm.wait_for(lambda: len(slurm.running()) == 2, 120), slurm.logs()
+        slurm.call("scontrol", "update", nodes, "State=DRAIN", "Reason=test")
+        assert slurm.wait_for((result / "checkpoint.json").exists, 120), slurm.logs()
+        (worker,) = set(slurm.running()) - {number}
+        slurm.call("scancel", "--signal=KILL", worker)  # there is no place for another
+        log = next((slurm.folder / "logs").glob(f"*-driver-{number}.out"))
+        assert slurm.wait_for(lambda: "ended with status" in log.read_text(), 200), log.read_text()
+        assert "TIME LIMIT" not in log.read_text()
+        assert slurm.wait_for(lambda: number in slurm.pending(), 120)
+    finally:
+        slurm.call("scontrol", "update", nodes, "State=RESUME")
+    slurm.call("scontrol", "update", f"JobId={number}", "StartTime=now")  # SLURM lets it wait 2 min
+    assert slurm.wait_for((result / "summary.json").exists, 100), log.read_text()
+    assert bits(result) == bits(alone)
+    history = json.loads((result / "summary.json").read_text())["history"]
+    assert {entry["job"] for entry in history if "job" in entry} == {number, f"{number}.1"}
