@@ -11,20 +11,19 @@ from jaxtyping import Bool, Float
 from homodyne_dask.elimination import (
     Z,
     cost,
-    counting,
     eliminated,
-    projected,
     pulled,
-    scores,
     tied_groups,
     unheld,
 )
 from homodyne_dask.gram import Gram
-from homodyne_dask.scaling import Reduced, prior_of, reduce
+from homodyne_dask.scaling import DIGITS, Point, Reduced, prior_of, reduce, reduced_at
 from homodyne_dask.ties import Scaling
 
 LEAST_SLOPE = 0.25
 """Mean slope of the influence over the mean weight, below which the loss sees mostly outliers."""
+LEAST_BEND = 0.1
+"""The same, below which it is taken for this: steps are then too short, and never without end."""
 
 
 def reduced(gram: Gram, scaling: Scaling, beta: Float[np.ndarray, "bin 2"] | None) -> Reduced:
@@ -56,8 +55,7 @@ def _at(gram: Gram, scaling: Scaling, beta: Float[np.ndarray, "bin 2"]) -> Reduc
     """Return the joint problem at a point, offset and contrast eliminated from its next step."""
     M, (lost, weight, _, square) = gram.moments[:, :-1], gram.moments[:, -1, :4].T
     used = gram.pairs > 0
-    slope = _slope(gram)
-    slope = np.where(slope >= LEAST_SLOPE, slope, 1.0)  # an upper bound: the loss is concave in z
+    slope = np.maximum(_slope(gram), LEAST_BEND)
     prior = prior_of(scaling, used, M.shape[2])
     normal = slope[:, None, None] * M + prior
     ties, groups = tied_groups(scaling, len(M))
@@ -68,39 +66,17 @@ def _at(gram: Gram, scaling: Scaling, beta: Float[np.ndarray, "bin 2"]) -> Reduc
         linear = eliminated(unheld(normal[:, Z][:, :, Z], held), ties, groups)
         determined = np.repeat(linear.known | fixed, len(M) // groups) | held[:, 1]
         move = linear.solved(pull[:, Z])
-        contrast = np.where(determined, beta[:, 1] + move[:, 1], 0.0)
-        P = linear.solved(normal[:, Z, 3:] * contrast[:, None, None])
-        on = counting(M, determined)
-        gradient = scores(pull, contrast, P, on)
-        hessian = projected(normal, contrast, P, on)
         lost = lost + cost(prior, beta)
-    return Reduced(
-        chisqr=float(lost.sum()),
-        gradient=gradient.sum(0),
-        hessian=hessian.sum(0),
-        rounding=float(100 * np.finfo(float).eps * (M + prior)[:, 1, 1].sum()),
-        ndata=int(gram.pairs.sum()),
-        linear=linear.rank,
-        contrast=np.where(used, beta[:, 1], np.nan),
-        offset=np.where(used, 1 + beta[:, 0], np.nan),
-        undetermined=used & ~determined,
-        chisqr_per_bin=lost,
-        count=gram.pairs.astype(float),
-        bin_gradient=gradient,
-        bin_hessian=hessian,
-        gram=gram,
-        projection=P,
-        ties=ties,
-        inverse=linear.inverse(),
-        beta=beta,
-        held=held,
-        normal=normal,
-        pull=pull[:, Z],
+    contrast = np.where(determined, beta[:, 1] + move[:, 1], 0.0)
+    point = Point(beta, held, determined, contrast)
+    return reduced_at(
+        gram, point, (normal, pull), (ties, linear), lost,
+        rounding=float(DIGITS * (M + prior)[:, 1, 1].sum()),
         restraint=scaling.restraint,
         move=move,
         remaining=float((pull[:, Z] * move).sum()),
         noise=float(square.sum() / (slope * weight).sum()),
-    )
+    )  # fmt: skip
 
 
 def _held(

@@ -253,9 +253,10 @@ class FitConfig(BaseModel):
 
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""
-        return self.model_dump(include={"gap", "convention", "min_lag", "memory"})
+        return self.model_dump(include=_OF_A_PLAN)
 
 
+_OF_A_PLAN = {"gap", "convention", "min_lag", "memory", "loss", "loss_scale"}
 _WRITTEN = ("output", "checkpoint")
 _PATHS = ("data", "scheduler_file", *_WRITTEN)
 

@@ -167,6 +167,8 @@ def plan(
     convention: str = "physical",
     min_lag: int = 1,
     memory: str = "auto",
+    loss: str = "linear",
+    loss_scale: float | None = None,
     client: Client | None = None,
 ) -> Plan:
     """Return what `fit` would read and hold with these options; `print` it.
@@ -174,7 +176,10 @@ def plan(
     Raises the same mistakes as `fit`, but for a missing gap, and PlanError where the workers' memory
     is too small.
     """
-    request = prepare(data, model, gap=gap, convention=convention, min_lag=min_lag, memory=memory)
+    request = prepare(
+        data, model, gap=gap, convention=convention, min_lag=min_lag, memory=memory,
+        loss=loss, loss_scale=loss_scale,
+    )  # fmt: skip
     return plan_of(request, client)
 
 

@@ -12,12 +12,13 @@ import numpy as np
 from distributed import Client
 from jaxtyping import Float
 
+from homodyne_dask import scaling
 from homodyne_dask.blocks import Place, stored_sums
 from homodyne_dask.chunks import chunk_path
 from homodyne_dask.cluster import local_cluster
 from homodyne_dask.dataset import Scan, known_q
 from homodyne_dask.fitting import plan_of
-from homodyne_dask.guesses import first_values
+from homodyne_dask.guesses import averages_of, first_values
 from homodyne_dask.kinds import kind_of
 from homodyne_dask.models import Model
 from homodyne_dask.planning import Plan, Run, size
@@ -74,6 +75,8 @@ def forecast(
     convention: str = "physical",
     min_lag: int = 1,
     memory: str = "auto",
+    loss: str = "linear",
+    loss_scale: float | None = None,
     initial: Mapping[str, float] | None = None,
     client: Client | None = None,
 ) -> Forecast:
@@ -83,13 +86,18 @@ def forecast(
     mistakes as `fit`, and PlanError where the workers' memory is too small.
     """
     request = prepare(
-        data, model, gap=gap, convention=convention, min_lag=min_lag, memory=memory, initial=initial
-    )
+        data, model, gap=gap, convention=convention, min_lag=min_lag, memory=memory, initial=initial,
+        loss=loss, loss_scale=loss_scale,
+    )  # fmt: skip
     require_gap(request)
     plan = plan_of(request, client)
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
         sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
-        return _forecast(request, plan, sweep, first_values(request)[0].theta)
+        theta = first_values(request)[0].theta
+        beta = np.empty(0)
+        if request.problem.loss != "linear":
+            beta = scaling.reduce(averages_of(request)(theta), request.scaling).beta
+        return _forecast(request, plan, sweep, np.append(theta, beta))
 
 
 @dataclass(frozen=True)
@@ -99,23 +107,23 @@ class _Tile:
     run: Run
     live: int
     number: int
-    """Sub-blocks computed, and all of them, of one bin."""
+    """Sub-blocks computed, and all of them, of one bin; a loss computes them all."""
     read: bool
 
 
-def _forecast(
-    request: Request, plan: Plan, sweep: Sweep, theta: Float[np.ndarray, " p"]
-) -> Forecast:
+def _forecast(request: Request, plan: Plan, sweep: Sweep, at: Float[np.ndarray, " n"]) -> Forecast:
+    theta = at[: request.problem.model.size]
     tiles = _tiles(request, sweep, theta)
     needed = [tile for tile in tiles if tile.read]
     threads = plan.workers.threads
     wanted = max(threads, int(SAMPLE_PAIRS * threads / (plan.layout.pairs / plan.layout.blocks)))
     sample = needed[:: max(1, len(needed) // wanted)]
-    base = max(report.peak for report in _measured(sweep, sample[-threads:], theta))
-    reports = _measured(sweep, sample, theta)
+    base = max(report.peak for report in _measured(sweep, sample[-threads:], at))
+    reports = _measured(sweep, sample, at)
     cost = reduce(Cost.plus, (report.cost for report in reports))
     reading = cost.reading / max(cost.read, 1)
-    computing = (sum(report.seconds for report in reports) - cost.reading) / max(cost.computed, 1)
+    computed = max(sum(tile.live for tile in sample), 1)
+    computing = (sum(report.seconds for report in reports) - cost.reading) / computed
 
     def seconds(read: float) -> float:
         of_tile = {
@@ -145,7 +153,7 @@ def _forecast(
 def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> list[_Tile]:
     """Return every tile of a pass; what is computed of it follows from theta."""
     scan, layout, source = request.scan, sweep.layout, sweep.work.source
-    q = known_q(scan)
+    q, robust = known_q(scan), request.problem.loss != "linear"
     at = kind_of(request.problem.model).point(request.problem, theta, scan.time)
     found = []
     for (group, members), tile in product(enumerate(layout.groups), layout.tiles):
@@ -154,14 +162,15 @@ def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> li
         )
         known = stored_sums(source, Place(members, tile), request.problem.min_lag) is not None
         run = Run(group, members, (tile,), 1)
-        found.append(_Tile(run, cut.live, cut.number, bool(cut.live or not known)))
+        live = cut.number if robust else cut.live
+        found.append(_Tile(run, live, cut.number, bool(live or not known)))
     return found
 
 
-def _measured(sweep: Sweep, tiles: list[_Tile], theta: Float[np.ndarray, " p"]) -> list[Report]:
-    """Return what the workers report of some tiles, a task each."""
+def _measured(sweep: Sweep, tiles: list[_Tile], at: Float[np.ndarray, " n"]) -> list[Report]:
+    """Return what the workers report of some tiles, a task each; `at` is that of `gram_of`."""
     part = replace(sweep, tasks=[tile.run for tile in tiles], owners={})
-    return [report for _, _, report in part.compute(part, gram_of, theta)]
+    return [report for _, _, report in part.compute(part, gram_of, at)]
 
 
 def _stored_bytes(scan: Scan, run: Run) -> int:

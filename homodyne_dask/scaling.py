@@ -6,11 +6,13 @@ many bins there are. How bins are tied to each other is said in `elimination`.
 """
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.elimination import (
+    Linear,
     Z,
     cost,
     counting,
@@ -25,6 +27,9 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
 from homodyne_dask.restraints import Restraint
 from homodyne_dask.ties import Scaling, fourier_columns, plain_mode
+
+DIGITS = 100 * float(np.finfo(float).eps)
+"""Share of Σw(y - 1)² below which differences of χ² are rounding."""
 
 
 @dataclass(frozen=True)
@@ -130,25 +135,56 @@ def reduce(gram: Gram, scaling: Scaling | str) -> Reduced:
         determined = np.repeat(linear.known, len(M) // groups) | held[:, 1]
     else:
         beta, determined = scaling.given, np.ones(len(M), bool)
-    offset, contrast = 1 + beta[:, 0], beta[:, 1]
     with np.errstate(invalid="ignore", over="ignore"):
-        chisqr_per_bin = cost(M, beta)
-        slope = np.where(determined, contrast, 0.0)  # of c2 by f
-        P = linear.solved(M[:, Z, 3:] * slope[:, None, None])
-        pull, on = pulled(M, beta), counting(M, determined)
-        gradient = scores(pull, slope, P, on)
-        hessian = projected(M, slope, P, on)
+        lost, pull = cost(M, beta), pulled(M, beta)
+    contrast = np.where(determined, beta[:, 1], 0.0)
+    rounding = DIGITS * M[:, 1, 1].sum()
+    point = Point(beta, held, determined, contrast)
+    return reduced_at(gram, point, (M, pull), (ties, linear), lost, rounding=float(rounding))
+
+
+class Point(NamedTuple):
+    """Where contrast and offset stand."""
+
+    beta: Float[np.ndarray, "bin 2"]
+    """(offset - 1, contrast)."""
+    held: Bool[np.ndarray, "bin 2"]
+    """Which of them stand at a bound."""
+    determined: Bool[np.ndarray, " bin"]
+    """Bins that show a decay."""
+    slope: Float[np.ndarray, " bin"]
+    """Of c2 by f; 0 where it is not determined."""
+
+
+def reduced_at(
+    gram: Gram,
+    at: Point,
+    equations: tuple[Float[np.ndarray, "bin k k"], Float[np.ndarray, "bin k"]],
+    elimination: tuple[Float[np.ndarray, "bin m"], Linear],
+    lost: Float[np.ndarray, " bin"],
+    **more: Any,
+) -> Reduced:
+    """Return the problem in theta alone of normal equations and their right-hand sides at a point.
+
+    elimination: the ties and how what they tie is eliminated. lost: χ² of every bin. more: the fields
+    of `Reduced` that do not follow from these.
+    """
+    (normal, pull), (ties, linear), used = equations, elimination, gram.pairs > 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        P = linear.solved(normal[:, Z, 3:] * at.slope[:, None, None])
+        on = counting(normal, at.determined)
+        gradient = scores(pull, at.slope, P, on)
+        hessian = projected(normal, at.slope, P, on)
     return Reduced(
-        chisqr=float(chisqr_per_bin.sum()),
+        chisqr=float(lost.sum()),
         gradient=gradient.sum(0),
         hessian=hessian.sum(0),
-        rounding=float(100 * np.finfo(float).eps * M[:, 1, 1].sum()),
         ndata=int(gram.pairs.sum()),
         linear=linear.rank,
-        contrast=np.where(used, contrast, np.nan),
-        offset=np.where(used, offset, np.nan),
-        undetermined=used & ~determined,
-        chisqr_per_bin=chisqr_per_bin,
+        contrast=np.where(used, at.beta[:, 1], np.nan),
+        offset=np.where(used, 1 + at.beta[:, 0], np.nan),
+        undetermined=used & ~at.determined,
+        chisqr_per_bin=lost,
         count=gram.pairs.astype(float),
         bin_gradient=gradient,
         bin_hessian=hessian,
@@ -156,10 +192,11 @@ def reduce(gram: Gram, scaling: Scaling | str) -> Reduced:
         projection=P,
         ties=ties,
         inverse=linear.inverse(),
-        beta=beta,
-        held=held,
-        normal=M,
+        beta=at.beta,
+        held=at.held,
+        normal=normal,
         pull=pull[:, Z],
+        **more,
     )
 
 

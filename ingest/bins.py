@@ -12,11 +12,12 @@ from homodyne_dask.allocation import keep_small
 from homodyne_dask.errors import StoreError
 from ingest import matrix, noise, store, summary, sums
 from ingest.chunks import padded, write_chunk
+from ingest.jumps import without_jumps
 from ingest.source import Source
 
 Record = dict[str, Any]
 _KEYS = {
-    "baseline", "dead", "zeros", "infinite", "one_sided", "beta", "scatter", "tiles", "sums",
+    "baseline", "dead", "zeros", "infinite", "one_sided", "beta", "scatter", "tiles", "sums", "jumps",
 }  # fmt: skip
 DIGEST = 16
 """Hexadecimal digits of a tile's SHA-256 that the manifest keeps."""
@@ -39,7 +40,8 @@ def write_bin(source: Source, target: Path, index: int, use: Bool[np.ndarray, " 
     record["tiles"] = _write_tiles(target, index, found.c2)
     filled = summary.fill(found.c2, use)
     record["sums"] = sums.tile_sums(filled, sums.weights(rows[0]))
-    _write_averages(target, index, filled)
+    sigma = max(float(np.median(rows[0])) ** 2, record["scatter"] or 0.0)
+    record["jumps"] = _write_averages(target, index, filled, sigma)
     store.write_json(target / store.WORK / f"bin-{index:06d}.json", record)
     return record
 
@@ -73,14 +75,17 @@ def _describe(tile: Float32[np.ndarray, "T T"], above: int) -> Record:
     return {"sha256": digest, "pairs": pairs, "nans": above - pairs}
 
 
-def _write_averages(target: Path, index: int, filled: summary.Filled) -> None:
+def _write_averages(target: Path, index: int, filled: summary.Filled, sigma: float) -> int:
+    """Write block means and averages over age and lag; return how many pairs the latter leave out."""
     n = len(filled.value)
-    mean, count = summary.cuts(filled, summary.age_edges(n), summary.lag_edges(n))
-    write_chunk(target / "cuts/c2", (index, 0, 0), mean)
-    write_chunk(target / "cuts/count", (index, 0, 0), count)
     side = schema.tile_side(n)
     for factor, means in summary.levels(filled).items():
         for i, row in enumerate(range(0, len(means), side)):
             for j, col in enumerate(range(0, len(means), side)):
                 tile = padded(means[row : row + side, col : col + side], side)
                 write_chunk(target / f"level{factor}/c2", (index, i, j), tile)
+    left_out = without_jumps(filled, sigma)
+    mean, count = summary.cuts(filled, summary.age_edges(n), summary.lag_edges(n))
+    write_chunk(target / "cuts/c2", (index, 0, 0), mean)
+    write_chunk(target / "cuts/count", (index, 0, 0), count)
+    return left_out

@@ -103,6 +103,8 @@ FOUND = {
     "zeros": "pairs 0 or too small for float32, set to NaN",
     "infinite": "pairs infinite or beyond float32, set to NaN",
     "one_sided": "pairs known on one side of the diagonal only, set to NaN",
+    "jumps": "pairs 8 σ or more from their neighbours: first values go without them, a fit counts "
+    "them (see --loss)",
 }
 
 

@@ -18,7 +18,7 @@ from ingest.report import IngestReport, report_of
 from ingest.source import Options, Source, options_from, sha256
 
 Progress = Callable[[int, int], None]
-RECORDS = 2
+RECORDS = 3
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""

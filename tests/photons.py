@@ -19,6 +19,20 @@ MEAN = 2.0
 """Counts per pixel and frame."""
 
 
+def excess(f, contrast, mean):
+    """Variance of a pair over that of pairs far apart, (1/mean + contrast)², f being theirs.
+
+    c2 is the mean over pixels of x·y, x and y counts over the mean of the frame. To first order its
+    error is (x - 1)(y - 1) - (c2 - 1)(x + y - 1), and Gaussian fields have all moments of x and y: the
+    joint cumulants of two intensities are 1 and f in second order, 2f in third, 4f + 2f² in fourth,
+    times the contrast for every factor but one; Poisson counts add 1/mean to the second moments.
+    """
+    b, m = contrast, 1 / mean
+    product = b**3 * (4 * f + 2 * f**2) + b**2 * f**2 + 4 * f * b**2 * m + b * f * m**2
+    normalised = -4 * b * f * (2 * f * b**2 + b * f * m) + 2 * b**2 * f**2 * (b + m + b * f)
+    return 1 + (product + normalised) / (m + b) ** 2
+
+
 def rates_integrated(theta, time):
     """C and G at all frames: the model's own J and shear rate, by the trapezoid rule."""
     dt = np.median(np.diff(time))

@@ -25,6 +25,8 @@ from homodyne_dask.scaling import reduce
 from homodyne_dask.start import first_values
 from homodyne_dask.sweep import level_sweeps, sweep_of
 from ingest import summary as averages
+from ingest.jumps import without_jumps
+from ingest.matrix import scatter
 from tests import reference
 
 GAP = 2.0e6
@@ -171,7 +173,11 @@ def summary(scans: Scans, problem: Problem | None = None) -> Summary:
     n, problem = len(scans.time), problem or scans.problem()
     ages, lags = averages.age_edges(n), averages.lag_edges(n)
     use = np.ones(n, bool)
-    cells = [averages.cuts(averages.fill(c2.copy(), use), ages, lags) for c2 in scans.c2]
+    cells = []
+    for c2, rows in zip(scans.c2, scans.sigma_row, strict=True):
+        filled = averages.fill(c2.copy(), use)
+        without_jumps(filled, max(np.median(rows) ** 2, scatter(c2) or 0.0))
+        cells.append(averages.cuts(filled, ages, lags))
     c2, count = (np.array(part) for part in zip(*cells, strict=True))
     t1, t2 = averages.cell_times(scans.time, ages, lags)
     inside = np.isfinite(t1)

@@ -1,5 +1,7 @@
 """The judge of error bars and of the convention: counted photons of known motion."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -8,8 +10,9 @@ from homodyne_dask.frameblocks import dyadic
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.parameters import search
 from homodyne_dask.uncertainty import friedel_clusters, uncertainty
-from tests.photons import MEAN, MODES, photographed
-from tests.synthetic import angles, evaluator, solve
+from tests import reference
+from tests.photons import MEAN, MODES, excess, photographed
+from tests.synthetic import Q, angles, evaluator, solve
 from tests.test_frameblocks import by_blocks
 from tests.test_scaling import scaling_at
 
@@ -87,6 +90,15 @@ def test_intervals_hold_the_truth_as_often_as_they_say(word, theta, phi, more):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+def test_ten_angles_that_share_contrast_and_offset_are_few():
+    """Speckle moves the contrast of each bin, and all bins pull at the one: D0 has 0.9 of its spread."""
+    repeats = Repeats(FLOW, angles(10), 250, mode="shared")
+    within(repeats.covered(0.6827), 58, 76, repeats.names)
+    within(repeats.covered(0.95), 87, 99.5, repeats.names)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_shear_rate_is_that_of_the_motion_to_two_percent():
     repeats = Repeats(FLOW, angles(10), 200, alpha=-0.3, beta=0.2)
     ratio = (repeats.found.mean(axis=0) / repeats.truth)[:2]
@@ -113,7 +125,7 @@ def test_with_few_angles_blocks_of_frames_give_most_of_the_spread_and_not_more()
 
 def test_few_repeats_agree_with_their_errors_and_with_the_motion():
     repeats = Repeats(FLOW, angles(9), 12, pixels=200, alpha=-0.3, beta=0.2)
-    # σ from counts is that of pairs far apart; close ones are up to twice as noisy
+    # σ from counts is that of pairs far apart; close ones are noisier, and here most are close
     assert repeats.redchi.mean() == pytest.approx(1.08, abs=0.05)
     mean, spread = repeats.found.mean(0), repeats.found.std(0)
     assert (np.abs(mean - repeats.truth) < 1.5 * spread).all()  # five standard errors
@@ -133,3 +145,41 @@ def test_opposite_bins_see_one_speckle_and_are_one_cluster():
     share = (1 / MODES / (1 / MEAN + 1 / MODES)) ** 2  # of the noise that is speckle, not counting
     assert opposite - others == pytest.approx(share, abs=0.07)
     assert friedel_clusters(scans.q, phi).tolist() == [*range(8), *range(8)]
+
+
+SHORT = np.array([1e5, -0.3, 1000.0])
+"""Memory of some two frames."""
+
+
+def close(frames):
+    """f of all pairs, the model's own."""
+    f = reference.f_physical(SHORT, 0.1 * np.arange(frames), Q, 0.0, None)
+    return f[np.triu_indices(frames, 1)]
+
+
+def test_pairs_are_as_noisy_as_counts_and_speckle_make_them():
+    f, square = close(FRAMES), []
+    for seed in range(40):
+        scans = photographed(SHORT, FRAMES, angles(9), seed, pixels=400)
+        c2 = scans.c2[:, *np.triu_indices(FRAMES, 1)]
+        square.append((c2 - 1 - f / MODES) ** 2 / np.median(scans.sigma_row) ** 4)
+    seen = np.mean(square, axis=(0, 1))
+    edges = [0, 1e-3, 0.05, 0.2, 0.5, 0.9]
+    found, wanted = (
+        np.array([of[(f >= low) & (f < high)].mean() for low, high in pairwise(edges)])
+        for of in (seen, excess(f, 1 / MODES, MEAN))
+    )
+    assert wanted[0] == pytest.approx(1, abs=0.001)
+    assert wanted[-1] > 1.3
+    np.testing.assert_allclose(found, wanted, atol=0.1)
+
+
+def test_reduced_chisqr_is_one_where_the_record_is_long_against_the_memory():
+    """Elsewhere it is what the pairs that are close make of it, which no separable σ can know."""
+    frames, chosen = 300, search(STATIC.parameters, fixed={"D_offset": 1000.0})
+    found = []
+    for seed in range(3):
+        scans = photographed(SHORT, frames, angles(9), seed, pixels=400)
+        found.append(solve(evaluator(scans), chosen, SHORT)[-1].reduced.variance(2))
+    assert np.mean(found) == pytest.approx(excess(close(frames), 1 / MODES, MEAN).mean(), abs=0.03)
+    assert 0.97 < np.mean(found) < 1.03

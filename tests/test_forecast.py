@@ -35,6 +35,16 @@ def test_tiles_and_sub_blocks_are_those_of_the_pass(fast, select):
     assert told.theta == given(FAST)
 
 
+def test_under_a_loss_every_tile_is_read_and_computed(fast):
+    options = {"gap": "200 um", "loss": "huber", "initial": given(FAST)}
+    told = hd.forecast(fast, hd.LAMINAR_FLOW, **options)
+    assert told.needed == 3
+    assert told.computed == 1
+    assert told.first > 0
+    with pytest.raises(OptionError, match="choose a loss"):
+        hd.plan(fast, hd.LAMINAR_FLOW, loss_scale=2.0)
+
+
 def test_bytes_are_those_of_the_files(fast):
     told = hd.forecast(fast, hd.LAMINAR_FLOW, gap="200 um", memory="stream", initial=given(FAST))
     tiles = [(0, 0), (0, 1), (1, 1)]

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from homodyne_dask import schema
 from homodyne_dask.errors import SourceError
 from ingest import matrix, summary
+from ingest.jumps import without_jumps
 from tests.ingest_files import decay, noisy
 
 SHAPES = {
@@ -200,3 +201,25 @@ def test_a_level_of_fewer_than_32_frames_is_left_out(n, levels):
     assert [f for f in schema.LEVELS if schema.level_frames(n, f)] == levels
     c2 = matrix.clean(noisy(n), n, "bin 1").c2
     assert list(summary.levels(summary.fill(c2, np.ones(n, dtype=bool)))) == levels
+
+
+def test_pairs_far_from_their_neighbours_are_left_out_and_no_others():
+    n, rng = 150, np.random.default_rng(3)
+    c2 = matrix.clean(noisy(n), n, "bin 1").c2
+    c2[5:9, 40:44] = np.nan
+    sigma = matrix.scatter(c2)
+    above = np.triu(np.ones((n, n), bool), 2) & ~np.isnan(c2)
+    hit = above & (rng.random((n, n)) < 0.02)
+    spoilt = np.where(hit, c2 + sigma * rng.uniform(20, 200, (n, n)), c2).astype(np.float32)
+    spoilt[0, n - 1], spoilt[70, 90], hit[70, 90] = 1e30, 1e30, True
+    filled = summary.fill(spoilt.copy(), np.ones(n, bool))
+    known = filled.known.copy()
+    number = without_jumps(filled, sigma)
+    left_out = known & ~filled.known
+    assert number == left_out.sum()
+    # the corner has no neighbour, and three outliers of five hide each other
+    assert (left_out & hit).sum() > 0.99 * hit.sum()
+    assert (left_out & ~hit).sum() < 0.01 * hit.sum()
+    assert (filled.value[~filled.known] == 0).all()
+    clean = summary.fill(c2.copy(), np.ones(n, bool))
+    assert without_jumps(clean, sigma) == 0

@@ -8,9 +8,10 @@ import pytest
 from homodyne_dask import lm
 from homodyne_dask.carried import mean_weight, reduced
 from homodyne_dask.lm import Outcome
-from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.parameters import search
 from homodyne_dask.scaling import reduce
+from homodyne_dask.uncertainty import uncertainty
 from tests import reference
 from tests.synthetic import (
     angles,
@@ -160,3 +161,36 @@ def test_gross_outliers_move_no_parameter_by_a_standard_error(truth, loss, scale
     squares = solve(evaluator(spoilt, side=32), chosen, truth)[-1]
     assert (np.abs(squares.theta - wanted.theta) > 2 * error).any()
     assert 0.5 < mean_weight(found.reduced.gram) < 0.98
+
+
+@pytest.mark.parametrize(("sigma", "at_most"), [(0.01, 60), (0.003, 100)])
+@pytest.mark.parametrize(("loss", "scale"), LOSSES)
+def test_one_contrast_for_bins_of_many_ends_and_says_how(loss, scale, sigma, at_most):
+    """Most pairs are outliers then: a step closes a share of the way, however near the end is."""
+    phi, contrast = angles(4), [0.1, 0.17, 0.23, 0.3]
+    scans = with_outliers(measured(CREEP, 40, phi, contrast=contrast, sigma=sigma))
+    chosen, scaling = search(STATIC.parameters), scaling_at(phi, "shared")
+    last = solve_robust(losing(scans, loss, scale), chosen, CREEP, scaling)[-1]
+    assert last.passes <= at_most
+    assert last.outcome is (Outcome.CONVERGED if last.passes < 100 else Outcome.MAX_PASSES)
+
+
+def errors_over_repeats(share, loss, scale, number=120):
+    """(values, naive errors) of D0, alpha, offset and contrast over repeats of the noise."""
+    chosen = search(STATIC.parameters, fixed={"D_offset": 0.0})
+    scaling = scaling_at(np.zeros(4), "individual")
+    truth, values, errors = np.array([20000.0, -0.4, 0.0]), [], []
+    for seed in range(number):
+        scans = with_outliers(measured(truth, 24, np.zeros(4), seed=seed), share, 100 + seed)
+        last = solve_robust(losing(scans, loss, scale), chosen, truth, scaling)[-1]
+        known = uncertainty(STATIC.names, last.reduced, chosen.free, np.arange(4))
+        values.append([*last.theta[:2], *last.reduced.beta[0]])
+        errors.append([*np.sqrt(np.diag(known.naive)[:2]), *known.scaling_naive[0]])
+    return np.array(values), np.array(errors)
+
+
+@pytest.mark.parametrize(("share", "loss", "scale"), [(0.0, "huber", 1.0), (0.05, "cauchy", 2.0)])
+def test_naive_errors_under_a_loss_are_the_spread_of_repeats(share, loss, scale):
+    values, errors = errors_over_repeats(share, loss, scale)
+    ratio = np.sqrt((errors**2).mean(0)) / values.std(0)
+    assert (np.abs(ratio - 1) < 0.25).all(), ratio  # the spread of 120 is known to 6.5 %

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from homodyne_dask.cli.options import (
+    LOSS,
     PROBLEM,
     SELECTION,
     configuration,
@@ -48,8 +49,7 @@ HOW = (
         "--contrast-prior", help="Mean and standard deviation known beforehand: 0.2:0.01."
     ),
     click.option("--offset-prior", help="Likewise: 1:0.001."),
-    click.option("--loss", help="linear (default), or against outliers huber, soft_l1 or cauchy."),
-    click.option("--loss-scale", help="Standard deviations from which on it counts (default 1)."),
+    *LOSS,
     click.option("--precision", help="float64 (default) or mixed."),
     click.option("--starts", help="First values to follow to their end; the report says where."),
     click.option("--profile-of", multiple=True, help="Follow χ² along this parameter; repeatable."),

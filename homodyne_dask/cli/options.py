@@ -37,6 +37,10 @@ PROBLEM = (
     click.option("--site", help="Workers as jobs of a batch system: generic, perlmutter, ..."),
     click.option("--jobs", help="Of --site: how many, or least and most: 1:20 (default 1)."),
 )
+LOSS = (
+    click.option("--loss", help="linear (default), or against outliers huber, soft_l1 or cauchy."),
+    click.option("--loss-scale", help="Standard deviations from which on it counts (default 1)."),
+)
 
 
 def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

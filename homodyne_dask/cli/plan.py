@@ -4,13 +4,21 @@ from typing import Any
 
 import click
 
-from homodyne_dask.cli.options import PROBLEM, SELECTION, configuration, selected, with_options
+from homodyne_dask.cli.options import (
+    LOSS,
+    PROBLEM,
+    SELECTION,
+    configuration,
+    selected,
+    with_options,
+)
 
 
 @click.command()
 @click.argument("source")
 @with_options(
     *PROBLEM,
+    *LOSS,
     *SELECTION,
     click.option("--no-measure", is_flag=True, help="Read nothing and start no workers."),
 )

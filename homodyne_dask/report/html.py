@@ -11,10 +11,10 @@ from homodyne_dask.report.facts import facts
 from homodyne_dask.report.pictures_style import DPI
 from homodyne_dask.report.text import (
     INFLUENCE,
-    MODES_NOTE,
     bin_rows,
     influence_said,
     mode_rows,
+    modes_said,
     parameter_rows,
     profile_rows,
     reservations,
@@ -117,7 +117,7 @@ def _what_if(result: FitResult) -> Html:
     parts = [element("p", f"{INFLUENCE}: {said}") for said in influence_said(result)]
     if result.scalings is not None:
         parts.append(table("Modes of scaling", mode_rows(result.scalings)))
-        parts.append(element("p", MODES_NOTE, class_="note"))
+    parts += [element("p", said, class_="note") for said in modes_said(result)]
     head = ["value", "χ² above the least", "of a parabola"]
     for name, points in result.profiles.items():
         parts.append(table(f"Profile of {name}", [head, *profile_rows(points)], left=0))

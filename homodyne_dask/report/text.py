@@ -192,10 +192,24 @@ def what_if(result: FitResult) -> list[str]:
     lines = wrapped(f"{INFLUENCE}: ", influence_said(result))
     if result.scalings is not None:
         lines += aligned(mode_rows(result.scalings), left=1)
-        lines += wrapped("", (MODES_NOTE,))
+    lines += wrapped("", modes_said(result))
     for name, table in result.profiles.items():
         lines += wrapped("", (_profile(name, table),))
     return lines
+
+
+def modes_said(result: FitResult) -> tuple[str, ...]:
+    """Return what to know of the table of scaling modes, or why there is none."""
+    if result.scalings is not None:
+        return (MODES_NOTE,)
+    restraints = [
+        f"{part}_{kind}" for part in ("contrast", "offset") for kind in ("bounds", "prior")
+    ]
+    if result.config.get("loss", "linear") != "linear":
+        return ("modes of scaling are not compared: each has outliers of its own under a loss",)
+    if any(result.config.get(name) is not None for name in restraints):
+        return ("modes of scaling are not compared: bounds and priors hold in this one alone",)
+    return ()
 
 
 def influence_said(result: FitResult) -> tuple[str, ...]:
