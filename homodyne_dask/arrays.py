@@ -153,6 +153,11 @@ class ArrayLayout:
         memory = "the data lie in its memory"
         return memory if self.in_memory else f"fewer than {IN_PROCESS_PAIRS:,} points"
 
+    @property
+    def why_workers(self) -> str:
+        """Why workers are started for a fit."""
+        return f"{IN_PROCESS_PAIRS:,} points or more, in a store"
+
     def rows(self) -> list[tuple[str, str]]:
         """Return what a plan says of the data."""
         return [

@@ -77,6 +77,11 @@ class Layout:
         """Why a fit that runs in the caller's process does."""
         return f"fewer than {IN_PROCESS_PAIRS:,} pairs"
 
+    @property
+    def why_workers(self) -> str:
+        """Why workers are started for a fit."""
+        return f"{IN_PROCESS_PAIRS:,} pairs or more"
+
     def rows(self) -> list[tuple[str, str]]:
         """Return what a plan says of the data."""
         bins = sum(map(len, self.groups))
@@ -240,12 +245,18 @@ class Plan:
         threads = -(-self.workers.threads // self.workers.processes)
         return _PROCESS_BYTES + share + threads * _working(self.layout)
 
+    @property
+    def why_workers(self) -> str:
+        """Why a fit that runs on workers does."""
+        return "a client is given" if not self.workers.to_start else self.layout.why_workers
+
     def __str__(self) -> str:
         """Return the plan as a small table."""
         where = (
             f"in this process ({self.layout.why_here})"
             if self.workers.local
-            else f"on Dask: {self.workers.processes} workers, {self.workers.threads} threads"
+            else f"on Dask: {self.workers.processes} workers, {self.workers.threads} threads "
+            f"({self.why_workers})"
         )
         reads = "once, then kept in memory" if self.resident else "in every pass"
         rows = [

@@ -42,14 +42,15 @@ class Trust(NamedTuple):
         size = np.where(self.size > 0, self.size, 1.0)[free]
         values, vectors = np.linalg.eigh(hessian[np.ix_(free, free)] / np.outer(size, size))
         values, along = np.maximum(values, 0.0), vectors.T @ (pull[free] / size)
-        damping = np.finfo(float).eps * values.max()
+        damping = max(np.finfo(float).eps * values.max(), np.finfo(float).tiny)
+        moved = along / (values + damping)
         for _ in range(_ROUNDS):
-            moved = along / (values + damping)
             length = np.linalg.norm(moved)
             if not length > self.radius * (1 + _SLACK):
                 break
             slope = moved @ (moved / (values + damping))
             damping += length**2 / slope * (length / self.radius - 1)
+            moved = along / (values + damping)
         return vectors @ moved / size
 
     def after(

@@ -241,3 +241,13 @@ def test_certified_values_are_reached_from_both_starts(name, which):
     if held["rss"] > 1e-20:  # that of Lanczos1 is rounding of its data
         np.testing.assert_allclose(result.stderr, held["deviation"], rtol=1e-7)
         assert result.chisqr == pytest.approx(held["rss"], rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "which"), NOT_REACHED)
+def test_what_is_not_reached_scipys_lm_does_not_reach(name, which):
+    y, x = data(name)
+    f = FUNCTIONS[name]
+    popt, _ = scipy.optimize.curve_fit(
+        lambda x, *b: np.asarray(f(x, *b)), x[0], y, CERTIFIED[name]["starts"][which], maxfev=10000
+    )
+    assert np.abs(popt / CERTIFIED[name]["certified"] - 1).max() > 1

@@ -150,6 +150,19 @@ def test_the_plan_is_printed():
         assert part in text, part
 
 
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        ({"local": True}, "in this process (fewer than 4,000,000 pairs)"),
+        ({"to_start": True}, "on Dask: 2 workers, 4 threads (4,000,000 pairs or more)"),
+        ({}, "on Dask: 2 workers, 4 threads (a client is given)"),
+    ],
+)
+def test_the_plan_says_where_the_work_is_done_and_why(workers, said):
+    text = str(make_plan(layout(scan(1000, 8)), Workers(2, 4, 10**10, **workers), "static", 8))
+    assert said in text
+
+
 def test_a_plan_needs_no_gap(tmp_path):
     scan = store(measured(FLOW, 40, [0.0]), tmp_path)
     assert "pairs              780" in str(hd.plan(scan, hd.LAMINAR_FLOW))

@@ -10,18 +10,11 @@ from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.homodyne.keys import leftovers
 from homodyne_dask.homodyne.theirs import Theirs, finite, read
 from homodyne_dask.homodyne.translation import Translation
-from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.models import LAMINAR_FLOW, MODELS
 from homodyne_dask.ties import plain_mode
 from homodyne_dask.units import gap_in_angstrom
 
-NAMES = {
-    "static": STATIC.names,
-    "laminar_flow": LAMINAR_FLOW.names,
-    "two_component": (
-        "D0_ref", "alpha_ref", "D_offset_ref", "D0_sample", "alpha_sample", "D_offset_sample",
-        "v0", "v_beta", "v_offset", "f0", "f1", "f2", "f3", "phi0_het",
-    ),
-}  # fmt: skip
+NAMES = {name: MODELS[name].names for name in ("static", "laminar_flow", "two_component")}
 ALIASES = {"gamma_dot_0": "gamma_dot_t0", "gamma_dot_offset": "gamma_dot_t_offset", "phi_0": "phi0"}
 SCALING = ("contrast", "offset")
 PER_ANGLE_MODES = ("auto", "individual", "constant", "fourier")
