@@ -1,7 +1,7 @@
 """A fit of residuals over any dataset: the same sweep, solver and checkpoint as a scan's."""
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -24,11 +24,13 @@ from homodyne_dask.joint import SINGULAR
 from homodyne_dask.kinds import compilations
 from homodyne_dask.kinds.residual import check_residual, columns_gram
 from homodyne_dask.models.residual import ResidualModel
-from homodyne_dask.parameters import Search, search
+from homodyne_dask.parameters import Search, listed, search
 from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan, Run, make_plan
+from homodyne_dask.standing import Standing
 from homodyne_dask.sweep import Sweep, sweep_over
 from homodyne_dask.tasks import NOTHING, Report, reported
 from homodyne_dask.ties import Scaling
+from homodyne_dask.watching import Watch, Watched
 
 OPTIONS = lm.Options(decrement=1e-10, relative_step=1e-10, unseen=1e-9, trust=True)
 """Closer to the optimum than the eight digits that are promised, and careful with starts far away:
@@ -67,6 +69,8 @@ class ArrayRequest:
     model: ResidualModel
     search: Search
     options: lm.Options
+    absolute_sigma: bool
+    """Residuals are over their σ; else their scatter says what it is."""
     scaling: Scaling = _PLAIN
 
 
@@ -95,6 +99,7 @@ def prepare(
     initial: Mapping[str, float] | None = None,
     fixed: Mapping[str, float] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
+    absolute_sigma: bool = True,
     max_passes: int = 1000,
 ) -> ArrayRequest:
     """Return the checked fit; raises a HomodyneDaskError for mistakes in any of it."""
@@ -104,7 +109,8 @@ def prepare(
         raise OptionError(f"{missing[0]} has no first value: give initial={{{missing[0]!r}: ...}}")
     points = points_of(data, model.variables)
     check_residual(model, chosen.start, points.columns(0)[:, : points.step])
-    return ArrayRequest(points, model, chosen, replace(OPTIONS, max_passes=max_passes))
+    options = replace(OPTIONS, max_passes=max_passes)
+    return ArrayRequest(points, model, chosen, options, absolute_sigma)
 
 
 def plan_of(request: ArrayRequest, client: Client | None) -> Plan:
@@ -127,10 +133,12 @@ class Ended(NamedTuple):
     """A fit that is over."""
 
     state: lm.State
-    moved: Bool[np.ndarray, " p"]
-    """Parameters neither fixed nor at a bound."""
-    inverse: Float[np.ndarray, "p p"] | None
-    """(JᵀJ)⁻¹, NaN where a parameter did not move; None where the data do not determine all."""
+    covariance: Float[np.ndarray, "p p"] | None
+    """NaN where a parameter did not move; None where the data do not determine all of them, or a
+    covariance needs more points than parameters."""
+    redchi: float
+    undetermined: tuple[str, ...]
+    """Sentences on what the data do not determine."""
     history: list[dict[str, Any]]
     timings: dict[str, float]
     compilations: dict[str, int]
@@ -141,6 +149,7 @@ def iterate(
     client: Client | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
+    watch: Callable[[Standing], None] | None = None,
 ) -> Generator[lm.State, None, Ended]:
     """Yield the state after each pass and return how the fit ended; see `fit` for the options."""
     began = time.perf_counter()
@@ -154,20 +163,61 @@ def iterate(
         if request.points.in_memory:  # what is here already is not kept twice
             budget = min(budget, SMALL)
         work = Work(request.points, request.model, budget)
-        sweep = sweep_over(work, plan, residuals_of, connected)
-        record, state = Record(began), None
+        told = Watch(_watched(request), plan, connected, watch)
+        with told.to_its_end():
+            sweep = told.listened(sweep_over(work, plan, residuals_of, connected))
+            record, state = Record(began, told.state), None
 
-        def evaluate(theta: Float[np.ndarray, " p"], _: None) -> Gram:
-            return sweep(theta[None])
+            def evaluate(theta: Float[np.ndarray, " p"], _: None) -> Gram:
+                return sweep(theta[None])
 
-        for state in descent(request, evaluate, checkpoint, resume, record, (), _first, _identity):
-            yield state
-        assert state is not None  # there is at least one pass
-        moved = _moved(request.search, state)
-        inverse = _inverse(sweep, state, moved)
-        compiled = sweep.compilations()
+            for state in descent(
+                request, evaluate, checkpoint, resume, record, (), _first, _identity
+            ):
+                told.state(state)
+                yield state
+            assert state is not None  # there is at least one pass
+            ended = _ended(request, sweep, state, record)
+            record.timings["total"] = time.perf_counter() - began
+            outcome, errors = state.outcome, stderr(ended.covariance, request.model.size)
+            told.end(
+                outcome.name, outcome.value, list(ended.undetermined), state.theta.tolist(),
+                errors.tolist(), sum(ended.compilations.values()),
+            )  # fmt: skip
     record.timings["total"] = time.perf_counter() - began
-    return Ended(state, moved, inverse, record.history, record.timings, compiled)
+    return ended
+
+
+def _ended(request: ArrayRequest, sweep: Sweep, state: lm.State, record: Record) -> Ended:
+    """Return how a fit ended; the covariance takes one more pass."""
+    inverse = _inverse(sweep, state, _moved(request.search, state))
+    freedom = state.reduced.ndata - int(request.search.free.sum())
+    redchi = state.reduced.chisqr / freedom if freedom > 0 else np.nan
+    scale = 1.0 if request.absolute_sigma else redchi
+    return Ended(
+        state=state,
+        covariance=None if inverse is None or np.isnan(scale) else inverse * scale,
+        redchi=redchi,
+        undetermined=tuple(
+            f"the data do not determine {listed(names)}: fix one, or give bounds"
+            for names in lm.undetermined(request.search, state)
+        ),
+        history=record.history,
+        timings=record.timings,
+        compilations=sweep.compilations(),
+    )
+
+
+def stderr(covariance: Float[np.ndarray, "p p"] | None, size: int) -> Float[np.ndarray, " p"]:
+    """Return the roots of a covariance's diagonal; NaN where unknown."""
+    return np.full(size, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
+
+
+def _watched(request: ArrayRequest) -> Watched:
+    model = request.model
+    units, unknown = tuple(p.unit for p in model.parameters), np.full(model.size, np.nan)
+    title = f"{model.name} fitted to {request.points.number:,} points"
+    return Watched(title, request.search.names, units, lambda _: unknown)
 
 
 def _first(request: ArrayRequest, *_: Any) -> Beginning:

@@ -19,8 +19,9 @@ from homodyne_dask.descent import to_its_end
 from homodyne_dask.errors import OptionError
 from homodyne_dask.files import write_whole
 from homodyne_dask.models.residual import ResidualModel
-from homodyne_dask.parameters import Parameter, listed
+from homodyne_dask.parameters import Parameter
 from homodyne_dask.report import numbers
+from homodyne_dask.standing import Standing
 
 SIGMA = "homodyne_dask_sigma"
 """The variable that an array or a data array given as sigma becomes."""
@@ -63,8 +64,7 @@ class CurveFit:
     @property
     def stderr(self) -> Float[np.ndarray, " p"]:
         """The roots of pcov's diagonal; NaN where unknown."""
-        unknown = np.full(len(self.names), np.nan)
-        return unknown if self.pcov is None else np.sqrt(np.diag(self.pcov))
+        return arrayfit.stderr(self.pcov, len(self.names))
 
     def to_dataset(self) -> xarray.Dataset:
         """Return curvefit_coefficients(param) and curvefit_covariance(cov_i, cov_j), as xarray's."""
@@ -176,10 +176,10 @@ def curve_fit(
         (*coords, data_var, *error),
         f,
     )
-    request = arrayfit.prepare(dataset, model, _first(names, p0, low_high), max_passes=max_passes)
-    path = None if checkpoint is None else Path(checkpoint)
-    passes = arrayfit.iterate(request, client, path, resume)
-    return to_its_end(_results(request, passes, absolute_sigma))
+    return fit(
+        dataset, model, initial=_first(names, p0, low_high), absolute_sigma=absolute_sigma,
+        client=client, checkpoint=checkpoint, resume=resume, max_passes=max_passes,
+    )  # fmt: skip
 
 
 def fit(
@@ -205,44 +205,27 @@ def iterate(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     max_passes: int = 1000,
+    watch: Callable[[Standing], None] | None = None,
 ) -> Generator[lm.State, None, CurveFit]:
     """Fit as `fit` does and yield the state after each pass; residuals are taken to be over their σ."""
-    request = arrayfit.prepare(data, model, initial, fixed, bounds, max_passes)
+    request = arrayfit.prepare(data, model, initial, fixed, bounds, absolute_sigma, max_passes)
     path = None if checkpoint is None else Path(checkpoint)
-    passes = arrayfit.iterate(request, client, path, resume)
-    return (yield from _results(request, passes, absolute_sigma))
+    return result_of(request, (yield from arrayfit.iterate(request, client, path, resume, watch)))
 
 
-def _results(
-    request: arrayfit.ArrayRequest,
-    passes: Generator[lm.State, None, arrayfit.Ended],
-    absolute: bool,
-) -> Generator[lm.State, None, CurveFit]:
-    return result_of(request, (yield from passes), absolute)
-
-
-def result_of(
-    request: arrayfit.ArrayRequest, ended: arrayfit.Ended, absolute_sigma: bool
-) -> CurveFit:
+def result_of(request: arrayfit.ArrayRequest, ended: arrayfit.Ended) -> CurveFit:
     """Return the result of a fit that is over."""
-    state, reduced = ended.state, ended.state.reduced
-    freedom = reduced.ndata - int(request.search.free.sum())
-    redchi = reduced.chisqr / freedom if freedom > 0 else np.nan
-    scale = 1.0 if absolute_sigma else redchi
-    pcov = None if ended.inverse is None or np.isnan(scale) else ended.inverse * scale
+    state = ended.state
     return CurveFit(
         names=request.search.names,
         popt=state.theta,
-        pcov=pcov,
+        pcov=ended.covariance,
         outcome=state.outcome,
-        chisqr=reduced.chisqr,
-        redchi=redchi,
-        ndata=reduced.ndata,
+        chisqr=state.reduced.chisqr,
+        redchi=ended.redchi,
+        ndata=state.reduced.ndata,
         passes=state.passes,
-        undetermined=tuple(
-            f"the data do not determine {listed(names)}: fix one, or give bounds"
-            for names in lm.undetermined(request.search, state)
-        ),
+        undetermined=ended.undetermined,
         model=request.model.name,
         units=tuple(p.unit for p in request.model.parameters),
         history=tuple(ended.history),

@@ -132,9 +132,9 @@ def iterate(
         from homodyne_dask.certainty import certainty
         from homodyne_dask.outcome import result_of
         from homodyne_dask.sweep import level_sweeps, sweep_of
-        from homodyne_dask.watching import Watch
+        from homodyne_dask.watching import Watch, watched
 
-        told = Watch(request, work, connected, watch, refused)
+        told = Watch(watched(request), work, connected, watch, refused)
         with told.to_its_end():
             selection, problem = request.scan.selection, request.problem
             sweep = told.listened(sweep_of(work, selection, problem, connected))

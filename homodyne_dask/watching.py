@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from distributed import Client, span
+from jaxtyping import Float
 
 from homodyne_dask import dashboard, lm
 from homodyne_dask.gram import Gram
@@ -29,10 +30,33 @@ LOG = logging.getLogger(__name__)
 EVERY = 0.4
 """Seconds between two reports of tiles."""
 _WORDS = {
-    "gram": "over all data",
     "candidates": "of first values",
     "frame_grams": "for the errors, over blocks of frames",
 }
+
+
+_OF_THE_FIT = ("gram", "residuals")
+"""Tasks whose passes lead to a state."""
+
+
+class Watched(NamedTuple):
+    """What is told of a fit beside its passes."""
+
+    title: str
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    errors: Callable[[lm.State], Float[np.ndarray, " p"]]
+    """Of theta at a state; NaN where unknown."""
+
+
+def watched(request: Request) -> Watched:
+    """Return what is told of a fit of a scan."""
+    return Watched(
+        f"{request.problem.model.name} fitted to {Path(request.scan.path).name}",
+        request.search.names,
+        tuple(parameter.unit for parameter in request.parameters),
+        lambda state: errors_of(request, state, None),
+    )
 
 
 class Watch:
@@ -40,13 +64,13 @@ class Watch:
 
     def __init__(
         self,
-        request: Request,
+        what: Watched,
         plan: Plan,
         client: Client | None,
         watch: Callable[[Standing], None] | None = None,
         refused: Sequence[str] = (),
     ) -> None:
-        self.request, self.refused = request, refused
+        self.what, self.refused = what, refused
         self.watch = cell() if watch is None else watch
         self.post = None if client is None else dashboard.connected(client)
         self.fit = os.urandom(3).hex()
@@ -58,10 +82,10 @@ class Watch:
         self.pass_began = self.began
         self.tell(
             "begun",
-            title=f"{request.problem.model.name} fitted to {Path(request.scan.path).name}",
+            title=what.title,
             where=plan.workers.in_words,
-            names=list(request.search.names),
-            units=[parameter.unit for parameter in request.parameters],
+            names=list(what.names),
+            units=list(what.units),
             pairs=plan.layout.pairs,
             bins=plan.bins,
             threads=plan.workers.threads,
@@ -111,7 +135,7 @@ class Watch:
 
     def _words(self, name: str, factor: int) -> str:
         means = f" over {factor}×{factor} means" if factor > 1 else ""
-        if name == "gram":
+        if name in _OF_THE_FIT:
             number = self.done.get(factor, 0) + 1
             return f"pass {number}{means or ' over all data'}"
         return f"pass {_WORDS.get(name, name)}{means}"
@@ -131,7 +155,7 @@ class Watch:
         """Tell of the state a pass led to."""
         now = time.time()
         self.done[factor] = state.passes
-        errors = errors_of(self.request, state, None)
+        errors = self.what.errors(state)
         self.tell(
             "state",
             number=state.passes,
@@ -156,13 +180,13 @@ class Watch:
         """Tell how the fit ended."""
         table = result.parameters
         robust, naive = table["stderr"].values, table["stderr_naive"].values
-        self._end(
+        self.end(
             result.outcome.name, result.outcome.value, [*result.undetermined, *result.warnings],
             table["value"].values.tolist(), np.where(np.isfinite(robust), robust, naive).tolist(),
             sum(result.compilations.values()),
         )  # fmt: skip
 
-    def _end(
+    def end(
         self,
         outcome: str,
         sentence: str,
@@ -171,6 +195,7 @@ class Watch:
         stderr: list[float],
         compilations: int,
     ) -> None:
+        """Tell how a fit ended: the name of its outcome, a sentence, and what else is to be said."""
         LOG.info("fit %s: %s", self.fit, sentence)
         self.tell(
             "ended", outcome=outcome, sentence=sentence, said=said, theta=theta, stderr=stderr,
@@ -185,7 +210,7 @@ class Watch:
         except BaseException as e:
             self.watch = None
             if isinstance(e, KeyboardInterrupt | GeneratorExit):
-                self._end("INTERRUPTED", lm.Outcome.INTERRUPTED.value, [], [], [], 0)
+                self.end("INTERRUPTED", lm.Outcome.INTERRUPTED.value, [], [], [], 0)
             else:
-                self._end("FAILED", f"failed: {e}", [], [], [], 0)
+                self.end("FAILED", f"failed: {e}", [], [], [], 0)
             raise
