@@ -95,9 +95,10 @@ class Examiner(SchedulerPlugin):
 
 
 def end(dask_scheduler: Scheduler, name: str) -> None:
-    """End an examination; runs in the scheduler."""
+    """End an examination and let go of what was said in it; runs in the scheduler."""
     dask_scheduler.worker_plugins.pop(name, None)
     dask_scheduler.plugins.pop(name, None)
+    dask_scheduler._broker._topics.pop(name, None)
 
 
 @contextmanager
@@ -125,6 +126,6 @@ def examined(client: Client | None, scan: Scan, plan: Plan) -> Iterator[list[str
         raise ClusterError("\n".join([str(e), *refused])) from e
     finally:
         if client.status == "running":
-            client.unsubscribe_topic(name)
             with suppress(OSError, TimeoutError):  # the scheduler is gone, and all with it
                 client.sync(client._run_on_scheduler, end, name=name, callback_timeout=ENDING)
+        client._event_handlers.pop(name, None)

@@ -13,7 +13,8 @@ from ingest.matrix import BAND
 from ingest.summary import Filled
 
 FAR = 8.0
-"""σ from the median of the neighbours: noise does not go there."""
+"""σ, and times their own spread, from the median of the neighbours: noise does not go there, nor does
+c2 where times are uneven."""
 REACH = (-2, -1, 0, 1, 2)
 """Neighbours along the lag diagonal, where c2 changes slowly however fast it decays; and the pair."""
 FEWEST = 3
@@ -54,7 +55,9 @@ def _far(filled: Filled, sigma: float, i: np.ndarray, j: np.ndarray) -> Pairs:
     i, j, around = i[enough], j[enough], around[:, enough]
     if not len(i):
         return i, j
-    far = np.abs(filled.value[i, j] - np.nanmedian(around, axis=0)) > FAR * sigma
+    middle = np.nanmedian(around, axis=0)
+    spread = 1.4826 * np.nanmedian(np.abs(around - middle), axis=0)
+    far = np.abs(filled.value[i, j] - middle) > FAR * np.maximum(sigma, spread)
     return i[far], j[far]
 
 

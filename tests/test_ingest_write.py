@@ -1,5 +1,6 @@
 import hashlib
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -200,8 +201,10 @@ def test_an_ingest_killed_at_any_moment_resumes_to_the_same_digests(tmp_path):
         process = child(SLOWLY, path, store)
         while int(process.stdout.readline()) < bins_done:
             pass
+        process.send_signal(signal.SIGSTOP)  # so that it is still writing
         with pytest.raises(StoreError, match="another ingest is writing"):
             ingest.ingest(path, store)
+        process.send_signal(signal.SIGCONT)
         time.sleep(0.013 * bins_done)
         process.kill()
         process.communicate()
@@ -280,7 +283,7 @@ def test_a_dask_client_writes_the_same_store(tmp_path):
 
     path = simulated(tmp_path / "A.hdf", n=150, bins=5)
     quiet = ingest.ingest(path, tmp_path / "quiet.zarr")
-    with Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+    with Client(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as client:
         report = ingest.ingest(path, tmp_path / "dask.zarr", client=client)
         np.save(tmp_path / "B.npy", noisy(30) + np.tri(30))
         with pytest.raises(SourceError, match="not symmetric"):

@@ -40,12 +40,15 @@ class Done(SchedulerPlugin):
 
 
 def examinations(client) -> list[str]:
-    """The examinations that a scheduler hands to workers."""
-    handed = client.cluster.scheduler.worker_plugins
-    return [name for name in handed if name.startswith("homodyne_dask")]
+    """What a scheduler holds of examinations: plugins, and what was said."""
+    scheduler = client.cluster.scheduler
+    held = {*scheduler.worker_plugins, *scheduler.plugins, *scheduler.get_events()}
+    return [name for name in held if name.startswith("homodyne_dask-examination")]
 
 
-def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes_nothing(tmp_path):
+def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes_nothing(
+    tmp_path, caplog
+):
     scan = store(measured([20000.0, -0.4, 1000.0], 60, [0.0, 45.0], dt=0.1), tmp_path)
     given = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
     said, left = [], []
@@ -73,6 +76,7 @@ def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes
     assert done.by["0"] > 0
     assert "odd" not in done.by
     (words,) = said[-1]
+    assert any(words in logged for logged in caplog.messages)
     version, threads = words.splitlines()
     assert version.startswith("worker odd has jaxlib 0.0.1, this program ")
     assert threads.startswith(
