@@ -1,6 +1,8 @@
 """One bin: matrix → tiles, averages, sums, and a record of them; what one task does."""
 
 import hashlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,8 @@ def write_bin(source: Source, target: Path, index: int, use: Bool[np.ndarray, " 
     filled = summary.fill(found.c2, use)
     record["sums"] = sums.tile_sums(filled, sums.weights(rows[0]))
     sigma = max(float(np.median(rows[0])) ** 2, record["scatter"] or 0.0)
-    record["jumps"] = _write_averages(target, index, filled, sigma)
+    leave_out = partial(without_jumps, sigma=sigma, time=source.time)
+    record["jumps"] = _write_averages(target, index, filled, leave_out)
     store.write_json(target / store.WORK / f"bin-{index:06d}.json", record)
     return record
 
@@ -75,7 +78,9 @@ def _describe(tile: Float32[np.ndarray, "T T"], above: int) -> Record:
     return {"sha256": digest, "pairs": pairs, "nans": above - pairs}
 
 
-def _write_averages(target: Path, index: int, filled: summary.Filled, sigma: float) -> int:
+def _write_averages(
+    target: Path, index: int, filled: summary.Filled, leave_out: Callable[[summary.Filled], int]
+) -> int:
     """Write block means and averages over age and lag; return how many pairs the latter leave out."""
     n = len(filled.value)
     side = schema.tile_side(n)
@@ -84,7 +89,7 @@ def _write_averages(target: Path, index: int, filled: summary.Filled, sigma: flo
             for j, col in enumerate(range(0, len(means), side)):
                 tile = padded(means[row : row + side, col : col + side], side)
                 write_chunk(target / f"level{factor}/c2", (index, i, j), tile)
-    left_out = without_jumps(filled, sigma)
+    left_out = leave_out(filled)
     mean, count = summary.cuts(filled, summary.age_edges(n), summary.lag_edges(n))
     write_chunk(target / "cuts/c2", (index, 0, 0), mean)
     write_chunk(target / "cuts/count", (index, 0, 0), count)

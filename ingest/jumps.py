@@ -17,6 +17,8 @@ FAR = 8.0
 c2 where times are uneven."""
 REACH = (-2, -1, 0, 1, 2)
 """Neighbours along the lag diagonal, where c2 changes slowly however fast it decays; and the pair."""
+EVEN = 0.01
+"""Most that the spacing of frames may vary, relatively."""
 FEWEST = 3
 """Known ones of these without which nothing is said of a pair."""
 
@@ -24,8 +26,15 @@ Pairs = tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]
 """t1 and t2, as frames."""
 
 
-def without_jumps(filled: Filled, sigma: float) -> int:
-    """Make pairs unknown that lie far from their neighbours, in units of sigma; return how many."""
+def without_jumps(filled: Filled, sigma: float, time: Float[np.ndarray, " t"]) -> int:
+    """Make pairs unknown that lie far from their neighbours; return how many.
+
+    sigma: of a pair. Between frames that are not evenly spaced in time neighbours differ without
+    being outliers: there all stay.
+    """
+    steps = np.diff(time)
+    if np.ptp(steps) > EVEN * np.median(steps):
+        return 0
     i, j = (np.concatenate(at) for at in zip(*_suspects(filled.value, sigma), strict=True))
     i, j = _far(filled, sigma, i, j)
     filled.value[i, j], filled.known[i, j] = 0, False

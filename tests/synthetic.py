@@ -176,7 +176,7 @@ def summary(scans: Scans, problem: Problem | None = None) -> Summary:
     cells = []
     for c2, rows in zip(scans.c2, scans.sigma_row, strict=True):
         filled = averages.fill(c2.copy(), use)
-        without_jumps(filled, max(np.median(rows) ** 2, scatter(c2) or 0.0))
+        without_jumps(filled, max(np.median(rows) ** 2, scatter(c2) or 0.0), scans.time)
         cells.append(averages.cuts(filled, ages, lags))
     c2, count = (np.array(part) for part in zip(*cells, strict=True))
     t1, t2 = averages.cell_times(scans.time, ages, lags)

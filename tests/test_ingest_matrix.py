@@ -214,7 +214,7 @@ def test_pairs_far_from_their_neighbours_are_left_out_and_no_others():
     spoilt[0, n - 1], spoilt[70, 90], hit[70, 90] = 1e30, 1e30, True
     filled = summary.fill(spoilt.copy(), np.ones(n, bool))
     known = filled.known.copy()
-    number = without_jumps(filled, sigma)
+    number = without_jumps(filled, sigma, np.arange(n) * 0.1)
     left_out = known & ~filled.known
     assert number == left_out.sum()
     # the corner has no neighbour, and three outliers of five hide each other
@@ -222,4 +222,6 @@ def test_pairs_far_from_their_neighbours_are_left_out_and_no_others():
     assert (left_out & ~hit).sum() < 0.01 * hit.sum()
     assert (filled.value[~filled.known] == 0).all()
     clean = summary.fill(c2.copy(), np.ones(n, bool))
-    assert without_jumps(clean, sigma) == 0
+    assert without_jumps(clean, sigma, np.arange(n) * 0.1) == 0
+    uneven = summary.fill(spoilt.copy(), np.ones(n, bool))
+    assert without_jumps(uneven, sigma, np.cumsum(rng.uniform(0.5, 1.5, n))) == 0
