@@ -15,6 +15,8 @@ from ingest.summary import Filled
 FAR = 8.0
 """σ, and times their own spread, from the median of the neighbours: noise does not go there, nor does
 c2 where times are uneven."""
+STEP = 5.5
+"""σ to the next pair from which one is looked at: noise takes a step like that once in 10⁴ pairs."""
 REACH = (-2, -1, 0, 1, 2)
 """Neighbours along the lag diagonal, where c2 changes slowly however fast it decays; and the pair."""
 EVEN = 0.01
@@ -42,13 +44,13 @@ def without_jumps(filled: Filled, sigma: float, time: Float[np.ndarray, " t"]) -
 
 
 def _suspects(value: np.ndarray, sigma: float) -> Iterator[Pairs]:
-    """Yield pairs, a band of rows at a time: those that are half as far from the next one."""
+    """Yield pairs, a band of rows at a time: those that are a long step from the next one."""
     n = len(value)
     for first in range(0, n - 1, BAND):
         last = min(first + BAND, n - 1)
         with np.errstate(over="ignore"):  # an infinite step is far, too
             step = np.abs(value[first + 1 : last + 1, first + 1 :] - value[first:last, first:-1])
-        i, j = np.nonzero(step > FAR / 2 * sigma)
+        i, j = np.nonzero(step > STEP * sigma)
         i, j = i + first, j + first
         yield np.append(i, i + 1), np.append(j, j + 1)
 
