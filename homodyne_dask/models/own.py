@@ -1,18 +1,15 @@
 """A model of one's own: c2 = offset + contrast·f(theta, t1, t2, bin), f in plain JAX."""
 
-import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from hashlib import sha256
-from types import CodeType
 from typing import Any, NamedTuple
 
 import cloudpickle
-import numpy as np
 from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.models.fingerprint import fingerprint, installed
 from homodyne_dask.parameters import Parameter
 
 
@@ -118,7 +115,7 @@ def by_value(value: Any, *functions: Callable[..., Any]) -> bytes:
     from sys import modules
 
     tops = {str(getattr(f, "__module__", None)).partition(".")[0] for f in functions}
-    mine = [modules[top] for top in sorted(tops) if top in modules and not _installed(modules[top])]
+    mine = [modules[top] for top in sorted(tops) if top in modules and not installed(modules[top])]
     for module in mine:
         register_pickle_by_value(module)
     try:
@@ -126,34 +123,3 @@ def by_value(value: Any, *functions: Callable[..., Any]) -> bytes:
     finally:
         for module in mine:
             unregister_pickle_by_value(module)
-
-
-def _installed(module: Any) -> bool:
-    file = getattr(module, "__file__", None)
-    here = module.__name__ == __name__.partition(".")[0]
-    return here or file is None or file.startswith(sysconfig.get_paths()["purelib"])
-
-
-def fingerprint(*functions: Callable[..., Any] | None) -> str:
-    """Return a hash of the code of functions and of the plain values they close over."""
-    found = sha256()
-    for function in functions:
-        _add(found, function)
-    return found.hexdigest()
-
-
-def _add(found: Any, value: Any) -> None:
-    code = getattr(value, "__code__", None)
-    if isinstance(value, CodeType):
-        found.update(value.co_code)
-        for part in (*value.co_names, *value.co_consts):
-            _add(found, part)
-    elif code is not None:
-        _add(found, code)
-        cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        for part in (*cells, *(value.__defaults__ or ())):
-            _add(found, part)
-    elif isinstance(value, np.ndarray):
-        found.update(value.tobytes())
-    elif isinstance(value, int | float | str | bytes | None | tuple):
-        found.update(repr(value).encode())

@@ -9,7 +9,8 @@ from typing import Any
 import cloudpickle
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.own import by_value, checked_parameters, fingerprint
+from homodyne_dask.models.fingerprint import fingerprint
+from homodyne_dask.models.own import by_value, checked_parameters
 from homodyne_dask.parameters import Parameter
 
 

@@ -1,0 +1,109 @@
+"""A hash of what a function computes: its code, and whatever the code takes from around it."""
+
+import sysconfig
+from collections.abc import Callable, Mapping
+from functools import partial
+from hashlib import sha256
+from types import CodeType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_PATHS = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+
+
+def installed(module: Any) -> bool:
+    """Return whether a module is one that every machine has: Python's, this package's, or a library."""
+    file = getattr(module, "__file__", None)
+    here = module.__name__.partition(".")[0] == __name__.partition(".")[0]
+    return here or file is None or file.startswith(_PATHS)
+
+
+def fingerprint(*functions: Callable[..., Any] | None) -> str:
+    """Return a hash of functions: code, constants, defaults, what they close over, and the globals
+    they name, of whatever they call too. What is installed counts by name only.
+    """
+    walk = _Walk()
+    for function in functions:
+        walk.add(function)
+    return walk.found.hexdigest()
+
+
+class _Walk:
+    """Adds values to a hash, each object once."""
+
+    def __init__(self) -> None:
+        self.found = sha256()
+        self.seen: dict[int, Any] = {}
+
+    def add(self, value: Any) -> None:
+        """Add a value and, where it holds others, those."""
+        self._say(type(value).__name__)
+        if isinstance(value, _PLAIN):
+            self._say(repr(value))
+        elif id(value) not in self.seen:
+            self.seen[id(value)] = value
+            self._add_object(value)
+
+    def _say(self, word: str) -> None:
+        self.found.update(word.encode() + b"\0")
+
+    def _all(self, *values: Any) -> None:
+        self._say(str(len(values)))
+        for value in values:
+            self.add(value)
+
+    def _add_object(self, value: Any) -> None:
+        if isinstance(value, ModuleType):
+            self._say(value.__name__)
+        elif isinstance(value, CodeType):
+            self.found.update(value.co_code)
+            self._all(*value.co_names, *value.co_consts)
+        elif isinstance(value, Mapping):
+            self._all(*(part for item in value.items() for part in item))
+        elif isinstance(value, list | tuple):
+            self._all(*value)
+        elif isinstance(value, set | frozenset):
+            self._all(*sorted(map(repr, value)))
+        elif isinstance(value, partial):
+            self._all(value.func, *value.args, value.keywords)
+        elif isinstance(value, MethodType):
+            self._all(value.__func__, value.__self__)
+        elif hasattr(value, "__array__") and not isinstance(value, type):
+            array = np.asarray(value)
+            self._all(str(array.dtype), *array.shape, array.tobytes())
+        else:
+            self._add_named(value)
+
+    def _add_named(self, value: Any) -> None:
+        """Add a function, a class or an object of one."""
+        self._say(str(getattr(value, "__qualname__", type(value).__qualname__)))
+        if _from_a_library(value):
+            self._say(str(getattr(value, "__module__", None)))
+        elif hasattr(value, "__wrapped__"):
+            self.add(value.__wrapped__)
+        elif hasattr(value, "__code__"):
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            named = {name: value.__globals__.get(name) for name in sorted(_names(value.__code__))}
+            self._all(value.__code__, value.__defaults__, value.__kwdefaults__, *cells, named)
+        elif isinstance(value, type):
+            own = {name: part for name, part in vars(value).items() if hasattr(part, "__code__")}
+            self._all(*value.__bases__, own)
+        else:
+            self._all(type(value), getattr(value, "__dict__", None))
+
+
+def _from_a_library(value: Any) -> bool:
+    """Return whether a function or class is found by name in an installed module."""
+    from sys import modules
+
+    module = modules.get(str(getattr(value, "__module__", None)))
+    qualified = isinstance(getattr(value, "__qualname__", None), str)
+    return qualified and module is not None and module.__name__ != "__main__" and installed(module)
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the names that code and the code inside it look for."""
+    inside = [part for part in code.co_consts if isinstance(part, CodeType)]
+    return set(code.co_names).union(*map(_names, inside))
