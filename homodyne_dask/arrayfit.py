@@ -146,10 +146,10 @@ class Ended(NamedTuple):
 
 def iterate(
     request: ArrayRequest,
-    client: Client | None = None,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Callable[[Standing], None] | None = None,
+    client: Client | None,
+    checkpoint: Path | None,
+    resume: bool,
+    watch: Callable[[Standing], None] | None,
 ) -> Generator[lm.State, None, Ended]:
     """Yield the state after each pass and return how the fit ended; see `fit` for the options."""
     began = time.perf_counter()

@@ -6,13 +6,18 @@ from distributed import Client, Scheduler, core
 
 
 def let_go(scheduler: Scheduler) -> None:
-    """Take a closed scheduler, and the client of its cluster, out of caches that hold them."""
-    core._expects_comm.cache_clear()  # its keys are methods
-    by_client = getattr(vars(Client)["_register_plugin"], "_method_cache", None)
+    """Take a closed scheduler, and the client of its cluster, out of caches that hold them.
+
+    A Dask without one of these caches keeps nothing there; that is no reason to lose a result.
+    """
+    clear = getattr(getattr(core, "_expects_comm", None), "cache_clear", None)
+    if clear is not None:
+        clear()  # its keys are methods
+    by_client = getattr(vars(Client).get("_register_plugin"), "_method_cache", None)
     if by_client is not None:  # of Python 3.13.0 and 3.13.1: the values hold their weak keys
         by_client.clear()
     dashboard = sys.modules.get("distributed.dashboard.scheduler")
-    if dashboard is not None:
-        for cell in dashboard.template_variables.__closure__:
-            if isinstance(cell.cell_contents, dict):
-                cell.cell_contents.pop(scheduler, None)
+    variables = getattr(dashboard, "template_variables", None)
+    for cell in getattr(variables, "__closure__", None) or ():
+        if isinstance(cell.cell_contents, dict):
+            cell.cell_contents.pop(scheduler, None)

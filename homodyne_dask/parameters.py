@@ -27,6 +27,24 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Parametrized:
+    """What every model has."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names, in the order of theta."""
+        return tuple(p.name for p in self.parameters)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters p."""
+        return len(self.parameters)
+
+
+@dataclass(frozen=True)
 class Search:
     """The parameters of one fit: where each starts, may go, or stays."""
 

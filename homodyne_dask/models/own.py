@@ -10,7 +10,7 @@ from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.fingerprint import fingerprint, installed
-from homodyne_dask.parameters import Parameter
+from homodyne_dask.parameters import Parameter, Parametrized
 
 
 class Bin(NamedTuple):
@@ -23,26 +23,14 @@ class Bin(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SeparableModel:
+class SeparableModel(Parametrized):
     """f as a JAX function; JAX differentiates it. Made by `separable`."""
 
-    name: str
-    parameters: tuple[Parameter, ...]
     f: Callable[..., Any]
     precompute: Callable[..., Any] | None = None
 
     shear = False
     """f needs no gap between plates: one that does holds it itself."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parameters' names, in the order of theta."""
-        return tuple(p.name for p in self.parameters)
-
-    @property
-    def size(self) -> int:
-        """The number of parameters p."""
-        return len(self.parameters)
 
     @cached_property
     def digest(self) -> str:

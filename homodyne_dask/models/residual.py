@@ -11,30 +11,18 @@ import cloudpickle
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.fingerprint import fingerprint
 from homodyne_dask.models.own import by_value, checked_parameters
-from homodyne_dask.parameters import Parameter
+from homodyne_dask.parameters import Parameter, Parametrized
 
 
 @dataclass(frozen=True)
-class ResidualModel:
+class ResidualModel(Parametrized):
     """residual(theta, *columns) as a JAX function; JAX differentiates it. Made by `model`."""
 
-    name: str
-    parameters: tuple[Parameter, ...]
     residual: Callable[..., Any]
     variables: tuple[str, ...]
     """Of the dataset, in the order of the columns."""
     written: Callable[..., Any]
     """What the user wrote: mistakes are looked for there."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parameters' names, in the order of theta."""
-        return tuple(p.name for p in self.parameters)
-
-    @property
-    def size(self) -> int:
-        """The number of parameters p."""
-        return len(self.parameters)
 
     @cached_property
     def digest(self) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest
-from homodyne_dask.parameters import Parameter
+from homodyne_dask.parameters import Parameter, Parametrized
 
 RATE_FLOOR = 1e-10
 """Å²/s: a rate of decorrelation cannot be negative."""
@@ -33,22 +33,10 @@ class Convention(StrEnum):
 
 
 @dataclass(frozen=True)
-class TransportModel:
+class TransportModel(Parametrized):
     """A model of the transport family: diffusion, or diffusion under shear."""
 
-    name: str
-    parameters: tuple[Parameter, ...]
     shear: bool
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parameters' names, in the order of theta."""
-        return tuple(p.name for p in self.parameters)
-
-    @property
-    def size(self) -> int:
-        """The number of parameters p."""
-        return len(self.parameters)
 
     @property
     def digest(self) -> str:
