@@ -20,6 +20,7 @@ PROGRAMS = {
     "homodyne_dask": (sys.executable, "ours", ()),
     "homodyne_dask, ready": (sys.executable, "ours", ("ready",)),
     "homodyne": (PEERS, "homodyne", ()),
+    "homodyne, exact": (PEERS, "homodyne", ("exact",)),
     "nlsq.curve_fit": (PEERS, "nlsq", ()),
 }
 SCALINGS = ["shared", "individual"]
@@ -40,7 +41,7 @@ def measure(program: str, scaling: str, case: data.Case, folder: Path, limit: fl
         last = (ran.said.strip().splitlines() or ["it printed nothing"])[-1]
         return Row(program, scaling, "failed", note=f"exit status {ran.code}: {last}", **seen)
     said = json.loads(found.read_text())
-    estimate = data.Estimate(**{key: said.pop(key) for key in ("theta", "contrast", "offset")})
+    estimate = data.Estimate(**{key: said.pop(key) for key in data.FIELDS if key in said})
     ended, chisqr = said.pop("status"), data.chisqr(case, estimate)
     return Row(program, scaling, ended, estimate=estimate, chisqr=chisqr, **seen, **said)
 

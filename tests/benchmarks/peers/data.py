@@ -5,7 +5,7 @@ that one shared pair of them is not the truth. Each program starts from the same
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +47,19 @@ class Estimate:
     theta: list[float]
     contrast: list[float]
     offset: list[float]
+    covariance: list[list[float]] | None = None
+    """Of theta, by (JᵀWJ)⁻¹, where the program is the one that distances are measured by."""
+
+
+FIELDS = [field.name for field in fields(Estimate)]
+
+
+def distance(one: Estimate, other: Estimate) -> float:
+    """Return how far theta is from that of one with a covariance, in standard errors."""
+    covariance = np.array(one.covariance)
+    error = np.sqrt(np.diag(covariance))
+    apart = (np.array(other.theta) - one.theta) / error
+    return float(np.sqrt(apart @ np.linalg.solve(covariance / np.outer(error, error), apart)))
 
 
 def make(angles: int, frames: int, seed: int = 0) -> Case:

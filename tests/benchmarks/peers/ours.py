@@ -59,6 +59,7 @@ def main(source: str, target: str, scaling: str, *ready: str) -> None:
             result.parameters.value.values.tolist(),
             result.scaling.contrast.values.tolist(),
             result.scaling.offset.values.tolist(),
+            result.covariance_naive.values.tolist(),
         ),
         status=result.outcome.name.lower(),
         note=f"{result.passes} passes; ingest of the arrays {ingested:.1f} s of the process",

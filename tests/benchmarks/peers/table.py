@@ -32,13 +32,14 @@ class Row:
 
 HEADER = (
     "program", "version", "ended", "process s", "ratio", "fit s", "ratio", "peak MiB", "ratio",
-    "chisqr/N", "above least",
+    "chisqr/N", "above least", "distance",
 )  # fmt: skip
 
 LEGEND = (
     "process s: from the same .npz to the end, imports and start-up with it; fit s: the call alone.",
     "ready: the call begins when the workers are there; peak: PSS of the process and its children.",
     "chisqr: of what was returned, each pair once, in NumPy; 1 above least is about one std. error.",
+    "distance: of the seven parameters from those of the first row, in standard errors, (JᵀWJ)⁻¹.",
 )
 
 
@@ -96,7 +97,15 @@ def _cells(row: Row, first: Row, pairs: int, least: float) -> tuple[str, ...]:
         ratio(row.peak, first.peak),
         f"{row.chisqr / pairs:.5f}" if known else "-",
         f"{row.chisqr - least:.3g}" if known else "-",
+        _distance(row, first),
     )
+
+
+def _distance(row: Row, first: Row) -> str:
+    """Return how far a row's parameters are from those of the first, where its errors are known."""
+    if row.estimate is None or first.estimate is None or first.estimate.covariance is None:
+        return "-"
+    return f"{data.distance(first.estimate, row.estimate):.2g}"
 
 
 def _aligned(lines: Sequence[Sequence[str]], left: int) -> list[str]:
