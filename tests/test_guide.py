@@ -11,8 +11,8 @@ import homodyne_dask as hd
 from homodyne_dask import guide
 from homodyne_dask.scaling import reduce
 from homodyne_dask.uncertainty import uncertainty
+from tests.cli.commands import done, run
 from tests.synthetic import evaluator, measured
-from tests.test_cli import done, run
 
 
 @pytest.mark.parametrize("name", guide.PAGES)

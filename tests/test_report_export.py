@@ -8,7 +8,7 @@ from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.report import export
 from homodyne_dask.report.pictures_blocks import view_of
 from homodyne_dask.report.pictures_model import fitted
-from tests.test_plots import FLOW, SMALL, result_for, scan_of
+from tests.pictures.made import FLOW, SMALL, result_for, scan_of
 from tests.test_report_text import flow, measured
 
 INPUTS = {"store": "F_c2.zarr", "source_file": "F_results.hdf", "source_sha256": "ab" * 32}

@@ -12,8 +12,8 @@ from homodyne_dask.config import from_options
 from homodyne_dask.report import plots
 from homodyne_dask.result import load_result
 from homodyne_dask.series import load_series
+from tests.cli.commands import done, run
 from tests.synthetic import measured, store
-from tests.test_cli import done, no_pictures, run  # noqa: F401
 from tests.test_report_html import Page
 
 FIT = ("fit", "R_c2.zarr", "--model", "static", "--fixed", "D_offset=0", "--over")
@@ -34,7 +34,7 @@ def made(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def rings(made, tmp_path, monkeypatch, no_pictures) -> Path:  # noqa: F811
+def rings(made, tmp_path, monkeypatch, no_pictures) -> Path:
     """A copy of it, as the working folder."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,7 @@ from homodyne_dask.ended import Ended
 from homodyne_dask.report import folder, index
 from homodyne_dask.report.pictures_scans import scans
 from homodyne_dask.result import load_result
-from tests.test_cli import done, here, interrupting, made, no_pictures, run  # noqa: F401
+from tests.cli.commands import done, interrupting, run
 from tests.test_report_html import Page
 from tests.test_report_text import flow, measured
 
@@ -23,7 +23,7 @@ STORES = ("A_c2.zarr", "B_c2.zarr", "N_c2.zarr")
 
 
 @pytest.fixture
-def three(here, no_pictures) -> Path:  # noqa: F811
+def three(here, no_pictures) -> Path:
     """Two stores that can be fitted, and between them one that is damaged."""
     shutil.copytree("A_c2.zarr", "N_c2.zarr")
     shutil.copytree("A_c2.zarr", "B_c2.zarr")

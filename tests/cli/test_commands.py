@@ -1,64 +1,20 @@
-"""The command line: what a user does, and what is said when something is wrong."""
+"""The command line: what a user does."""
 
 import csv
 import errno
 import json
-import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
-import zarr
-from click.testing import CliRunner, Result
 
-from homodyne_dask import connecting
-from homodyne_dask.cli import main, progress
+from homodyne_dask.cli import progress
 from homodyne_dask.report import plots
 from homodyne_dask.result import load_result
-
-FIT = ("fit", "A_c2.zarr", "--model", "static")
-
-
-def run(*words: str) -> Result:
-    """Run a command in this process."""
-    return CliRunner().invoke(main, words)
-
-
-def done(*words: str) -> str:
-    """Run a command that must succeed and return what it prints."""
-    result = run(*words)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory) -> Path:
-    """A folder with a small static scan and a small flow scan, as files and as stores."""
-    folder = tmp_path_factory.mktemp("made")
-    for name, scenario, angles in (("A", "static", 3), ("F", "creep", 5)):
-        file = str(folder / f"{name}_results.hdf")
-        done("simulate", file, "--scenario", scenario, "--angles", f"{angles}", "--frames", "40")
-        done("ingest", file)
-    return folder
-
-
-@pytest.fixture
-def here(made, tmp_path, monkeypatch) -> Path:
-    """A copy of it, as the working folder."""
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """Leave out what takes longest."""
-    monkeypatch.setattr(plots, "save_all", lambda *_: [])
+from tests.cli.commands import FIT, done, interrupting, run
 
 
 def test_a_fit_leaves_a_folder_with_all_of_the_result(here):
@@ -167,17 +123,6 @@ def test_of_several_stores_a_bad_one_does_not_stop_the_others(here, no_pictures)
     assert load_result("A_fit").converged
 
 
-@contextmanager
-def interrupting():
-    """Progress during which Ctrl-C is pressed after the second pass."""
-
-    def show(standing):
-        if standing.passes == 2:
-            raise KeyboardInterrupt
-
-    yield show
-
-
 def test_an_interrupted_fit_says_where_it_stands_and_resumes_to_the_same_bits(
     here, no_pictures, monkeypatch
 ):
@@ -232,122 +177,6 @@ def test_overwrite_touches_no_folder_that_is_not_ours(here):
     assert result.exit_code == 2
     assert "holds files that are no result" in result.stderr
     assert Path("mine/thesis.tex").read_text() == "all of it"
-
-
-def no_gap(here: Path) -> None:
-    with h5py.File("F_results.hdf", "a") as file:
-        del file.attrs["truth"]
-    done("ingest", "F_results.hdf", "N.zarr")
-
-
-def attribute(name, value):
-    def change(here: Path) -> None:
-        zarr.open_group("A_c2.zarr", mode="r+").attrs[name] = value
-
-    return change
-
-
-def files(here: Path) -> None:
-    Path("foreign.h5").write_text("hello")
-    with h5py.File("other.h5", "w") as file:
-        file["x"] = 1
-    Path("cut.h5").write_bytes(Path("A_results.hdf").read_bytes()[:3000])
-    Path("a_file").write_text("")
-    np.savez("short.npz", c2=np.ones((1, 2, 2)), q=0.1, phi=0.0, dt=1.0)
-    np.savez("masked.npz", c2=np.full((1, 8, 8), np.nan), q=0.1, phi=0.0, dt=1.0, sigma=1.0)
-    np.savez("sigma.npz", c2=np.full((1, 8, 8), 1.1), q=0.1, phi=0.0, dt=1.0, sigma=-1.0)
-    Path("bad.yaml").write_text("data: A_c2.zarr\nmodel: static\nscailing: shared\n")
-
-
-def masked(here: Path) -> None:
-    mask = zarr.open_array("A_c2.zarr", path="frame_mask", mode="r+")
-    mask.with_config({"write_empty_chunks": True})[:] = False
-
-
-BAD = {
-    "missing HDF5": (None, ["ingest", "none.h5"], "none.h5 is no file"),
-    "foreign file": (files, ["ingest", "foreign.h5"], "foreign.h5 is neither HDF5 nor"),
-    "HDF5 of another kind": (files, ["ingest", "other.h5"], "has no two-time matrices"),
-    "truncated HDF5": (files, ["ingest", "cut.h5"], "truncated"),
-    "two frames": (files, ["ingest", "short.npz"], "2 frames"),
-    "nothing known": (files, ["ingest", "masked.npz"], "masked.npz holds no data"),
-    "negative sigma": (files, ["ingest", "sigma.npz"], "sigma"),
-    "sigma of 0": (None, ["ingest", "A_results.hdf", "--sigma", "0"], "sigma = [0.0] must be"),
-    "sigma no number": (None, ["ingest", "A_results.hdf", "--sigma", "x"], "--sigma 'x'"),
-    "other frame time": (None, ["ingest", "A_results.hdf", "--dt", "3"], "3 s but A_results.hdf"),
-    "gap without unit at ingest": (None, ["ingest", "A_results.hdf", "--gap", "2"], "no unit"),
-    "no store": (None, ["fit", "none.zarr", "--model", "static"], "none.zarr does not exist"),
-    "a file for a store": (None, ["info", "A_results.hdf"], "is a file, not a store"),
-    "other schema": (attribute("schema_version", 99), [*FIT], "schema version 99"),
-    "incomplete store": (attribute("complete", False), [*FIT], "incomplete"),
-    "no such ring": (None, [*FIT, "--q", "0.1"], "no ring within 2 % of q = 0.1 1/Å; there is"),
-    "no such angle": (None, [*FIT, "--phi", "77"], "there are 3 bins"),
-    "no such label": (None, [*FIT, "--label", "99"], "no bin is labelled 99"),
-    "two frames selected": (None, [*FIT, "--frames", "0:2"], "fewer than 3 frames"),
-    "all masked": (masked, [*FIT], "0 of 40 frames are in use"),
-    "no model": (None, ["fit", "A_c2.zarr"], "--model is missing: give static, laminar_flow or another"),
-    "unknown model": (None, ["fit", "A_c2.zarr", "--model", "statik"], "did you mean 'static'?"),
-    "unknown convention": (None, [*FIT, "--convention", "physics"], "did you mean 'physical'?"),
-    "unknown scaling": (None, [*FIT, "--scaling", "sharde"], "did you mean 'shared'?"),
-    "unknown parameter": (None, [*FIT, "--fixed", "D_ofset=0"], "did you mean 'D_offset'?"),
-    "unknown key": (files, ["fit", "bad.yaml"], "bad.yaml: unknown key 'scailing'; did you mean"),
-    "unknown option": (None, [*FIT, "--modle", "x"], "no option --modle; did you mean '--model'?"),
-    "unknown command": (None, ["fti"], "no command 'fti'; did you mean 'fit'?"),
-    "unknown scenario": (None, ["simulate", "x.h5", "--scenario", "crep"], "'creep'?"),
-    "unknown layout": (None, ["simulate", "x.h5", "--layout", "aps"], "layout 'aps' is unknown"),
-    "no frames": (None, ["simulate", "x.h5", "--frames", "2"], "2 is not in the range"),
-    "outside bounds": (None, [*FIT, "--initial", "D0=1e9"], "D0 = 1e+09 is outside its bounds"),
-    "not a pair": (None, [*FIT, "--initial", "D0"], "--initial 'D0' is not NAME=VALUE"),
-    "not a number": (None, [*FIT, "--min-lag", "x"], "--min-lag = 'x' cannot be used"),
-    "no gap": (no_gap, ["fit", "N.zarr", "--model", "laminar_flow"], "needs the gap"),
-    "gap without unit": (None, [*FIT, "--gap", "200"], "--gap '200' has no unit: write it as"),
-    "output is a file": (files, [*FIT, "--output", "a_file"], "a_file is a file"),
-    "target not writable": (None, [*FIT, "--output", "/proc/x"], "/proc/x: No such file"),
-    "store not writable": (None, ["ingest", "A_results.hdf", "/proc/x"], "cannot be written"),
-    "no folder": (None, ["simulate", "no/x.h5"], "cannot be written"),
-    "scheduler unreachable": (
-        None, [*FIT, "--scheduler", "tcp://127.0.0.1:1"], "no scheduler answers at tcp://127"
-    ),
-    "a key for jobs": (
-        None, [*FIT, "--site", "generic", "--key", "k"], "a cluster of jobs makes its own"
-    ),
-    "a key beside a file": (
-        None, [*FIT, "--scheduler-file", "s.json", "--key", "k"], "its own lies beside it"
-    ),
-    "a key for nothing": (None, [*FIT, "--key", "k"], "k would not be used: it is of --scheduler"),
-    "nothing to resume": (None, [*FIT, "--resume"], "no checkpoint to resume from"),
-    "no result": (None, ["show", "none"], "none cannot be read"),
-    "an existing template": (lambda _: done("config"), ["config"], "fit.yaml exists"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_sentence_and_exit_2(case, here, monkeypatch):
-    monkeypatch.setattr(connecting, "CONNECT", 0.2)
-    before, words, message = BAD[case]
-    if before:
-        before(here)
-    result = run(*words)
-    assert result.exit_code == 2, result.output
-    assert message in result.stderr
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert "Traceback" not in result.output
-    assert not list(here.glob("*_fit"))
-
-
-def test_debug_shows_the_traceback_wherever_it_stands(here):
-    for words in (("--debug", "show", "none"), ("show", "none", "--debug")):
-        result = run(*words)
-        assert result.exit_code == 2
-        assert "Traceback" in result.stderr
-
-
-def test_a_bug_is_called_one(here, monkeypatch):
-    monkeypatch.setattr(plots, "save_all", lambda *_: 1 / 0)
-    result = run(*FIT)
-    assert result.exit_code == 1
-    assert "a bug in homodyne-dask (ZeroDivisionError: division by zero)" in result.stderr
 
 
 PROGRAM = (sys.executable, "-m", "homodyne_dask.cli")

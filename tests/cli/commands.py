@@ -1,0 +1,32 @@
+"""Commands, run in this process."""
+
+from contextlib import contextmanager
+
+from click.testing import CliRunner, Result
+
+from homodyne_dask.cli import main
+
+FIT = ("fit", "A_c2.zarr", "--model", "static")
+
+
+def run(*words: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(main, words)
+
+
+def done(*words: str) -> str:
+    """Run a command that must succeed and return what it prints."""
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@contextmanager
+def interrupting():
+    """Progress during which Ctrl-C is pressed after the second pass."""
+
+    def show(standing):
+        if standing.passes == 2:
+            raise KeyboardInterrupt
+
+    yield show
