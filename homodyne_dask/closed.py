@@ -1,5 +1,6 @@
 """A scheduler of this process that is closed: what Dask would keep of it for ever, a megabyte each."""
 
+import importlib
 import sys
 
 from distributed import Client, Scheduler, core
@@ -21,3 +22,6 @@ def let_go(scheduler: Scheduler) -> None:
     for cell in getattr(variables, "__closure__", None) or ():
         if isinstance(cell.cell_contents, dict):
             cell.cell_contents.pop(scheduler, None)
+    # its folder was on the path of imports: what was looked up there
+    sys.path_importer_cache.pop(getattr(scheduler, "local_directory", ""), None)
+    importlib.invalidate_caches()

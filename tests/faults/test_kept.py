@@ -1,8 +1,10 @@
 """What Dask would keep for ever of fits that are done and of clusters that are closed."""
 
 import gc
+import sys
 import time
 import weakref
+from importlib.metadata import FastPath
 
 import pytest
 from distributed import span
@@ -36,10 +38,16 @@ def test_a_scheduler_forgets_old_passes_and_is_let_go_when_it_is_closed():
         assert [len(spans.spans_search_by_tag[f"pass {n}"]) for n in range(2)] == [1, 2]
         with span("fit d", "pass 0"):
             assert client.submit(sum, [3], key="d").result() == 3
-    gone = weakref.ref(scheduler)
+    gone, folder = weakref.ref(scheduler), scheduler.local_directory
     del client, scheduler, spans
     until = time.monotonic() + 30
     while gone() is not None and time.monotonic() < until:  # its last callbacks may still run
         gc.collect()
         time.sleep(0.1)
     assert gone() is None
+    assert folder not in sys.path_importer_cache
+    assert all(str(path.root) != folder for path in remembered(FastPath))
+
+
+def remembered(kind):
+    return [one for one in gc.get_objects() if type(one) is kind]

@@ -1,6 +1,7 @@
 """What takes minutes: a fit of two minutes whose workers are killed, and ten minutes of fits."""
 
 import gc
+import linecache
 import logging
 import random
 import threading
@@ -130,6 +131,7 @@ def test_ten_minutes_of_fits_with_random_kills_leave_nothing_behind(tmp_path):
         assert not left
         assert not here.children(recursive=True)
         gc.collect()
+        linecache.clearcache()  # what tracebacks of lost workers quoted: no more than there is source
         seen.append((here.num_fds(), here.num_threads()))
         memory.append(here.memory_info().rss / 2**20)
     handles, threads = (max(column) for column in zip(*seen, strict=True))

@@ -7,6 +7,7 @@ at the limit, has its row too.
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
@@ -23,12 +24,18 @@ PROGRAMS = {
     "homodyne, exact": (PEERS, "homodyne", ("exact",)),
     "nlsq.curve_fit": (PEERS, "nlsq", ()),
 }
+FROM_YAML = {
+    "homodyne_dask, homodyne's YAML": (sys.executable, "our_yaml", ()),
+    "homodyne, its YAML, exact": (PEERS, "their_yaml", ()),
+}
+"""Their commands on one file of homodyne's and its cache of the data, without the first frame."""
 SCALINGS = ["shared", "individual"]
+EVERY = [*PROGRAMS, *FROM_YAML]
 
 
 def measure(program: str, scaling: str, case: data.Case, folder: Path, limit: float) -> Row:
     """Return the row of one program."""
-    python, module, more = PROGRAMS[program]
+    python, module, more = (PROGRAMS | FROM_YAML)[program]
     place = folder / scaling / "-".join([module, *more])
     place.mkdir(parents=True)
     found = place / "result.json"
@@ -42,7 +49,7 @@ def measure(program: str, scaling: str, case: data.Case, folder: Path, limit: fl
         return Row(program, scaling, "failed", note=f"exit status {ran.code}: {last}", **seen)
     said = json.loads(found.read_text())
     estimate = data.Estimate(**{key: said.pop(key) for key in data.FIELDS if key in said})
-    ended, chisqr = said.pop("status"), data.chisqr(case, estimate)
+    ended, chisqr = said.pop("status"), data.chisqr(case, estimate) if estimate.contrast else None
     return Row(program, scaling, ended, estimate=estimate, chisqr=chisqr, **seen, **said)
 
 
@@ -52,7 +59,7 @@ def main() -> None:
     options.add_argument("--frames", type=int, default=300)
     options.add_argument("--limit", type=float, default=20, help="minutes for each row")
     options.add_argument("--scaling", nargs="+", choices=SCALINGS, default=SCALINGS)
-    options.add_argument("--programs", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
+    options.add_argument("--programs", nargs="+", choices=EVERY, default=EVERY)
     given = options.parse_args()
     case = data.make(given.angles, given.frames)
     rows: list[Row] = []
@@ -60,11 +67,17 @@ def main() -> None:
         folder = Path(name)
         data.save(case, folder / "data.npz")
         for scaling in given.scaling:
-            for program in given.programs:
-                rows.append(measure(program, scaling, case, folder, given.limit * 60))
-                print(f"{scaling}, {program}: {rows[-1].ended}", file=sys.stderr, flush=True)
-            of_scaling = [row for row in rows if row.scaling == scaling]
-            print(f"{text(of_scaling, given.angles, given.frames)}\n", flush=True)
+            write = (PEERS, "-m", "tests.benchmarks.peers.their_yaml", "write")
+            if set(FROM_YAML) & set(given.programs):
+                subprocess.run([*write, str(folder / "data.npz"), scaling], check=True)
+            for what, programs in ((", arrays", PROGRAMS), (", from a YAML file", FROM_YAML)):
+                these: list[Row] = []
+                for program in (name for name in programs if name in given.programs):
+                    these.append(measure(program, scaling, case, folder, given.limit * 60))
+                    print(f"{scaling}, {program}: {these[-1].ended}", file=sys.stderr, flush=True)
+                if these:
+                    print(f"{text(these, given.angles, given.frames, what)}\n", flush=True)
+                rows += these
     record = {
         "angles": given.angles, "frames": given.frames, "pairs": case.pairs, "sigma": data.SIGMA,
         "cores": len(os.sched_getaffinity(0)), "truth": data.TRUTH, "start": data.START,

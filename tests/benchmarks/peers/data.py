@@ -12,6 +12,7 @@ import numpy as np
 
 from tests import reference
 
+NAMES = reference.NAMES
 Q, GAP, DT, SIGMA = 0.0054, 2.0e6, 1 / 3, 0.02
 TRUTH = (2500.0, -0.3, 100.0, 2e-4, 0.2, 1e-5, 5.0)
 START = (4000.0, -0.1, 50.0, 4e-4, 0.0, 2e-5, 0.0)

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from tests.benchmarks.peers import data
 
-NAMES = ("D0", "alpha", "D_offset", "gamma_dot_t0", "beta", "gamma_dot_t_offset", "phi0")
 MODES = {"shared": "auto", "individual": "individual"}
 """Its names; from three angles on 'auto' is one averaged contrast and offset, fitted for all."""
 
@@ -40,10 +39,10 @@ def configuration(scaling: str, frames: int, exact: bool):
         "geometry": {"stator_rotor_gap": data.GAP},
     }
     held["initial_parameters"] |= {
-        "parameter_names": [*NAMES, "contrast", "offset"],
+        "parameter_names": [*data.NAMES, "contrast", "offset"],
         "values": [*data.START, data.CONTRAST, data.OFFSET],
     }
-    bounds = dict(zip(NAMES, zip(data.LOWER, data.UPPER, strict=True), strict=True))
+    bounds = dict(zip(data.NAMES, zip(data.LOWER, data.UPPER, strict=True), strict=True))
     bounds |= {"contrast": data.CONTRAST_BOUNDS, "offset": data.OFFSET_BOUNDS}
     held["parameter_space"]["bounds"] = [
         {"name": name, "min": low, "max": high} for name, (low, high) in bounds.items()
@@ -72,7 +71,7 @@ def main(source: str, target: str, scaling: str, *exact: str) -> None:
     result = fit_nlsq_jax(given, manager)
     seconds = time.perf_counter() - began
     found = [float(v) for v in result.parameters]
-    scalings = (len(found) - len(NAMES)) // 2
+    scalings = (len(found) - len(data.NAMES)) // 2
     data.report(
         Path(target),
         data.Estimate(found[-7:], found[:scalings], found[scalings : 2 * scalings]),

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tests.benchmarks.peers import data
-from tests.reference import NAMES
 
 
 @dataclass(frozen=True)
@@ -43,17 +42,19 @@ LEGEND = (
 )
 
 
-def text(rows: Sequence[Row], angles: int, frames: int) -> str:
+def text(rows: Sequence[Row], angles: int, frames: int, what: str = "") -> str:
     """Return the tables of one scaling; ratios are to the first row."""
     pairs = angles * frames * (frames - 1) // 2
-    head = f"{rows[0].scaling} scaling: {angles} angles x {frames} frames, N = {pairs:,} pairs"
+    head = (
+        f"{rows[0].scaling} scaling{what}: {angles} angles x {frames} frames, N = {pairs:,} pairs"
+    )
     # a program that freed more parameters than asked is no measure for the others
     asked = [r.chisqr for r in rows if r.chisqr is not None and not freer(r)]
     least = min(asked, default=np.nan)
     lines = [HEADER, *(_cells(row, rows[0], pairs, least) for row in rows)]
     found = [row for row in rows if row.estimate is not None]
     parameters = [("", "truth", "start", *(row.program for row in found))]
-    for at, name in enumerate(NAMES):
+    for at, name in enumerate(data.NAMES):
         values = (data.TRUTH[at], data.START[at], *(row.estimate.theta[at] for row in found))
         parameters.append((name, *(f"{v:.5g}" for v in values)))
     notes = [f"{row.program}: {note}" for row in rows if (note := "; ".join(remarks(row)))]
@@ -75,7 +76,7 @@ def remarks(row: Row) -> list[str]:
 
 def freer(row: Row) -> bool:
     """Return whether contrast or offset differ between angles although one of each was asked."""
-    if row.scaling != "shared" or row.estimate is None:
+    if row.scaling != "shared" or row.estimate is None or not row.estimate.contrast:
         return False
     return bool(np.ptp(row.estimate.contrast) > 1e-9 or np.ptp(row.estimate.offset) > 1e-9)
 
