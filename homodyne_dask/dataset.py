@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask import schema, storage
-from homodyne_dask.errors import SelectionError, StoreError
-from homodyne_dask.rings import in_words, nearest_ring, rings_of
+from homodyne_dask import schema, selecting, storage
+from homodyne_dask.errors import StoreError
 
 if TYPE_CHECKING:
     import xarray
@@ -171,69 +170,11 @@ class Scan:
         bin numbers. frames: (first, after the last), counted from 0. time: (from, to) in s.
         Raises SelectionError, saying what there is, when nothing is left.
         """
-        keep = np.ones(len(self.bins), bool)
-        if q is not None:
-            keep &= np.logical_or.reduce([self._ring(value) for value in np.atleast_1d(q)])
-        if phi is not None:
-            keep &= self._angles(phi)
-        if label is not None:
-            keep &= self._labelled(np.atleast_1d(label))
+        keep = selecting.bins(self, q, phi, label)
         chosen = replace(self, bins=tuple(int(b) for b in np.array(self.bins, int)[keep]))
-        if not chosen.bins:
-            raise SelectionError(
-                f"no bin has q = {q}, phi = {phi}, label = {label} together; {self._there_is()}"
-            )
         if frames is not None or time is not None:
-            chosen = replace(chosen, frames=self._window(frames, time))
+            chosen = replace(chosen, frames=selecting.window(self, frames, time))
         return chosen
-
-    def _ring(self, q: float) -> Bool[np.ndarray, " bin"]:
-        keep = np.zeros(len(self.bins), bool)
-        keep[nearest_ring(self.q, q)] = True
-        return keep
-
-    def _angles(self, phi: Any) -> Bool[np.ndarray, " bin"]:
-        ranges = [phi] if isinstance(phi, tuple) and len(phi) == 2 else phi
-        if np.ndim(ranges) == 2:
-            return np.logical_or.reduce([_between(self.phi, *pair) for pair in ranges])
-        away = np.abs((self.phi[:, None] - np.atleast_1d(phi) + 180) % 360 - 180)
-        return (away <= 1).any(axis=1)
-
-    def _labelled(self, labels: np.ndarray) -> Bool[np.ndarray, " bin"]:
-        missing = sorted(set(labels.tolist()) - set(self.label.tolist()))
-        if missing:
-            raise SelectionError(f"no bin is labelled {missing[0]}; {self._there_is()}")
-        return np.isin(self.label, labels)
-
-    def _window(
-        self, frames: tuple[int, int] | None, time: tuple[float, float] | None
-    ) -> tuple[int, int]:
-        first, stop = self.frames
-        if frames is not None:
-            first, stop = max(first, int(frames[0])), min(stop, int(frames[1]))
-        if time is not None:
-            inside = np.flatnonzero((self.time >= time[0]) & (self.time <= time[1]))
-            if len(inside):
-                first, stop = max(first, int(inside[0])), min(stop, int(inside[-1]) + 1)
-            else:
-                first = stop
-        if stop - first < 3:
-            raise SelectionError(
-                f"frames = {frames}, time = {time} s leave fewer than 3 frames; there are "
-                f"{self.n_frames} from {self.time[0]:g} to {self.time[-1]:g} s"
-            )
-        return first, stop
-
-    def _there_is(self) -> str:
-        rings, unknown = rings_of(self.q), int(np.isnan(self.q).sum())
-        labels = [int(label) for label in self.label]
-        some = ", ".join(map(str, labels[:8])) + (", ..." if len(labels) > 8 else "")
-        return (
-            f"there are {len(self.bins)} bins: q = "
-            + (in_words(rings) if len(rings) else "unknown")
-            + (f" and unknown for {unknown}" if unknown and len(rings) else "")
-            + f", phi from {self.phi.min():g} to {self.phi.max():g}°, labels {some}"
-        )
 
     def cuts(self, min_lag: int = 1) -> Cuts:
         """Return the averages of the selected bins over age and lag, inside the selected frames."""
@@ -295,11 +236,6 @@ class Scan:
             shown = f"{q:.6g}" if np.isfinite(q) else "unknown"
             rows.append([str(label), shown, f"{phi:.2f}", str(pixels or "-"), f"{s:.4g}"])
         return rows
-
-
-def _between(phi: Float[np.ndarray, " bin"], low: float, high: float) -> Bool[np.ndarray, " bin"]:
-    """Return which angles are met on the way from low up to high, all in degrees."""
-    return ((phi - low) % 360 <= (high - low) % 360) | (high - low >= 360)
 
 
 def open_dataset(path: str | Path) -> Scan:
