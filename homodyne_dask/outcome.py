@@ -187,7 +187,7 @@ def _undetermined(request: Request, state: lm.State) -> tuple[str, ...]:
     return tuple(
         f"the data do not determine {listed(names)}: one standard error goes beyond "
         + ("their whole size; fix one of them" if len(names) > 1 else "its whole size; fix it")
-        for names in lm.undetermined(request.search, state)
+        for names in dict.fromkeys(lm.undetermined(request.search, state))
     )
 
 
