@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import homodyne_dask as hd
 from homodyne_dask.cli import main
 from homodyne_dask.homodyne import fitted, output
+from homodyne_dask.report import plots
 
 FIT = (
     "fit", "F_c2.zarr", "--model", "laminar_flow", "--frames", "1:120",
@@ -24,6 +25,7 @@ def done(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("homodyne")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(plots, "save_all", lambda *_: [])  # our own pictures are tested elsewhere
         for words in (
             ("simulate", "F_results.hdf", "--angles", "9", "--frames", "120"),
             ("ingest", "F_results.hdf"),
@@ -133,6 +135,7 @@ def test_an_archive_above_the_limit_is_refused_with_numbers_and_the_rest_is_writ
 ):
     monkeypatch.chdir(done)
     monkeypatch.setattr(fitted, "LIMIT", 100_000)
+    monkeypatch.setattr(plots, "save_all", lambda *_: [])
     words = (*FIT, "--homodyne-output", "--overwrite", "--output", "S_fit")
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output

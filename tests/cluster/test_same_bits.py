@@ -48,6 +48,7 @@ def test_one_worker_and_two_resident_or_streaming_give_the_same_bits(
     assert result.compilations["gram"] == 1
 
 
+@pytest.mark.slow
 def test_the_lower_bound_of_few_angles_and_a_profile_have_the_same_bits(scan):
     few = scan.select(phi=(-90.0, -10.0))
     options = {"gap": "200 um", "fixed": {"D_offset": 100.0}, "profile": ("phi0",)}
