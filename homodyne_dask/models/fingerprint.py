@@ -1,5 +1,6 @@
 """A hash of what a function computes: its code, and whatever the code takes from around it."""
 
+import sys
 import sysconfig
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -96,9 +97,7 @@ class _Walk:
 
 def _from_a_library(value: Any) -> bool:
     """Return whether a function or class is found by name in an installed module."""
-    from sys import modules
-
-    module = modules.get(str(getattr(value, "__module__", None)))
+    module = sys.modules.get(str(getattr(value, "__module__", None)))
     qualified = isinstance(getattr(value, "__qualname__", None), str)
     return qualified and module is not None and module.__name__ != "__main__" and installed(module)
 

@@ -1,5 +1,6 @@
 """A model of one's own: c2 = offset + contrast·f(theta, t1, t2, bin), f in plain JAX."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -100,10 +101,12 @@ def by_value(value: Any, *functions: Callable[..., Any]) -> bytes:
 
     Code of installed packages goes by name: workers have them.
     """
-    from sys import modules
-
     tops = {str(getattr(f, "__module__", None)).partition(".")[0] for f in functions}
-    mine = [modules[top] for top in sorted(tops) if top in modules and not installed(modules[top])]
+    mine = [
+        sys.modules[top]
+        for top in sorted(tops)
+        if top in sys.modules and not installed(sys.modules[top])
+    ]
     for module in mine:
         register_pickle_by_value(module)
     try:

@@ -19,8 +19,6 @@ from tests.benchmarks.peers import data
 
 MODES = {"shared": "auto", "individual": "individual"}
 """Its names; from three angles on 'auto' is one averaged contrast and offset, fitted for all."""
-
-
 EXACT = dict.fromkeys(("tolerance", "ftol", "xtol", "gtol"), 1e-15)
 
 

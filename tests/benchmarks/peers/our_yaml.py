@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from tests.benchmarks.peers import data
+from tests.benchmarks.peers.ours import errors_of
 from tests.benchmarks.peers.their_yaml import CONFIG, folder_of
 
 
@@ -26,12 +27,9 @@ def main(source: str, target: str, scaling: str) -> None:
     run(*shlex.split(hd.from_homodyne_yaml(CONFIG).ingest)[1:])
     run("fit", "fit.yaml", "--output", "fit")
     result = hd.load_result("fit/summary.json")
-    assert result.covariance_naive is not None
     data.report(
         Path(target),
-        data.Estimate(
-            result.parameters.value.values.tolist(), [], [], result.covariance_naive.values.tolist()
-        ),
+        data.Estimate(result.parameters.value.values.tolist(), [], [], errors_of(result)),
         status=result.outcome.name.lower(),
         version=metadata.version("homodyne-dask"),
     )

@@ -30,6 +30,12 @@ def workers():
         yield client
 
 
+def errors_of(result) -> list[list[float]] | None:
+    """Return (JᵀWJ)⁻¹ of the parameters, where it is known."""
+    covariance = result.covariance_naive
+    return None if covariance is None else covariance.values.tolist()
+
+
 def main(source: str, target: str, scaling: str, *ready: str) -> None:
     import homodyne_dask as hd
     import ingest
@@ -59,7 +65,7 @@ def main(source: str, target: str, scaling: str, *ready: str) -> None:
             result.parameters.value.values.tolist(),
             result.scaling.contrast.values.tolist(),
             result.scaling.offset.values.tolist(),
-            result.covariance_naive.values.tolist(),
+            errors_of(result),
         ),
         status=result.outcome.name.lower(),
         note=f"{result.passes} passes; ingest of the arrays {ingested:.1f} s of the process",

@@ -46,7 +46,7 @@ def main(source: str, target: str, scaling: str) -> None:
     folder, out = folder_of(source, scaling), Path(target).parent / "out"
     program = Path(sys.executable).with_name("homodyne")
     command = [program, "--method", "nlsq", "--config", folder / CONFIG, "--output-dir", out]
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, cwd=folder)  # it leaves a log where it is started
     found = json.loads((out / "nlsq" / "parameters.json").read_text())
     theta = [found["parameters"][name]["value"] for name in data.NAMES]
     data.report(
