@@ -41,7 +41,7 @@ def block_candidates(points: Sequence[Point], block: Block) -> Gram:
     both = [centred(at.rows[-2:], block.i0, block.j0, T, ones=False) for at in points]
     scales = [at.scales(block.q, block.phi) for at in points]
     kC = np.array([of.k[0] * at.rows[-1] for of, at in zip(scales, points, strict=True)])
-    cut = sub_blocks(block.i0, block.j0, T, points[0].min_lag, kC)
+    cut = sub_blocks(block.i0, block.j0, T, points[0].min_lag, kC, points[0].frames)
     with jax.enable_x64(True):
         moments, pairs = _candidates(
             block.c2,

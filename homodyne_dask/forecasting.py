@@ -154,7 +154,8 @@ def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> li
     """Return every tile of a pass; what is computed of it follows from theta."""
     scan, layout, source = request.scan, sweep.layout, sweep.work.source
     q, robust = known_q(scan), request.problem.loss != "linear"
-    at = kind_of(request.problem.model).point(request.problem, theta, scan.time)
+    kind = kind_of(request.problem.model)
+    at = kind.point(request.problem, theta, scan.time, 1, scan.frames)
     found = []
     for (group, members), tile in product(enumerate(layout.groups), layout.tiles):
         cut = at.sub_blocks(

@@ -38,7 +38,7 @@ def frame_grams_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[G
     began, before = time.perf_counter(), compilations()
     scan = opened(work.source.selection)
     length, (theta, beta) = int(at[0]), np.split(at[1:], [work.problem.model.size])
-    here = kind_of(work.problem.model).point(work.problem, theta, scan.time)
+    here = kind_of(work.problem.model).point(work.problem, theta, scan.time, 1, scan.frames)
     carried = beta.reshape(-1, 2)[list(run.members)] if beta.size else None
     leaves = []
     for tile in run.tiles:

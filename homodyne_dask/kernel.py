@@ -27,7 +27,7 @@ from homodyne_dask.plane import (
     shared,
     waves,
 )
-from homodyne_dask.problem import Problem, coarse_min_lag
+from homodyne_dask.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.subblocks import SubBlocks, shape_in, sub_blocks
 
 
@@ -61,6 +61,8 @@ class Point:
     """Δt of the full resolution [s]."""
     min_lag: int
     """In frames of the level."""
+    frames: tuple[int, int]
+    """The first of the level that is selected, and the one after the last."""
 
     def scales(self, q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"]):
         """Return how fast each bin sees the sample move."""
@@ -72,21 +74,27 @@ class Point:
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
         """Return the sub-blocks of a block of bins of one q, those with something to compute first."""
         k = self.scales(np.array([q]), np.zeros(1)).k[0]
-        return sub_blocks(i0, j0, T, self.min_lag, k * self.rows[-1:])
+        return sub_blocks(i0, j0, T, self.min_lag, k * self.rows[-1:], self.frames)
 
 
 def point(
-    problem: Problem, theta: Float[np.ndarray, " p"], time: Float[np.ndarray, " n"], factor: int = 1
+    problem: Problem,
+    theta: Float[np.ndarray, " p"],
+    time: Float[np.ndarray, " n"],
+    factor: int = 1,
+    frames: tuple[int, int] | None = None,
 ) -> Point:
     """Return the integrals at theta; `time` holds all frame times of the full resolution [s].
 
-    With factor frames averaged into one, as the data of a level are, so are the integrals.
+    frames: the first selected and the one after the last, of the full resolution; by default
+    all. With factor frames averaged into one, as the data of a level are, so are the integrals.
     """
     rows = tables(problem.model, problem.convention, theta, time)
     m = rows.shape[1] // factor
     rows = rows[:, : m * factor].reshape(len(rows), m, factor).mean(axis=2)
     spacing = frame_spacing(time, problem.convention)
-    return Point(problem, theta, rows, spacing, coarse_min_lag(problem.min_lag, factor))
+    span = coarse_frames(frames or (0, len(time)), factor)
+    return Point(problem, theta, rows, spacing, coarse_min_lag(problem.min_lag, factor), span)
 
 
 def block_gram(

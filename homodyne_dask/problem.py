@@ -28,6 +28,11 @@ class Problem:
     """Residual from which on it costs less than its square, in units of sigma."""
 
 
+def coarse_frames(frames: tuple[int, int], factor: int) -> tuple[int, int]:
+    """Return the first coarse frame with none but selected ones, and the one after the last."""
+    return -(-frames[0] // factor), frames[1] // factor
+
+
 def coarse_min_lag(min_lag: int, factor: int) -> int:
     """Return the lag in coarse frames from which all fine pairs of a cell are min_lag apart."""
     return min_lag if factor == 1 else -(-(min_lag + factor - 1) // factor)

@@ -32,14 +32,16 @@ def sub_blocks(
     T: int,
     min_lag: int,
     kC: Float[np.ndarray, "point n"],
+    frames: tuple[int, int],
 ) -> SubBlocks:
     """Return the sub-blocks of the block at frames (i0, j0); kC is k·C at all frames.
 
-    With several points, those that one of them leaves something to compute in. C never falls, so
-    that f <= exp(-k ΔC) of the pair of least lag, whatever the shear.
+    frames: the first that is selected and the one after the last. With several points, those that
+    one of them leaves something to compute in. C never falls, so that f <= exp(-k ΔC) of the pair
+    of least lag, whatever the shear.
     """
     shape = shape_in(T)
-    corners = _with_pairs(i0, j0, T, shape, kC.shape[1], min_lag)
+    corners = _with_pairs(i0, j0, T, shape, frames, min_lag)
     last_row = np.minimum(i0 + corners[:, 0] + shape[0], kC.shape[1]) - 1
     live = (kC[:, j0 + corners[:, 1]] - kC[:, last_row]).min(axis=0) < GONE
     table = np.zeros((-(-T // shape[0]) * -(-T // shape[1]), 2), np.int64)
@@ -49,12 +51,15 @@ def sub_blocks(
 
 @cache
 def _with_pairs(
-    i0: int, j0: int, T: int, shape: tuple[int, int], n: int, min_lag: int
+    i0: int, j0: int, T: int, shape: tuple[int, int], frames: tuple[int, int], min_lag: int
 ) -> Int[np.ndarray, "some 2"]:
+    first, stop = frames
     grid = [(i, j) for i in range(0, T, shape[0]) for j in range(0, T, shape[1])]
     corners = [
         (i, j)
         for i, j in grid
-        if i0 + i < n and j0 + j < n and j0 + j + shape[1] - 1 - (i0 + i) >= min_lag
+        if first - shape[0] < i0 + i < stop
+        and first - shape[1] < j0 + j < stop
+        and j0 + j + shape[1] - 1 - (i0 + i) >= min_lag
     ]
     return np.array(corners, np.int64).reshape(-1, 2)

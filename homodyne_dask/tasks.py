@@ -80,7 +80,9 @@ def gram_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[Gram, Re
     began, before = time.perf_counter(), compilations()
     scan = opened(work.source.selection)
     theta, beta = np.split(at, [work.problem.model.size])
-    here = kind_of(work.problem.model).point(work.problem, theta, scan.time, work.source.factor)
+    here = kind_of(work.problem.model).point(
+        work.problem, theta, scan.time, work.source.factor, scan.frames
+    )
     places = [Place(run.members, tile) for tile in run.tiles]
     leaves, cost = [], Cost()
     for n, place in enumerate(places):
@@ -102,9 +104,9 @@ def candidates_of(
     """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta; a task, too."""
     keep_small()
     began, before = time.perf_counter(), compilations()
-    times = opened(work.source.selection).time
+    scan, factor = opened(work.source.selection), work.source.factor
     kind = kind_of(work.problem.model)
-    points = [kind.point(work.problem, theta, times, work.source.factor) for theta in thetas]
+    points = [kind.point(work.problem, theta, scan.time, factor, scan.frames) for theta in thetas]
     leaves = []
     for tile in run.tiles:
         data = block(work.source, Place(run.members, tile), work.budget)

@@ -49,22 +49,27 @@ def test_sub_blocks_without_any_f_left_change_nothing(convention, min_lag):
 
 @given(
     i=st.integers(0, 5), j=st.integers(0, 5), rate=st.floats(1e-3, 10), min_lag=st.integers(1, 300),
-    n=st.integers(2, 1536),
+    n=st.integers(2, 1536), span=st.tuples(st.floats(0, 1), st.floats(0, 1)),
 )  # fmt: skip
 @settings(max_examples=100, deadline=None)
-def test_sub_blocks_left_out_hold_no_f_above_the_limit(i, j, rate, min_lag, n):
+def test_sub_blocks_left_out_hold_no_f_above_the_limit(i, j, rate, min_lag, n, span):
     T, shape = 256, shape_in(256)
     kC = rate * np.cumsum(np.random.default_rng(n).random(n))
-    found = sub_blocks(i * T, j * T, T, min_lag, kC[None])
+    first, stop = sorted(round(share * n) for share in span)
+    found = sub_blocks(i * T, j * T, T, min_lag, kC[None], (first, stop))
     every = {(a, b) for a in range(0, T, shape[0]) for b in range(0, T, shape[1])}
     live = {(int(a), int(b)) for a, b in found.corners[: found.live]}
     listed = {(int(a), int(b)) for a, b in found.corners[: found.number]}
     assert len(live) == found.live
     assert len(listed) == found.number
     frames = np.arange(n)
+
+    def selected(some):
+        return some[(some >= first) & (some < stop)]
+
     for a, b in every - live:
-        rows = frames[i * T + a : i * T + a + shape[0]]
-        columns = frames[j * T + b : j * T + b + shape[1]]
+        rows = selected(frames[i * T + a : i * T + a + shape[0]])
+        columns = selected(frames[j * T + b : j * T + b + shape[1]])
         lag = columns[None, :] - rows[:, None]
         decay = np.exp(-(kC[columns][None, :] - kC[rows][:, None])[lag >= min_lag])
         assert (decay < 1.0001e-16).all()

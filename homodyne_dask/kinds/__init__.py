@@ -35,7 +35,8 @@ class Kind(NamedTuple):
     """How models of one kind are computed. Arrays are NumPy's, float64."""
 
     point: Callable[..., Point]
-    """(problem, theta, time, factor=1): times of the full resolution, of which `factor` are averaged."""
+    """(problem, theta, time, factor=1, frames=None): times of the full resolution, of which `factor`
+    are averaged; frames that are selected, the first and the one after the last, by default all."""
     gram: Callable[..., tuple[Gram, Float[np.ndarray, "slot 4"]]]
     """(point, block, sums or None): Gram over 1, y - 1, f, ∂f/∂theta, and the sums of the data alone."""
     robust: Callable[..., Gram]

@@ -12,7 +12,7 @@ from jax import Array
 from jaxtyping import Float
 
 from homodyne_dask.models.own import Bin, SeparableModel
-from homodyne_dask.problem import Problem, coarse_min_lag
+from homodyne_dask.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.subblocks import SubBlocks, sub_blocks
 
 Tables = Any
@@ -28,22 +28,30 @@ class SeparablePoint:
     tables: Tables
     slopes: Tables
     """Their derivatives by theta, of shape (p, n); None where they are the times."""
-    frames: int
+    n: int
+    """Frames of the level."""
     min_lag: int
     """In frames of the level."""
+    frames: tuple[int, int]
+    """The first of the level that is selected, and the one after the last."""
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
         """Return the sub-blocks of a block that hold a pair: f may be anything, all are computed."""
-        everywhere = np.zeros((1, self.frames))
-        return sub_blocks(i0, j0, T, self.min_lag, everywhere)
+        everywhere = np.zeros((1, self.n))
+        return sub_blocks(i0, j0, T, self.min_lag, everywhere, self.frames)
 
 
 def point(
-    problem: Problem, theta: Float[np.ndarray, " p"], time: Float[np.ndarray, " n"], factor: int = 1
+    problem: Problem,
+    theta: Float[np.ndarray, " p"],
+    time: Float[np.ndarray, " n"],
+    factor: int = 1,
+    frames: tuple[int, int] | None = None,
 ) -> SeparablePoint:
     """Return the tables at theta; `time` holds all frame times of the full resolution [s].
 
-    With factor frames averaged into one, as the data of a level are, so are the tables.
+    frames: the first selected and the one after the last, of the full resolution; by default
+    all. With factor frames averaged into one, as the data of a level are, so are the tables.
     """
     model = problem.model
     assert isinstance(model, SeparableModel)
@@ -56,9 +64,9 @@ def point(
     with jax.enable_x64(True):
         tables, slopes = _tables(theta, np.asarray(time, float), model=model)
         tables, slopes = jax.tree.map(averaged, (tables, slopes))
-    return SeparablePoint(
-        problem, theta, tables, slopes, m, coarse_min_lag(problem.min_lag, factor)
-    )
+    span = coarse_frames(frames or (0, len(time)), factor)
+    lag = coarse_min_lag(problem.min_lag, factor)
+    return SeparablePoint(problem, theta, tables, slopes, m, lag, span)
 
 
 @partial(jax.jit, static_argnames=("model",))

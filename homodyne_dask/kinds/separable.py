@@ -54,8 +54,8 @@ def _sums(
             block.weight_rows,
             block.weight_columns,
             at.theta,
-            cut_out(both, at.frames, block.i0, T),
-            cut_out(both, at.frames, block.j0, T),
+            cut_out(both, at.n, block.i0, T),
+            cut_out(both, at.n, block.j0, T),
             padded(block.q, slots),
             padded(block.phi, slots),
             cut.corners,
@@ -191,7 +191,7 @@ def memory(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int]) -> f
 
 def _by_frame(at: SeparablePoint, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """Return f of bins at pairs of frames, counted in frames instead of seconds."""
-    return shape(at, np.arange(at.frames), q, phi, i, j)
+    return shape(at, np.arange(at.n), q, phi, i, j)
 
 
 def compilations() -> dict[str, int]:
