@@ -246,6 +246,7 @@ def _identity(request: Request) -> dict[str, Any]:
         "upper": request.search.upper.tolist(),
         "starts": request.starts,
         "code of the model": request.problem.model.digest,
+        "power laws of the model": [list(law) for law in request.problem.model.power_laws],
         # other versions round differently, and the bits would not be those of one run
         **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
     }

@@ -1,4 +1,4 @@
-"""A fit of every ring or window of a scan, one after the other on the same workers."""
+"""A fit of every ring or window of a scan, on the same workers: small parts at once, others in turn."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -7,17 +7,22 @@ from typing import Any
 
 from distributed import Client
 
-from homodyne_dask import lm
-from homodyne_dask.cluster import local_cluster
+from homodyne_dask import lm, together
+from homodyne_dask.cluster import cores, local_cluster
 from homodyne_dask.dataset import Scan, open_dataset
 from homodyne_dask.ended import Ended
 from homodyne_dask.errors import ClusterError, HomodyneDaskError
 from homodyne_dask.fitting import fit
 from homodyne_dask.models import Model
 from homodyne_dask.parts import Windows, options_of, parts_of
-from homodyne_dask.planning import IN_PROCESS_PAIRS
 from homodyne_dask.request import prepare, require_gap
+from homodyne_dask.result import FitResult
 from homodyne_dask.series import FitSeries
+
+MANY = 16
+"""From so many small fits workers are started for them: fewer end sooner in the caller's process."""
+MANY_DRAWN = 8
+"""The same for fits whose pictures are drawn, too."""
 
 
 def fit_each(
@@ -35,18 +40,24 @@ def fit_each(
     windows, for age: how many of equal numbers of frames, or a list of (from, to) in s. Times keep
     their origin, and a window counts the pairs with both frames in it. Options are those of `fit`; a
     mistake in them raises a HomodyneDaskError at once. A part that cannot be fitted is a row with its
-    message, and the others go on. Workers are started once. The parts share no data but those of
-    overlapping windows, so each fit makes its own passes and nothing is read twice.
+    message, and the others go on. Workers are started once. Parts of fewer than four million pairs are
+    fitted at once, each by one thread of the workers, and `progress` hears of such a fit when it has
+    ended; larger ones are fitted in turn, by all workers together. Every fit is that of `fit`, to the
+    bit.
     """
     scan = data if isinstance(data, Scan) else open_dataset(data)
     parts = parts_of(scan, over, windows)
     require_gap(prepare(scan, model, **options))
-    with workers_for([part.scan for part in parts], client) as connected:
+    fits = [(part.scan, options_of(part, scan, options)) for part in parts]
+    with workers_for([part.scan for part in parts], client, MANY) as connected:
+        futures = together.begun(connected, model, fits)
         ended = []
-        for part in parts:
-            own = options_of(part, scan, options)
+        for part, (here, own), future in zip(parts, fits, futures, strict=True):
             try:
-                result = fit(part.scan, model, **own, client=connected, progress=progress)
+                if future is None:
+                    result = fit(here, model, **own, client=connected, progress=progress)
+                else:
+                    result = _told(together.ended(connected, future), progress)
             except ClusterError:
                 raise
             except HomodyneDaskError as e:
@@ -56,19 +67,23 @@ def fit_each(
     return FitSeries(over, tuple(ended))
 
 
+def _told(whole: together.Whole, progress: Callable[[lm.State], None] | None) -> FitResult:
+    if progress is not None:
+        for state in whole.states:
+            progress(state)
+    return whole.result
+
+
 @contextmanager
-def workers_for(scans: Sequence[Scan], client: Client | None) -> Iterator[Client | None]:
+def workers_for(scans: Sequence[Scan], client: Client | None, many: int) -> Iterator[Client | None]:
     """Yield the client to fit all these scans with: the one given, or workers started for them all.
 
-    None where each is small enough to be fitted in this process.
+    None where they are fewer than `many`, each small enough to be fitted in this process. Many small
+    ones get processes of one thread: searching first values keeps a process to itself.
     """
-    if client is not None or all(_pairs(scan) < IN_PROCESS_PAIRS for scan in scans):
+    small = all(map(together.small, scans))
+    if client is not None or (small and len(scans) < many):
         yield client
         return
-    with local_cluster() as started:
+    with local_cluster(min(cores(), len(scans)) if small else None) as started:
         yield started
-
-
-def _pairs(scan: Scan) -> int:
-    frames = int(scan.use.sum())
-    return frames * (frames - 1) // 2 * len(scan.bins)

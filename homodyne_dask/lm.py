@@ -119,7 +119,7 @@ def restored(
 def propose(search: Search, state: State) -> Trial:
     """Return the next point to evaluate: a damped Gauss-Newton step inside the bounds."""
     step = _bounded_step(search, state)
-    theta = search.inside(state.theta + step)
+    theta = search.moved(state.theta, step)
     reduced, damping = state.reduced, state.damping
     return Trial(theta, reduced.gained(step, damping), reduced.followed(step, damping))
 

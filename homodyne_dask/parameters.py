@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.powerlaws import PowerLaw
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Parametrized:
 
     name: str
     parameters: tuple[Parameter, ...]
+    power_laws: tuple[tuple[str, str, str], ...] = field(default=(), kw_only=True)
+    """Names (a, b, c) of parameters that make a rate a t^b + c, t in s: steps follow its valley."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,6 +61,19 @@ class Search:
     """inf where a parameter is not periodic."""
     log: Bool[np.ndarray, " p"]
     """Parameters whose scale is their own size."""
+    laws: tuple[PowerLaw, ...] = ()
+    """Rates along which steps bend."""
+
+    def moved(
+        self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"]
+    ) -> Float[np.ndarray, " p"]:
+        """Return theta after a step, inside the bounds: along power laws the step bends, if it can."""
+        there = theta + step
+        for law in self.laws:
+            at, bent = list(law.at), law.after(theta, step)
+            if ((bent >= self.lower[at]) & (bent <= self.upper[at]) | ~self.free[at]).all():
+                there[at] = bent
+        return self.inside(there)
 
     def inside(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
         """Return theta with periodic parameters wrapped and the others clipped into their bounds.
@@ -85,6 +101,7 @@ def search(
     initial: Mapping[str, float] | None = None,
     fixed: Mapping[str, float] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
+    laws: tuple[PowerLaw, ...] = (),
 ) -> Search:
     """Return the search over `parameters` that a user's initial, fixed and bounds describe.
 
@@ -115,6 +132,7 @@ def search(
             [math.inf if p.period is None or p.name in bounds else p.period for p in parameters]
         ),
         log=np.array([p.scale == "log" for p in parameters]),
+        laws=laws,
     )
 
 

@@ -13,6 +13,7 @@ from homodyne_dask.errors import OptionError, SelectionError, nearest
 from homodyne_dask.models import Model, SeparableModel, convention_named
 from homodyne_dask.models.transport import Convention, frame_spacing
 from homodyne_dask.parameters import Parameter, Search, search
+from homodyne_dask.powerlaws import power_laws
 from homodyne_dask.problem import LOSSES, PRECISIONS, Problem
 from homodyne_dask.restraints import restraint_of
 from homodyne_dask.ties import Scaling, scaling_of
@@ -103,7 +104,8 @@ def prepare(
     if isinstance(model, SeparableModel):
         needs_q = _of_own(model, scan, kind, precision)
     parameters = _with_known_q(model, scan, needs_q)
-    chosen = search(parameters, initial, fixed, bounds)
+    laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
+    chosen = search(parameters, initial, fixed, bounds, laws)
     restraint = restraint_of(contrast_bounds, offset_bounds, contrast_prior, offset_prior)
     tied = scaling_of(scaling, scan.phi, contrast, offset, restraint)
     config |= {"model": model.name, "gap_angstrom": width, "scaling": tied.mode}

@@ -16,8 +16,9 @@ from homodyne_dask.gram import merge_tree
 from homodyne_dask.kernel import Block, block_gram, point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.outcome import result_of
-from homodyne_dask.parameters import search
+from homodyne_dask.parameters import Search, search
 from homodyne_dask.planning import coarse_levels, layout, make_plan
+from homodyne_dask.powerlaws import power_laws
 from homodyne_dask.problem import Problem
 from homodyne_dask.request import prepare
 from homodyne_dask.robust import block_robust
@@ -217,9 +218,15 @@ def solve(evaluate, chosen, theta, mode="individual", options=None) -> list[lm.S
     return states
 
 
+def asked(scans: Scans, **given) -> Search:
+    """The search that a fit of these scans makes."""
+    laws = power_laws(scans.model.names, scans.model.power_laws, scans.time)
+    return search(scans.model.parameters, **given, laws=laws)
+
+
 def searched(scans: Scans, **given) -> list[lm.State]:
     """All states of a fit that starts from the data alone."""
-    chosen = search(scans.model.parameters, **given)
+    chosen = asked(scans, **given)
     theta = first_values(summary(scans), chosen, "individual")[0].theta
     return solve(evaluator(scans), chosen, theta)
 

@@ -6,12 +6,11 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask import lm
 from homodyne_dask.carried import reduced
-from homodyne_dask.parameters import search
 from homodyne_dask.scaling import reduce
 from homodyne_dask.start import first_values
 from homodyne_dask.ties import Scaling
 from tests import truths
-from tests.synthetic import angles, evaluator, fit_here, measured, store, summary
+from tests.synthetic import angles, asked, evaluator, fit_here, measured, store, summary
 from tests.test_robust import with_outliers
 
 CREEP = [60000, -1.0, 500]
@@ -42,7 +41,7 @@ def test_two_percent_of_gross_outliers_move_nothing_by_a_standard_error(word, tr
 
 def ended(scans, theta):
     """Where the fit under a loss ends from theta."""
-    chosen, scaling = search(scans.model.parameters), Scaling()
+    chosen, scaling = asked(scans), Scaling()
     evaluate = evaluator(scans, scans.problem(loss="huber", loss_scale=1.345), 128)
     beta = reduce(summary(scans)(theta), scaling).beta
     at = lm.start(chosen, theta, reduced(evaluate(theta, beta), scaling, beta), lm.Options())
@@ -60,7 +59,7 @@ def test_nine_of_ten_random_flows_among_outliers_are_found():
     missed = []
     for seed in range(40):
         scans = with_outliers(truths.drawn("laminar_flow", seed), seed=1000 + seed)
-        chosen = search(scans.model.parameters)
+        chosen = asked(scans)
         first = first_values(summary(scans), chosen, "individual")[0].theta
         above = ended(scans, first) - ended(scans, chosen.inside(scans.theta))
         missed += [(seed, above)] * (above >= 1)

@@ -4,13 +4,22 @@ import numpy as np
 import pytest
 
 from homodyne_dask.lm import Outcome
-from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.parameters import search
+from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.result import load_result
 from homodyne_dask.scaling import reduce
 from homodyne_dask.start import Minimum, first_values, rivals
 from tests import truths
-from tests.synthetic import angles, evaluator, fit_here, measured, searched, solve, store, summary
+from tests.synthetic import (
+    angles,
+    asked,
+    evaluator,
+    fit_here,
+    measured,
+    searched,
+    solve,
+    store,
+    summary,
+)
 
 # D0, alpha, D_offset, gamma_dot_t0, beta, gamma_dot_t_offset, phi0, Δt
 TRUTHS = [
@@ -37,7 +46,7 @@ def test_the_fit_ends_where_the_one_from_the_truth_does(word, truth, dt, convent
     phi = angles(11) if len(truth) == 7 else np.zeros(4)
     scans = measured(truth, 150, phi, dt=dt, convention=convention, **QUIET)
     found = searched(scans)[-1]
-    chosen = search(scans.model.parameters)
+    chosen = asked(scans)
     best = solve(evaluator(scans, side=256), chosen, chosen.inside(scans.theta))[-1]
     # along what the data do not determine a fit rests within three standard errors of its best
     rests = found.outcome is Outcome.SINGULAR
@@ -59,7 +68,7 @@ def test_ninety_eight_of_a_hundred_random_truths_are_found(model, convention):
 def test_values_the_user_gave_in_full_are_the_start_as_they_are():
     scans = measured([20000.0, -0.4, 100.0], 40, np.zeros(2))
     given = {"D0": 777.0, "alpha": 0.1, "D_offset": -3.0}
-    starts = first_values(summary(scans), search(STATIC.parameters, given), "individual")
+    starts = first_values(summary(scans), asked(scans, initial=given), "individual")
     assert [at.theta.tolist() for at in starts] == [[777.0, 0.1, -3.0]]
 
 
@@ -68,7 +77,7 @@ def test_values_the_user_gave_in_full_are_the_start_as_they_are():
 def test_the_direction_of_flow_is_found_wherever_it_is(phi0, shear):
     scans = measured([8000, -0.2, 200, shear, -0.1, 0, phi0], 150, angles(11), dt=0.1, **QUIET)
     found = searched(scans)[-1]
-    best = solve(evaluator(scans, side=256), search(LAMINAR_FLOW.parameters), scans.theta)[-1]
+    best = solve(evaluator(scans, side=256), asked(scans), scans.theta)[-1]
     assert found.theta[6] == pytest.approx(phi0, abs=0.3)
     # within one standard error: strong shear leaves D0, alpha and D_offset more than one such end
     assert found.reduced.chisqr <= best.reduced.chisqr + 1
@@ -77,13 +86,13 @@ def test_the_direction_of_flow_is_found_wherever_it_is(phi0, shear):
 def test_directions_the_data_cannot_tell_apart_are_both_reported():
     # two bins across each other see phi0 and -phi0 alike
     scans = measured([8000, -0.2, 200, 3e-3, -0.1, 0, 20], 120, [0.0, 90.0], dt=0.1, **QUIET)
-    minima = first_values(summary(scans), search(LAMINAR_FLOW.parameters), "individual", 20)
+    minima = first_values(summary(scans), asked(scans), "individual", 20)
     assert sum(at.starts for at in minima) >= 20
     assert [at.chisqr for at in minima] == sorted(at.chisqr for at in minima)
     good = [at for at in minima if at.chisqr < minima[0].chisqr + 0.1]
     # the averages are of many frames under this shear: a start, not the answer
     assert sorted(at.theta[6] for at in good) == pytest.approx([-20, 20], abs=1)
-    ends = [solve(evaluator(scans), search(LAMINAR_FLOW.parameters), at.theta)[-1] for at in good]
+    ends = [solve(evaluator(scans), asked(scans), at.theta)[-1] for at in good]
     assert sorted(end.theta[6] for end in ends) == pytest.approx([-20, 20], abs=0.4)
     assert ends[0].reduced.chisqr == pytest.approx(ends[1].reduced.chisqr, abs=1e-3)
 
@@ -91,9 +100,7 @@ def test_directions_the_data_cannot_tell_apart_are_both_reported():
 def test_every_minimum_keeps_what_the_user_gave():
     scans = measured([8000, -0.2, 0, 3e-3, -0.1, 0, 20], 60, angles(7), dt=0.1, **QUIET)
     given = {"fixed": {"D_offset": 0.0}, "bounds": {"beta": (-0.3, 0.3), "phi0": (-50.0, 30.0)}}
-    minima = first_values(
-        summary(scans), search(LAMINAR_FLOW.parameters, **given), "individual", 20
-    )
+    minima = first_values(summary(scans), asked(scans, **given), "individual", 20)
     theta = np.array([at.theta for at in minima])
     assert (theta[:, 2] == 0).all()
     assert (np.abs(theta[:, 4]) <= 0.3).all()
@@ -140,7 +147,7 @@ def test_what_the_user_gave_is_kept_and_the_rest_is_found(given):
         assert last.theta[LAMINAR_FLOW.names.index(name)] == value
     for name, (low, high) in given.get("bounds", {}).items():
         assert low <= last.theta[LAMINAR_FLOW.names.index(name)] <= high
-    chosen = search(LAMINAR_FLOW.parameters, **given)
+    chosen = asked(scans, **given)
     best = solve(evaluator(scans, side=256), chosen, truth)[-1]
     assert last.reduced.chisqr <= best.reduced.chisqr + 0.1
 
@@ -161,6 +168,6 @@ def test_the_averages_have_the_gradient_of_their_own_chisqr():
 
 def test_averages_are_near_enough_to_the_full_data_to_start_from():
     scans = measured([30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 200, angles(9), dt=0.1, **QUIET)
-    first = first_values(summary(scans), search(LAMINAR_FLOW.parameters), "individual")[0].theta
-    states = solve(evaluator(scans, side=256), search(LAMINAR_FLOW.parameters), first)
+    first = first_values(summary(scans), asked(scans), "individual")[0].theta
+    states = solve(evaluator(scans, side=256), asked(scans), first)
     assert states[-1].passes <= 6

@@ -6,7 +6,6 @@ import numpy as np
 
 from homodyne_dask.models import MODELS, Convention
 from homodyne_dask.models.transport import bin_scales
-from homodyne_dask.parameters import search
 from homodyne_dask.scaling import reduce
 from homodyne_dask.start import first_values
 from tests import synthetic
@@ -99,7 +98,7 @@ def resolved(scans: Scans) -> bool:
 
 def attempt(scans: Scans) -> Found:
     """Fit from the data alone and from the truth."""
-    chosen = search(scans.model.parameters)
+    chosen = synthetic.asked(scans)
     evaluate = synthetic.evaluator(scans, side=128)
     first = first_values(synthetic.summary(scans), chosen, "individual")[0].theta
     here = synthetic.solve(evaluate, chosen, first)[-1]

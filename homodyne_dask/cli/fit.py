@@ -1,7 +1,7 @@
 """homodyne-dask fit: a store becomes parameters with errors, in a folder."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,10 @@ from homodyne_dask.cli.options import (
     with_options,
 )
 from homodyne_dask.cli.program import NOT_CONVERGED, Interrupted
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import HomodyneDaskError, OptionError
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
     from homodyne_dask.cli.scans import Job
     from homodyne_dask.config import FitConfig
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from homodyne_dask.models import Model
     from homodyne_dask.result import FitResult
     from homodyne_dask.standing import Standing
+    from homodyne_dask.together import Whole
 
 OVER = (
     click.option("--over", help="Fit each ring (q) or each window of age (age) by itself."),
@@ -103,15 +104,15 @@ def fit(
         )
     with _workers(config, jobs) as client:
 
-        def run(job: "Job", resume: bool) -> "FitResult":
-            return _fit(config, model, job, client, resume, homodyne_output, profile)
+        def run(job: "Job", resume: bool, sent: "Future | None" = None) -> "FitResult":
+            return _fit(config, model, job, client, resume, homodyne_output, profile, sent)
 
         if one:
             checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
             again = resume or (go_on and begun(checkpoint))
             status = 0 if run(jobs[0], again).converged else NOT_CONVERGED
         else:
-            status = fit_all(config, model, jobs, resume or go_on, run)
+            status = fit_all(config, model, jobs, client, resume or go_on, run)
     click.get_current_context().exit(status)
 
 
@@ -119,14 +120,18 @@ def fit(
 def _workers(config: "FitConfig", jobs: "list[Job]") -> Iterator["Client | None"]:
     """Yield a client that all fits share, None where each is to start its own workers or none."""
     from homodyne_dask.cli.workers import connected
-    from homodyne_dask.each import workers_for
+    from homodyne_dask.each import MANY_DRAWN, workers_for
 
     with connected(config) as client:
-        if client is None and config.over:
-            with workers_for([job.scan() for job in jobs], None) as started:
-                yield started
-        else:
+        if client is not None or len(jobs) == 1:
             yield client
+            return
+        scans = []
+        for job in jobs:
+            with suppress(HomodyneDaskError):  # its own fit says what is wrong with it
+                scans.append(job.scan())
+        with workers_for(scans, None, MANY_DRAWN) as started:
+            yield started
 
 
 def _fit(
@@ -137,18 +142,25 @@ def _fit(
     resume: bool,
     homodyne_output: bool,
     profile: Path | None,
+    sent: "Future | None",
 ) -> "FitResult":
     from homodyne_dask.report import folder as folders
 
     scan, folder = job.scan(), job.folder
     if homodyne_output and (why := _refusal(scan)):
         click.echo(why)
+    whole = None if sent is None else _whole(client, sent)
     checkpoint = config.checkpoint or folders.checkpoint_in(folder)
-    with folders.claimed(folder, checkpoint, config.overwrite, resume):
-        with _profiled(config, model, scan, client, profile) as (client, trace):
-            result = _run(job.options, model, scan, client, checkpoint, resume, trace)
+    checked = config.overwrite or whole is not None  # before it was sent
+    with folders.claimed(folder, checkpoint, checked, resume):
+        if whole is not None:
+            result = whole.result
+        else:
+            with _profiled(config, model, scan, client, profile) as (client, trace):
+                result = _run(job.options, model, scan, client, checkpoint, resume, trace)
         click.echo(str(result))
-        files = folders.write(result, scan, folder)
+        written = whole is not None and whole.files
+        files = list(written or folders.write(result, scan, folder))
         if homodyne_output:
             files += _homodyne_files(result, scan, folder)
         folders.settle(result, checkpoint)
@@ -190,6 +202,18 @@ def _profiled(
         profiled(connected, folder) as trace,
     ):
         yield connected, trace
+
+
+def _whole(client: "Client | None", sent: "Future") -> "Whole":
+    """Wait for a fit that a worker makes as a whole; it has no checkpoint."""
+    from homodyne_dask.together import ended
+
+    try:
+        return ended(client, sent)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted: nothing is kept of this fit; the same command with --resume goes on with it"
+        ) from None
 
 
 def _run(

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,14 +12,17 @@ import click
 
 from homodyne_dask.cli.options import selected
 from homodyne_dask.cli.program import BAD_INPUT, BUG, NOT_CONVERGED, Interrupted, report, sentence
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import HomodyneDaskError, OptionError
 
 if TYPE_CHECKING:
+    from distributed import Client, Future
+
     from homodyne_dask.config import FitConfig
-    from homodyne_dask.dataset import Scan
+    from homodyne_dask.dataset import Scan, Selection
     from homodyne_dask.ended import Ended
     from homodyne_dask.models import Model
     from homodyne_dask.result import FitResult
+    from homodyne_dask.together import Whole
 
 
 class Job(NamedTuple):
@@ -35,8 +39,8 @@ class Job(NamedTuple):
     """Of a part of a scan: where it stands (see `Part`)."""
 
 
-Fit = Callable[[Job, bool], "FitResult"]
-"""Do a job, resumed or not."""
+Fit = Callable[[Job, bool, "Future | None"], "FitResult"]
+"""Do a job, resumed or not; or take what a worker that was sent the whole fit makes of it."""
 
 
 def jobs_of(config: "FitConfig", model: "Model") -> list[Job]:
@@ -80,11 +84,17 @@ def _parts(config: "FitConfig", model: "Model") -> list[Job]:
 
 
 def fit_all(
-    config: "FitConfig", model: "Model", jobs: Sequence[Job], resume: bool, fit: Fit
+    config: "FitConfig",
+    model: "Model",
+    jobs: Sequence[Job],
+    client: "Client | None",
+    resume: bool,
+    fit: Fit,
 ) -> int:
     """Do every job, list them in an index, and return the worst exit status.
 
-    With `resume`, jobs that have a result of the same fit keep it.
+    With `resume`, jobs that have a result of the same fit keep it. Small fits are sent to the client's
+    workers before their turn.
     """
     from homodyne_dask.report import index
     from homodyne_dask.series import FitSeries
@@ -93,9 +103,10 @@ def fit_all(
     where = _where(config, jobs)
     index.claim(where, config.overwrite or resume, kind)
     ended, statuses, files = [], set(), []
+    sent = _sent(config, client, model, [job for job in jobs if not (resume and _touched(job))])
     for job in jobs:
         click.echo(f"\n{job.name}, {len(ended) + 1} of {len(jobs)}", err=True)
-        entry, status = _one(model, job, resume, fit)
+        entry, status = _one(model, job, resume, fit, sent.pop(job.folder, None))
         ended.append(entry)
         statuses.add(status)
         files = index.write(where, model.names, ended, len(jobs), kind)
@@ -103,6 +114,51 @@ def fit_all(
         click.echo(f"\n{FitSeries(config.over, tuple(ended))}")
     click.echo(f"\n{index.in_short(ended, len(ended), kind)}: {', '.join(map(str, files))}")
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
+
+
+def _sent(
+    config: "FitConfig", client: "Client | None", model: "Model", jobs: Sequence[Job]
+) -> "dict[Path, Future]":
+    """Return the small fits that are sent to workers, by folder; those with a mistake wait for their turn.
+
+    Workers of this machine write the folders, too; others may not see them.
+    """
+    from homodyne_dask.cli.workers import on_this_machine
+    from homodyne_dask.report.folder import check, checkpoint_in
+    from homodyne_dask.together import begun, whole_fit
+
+    here = on_this_machine(config)
+
+    fits: dict[Path, tuple[Scan, Any]] = {}
+    for job in jobs if client is not None else ():
+        with suppress(HomodyneDaskError):
+            check(job.folder, checkpoint_in(job.folder), config.overwrite, resume=False)
+            more = (job.options, job.folder) if here else job.options
+            fits[job.folder] = job.scan(), more
+    task = fit_into if here else whole_fit
+    futures = zip(fits, begun(client, model, list(fits.values()), task), strict=True)
+    return {folder: future for folder, future in futures if future is not None}
+
+
+def fit_into(
+    selection: "Selection", model: "Model", more: "tuple[Mapping[str, Any], Path]"
+) -> "Whole":
+    """Fit a small scan and write the folder of its result; a task."""
+    from homodyne_dask.dataset import opened
+    from homodyne_dask.report.folder import write
+    from homodyne_dask.together import whole_fit
+
+    options, folder = more
+    whole = whole_fit(selection, model, options)
+    folder.mkdir(parents=True, exist_ok=True)
+    return whole._replace(files=tuple(write(whole.result, opened(selection), folder)))
+
+
+def _touched(job: Job) -> bool:
+    """Return whether a job has a result or a checkpoint."""
+    from homodyne_dask.report.folder import SUMMARY
+
+    return _begun(job.folder) or (job.folder / SUMMARY).exists()
 
 
 def _where(config: "FitConfig", jobs: Sequence[Job]) -> Path:
@@ -129,14 +185,16 @@ def _folders(config: "FitConfig") -> list[Path]:
     return folders
 
 
-def _one(model: "Model", job: Job, resume: bool, fit: Fit) -> "tuple[Ended, int]":
+def _one(
+    model: "Model", job: Job, resume: bool, fit: Fit, sent: "Future | None"
+) -> "tuple[Ended, int]":
     """Return how one job ended, and the exit status it gives; whatever goes wrong with it."""
     from homodyne_dask.ended import Ended
 
     try:
         result = _kept(model, job) if resume else None
         if result is None:
-            result = fit(job, resume and _begun(job.folder))
+            result = fit(job, resume and _begun(job.folder), sent)
     except Interrupted:
         raise
     except Exception as e:  # a bad scan, even one that shows a bug, is no reason to lose the others

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 WAYS = ("scheduler", "scheduler_file", "site")
 
 
+def on_this_machine(config: "FitConfig") -> bool:
+    """Return whether the workers are started here, and so see and write the same files."""
+    return not any(getattr(config, name) for name in WAYS)
+
+
 def refuse_unused(config: "FitConfig") -> None:
     """Raise OptionError where a configuration says of its workers what would not be heard."""
     ways = [name for name in WAYS if getattr(config, name)]

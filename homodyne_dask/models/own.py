@@ -40,7 +40,8 @@ class SeparableModel(Parametrized):
 
     @cached_property
     def _packed(self) -> bytes:
-        return by_value((self.name, self.parameters, self.f, self.precompute), self.f)
+        made_of = self.name, self.parameters, self.f, self.precompute
+        return by_value((made_of, self.power_laws), self.f)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Travel to workers by name where they can import it, else by value."""
@@ -54,7 +55,8 @@ class SeparableModel(Parametrized):
 @lru_cache(maxsize=32)
 def _unpacked(packed: bytes) -> SeparableModel:
     """Return the model of these bytes: always the same object, so that it is compiled once."""
-    return SeparableModel(*cloudpickle.loads(packed))
+    made_of, power_laws = cloudpickle.loads(packed)
+    return SeparableModel(*made_of, power_laws=power_laws)
 
 
 def separable(
@@ -62,6 +64,7 @@ def separable(
     parameters: Sequence[Parameter],
     precompute: Callable[..., Any] | None = None,
     name: str | None = None,
+    power_laws: Sequence[tuple[str, str, str]] = (),
 ) -> SeparableModel:
     """Return the model c2 = offset + contrast·f with a JAX function f(theta, t1, t2, bin).
 
@@ -69,15 +72,20 @@ def separable(
     t2 > t1; bin.q [1/Å] and bin.phi [degree] are numbers. f returns one value per pair. With
     `precompute(theta, times)`, which returns arrays of one value per time (one, or a dict or tuple
     of them: integrals, say), f is called with those at t1 and t2 in place of the times; it is
-    called once per pass and not once per pair. name: in reports; that of f by default.
+    called once per pass and not once per pair. name: in reports; that of f by default. power_laws: names of
+    parameters (a, b, c) that f has only in rates a t^b + c: a fit then takes longer steps along the
+    valley where they make up for each other.
 
     Contrast and offset of each bin are eliminated, and derivatives are taken by JAX. Mistakes in f
-    are found before a fit starts. Raises OptionError without parameters or with two of one name.
+    are found before a fit starts. Raises OptionError without parameters, with two of one name, or for
+    a power law of others.
     """
     from homodyne_dask.models.names import remember
 
     name = name or str(getattr(f, "__name__", "model"))
-    model = SeparableModel(name, checked_parameters(name, parameters), f, precompute)
+    checked = checked_parameters(name, parameters)
+    laws = _checked_laws(name, checked, power_laws)
+    model = SeparableModel(name, checked, f, precompute, power_laws=laws)
     remember(model)
     return model
 
@@ -94,6 +102,19 @@ def checked_parameters(model: str, parameters: Sequence[Parameter]) -> tuple[Par
     if twice:
         raise OptionError(f"model {model!r} has two parameters named {twice[0]!r}: rename one")
     return parameters
+
+
+def _checked_laws(
+    model: str, parameters: tuple[Parameter, ...], laws: Sequence[tuple[str, str, str]]
+) -> tuple[tuple[str, str, str], ...]:
+    names = [p.name for p in parameters]
+    for law in laws:
+        if len(law) != 3 or len(set(law)) != 3 or not set(law) <= set(names):
+            raise OptionError(
+                f"model {model!r}: power law {law!r} is not three of its parameters "
+                f"{', '.join(names)}: give the names of a, b and c of a t^b + c"
+            )
+    return tuple((a, b, c) for a, b, c in laws)
 
 
 def by_value(value: Any, *functions: Callable[..., Any]) -> bytes:

@@ -56,9 +56,14 @@ _SHEAR = (
     Parameter("phi0", "degree", (-90.0, 90.0), period=180.0),
 )
 
-STATIC = TransportModel("static", _DIFFUSION, shear=False)
+_J = ("D0", "alpha", "D_offset")
+_GAMMA_DOT = ("gamma_dot_t0", "beta", "gamma_dot_t_offset")
+
+STATIC = TransportModel("static", _DIFFUSION, shear=False, power_laws=(_J,))
 """Diffusion: f = exp(-q² ΔC)."""
-LAMINAR_FLOW = TransportModel("laminar_flow", _DIFFUSION + _SHEAR, shear=True)
+LAMINAR_FLOW = TransportModel(
+    "laminar_flow", _DIFFUSION + _SHEAR, shear=True, power_laws=(_J, _GAMMA_DOT)
+)
 """Diffusion under laminar shear between plates a gap L apart."""
 
 

@@ -89,5 +89,10 @@ TWO_COMPONENT = SeparableModel(
     ),
     _f,
     _tables,
+    power_laws=(
+        ("D0_ref", "alpha_ref", "D_offset_ref"),
+        ("D0_sample", "alpha_sample", "D_offset_sample"),
+        ("v0", "v_beta", "v_offset"),
+    ),
 )
 """Reference and sample that scatter together; the sample moves with the velocity v."""

@@ -37,7 +37,7 @@ def claimed(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> It
 
     Raises OptionError where it holds something that would be lost.
     """
-    _check(folder, checkpoint, overwrite, resume)
+    check(folder, checkpoint, overwrite, resume)
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -47,7 +47,8 @@ def claimed(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> It
             folder.rmdir()
 
 
-def _check(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
+def check(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
+    """Raise OptionError where a folder holds something that a fit would lose."""
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"{folder} is a file: give another --output")
     if checkpoints.begun(checkpoint) and not (overwrite or resume):

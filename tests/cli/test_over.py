@@ -1,6 +1,7 @@
 """homodyne-dask fit --over: every ring or window of one store, none stops the others, all are listed."""
 
 import csv
+import json
 import re
 import shutil
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from homodyne_dask import each
 from homodyne_dask.config import from_options
 from homodyne_dask.report import plots
 from homodyne_dask.result import load_result
@@ -72,6 +74,25 @@ def test_windows_of_age_are_fitted_in_the_same_way(rings):
     done("fit", "fit.yaml")
     assert [(row["from"], row["to"]) for row in rows("windows")] == [("0.0", "4.0"), ("5.0", "9.0")]
     assert {p.name for p in Path("windows").iterdir() if p.is_dir()} == {"window_01", "window_02"}
+
+
+@pytest.mark.cluster
+def test_many_small_fits_are_made_and_written_by_workers_as_they_are_here(rings, monkeypatch):
+    wanted = Path("R_fit_q/q_0.006/summary.json").read_text()
+    here = Path("R_fit_q/series.csv").read_text()
+    monkeypatch.setattr(each, "MANY_DRAWN", 2)
+    printed = done(*FIT, "q", "--overwrite")
+    assert (
+        "R_fit_q/q_0.006/ written: angles.png" in printed
+    )  # pictures are off in this process alone
+    assert Path("R_fit_q/series.csv").read_text() == here
+    assert numbers(Path("R_fit_q/q_0.006/summary.json").read_text()) == numbers(wanted)
+
+
+def numbers(summary: str) -> dict:
+    """What is the same of a result whenever and wherever it was made."""
+    held = json.loads(summary)
+    return {key: held[key] for key in ("parameters", "scaling", "chisqr", "outcome")}
 
 
 WRITTEN = [(("4",), 4), (("0:4", "5:9"), [(0.0, 4.0), (5.0, 9.0)]), (("0:4",), [(0.0, 4.0)])]

@@ -1,6 +1,7 @@
 """One answer, whoever computes it: real processes, real signals."""
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -60,12 +61,14 @@ def test_the_lower_bound_of_few_angles_and_a_profile_have_the_same_bits(scan):
     assert there.profiles["phi0"].identical(here.profiles["phi0"])
 
 
-def kill_while_it_computes(client, pids: dict[str, int], killed: list[int]) -> None:
-    """Wait until a worker holds a task of a pass, then end it."""
+def kill_while_it_computes(
+    client, pids: dict[str, int], killed: list[int], named: str = "gram-"
+) -> None:
+    """Wait until a worker holds a task, of a pass unless said otherwise, then end it."""
     until = time.monotonic() + 30
     while time.monotonic() < until:
         for address, worker in list(client.cluster.scheduler.workers.items()):
-            if any("gram-" in str(task.key) for task in list(worker.processing)):
+            if any(named in str(task.key) for task in list(worker.processing)):
                 os.kill(pids[address], signal.SIGKILL)
                 killed.append(pids[address])
                 return
@@ -89,6 +92,41 @@ def test_killing_a_worker_in_mid_pass_changes_no_bit(scan, quiet):
         assert len(killed) == 1
         assert not psutil.pid_exists(killed[0])
     assert same_bits(result, quiet)
+
+
+def test_small_fits_made_whole_by_workers_one_of_which_is_killed_are_those_made_here(scan):
+    given = {"gap": "200 um", "fixed": {"D_offset": 100.0, "gamma_dot_t_offset": 1e-5}}
+    windows = [(0.0, 50.0), (20.0, 70.0), (70.0, 119.0)]
+    killed: list[int] = []
+    told: list[int] = []
+    with cluster.local_cluster(processes=2, threads=1) as client:
+        client.wait_for_workers(2, timeout=60)
+        doom = client, client.run(os.getpid), killed, "fit-"
+        killer = threading.Thread(target=kill_while_it_computes, args=doom)
+        killer.start()
+        series = hd.fit_each(
+            scan, hd.LAMINAR_FLOW, over="age", windows=windows, client=client, **given,
+            progress=lambda state: told.append(state.passes),
+        )  # fmt: skip
+        killer.join()
+    assert len(killed) == 1
+    for (low, high), result in zip(windows, series.results, strict=True):
+        here = fit_here(scan.select(time=(low, high)), hd.LAMINAR_FLOW, **given)
+        assert same_bits(result, here)
+    assert told == [n for r in series.results for n in range(1, r.passes + 1)]
+
+
+def test_a_small_fit_that_fails_on_a_worker_is_a_row_and_the_rest_goes_on(scan, tmp_path):
+    shutil.copytree(scan.path, tmp_path / "spoilt.zarr")
+    (tmp_path / "spoilt.zarr/c2/c/0/0/0").unlink()  # of the first window alone
+    given = {"gap": "200 um", "fixed": {"D_offset": 100.0, "gamma_dot_t_offset": 1e-5}}
+    with cluster.local_cluster(processes=1, threads=1) as client:
+        series = hd.fit_each(
+            tmp_path / "spoilt.zarr", hd.LAMINAR_FLOW, over="age", client=client,
+            windows=[(0.0, 90.0), (104.0, 120.0)], **given,
+        )  # fmt: skip
+    assert [entry.outcome == "FAILED" for entry in series.ended] == [True, False]
+    assert "cannot be read" in series.ended[0].message
 
 
 def test_a_fit_in_a_plain_script_needs_no_main_guard(scan, tmp_path, quiet):

@@ -1,0 +1,64 @@
+"""Steps along rates a t^b + c: what moves in a straight line is the rate, not a, b and c.
+
+Over less than a decade of time amplitude, exponent and offset make up for each other, along a narrow
+valley of χ² that bends in (a, b, c). In the values of the rate at three times it is straight, and one
+step goes as far as many that must stay inside the bend.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+EARLY, LATE = 0.1, 0.9
+"""Shares of the frames before the first and the last of the three times."""
+
+
+class PowerLaw(NamedTuple):
+    """A rate a t^b + c, seen at three times each of which is the same multiple of the one before."""
+
+    at: tuple[int, int, int]
+    """Where a, b and c stand in theta."""
+    first: float
+    """s."""
+    ratio: float
+
+    def after(
+        self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"]
+    ) -> Float[np.ndarray, " 3"]:
+        """Return a, b and c of the rate whose values at the three times are those to which the step
+        leads to first order.
+
+        With c held, of the rate whose values at the first and the last are. NaN where none has them,
+        and where the step leaves a or b where they are: it needs no bend then.
+        """
+        (a, b, _), (da, db, dc) = theta[list(self.at)], step[list(self.at)]
+        if da == 0 or db == 0:
+            return np.full(3, np.nan)
+        log = np.log(self.ratio)
+        t = self.first * self.ratio ** np.arange(3)
+        with np.errstate(all="ignore"):  # what comes of it is NaN
+            power = t**b
+            moved = power * (da + a * np.log(t) * db)
+            if dc == 0:
+                values = a * power + moved
+                exponent = np.log(values[2] / values[0]) / (2 * log)
+                return np.array([values[0] / t[0] ** exponent, exponent, theta[self.at[2]]])
+            rises = a * power[:2] * np.expm1(b * log) + np.diff(moved)
+            exponent = np.log(rises[1] / rises[0]) / log
+            amplitude = rises[0] / (t[0] ** exponent * np.expm1(exponent * log))
+            first = a * power[0] + theta[self.at[2]] + moved[0] + dc
+            return np.array([amplitude, exponent, first - amplitude * t[0] ** exponent])
+
+
+def power_laws(
+    names: Sequence[str], laws: Sequence[tuple[str, str, str]], time: Float[np.ndarray, " n"]
+) -> tuple[PowerLaw, ...]:
+    """Return the rates whose (a, b, c) have these names, seen at times [s] of which some are above 0."""
+    early, late = np.quantile(time[time > 0], [EARLY, LATE])
+    if not early < late:
+        return ()
+    ratio = float(np.sqrt(late / early))
+    places = [tuple(names.index(name) for name in law) for law in laws]
+    return tuple(PowerLaw((a, b, c), float(early), ratio) for a, b, c in places)
