@@ -66,6 +66,7 @@ ROWS = {
         {"peak above imports MiB": "no higher than at 20 M"},
     ),
     "fit 2 M cold": ("fits.cold(folder)", {"wall s": "<= 5"}),
+    "fits of 24 windows": ("fits.windows(folder)", {}),
     "plan resident": ("passes.foretold(folder, 2950, 'resident')", {}),
     "plan streaming": ("passes.foretold(folder, 2950, 'stream')", {}),
     "overhead": ("passes.overhead(folder)", {}),

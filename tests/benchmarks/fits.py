@@ -11,9 +11,10 @@ from pathlib import Path
 import psutil
 
 import homodyne_dask as hd
-from homodyne_dask.cluster import local_cluster
+from homodyne_dask.cluster import cores, local_cluster
 from homodyne_dask.descent import descent
 from homodyne_dask.fitting import plan_of
+from homodyne_dask.parts import parts_of
 from homodyne_dask.request import prepare
 from homodyne_dask.sweep import sweep_of
 from tests.benchmarks import data
@@ -55,6 +56,34 @@ def from_optimum(scan, result, client) -> float:
     *_, last = descent(exact, sweep)
     apart = (last.theta - list(values.values())) / result.parameters["stderr_naive"].values
     return float(abs(apart).max())
+
+
+def windows(folder: Path, number: int = 24) -> dict[str, float]:
+    """Fits of windows of age, too small for passes to be shared: one by one in this process, and each
+    whole by one of two workers, their start beside it."""
+    scan = hd.open_dataset(data.store(folder, 2950))
+    parts = parts_of(scan, "age", number)
+    hd.fit(parts[0].scan, hd.LAMINAR_FLOW)  # compiles
+    began = time.perf_counter()
+    here = [hd.fit(part.scan, hd.LAMINAR_FLOW) for part in parts]
+    one_by_one = time.perf_counter() - began
+    began = time.perf_counter()
+    with local_cluster(cores()) as client:
+        client.wait_for_workers(cores())
+        client.run(_load)
+        started = time.perf_counter() - began
+        began = time.perf_counter()
+        there = hd.fit_each(scan, hd.LAMINAR_FLOW, over="age", windows=number, client=client)
+        side_by_side = time.perf_counter() - began
+    assert [r.chisqr for r in here] == [r and r.chisqr for r in there.results]
+    return {
+        "one by one s": one_by_one,
+        "side by side, compilation included s": side_by_side,
+        "start-up of the workers s": started,
+        "fits": number,
+        "passes of all": sum(r.passes for r in here),
+        "pairs of one": here[0].ndata,
+    }
 
 
 def _load() -> None:
