@@ -48,14 +48,17 @@ def fit_each(
     scan = data if isinstance(data, Scan) else open_dataset(data)
     parts = parts_of(scan, over, windows)
     require_gap(prepare(scan, model, **options))
-    fits = [(part.scan, options_of(part, scan, options)) for part in parts]
-    with workers_for([part.scan for part in parts], client, MANY) as connected:
-        futures = together.begun(connected, model, fits)
-        ended = []
-        for part, (here, own), future in zip(parts, fits, futures, strict=True):
+    fits = [together.Asked(part.scan, options_of(part, scan, options)) for part in parts]
+    ended = []
+    with (
+        workers_for([part.scan for part in parts], client, MANY) as connected,
+        together.begun(connected, model, fits) as futures,
+    ):
+        for part, asked, future in zip(parts, fits, futures, strict=True):
             try:
                 if future is None:
-                    result = fit(here, model, **own, client=connected, progress=progress)
+                    given = {"client": connected, "progress": progress, **asked.options}
+                    result = fit(asked.scan, model, **given)
                 else:
                     result = _told(together.ended(connected, future), progress)
             except ClusterError:

@@ -5,7 +5,8 @@ process: small fits made one after the other leave most of the workers idle.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,23 @@ from distributed import Client, Future
 from homodyne_dask import lm
 from homodyne_dask.cluster import finishing
 from homodyne_dask.dataset import Scan, Selection, opened
-from homodyne_dask.fitting import iterate
+from homodyne_dask.errors import ClusterError, HomodyneDaskError
+from homodyne_dask.fitting import iterate, plan_of
+from homodyne_dask.joining import examined
 from homodyne_dask.models import Model
-from homodyne_dask.planning import IN_PROCESS_PAIRS
+from homodyne_dask.planning import IN_PROCESS_PAIRS, Plan
+from homodyne_dask.request import prepare
 from homodyne_dask.result import FitResult
+
+
+class Asked(NamedTuple):
+    """One of several fits."""
+
+    scan: Scan
+    options: Mapping[str, Any]
+    """Of `fit`."""
+    more: tuple[Any, ...] = ()
+    """What else its task is told."""
 
 
 class Whole(NamedTuple):
@@ -47,26 +61,45 @@ def whole_fit(selection: Selection, model: Model, options: Mapping[str, Any]) ->
             return Whole(tuple(states), end.value)
 
 
+@contextmanager
 def begun(
     client: Client | None,
     model: Model,
-    fits: Sequence[tuple[Scan, Any]],
+    fits: Sequence[Asked],
     task: Callable[..., Whole] = whole_fit,
-) -> list[Future | None]:
-    """Send the small ones of several fits to the workers; None for each that is to be made otherwise.
+) -> Iterator[list[Future | None]]:
+    """Send the small ones of several fits to the workers, which are examined before, for a `with`.
 
-    fits: a scan and what `task` gets after its selection and the model. Futures that nobody holds any
-    more are not worked.
+    Yields None for each fit that is to be made otherwise. Futures that nobody holds any more are not
+    worked. Raises ClusterError where the workers cannot do what is asked.
     """
-    if client is None:
-        return [None] * len(fits)
+    few = [asked for asked in fits if small(asked.scan)]
+    found = None if client is None else _planned(client, model, few)
+    if client is None or found is None:
+        yield [None] * len(fits)
+        return
     name = os.urandom(3).hex()
-    return [
-        client.submit(task, scan.selection, model, more, key=f"fit-{name}-{n:04d}", pure=False)
-        if small(scan)
-        else None
-        for n, (scan, more) in enumerate(fits)
-    ]
+    with examined(client, *found):
+        yield [
+            client.submit(
+                task, asked.scan.selection, model, asked.options, *asked.more,
+                key=f"fit-{name}-{n:04d}", pure=False,
+            )
+            if small(asked.scan) else None
+            for n, asked in enumerate(fits)
+        ]  # fmt: skip
+
+
+def _planned(client: Client, model: Model, fits: Sequence[Asked]) -> tuple[Scan, Plan] | None:
+    """Return the first of some fits that can be planned, to examine the workers for."""
+    for asked in fits:
+        try:
+            return asked.scan, plan_of(prepare(asked.scan, model, **asked.options), client)
+        except ClusterError:
+            raise
+        except HomodyneDaskError:  # the worker that fits says so
+            continue
+    return None
 
 
 def ended(client: Client | None, future: Future) -> Whole:

@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -103,52 +103,50 @@ def fit_all(
     where = _where(config, jobs)
     index.claim(where, config.overwrite or resume, kind)
     ended, statuses, files = [], set(), []
-    sent = _sent(config, client, model, [job for job in jobs if not (resume and _touched(job))])
-    for job in jobs:
-        click.echo(f"\n{job.name}, {len(ended) + 1} of {len(jobs)}", err=True)
-        entry, status = _one(model, job, resume, fit, sent.pop(job.folder, None))
-        ended.append(entry)
-        statuses.add(status)
-        files = index.write(where, model.names, ended, len(jobs), kind)
+    with _sent(config, client, model, [j for j in jobs if not (resume and _touched(j))]) as sent:
+        for job in jobs:
+            click.echo(f"\n{job.name}, {len(ended) + 1} of {len(jobs)}", err=True)
+            entry, status = _one(model, job, resume, fit, sent.pop(job.folder, None))
+            ended.append(entry)
+            statuses.add(status)
+            files = index.write(where, model.names, ended, len(jobs), kind)
     if config.over:
         click.echo(f"\n{FitSeries(config.over, tuple(ended))}")
     click.echo(f"\n{index.in_short(ended, len(ended), kind)}: {', '.join(map(str, files))}")
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
 
 
+@contextmanager
 def _sent(
     config: "FitConfig", client: "Client | None", model: "Model", jobs: Sequence[Job]
-) -> "dict[Path, Future]":
-    """Return the small fits that are sent to workers, by folder; those with a mistake wait for their turn.
+) -> "Iterator[dict[Path, Future]]":
+    """Yield the small fits that are sent to workers, by folder; those with a mistake wait for their turn.
 
     Workers of this machine write the folders, too; others may not see them.
     """
     from homodyne_dask.cli.workers import on_this_machine
     from homodyne_dask.report.folder import check, checkpoint_in
-    from homodyne_dask.together import begun, whole_fit
+    from homodyne_dask.together import Asked, begun, whole_fit
 
     here = on_this_machine(config)
-
-    fits: dict[Path, tuple[Scan, Any]] = {}
+    fits: dict[Path, Asked] = {}
     for job in jobs if client is not None else ():
         with suppress(HomodyneDaskError):
             check(job.folder, checkpoint_in(job.folder), config.overwrite, resume=False)
-            more = (job.options, job.folder) if here else job.options
-            fits[job.folder] = job.scan(), more
-    task = fit_into if here else whole_fit
-    futures = zip(fits, begun(client, model, list(fits.values()), task), strict=True)
-    return {folder: future for folder, future in futures if future is not None}
+            fits[job.folder] = Asked(job.scan(), job.options, (job.folder,) if here else ())
+    with begun(client, model, list(fits.values()), fit_into if here else whole_fit) as futures:
+        found = zip(fits, futures, strict=True)
+        yield {folder: future for folder, future in found if future is not None}
 
 
 def fit_into(
-    selection: "Selection", model: "Model", more: "tuple[Mapping[str, Any], Path]"
+    selection: "Selection", model: "Model", options: Mapping[str, Any], folder: Path
 ) -> "Whole":
     """Fit a small scan and write the folder of its result; a task."""
     from homodyne_dask.dataset import opened
     from homodyne_dask.report.folder import write
     from homodyne_dask.together import whole_fit
 
-    options, folder = more
     whole = whole_fit(selection, model, options)
     folder.mkdir(parents=True, exist_ok=True)
     return whole._replace(files=tuple(write(whole.result, opened(selection), folder)))
