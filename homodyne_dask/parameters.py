@@ -67,12 +67,20 @@ class Search:
     def moved(
         self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"]
     ) -> Float[np.ndarray, " p"]:
-        """Return theta after a step, inside the bounds: along power laws the step bends, if it can."""
+        """Return theta after a step, inside the bounds: along power laws the step bends, if it can.
+
+        An offset that the step takes to its bound stays there.
+        """
         there = theta + step
         for law in self.laws:
-            at, bent = list(law.at), law.after(theta, step)
-            if ((bent >= self.lower[at]) & (bent <= self.upper[at]) | ~self.free[at]).all():
-                there[at] = bent
+            at, c = list(law.at), law.at[2]
+            bounds = np.array([self.lower[c], self.upper[c]])
+            bound = self.free[c] & np.isclose(there[c], bounds, rtol=1e-15, atol=0)
+            for plain in [True] if bound.any() else [False, True]:
+                bent = law.after(theta, step, plain)
+                if ((bent >= self.lower[at]) & (bent <= self.upper[at]) | ~self.free[at]).all():
+                    there[at] = bent
+                    break
         return self.inside(there)
 
     def inside(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:

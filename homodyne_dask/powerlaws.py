@@ -13,6 +13,9 @@ from jaxtyping import Float
 
 EARLY, LATE = 0.1, 0.9
 """Shares of the frames before the first and the last of the three times."""
+FARTHEST = 4.0
+"""Times that an amplitude may grow or shrink in one bend. Near b = 0 a t^b + c is a + c + a·b·log t: a and c
+would run away from a rate that goes with log t, to where nothing tells them from each other."""
 
 
 class PowerLaw(NamedTuple):
@@ -25,15 +28,16 @@ class PowerLaw(NamedTuple):
     ratio: float
 
     def after(
-        self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"]
+        self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"], plain: bool = False
     ) -> Float[np.ndarray, " 3"]:
         """Return a, b and c of the rate whose values at the three times are those to which the step
         leads to first order.
 
-        With c held, of the rate whose values at the first and the last are. NaN where none has them,
+        plain: c goes where the step says, as it does where it does not move, and only the values at the
+        first and the last time are those. NaN where no rate has them, or one whose a is FARTHEST off,
         and where the step leaves a or b where they are: it needs no bend then.
         """
-        (a, b, _), (da, db, dc) = theta[list(self.at)], step[list(self.at)]
+        (a, b, c), (da, db, dc) = theta[list(self.at)], step[list(self.at)]
         if da == 0 or db == 0:
             return np.full(3, np.nan)
         log = np.log(self.ratio)
@@ -41,15 +45,21 @@ class PowerLaw(NamedTuple):
         with np.errstate(all="ignore"):  # what comes of it is NaN
             power = t**b
             moved = power * (da + a * np.log(t) * db)
-            if dc == 0:
+            if plain or dc == 0:
                 values = a * power + moved
                 exponent = np.log(values[2] / values[0]) / (2 * log)
-                return np.array([values[0] / t[0] ** exponent, exponent, theta[self.at[2]]])
+                return _near(a, np.array([values[0] / t[0] ** exponent, exponent, c + dc]))
             rises = a * power[:2] * np.expm1(b * log) + np.diff(moved)
             exponent = np.log(rises[1] / rises[0]) / log
             amplitude = rises[0] / (t[0] ** exponent * np.expm1(exponent * log))
-            first = a * power[0] + theta[self.at[2]] + moved[0] + dc
-            return np.array([amplitude, exponent, first - amplitude * t[0] ** exponent])
+            first = a * power[0] + c + moved[0] + dc
+            offset = first - amplitude * t[0] ** exponent
+            return _near(a, np.array([amplitude, exponent, offset]))
+
+
+def _near(a: float, there: Float[np.ndarray, " 3"]) -> Float[np.ndarray, " 3"]:
+    near = 1 / FARTHEST < there[0] / a < FARTHEST
+    return there if near else np.full(3, np.nan)
 
 
 def power_laws(

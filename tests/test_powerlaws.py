@@ -70,20 +70,36 @@ def test_without_amplitude_or_exponent_moving_there_is_no_bend(held):
     assert np.isnan(LAW.after(np.array([100.0, -0.4, 20.0]), step)).all()
 
 
-NOWHERE = [
-    ("a rate that rises and falls", [100.0, 0.5, 0.0], [-200.0, 0.3, 1.0]),
-    ("an exponent of zero", [100.0, 0.0, 0.0], [0.001, 1e-3, -0.001]),
-]
-
-
-@pytest.mark.parametrize(("word", "theta", "step"), NOWHERE, ids=[w for w, *_ in NOWHERE])
-def test_where_no_power_law_goes_or_bounds_are_passed_the_step_is_plain(word, theta, step):
+def test_where_no_power_law_goes_the_step_is_plain():
     chosen = search(hd.STATIC.parameters, laws=(LAW,))
-    theta, step = np.array(theta), np.array(step)
-    there = LAW.after(theta, step)
-    outside = (there < chosen.lower) | (there > chosen.upper)
-    assert np.isnan(there).any() or outside.any()
+    theta, step = np.array([100.0, 0.5, 0.0]), np.array([-200.0, 0.3, 1.0])  # rises, then falls
+    assert np.isnan(LAW.after(theta, step)).any()
     assert chosen.moved(theta, step) == pytest.approx(chosen.inside(theta + step), rel=1e-12)
+
+
+def test_where_the_bend_leaves_the_bounds_the_offset_goes_where_the_step_says():
+    chosen = search(hd.STATIC.parameters, bounds={"D_offset": (-20, 20)}, laws=(LAW,))
+    theta, step = np.array([100.0, 0.5, 0.0]), np.array([60.0, -0.2, 15.0])
+    assert LAW.after(theta, step)[2] < -20
+    there = chosen.moved(theta, step)
+    assert there[2] == 15.0
+    straight = rate(theta) + slope(theta, step)
+    assert rate(there)[[0, 2]] == pytest.approx(straight[[0, 2]], rel=1e-12)
+
+
+@given(b=st.floats(-2.0, 2.0), of=st.tuples(bounded, bounded, bounded), plain=st.booleans())
+def test_no_bend_takes_the_amplitude_far_away(b, of, plain):
+    """Else a rate that rises with log t would be a t^b - a, b nearly 0 and a without end."""
+    there = LAW.after(np.array([100.0, b, 20.0]), np.array(of) * [100.0, 1.0, 20.0], plain)
+    assert np.isnan(there).all() or 25 < there[0] < 400
+
+
+@pytest.mark.parametrize("bound", [1e4, -1e4])
+def test_an_offset_that_the_step_takes_to_its_bound_stays_there(bound):
+    chosen = search(hd.STATIC.parameters, laws=(LAW,))
+    theta = np.array([1e5, -1.1, 0.99997 * bound])
+    there = chosen.moved(theta, np.array([160.0, -0.011, bound - theta[2]]))
+    assert there[2] == pytest.approx(bound, rel=1e-15)
 
 
 def test_what_is_fixed_stays_to_the_bit():
