@@ -45,7 +45,12 @@ class Joint:
 
     def of_scaling(self, covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "bin 2"]:
         """Return the errors of (offset, contrast) of every bin."""
-        return np.sqrt(np.einsum("kzn,nm,kzm->kz", self.follow, covariance, self.follow))
+        return deviation(np.einsum("kzn,nm,kzm->kz", self.follow, covariance, self.follow))
+
+
+def deviation(variance: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return the roots of variances, NaN where rounding has left one below zero: it is not known."""
+    return np.sqrt(np.where(variance >= 0, variance, np.nan))
 
 
 def joint_of(reduced: Reduced, moved: Bool[np.ndarray, " p"]) -> Joint:

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask import lm
 from homodyne_dask.carried import mean_weight
 from homodyne_dask.influence import compared_scalings, left_out
+from homodyne_dask.joint import deviation
 from homodyne_dask.parameters import listed
 from homodyne_dask.profiles import Point
 from homodyne_dask.request import Request
@@ -192,7 +193,7 @@ def _undetermined(request: Request, state: lm.State) -> tuple[str, ...]:
 
 
 def _deviation(covariance: Float[np.ndarray, "p p"] | None, p: int) -> Float[np.ndarray, " p"]:
-    return np.full(p, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
+    return np.full(p, np.nan) if covariance is None else deviation(np.diag(covariance))
 
 
 def _redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin"]:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.carried import slope_known
-from homodyne_dask.joint import SINGULAR, Joint, joint_of
+from homodyne_dask.joint import SINGULAR, Joint, deviation, joint_of
 from homodyne_dask.parameters import listed
 from homodyne_dask.rings import ring_numbers
 from homodyne_dask.scaling import Reduced
@@ -88,7 +88,7 @@ def uncertainty(
         elif reduced.ties.shape[1]:
             effect = np.trace(joint.hessian @ covariance) / joint.moved
             followed = joint.of_scaling(covariance)
-            scaling_robust = np.sqrt(followed**2 + effect * _own(reduced) ** 2)
+            scaling_robust = deviation(followed**2 + effect * _own(reduced) ** 2)
     return Uncertainty(
         naive=_expand(noise * joint.of_theta(joint.inverse), moved),
         robust=robust,

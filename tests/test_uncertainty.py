@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from homodyne_dask.joint import deviation
 from homodyne_dask.lm import Outcome
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.parameters import search
@@ -235,3 +236,7 @@ def test_pulls_of_twenty_seeds_are_about_normal():
     z = pulls(range(20))
     assert (np.abs(z.mean(0)) < 0.65).all(), z.mean(0)
     assert ((z.std(0) > 0.6) & (z.std(0) < 1.45)).all(), z.std(0)
+
+
+def test_a_variance_that_rounding_leaves_below_zero_is_not_known():
+    assert deviation(np.array([4.0, -1e-20])) == pytest.approx([2.0, np.nan], nan_ok=True)
