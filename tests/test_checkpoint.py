@@ -175,7 +175,7 @@ def test_another_version_is_refused(tmp_path, monkeypatch):
 
 
 TRUTH = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
-START = dict(zip(LAMINAR_FLOW.names, [30000, 0.0, 50, 1e-3, 0, 2e-5, 12], strict=True))
+START = dict(zip(LAMINAR_FLOW.names, [3700, -0.9, 2000, 2.3e-3, -0.32, 7.4e-5, 24], strict=True))
 
 
 @pytest.fixture(scope="module")
