@@ -14,7 +14,7 @@ from jaxtyping import Float32
 from numcodecs import blosc  # pyright: ignore[reportAttributeAccessIssue]
 
 from homodyne_dask.errors import StoreError
-from homodyne_dask.files import read_plain
+from homodyne_dask.files import read_split
 
 _CHECKSUM = 4
 """Bytes of the crc32c behind each chunk."""
@@ -57,9 +57,8 @@ def read_chunk(
     """
     path = chunk_path(store, factor, index, tile)
     try:
-        raw = read_plain(path, into.nbytes + _HEADERS)
-        body = raw[:-_CHECKSUM]
-        if google_crc32c.value(body) != int.from_bytes(raw[-_CHECKSUM:], "little"):
+        body, checksum = read_split(path, into.nbytes + _HEADERS, _CHECKSUM)
+        if google_crc32c.value(body) != int.from_bytes(checksum, "little"):
             raise ValueError("its checksum is wrong")
         if (held := int.from_bytes(body[4:8], "little")) != into.nbytes:  # from blosc's header
             raise ValueError(f"it holds {held} bytes where {into.nbytes} belong")

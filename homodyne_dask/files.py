@@ -11,13 +11,19 @@ def read_plain(path: Path, most: int) -> bytes:
 
     Reading from those would never end.
     """
+    whole, _ = read_split(path, most, 0)
+    return whole
+
+
+def read_split(path: Path, most: int, last: int) -> tuple[bytes, bytes]:
+    """Return the same but for the last so many bytes, and those: slices would copy the first part."""
     with open(path, "rb", opener=_at_once) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError("it is a pipe or a device, not a file")
         if found.st_size > most:
             raise OSError(f"it holds {found.st_size} bytes where {most} are most")
-        return file.read()
+        return file.read(max(found.st_size - last, 0)), file.read(last)
 
 
 def _at_once(path: str, flags: int) -> int:
