@@ -22,3 +22,10 @@ def keep_small(spare: int = 2 * LARGE) -> None:
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, LARGE)
         mallopt(_TRIM_THRESHOLD, spare)
+
+
+def give_back() -> None:
+    """Return to the system what this process has freed and its allocator keeps: after a search."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

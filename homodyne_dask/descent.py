@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from homodyne_dask import carried, lm, scaling
 from homodyne_dask import checkpoint as checkpoints
+from homodyne_dask.allocation import give_back
 from homodyne_dask.errors import OptionError
 from homodyne_dask.gram import Gram
 from homodyne_dask.request import Request
@@ -128,6 +129,7 @@ def _first(request: Request, levels: Sequence["Sweep"], record: Record) -> Begin
     from homodyne_dask.start import rivals
 
     minima = first_values(request)
+    give_back()
     record.minima = [_by_name(request.search.names, at) for at in minima]
     record.timings["start"] = time.perf_counter() - record.began
     theta, coarse = descend(request, rivals(minima), levels, record.told)
