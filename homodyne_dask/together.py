@@ -15,6 +15,7 @@ from distributed import Client, Future
 from homodyne_dask import lm
 from homodyne_dask.cluster import finishing
 from homodyne_dask.dataset import Scan, Selection, opened
+from homodyne_dask.descent import to_its_end
 from homodyne_dask.errors import ClusterError, HomodyneDaskError
 from homodyne_dask.fitting import iterate, plan_of
 from homodyne_dask.joining import examined
@@ -52,13 +53,9 @@ def small(scan: Scan) -> bool:
 
 def whole_fit(selection: Selection, model: Model, options: Mapping[str, Any]) -> Whole:
     """Fit a small scan in this process; a task."""
-    states = []
-    passes = iterate(opened(selection), model, **options)
-    while True:
-        try:
-            states.append(next(passes))
-        except StopIteration as end:
-            return Whole(tuple(states), end.value)
+    states: list[lm.State] = []
+    result = to_its_end(iterate(opened(selection), model, **options), states.append)
+    return Whole(tuple(states), result)
 
 
 @contextmanager

@@ -67,6 +67,9 @@ def test_sub_blocks_left_out_hold_no_f_above_the_limit(i, j, rate, min_lag, n, s
     def selected(some):
         return some[(some >= first) & (some < stop)]
 
+    for a, b in listed:
+        assert len(selected(frames[i * T + a : i * T + a + shape[0]]))
+        assert len(selected(frames[j * T + b : j * T + b + shape[1]]))
     for a, b in every - live:
         rows = selected(frames[i * T + a : i * T + a + shape[0]])
         columns = selected(frames[j * T + b : j * T + b + shape[1]])

@@ -82,9 +82,8 @@ def test_many_small_fits_are_made_and_written_by_workers_as_they_are_here(rings,
     here = Path("R_fit_q/series.csv").read_text()
     monkeypatch.setattr(each, "MANY_DRAWN", 2)
     printed = done(*FIT, "q", "--overwrite")
-    assert (
-        "R_fit_q/q_0.006/ written: angles.png" in printed
-    )  # pictures are off in this process alone
+    # pictures are off in this process alone
+    assert "R_fit_q/q_0.006/ written: angles.png" in printed
     assert Path("R_fit_q/series.csv").read_text() == here
     assert numbers(Path("R_fit_q/q_0.006/summary.json").read_text()) == numbers(wanted)
 

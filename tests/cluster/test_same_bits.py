@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask import cluster
+from homodyne_dask import cluster, joining
+from homodyne_dask.errors import ClusterError
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -127,6 +128,18 @@ def test_a_small_fit_that_fails_on_a_worker_is_a_row_and_the_rest_goes_on(scan, 
         )  # fmt: skip
     assert [entry.outcome == "FAILED" for entry in series.ended] == [True, False]
     assert "cannot be read" in series.ended[0].message
+
+
+def test_workers_are_examined_before_they_are_sent_whole_fits(scan, monkeypatch):
+    def refuse(*_):
+        raise ClusterError("worker 0 has jaxlib 0.0.1")
+
+    monkeypatch.setattr(joining, "preflight", refuse)
+    with (
+        cluster.local_cluster(processes=1, threads=1) as client,
+        pytest.raises(ClusterError, match=r"jaxlib 0\.0\.1"),
+    ):
+        hd.fit_each(scan, hd.LAMINAR_FLOW, over="age", windows=3, client=client, gap="200 um")
 
 
 def test_a_fit_in_a_plain_script_needs_no_main_guard(scan, tmp_path, quiet):
