@@ -15,18 +15,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from homodyne_dask import guide
-    from homodyne_dask.api import fit, iterate, plan
-    from homodyne_dask.batch.clusters import slurm_cluster
-    from homodyne_dask.cluster import local_cluster
-    from homodyne_dask.connecting import connect
-    from homodyne_dask.curvefit import CurveFit, curve_fit
-    from homodyne_dask.dataset import Scan, open_dataset
-    from homodyne_dask.each import fit_each
+    from homodyne_dask.cli import guide
+    from homodyne_dask.cli.homodyne.translate import from_homodyne_yaml
+    from homodyne_dask.cluster.connect import connect
+    from homodyne_dask.cluster.local import local_cluster
+    from homodyne_dask.cluster.slurm.cluster import slurm_cluster
     from homodyne_dask.errors import HomodyneDaskError
-    from homodyne_dask.forecasting import forecast
-    from homodyne_dask.homodyne.translate import from_homodyne_yaml
-    from homodyne_dask.lm import Outcome
+    from homodyne_dask.fitting.api import fit, iterate, plan
+    from homodyne_dask.fitting.curve_fit.curve_fit import CurveFit, curve_fit
+    from homodyne_dask.fitting.forecast import forecast
+    from homodyne_dask.fitting.predict import predict
+    from homodyne_dask.fitting.series.fit_each import fit_each
     from homodyne_dask.models import (
         LAMINAR_FLOW,
         MODELS,
@@ -38,27 +37,28 @@ if TYPE_CHECKING:
         model,
         separable,
     )
-    from homodyne_dask.parameters import Parameter
-    from homodyne_dask.prediction import predict
-    from homodyne_dask.result import FitResult, load_result
-    from homodyne_dask.series import FitSeries, load_series
+    from homodyne_dask.models.parameters import Parameter
+    from homodyne_dask.results.fit_result import FitResult, load_result
+    from homodyne_dask.results.series import FitSeries, load_series
+    from homodyne_dask.solver.levenberg_marquardt import Outcome
+    from homodyne_dask.store.scan import Scan, open_dataset
 
 _HOME = {
-    "open_dataset": "dataset",
-    "Scan": "dataset",
-    "plan": "api",
-    "fit": "api",
-    "fit_each": "each",
-    "iterate": "api",
-    "curve_fit": "curvefit",
-    "CurveFit": "curvefit",
-    "forecast": "forecasting",
-    "predict": "prediction",
-    "load_result": "result",
-    "load_series": "series",
-    "FitResult": "result",
-    "FitSeries": "series",
-    "Outcome": "lm",
+    "open_dataset": "store.scan",
+    "Scan": "store.scan",
+    "plan": "fitting.api",
+    "fit": "fitting.api",
+    "fit_each": "fitting.series.fit_each",
+    "iterate": "fitting.api",
+    "curve_fit": "fitting.curve_fit.curve_fit",
+    "CurveFit": "fitting.curve_fit.curve_fit",
+    "forecast": "fitting.forecast",
+    "predict": "fitting.predict",
+    "load_result": "results.fit_result",
+    "load_series": "results.series",
+    "FitResult": "results.fit_result",
+    "FitSeries": "results.series",
+    "Outcome": "solver.levenberg_marquardt",
     "LAMINAR_FLOW": "models",
     "STATIC": "models",
     "MODELS": "models",
@@ -68,11 +68,11 @@ _HOME = {
     "separable": "models",
     "ResidualModel": "models",
     "model": "models",
-    "Parameter": "parameters",
-    "local_cluster": "cluster",
-    "connect": "connecting",
-    "slurm_cluster": "batch.clusters",
-    "from_homodyne_yaml": "homodyne.translate",
+    "Parameter": "models.parameters",
+    "local_cluster": "cluster.local",
+    "connect": "cluster.connect",
+    "slurm_cluster": "cluster.slurm.cluster",
+    "from_homodyne_yaml": "cli.homodyne.translate",
     "HomodyneDaskError": "errors",
 }
 
@@ -113,7 +113,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "guide":
-        return import_module(f"{__name__}.guide")
+        return import_module(f"{__name__}.cli.guide")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

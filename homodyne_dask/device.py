@@ -8,10 +8,10 @@ from typing import Any
 
 import psutil
 
-from homodyne_dask.cluster import cores, jax_threads
-from homodyne_dask.doctor import environment, machine
-from homodyne_dask.doctor.child import Child, ChildError, brief
-from homodyne_dask.doctor.rates import decoding_rate, kernel_rate
+from homodyne_dask.cli.doctor import environment, machine
+from homodyne_dask.cli.doctor.child import Child, ChildError, brief
+from homodyne_dask.cli.doctor.rates import decoding_rate, kernel_rate
+from homodyne_dask.cluster.local import cores, jax_threads
 from homodyne_dask.errors import PlanError
 
 

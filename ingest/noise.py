@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import SourceError
-from ingest.matrix import sigma_from_counts
-from ingest.source import Source
+from ingest.clean import sigma_from_counts
+from ingest.readers.source import Source
 
 Record = dict[str, Any]
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from homodyne_dask import schema
-from ingest import store
+from homodyne_dask.store import schema
+from ingest import store_writer as store
 
 
 class BinRow(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 
 from homodyne_dask.errors import OptionError, StoreError, nearest
-from ingest.matrix import sigma_from_counts
+from ingest.clean import sigma_from_counts
 
 LAYOUTS = ("aps-u", "aps-legacy")
 Matrix = Callable[[int], np.ndarray]

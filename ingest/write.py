@@ -8,14 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
-from homodyne_dask import schema
 from homodyne_dask.errors import ClusterError, StoreError
-from ingest import noise, store, sums
-from ingest.bins import Record, read_record, write_bin
-from ingest.detect import open_source
-from ingest.look import look
+from homodyne_dask.store import schema
+from ingest import chunk_sums as sums
+from ingest import noise
+from ingest import store_writer as store
+from ingest.readers.bins import Record, read_record, write_bin
+from ingest.readers.detect import open_source
+from ingest.readers.inspect import look
+from ingest.readers.source import Options, Source, options_from, sha256
 from ingest.report import IngestReport, report_of
-from ingest.source import Options, Source, options_from, sha256
 
 Progress = Callable[[int, int], None]
 RECORDS = 3

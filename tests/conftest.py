@@ -2,7 +2,8 @@
 
 import pytest
 
-from homodyne_dask import blocks, dataset
+from homodyne_dask.store import scan as dataset
+from homodyne_dask.sweep import blocks
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import numpy as np
 import zarr
 
 import ingest
-from homodyne_dask import schema
+from homodyne_dask.store import schema
 
 Q, DT = 0.0054, 0.1
 

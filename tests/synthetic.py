@@ -5,29 +5,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import ingest
-from homodyne_dask import lm
-from homodyne_dask.averages import Summary
-from homodyne_dask.carried import reduced
-from homodyne_dask.certainty import certainty
-from homodyne_dask.cluster import this_process
-from homodyne_dask.dataset import open_dataset
-from homodyne_dask.descent import Record, descent
-from homodyne_dask.gram import merge_tree
-from homodyne_dask.kernel import Block, block_gram, point
+from homodyne_dask.cluster.local import this_process
+from homodyne_dask.fitting.descent import Record, descent
+from homodyne_dask.fitting.errors.assemble import result_of
+from homodyne_dask.fitting.errors.extra_passes import certainty
+from homodyne_dask.fitting.options import prepare
+from homodyne_dask.fitting.start.averages import Summary
+from homodyne_dask.fitting.start.minima import first_values
+from homodyne_dask.kernels.gram import merge_tree
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.transport import Block, block_gram, point
+from homodyne_dask.kernels.transport_robust import block_robust
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
-from homodyne_dask.outcome import result_of
-from homodyne_dask.parameters import Search, search
-from homodyne_dask.planning import coarse_levels, layout, make_plan
-from homodyne_dask.powerlaws import power_laws
-from homodyne_dask.problem import Problem
-from homodyne_dask.request import prepare
-from homodyne_dask.robust import block_robust
-from homodyne_dask.scaling import reduce
-from homodyne_dask.start import first_values
-from homodyne_dask.sweep import level_sweeps, sweep_of
-from ingest import summary as averages
-from ingest.jumps import without_jumps
-from ingest.matrix import scatter
+from homodyne_dask.models.parameters import Search, search
+from homodyne_dask.models.power_law_step import power_laws
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.robust_step import reduced
+from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.store.scan import open_dataset
+from homodyne_dask.sweep.plan import coarse_levels, layout, make_plan
+from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
+from ingest import block_means as averages
+from ingest.clean import scatter
+from ingest.outliers import without_jumps
 from tests import reference
 
 GAP = 2.0e6

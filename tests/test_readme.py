@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from homodyne_dask.cli import main
-from homodyne_dask.report import folder, plots
+from homodyne_dask.results import folder
+from homodyne_dask.results.figures import save as plots
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -64,7 +65,7 @@ def test_the_folder_holds_what_the_readme_lists(scan):
 def test_the_python_of_the_readme_runs_as_a_plain_script_with_workers(scan):
     script = "\n".join(blocks("python"))
     # a scan this small would not start workers by itself
-    workers = "import homodyne_dask.fitting as fitting\nfitting.IN_PROCESS_PAIRS = 0\n"
+    workers = "import homodyne_dask.fitting.fit as fitting\nfitting.IN_PROCESS_PAIRS = 0\n"
     (scan / "script.py").write_text(workers + script)
     ran = subprocess.run(
         [sys.executable, "script.py"], cwd=scan, capture_output=True, text=True, timeout=200

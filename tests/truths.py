@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from homodyne_dask.fitting.start.minima import first_values
 from homodyne_dask.models import MODELS, Convention
 from homodyne_dask.models.transport import bin_scales
-from homodyne_dask.scaling import reduce
-from homodyne_dask.start import first_values
+from homodyne_dask.solver.variable_projection import reduce
 from tests import synthetic
 from tests.synthetic import GAP, Q, Scans
 

@@ -6,21 +6,21 @@ Exit status: 0 done (`fit`: converged), 2 bad input, 3 `fit` ended without conve
 
 import click
 
-from homodyne_dask.cli.cluster import cluster
-from homodyne_dask.cli.config import config
-from homodyne_dask.cli.doctor import doctor
-from homodyne_dask.cli.explain import explain
-from homodyne_dask.cli.fit import fit
-from homodyne_dask.cli.from_homodyne import from_homodyne
-from homodyne_dask.cli.info import info
-from homodyne_dask.cli.ingest import ingest
-from homodyne_dask.cli.key import key
-from homodyne_dask.cli.plan import plan
-from homodyne_dask.cli.preflight import preflight
+from homodyne_dask.cli.commands.cluster import cluster
+from homodyne_dask.cli.commands.config import config
+from homodyne_dask.cli.commands.doctor import doctor
+from homodyne_dask.cli.commands.explain import explain
+from homodyne_dask.cli.commands.fit import fit
+from homodyne_dask.cli.commands.from_homodyne import from_homodyne
+from homodyne_dask.cli.commands.info import info
+from homodyne_dask.cli.commands.ingest import ingest
+from homodyne_dask.cli.commands.key import key
+from homodyne_dask.cli.commands.plan import plan
+from homodyne_dask.cli.commands.preflight import preflight
+from homodyne_dask.cli.commands.show import show
+from homodyne_dask.cli.commands.simulate import simulate
+from homodyne_dask.cli.commands.submit import submit
 from homodyne_dask.cli.program import Program
-from homodyne_dask.cli.show import show
-from homodyne_dask.cli.simulate import simulate
-from homodyne_dask.cli.submit import submit
 
 __all__ = ["main"]
 

@@ -1,23 +1,361 @@
-"""homodyne-dask config: a commented template of a fit's options."""
+"""The options of a fit as one checked value, from a YAML file or from the command line."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, Any
 
-import click
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.config import JsonDict
 
-from homodyne_dask.errors import OptionError
+from homodyne_dask.cli.values import (
+    Angle,
+    Frames,
+    Gap,
+    Jobs,
+    Number,
+    Pair,
+    Several,
+    Text,
+    Whole,
+    Windows,
+)
+from homodyne_dask.errors import OptionError, nearest
 
 
-@click.command()
-@click.argument("path", type=click.Path(path_type=Path), default="fit.yaml")
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-def config(path: Path, overwrite: bool) -> None:
-    """Write a commented template of all options of `fit` to PATH (default fit.yaml; - prints it)."""
-    from homodyne_dask.config import template
+def _option(what: str, form: str, example: str, default: Any = ...) -> Any:
+    """Return a field: what it is, the form of its value in words, and an example in YAML."""
+    more: JsonDict = {"form": form, "example": example}
+    return Field(default, description=what, json_schema_extra=more)
 
-    if str(path) == "-":
-        click.echo(template(), nl=False)
-        return
-    if path.exists() and not overwrite:
-        raise OptionError(f"{path} exists: give --overwrite to replace it, or another name")
-    path.write_text(template())
-    click.echo(f"{path} written: edit it, then run `homodyne-dask fit {path}`")
+
+class FitConfig(BaseModel):
+    """All options of `homodyne-dask fit`, by the names they have on the command line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: Annotated[list[Path], Several] = _option(
+        "store made by ingest, or a list of stores; relative to this file",
+        "the path of a store, or a list of them",
+        "A0123_c2.zarr",
+    )
+    model: Text = _option(
+        "static, laminar_flow, two_component, stretched, stretched_ageing, or a model of a package",
+        "static, laminar_flow or another model's name",
+        "laminar_flow",
+    )
+    gap: Gap | None = _option(
+        "distance of the plates with its unit; default: what the store knows",
+        "a length with its unit, as '200 um'",
+        '"200 um"',
+        None,
+    )
+    convention: Text = _option(
+        "how shear enters: physical, or homodyne to continue a series fitted with that package",
+        "physical or homodyne",
+        "physical",
+        "physical",
+    )
+    scaling: Text = _option(
+        "contrast and offset: individual (per bin), shared (one of each), fourier1 to fourier3 "
+        "(series in φ), or fixed",
+        "individual, shared, fourier1, fourier2, fourier3 or fixed",
+        "individual",
+        "individual",
+    )
+    contrast: Annotated[list[Number], Several] | None = _option(
+        "of scaling fixed: one value, or one for each bin", "a number, or a list", "0.2", None
+    )
+    offset: Annotated[list[Number], Several] | None = _option(
+        "of scaling fixed: one value, or one for each bin", "a number, or a list", "1.0", None
+    )
+    contrast_bounds: Pair | None = _option(
+        "of scaling individual, for each bin, or shared",
+        "two numbers: 0:0.5 as an option, [0, 0.5] in a file",
+        "[0, 0.5]",
+        None,
+    )
+    offset_bounds: Pair | None = _option(
+        "of scaling individual, for each bin, or shared",
+        "two numbers: 0.9:1.1 as an option, [0.9, 1.1] in a file",
+        "[0.9, 1.1]",
+        None,
+    )
+    contrast_prior: Pair | None = _option(
+        "mean and standard deviation known beforehand, as one more measurement; scaling as for bounds",
+        "two numbers: 0.2:0.01 as an option, [0.2, 0.01] in a file",
+        "[0.2, 0.01]",
+        None,
+    )
+    offset_prior: Pair | None = _option(
+        "mean and standard deviation known beforehand, as one more measurement; scaling as for bounds",
+        "two numbers: 1:0.001 as an option, [1, 0.001] in a file",
+        "[1, 0.001]",
+        None,
+    )
+    q: Annotated[list[Number], Several] | None = _option(
+        "rings in 1/Å, the nearest within 2 %; default: all",
+        "a number in 1/Å, or a list",
+        "0.0054",
+        None,
+    )
+    phi: Angle | None = _option(
+        "one angle in degrees, or a range [low, high], or a list of ranges; default: all",
+        "degrees, or a range: -30:30 as an option, [-30, 30] or [[-30, 30], [150, -150]] in a file",
+        "[-30, 30]",
+        None,
+    )
+    label: Annotated[list[Whole], Several] | None = _option(
+        "the beamline's bin numbers; default: all", "a whole number, or a list", "[2, 3]", None
+    )
+    frames: Frames | None = _option(
+        "first frame, counted from 0, and the one after the last; default: all",
+        "two whole numbers: 0:300 as an option, [0, 300] in a file",
+        "[0, 300]",
+        None,
+    )
+    time: Pair | None = _option(
+        "from and to, in seconds; default: all",
+        "two numbers in seconds: 0:30 as an option, [0, 30] in a file",
+        "[0, 30]",
+        None,
+    )
+    over: Text | None = _option(
+        "fit each ring (q) or each window of age (age) by itself; default: all that is selected at once",
+        "q or age",
+        "q",
+        None,
+    )
+    windows: Windows | None = _option(
+        "of over age: how many windows of equal length, or from and to of each in seconds",
+        "a number: 4, or windows in seconds: 0:30 and 30:60 as options, [[0, 30], [30, 60]] in a file",
+        "4",
+        None,
+    )
+    initial: dict[str, Number] = _option(
+        "first values by parameter; default: searched in the data",
+        "numbers by parameter: D0=1e4 as an option, {D0: 1e4} in a file",
+        "{D0: 1e4, alpha: -0.5}",
+        {},
+    )
+    fixed: dict[str, Number] = _option(
+        "values that are held",
+        "numbers by parameter: D_offset=0 as an option, {D_offset: 0} in a file",
+        "{D_offset: 0}",
+        {},
+    )
+    bounds: dict[str, Pair] = _option(
+        "other bounds by parameter",
+        "two numbers by parameter: D0=1:1e7 as an option, {D0: [1, 1e7]} in a file",
+        "{D0: [1, 1e7]}",
+        {},
+    )
+    min_lag: Whole = _option(
+        "pairs closer than this many frames are left out", "a whole number from 1 up", "1", 1
+    )
+    loss: Text = _option(
+        "what a residual costs: its square (linear), or less where it is large, against outliers: "
+        "huber, soft_l1 or cauchy as scipy.optimize.least_squares has them",
+        "linear, huber, soft_l1 or cauchy",
+        "linear",
+        "linear",
+    )
+    loss_scale: Number | None = _option(
+        "residual from which on the loss takes less than its square, in standard deviations; "
+        "default: 1",
+        "a positive number",
+        "1.345",
+        None,
+    )
+    precision: Text = _option("float64, or mixed", "float64 or mixed", "float64", "float64")
+    memory: Text = _option(
+        "decoded data: resident in the workers, stream from disk in every pass, or auto",
+        "auto, resident or stream",
+        "auto",
+        "auto",
+    )
+    starts: Whole | None = _option(
+        "how many points of the scan for first values are followed to their end",
+        "a whole number from 1 up",
+        "20",
+        None,
+    )
+    profile_of: Annotated[list[Text], Several] | None = _option(
+        "parameters along which χ² is followed, the others fitted anew",
+        "a parameter, or a list",
+        "[D_offset]",
+        None,
+    )
+    max_passes: Whole = _option("most passes over the data", "a whole number from 1 up", "100", 100)
+    on_bad_tile: Text = _option(
+        "chunks of the store that cannot be read: raise ends the fit, skip leaves them out and says so",
+        "raise or skip",
+        "raise",
+        "raise",
+    )
+    scheduler: Text | None = _option(
+        "a running Dask scheduler; default: workers on this machine",
+        "an address as tls://host:8786",
+        "tls://host:8786",
+        None,
+    )
+    key: Text | None = _option(
+        "folder of the scheduler's key, made by `homodyne-dask key`; none: unencrypted",
+        "the path of a folder, or none",
+        "my_cluster",
+        None,
+    )
+    scheduler_file: Path | None = _option(
+        "the file of a standing scheduler, from `homodyne-dask cluster start`",
+        "the path of a file",
+        "scheduler.json",
+        None,
+    )
+    site: Text | None = _option(
+        "workers as jobs of a batch system: generic, perlmutter, esrf, alcf, or one of your own",
+        "the name of a site",
+        "perlmutter",
+        None,
+    )
+    jobs: Jobs | None = _option(
+        "of site: how many jobs, or the least and the most; default: 1",
+        "a whole number, or two: 1:20 as an option, [1, 20] in a file",
+        "[1, 20]",
+        None,
+    )
+    output: Path | None = _option(
+        "folder of the result; default: A0123_fit beside A0123_c2.zarr; of several, of all results",
+        "the path of a folder",
+        "A0123_fit",
+        None,
+    )
+    overwrite: bool = _option(
+        "replace an earlier result in that folder", "true or false", "false", False
+    )
+    checkpoint: Path | None = _option(
+        "file to resume an interrupted fit from; default: checkpoint.json in the output folder",
+        "the path of a file",
+        "A0123_checkpoint.json",
+        None,
+    )
+
+    def selection(self) -> dict[str, Any]:
+        """Return the arguments of `Scan.select`."""
+        return self.model_dump(include={"q", "phi", "label", "frames", "time"})
+
+    def fit_options(self) -> dict[str, Any]:
+        """Return the options of `fit` beside data, model, client and checkpoint."""
+        names = ("gap", "convention", "scaling", "contrast", "offset", "initial", "fixed", "bounds")
+        restraints = ("contrast_bounds", "offset_bounds", "contrast_prior", "offset_prior")
+        more = ("min_lag", "loss", "loss_scale", "precision", "memory", "starts", "max_passes")
+        named = {*names, *restraints, *more, "on_bad_tile"}
+        return self.model_dump(include=named) | {"profile": tuple(self.profile_of or ())}
+
+    def plan_options(self) -> dict[str, Any]:
+        """Return the options of `plan` beside data, model and client."""
+        return self.model_dump(include=_OF_A_PLAN)
+
+
+_OF_A_PLAN = {"gap", "convention", "min_lag", "memory", "loss", "loss_scale"}
+_WRITTEN = ("output", "checkpoint")
+_PATHS = ("data", "scheduler_file", *_WRITTEN)
+
+
+def from_options(given: Mapping[str, Any]) -> FitConfig:
+    """Return the configuration of options of the command line; raises OptionError for mistakes."""
+    return _checked(given, "--")
+
+
+def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> FitConfig:
+    """Return the configuration in a YAML file, with what is `given` put over it.
+
+    Paths in the file are relative to the file, and it writes nowhere but below its own folder.
+    Raises OptionError for mistakes, naming the file.
+    """
+    where = Path(path)
+    try:
+        read = yaml.safe_load(where.read_text())
+    except OSError as e:
+        raise OptionError(
+            f"{where} cannot be read ({e.strerror}): `homodyne-dask config {where}` writes a template"
+        ) from e
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        raise OptionError(f"{where} is not YAML: {e}") from e
+    if not isinstance(read, dict):
+        raise OptionError(
+            f"{where} holds no keys with values: `homodyne-dask config -` prints a template"
+        )
+    in_file = _checked(read, f"{where}: ")
+    _stay_below(where, in_file)
+    if not given:
+        return _relative_to(where.parent, in_file)
+    there = _relative_to(where.parent, in_file).model_dump(exclude_unset=True)
+    return _checked(there | dict(given), "--")
+
+
+def _stay_below(file: Path, config: FitConfig) -> None:
+    """Refuse a file, which may be a stranger's, that would write elsewhere than beside itself."""
+    folder = file.parent.resolve()
+    for name in _WRITTEN:
+        path = getattr(config, name)
+        if path is not None and not (folder / path).resolve().is_relative_to(folder):
+            raise OptionError(
+                f"{file}: {name} = {str(path)!r} lies outside the folder of the file: "
+                f"give --{name} on the command line instead"
+            )
+
+
+def template() -> str:
+    """Return a commented YAML file of all options; as it stands it names an example's data."""
+    active = ("data", "model", "gap")
+    lines = [
+        "# A fit: run `homodyne-dask fit` with this file. Options given there win over it.",
+        "",
+    ]
+    for name, field in FitConfig.model_fields.items():
+        mark = "" if name in active else "# "
+        lines += [f"# {field.description}", f"{mark}{name}: {_more(field)['example']}", ""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def _relative_to(folder: Path, config: FitConfig) -> FitConfig:
+    changed = {}
+    for name in config.model_fields_set & set(_PATHS):
+        value = getattr(config, name)
+        changed[name] = (
+            [folder / one for one in value] if name == "data" else value and folder / value
+        )
+    if config.key not in (None, "none"):
+        changed["key"] = str(folder / config.key)
+    return config.model_copy(update=changed)
+
+
+def _checked(given: Mapping[str, Any], origin: str) -> FitConfig:
+    """Return the checked configuration; `origin` goes before the key in messages."""
+    for key in given:
+        if key not in FitConfig.model_fields:
+            raise OptionError(
+                f"{origin}unknown key {key!r}; {nearest(str(key), FitConfig.model_fields)}"
+            )
+    given = {key: value for key, value in given.items() if value is not None}
+    try:
+        return FitConfig.model_validate(given)
+    except ValidationError as e:
+        raise OptionError(_sentence(e, origin)) from e
+    except OptionError as e:
+        raise OptionError(f"{origin}{e}") from None
+
+
+def _sentence(error: ValidationError, origin: str) -> str:
+    first = error.errors()[0]
+    key, value = str(first["loc"][0]), first["input"]
+    form = _more(FitConfig.model_fields[key])["form"]
+    shown = origin + (key.replace("_", "-") if origin == "--" else key)
+    if first["type"] == "missing":
+        return f"{shown} is missing: give {form}"
+    inside = "".join(f".{part}" for part in first["loc"][1:] if isinstance(part, str))
+    return f"{shown}{inside} = {value!r} cannot be used: give {form}"
+
+
+def _more(field: Any) -> dict[str, str]:
+    return field.json_schema_extra

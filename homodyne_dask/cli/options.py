@@ -10,8 +10,8 @@ import click
 from homodyne_dask.errors import OptionError
 
 if TYPE_CHECKING:
-    from homodyne_dask.config import FitConfig
-    from homodyne_dask.dataset import Scan
+    from homodyne_dask.cli.config import FitConfig
+    from homodyne_dask.store.scan import Scan
 
 Command = Callable[..., Any]
 
@@ -81,7 +81,7 @@ def jobs_asked(text: str) -> int | tuple[int, int]:
 
 def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> "FitConfig":
     """Return the configuration of stores or of a YAML file, with the options given put over it."""
-    from homodyne_dask.config import from_options, read_config
+    from homodyne_dask.cli.config import from_options, read_config
 
     given = {key: value for key, value in options.items() if value not in (None, (), {}, False)}
     files = [source for source in sources if Path(source).suffix in (".yaml", ".yml")]
@@ -94,6 +94,6 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> "FitConf
 
 def selected(config: "FitConfig", store: Path) -> "Scan":
     """Return the scan of a store with the bins and frames that are asked for."""
-    from homodyne_dask.dataset import open_dataset
+    from homodyne_dask.store.scan import open_dataset
 
     return open_dataset(store).select(**config.selection())

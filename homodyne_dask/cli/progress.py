@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from homodyne_dask.standing import line
+from homodyne_dask.live.progress import line
 
 if TYPE_CHECKING:
-    from homodyne_dask.standing import Standing
+    from homodyne_dask.live.progress import Standing
 
 EVERY = 30.0
 """Seconds between two plain lines within a pass."""

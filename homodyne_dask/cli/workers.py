@@ -9,7 +9,7 @@ from homodyne_dask.errors import HomodyneDaskError, OptionError
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.config import FitConfig
+    from homodyne_dask.cli.config import FitConfig
 
 WAYS = ("scheduler", "scheduler_file", "site")
 
@@ -40,19 +40,19 @@ def refuse_unused(config: "FitConfig") -> None:
 @contextmanager
 def connected(config: "FitConfig") -> "Iterator[Client | None]":
     """Yield a client of the workers that a configuration names, None where it names none."""
-    from homodyne_dask.connecting import connect
+    from homodyne_dask.cluster.connect import connect
 
     refuse_unused(config)
     if config.scheduler:
         with connect(config.scheduler, config.key) as client:
             yield client
     elif config.scheduler_file:
-        from homodyne_dask.batch.standing import connection_by
+        from homodyne_dask.cluster.slurm.persistent import connection_by
 
         with connection_by(config.scheduler_file) as client:
             yield client
     elif config.site:
-        from homodyne_dask.batch.clusters import slurm_cluster
+        from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 
         jobs, task = config.jobs or 1, longest_task(config)
         with slurm_cluster(config.site, jobs, task=task) as cluster, cluster.get_client() as client:
@@ -64,8 +64,8 @@ def connected(config: "FitConfig") -> "Iterator[Client | None]":
 def longest_task(config: "FitConfig") -> float:
     """Return the seconds that a task of the fits of a configuration may take."""
     from homodyne_dask.cli.options import selected
-    from homodyne_dask.planning import LONGEST_TASK, layout
-    from homodyne_dask.planning import longest_task as of
+    from homodyne_dask.sweep.plan import LONGEST_TASK, layout
+    from homodyne_dask.sweep.plan import longest_task as of
 
     found = []
     for store in config.data:

@@ -1,8 +1,8 @@
 """What f(theta; t1, t2) is."""
 
-from homodyne_dask.models.names import MODELS, Model, model_named
-from homodyne_dask.models.own import Bin, SeparableModel, separable
+from homodyne_dask.models.registry import MODELS, Model, model_named
 from homodyne_dask.models.residual import ResidualModel, model
+from homodyne_dask.models.separable import Bin, SeparableModel, separable
 from homodyne_dask.models.static_variants import STRETCHED, STRETCHED_AGEING
 from homodyne_dask.models.transport import (
     LAMINAR_FLOW,

@@ -10,8 +10,8 @@ import cloudpickle
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.fingerprint import fingerprint
-from homodyne_dask.models.own import by_value, checked_parameters
-from homodyne_dask.parameters import Parameter, Parametrized
+from homodyne_dask.models.parameters import Parameter, Parametrized
+from homodyne_dask.models.separable import by_value, checked_parameters
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@
 
 from typing import Any
 
-from homodyne_dask.models.own import Bin, SeparableModel
-from homodyne_dask.parameters import Parameter
+from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.separable import Bin, SeparableModel
 
 _STRETCHING = Parameter("stretching", "", (0.1, 3.0))
 

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest
-from homodyne_dask.parameters import Parameter, Parametrized
+from homodyne_dask.models.parameters import Parameter, Parametrized
 
 RATE_FLOOR = 1e-10
 """Å²/s: a rate of decorrelation cannot be negative."""

@@ -19,8 +19,8 @@ import numpy as np
 import zarr
 from numcodecs import blosc
 
-from homodyne_dask.cluster import worker_environment
-from homodyne_dask.dataset import open_dataset
+from homodyne_dask.cluster.local import worker_environment
+from homodyne_dask.store.scan import open_dataset
 from tests.benchmarks import data, passes
 from tests.benchmarks.codecs import (
     WAYS,

@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 
 import homodyne_dask as hd
-from homodyne_dask.cluster import cores, local_cluster
-from homodyne_dask.descent import descent
-from homodyne_dask.fitting import plan_of
-from homodyne_dask.parts import parts_of
-from homodyne_dask.request import prepare
-from homodyne_dask.sweep import sweep_of
+from homodyne_dask.cluster.local import cores, local_cluster
+from homodyne_dask.fitting.descent import descent
+from homodyne_dask.fitting.fit import plan_of
+from homodyne_dask.fitting.options import prepare
+from homodyne_dask.fitting.series.partition import parts_of
+from homodyne_dask.sweep.sweep import sweep_of
 from tests.benchmarks import data
 
 
@@ -89,7 +89,7 @@ def windows(folder: Path, number: int = 24) -> dict[str, float]:
 def _load() -> None:
     import jax.numpy as jnp
 
-    import homodyne_dask.sweep  # noqa: F401
+    import homodyne_dask.sweep.sweep  # noqa: F401
 
     jnp.zeros(1).block_until_ready()
 

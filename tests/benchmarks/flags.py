@@ -1,6 +1,6 @@
 """What flags and variables that people copy do to the kernel; `homodyne-dask doctor --flags` too."""
 
-from homodyne_dask.doctor.audit import audit, collected, table
+from homodyne_dask.cli.doctor.audit import audit, collected, table
 
 
 def run() -> dict[str, float]:

@@ -15,15 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 
 import homodyne_dask as hd
-from homodyne_dask.blocks import ALIGNMENT
-from homodyne_dask.candidates import AT_ONCE, block_candidates
-from homodyne_dask.kernel import Block, block_gram, point
-from homodyne_dask.kinds import separable as of_kind
+from homodyne_dask.kernels import separable as of_kind
+from homodyne_dask.kernels.problem import LOSSES, Problem
+from homodyne_dask.kernels.transport import Block, block_gram, point
+from homodyne_dask.kernels.transport_candidates import AT_ONCE, block_candidates
+from homodyne_dask.kernels.transport_robust import block_robust
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.problem import LOSSES, Problem
-from homodyne_dask.robust import block_robust
+from homodyne_dask.sweep.blocks import ALIGNMENT
 from tests import reference
-from tests.test_separable import flow, integrals
+from tests.kernels.test_separable import flow, integrals
 
 N, T, BINS, RUNS = 2950, 512, 23, 15
 GAP, Q, MIN_LAG = 2e6, 0.0054, 2

@@ -11,9 +11,9 @@ import psutil
 from distributed import Scheduler
 
 import homodyne_dask as hd
-from homodyne_dask import checkpoint
-from homodyne_dask.cluster import local_cluster
-from homodyne_dask.hints import Hints
+from homodyne_dask.cluster.hints import Hints
+from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.solver import checkpoint
 from tests.benchmarks import data
 
 PLACES: dict[str, tuple[Any, str]] = {

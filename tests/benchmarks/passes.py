@@ -11,12 +11,12 @@ import numpy as np
 import psutil
 
 import homodyne_dask as hd
-from homodyne_dask.cluster import local_cluster, workers_of
-from homodyne_dask.gram import Gram
-from homodyne_dask.planning import Run, layout, make_plan, runs
-from homodyne_dask.request import prepare
-from homodyne_dask.sweep import Sweep, sweep_of
-from homodyne_dask.tasks import NOTHING, Report, Work
+from homodyne_dask.cluster.local import local_cluster, workers_of
+from homodyne_dask.fitting.options import prepare
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.sweep.plan import Run, layout, make_plan, runs
+from homodyne_dask.sweep.sweep import Sweep, sweep_of
+from homodyne_dask.sweep.tasks import NOTHING, Report, Work
 from tests.benchmarks import data
 
 Row = dict[str, float]

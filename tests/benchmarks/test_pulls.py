@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.test_uncertainty import pulls
+from tests.solver.test_covariance import pulls
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from homodyne_dask.cli import progress
-from homodyne_dask.report import plots
-from homodyne_dask.result import load_result
+from homodyne_dask.results.figures import save as plots
+from homodyne_dask.results.fit_result import load_result
 from tests.cli.commands import FIT, done, interrupting, run
 
 

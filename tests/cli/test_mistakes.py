@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import zarr
 
-from homodyne_dask import connecting
-from homodyne_dask.report import plots
+from homodyne_dask.cluster import connect as connecting
+from homodyne_dask.results.figures import save as plots
 from tests.cli.commands import FIT, done, run
 
 

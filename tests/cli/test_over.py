@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask import each
-from homodyne_dask.config import from_options
-from homodyne_dask.report import plots
-from homodyne_dask.result import load_result
-from homodyne_dask.series import load_series
+from homodyne_dask.cli.config import from_options
+from homodyne_dask.fitting.series import fit_each as each
+from homodyne_dask.results.figures import save as plots
+from homodyne_dask.results.fit_result import load_result
+from homodyne_dask.results.series import load_series
 from tests.cli.commands import done, run
+from tests.results.test_html import Page
 from tests.synthetic import measured, store
-from tests.test_report_html import Page
 
 FIT = ("fit", "R_c2.zarr", "--model", "static", "--fixed", "D_offset=0", "--over")
 FILES = {f"series.{kind}" for kind in ("csv", "html", "txt", "json", "nc", "png")}

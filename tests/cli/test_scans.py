@@ -10,13 +10,13 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from homodyne_dask.cli import progress
-from homodyne_dask.ended import Ended
-from homodyne_dask.report import folder, index
-from homodyne_dask.report.pictures_scans import scans
-from homodyne_dask.result import load_result
+from homodyne_dask.results import folder, index
+from homodyne_dask.results.figures.scans import scans
+from homodyne_dask.results.fit_result import load_result
+from homodyne_dask.results.series_entry import Ended
 from tests.cli.commands import done, interrupting, run
-from tests.test_report_html import Page
-from tests.test_report_text import flow, measured
+from tests.results.test_html import Page
+from tests.results.test_text import flow, measured
 
 FIT = ("fit", "--model", "static")
 STORES = ("A_c2.zarr", "B_c2.zarr", "N_c2.zarr")

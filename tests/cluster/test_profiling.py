@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from homodyne_dask import fitting, profiling
 from homodyne_dask.cli import main
-from homodyne_dask.report import plots
+from homodyne_dask.cluster import profiling
+from homodyne_dask.fitting import fit as fitting
+from homodyne_dask.results.figures import save as plots
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import ingest
-from homodyne_dask.config import read_config, template
-from homodyne_dask.dataset import open_dataset
+from homodyne_dask.cli.config import read_config, template
 from homodyne_dask.errors import HomodyneDaskError
-from ingest.detect import open_source
-from ingest.source import options_from
+from homodyne_dask.store.scan import open_dataset
+from ingest.readers.detect import open_source
+from ingest.readers.source import options_from
 from tests.ingest_files import DT, Q, noisy, simulated
 
 INTERESTING = [0, 1, 0x7F, 0x80, 0xFE, 0xFF, *b'[]{}:",\\-!&*']

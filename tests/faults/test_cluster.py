@@ -11,9 +11,11 @@ import psutil
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask import checkpoint, cluster, planning
-from homodyne_dask.cluster import local_cluster
+from homodyne_dask.cluster import local as cluster
+from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.solver import checkpoint
+from homodyne_dask.sweep import plan as planning
 from tests.benchmarks import data
 from tests.faults.local import Given, by_address, everything, processes, when_busy
 from tests.faults.programs import finish, start, still_there, wait_for_pass

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.checkpoint import previous
 from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.solver.checkpoint import previous
 from tests.faults.programs import (
     bits,
     ended,

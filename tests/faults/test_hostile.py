@@ -10,7 +10,7 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.config import read_config
+from homodyne_dask.cli.config import read_config
 from homodyne_dask.errors import OptionError, SourceError, StoreError
 from tests.faults.fuzz import nexus
 from tests.ingest_files import simulated

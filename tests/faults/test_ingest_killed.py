@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import ingest
-from homodyne_dask.cluster import local_cluster
-from homodyne_dask.dataset import open_dataset
+from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError, StoreError
-from ingest import store as target
+from homodyne_dask.store.scan import open_dataset
+from ingest import store_writer as target
 from tests.faults.local import everything, processes
 from tests.faults.programs import finish, start
 from tests.ingest_files import arrays, manifest, simulated
@@ -134,7 +134,7 @@ def test_a_damaged_record_of_an_unfinished_ingest_is_named(source, tmp_path, tex
 @pytest.mark.cluster
 def test_an_ingest_whose_workers_die_with_every_task_ends_as_ours(source, tmp_path, monkeypatch):
     """A worker is killed whenever there is one, as by a system short of memory."""
-    from homodyne_dask import cluster
+    from homodyne_dask.cluster import local as cluster
 
     monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.allowed-failures", 1)
     over = threading.Event()
@@ -172,7 +172,7 @@ def killing(client, over: threading.Event) -> None:
 
 @pytest.mark.cluster
 def test_an_ingest_that_loses_its_workers_for_good_says_so(source, tmp_path, monkeypatch):
-    from homodyne_dask import cluster
+    from homodyne_dask.cluster import local as cluster
 
     monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.no-workers-timeout", "2s")
 

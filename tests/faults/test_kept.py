@@ -9,9 +9,9 @@ from importlib.metadata import FastPath
 import pytest
 from distributed import span
 
-from homodyne_dask.cluster import local_cluster
-from homodyne_dask.dashboard.spans import keep_latest
-from homodyne_dask.hints import only_hints
+from homodyne_dask.cluster.hints import only_hints
+from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.live.dashboard.spans import keep_latest
 
 pytestmark = pytest.mark.cluster
 

@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.cluster import local_cluster
-from homodyne_dask.fitting import plan_of
-from homodyne_dask.request import prepare
-from homodyne_dask.sweep import sweep_of
-from homodyne_dask.tasks import warm_up
+from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.fitting.fit import plan_of
+from homodyne_dask.fitting.options import prepare
+from homodyne_dask.sweep.sweep import sweep_of
+from homodyne_dask.sweep.tasks import warm_up
 from tests.benchmarks import data
 from tests.faults.local import Given, by_address, everything, shared_memory, when_busy
 from tests.faults.programs import still_there

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.cluster import local_cluster
+from homodyne_dask.cluster.local import local_cluster
 from tests.benchmarks import data
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 import homodyne_dask as hd
-from homodyne_dask import keys
 from homodyne_dask.cli import main
-from homodyne_dask.cluster import local_cluster
+from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError
 from tests.faults.local import everything, shared_memory
 from tests.faults.programs import still_there

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask import schema
-from homodyne_dask.chunks import chunk_path
-from homodyne_dask.dataset import open_dataset
 from homodyne_dask.errors import OptionError, StoreError
+from homodyne_dask.store import schema
+from homodyne_dask.store.chunk_reader import chunk_path
+from homodyne_dask.store.scan import open_dataset
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 
@@ -242,7 +242,7 @@ def test_a_store_without_a_readable_chunk_is_refused(copy):
 
 
 def test_the_pictures_leave_out_what_the_fit_left_out(copy, tmp_path):
-    from homodyne_dask.report.plots import save_all
+    from homodyne_dask.results.figures.save import save_all
 
     spoil(copy)
     save_all(skipping(copy), open_dataset(copy), tmp_path / "pictures")

@@ -20,7 +20,7 @@ def workers():
     def load() -> None:
         import jax.numpy as jnp
 
-        import homodyne_dask.sweep  # noqa: F401
+        import homodyne_dask.sweep.sweep  # noqa: F401
 
         jnp.zeros(1).block_until_ready()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from homodyne_dask.batch import queue
+from homodyne_dask.cluster.slurm import queue
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -9,8 +9,9 @@ import dask.config
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.batch import clusters, healing
-from homodyne_dask.batch.clusters import slurm_cluster
+from homodyne_dask.cluster.slurm import adaptive as healing
+from homodyne_dask.cluster.slurm import cluster as clusters
+from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
 from tests.cluster.slurm.fits import bits, fit_on
 

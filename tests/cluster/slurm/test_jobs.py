@@ -8,9 +8,9 @@ import psutil
 import pytest
 from distributed import Client
 
-from homodyne_dask import keys
-from homodyne_dask.batch.clusters import slurm_cluster
-from homodyne_dask.connecting import UNENCRYPTED, connect
+from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster.connect import UNENCRYPTED, connect
+from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
 from tests.cluster.slurm.fits import bits, fit_on
 

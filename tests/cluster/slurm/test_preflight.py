@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 import homodyne_dask as hd
-from homodyne_dask.batch import healing
-from homodyne_dask.batch.clusters import slurm_cluster
 from homodyne_dask.cli import main
+from homodyne_dask.cluster.slurm import adaptive as healing
+from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
 from tests.cluster.slurm.fits import bits, fit_on
 from tests.cluster.slurm.loopback import ROOT

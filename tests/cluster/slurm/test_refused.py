@@ -3,8 +3,8 @@
 import pytest
 from click.testing import CliRunner
 
-from homodyne_dask.batch.clusters import slurm_cluster
 from homodyne_dask.cli import main
+from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]

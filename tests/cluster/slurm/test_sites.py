@@ -9,12 +9,12 @@ from pathlib import Path
 import dask.config
 import pytest
 
-from homodyne_dask import keys
-from homodyne_dask.batch import jobs, lifetimes, sites
-from homodyne_dask.batch.driver import driver_script
-from homodyne_dask.batch.sites import site_named
+from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster.slurm import jobs, lifetimes, sites
+from homodyne_dask.cluster.slurm.driver import driver_script
+from homodyne_dask.cluster.slurm.sites import site_named
 from homodyne_dask.errors import ClusterError, OptionError
-from homodyne_dask.planning import LONGEST_TASK
+from homodyne_dask.sweep.plan import LONGEST_TASK
 from tests.cluster.slurm.loopback import HERE, ROOT
 
 SCRIPTS = HERE / "scripts"

@@ -8,12 +8,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from homodyne_dask.batch.standing import connection_by
 from homodyne_dask.cli import main
-from homodyne_dask.connecting import connect
+from homodyne_dask.cluster.connect import connect
+from homodyne_dask.cluster.slurm.persistent import connection_by
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.report import plots
+from homodyne_dask.results.figures import save as plots
 from tests.cluster.slurm.fits import POOR
 from tests.faults.programs import bits
 

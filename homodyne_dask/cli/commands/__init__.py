@@ -1,0 +1,1 @@
+"""The commands of homodyne-dask, one to a file."""

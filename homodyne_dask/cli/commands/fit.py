@@ -1,0 +1,245 @@
+"""homodyne-dask fit: a store becomes parameters with errors, in a folder."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from homodyne_dask.cli.options import LOSS, PROBLEM, SELECTION, configuration, named, with_options
+from homodyne_dask.cli.program import NOT_CONVERGED, Interrupted
+from homodyne_dask.errors import HomodyneDaskError, OptionError
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+    from homodyne_dask.cli.commands.scans import Job
+    from homodyne_dask.cli.config import FitConfig
+    from homodyne_dask.fitting.series.whole_fits import Whole
+    from homodyne_dask.live.progress import Standing
+    from homodyne_dask.models import Model
+    from homodyne_dask.results.fit_result import FitResult
+    from homodyne_dask.store.scan import Scan
+
+OVER = (
+    click.option("--over", help="Fit each ring (q) or each window of age (age) by itself."),
+    click.option(
+        "--windows", multiple=True, help="How many, or from and to in seconds; repeatable."
+    ),
+)
+PARAMETERS = (
+    click.option("--initial", multiple=True, help="First value: D0=1e4; repeatable."),
+    click.option("--fixed", multiple=True, help="Value to hold: D_offset=0; repeatable."),
+    click.option("--bounds", multiple=True, help="Other bounds: D0=1:1e7; repeatable."),
+)
+HOW = (
+    click.option("--scaling", help="individual (default), shared, fourier1 to fourier3, or fixed."),
+    click.option("--contrast", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
+    click.option("--offset", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
+    click.option("--contrast-bounds", help="0:0.5, of each bin or the shared one."),
+    click.option("--offset-bounds", help="0.9:1.1, likewise."),
+    click.option(
+        "--contrast-prior", help="Mean and standard deviation known beforehand: 0.2:0.01."
+    ),
+    click.option("--offset-prior", help="Likewise: 1:0.001."),
+    *LOSS,
+    click.option("--precision", help="float64 (default) or mixed."),
+    click.option("--starts", help="First values to follow to their end; the report says where."),
+    click.option("--profile-of", multiple=True, help="Follow χ² along this parameter; repeatable."),
+    click.option("--on-bad-tile", help="Chunks that cannot be read: raise (default) or skip."),
+    click.option("--max-passes", help="Most passes over the data (default 100)."),
+)
+FILES = (
+    click.option(
+        "--output", "-o", help="Folder of the result (default A0123_fit); of several, of all."
+    ),
+    click.option("--overwrite", is_flag=True, help="Replace an earlier result in that folder."),
+    click.option("--checkpoint", help="Default: checkpoint.json in the folder of the result."),
+)
+
+
+@click.command()
+@click.argument("sources", metavar="STORE... | FIT.yaml", nargs=-1, required=True)
+@with_options(*PROBLEM, *PARAMETERS, *SELECTION, *OVER, *HOW, *FILES)
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint of an interrupted fit.")
+@click.option("--go-on", is_flag=True, help="As --resume where there is a checkpoint, else begin.")
+@click.option("--homodyne-output", is_flag=True, help="Add the files homodyne writes, in nlsq/.")
+@click.option("--profile", type=click.Path(path_type=Path), help="Folder for where the time went.")
+def fit(
+    sources: tuple[str, ...],
+    resume: bool,
+    go_on: bool,
+    homodyne_output: bool,
+    profile: Path | None,
+    **options: Any,
+) -> None:
+    """Fit a model to each STORE, or do what FIT.yaml says, and write A0123_fit/ with the result.
+
+    Of several stores, or with --over of the parts of one, a bad one does not stop the others; scans.csv
+    and scans.html, or series.csv and series.html, list them.
+
+    Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
+    """
+    options |= {name: named(name, options[name]) for name in ("initial", "fixed", "bounds")}
+    config = configuration(sources, options)
+    from homodyne_dask.cli.commands.scans import fit_all, jobs_of
+    from homodyne_dask.models import model_named
+    from homodyne_dask.results.folder import checkpoint_in
+    from homodyne_dask.solver.checkpoint import begun
+
+    model = model_named(config.model)
+    jobs = jobs_of(config, model)
+    one = len(jobs) == 1 and not config.over
+    if not one and (config.checkpoint or profile):
+        raise OptionError(
+            f"checkpoint and profile are for one fit, and {len(jobs)} are asked for: leave them out"
+        )
+    with _workers(config, jobs) as client:
+
+        def run(job: "Job", resume: bool, sent: "Future | None" = None) -> "FitResult":
+            return _fit(config, model, job, client, resume, homodyne_output, profile, sent)
+
+        if one:
+            checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
+            again = resume or (go_on and begun(checkpoint))
+            status = 0 if run(jobs[0], again).converged else NOT_CONVERGED
+        else:
+            status = fit_all(config, model, jobs, client, resume or go_on, run)
+    click.get_current_context().exit(status)
+
+
+@contextmanager
+def _workers(config: "FitConfig", jobs: "list[Job]") -> Iterator["Client | None"]:
+    """Yield a client that all fits share, None where each is to start its own workers or none."""
+    from homodyne_dask.cli.workers import connected
+    from homodyne_dask.fitting.series.fit_each import MANY_DRAWN, workers_for
+
+    with connected(config) as client:
+        if client is not None or len(jobs) == 1:
+            yield client
+            return
+        scans = []
+        for job in jobs:
+            with suppress(HomodyneDaskError):  # its own fit says what is wrong with it
+                scans.append(job.scan())
+        with workers_for(scans, None, MANY_DRAWN) as started:
+            yield started
+
+
+def _fit(
+    config: "FitConfig",
+    model: "Model",
+    job: "Job",
+    client: "Client | None",
+    resume: bool,
+    homodyne_output: bool,
+    profile: Path | None,
+    sent: "Future | None",
+) -> "FitResult":
+    from homodyne_dask.results import folder as folders
+
+    scan, folder = job.scan(), job.folder
+    if homodyne_output and (why := _refusal(scan)):
+        click.echo(why)
+    whole = None if sent is None else _whole(client, sent)
+    checkpoint = config.checkpoint or folders.checkpoint_in(folder)
+    checked = config.overwrite or whole is not None  # before it was sent
+    with folders.claimed(folder, checkpoint, checked, resume):
+        if whole is not None:
+            result = whole.result
+        else:
+            with _profiled(config, model, scan, client, profile) as (client, trace):
+                result = _run(job.options, model, scan, client, checkpoint, resume, trace)
+        click.echo(str(result))
+        written = whole is not None and whole.files
+        files = list(written or folders.write(result, scan, folder))
+        if homodyne_output:
+            files += _homodyne_files(result, scan, folder)
+        folders.settle(result, checkpoint)
+    click.echo(f"\n{folder}/ written: {', '.join(str(file.relative_to(folder)) for file in files)}")
+    return result
+
+
+def _refusal(scan: "Scan") -> str | None:
+    from homodyne_dask.cli.homodyne.fitted import refusal
+
+    return refusal(scan)
+
+
+def _homodyne_files(result: "FitResult", scan: "Scan", folder: Path) -> list[Path]:
+    from homodyne_dask.cli.homodyne.output import write
+
+    return write(result, scan, folder)
+
+
+@contextmanager
+def _profiled(
+    config: "FitConfig",
+    model: "Model",
+    scan: "Scan",
+    client: "Client | None",
+    folder: Path | None,
+) -> Iterator[tuple["Client | None", Callable[..., None]]]:
+    """Yield the client to fit with and what to call after each pass; with a folder, profile."""
+    if folder is None:
+        yield client, lambda *_: None
+        return
+    from homodyne_dask.cluster.local import local_cluster
+    from homodyne_dask.cluster.profiling import profiled
+    from homodyne_dask.fitting.fit import plan
+
+    work = plan(scan, model, client=client, **config.plan_options())
+    with (
+        local_cluster() if work.workers.to_start else nullcontext(client) as connected,
+        profiled(connected, folder) as trace,
+    ):
+        yield connected, trace
+
+
+def _whole(client: "Client | None", sent: "Future") -> "Whole":
+    """Wait for a fit that a worker makes as a whole; it has no checkpoint."""
+    from homodyne_dask.fitting.series.whole_fits import ended
+
+    try:
+        return ended(client, sent)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted: nothing is kept of this fit; the same command with --resume goes on with it"
+        ) from None
+
+
+def _run(
+    options: dict[str, Any],
+    model: "Model",
+    scan: "Scan",
+    client: "Client | None",
+    checkpoint: Path,
+    resume: bool,
+    trace: Callable[..., None],
+) -> "FitResult":
+    from homodyne_dask.cli.progress import progress
+    from homodyne_dask.fitting.fit import fit as run
+
+    passes = 0
+    try:
+        with progress() as show:
+
+            def seen(standing: "Standing") -> None:
+                nonlocal passes
+                passes = standing.passes
+                show(standing)
+
+            return run(
+                scan, model, **options, client=client, checkpoint=checkpoint,
+                resume=resume, progress=trace, watch=seen,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        if not (passes or resume):
+            raise Interrupted(
+                "interrupted before the first pass was done: nothing is kept"
+            ) from None
+        raise Interrupted(
+            f"interrupted after pass {passes}: the checkpoint is {checkpoint}; the same command "
+            f"with --resume goes on"
+        ) from None

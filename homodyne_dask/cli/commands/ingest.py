@@ -1,0 +1,63 @@
+"""homodyne-dask ingest: a result file becomes a Zarr store."""
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+
+from homodyne_dask.cli.options import numbers
+from homodyne_dask.cli.program import Interrupted
+
+WORKERS_FROM = 500_000_000
+"""Bytes of source from which workers are started: below, two threads are done sooner."""
+
+
+@click.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("store", type=click.Path(path_type=Path), required=False)
+@click.option("--q", multiple=True, help="1/Å; for plain arrays, one number or one per bin.")
+@click.option("--phi", multiple=True, help="Degrees; for plain arrays, one number or one per bin.")
+@click.option(
+    "--dt", "--frame-time", "frame_time", type=float, help="Spacing of the stored frames, seconds."
+)
+@click.option("--sigma", multiple=True, help="Noise of one pair of c2: one number or one per bin.")
+@click.option(
+    "--time-offset", type=float, default=0.0, help="Seconds from loading to the first frame."
+)
+@click.option("--gap", help='Distance of the plates with its unit: "200 um"; kept with the data.')
+@click.option("--overwrite", is_flag=True, help="Replace a store that holds something else.")
+@click.option("--scheduler", help="A running Dask scheduler: tls://host:8786.")
+@click.option("--key", help="Folder of its key; none: unencrypted.")
+def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) -> None:
+    """Write the matrices of SOURCE (HDF5 of APS-U or APS legacy, .npy, .npz) to a Zarr STORE.
+
+    By default A0123_results.hdf becomes A0123_c2.zarr beside it. Several values are given by
+    repeating an option or with commas. An interrupted ingest is taken up by the same command.
+    """
+    from homodyne_dask.models.units import length_in_angstrom
+    from ingest import ingest as write
+
+    gap = None if options["gap"] is None else length_in_angstrom(options["gap"])
+    q, phi, sigma = (numbers(what, options[what]) for what in ("q", "phi", "sigma"))
+    try:
+        with _workers(source, options["scheduler"], options["key"]) as client:
+            report = write(
+                source, store, q=q, phi=phi, sigma=sigma, gap=gap, frame_time=options["frame_time"],
+                time_offset=options["time_offset"], overwrite=overwrite, client=client,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted: what is written of {source} is kept, run the same command to go on"
+        ) from None
+    click.echo(str(report))
+
+
+def _workers(source: Path, scheduler: str | None, key: str | None) -> AbstractContextManager[Any]:
+    """Return the Dask client to write with, or none for a small file."""
+    if scheduler is None and not (source.is_file() and source.stat().st_size >= WORKERS_FROM):
+        return nullcontext()
+    from homodyne_dask.cluster.connect import connect
+    from homodyne_dask.cluster.local import local_cluster
+
+    return connect(scheduler, key) if scheduler is not None else local_cluster()

@@ -1,0 +1,29 @@
+"""homodyne-dask key: the key of a cluster, and how to start one with it."""
+
+from pathlib import Path
+
+import click
+
+from homodyne_dask.errors import OptionError
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def key(folder: Path) -> None:
+    """Make the key of a cluster in FOLDER, which only you may enter, and say how to start one.
+
+    Whoever has the key may run programs as you on every machine of the cluster.
+    """
+    from homodyne_dask.cluster import tls as keys
+
+    if folder.exists() and any(folder.iterdir()):
+        raise OptionError(f"{folder} is not empty: give the name of a new folder")
+    keys.make(folder)
+    certificate, secret = folder / keys.CERTIFICATE, folder / keys.KEY
+    files = f"--tls-ca-file {certificate} --tls-cert {certificate} --tls-key {secret}"
+    click.echo(
+        f"{folder}/ written. With it:\n"
+        f"  dask scheduler --protocol tls {files} --dashboard-address 127.0.0.1:8787\n"
+        f"  dask worker tls://HOST:8786 {files} --dashboard-address 127.0.0.1:0\n"
+        f"  homodyne-dask fit STORE --scheduler tls://HOST:8786 --key {folder}"
+    )

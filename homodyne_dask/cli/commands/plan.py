@@ -1,0 +1,44 @@
+"""homodyne-dask plan: what a fit would read, hold and take."""
+
+from typing import Any
+
+import click
+
+from homodyne_dask.cli.options import (
+    LOSS,
+    PROBLEM,
+    SELECTION,
+    configuration,
+    selected,
+    with_options,
+)
+
+
+@click.command()
+@click.argument("source")
+@with_options(
+    *PROBLEM,
+    *LOSS,
+    *SELECTION,
+    click.option("--no-measure", is_flag=True, help="Read nothing and start no workers."),
+)
+def plan(source: str, no_measure: bool, **options: Any) -> None:
+    """Print pairs, tiles, bytes and memory of a fit of SOURCE, and the time of a pass from a sample.
+
+    SOURCE is a store, or a YAML file. The sample takes some seconds, most of them the start of the
+    workers.
+    """
+    config = configuration((source,), options)
+    from homodyne_dask.cli.workers import connected
+    from homodyne_dask.fitting.fit import plan as plan_of
+    from homodyne_dask.fitting.forecast import forecast
+    from homodyne_dask.models import model_named
+
+    model = model_named(config.model)
+    with connected(config) as client:
+        for store in config.data:
+            scan = selected(config, store)
+            given = config.plan_options()
+            click.echo(str(plan_of(scan, model, **given, client=client)))
+            if not no_measure:
+                click.echo(str(forecast(scan, model, **given, client=client)))

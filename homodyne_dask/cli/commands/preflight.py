@@ -1,0 +1,91 @@
+"""homodyne-dask preflight: what would happen at a site."""
+
+import os
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from homodyne_dask.cli.options import configuration, selected
+from homodyne_dask.errors import OptionError
+
+if TYPE_CHECKING:
+    from homodyne_dask.cli.config import FitConfig
+
+
+@click.command()
+@click.argument("sources", metavar="[STORE... | FIT.yaml]", nargs=-1)
+@click.option("--site", help="Of the jobs that would be sent.")
+@click.option(
+    "--scheduler-file", "file", type=click.Path(path_type=Path), help="Examine its workers."
+)
+@click.option("--model", default=None, help="static or laminar_flow (default), for the plan.")
+def preflight(
+    sources: tuple[str, ...], site: str | None, file: Path | None, model: str | None
+) -> None:
+    """Say what a fit would need and whether it is there; send no job.
+
+    With --site: the job script, what sbatch says of it, versions, folders. With --scheduler-file:
+    whether each of its workers sees the stores and is what a fit needs.
+    """
+    if not (site or sources):
+        raise OptionError("nothing to examine: give --site, or stores with --scheduler-file")
+    config = _configuration(sources, model) if sources else None
+    if site:
+        for line in _site(site, config):
+            click.echo(line)
+    if config:
+        _stores(config, file)
+
+
+def _configuration(sources: tuple[str, ...], model: str | None) -> "FitConfig":
+    given = {"model": model} if model else {}
+    if not any(source.endswith((".yaml", ".yml")) for source in sources):
+        given.setdefault("model", "laminar_flow")
+    return configuration(sources, given)
+
+
+def _site(name: str, config: "FitConfig | None") -> Iterator[str]:
+    from homodyne_dask.cli.workers import longest_task
+    from homodyne_dask.cluster.slurm import queue
+    from homodyne_dask.cluster.slurm.jobs import script
+    from homodyne_dask.cluster.slurm.sites import site_named
+    from homodyne_dask.sweep.plan import LONGEST_TASK
+    from homodyne_dask.sweep.preflight import versions
+
+    site = site_named(name)
+    task = LONGEST_TASK if config is None else longest_task(config)
+    yield script(site, site.shared / "<key>", task).strip()
+    yield ""
+    if not site["tried"]:
+        yield f"{'site':<18} {name} was not tried on the real machine: read its "
+            f"file in homodyne_dask/cluster/slurm/templates"
+    yield f"{'versions':<18} " + ", ".join(f"{what} {text}" for what, text in versions().items())
+    yield f"{'interface':<18} {site.interface}"
+    for what, folder in (("keys", site.shared), ("logs", site.logs)):
+        yield f"{what:<18} {folder}, {_rights(folder)}"
+    if site["batch"] == "slurm":
+        yield f"{'sbatch says':<18} {queue.probe(script(site, site.shared / 'key', task))}"
+
+
+def _rights(folder: Path) -> str:
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return "can be written" if os.access(there, os.W_OK) else f"{there} CANNOT BE WRITTEN"
+
+
+def _stores(config: "FitConfig", file: Path | None) -> None:
+    from homodyne_dask.cluster.slurm.persistent import connection_by
+    from homodyne_dask.fitting.fit import plan
+    from homodyne_dask.models import model_named
+    from homodyne_dask.sweep.preflight import preflight as examined
+
+    with connection_by(file) if file else nullcontext() as client:
+        for store in config.data:
+            scan = selected(config, store)
+            work = plan(scan, model_named(config.model), client=client, **config.plan_options())
+            click.echo(str(work))
+            if client is not None:
+                examined(client, scan, work)
+                click.echo(f"{'workers':<18} all see {store.name} and are what a fit needs")

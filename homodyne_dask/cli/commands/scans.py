@@ -1,0 +1,234 @@
+"""Several fits in one command, of stores or of the parts of one: none stops the others, all are listed."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from homodyne_dask.cli.options import selected
+from homodyne_dask.cli.program import BAD_INPUT, BUG, NOT_CONVERGED, Interrupted, report, sentence
+from homodyne_dask.errors import HomodyneDaskError, OptionError
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+    from homodyne_dask.cli.config import FitConfig
+    from homodyne_dask.fitting.series.whole_fits import Whole
+    from homodyne_dask.models import Model
+    from homodyne_dask.results.fit_result import FitResult
+    from homodyne_dask.results.series_entry import Ended
+    from homodyne_dask.store.scan import Scan, Selection
+
+
+class Job(NamedTuple):
+    """One fit of a command."""
+
+    name: str
+    folder: Path
+    """Of its result."""
+    scan: "Callable[[], Scan]"
+    """Opens what is fitted; a store that is damaged raises here."""
+    options: dict[str, Any]
+    """Of `fit`."""
+    at: Mapping[str, float]
+    """Of a part of a scan: where it stands (see `Part`)."""
+
+
+Fit = Callable[[Job, bool, "Future | None"], "FitResult"]
+"""Do a job, resumed or not; or take what a worker that was sent the whole fit makes of it."""
+
+
+def jobs_of(config: "FitConfig", model: "Model") -> list[Job]:
+    """Return a job for each store, or for each part of the one store that is cut into parts."""
+    return _parts(config, model) if config.over else _stores(config)
+
+
+def _stores(config: "FitConfig") -> list[Job]:
+    if config.windows is not None:
+        raise OptionError("windows belong to over 'age': give --over age too")
+    return [
+        Job(store.name, folder, partial(selected, config, store), config.fit_options(), {})
+        for store, folder in zip(config.data, _folders(config), strict=True)
+    ]
+
+
+def _parts(config: "FitConfig", model: "Model") -> list[Job]:
+    from homodyne_dask.fitting.options import prepare, require_gap
+    from homodyne_dask.fitting.series.partition import options_of, parts_of
+    from homodyne_dask.results.folder import default_folder
+
+    if len(config.data) > 1:
+        raise OptionError(
+            f"over is for one store, and {len(config.data)} are given: fit each by itself"
+        )
+    (store,) = config.data
+    whole, over = selected(config, store), config.over or ""
+    require_gap(prepare(whole, model, **config.fit_options()))  # a mistake is told once
+    default = default_folder(store)
+    where = config.output or default.with_name(f"{default.name}_{over}")
+    return [
+        Job(
+            part.name,
+            where / part.folder,
+            lambda scan=part.scan: scan,
+            options_of(part, whole, config.fit_options()),
+            part.at,
+        )
+        for part in parts_of(whole, over, config.windows)
+    ]
+
+
+def fit_all(
+    config: "FitConfig",
+    model: "Model",
+    jobs: Sequence[Job],
+    client: "Client | None",
+    resume: bool,
+    fit: Fit,
+) -> int:
+    """Do every job, list them in an index, and return the worst exit status.
+
+    With `resume`, jobs that have a result of the same fit keep it. Small fits are sent to the client's
+    workers before their turn.
+    """
+    from homodyne_dask.results import index
+    from homodyne_dask.results.series import FitSeries
+
+    kind = index.PARTS if config.over else index.SCANS
+    where = _where(config, jobs)
+    index.claim(where, config.overwrite or resume, kind)
+    ended, statuses, files = [], set(), []
+    with _sent(config, client, model, [j for j in jobs if not (resume and _touched(j))]) as sent:
+        for job in jobs:
+            click.echo(f"\n{job.name}, {len(ended) + 1} of {len(jobs)}", err=True)
+            entry, status = _one(model, job, resume, fit, sent.pop(job.folder, None))
+            ended.append(entry)
+            statuses.add(status)
+            files = index.write(where, model.names, ended, len(jobs), kind)
+    if config.over:
+        click.echo(f"\n{FitSeries(config.over, tuple(ended))}")
+    click.echo(f"\n{index.in_short(ended, len(ended), kind)}: {', '.join(map(str, files))}")
+    return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
+
+
+@contextmanager
+def _sent(
+    config: "FitConfig", client: "Client | None", model: "Model", jobs: Sequence[Job]
+) -> "Iterator[dict[Path, Future]]":
+    """Yield the small fits that are sent to workers, by folder; those with a mistake wait for their turn.
+
+    Workers of this machine write the folders, too; others may not see them.
+    """
+    from homodyne_dask.cli.workers import on_this_machine
+    from homodyne_dask.fitting.series.whole_fits import Asked, begun, whole_fit
+    from homodyne_dask.results.folder import check, checkpoint_in
+
+    here = on_this_machine(config)
+    fits: dict[Path, Asked] = {}
+    for job in jobs if client is not None else ():
+        with suppress(HomodyneDaskError):
+            check(job.folder, checkpoint_in(job.folder), config.overwrite, resume=False)
+            fits[job.folder] = Asked(job.scan(), job.options, (job.folder,) if here else ())
+    with begun(client, model, list(fits.values()), fit_into if here else whole_fit) as futures:
+        found = zip(fits, futures, strict=True)
+        yield {folder: future for folder, future in found if future is not None}
+
+
+def fit_into(
+    selection: "Selection", model: "Model", options: Mapping[str, Any], folder: Path
+) -> "Whole":
+    """Fit a small scan and write the folder of its result; a task."""
+    from homodyne_dask.fitting.series.whole_fits import whole_fit
+    from homodyne_dask.results.folder import write
+    from homodyne_dask.store.scan import opened
+
+    whole = whole_fit(selection, model, options)
+    folder.mkdir(parents=True, exist_ok=True)
+    return whole._replace(files=tuple(write(whole.result, opened(selection), folder)))
+
+
+def _touched(job: Job) -> bool:
+    """Return whether a job has a result or a checkpoint."""
+    from homodyne_dask.results.folder import SUMMARY
+
+    return _begun(job.folder) or (job.folder / SUMMARY).exists()
+
+
+def _where(config: "FitConfig", jobs: Sequence[Job]) -> Path:
+    if config.over:
+        return jobs[0].folder.parent
+    return config.output or Path(os.path.commonpath([job.folder.resolve().parent for job in jobs]))
+
+
+def _folders(config: "FitConfig") -> list[Path]:
+    """Return where each result goes: beside its store, or into the folder of `output`."""
+    from homodyne_dask.results.folder import default_folder
+
+    beside = [default_folder(store) for store in config.data]
+    if len(beside) == 1:
+        return [config.output or beside[0]]
+    folders = [config.output / folder.name for folder in beside] if config.output else beside
+    for n, folder in enumerate(folders):
+        if folder in folders[:n]:
+            first = config.data[folders.index(folder)]
+            raise OptionError(
+                f"{first} and {config.data[n]} would both write {folder}: fit them one by one, "
+                f"each with its --output"
+            )
+    return folders
+
+
+def _one(
+    model: "Model", job: Job, resume: bool, fit: Fit, sent: "Future | None"
+) -> "tuple[Ended, int]":
+    """Return how one job ended, and the exit status it gives; whatever goes wrong with it."""
+    from homodyne_dask.results.series_entry import Ended
+
+    try:
+        result = _kept(model, job) if resume else None
+        if result is None:
+            result = fit(job, resume and _begun(job.folder), sent)
+    except Interrupted:
+        raise
+    except Exception as e:  # a bad scan, even one that shows a bug, is no reason to lose the others
+        return Ended(job.name, job.folder, None, sentence(e), job.at), report(e)
+    status = 0 if result.converged else NOT_CONVERGED
+    return Ended(job.name, job.folder, result, "", job.at), status
+
+
+def _begun(folder: Path) -> bool:
+    from homodyne_dask.results.folder import checkpoint_in
+    from homodyne_dask.solver.checkpoint import begun
+
+    return begun(checkpoint_in(folder))
+
+
+def _kept(model: "Model", job: Job) -> "FitResult | None":
+    """Return the result a job has already, None where it has none or can go on from a checkpoint.
+
+    Raises OptionError where it is of other data or options.
+    """
+    from homodyne_dask.fitting.options import prepare
+    from homodyne_dask.results.fit_result import load_result
+    from homodyne_dask.results.folder import SUMMARY
+
+    folder = job.folder
+    if _begun(folder) or not (folder / SUMMARY).exists():
+        return None
+    result, scan = load_result(folder), job.scan()
+    asked = json.loads(json.dumps(prepare(scan, model, **job.options).config))
+    other = [key for key, value in asked.items() if result.config.get(key) != value]
+    data = {"tiles_sha256": scan.attrs["tiles_sha256"], "frames": list(scan.frames)}
+    data["labels"] = scan.label.tolist()
+    other += [key for key, value in data.items() if result.inputs.get(key) != value]
+    if other:
+        raise OptionError(
+            f"{folder} holds a fit with another {other[0]}: give --overwrite, or another --output"
+        )
+    click.echo(f"{folder}/ holds its result already", err=True)
+    return result

@@ -1,0 +1,15 @@
+"""homodyne-dask show: the report of a fit that was written before."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def show(folder: Path) -> None:
+    """Print the report of FOLDER, as made by `fit`, of one fit or of a series."""
+    from homodyne_dask.results.fit_result import load_result
+    from homodyne_dask.results.series import JSON, load_series
+
+    click.echo(str((load_series if (folder / JSON).exists() else load_result)(folder)))

@@ -1,0 +1,98 @@
+"""The kernel with theta as a traced argument beside the same with theta, q and gap compiled in.
+
+`python -m homodyne_dask.cli.doctor.static` prints the rows of the audit as JSON.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import jax
+import numpy as np
+
+from homodyne_dask.cli.doctor.workload import GAP, THETA, Q, Workload
+from homodyne_dask.kernels.pair_fields import COMPILER
+from homodyne_dask.kernels.transport import arguments, choices, compilations, gram_kernel, point
+
+THETAS = 5
+CALLS = 7
+
+
+def rows(work: Workload) -> list[dict[str, object]]:
+    """Return compilations and times per call over some thetas, of both ways."""
+    block, problem = work.blocks[1], work.problem
+    nothing = np.zeros(len(block.q))
+    plain = gram_kernel.__wrapped__  # pyright: ignore[reportAttributeAccessIssue]
+    # how to compile is said to the outermost alone
+    inner = jax.jit(plain, static_argnames=tuple(choices(problem)))
+
+    def traced(theta: tuple[float, ...]) -> jax.Array:
+        given = arguments(point(problem, np.array(theta), work.time), block, work.sums[1])
+        return gram_kernel(*given, **choices(problem))[0]
+
+    @partial(jax.jit, static_argnames=("theta", "q", "gap"), compiler_options=COMPILER)
+    def compiled_in(c2, sums, *, theta: tuple[float, ...], q: float, gap: float) -> jax.Array:
+        fixed = replace(block, q=nothing + q)
+        at = point(replace(problem, gap=gap), np.array(theta), work.time)
+        _, *given = arguments(at, fixed, sums)
+        return inner(c2, *given, **choices(problem))[0]
+
+    def static(theta: tuple[float, ...]) -> jax.Array:
+        return compiled_in(block.c2, work.sums[1], theta=theta, q=Q, gap=GAP)
+
+    thetas = [tuple((THETA * (1 + 0.01 * n)).tolist()) for n in range(THETAS)]
+    size = compiled_in._cache_size  # pyright: ignore[reportAttributeAccessIssue]
+    ways = {
+        "traced arguments, as a fit calls it": (traced, compilations),
+        "static Python constants": (static, size),
+    }
+    with jax.enable_x64(True):
+        _ = work.sums
+        jax.clear_caches()
+        found = [_first(name, call, count, thetas) for name, (call, count) in ways.items()]
+        again: list[list[float]] = [[] for _ in found]
+        for theta in thetas * CALLS:
+            for seconds, (call, _) in zip(again, ways.values(), strict=True):
+                seconds.append(_seconds(call, theta))
+        same = [np.array_equal(traced(theta), static(theta)) for theta in thetas]
+        apart = max(_apart(traced(theta), static(theta)) for theta in thetas)
+    for row, seconds in zip(found, again, strict=True):
+        row["again s"] = statistics.median(seconds)
+        row["bits"] = "same" if all(same) or row is found[0] else f"{apart:.0e}"
+    return found
+
+
+def _first(
+    name: str,
+    call: Callable[[tuple[float, ...]], jax.Array],
+    count: Callable[[], int],
+    thetas: list[tuple[float, ...]],
+) -> dict[str, object]:
+    before = count()
+    first = [_seconds(call, theta) for theta in thetas]
+    made = count() - before
+    return {
+        "setting": name,
+        "thetas": len(thetas),
+        "compilations": made,
+        "first s": statistics.fmean(first),
+    }
+
+
+def _seconds(call: Callable[[tuple[float, ...]], jax.Array], theta: tuple[float, ...]) -> float:
+    began = time.perf_counter()
+    jax.block_until_ready(call(theta))
+    return time.perf_counter() - began
+
+
+def _apart(ours: jax.Array, theirs: jax.Array) -> float:
+    a, b = np.asarray(ours), np.asarray(theirs)
+    size = np.sqrt(np.einsum("bii->bi", a))
+    return float((np.abs(a - b) / (size[:, :, None] * size[:, None, :])).max())
+
+
+if __name__ == "__main__":
+    print(json.dumps(rows(Workload())))

@@ -1,0 +1,135 @@
+"""fitted_data.npz: data, model and residuals of every pair, written one matrix at a time."""
+
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import zarr
+from jaxtyping import Float
+
+from homodyne_dask.results.figures.rates import Fitted, fitted
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.plan import size
+
+LIMIT = 4_000_000_000
+"""Bytes; a larger file is not written."""
+STRIP = 512
+"""Rows read at once."""
+Matrix = Float[np.ndarray, "t t"]
+
+
+def refusal(scan: Scan) -> str | None:
+    """Return why fitted_data.npz is not written of a scan, None where it is."""
+    needed = _large(scan)
+    if needed <= LIMIT:
+        return None
+    frames = scan.frames[1] - scan.frames[0]
+    return (
+        f"fitted_data.npz is not written: {len(_planes())} arrays of {len(scan.bins)} x {frames} x "
+        f"{frames} numbers take {size(needed)}, and the most is {size(LIMIT)}; select fewer bins or "
+        f"frames, or take c2 from the store and the model from hd.predict"
+    )
+
+
+def _large(scan: Scan) -> int:
+    return 8 * len(_planes()) * len(scan.bins) * (scan.frames[1] - scan.frames[0]) ** 2
+
+
+def write_fitted(result: FitResult, scan: Scan, path: Path) -> None:
+    """Write homodyne's fitted_data.npz; no more than a few matrices of one bin are in memory.
+
+    Matrices are full and symmetric; their diagonal, which is no data, is the mean of its neighbours,
+    as homodyne has it. residuals_normalized are residuals over sigma(t1, t2).
+    """
+    model = fitted(result, scan)
+    per_bin = np.stack([result.scaling[name].values for name in ("contrast", "offset")], axis=1)
+    time = scan.time[slice(*scan.frames)]
+    small = {
+        "phi_angles": scan.phi,
+        "per_angle_scaling": per_bin,
+        "per_angle_scaling_solver": per_bin,
+        "t1": time,
+        "t2": time,
+        "q": scan.q[:1],
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, values in small.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, np.asarray(values, float))
+        for name, plane in _planes().items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                _write(member, (plane(Bin(scan, model, per_bin, b)) for b in _bins(scan)), scan)
+
+
+def _bins(scan: Scan) -> range:
+    return range(len(scan.bins))
+
+
+def _write(member: IO[bytes], matrices: Iterator[Matrix], scan: Scan) -> None:
+    n = scan.frames[1] - scan.frames[0]
+    header = {"descr": "<f8", "fortran_order": False, "shape": (len(scan.bins), n, n)}
+    np.lib.format.write_array_header_1_0(member, header)
+    for matrix in matrices:
+        member.write(np.ascontiguousarray(matrix, "<f8").data)
+
+
+class Bin:
+    """One bin's matrices over the selected frames, each made when it is asked for."""
+
+    def __init__(
+        self, scan: Scan, model: Fitted, per_bin: Float[np.ndarray, "bin 2"], at: int
+    ) -> None:
+        self.scan, self.model, self.at = scan, model, at
+        self.contrast, self.offset = per_bin[at]
+
+    def data(self) -> Matrix:
+        """Return c2 as measured."""
+        start, stop = self.scan.frames
+        held = zarr.open_array(self.scan.path, path="c2", mode="r", zarr_format=3)
+        c2 = np.full((stop - start,) * 2, np.nan)
+        for row in range(start, stop, STRIP):
+            end = min(row + STRIP, stop)
+            part = np.asarray(held[self.scan.bins[self.at], row:end, row:stop], float)
+            c2[row - start : end - start, row - start :] = part
+        c2 = np.where(np.isnan(c2), c2.T, c2)
+        np.fill_diagonal(c2, _beside(np.diagonal(c2, 1)))
+        return c2
+
+    def shape(self) -> Matrix:
+        """Return f."""
+        time = self.scan.time[slice(*self.scan.frames)]
+        return self.model.shape(np.array([self.at]), time[:, None], time)[0]
+
+    def fit(self) -> Matrix:
+        """Return offset + contrast·f."""
+        return self.offset + self.contrast * self.shape()
+
+    def residual(self) -> Matrix:
+        """Return data - fit."""
+        return self.data() - self.fit()
+
+    def normalized(self) -> Matrix:
+        """Return residuals over sigma(t1, t2)."""
+        rows = self.scan.sigma_row[self.at, slice(*self.scan.frames)]
+        return self.residual() / np.outer(rows, rows)
+
+
+def _planes() -> dict[str, Callable[[Bin], Matrix]]:
+    """Return homodyne's names of the arrays over all pairs."""
+    return {
+        "c2_exp": Bin.data,
+        "c2_theoretical_raw": Bin.shape,
+        "c2_theoretical_scaled": Bin.fit,
+        "c2_solver_scaled": Bin.fit,
+        "residuals": Bin.residual,
+        "residuals_normalized": Bin.normalized,
+    }
+
+
+def _beside(neighbours: Float[np.ndarray, " m"]) -> Float[np.ndarray, " n"]:
+    """Return the mean of the one or two pairs beside each entry of the diagonal."""
+    first, last = np.append(neighbours, neighbours[-1]), np.insert(neighbours, 0, neighbours[0])
+    return 0.5 * (first + last)

@@ -1,0 +1,193 @@
+"""The files homodyne leaves of a fit, under their names and with their keys, in a folder nlsq/."""
+
+import json
+import math
+import tempfile
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from homodyne_dask.cli.homodyne.fitted import refusal, write_fitted
+from homodyne_dask.device import get_device_status
+from homodyne_dask.results.figures.block_means import View, view_of
+from homodyne_dask.results.figures.rates import fitted
+from homodyne_dask.results.figures.style import UNKNOWN, figure
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.plan import layout
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FOLDER = "nlsq"
+"""Theirs, in the folder of the result."""
+STATUS = {Outcome.CONVERGED: "converged", Outcome.MAX_PASSES: "max_iter"}
+GOOD, MARGINAL = 2.0, 5.0
+"""Reduced χ² below which they call a fit good, and marginal."""
+
+
+def write(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
+    """Write homodyne's files of a fit into `folder`/nlsq and return them.
+
+    scan: what was fitted. All is written aside first; earlier files of these names are replaced.
+    """
+    target = folder / FOLDER
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as aside:
+        there = Path(aside)
+        for name, held in documents(result, scan).items():
+            (there / name).write_text(json.dumps(held, indent=2, allow_nan=False) + "\n")
+        if refusal(scan) is None:
+            write_fitted(result, scan, there / "fitted_data.npz")
+        for name, view in zip(_picture_names(scan), _views(result, scan), strict=True):
+            _heatmaps(view, float(scan.phi[view.bin])).savefig(there / name, format="png")
+        target.mkdir(exist_ok=True)
+        for old in (*target.glob("c2_heatmaps_*.png"), *target.glob("fitted_data.npz")):
+            old.unlink()
+        return [path.replace(target / path.name) for path in sorted(there.iterdir())]
+
+
+def documents(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:
+    """Return homodyne's three JSON files by name; what is not known is None.
+
+    χ² counts each pair of frames once, theirs twice.
+    """
+    now, mode = datetime.now().isoformat(), result.config["model"]
+    status, seconds = STATUS.get(result.outcome, "failed"), result.timings["total"]
+    quality, chisqr = _quality(result), _number(result.chisqr)
+    batches = {
+        "n_batches": layout(scan, result.config["min_lag"]).blocks,
+        "success_rate": 1.0,  # a pass that has not counted every block once is no pass
+    }
+    summary = {"iterations": result.passes, "execution_time": seconds, **batches}
+    reduced = _number(result.redchi)
+    return {
+        "parameters.json": {
+            "timestamp": now,
+            "analysis_mode": mode,
+            "chi_squared": chisqr,
+            "reduced_chi_squared": reduced,
+            "convergence_status": status,
+            "parameters": _parameters(result),
+        },
+        "analysis_results_nlsq.json": {
+            "method": "nlsq",
+            "timestamp": now,
+            "analysis_mode": mode,
+            "fit_quality": {
+                "chi_squared": chisqr,
+                "reduced_chi_squared": reduced,
+                "degrees_of_freedom": _degrees_of_freedom(result),
+                "quality_flag": quality,
+            },
+            "dataset_info": {
+                "n_angles": result.nbins,
+                "n_time_points": (scan.frames[1] - scan.frames[0]) ** 2,
+                "total_data_points": result.ndata,
+                "q_value": _number(scan.q[0]),
+            },
+            "optimization_summary": {"convergence_status": status, **summary},
+            "fitted_data": refusal(scan) or "fitted_data.npz",
+        },
+        "convergence_metrics.json": {
+            "convergence": {
+                "status": status,
+                **summary,
+                "final_chi_squared": chisqr,
+                "chi_squared_reduction": _reduction(result),
+            },
+            "recovery_actions": [],
+            "quality_flag": quality,
+            "device_info": get_device_status(),
+            "quality_validation_passed": result.converged,
+            "quality_warnings": [*result.undetermined, *result.warnings],
+            "quality_checks": {"outcome": result.outcome.value},
+        },
+    }
+
+
+def _parameters(result: FitResult) -> dict[str, dict[str, float | None]]:
+    """Return value and uncertainty by name; contrast and offset are means over the bins."""
+    found: dict[str, dict[str, float | None]] = {
+        name: {"value": _number(np.nanmean(result.scaling[name].values)), "uncertainty": None}
+        for name in ("contrast", "offset")
+    }
+    table = result.parameters
+    for n, name in enumerate(table["param"].values):
+        found[str(name)] = {
+            "value": _number(table["value"].values[n]),
+            "uncertainty": _number(table["stderr"].values[n]),
+            "uncertainty_naive": _number(table["stderr_naive"].values[n]),
+        }
+    return found
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _degrees_of_freedom(result: FitResult) -> int:
+    free = int((~result.parameters["fixed"].values).sum())
+    sets = 1 if result.config["scaling"] == "shared" else result.nbins
+    return result.ndata - free - 2 * sets
+
+
+def _quality(result: FitResult) -> str:
+    """Return homodyne's word for a fit: good, marginal or poor."""
+    at_bounds = int(result.parameters["at_bound"].values.sum())
+    if result.redchi < GOOD and at_bounds == 0:
+        return "good"
+    return "marginal" if result.redchi < MARGINAL and at_bounds <= 2 else "poor"
+
+
+def _reduction(result: FitResult) -> float | None:
+    """Return the share of χ² at the first values that the fit took away."""
+    first = next((h["chisqr"] for h in result.history if h.get("chisqr")), None)
+    return _number(1 - result.chisqr / first) if first else None
+
+
+def _picture_names(scan: Scan) -> list[str]:
+    """Return homodyne's name of each bin's picture, with q where one angle has several."""
+    names = [f"c2_heatmaps_phi_{phi:.1f}deg" for phi in scan.phi]
+    several = Counter(names)
+    found = [
+        f"{name}_q_{q:.6g}" if several[name] > 1 else name
+        for name, q in zip(names, scan.q, strict=True)
+    ]
+    if len(set(found)) < len(found):
+        found = [f"{name}_{label}" for name, label in zip(found, scan.label, strict=True)]
+    return [f"{name}.png" for name in found]
+
+
+def _views(result: FitResult, scan: Scan):
+    model = fitted(result, scan)
+    return (view_of(scan, result, model, b) for b in range(len(scan.bins)))
+
+
+def _heatmaps(view: View, phi: float) -> "Figure":
+    """Draw data, fit and residual/σ of one bin side by side."""
+    from matplotlib import colormaps
+
+    picture = figure(13, 4)
+    residual = np.abs(view.residual[np.isfinite(view.residual)])
+    reach = max(3.0, float(np.quantile(residual, 0.99))) if len(residual) else 3.0
+    known = view.data[np.isfinite(view.data)]
+    low, high = np.quantile(known, (0.01, 0.99)) if len(known) else (0.0, 1.0)
+    panels = (
+        (view.data, f"data, φ = {phi:.1f}°", "cividis", low, high),
+        (view.model, "fit", "cividis", low, high),
+        (view.residual, "(data - fit) / σ", "RdBu_r", -reach, reach),
+    )
+    for axis, (values, title, shades, least, most) in zip(
+        picture.subplots(1, 3), panels, strict=True
+    ):
+        colours = colormaps[shades].with_extremes(bad=UNKNOWN)
+        image = axis.pcolorfast(view.edges, view.edges, values, cmap=colours, vmin=least, vmax=most)
+        picture.colorbar(image, ax=axis)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("t₁ [s]")
+        axis.set_ylabel("t₂ [s]")
+    return picture

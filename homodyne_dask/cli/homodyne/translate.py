@@ -1,0 +1,219 @@
+"""A YAML file of homodyne 2.x or xpcsjax → our configuration, and what became of every key."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from homodyne_dask.cli.config import from_options
+from homodyne_dask.cli.homodyne.keys import leftovers
+from homodyne_dask.cli.homodyne.theirs import Theirs, finite, read
+from homodyne_dask.cli.homodyne.translation import Translation
+from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.models import LAMINAR_FLOW, MODELS
+from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.solver.scaling_modes import plain_mode
+from homodyne_dask.store import schema
+
+NAMES = {name: MODELS[name].names for name in ("static", "laminar_flow", "two_component")}
+ALIASES = {"gamma_dot_0": "gamma_dot_t0", "gamma_dot_offset": "gamma_dot_t_offset", "phi_0": "phi0"}
+SCALING = ("contrast", "offset")
+PER_ANGLE_MODES = ("auto", "individual", "constant", "fourier")
+"""Theirs; `ties` says what each is here."""
+SIGMA = 0.01
+"""Noise of every pair, as they take it."""
+TO_THE_LAST = 1_000_000_000
+"""More frames than any scan has."""
+
+
+def from_homodyne_yaml(path: str | Path) -> Translation:
+    """Return a homodyne 2.x or xpcsjax YAML file as our configuration, with notes on every key.
+
+    The fit it describes is theirs: the `homodyne` convention, their frames without the first, their
+    angles, bounds and first values; `values: null` becomes our search in the data. Raises OptionError
+    for a file that is none of theirs, and for values that cannot be meant.
+    """
+    where = Path(path)
+    theirs = read(where)
+    try:
+        return _translated(where, theirs)
+    except OptionError as e:
+        raise OptionError(f"{where}: {e}") from None
+
+
+def _translated(where: Path, theirs: Theirs) -> Translation:
+    model = theirs.model()
+    source = theirs.data()
+    frames, offset, on_frames = _frames(theirs, source)
+    scaling, on_scaling = _scaling(theirs)
+    options: dict[str, Any] = {"data": [str(schema.store_beside(source))], "model": model}
+    remarks = [
+        f"the weights: homodyne takes σ = {SIGMA} for every pair, hence --sigma {SIGMA} below; "
+        f"without it σ comes from the counts or the scatter, and bins get the weight they deserve",
+        *on_frames,
+        f"scaling {scaling}: {on_scaling}",
+    ]
+    if model == LAMINAR_FLOW.name:
+        gap = theirs.number("analyzer_parameters.geometry.stator_rotor_gap")
+        options["gap"] = f"{gap_in_angstrom(gap):.12g} A"
+    if model != "two_component":
+        options["convention"] = "homodyne"
+        remarks.append(
+            "convention homodyne, to continue a series; in the physical one, for new work, γ̇ is "
+            "smaller by up to 2.22"
+        )
+    options["scaling"] = scaling
+    options["q"] = [theirs.number("analyzer_parameters.scattering.wavevector_q")]
+    remarks.append("q: the nearest ring within 2 %; theirs is the nearest however far")
+    if ranges := theirs.ranges():
+        options["phi"] = ranges
+        remarks.append("phi: ranges of angles in degrees, around ±180° where low is above high")
+    options["frames"] = frames
+    found, on_parameters = _parameters(theirs, NAMES[model])
+    left = list(leftovers(theirs.held))
+    return Translation(
+        source=where,
+        config=from_options(options | found),
+        ingest=_ingest(source, options.get("gap"), offset),
+        remarks=(*remarks, *on_parameters),
+        ignored={one.key: one.why for one in left if one.known},
+        unknown={one.key: one.why for one in left if not one.known},
+    )
+
+
+def _frames(theirs: Theirs, source: Path) -> tuple[tuple[int, int], float, list[str]]:
+    """Return frames counted from 0, seconds to add to all times, and what to say."""
+    first, last = (
+        theirs.whole(f"analyzer_parameters.{key}", default)
+        for key, default in (("start_frame", 1), ("end_frame", -1))
+    )
+    first = max(first, 1)
+    if 0 <= last <= first + 2:
+        raise OptionError(f"analyzer_parameters.end_frame = {last} leaves no frames to fit")
+    if source.suffix == ".npz":
+        return (
+            (1, TO_THE_LAST),
+            0.0,
+            [
+                "frames: all of the .npz, as homodyne takes it, without the first, which it leaves out"
+            ],
+        )
+    stop = TO_THE_LAST if last < 0 else last
+    remarks = [
+        f"frames {first} to {'the last' if last < 0 else last} inclusive, counted from 1, without "
+        f"the first, which homodyne leaves out of a fit: ours are counted from 0, end excluded"
+    ]
+    if first == 1:
+        return (1, stop), 0.0, remarks
+    offset = -(first - 1) * theirs.number("analyzer_parameters.dt")
+    remarks.append(
+        f"times: homodyne counts them from frame {first}, the store from frame 1, and rates depend "
+        f"on it: hence --time-offset {offset:.12g} below"
+    )
+    return (first, stop), offset, remarks
+
+
+def _scaling(theirs: Theirs) -> tuple[str, str]:
+    """Return our scaling, and what it is here."""
+    path = "optimization.nlsq.anti_degeneracy"
+    mode = theirs.get(f"{path}.per_angle_mode")
+    mode = "auto" if mode is None else mode
+    if mode not in PER_ANGLE_MODES:
+        raise OptionError(
+            f"{path}.per_angle_mode {mode!r} is unknown; {nearest(str(mode), PER_ANGLE_MODES)}"
+        )
+    if mode == "fourier":
+        mode = f"fourier{theirs.whole(f'{path}.fourier_order', 2)}"
+    ours, note = plain_mode(mode)
+    return ours, note or "contrast and offset are eliminated exactly"
+
+
+def _parameters(
+    theirs: Theirs, names: tuple[str, ...]
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return our initial, fixed and bounds, and what to say."""
+    start, remarks = _start(theirs, names)
+    given = theirs.listed("initial_parameters.fixed_parameters", dict)
+    fixed = _by_name("initial_parameters.fixed_parameters", given, names)
+    active = [
+        _name("initial_parameters.active_parameters", name, names)
+        for name in theirs.listed("initial_parameters.active_parameters", list)
+    ]
+    for name in names if active else ():
+        if name in active or name in fixed:
+            continue
+        if name not in start:
+            raise OptionError(
+                f"initial_parameters.active_parameters leaves {name} out and nothing says its "
+                f"value: add it to fixed_parameters"
+            )
+        fixed[name] = start[name]
+    bounds = _bounds(theirs, names)
+    if fixed:
+        remarks.append(
+            f"{', '.join(fixed)} held at the value given, as xpcsjax does; homodyne 2.23 varies them "
+            f"in its least squares all the same"
+        )
+    scaling = {name for name in SCALING if name in (*given, *active)}
+    if scaling:
+        held = " and ".join(sorted(scaling))
+        remarks.append(
+            f"{held} not held but eliminated; to hold them give scaling: fixed and values"
+        )
+    initial = {name: value for name, value in start.items() if name not in fixed}
+    found = {"initial": initial, "fixed": fixed, "bounds": bounds}
+    return {key: value for key, value in found.items() if value}, remarks
+
+
+def _start(theirs: Theirs, names: tuple[str, ...]) -> tuple[dict[str, float], list[str]]:
+    path = "initial_parameters.values"
+    values = theirs.get(path)
+    if values is None:
+        return {}, [
+            "first values are searched in the data; homodyne begins in the middle of the bounds"
+        ]
+    listed = theirs.listed("initial_parameters.parameter_names", list)
+    if not isinstance(values, list) or len(values) != len(listed):
+        raise OptionError(
+            f"{path} must have one value for each of the {len(listed)} parameter_names: {values!r}"
+        )
+    return _by_name(path, dict(zip(listed, values, strict=True)), names), []
+
+
+def _bounds(theirs: Theirs, names: tuple[str, ...]) -> dict[str, tuple[float, float]]:
+    path, found = "parameter_space.bounds", {}
+    for n, held in enumerate(theirs.listed(path, list)):
+        if not isinstance(held, Mapping) or not {"name", "min", "max"} <= set(held):
+            raise OptionError(f"{path}[{n}] needs name, min and max: {held!r}")
+        name = _name(f"{path}[{n}].name", held["name"], (*names, *_FLOW_ONLY))
+        if name in names:
+            ends = (finite(f"{path} of {name}, {key}", held[key]) for key in ("min", "max"))
+            found[name] = tuple(ends)
+    return found
+
+
+_FLOW_ONLY = LAMINAR_FLOW.names[3:]
+"""Their static files may keep the bounds of the flow."""
+
+
+def _by_name(path: str, given: Mapping[Any, Any], names: tuple[str, ...]) -> dict[str, float]:
+    """Return numbers by our names; contrast and offset are no parameters here."""
+    found = {}
+    for key, value in given.items():
+        name = _name(path, key, names)
+        if name not in SCALING:
+            found[name] = finite(f"{path} of {key}", value)
+    return found
+
+
+def _name(path: str, given: Any, names: tuple[str, ...]) -> str:
+    name = ALIASES.get(given, given)
+    if name not in (*names, *SCALING):
+        raise OptionError(f"{path}: unknown parameter {given!r}; {nearest(str(given), names)}")
+    return name
+
+
+def _ingest(source: Path, gap: str | None, offset: float) -> str:
+    words = ["homodyne-dask ingest", str(source), f"--sigma {SIGMA}"]
+    words += [f'--gap "{gap}"'] if gap else []
+    words += [f"--time-offset {offset:.12g}"] if offset else []
+    return " ".join(words)

@@ -1,0 +1,95 @@
+"""How the values of options are written, in YAML and on the command line, and what is read from them."""
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from homodyne_dask.models.units import length_in_angstrom
+
+
+def _as(read: Callable[[Any], Any]) -> BeforeValidator:
+    """Return a validator from a function that fails in whatever way on a value it cannot read."""
+
+    def checked(value: Any) -> Any:
+        try:
+            return read(value)
+        except (TypeError, OverflowError, AttributeError) as e:
+            raise ValueError(str(e)) from e
+
+    return BeforeValidator(checked)
+
+
+def _number(value: Any) -> float:
+    """Return a finite number; text is allowed, since YAML takes 1e4 for text."""
+    if isinstance(value, bool) or not math.isfinite(float(value)):
+        raise ValueError
+    return float(value)
+
+
+def _whole(value: Any) -> int:
+    number = _number(value)
+    if number != int(number):
+        raise ValueError
+    return int(number)
+
+
+def _pair(value: Any) -> tuple[float, float]:
+    """Return (low, high) from a list of two or from 'low:high'."""
+    low, high = value.split(":") if isinstance(value, str) else value
+    return _number(low), _number(high)
+
+
+def _frames(value: Any) -> tuple[int, int]:
+    low, high = _pair(value)
+    return _whole(low), _whole(high)
+
+
+def _angle(value: Any) -> float | tuple[float, float] | list[tuple[float, float]]:
+    several = isinstance(value, list | tuple)
+    if several and value and isinstance(value[0], list | tuple):
+        return [_pair(part) for part in value]
+    return _pair(value) if several or ":" in str(value) else _number(value)
+
+
+def _several(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _windows(value: Any) -> int | list[tuple[float, float]]:
+    parts = value if isinstance(value, list | tuple) else [value]
+    if len(parts) == 1 and not isinstance(parts[0], list | tuple) and ":" not in str(parts[0]):
+        return _whole(parts[0])
+    return [_pair(part) for part in parts]
+
+
+def _jobs(value: Any) -> int | tuple[int, int]:
+    """Return a number of jobs, or the least and the most."""
+    if isinstance(value, list | tuple) or ":" in str(value):
+        return _frames(value)
+    return _whole(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def _gap(value: Any) -> str:
+    """Return the gap as written; it needs a unit."""
+    length_in_angstrom(value)
+    return value
+
+
+Number = Annotated[float, _as(_number)]
+Whole = Annotated[int, _as(_whole)]
+Pair = Annotated[tuple[float, float], _as(_pair)]
+Frames = Annotated[tuple[int, int], _as(_frames)]
+Angle = Annotated[float | tuple[float, float] | list[tuple[float, float]], _as(_angle)]
+Windows = Annotated[int | list[tuple[float, float]], _as(_windows)]
+Jobs = Annotated[int | tuple[int, int], _as(_jobs)]
+Text = Annotated[str, _as(_text)]
+Gap = Annotated[str, _as(_gap)]
+Several = BeforeValidator(_several)

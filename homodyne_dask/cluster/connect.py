@@ -1,0 +1,83 @@
+"""A connection to a scheduler that others started, encrypted wherever it leaves this machine.
+
+Whoever reaches a scheduler has the rights of who started it, and a foreign scheduler has ours: what
+goes between them are programs. So beyond this machine both sides must hold the key of the cluster.
+"""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from distributed import Client, Security
+
+from homodyne_dask.cluster import tls as keys
+from homodyne_dask.errors import ClusterError
+
+CONNECT = 10.0
+"""Seconds to wait for a scheduler."""
+UNENCRYPTED = "none"
+
+
+@contextmanager
+def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
+    """Connect to a running scheduler for the length of a `with`; yields its client.
+
+    address: tls://host:8786, or tcp://127.0.0.1:8786 on this machine. key: the folder of the
+    cluster's key, made by `homodyne-dask key`; 'none' allows tcp:// to other machines.
+    Raises ClusterError for a scheduler that does not answer, or a key that is missing or not ours
+    alone.
+    """
+    security = _security(address, key)
+    try:
+        client = Client(address, timeout=CONNECT, security=security)
+    except (TimeoutError, OSError, ValueError, TypeError, RuntimeError) as e:
+        raise ClusterError(
+            f"no scheduler answers at {address} within {CONNECT:g} s ({type(e).__name__}): is it "
+            f"running, is this machine allowed to reach it"
+            + (f", and is {key} its key?" if security else "?")
+        ) from e
+    with client:
+        yield client
+
+
+def _security(address: str, key: str | Path | None) -> Security | None:
+    """Return how to encrypt; raises ClusterError for what must be and is not."""
+    unencrypted = str(key) == UNENCRYPTED
+    encrypted = address.startswith("tls://")
+    if encrypted and (key is None or unencrypted):
+        raise ClusterError(f"{address} is encrypted: give the folder of its key with --key")
+    if not encrypted and not unencrypted and not _on_this_machine(address):
+        raise ClusterError(
+            f"{address} leaves this machine without encryption: start scheduler and workers with a "
+            f"key (`homodyne-dask key`), or say --key none if nobody else is on that network"
+        )
+    if not encrypted:
+        return None
+    folder = Path(str(key))
+    security = keys.held(folder)
+    _check_private(folder / keys.KEY)
+    return security
+
+
+def _check_private(file: Path) -> None:
+    """Refuse a key that others can read."""
+    mode = file.stat().st_mode & 0o777
+    if mode & 0o077:
+        raise ClusterError(
+            f"{file} has mode {mode:04o}: others can read the key, so make a new one with "
+            f"`homodyne-dask key`, for a folder of your own"
+        )
+
+
+def _on_this_machine(address: str) -> bool:
+    """Return whether an address is one of the loopback; one without a network, as inproc://, is."""
+    host = urlsplit(address if "://" in address else f"tcp://{address}").hostname
+    if address.startswith("inproc://") or not host:
+        return True
+    try:
+        return ip_address(socket.gethostbyname(host)).is_loopback
+    except (OSError, ValueError):
+        return False

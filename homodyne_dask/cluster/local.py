@@ -1,0 +1,256 @@
+"""Workers on this machine, and how a cluster says that it cannot go on."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from asyncio import CancelledError
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import dask.config
+import psutil
+from dask.utils import parse_timedelta
+from distributed import Client, Scheduler, Security, SpecCluster
+from distributed.client import FutureCancelledError
+from distributed.comm.core import CommClosedError
+from distributed.deploy.subprocess import SubprocessWorker
+from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
+
+from homodyne_dask.cluster.closed import let_go
+from homodyne_dask.errors import ClusterError
+from homodyne_dask.sweep.plan import Workers
+
+THREADS = 4
+"""Most threads of one worker process on this machine."""
+NO_PROGRESS = 300.0
+"""Seconds without any finished task after which a pass is given up."""
+FIRST_WORKER = 60.0
+"""Seconds to wait for the first worker of a cluster."""
+SETTINGS = {
+    # an innocent task is blamed for each death of a worker that holds it
+    "distributed.scheduler.allowed-failures": 10,
+    "distributed.scheduler.no-workers-timeout": "120s",
+    "distributed.scheduler.worker-ttl": "60s",
+    # a worker that died is started again by its nanny, on a busy machine slowly
+    "distributed.deploy.lost-worker-timeout": "120s",
+}
+"""Of Dask's configuration, for a scheduler."""
+QUIET = {
+    # looking at itself a hundred times a second takes a process 4 % of a core
+    "distributed.admin.tick.interval": "200ms",
+    "distributed.worker.profile.interval": "100ms",
+    # a nanny that asks ten times a second what memory its worker has takes 0.4 % of a core for that
+    "distributed.worker.memory.monitor-interval": "500ms",
+}
+"""Of Dask's configuration, for schedulers and workers."""
+
+
+def patience(what: str, seconds: float) -> float:
+    """Return how many seconds to wait: Dask's configuration homodyne-dask.<what>, or a default."""
+    return parse_timedelta(dask.config.get(f"homodyne-dask.{what}", seconds), "s")
+
+
+def cores() -> int:
+    """Return the processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def jax_threads() -> int:
+    """Return the size of JAX's pool: the variables that set it count where they hold a number."""
+    for name in ("PJRT_NPROC", "NPROC"):
+        if (given := os.environ.get(name, "")).isdigit() and int(given) > 0:
+            return int(given)
+    return cores()
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """Return what a worker's environment must hold before JAX starts: one pool of its threads."""
+    return {
+        "NPROC": str(threads),
+        # kernels run in the worker's own threads, side by side: handed to a pool they wait in line
+        "JAX_CPU_ENABLE_ASYNC_DISPATCH": "0",
+        "JAX_ENABLE_X64": "1",
+        "JAX_PLATFORMS": "cpu",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+def quiet_environment() -> dict[str, str]:
+    """Return QUIET as the variables that a Dask process reads at its start."""
+    names = {key: key.upper().replace(".", "__").replace("-", "_") for key in QUIET}
+    return {f"DASK_{names[key]}": value for key, value in QUIET.items()}
+
+
+class _Worker(SubprocessWorker):
+    """A worker under a nanny, started by command, known to the scheduler by its cluster's name for it.
+
+    By that name a cluster scales. Ended are both, but not the process that then removes their
+    semaphores from the system's shared memory; it would speak of it, therefore -W ignore.
+    """
+
+    async def _start(self) -> None:
+        options = self.worker_kwargs | {"name": self.name}
+        spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
+        command = [sys.executable, "-W", "ignore", "-m", "dask", "spec", self.scheduler]
+        self.process = await asyncio.create_subprocess_exec(
+            *command, "--spec", spec, env=os.environ | quiet_environment()
+        )
+
+    async def close(self) -> None:
+        if self.process and self.process.returncode is None:
+            below = psutil.Process(self.process.pid).children(recursive=True)
+            self.process.kill()
+            for child in below:
+                with suppress(psutil.NoSuchProcess):
+                    if "resource_tracker" not in " ".join(child.cmdline()):
+                        child.kill()
+            await self.process.communicate()
+        await super().close()
+
+
+@contextmanager
+def local_cluster(
+    processes: int | None = None,
+    threads: int | None = None,
+    memory: int | None = None,
+    dashboard: str | None = "127.0.0.1:0",
+    security: Security | None = None,
+) -> Iterator[Client]:
+    """Start workers on this machine for the length of a `with`; yields a client at once.
+
+    Workers are started by command, so a plain script needs no main guard. By default as many
+    threads as cores, 4 to a process, and three quarters of the memory that is available [bytes].
+    The scheduler and its dashboard listen on the loopback address only. security: from files, so
+    that only who can read them may connect.
+    """
+    total = cores()
+    processes = processes or max(1, total // (threads or min(THREADS, total)))
+    threads = threads or max(1, total // processes)
+    memory = memory or int(0.75 * psutil.virtual_memory().available)
+    protocol = "tls://" if security else "tcp://"
+    worker = {
+        "cls": _Worker,
+        "options": {
+            "worker_kwargs": {
+                "host": "127.0.0.1",
+                "nthreads": threads,
+                "memory_limit": memory // processes,
+                "env": worker_environment(threads),
+                "silence_logs": 40,
+                "dashboard_address": None,
+                "dashboard": False,
+                "protocol": protocol,
+                "security": _for_workers(security),
+            },
+        },
+    }
+    scheduler = {
+        "cls": Scheduler,
+        "options": {
+            "host": "127.0.0.1",
+            "protocol": protocol,
+            "security": security,
+            "dashboard": dashboard is not None,
+            "dashboard_address": dashboard,
+            "preload": ["homodyne_dask.live.dashboard"] if dashboard is not None else [],
+        },
+    }
+    with dask.config.set(SETTINGS | QUIET), ExitStack() as stack:
+        cluster = SpecCluster(
+            workers=dict.fromkeys(range(processes), worker),
+            scheduler=scheduler,
+            worker=worker,
+            name="homodyne_dask",
+            security=security,
+            silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster
+        )
+        assert isinstance(cluster.scheduler, Scheduler)
+        stack.callback(let_go, cluster.scheduler)
+        stack.enter_context(cluster)
+        yield stack.enter_context(Client(cluster))
+
+
+def _for_workers(security: Security | None) -> dict[str, str | bool] | None:
+    """Return the names of a worker's files, as they pass through a command."""
+    if security is None:
+        return None
+    names = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
+    return {"require_encryption": True} | {name: getattr(security, name) for name in names}
+
+
+@contextmanager
+def finishing(client: Client) -> Iterator[None]:
+    """Turn what Dask raises when work cannot be finished into a ClusterError that says why."""
+    try:
+        yield
+    except (NoWorkerError, NoValidWorkerError) as e:
+        raise ClusterError(
+            f"there has been no worker for too long ({e}{_missing(client)}): start some, then fit "
+            f"again with --resume"
+        ) from e
+    except KilledWorker as e:
+        raise ClusterError(
+            f"the workers cannot finish the work ({e}{_missing(client)}): look at the workers' logs "
+            f"for what ends them"
+        ) from e
+    except (FutureCancelledError, CancelledError, CommClosedError) as e:
+        raise ClusterError(
+            "the connection to the scheduler is lost: start a scheduler, then fit again with --resume"
+        ) from e
+    except TimeoutError as e:
+        raise ClusterError(
+            f"no task finished within {patience('no-progress', NO_PROGRESS):g} s{_missing(client)}: "
+            f"are there workers? see the dashboard at {client.dashboard_link}"
+        ) from e
+
+
+def _missing(client: Client) -> str:
+    """Return which workers of a cluster of jobs are missing, as the end of a phrase."""
+    said = getattr(client.cluster, "missing", str)()
+    return said and f"; {said}"
+
+
+def workers_of(client: Client) -> Workers:
+    """Return the workers of a client's cluster, of jobs those that are still to come too.
+
+    Raises ClusterError when no worker comes.
+    """
+    _wait_for_one(client)
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    there = Workers(
+        processes=len(workers),
+        threads=sum(worker["nthreads"] for worker in workers),
+        memory=sum(worker["memory_limit"] or 0 for worker in workers)
+        or int(psutil.virtual_memory().available),
+    )
+    expected = getattr(client.cluster, "expected", there)
+    return expected if expected.threads > there.threads else there
+
+
+def _wait_for_one(client: Client) -> None:
+    longest = patience("first-worker", FIRST_WORKER)
+    until = time.monotonic() + longest
+    while not client.scheduler_info(n_workers=1)["workers"]:
+        if time.monotonic() > until or getattr(client.cluster, "given_up", False):
+            raise ClusterError(
+                f"the cluster has no workers, and none came within {longest:g} s{_missing(client)}: "
+                f"start some, then fit again"
+            )
+        time.sleep(0.05)
+
+
+def this_process() -> Workers:
+    """Return the caller's process as the only worker."""
+    return Workers(1, 1, int(psutil.virtual_memory().available), local=True)
+
+
+def local_workers() -> Workers:
+    """Return the workers that `local_cluster()` would start."""
+    total = cores()
+    processes = max(1, total // min(THREADS, total))
+    memory = int(0.75 * psutil.virtual_memory().available)
+    return Workers(processes, max(1, total // processes) * processes, memory, to_start=True)

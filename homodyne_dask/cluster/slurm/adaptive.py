@@ -1,0 +1,182 @@
+"""dask-jobqueue's clusters, made to tell what is refused and to replace every job that is lost.
+
+dask-jobqueue by itself waits without end for a job that ends before its workers come, and for one of
+several workers; and what sbatch says of a job it refuses goes to a log.
+"""
+
+import time
+from typing import Any
+
+import dask.config
+from dask.utils import parse_timedelta
+from dask_jobqueue.core import Job, JobQueueCluster
+from dask_jobqueue.pbs import PBSCluster, PBSJob
+from dask_jobqueue.slurm import SLURMCluster, SLURMJob
+from distributed import Adaptive
+from distributed.core import Status
+from distributed.deploy.spec import ProcessInterface
+
+from homodyne_dask.cluster.slurm import queue
+from homodyne_dask.cluster.slurm.sites import Site
+from homodyne_dask.sweep.plan import Workers
+
+TRIES = 5
+"""Jobs in a row that are refused or whose workers do not stay; then no more are sent."""
+STAYS = 30.0
+"""Seconds after which a worker that has come stays: it has loaded its libraries and was examined."""
+
+
+class _Telling(Job):
+    """A job that keeps what the batch system says when it refuses it."""
+
+    refusal = ""
+
+    async def start(self) -> None:
+        try:
+            await super().start()
+        except RuntimeError as e:
+            self.refusal = " ".join(str(e).partition("stderr:")[2].split())
+            self.status = Status.failed
+
+    async def close(self) -> None:
+        await ProcessInterface.close(self)  # at once: a cluster that closes asks for it
+        await super().close()
+
+
+class _Knowing(JobQueueCluster):
+    """A cluster that knows what it is for, and which of its workers are missing and why."""
+
+    site: Site
+    expected: Workers
+    """All workers it may have."""
+    task: float
+    """Seconds of the longest task that its workers' lifetimes allow."""
+    listing: tuple[queue.Job, ...] = ()
+    """The user's jobs when the queue was last asked."""
+    refusal = ""
+    """What the batch system said last of a job it refused."""
+    unseen = 0
+    """Jobs in a row that were refused, or ended before their workers came or as soon as they had."""
+
+    @property
+    def given_up(self) -> bool:
+        """Whether no more jobs are sent."""
+        return self.unseen >= TRIES
+
+    def missing(self) -> str:
+        """Return which workers are missing and why, '' for none."""
+        absent = self.plan - self.observed
+        if not absent:
+            return ""
+        said = [f"{len(absent)} of {len(self.plan)} workers are missing"]
+        mine = {job.job_id for job in self.workers.values()}
+        waiting = [job for job in self.listing if job.number in mine and job.state != "RUNNING"]
+        said += sorted({f"{job.state.lower()} ({job.reason})" for job in waiting})
+        if self.refusal:
+            said.append(f"refused ({self.refusal})")
+        if self.unseen:
+            said.append(
+                f"{self.unseen} jobs in a row ended before their workers came, or as soon as they had; "
+                f"their logs are in {self.site.logs}"
+            )
+        return ", ".join(said)
+
+
+class _SlurmJob(_Telling, SLURMJob):
+    pass
+
+
+class _PbsJob(_Telling, PBSJob):
+    pass
+
+
+class SlurmCluster(_Knowing, SLURMCluster):
+    """Workers as jobs of SLURM."""
+
+    job_cls = _SlurmJob
+
+
+class PbsCluster(_Knowing, PBSCluster):
+    """Workers as jobs of PBS."""
+
+    job_cls = _PbsJob
+
+
+CLUSTERS: dict[str, Any] = {"slurm": SlurmCluster, "pbs": PbsCluster}
+
+
+class Healing(Adaptive):
+    """Asks for as many jobs as the work needs, and drops those that are lost: then others come."""
+
+    cluster: Any
+
+    def __init__(self, cluster: Any, **options: Any) -> None:
+        self.seen: dict[Job, tuple[float, float]] = {}
+        """When a job's workers were first and last there."""
+        self.counted = 0.0
+        """When jobs whose workers did not stay were last counted."""
+        self.asked = time.monotonic()
+        super().__init__(cluster, **options)
+
+    async def adapt(self) -> None:
+        """Drop what is lost, then ask for what is needed."""
+        await self._drop_gone()
+        await self._drop_unseen()
+        if self.cluster.given_up:
+            # nothing comes any more: work that waits for workers fails at once
+            self.cluster.scheduler.no_workers_timeout = 1.0
+            return
+        await super().adapt()
+
+    async def _drop_gone(self) -> None:
+        """Drop jobs whose workers had come and are gone, where Dask has not dropped them itself."""
+        now, observed = time.monotonic(), self.cluster.observed
+        longest = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
+        self._count_gone(now, longest)
+        for name, job in list(self.cluster.workers.items()):
+            first, last = self.seen.get(job, (now, now))
+            if self._workers(name) & observed:
+                self.seen[job] = first, now
+                if last - first <= STAYS < now - first:  # it stays
+                    self.cluster.unseen = 0
+            elif now - last > longest:
+                await self._drop(name)
+
+    def _count_gone(self, now: float, longest: float) -> None:
+        """Count jobs that were dropped and whose workers had not stayed; those lost together as one."""
+        jobs = set(self.cluster.workers.values())
+        lives = [self.seen.pop(job) for job in list(self.seen) if job not in jobs]
+        if any(last - first < STAYS for first, last in lives) and now - self.counted > longest:
+            self.counted = now
+            self.cluster.unseen += 1
+
+    async def _drop_unseen(self) -> None:
+        """Drop jobs that were refused, or are not in the queue and never had workers."""
+        new = {n: job for n, job in self.cluster.workers.items() if job not in self.seen}
+        every = parse_timedelta(self.cluster.site["queue-interval"])
+        if not new or time.monotonic() - self.asked < every:
+            return
+        self.asked = time.monotonic()
+        lost = [name for name, job in new.items() if job.status is Status.failed]
+        if self.cluster.site["batch"] == "slurm":
+            (one, *_) = new.values()
+            try:
+                said = await one._call(queue.query())
+            except RuntimeError:
+                return  # the controller does not answer now
+            self.cluster.listing = tuple(queue.listed(said))
+            there = {job.number for job in self.cluster.listing}
+            lost += [name for name, job in new.items() if job.job_id and job.job_id not in there]
+        for name in lost:
+            self.cluster.refusal = new[name].refusal or self.cluster.refusal
+            self.cluster.unseen += 1
+            await self._drop(name)
+
+    def _workers(self, name: Any) -> set[Any]:
+        """Return the names of a job's workers."""
+        suffixes = self.cluster.worker_spec.get(name, {}).get("group")
+        return {f"{name}{suffix}" for suffix in suffixes} if suffixes else {name}
+
+    async def _drop(self, name: Any) -> None:
+        if job := self.cluster.workers.pop(name, None):
+            await job.close()

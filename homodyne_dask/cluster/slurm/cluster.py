@@ -1,0 +1,118 @@
+"""A cluster whose workers are jobs of a site."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask.config
+from distributed import Security
+
+from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster.local import QUIET, SETTINGS
+from homodyne_dask.cluster.slurm import queue
+from homodyne_dask.cluster.slurm.adaptive import CLUSTERS, Healing
+from homodyne_dask.cluster.slurm.jobs import job_options, worker_memory
+from homodyne_dask.cluster.slurm.lifetimes import LOST
+from homodyne_dask.cluster.slurm.sites import Site, site_named
+from homodyne_dask.errors import ClusterError, OptionError
+from homodyne_dask.sweep.plan import LONGEST_TASK, Workers
+
+IDLE = 60
+"""Seconds without work after which workers above the least number are let go."""
+
+
+@contextmanager
+def slurm_cluster(
+    site: str = "generic",
+    jobs: int | tuple[int, int] = 1,
+    *,
+    folder: str | Path | None = None,
+    task: float = LONGEST_TASK,
+    **settings: Any,
+) -> Iterator[Any]:
+    """Start workers as jobs of a site for the length of a `with`; yields the cluster at once.
+
+    jobs: how many are kept running, or (least, most): as many as the work needs. A job that is lost
+    for any reason is replaced. settings: changes of the site's (templates/template.yaml), as
+    `walltime="02:00:00"`. folder: for the cluster's key, one that all nodes see; by default a new
+    one. task: seconds that a task may take, so that workers live for many of them and leave before
+    the walltime; `hd.plan(...).longest_task` allows shorter walltimes than what holds for every plan.
+    For a site with PBS the jobs are PBS's. `cluster.get_client()` connects.
+
+    Raises OptionError for a site or setting that cannot be used, ClusterError with the batch system's
+    words for a job it refuses.
+    """
+    chosen, (least, most) = site_named(site, **settings), bounds(jobs)
+    where = Path(folder) if folder else chosen.shared / f"{site}-{secrets.token_hex(3)}"
+    chosen.logs.mkdir(parents=True, exist_ok=True)
+    with (
+        dask.config.set(_in_force(chosen)),
+        _key(chosen, where) as security,
+        cluster_of(chosen, security, where.name, task) as cluster,
+    ):
+        if chosen["batch"] == "slurm":
+            queue.probe(cluster.job_script())
+        cluster.expected = Workers(
+            processes=most * chosen["processes"],
+            threads=most * chosen["cores"],
+            memory=most * chosen["processes"] * worker_memory(chosen),
+        )
+        cluster.adapt(
+            Adaptive=Healing, minimum_jobs=least, maximum_jobs=most, interval="1s", wait_count=IDLE
+        )
+        cluster.scale(jobs=least)
+        cluster.sync(cluster._correct_state)
+        for job in cluster.workers.values():
+            if job.refusal:
+                raise ClusterError(f"the job is refused: {job.refusal}")
+        yield cluster
+
+
+def cluster_of(site: Site, security: Security | None, name: str, task: float) -> Any:
+    """Return a scheduler for workers of a site, none of them asked for; tasks take up to `task` s."""
+    cluster = CLUSTERS[site["batch"]](
+        security=security,
+        name=name,
+        shared_temp_directory=str(site.shared),
+        scheduler_options=dict(site["scheduler-options"]),
+        **job_options(site, task),
+    )
+    cluster.site, cluster.task = site, task
+    return cluster
+
+
+def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
+    """Return the least and the most jobs; raises OptionError for numbers below 1 or in wrong order."""
+    least, most = (jobs, jobs) if isinstance(jobs, int) else jobs
+    if not 1 <= least <= most:
+        raise OptionError(f"jobs = {jobs!r}: give a number from 1 up, or (least, most)")
+    return least, most
+
+
+def _in_force(site: Site) -> dict[str, Any]:
+    """Return what of Dask's configuration must hold while a cluster of jobs lives."""
+    patience = f"{site.patience:g}s"
+    waits = {
+        "distributed.scheduler.no-workers-timeout": patience,
+        "distributed.deploy.lost-worker-timeout": f"{LOST:g}s",
+        "homodyne-dask.no-progress": patience,
+        "homodyne-dask.first-worker": patience,
+    }
+    return SETTINGS | QUIET | waits
+
+
+@contextmanager
+def _key(site: Site, folder: Path) -> Iterator[Security | None]:
+    """Make the key of a cluster for the length of a `with`; nothing of it is left."""
+    if site["security"] == "none":
+        yield None
+        return
+    made = not folder.exists()
+    try:
+        yield keys.make(folder)
+    finally:
+        keys.remove(folder)
+        if made and not any(folder.iterdir()):
+            folder.rmdir()

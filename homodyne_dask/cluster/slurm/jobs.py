@@ -1,0 +1,92 @@
+"""What a site's settings mean for dask-jobqueue: the options of a job."""
+
+import shlex
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster.local import quiet_environment, worker_environment
+from homodyne_dask.cluster.slurm.adaptive import CLUSTERS
+from homodyne_dask.cluster.slurm.lifetimes import lifetime
+from homodyne_dask.cluster.slurm.sites import Site
+from homodyne_dask.sweep.plan import LONGEST_TASK
+
+NANNY = 250_000_000
+"""Bytes of a job that each worker's nanny takes, with its interpreter."""
+_PASSED = (
+    "name",
+    "cores",
+    "processes",
+    "memory",
+    "walltime",
+    "queue",
+    "account",
+    "job-extra-directives",
+    "job-directives-skip",
+    "shebang",
+    "death-timeout",
+    "local-directory",
+)
+_RENAMED = {"name": "job_name"}
+
+
+def worker_memory(site: Site) -> int:
+    """Return the bytes each worker of a job may use."""
+    return site.memory // site["processes"] - NANNY
+
+
+def job_options(site: Site, task: float = LONGEST_TASK) -> dict[str, Any]:
+    """Return the options of dask-jobqueue's jobs for a site, but for its security.
+
+    task: seconds that a task may take (`lifetimes`).
+    """
+    options = {_RENAMED.get(key, key.replace("-", "_")): site[key] for key in _PASSED}
+    if site["batch"] == "slurm":
+        # without it dask-jobqueue rounds up to whole GiB
+        memory = site["job-mem"] or f"{site.memory // 2**20}M"
+        options |= {"job_cpu": site["job-cpu"], "job_mem": memory}
+    else:
+        options |= {"resource_spec": site["resource-spec"]}
+    return options | {
+        # the worker is the batch process, so that it hears SIGTERM
+        "python": site["python"] or f"exec {shlex.quote(sys.executable)}",
+        "interface": site.interface,
+        "log_directory": str(site.logs),
+        "job_script_prologue": [*site["job-script-prologue"], *environment(site, site.threads)],
+        "worker_extra_args": [*_arguments(site, task), *site["worker-extra-args"]],
+    }
+
+
+def script(site: Site, key: Path, task: float = LONGEST_TASK) -> str:
+    """Return the job script of a site, with a scheduler's address and a worker's name to come."""
+    options = job_options(site, task)
+    if site["security"] == "tls":
+        options |= {"security": keys.placed(key), "protocol": "tls://"}
+    job = CLUSTERS[site["batch"]].job_cls("<scheduler>", name="<worker>", **options)
+    return job.job_script()
+
+
+def _arguments(site: Site, task: float) -> list[str]:
+    lives = lifetime(site.walltime, task)
+    return [
+        *("--memory-limit", str(worker_memory(site))),
+        *("--lifetime", f"{lives.seconds:.0f}s", "--lifetime-stagger", f"{lives.stagger:.0f}s"),
+        *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
+    ]
+
+
+def environment(site: Site, threads: int) -> list[str]:
+    """Return the lines of a job script that set threads, memory and Dask for its processes."""
+    settings = worker_environment(threads) | {"MALLOC_TRIM_THRESHOLD_": "65536"}
+    settings |= quiet_environment()
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
+    if cache := site["compile-cache"]:
+        # kernels run on the type of CPU that compiled them
+        lines += [
+            "cpu=$(grep -m1 ^flags /proc/cpuinfo | sha256sum | cut -c1-12)",
+            f"export JAX_COMPILATION_CACHE_DIR={cache}/jaxlib-{version('jaxlib')}-$cpu",
+            'mkdir -p -m 700 "$JAX_COMPILATION_CACHE_DIR"',
+        ]
+    return lines

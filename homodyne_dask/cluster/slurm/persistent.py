@@ -1,0 +1,154 @@
+"""A scheduler that outlives one fit: a process of its own, found through a file beside its key."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from distributed import Client, Security
+
+from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster.connect import UNENCRYPTED, connect
+from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.cluster.slurm.cluster import slurm_cluster
+from homodyne_dask.errors import ClusterError
+from homodyne_dask.store.files import write_whole
+
+LOCAL = "local"
+"""The site that is this machine."""
+START = 60.0
+"""Seconds a standing scheduler may take to start."""
+STOP = 60.0
+"""Seconds it may take to end, with its jobs."""
+END = "homodyne-dask is to end"
+"""In the metadata of a scheduler: somebody wants it to end."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the file of a standing scheduler holds."""
+
+    address: str
+    dashboard: str
+    site: str
+    jobs: int | tuple[int, int]
+    host: str
+    pid: int
+
+
+def read(file: Path) -> Standing:
+    """Return what the file of a standing scheduler says; raises ClusterError if it is none."""
+    try:
+        held = json.loads(file.read_text())
+        return Standing(**held)
+    except OSError as e:
+        raise ClusterError(
+            f"{file} cannot be read ({e.strerror}): is the scheduler running? `homodyne-dask cluster "
+            f"start` starts one"
+        ) from e
+    except (ValueError, TypeError) as e:
+        raise ClusterError(f"{file} is not the file of a standing scheduler: {e}") from e
+
+
+@contextmanager
+def connection_by(file: Path) -> Iterator[Client]:
+    """Connect to the scheduler of a file, with the key beside it, for the length of a `with`."""
+    standing = read(file)
+    tls = standing.address.startswith("tls:")
+    with connect(standing.address, file.parent if tls else UNENCRYPTED) as client:
+        yield client
+
+
+def serve(
+    site: str, jobs: int | tuple[int, int], file: Path, ready: Callable[[Standing], None]
+) -> None:
+    """Be a standing scheduler until somebody stops it; `file` is there while it can be used."""
+    refuse_second(file)
+    try:
+        with _cluster(site, jobs, file.parent) as cluster:
+            standing = Standing(
+                cluster.scheduler_address, cluster.dashboard_link, site, jobs,
+                socket.gethostname(), os.getpid(),
+            )  # fmt: skip
+            write_whole(file, json.dumps(asdict(standing)) + "\n")
+            ready(standing)
+            while not cluster.scheduler.task_metadata.get(END):
+                time.sleep(0.2)
+    finally:  # when nothing else of it is left
+        file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _cluster(site: str, jobs: int | tuple[int, int], folder: Path) -> Iterator[Any]:
+    if site != LOCAL:
+        with slurm_cluster(site, jobs, folder=folder) as cluster:
+            yield cluster
+        return
+    with _kept(folder) as security, local_cluster(security=security) as client:
+        yield client.cluster
+
+
+@contextmanager
+def _kept(folder: Path) -> Iterator[Security]:
+    try:
+        yield keys.make(folder)
+    finally:
+        keys.remove(folder)
+
+
+def refuse_second(file: Path) -> None:
+    """Raise ClusterError where a standing scheduler has that file already."""
+    if file.exists():
+        there = read(file)
+        if there.host == socket.gethostname() and not psutil.pid_exists(there.pid):
+            file.unlink()  # it was killed
+            return
+        raise ClusterError(
+            f"{file} is of a scheduler on {there.host} (process {there.pid}): `homodyne-dask cluster "
+            f"stop --scheduler-file {file}`; if that machine is gone, remove the file"
+        )
+
+
+def start(site: str, jobs: str, file: Path) -> Standing:
+    """Start a standing scheduler as a process of its own on this machine; return when it is ready.
+
+    Raises ClusterError with its last word if it ends.
+    """
+    refuse_second(file)
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    log = file.with_suffix(".log")
+    words = ["cluster", "start", "--foreground", "--site", site, "--scheduler-file", str(file)]
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "homodyne_dask.cli", *words, *(["--jobs", jobs] if jobs else [])],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
+        )  # fmt: skip
+    until = time.monotonic() + START
+    while not file.exists():
+        if process.poll() is not None:
+            last = (log.read_text().strip().splitlines() or ["it said nothing"])[-1]
+            raise ClusterError(last.removeprefix("error: "))
+        if time.monotonic() > until:
+            process.terminate()
+            raise ClusterError(f"the scheduler did not start within {START:g} s: see {log}")
+        time.sleep(0.05)
+    return read(file)
+
+
+def stop(file: Path) -> None:
+    """End a standing scheduler and its jobs; raises ClusterError if it does not end in time."""
+    with connection_by(file) as client:
+        client.set_metadata(END, True)
+    until = time.monotonic() + STOP
+    while file.exists():
+        if time.monotonic() > until:
+            raise ClusterError(f"the scheduler of {file} did not end within {STOP:g} s")
+        time.sleep(0.05)

@@ -1,0 +1,161 @@
+"""What is known of a site: the template, the site's own file, and the user's word over both.
+
+The files lie in templates/. The user's word is what
+Dask's configuration holds under jobqueue.<site>, wherever Dask has read it from.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask.config
+import psutil
+import yaml
+from dask.utils import parse_bytes, parse_timedelta
+from distributed.utils import get_ip
+
+from homodyne_dask.errors import OptionError, nearest
+
+FOLDER = Path(__file__).parent / "templates"
+TEMPLATE = "template"
+BATCH = ("slurm", "pbs")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site, its settings merged; keys as in templates/template.yaml."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.settings[key]
+
+    @property
+    def walltime(self) -> float:
+        """Seconds a job may run."""
+        return seconds(self["walltime"], f"jobqueue.{self.name}.walltime")
+
+    @property
+    def threads(self) -> int:
+        """Threads of each worker."""
+        return self["cores"] // self["processes"]
+
+    @property
+    def memory(self) -> int:
+        """Bytes of a job."""
+        return parse_bytes(self["memory"])
+
+    @property
+    def patience(self) -> float:
+        """Seconds without progress after which a fit ends."""
+        return parse_timedelta(self["patience"], "s")
+
+    @property
+    def interface(self) -> str:
+        """Network interface on which scheduler and workers listen."""
+        return self["interface"] or _default_interface()
+
+    @property
+    def shared(self) -> Path:
+        """Folder for keys, seen by all nodes."""
+        return path(self["shared-temp-directory"])
+
+    @property
+    def logs(self) -> Path:
+        """Folder for what jobs print."""
+        given = self["log-directory"]
+        return path(given) if given else self.shared / "logs"
+
+
+def names() -> list[str]:
+    """Return the sites there are: those that come with the package and the user's own."""
+    ours = {file.stem for file in FOLDER.glob("*.yaml")} - {TEMPLATE}
+    theirs = {
+        str(name)
+        for name, section in dask.config.get("jobqueue", {}).items()
+        if isinstance(section, Mapping) and section.get("batch") in BATCH
+    }
+    return sorted(ours | theirs)
+
+
+def site_named(name: str, **changes: Any) -> Site:
+    """Return a site with some settings changed; raises OptionError for names and keys unknown."""
+    if name not in names():
+        raise OptionError(f"site {name!r} is unknown; {nearest(name, names())}")
+    file = FOLDER / f"{name}.yaml"
+    settings = _read(FOLDER / f"{TEMPLATE}.yaml")
+    known = set(settings)
+    user = dask.config.get("jobqueue", {}).get(name, {})
+    given = {key.replace("_", "-"): value for key, value in changes.items() if value is not None}
+    for origin, layer in (
+        (str(file), _read(file) if file.exists() else {}),
+        (f"jobqueue.{name} in Dask's configuration", user),
+        ("slurm_cluster", given),
+    ):
+        layer = {key.replace("_", "-"): value for key, value in layer.items()}
+        for key in layer:
+            if key not in known:
+                raise OptionError(f"{origin}: unknown setting {key!r}; {nearest(key, known)}")
+        settings = dask.config.merge(settings, layer)
+    return _checked(Site(name, settings))
+
+
+def _checked(site: Site) -> Site:
+    where = f"jobqueue.{site.name}"
+    if site["batch"] not in BATCH:
+        raise OptionError(f"{where}.batch = {site['batch']!r}: give slurm or pbs")
+    if site["security"] not in ("tls", "none"):
+        raise OptionError(f"{where}.security = {site['security']!r}: give tls or none")
+    for key in ("cores", "processes"):
+        if not isinstance(site[key], int) or site[key] < 1:
+            raise OptionError(f"{where}.{key} = {site[key]!r} is not a whole number from 1 up")
+    if site["cores"] % site["processes"]:
+        raise OptionError(
+            f"{where}: {site['cores']} cores cannot be shared equally by {site['processes']} "
+            f"processes: give a number of processes that divides the cores"
+        )
+    for key, read in (("memory", parse_bytes), ("patience", parse_timedelta)):
+        try:
+            read(site[key])
+        except (ValueError, TypeError, AttributeError, KeyError):
+            raise OptionError(f"{where}.{key} = {site[key]!r} cannot be read") from None
+    _ = site.walltime
+    return site
+
+
+def seconds(text: str, what: str) -> float:
+    """Return the seconds of a walltime as SLURM and PBS write it: [days-]hours:minutes:seconds."""
+    days, _, rest = str(text).rpartition("-")
+    try:
+        parts = [int(part) for part in rest.split(":")]
+        if not 2 <= len(parts) <= 3:
+            raise ValueError
+        hours, minutes, rest_seconds = (0, *parts)[-3:]
+        return 86400.0 * int(days or 0) + 3600 * hours + 60 * minutes + rest_seconds
+    except ValueError:
+        raise OptionError(
+            f'{what} = {text!r} is not a walltime: write "02:00:00" for two hours'
+        ) from None
+
+
+def path(text: str) -> Path:
+    """Return a folder of the configuration with ~ and variables put in."""
+    return Path(os.path.expandvars(text)).expanduser().absolute()
+
+
+def _read(file: Path) -> dict[str, Any]:
+    return yaml.safe_load(file.read_text()) or {}
+
+
+def _default_interface() -> str:
+    mine = get_ip()
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == mine for address in addresses):
+            return name
+    raise OptionError(
+        "no network interface has the address of the default route: name one, "
+        "DASK_JOBQUEUE__<SITE>__INTERFACE=eth0"
+    )

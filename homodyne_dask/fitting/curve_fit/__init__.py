@@ -1,0 +1,1 @@
+"""Least squares of any function over any dataset."""

@@ -1,0 +1,295 @@
+"""Least squares of any function over any dataset, with the names scipy and xarray use."""
+
+import inspect
+import json
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray
+from distributed import Client
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.curve_fit import residual_fit as arrayfit
+from homodyne_dask.fitting.descent import to_its_end
+from homodyne_dask.live.progress import Standing
+from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.residual import ResidualModel
+from homodyne_dask.results import numbers
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.store.files import write_whole
+
+SIGMA = "homodyne_dask_sigma"
+"""The variable that an array or a data array given as sigma becomes."""
+
+
+@dataclass(frozen=True)
+class CurveFit:
+    """The result of `curve_fit`, or of `fit` with a model of any data: popt, pcov = result."""
+
+    names: tuple[str, ...]
+    popt: Float[np.ndarray, " p"]
+    pcov: Float[np.ndarray, "p p"] | None
+    """NaN in the rows of what is fixed or stands at a bound; None where the data do not determine
+    every parameter, or a covariance needs more points than parameters."""
+    outcome: lm.Outcome
+    """How the fit ended: `Outcome.CONVERGED` is one of several."""
+    chisqr: float
+    redchi: float
+    """χ² over the degrees of freedom."""
+    ndata: int
+    """Points summed: those of which every variable is known."""
+    passes: int
+    undetermined: tuple[str, ...]
+    """Sentences on what the data do not determine."""
+    model: str
+    units: tuple[str, ...]
+    history: tuple[dict[str, Any], ...]
+    timings: dict[str, float]
+    compilations: dict[str, int]
+
+    def __iter__(self) -> Iterator[np.ndarray | None]:
+        """Give popt and pcov, as scipy does."""
+        return iter((self.popt, self.pcov))
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit ended at its optimum with every parameter determined."""
+        return self.outcome is lm.Outcome.CONVERGED
+
+    @property
+    def stderr(self) -> Float[np.ndarray, " p"]:
+        """The roots of pcov's diagonal; NaN where unknown."""
+        return arrayfit.stderr(self.pcov, len(self.names))
+
+    def to_dataset(self) -> xarray.Dataset:
+        """Return curvefit_coefficients(param) and curvefit_covariance(cov_i, cov_j), as xarray's."""
+        names = list(self.names)
+        covariance = np.full((len(names), len(names)), np.nan) if self.pcov is None else self.pcov
+        return xarray.Dataset(
+            {
+                "curvefit_coefficients": ("param", self.popt),
+                "curvefit_covariance": (("cov_i", "cov_j"), covariance),
+            },
+            {"param": names, "cov_i": names, "cov_j": names, "unit": ("param", list(self.units))},
+            {"outcome": self.outcome.name, "chisqr": self.chisqr, "ndata": self.ndata},
+        )
+
+    def to_json(self, path: str | Path) -> None:
+        """Write everything; what is not known is null."""
+        held = {
+            name: getattr(self, name) for name in ("model", "names", "units", "ndata", "passes")
+        }
+        held |= {"chisqr": self.chisqr, "redchi": self.redchi, "outcome": self.outcome.name}
+        held |= {"popt": self.popt.tolist(), "stderr": self.stderr.tolist()}
+        held |= {"pcov": None if self.pcov is None else self.pcov.tolist()}
+        held |= {
+            "undetermined": self.undetermined,
+            "history": self.history,
+            "timings": self.timings,
+        }
+        write_whole(Path(path), json.dumps(_known(held), indent=1, allow_nan=False) + "\n")
+
+    def __str__(self) -> str:
+        """Return outcome, values with errors, χ² and what is undetermined as text."""
+        width = max(map(len, self.names))
+        rows = [
+            f"{name:<{width}}  {numbers.value_and_error(value, error)} {unit}".rstrip()
+            for name, value, error, unit in zip(
+                self.names, self.popt, self.stderr, self.units, strict=True
+            )
+        ]
+        facts = f"χ² {self.chisqr:.6g} of {self.ndata:,} points, reduced {self.redchi:.6g}"
+        said = [f"undetermined: {sentence}" for sentence in self.undetermined]
+        head = [self.model, "", self.outcome.value, *said, ""]
+        return "\n".join([*head, *rows, "", f"{facts}, {self.passes} passes"])
+
+
+def _known(value: Any) -> Any:
+    """Return a value with None in place of numbers that are not finite."""
+    if isinstance(value, Mapping):
+        return {key: _known(of) for key, of in value.items()}
+    if isinstance(value, list | tuple):
+        return [_known(of) for of in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """y less f(x, *theta), over sigma where there is one."""
+
+    f: Callable[..., Any]
+    coords: int
+    weighted: bool
+
+    def __call__(self, theta: Any, *columns: Any) -> Any:
+        x = columns[: self.coords]
+        apart = columns[self.coords] - self.f(x[0] if self.coords == 1 else x, *theta)
+        return apart / columns[-1] if self.weighted else apart
+
+
+def curve_fit(
+    f: Callable[..., Any],
+    dataset: Any,
+    coords: str | Sequence[str] = "x",
+    data_var: str = "y",
+    *,
+    p0: Sequence[float] | Mapping[str, float] | None = None,
+    sigma: str | xarray.DataArray | float | None = None,
+    absolute_sigma: bool = False,
+    bounds: Mapping[str, tuple[float, float]] | tuple[ArrayLike, ArrayLike] = (-np.inf, np.inf),
+    param_names: Sequence[str] | None = None,
+    client: Client | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    max_passes: int = 1000,
+) -> CurveFit:
+    """Fit f(x, *params) to a variable of a dataset by least squares; popt, pcov = curve_fit(...).
+
+    f: a JAX function; with several coords x is a tuple of arrays, as broadcast against each other.
+    dataset: an xarray Dataset or DataArray (data_var is then its name, or 'y'), or the path of a
+    Zarr store; lazy ones are read chunk by chunk. coords, data_var: variables of it. A point of
+    which any variable is NaN is left out.
+    p0: first values in order or by name; by default 1, or the middle of finite bounds, as scipy's.
+    sigma: standard deviations: a variable's name, an array of the data's dimensions, or a number.
+    absolute_sigma: pcov is taken from sigma as it is, and not scaled to a reduced χ² of 1.
+    bounds: (low, high), each a number or one per parameter, or by name. param_names: by default
+    the arguments of f after x. client, checkpoint, resume: as in `fit`; data in memory are fitted
+    in this process, and so are fewer than four million points.
+
+    Raises a HomodyneDaskError for mistakes; how the fit ended is `outcome`.
+    """
+    coords = [coords] if isinstance(coords, str) else list(coords)
+    names = tuple(param_names) if param_names is not None else _arguments(f)
+    low_high = _bounds(names, bounds)
+    dataset, data_var = _with_sigma(dataset, data_var, sigma)
+    weighted = sigma is not None
+    error = [] if not weighted else [sigma if isinstance(sigma, str) else SIGMA]
+    model = ResidualModel(
+        str(getattr(f, "__name__", "f")),
+        tuple(Parameter(name, bounds=low_high[name]) for name in names),
+        _Curve(f, len(coords), weighted),
+        (*coords, data_var, *error),
+        f,
+    )
+    return fit(
+        dataset, model, initial=_first(names, p0, low_high), absolute_sigma=absolute_sigma,
+        client=client, checkpoint=checkpoint, resume=resume, max_passes=max_passes,
+    )  # fmt: skip
+
+
+def fit(
+    data: Any,
+    model: ResidualModel,
+    *,
+    progress: Callable[[lm.State], None] | None = None,
+    **options: Any,
+) -> CurveFit:
+    """Fit a model made by `hd.model` to a dataset; see `iterate` for the options."""
+    return to_its_end(iterate(data, model, **options), progress)
+
+
+def iterate(
+    data: Any,
+    model: ResidualModel,
+    *,
+    initial: Mapping[str, float] | None = None,
+    fixed: Mapping[str, float] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    absolute_sigma: bool = True,
+    client: Client | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    max_passes: int = 1000,
+    watch: Callable[[Standing], None] | None = None,
+) -> Generator[lm.State, None, CurveFit]:
+    """Fit as `fit` does and yield the state after each pass; residuals are taken to be over their σ."""
+    request = arrayfit.prepare(data, model, initial, fixed, bounds, absolute_sigma, max_passes)
+    path = None if checkpoint is None else Path(checkpoint)
+    return result_of(request, (yield from arrayfit.iterate(request, client, path, resume, watch)))
+
+
+def result_of(request: arrayfit.ArrayRequest, ended: arrayfit.Ended) -> CurveFit:
+    """Return the result of a fit that is over."""
+    state = ended.state
+    return CurveFit(
+        names=request.search.names,
+        popt=state.theta,
+        pcov=ended.covariance,
+        outcome=state.outcome,
+        chisqr=state.reduced.chisqr,
+        redchi=ended.redchi,
+        ndata=state.reduced.ndata,
+        passes=state.passes,
+        undetermined=ended.undetermined,
+        model=request.model.name,
+        units=tuple(p.unit for p in request.model.parameters),
+        history=tuple(ended.history),
+        timings=ended.timings,
+        compilations=ended.compilations,
+    )
+
+
+def _arguments(f: Callable[..., Any]) -> tuple[str, ...]:
+    arguments = list(inspect.signature(f).parameters.values())[1:]
+    if not arguments or any(a.kind is not a.POSITIONAL_OR_KEYWORD for a in arguments):
+        raise OptionError(
+            f"the parameters of {getattr(f, '__name__', 'f')!r} cannot be read from its arguments: "
+            f"write f(x, a, b), or give param_names"
+        )
+    return tuple(a.name for a in arguments)
+
+
+def _bounds(names: tuple[str, ...], bounds: Any) -> dict[str, tuple[float, float]]:
+    if isinstance(bounds, Mapping):
+        unknown = [name for name in bounds if name not in names]
+        if unknown:
+            raise OptionError(f"bounds: {unknown[0]!r} is no parameter of {', '.join(names)}")
+        return {name: bounds.get(name, (-np.inf, np.inf)) for name in names}
+    try:
+        low, high = (np.broadcast_to(np.asarray(edge, float), len(names)) for edge in bounds)
+    except (TypeError, ValueError):
+        raise OptionError(
+            f"bounds = {bounds!r} are not (low, high), each a number or one for each of "
+            f"{', '.join(names)}, nor pairs by name"
+        ) from None
+    return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
+
+
+def _first(
+    names: tuple[str, ...], p0: Any, bounds: dict[str, tuple[float, float]]
+) -> dict[str, float]:
+    given: dict[str, float] = {}
+    if isinstance(p0, Mapping):
+        given = dict(p0)
+    elif p0 is not None:
+        if len(p0) != len(names):
+            raise OptionError(f"p0 has {len(p0)} values for {len(names)} parameters")
+        given = dict(zip(names, p0, strict=True))
+    return {name: _feasible(*bounds[name]) for name in names} | given
+
+
+def _feasible(low: float, high: float) -> float:
+    """Return where scipy starts without p0."""
+    if math.isfinite(low):
+        return 0.5 * (low + high) if math.isfinite(high) else low + 1
+    return high - 1 if math.isfinite(high) else 1.0
+
+
+def _with_sigma(dataset: Any, data_var: str, sigma: Any) -> tuple[Any, str]:
+    """Return the dataset with what sigma is beside the name of a variable, and the data's name."""
+    if isinstance(dataset, xarray.DataArray):
+        data_var = str(dataset.name or "y")
+        dataset = dataset.to_dataset(name=data_var)
+    if sigma is None or isinstance(sigma, str):
+        return dataset, data_var
+    if not isinstance(dataset, xarray.Dataset):
+        raise OptionError("of a store sigma is the name of a variable: give its name")
+    dims = dataset[data_var].dims if np.ndim(sigma) else ()
+    own = sigma if isinstance(sigma, xarray.DataArray) else (dims, np.asarray(sigma, float))
+    return dataset.assign({SIGMA: own}), data_var

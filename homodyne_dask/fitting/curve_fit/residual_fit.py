@@ -1,0 +1,256 @@
+"""A fit of residuals over any dataset: the same sweep, solver and checkpoint as a scan's."""
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client
+from jaxtyping import Bool, Float
+
+from homodyne_dask.cluster.local import local_cluster, local_workers, this_process, workers_of
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.curve_fit.points import Points, array_layout, columns, points_of
+from homodyne_dask.fitting.descent import Beginning, Record, descent
+from homodyne_dask.kernels.backend import compilations
+from homodyne_dask.kernels.gram import Gram, merge_tree
+from homodyne_dask.kernels.residual import check_residual, columns_gram
+from homodyne_dask.live.progress import Standing
+from homodyne_dask.live.watch import Watch, Watched
+from homodyne_dask.models.parameters import Search, listed, search
+from homodyne_dask.models.residual import ResidualModel
+from homodyne_dask.solver import checkpoint as checkpoints
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.normal_equations import SINGULAR
+from homodyne_dask.solver.scaling_modes import Scaling
+from homodyne_dask.store.memory import keep_small
+from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, Run, make_plan
+from homodyne_dask.sweep.sweep import Sweep, sweep_over
+from homodyne_dask.sweep.tasks import NOTHING, Report, reported
+
+OPTIONS = lm.Options(decrement=1e-10, relative_step=1e-10, unseen=1e-9, trust=True)
+"""Closer to the optimum than the eight digits that are promised, and careful with starts far away:
+first values are the user's, not searched in the data."""
+SMALL = 64_000_000
+"""Bytes of chunks of data in memory that are kept in the shape the kernel takes."""
+_PLAIN = Scaling("fixed", given=np.array([[0.0, 1.0]]))
+"""Nothing is eliminated: y is the residual, f is 0."""
+
+
+class Work(NamedTuple):
+    """What every task of a fit shares."""
+
+    points: Points
+    model: ResidualModel
+    budget: int
+    """Bytes of columns a worker process may keep."""
+
+
+def residuals_of(work: Work, run: Run, at: Float[np.ndarray, "q p"]) -> tuple[Gram, Report]:
+    """Return the merged Gram of a run of chunks; this is the task. at: see `columns_gram`."""
+    keep_small()
+    began, before = time.perf_counter(), compilations()
+    leaves = [
+        columns_gram(work.model, at, columns(work.points, number, work.budget), work.points.step)
+        for number, _ in run.tiles
+    ]
+    return merge_tree(leaves), reported(began, before, NOTHING)
+
+
+@dataclass(frozen=True)
+class ArrayRequest:
+    """A fit that has been checked and can be started."""
+
+    points: Points
+    model: ResidualModel
+    search: Search
+    options: lm.Options
+    absolute_sigma: bool
+    """Residuals are over their σ; else their scatter says what it is."""
+    scaling: Scaling = _PLAIN
+
+
+_EDGES = ("start", "lower", "upper")
+
+
+def _identity(request: ArrayRequest) -> dict[str, Any]:
+    """Return what must be the same for a fit to be resumed."""
+    search = request.search
+    return {
+        "data": request.points.digest,
+        "model": request.model.name,
+        "code of the model": request.model.digest,
+        "variables": list(request.model.variables),
+        "parameters": list(search.names),
+        "free": search.free.tolist(),
+        # bounds may be infinite, which JSON cannot hold
+        **{name: [repr(float(v)) for v in getattr(search, name)] for name in _EDGES},
+        **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
+    }
+
+
+def prepare(
+    data: Any,
+    model: ResidualModel,
+    initial: Mapping[str, float] | None = None,
+    fixed: Mapping[str, float] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    absolute_sigma: bool = True,
+    max_passes: int = 1000,
+) -> ArrayRequest:
+    """Return the checked fit; raises a HomodyneDaskError for mistakes in any of it."""
+    chosen = search(model.parameters, initial, fixed, bounds)
+    missing = np.array(chosen.names)[np.isnan(chosen.start)]
+    if len(missing):
+        raise OptionError(f"{missing[0]} has no first value: give initial={{{missing[0]!r}: ...}}")
+    points = points_of(data, model.variables)
+    check_residual(model, chosen.start, points.columns(0)[:, : points.step])
+    options = replace(OPTIONS, max_passes=max_passes)
+    return ArrayRequest(points, model, chosen, options, absolute_sigma)
+
+
+def plan_of(request: ArrayRequest, client: Client | None) -> Plan:
+    """Return the plan for the client's workers, or for this process or the workers to be started."""
+    work: Any = array_layout(request.points)
+    if client is None:
+        here = work.in_memory or work.pairs < IN_PROCESS_PAIRS
+        workers = this_process() if here else local_workers()
+    elif work.in_memory:
+        raise OptionError(
+            "the data lie in this process's memory, where workers cannot read them: leave client out, "
+            "or write them with to_zarr and give the path"
+        )
+    else:
+        workers = workers_of(client)
+    return make_plan(work, workers, request.model.name, 1)
+
+
+class Ended(NamedTuple):
+    """A fit that is over."""
+
+    state: lm.State
+    covariance: Float[np.ndarray, "p p"] | None
+    """NaN where a parameter did not move; None where the data do not determine all of them, or a
+    covariance needs more points than parameters."""
+    redchi: float
+    undetermined: tuple[str, ...]
+    """Sentences on what the data do not determine."""
+    history: list[dict[str, Any]]
+    timings: dict[str, float]
+    compilations: dict[str, int]
+
+
+def iterate(
+    request: ArrayRequest,
+    client: Client | None,
+    checkpoint: Path | None,
+    resume: bool,
+    watch: Callable[[Standing], None] | None,
+) -> Generator[lm.State, None, Ended]:
+    """Yield the state after each pass and return how the fit ended; see `fit` for the options."""
+    began = time.perf_counter()
+    if resume and checkpoint is None:
+        raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
+    if checkpoint is not None and not resume:
+        checkpoints.check_target(checkpoint)
+    plan = plan_of(request, client)
+    with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
+        budget = plan.layout.resident_bytes if plan.resident else 0
+        if request.points.in_memory:  # what is here already is not kept twice
+            budget = min(budget, SMALL)
+        work = Work(request.points, request.model, budget)
+        told = Watch(_watched(request), plan, connected, watch)
+        with told.to_its_end():
+            sweep = told.listened(sweep_over(work, plan, residuals_of, connected))
+            record, state = Record(began, told.state), None
+
+            def evaluate(theta: Float[np.ndarray, " p"], _: None) -> Gram:
+                return sweep(theta[None])
+
+            for state in descent(
+                request, evaluate, checkpoint, resume, record, (), _first, _identity
+            ):
+                told.state(state)
+                yield state
+            assert state is not None  # there is at least one pass
+            ended = _ended(request, sweep, state, record)
+            record.timings["total"] = time.perf_counter() - began
+            outcome, errors = state.outcome, stderr(ended.covariance, request.model.size)
+            told.end(
+                outcome.name, outcome.value, list(ended.undetermined), state.theta.tolist(),
+                errors.tolist(), sum(ended.compilations.values()),
+            )  # fmt: skip
+    record.timings["total"] = time.perf_counter() - began
+    return ended
+
+
+def _ended(request: ArrayRequest, sweep: Sweep, state: lm.State, record: Record) -> Ended:
+    """Return how a fit ended; the covariance takes one more pass."""
+    inverse = _inverse(sweep, state, _moved(request.search, state))
+    freedom = state.reduced.ndata - int(request.search.free.sum())
+    redchi = state.reduced.chisqr / freedom if freedom > 0 else np.nan
+    scale = 1.0 if request.absolute_sigma else redchi
+    return Ended(
+        state=state,
+        covariance=None if inverse is None or np.isnan(scale) else inverse * scale,
+        redchi=redchi,
+        undetermined=tuple(
+            f"the data do not determine {listed(names)}: fix one, or give bounds"
+            for names in lm.undetermined(request.search, state)
+        ),
+        history=record.history,
+        timings=record.timings,
+        compilations=sweep.compilations(),
+    )
+
+
+def stderr(covariance: Float[np.ndarray, "p p"] | None, size: int) -> Float[np.ndarray, " p"]:
+    """Return the roots of a covariance's diagonal; NaN where unknown."""
+    return np.full(size, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
+
+
+def _watched(request: ArrayRequest) -> Watched:
+    model = request.model
+    units, unknown = tuple(p.unit for p in model.parameters), np.full(model.size, np.nan)
+    title = f"{model.name} fitted to {request.points.number:,} points"
+    return Watched(title, request.search.names, units, lambda _: unknown)
+
+
+def _first(request: ArrayRequest, *_: Any) -> Beginning:
+    return Beginning(request.search.start, None, [])
+
+
+def _moved(search: Search, state: lm.State) -> Bool[np.ndarray, " p"]:
+    at_bound = (state.theta <= search.lower) | (state.theta >= search.upper)
+    return search.free & (np.isfinite(search.period) | ~at_bound)
+
+
+def _inverse(
+    sweep: Sweep, state: lm.State, moved: Bool[np.ndarray, " p"]
+) -> Float[np.ndarray, "p p"] | None:
+    """Return (JᵀJ)⁻¹ from one more pass, with derivatives along the directions of the last one.
+
+    Along the eigenvectors over the roots of their eigenvalues JᵀJ is 1 but for what the first
+    sums have lost: the inverse keeps the digits that an orthogonal factoring of J would.
+    """
+    if not (moved.any() and state.reduced.finite):
+        return None
+    H = state.reduced.hessian[np.ix_(moved, moved)]
+    size = np.sqrt(np.diag(H))
+    if not (size > 0).all():
+        return None
+    values, vectors = np.linalg.eigh(H / np.outer(size, size))
+    if values[0] <= SINGULAR:
+        return None
+    n = int(moved.sum())
+    directions = np.zeros((len(moved), len(moved)))
+    directions[np.flatnonzero(moved), :n] = vectors / np.sqrt(values) / size[:, None]
+    gram = sweep(np.concatenate([state.theta[None], directions]))
+    nearly_one = gram.moments[0, 3 : 3 + n, 3 : 3 + n]
+    inverse = directions[:, :n] @ np.linalg.solve(nearly_one, directions[:, :n].T)
+    inverse[~moved] = inverse[:, ~moved] = np.nan
+    return inverse

@@ -1,0 +1,1 @@
+"""Error estimation after the last pass."""

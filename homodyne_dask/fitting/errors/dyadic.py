@@ -1,0 +1,138 @@
+"""A pass that keeps what blocks of frames contribute apart, for errors with too few bins.
+
+The kernel is that of every pass, on smaller tiles: a pair of frames belongs to the block of its
+first frame and to that of its second.
+"""
+
+import time
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.fitting.options import Request
+from homodyne_dask.kernels.backend import Point, compilations, kind_of
+from homodyne_dask.kernels.gram import Gram, merge_tree
+from homodyne_dask.kernels.transport import Block
+from homodyne_dask.solver.levenberg_marquardt import State
+from homodyne_dask.solver.normal_equations import joint_of
+from homodyne_dask.solver.variable_projection import Reduced
+from homodyne_dask.store.scan import known_q, opened
+from homodyne_dask.sweep.blocks import Place, block
+from homodyne_dask.sweep.plan import Run
+from homodyne_dask.sweep.sweep import Sweep
+from homodyne_dask.sweep.tasks import NOTHING, Report, Work, reported
+
+MOST = 16
+"""Blocks of frames, about: each pair of them is a score."""
+FEWEST = 6
+"""Below this many blocks there is no error to speak of."""
+_MEMORIES = 5
+"""Correlation times in a block, where the record is long enough."""
+
+
+def frame_grams_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[Gram, Report]:
+    """Return the Grams of all pairs of blocks of frames: moments are (bin, block, block, k, k).
+
+    at: the frames of a block, theta, and with a loss (offset - 1, contrast) of every selected bin.
+    """
+    began, before = time.perf_counter(), compilations()
+    scan = opened(work.source.selection)
+    length, (theta, beta) = int(at[0]), np.split(at[1:], [work.problem.model.size])
+    here = kind_of(work.problem.model).point(work.problem, theta, scan.time, 1, scan.frames)
+    carried = beta.reshape(-1, 2)[list(run.members)] if beta.size else None
+    leaves = []
+    for tile in run.tiles:
+        data = block(work.source, Place(run.members, tile), work.budget)
+        leaves.append(_leaf(here, data, carried, length, scan.n_frames))
+    return merge_tree(leaves), reported(began, before, NOTHING)
+
+
+def _leaf(
+    at: Point, data: Block, beta: Float[np.ndarray, "bin 2"] | None, length: int, frames: int
+) -> Gram:
+    kind, number = kind_of(at.problem.model), -(-frames // length)
+    bins, T, k = len(data.q), data.c2.shape[-1], at.problem.model.size + 3
+    side = min(length, T)
+    moments, pairs = np.zeros((bins, number, number, k, k)), np.zeros(bins, np.int64)
+    for i in range(0, T, side):
+        for j in range(0, T, side):
+            rows, columns = slice(i, i + side), slice(j, j + side)
+            i0, j0 = data.i0 + i, data.j0 + j
+            if j0 < i0 or j0 >= frames or i0 >= frames:
+                continue
+            part = Block(
+                np.ascontiguousarray(data.c2[:, rows, columns]),
+                np.ascontiguousarray(data.weight_rows[:, rows]),
+                np.ascontiguousarray(data.weight_columns[:, columns]),
+                data.q, data.phi, i0, j0,
+            )  # fmt: skip
+            gram = kind.gram(at, part, None)[0] if beta is None else kind.robust(at, part, beta)
+            moments[:, i0 // length, j0 // length] += gram.moments[:, :k]
+            pairs += gram.pairs
+    return Gram(moments, pairs)
+
+
+def block_length(request: Request, theta: Float[np.ndarray, " p"], side: int) -> int:
+    """Return the frames of a block: some correlation times, if that leaves FEWEST blocks.
+
+    A whole tile, or a tile of `side` frames halved or doubled some times.
+    """
+    first, stop = request.scan.frames
+    wanted = max((stop - first) / MOST, _MEMORIES * _memory(request, theta), 2)
+    wanted = min(wanted, max((stop - first) / FEWEST, 2))
+    return int(side * 2.0 ** np.floor(np.log2(wanted / side)))
+
+
+def _memory(request: Request, theta: Float[np.ndarray, " p"]) -> float:
+    """Return after how many frames f is down to 1/e, in the middle of the record and of the bins."""
+    scan, kind = request.scan, kind_of(request.problem.model)
+    at = kind.point(request.problem, theta, scan.time)
+    return kind.memory(at, known_q(scan), scan.phi, scan.frames)
+
+
+def frame_scores(
+    sweep: Sweep, request: Request, state: State
+) -> Float[np.ndarray, "bin block block k k"]:
+    """Return the moments of every pair of blocks of frames: one pass over the data."""
+    length = block_length(request, state.theta, sweep.layout.side)
+    beta = np.empty(0) if state.reduced.move is None else state.reduced.beta
+    return sweep.over(frame_grams_of, np.concatenate([[length], state.theta, beta.ravel()])).moments
+
+
+def dyadic(
+    reduced: Reduced,
+    moments: Float[np.ndarray, "bin block block k k"],
+    moved: Bool[np.ndarray, " p"],
+    clusters: Int[np.ndarray, " bin"],
+) -> Float[np.ndarray, "p p"] | None:
+    """Return the dyadic-robust covariance, pairs of blocks that share one being correlated.
+
+    With s_ab the score of blocks a and b and T_a = Σ_b s_ab, the meat is
+    Σ_a T_a T_aᵀ - Σ_(a<b) s_ab s_abᵀ, summed over clusters of bins (Aronow, Samii and Assenova 2015).
+    Correlations between blocks that share none are left out, so it is a lower bound. None with
+    fewer than FEWEST blocks that hold data, or where it is not positive.
+    """
+    joint = joint_of(reduced, moved)
+    used = reduced.count > 0
+    contrast = np.where(used & ~reduced.undetermined, reduced.contrast, 0.0)
+    offset = np.where(used, reduced.offset - 1, 0.0)
+    x = np.stack([-offset, np.ones(len(used)), -contrast], axis=1)
+    score = np.einsum("kz,kabzy->kaby", x, moments[:, :, :, :3, :])
+    own = contrast[:, None, None, None] * score[..., 3:]
+    own = own - np.einsum("kzp,kabz->kabp", reduced.projection, score[..., [0, 2]])
+    own = own[..., moved] / joint.size[: joint.moved]
+    with_data = moments[..., 0, 0].sum(0)
+    if ((with_data.sum(0) + with_data.sum(1)) > 0).sum() < FEWEST:
+        return None
+    meat = np.zeros((joint.moved, joint.moved))
+    for cluster in np.unique(clusters[used]):
+        s = own[used & (clusters == cluster)].sum(0)
+        alone = np.einsum("aap->ap", s)
+        of_block = s.sum(0) + s.sum(1) - alone
+        apart = s * ~np.eye(len(s), dtype=bool)[:, :, None]
+        meat += of_block.T @ of_block - np.einsum("abp,abq->pq", apart, apart)
+    inverse = joint.inverse[: joint.moved, : joint.moved]
+    covariance = np.full((len(moved), len(moved)), np.nan)
+    covariance[np.ix_(moved, moved)] = joint.of_theta(inverse @ meat @ inverse)
+    positive = np.diag(covariance)[moved] > 0
+    return covariance if positive.all() else None

@@ -1,0 +1,187 @@
+"""What a pass will read and take on these workers: a second of the real thing, and arithmetic."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import reduce
+from heapq import heapreplace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from distributed import Client
+from jaxtyping import Float
+
+from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.fitting.fit import plan_of
+from homodyne_dask.fitting.options import Request, prepare, require_gap
+from homodyne_dask.fitting.start.initial_values import averages_of, first_values
+from homodyne_dask.kernels.backend import kind_of
+from homodyne_dask.models import Model
+from homodyne_dask.solver import variable_projection as scaling
+from homodyne_dask.store.chunk_reader import chunk_path
+from homodyne_dask.store.scan import Scan, known_q
+from homodyne_dask.sweep.blocks import Place, stored_sums
+from homodyne_dask.sweep.plan import Plan, Run, size
+from homodyne_dask.sweep.sweep import Sweep, sweep_of
+from homodyne_dask.sweep.tasks import Cost, Report, gram_of
+
+SAMPLE_PAIRS = 20e6
+"""Pairs that each thread works on, twice: a few tenths of a second."""
+_TASK = 0.008
+"""Processor time Dask takes for a task, driver and worker together [s]; deploy/SCALING.md."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a pass at the first values will take. `print(forecast)` shows it."""
+
+    plan: Plan
+    theta: dict[str, float]
+    """First values, from the averages that ingest wrote."""
+    needed: int
+    """Tiles that are read; in the others nothing is left of f."""
+    computed: float
+    """Share of the sub-blocks that is computed."""
+    bytes_read: int
+    """Bytes of files that a pass reads where data do not stay in memory."""
+    first: float
+    """Seconds of the first pass, workers warm."""
+    later: float
+    """Seconds of every other pass."""
+    peak: int
+    """Memory of the largest worker process at its most [bytes]."""
+
+    def __str__(self) -> str:
+        """Return the forecast as a small table."""
+        at = ", ".join(f"{name} {value:.4g}" for name, value in self.theta.items())
+        skipped = self.plan.layout.blocks - self.needed
+        rows = [
+            ("first values", at),
+            ("tiles read", f"{self.needed}, {skipped} skipped: nothing is left of f there"),
+            ("sub-blocks", f"{100 * self.computed:.0f} % computed"),
+            ("files read", f"{size(self.bytes_read)} {'once' if self.plan.resident else 'a pass'}"),
+            ("time per pass", f"{self.first:.3g} s the first, {self.later:.3g} s each other"),
+            ("peak memory", f"{size(self.peak)} per worker process"),
+        ]
+        return "\n".join(f"{name:<18} {value}" for name, value in rows)
+
+
+def forecast(
+    data: Scan | str | Path,
+    model: Model,
+    *,
+    gap: str | float | None = None,
+    convention: str = "physical",
+    min_lag: int = 1,
+    memory: str = "auto",
+    loss: str = "linear",
+    loss_scale: float | None = None,
+    initial: Mapping[str, float] | None = None,
+    client: Client | None = None,
+) -> Forecast:
+    """Return what `fit` with these options will read and take, measured on a sample of its tasks.
+
+    Workers on this machine are started for it where `fit` would start some. Raises the same
+    mistakes as `fit`, and PlanError where the workers' memory is too small.
+    """
+    request = prepare(
+        data, model, gap=gap, convention=convention, min_lag=min_lag, memory=memory, initial=initial,
+        loss=loss, loss_scale=loss_scale,
+    )  # fmt: skip
+    require_gap(request)
+    plan = plan_of(request, client)
+    with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
+        sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
+        theta = first_values(request)[0].theta
+        beta = np.empty(0)
+        if request.problem.loss != "linear":
+            beta = scaling.reduce(averages_of(request)(theta), request.scaling).beta
+        return _forecast(request, plan, sweep, np.append(theta, beta))
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """One block of a pass and what it will take."""
+
+    run: Run
+    live: int
+    number: int
+    """Sub-blocks computed, and all of them, of one bin; a loss computes them all."""
+    read: bool
+
+
+def _forecast(request: Request, plan: Plan, sweep: Sweep, at: Float[np.ndarray, " n"]) -> Forecast:
+    theta = at[: request.problem.model.size]
+    tiles = _tiles(request, sweep, theta)
+    needed = [tile for tile in tiles if tile.read]
+    threads = plan.workers.threads
+    wanted = max(threads, int(SAMPLE_PAIRS * threads / (plan.layout.pairs / plan.layout.blocks)))
+    sample = needed[:: max(1, len(needed) // wanted)]
+    base = max(report.peak for report in _measured(sweep, sample[-threads:], at))
+    reports = _measured(sweep, sample, at)
+    cost = reduce(Cost.plus, (report.cost for report in reports))
+    reading = cost.reading / max(cost.read, 1)
+    computed = max(sum(tile.live for tile in sample), 1)
+    computing = (sum(report.seconds for report in reports) - cost.reading) / computed
+
+    def seconds(read: float) -> float:
+        of_tile = {
+            (tile.run.group, tile.run.tiles[0]): computing * tile.live + read * tile.read
+            for tile in tiles
+        }
+        task = 0.0 if plan.workers.local else _TASK
+        return _until_all_done(
+            [task + sum(of_tile[run.group, tile] for tile in run.tiles) for run in sweep.tasks],
+            threads,
+        )
+
+    resident = plan.layout.resident_bytes // plan.workers.processes if plan.resident else 0
+    stored = [_stored_bytes(request.scan, tile.run) for tile in sample]
+    return Forecast(
+        plan=plan,
+        theta=dict(zip(request.search.names, theta.tolist(), strict=True)),
+        needed=len(needed),
+        computed=sum(tile.live for tile in tiles) / max(sum(tile.number for tile in tiles), 1),
+        bytes_read=int(np.mean(stored or [0]) * len(needed)),
+        first=seconds(reading),
+        later=seconds(0.0 if plan.resident else reading),
+        peak=base + resident,
+    )
+
+
+def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> list[_Tile]:
+    """Return every tile of a pass; what is computed of it follows from theta."""
+    scan, layout, source = request.scan, sweep.layout, sweep.work.source
+    q, robust = known_q(scan), request.problem.loss != "linear"
+    kind = kind_of(request.problem.model)
+    at = kind.point(request.problem, theta, scan.time, 1, scan.frames)
+    found = []
+    for (group, members), tile in product(enumerate(layout.groups), layout.tiles):
+        cut = at.sub_blocks(
+            q[members[0]], tile[0] * layout.side, tile[1] * layout.side, layout.side
+        )
+        known = stored_sums(source, Place(members, tile), request.problem.min_lag) is not None
+        run = Run(group, members, (tile,), 1)
+        live = cut.number if robust else cut.live
+        found.append(_Tile(run, live, cut.number, bool(live or not known)))
+    return found
+
+
+def _measured(sweep: Sweep, tiles: list[_Tile], at: Float[np.ndarray, " n"]) -> list[Report]:
+    """Return what the workers report of some tiles, a task each; `at` is that of `gram_of`."""
+    part = replace(sweep, tasks=[tile.run for tile in tiles], owners={})
+    return [report for _, _, report in part.compute(part, gram_of, at)]
+
+
+def _stored_bytes(scan: Scan, run: Run) -> int:
+    paths = [chunk_path(scan.path, 1, scan.bins[member], run.tiles[0]) for member in run.members]
+    return sum(path.stat().st_size for path in paths)
+
+
+def _until_all_done(seconds: list[float], threads: int) -> float:
+    """Return when the last of some tasks ends that a number of threads take in turn."""
+    free = [0.0] * threads
+    for task in seconds:
+        heapreplace(free, free[0] + task)
+    return max(free)

@@ -1,0 +1,80 @@
+"""c2 from parameters: the model itself, on any times and bins."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.kernels.backend import kind_of
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models import Model, convention_named
+from homodyne_dask.models.transport import frame_spacing
+from homodyne_dask.models.units import gap_in_angstrom
+
+
+def predict(
+    model: Model,
+    params: Mapping[str, float] | ArrayLike,
+    times: ArrayLike,
+    *,
+    q: ArrayLike,
+    phi: ArrayLike = 0.0,
+    gap: str | float | None = None,
+    contrast: ArrayLike = 1.0,
+    offset: ArrayLike = 0.0,
+    convention: str = "physical",
+) -> Float[np.ndarray, "bin t1 t2"]:
+    """Return c2(bin, t1, t2) = offset + contrast·f, symmetric in t1 and t2.
+
+    params: by name or in the model's order; bounds of fits do not apply. times [s], q [1/Å],
+    phi [degree], contrast and offset: one number or one per bin. gap: '200 um', or Å as a number;
+    the static model does not need it. Raises OptionError for unknown names, wrong lengths, or a
+    missing gap. The equations are in `homodyne_dask.models.transport`.
+    """
+    theta = _vector(model, params)
+    time = np.asarray(times, float)
+    kind = convention_named(convention)
+    if model.shear and gap is None:
+        raise OptionError(f"{model.name} needs the gap between the plates: gap='200 um'")
+    width = None if gap is None else gap_in_angstrom(gap)
+    named = {"q": q, "phi": phi, "contrast": contrast, "offset": offset}
+    try:
+        per_bin = np.broadcast_arrays(
+            *(np.atleast_1d(np.asarray(v, float)) for v in named.values())
+        )
+    except ValueError:
+        lengths = ", ".join(f"{name} {np.size(v)}" for name, v in named.items())
+        raise OptionError(
+            f"one value per bin: the lengths differ ({lengths}); give one number or one per bin"
+        ) from None
+    qs, phis, contrasts, offsets = per_bin
+    frame_spacing(time, kind)
+    of = kind_of(model)
+    at = of.point(Problem(model, kind, width), theta, time)
+    t1, t2 = time[:, None], time[None, :]
+    f = np.concatenate(
+        [of.shape(at, time, qs[b : b + 1], phis[b : b + 1], t1, t2) for b in range(len(qs))]
+    )
+    return offsets[:, None, None] + contrasts[:, None, None] * f
+
+
+def _vector(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
+    if isinstance(params, Mapping):
+        for name in params:
+            if name not in model.names:
+                raise OptionError(
+                    f"{model.name} has no parameter {name!r}; {nearest(str(name), model.names)}"
+                )
+        missing = [name for name in model.names if name not in params]
+        if missing:
+            raise OptionError(f"{model.name} needs a value for {missing[0]}: give all of them")
+        params = [params[name] for name in model.names]
+    theta = np.asarray(params, float)
+    if theta.shape != (model.size,):
+        raise OptionError(
+            f"{model.name} has {model.size} parameters ({', '.join(model.names)}), "
+            f"{theta.size} were given"
+        )
+    return theta

@@ -1,0 +1,1 @@
+"""Fits of the rings or windows of a scan."""

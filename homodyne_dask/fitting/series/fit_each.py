@@ -1,0 +1,93 @@
+"""A fit of every ring or window of a scan, on the same workers: small parts at once, others in turn."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+
+from homodyne_dask.cluster.local import cores, local_cluster
+from homodyne_dask.errors import ClusterError, HomodyneDaskError
+from homodyne_dask.fitting.fit import fit
+from homodyne_dask.fitting.options import prepare, require_gap
+from homodyne_dask.fitting.series import whole_fits as together
+from homodyne_dask.fitting.series.partition import Windows, options_of, parts_of
+from homodyne_dask.models import Model
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.series import FitSeries
+from homodyne_dask.results.series_entry import Ended
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.store.scan import Scan, open_dataset
+
+MANY = 16
+"""From so many small fits workers are started for them: fewer end sooner in the caller's process."""
+MANY_DRAWN = 8
+"""The same for fits whose pictures are drawn, too."""
+
+
+def fit_each(
+    data: Scan | str | Path,
+    model: Model,
+    *,
+    over: str,
+    windows: Windows = None,
+    client: Client | None = None,
+    progress: Callable[[lm.State], None] | None = None,
+    **options: Any,
+) -> FitSeries:
+    """Fit a model to each ring (over='q') or each window of age (over='age') of a scan by itself.
+
+    windows, for age: how many of equal numbers of frames, or a list of (from, to) in s. Times keep
+    their origin, and a window counts the pairs with both frames in it. Options are those of `fit`; a
+    mistake in them raises a HomodyneDaskError at once. A part that cannot be fitted is a row with its
+    message, and the others go on. Workers are started once. Parts of fewer than four million pairs are
+    fitted at once, each by one thread of the workers, and `progress` hears of such a fit when it has
+    ended; larger ones are fitted in turn, by all workers together. Every fit is that of `fit`, to the
+    bit.
+    """
+    scan = data if isinstance(data, Scan) else open_dataset(data)
+    parts = parts_of(scan, over, windows)
+    require_gap(prepare(scan, model, **options))
+    fits = [together.Asked(part.scan, options_of(part, scan, options)) for part in parts]
+    ended = []
+    with (
+        workers_for([part.scan for part in parts], client, MANY) as connected,
+        together.begun(connected, model, fits) as futures,
+    ):
+        for part, asked, future in zip(parts, fits, futures, strict=True):
+            try:
+                if future is None:
+                    given = {"client": connected, "progress": progress, **asked.options}
+                    result = fit(asked.scan, model, **given)
+                else:
+                    result = _told(together.ended(connected, future), progress)
+            except ClusterError:
+                raise
+            except HomodyneDaskError as e:
+                ended.append(Ended(part.name, None, None, str(e), part.at))
+            else:
+                ended.append(Ended(part.name, None, result, "", part.at))
+    return FitSeries(over, tuple(ended))
+
+
+def _told(whole: together.Whole, progress: Callable[[lm.State], None] | None) -> FitResult:
+    if progress is not None:
+        for state in whole.states:
+            progress(state)
+    return whole.result
+
+
+@contextmanager
+def workers_for(scans: Sequence[Scan], client: Client | None, many: int) -> Iterator[Client | None]:
+    """Yield the client to fit all these scans with: the one given, or workers started for them all.
+
+    None where they are fewer than `many`, each small enough to be fitted in this process. Many small
+    ones get processes of one thread: searching first values keeps a process to itself.
+    """
+    small = all(map(together.small, scans))
+    if client is not None or (small and len(scans) < many):
+        yield client
+        return
+    with local_cluster(min(cores(), len(scans)) if small else None) as started:
+        yield started

@@ -1,0 +1,113 @@
+"""A scan cut into parts that are fitted one by one: its rings, or windows of age."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError, SelectionError, nearest
+from homodyne_dask.store.rings import ring_numbers, rings_of
+from homodyne_dask.store.scan import Scan
+
+OVER = ("q", "age")
+Windows = int | Sequence[tuple[float, float]] | None
+_FEWEST_FRAMES = 3
+
+
+@dataclass(frozen=True)
+class Part:
+    """One ring or one window of age of a scan."""
+
+    name: str
+    """As people call it: 'q = 0.0054 1/Å', '0 to 30 s'."""
+    folder: str
+    """The name of the folder of its result."""
+    at: Mapping[str, float]
+    """Where it stands: q [1/Å] and age, or age, from and to [s]; age is the mean time of its frames."""
+    scan: Scan
+    members: tuple[int, ...]
+    """Positions of its bins in the whole selection."""
+
+
+def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]:
+    """Return the rings (over='q') or the windows of age (over='age') of a scan.
+
+    windows, for age only: how many of equal numbers of frames, or a list of (from, to) in s. Raises
+    OptionError for what does not go together, SelectionError where q is unknown or a window has
+    fewer than 3 frames.
+    """
+    if over not in OVER:
+        raise OptionError(f"over {over!r} is unknown; {nearest(str(over), OVER)}")
+    if over == "q":
+        if windows is not None:
+            raise OptionError(f"windows = {windows!r} belong to over 'age': leave them out")
+        return _rings(scan)
+    if windows is None:
+        raise OptionError("over 'age' needs windows: how many, or from and to of each in seconds")
+    return _windows(scan, windows)
+
+
+def _rings(scan: Scan) -> tuple[Part, ...]:
+    unknown = int(np.isnan(scan.q).sum())
+    if unknown:
+        raise SelectionError(
+            f"q is unknown for {unknown} of {len(scan.bins)} selected bins: select those with q"
+        )
+    numbers = ring_numbers(scan.q)
+    found = []
+    for ring, q in enumerate(rings_of(scan.q)):
+        members = tuple(int(b) for b in np.flatnonzero(numbers == ring))
+        here = replace(scan, bins=tuple(scan.bins[b] for b in members))
+        found.append(
+            Part(
+                f"q = {q:.6g} 1/Å", f"q_{q:.6g}", {"q": float(q), "age": _age(scan)}, here, members
+            )
+        )
+    return tuple(found)
+
+
+def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
+    first, stop = scan.frames
+    if isinstance(windows, int):
+        if not 1 <= windows <= (stop - first) // _FEWEST_FRAMES:
+            raise OptionError(
+                f"windows = {windows} do not fit {stop - first} selected frames, "
+                f"{_FEWEST_FRAMES} for each: give 1 to {(stop - first) // _FEWEST_FRAMES}"
+            )
+        edges = np.linspace(first, stop, windows + 1).round().astype(int)
+        chosen = [scan.select(frames=(a, b)) for a, b in pairwise(edges)]
+    else:
+        chosen = [scan.select(time=(low, high)) for low, high in windows or ()]
+    if not chosen:
+        raise OptionError("windows is an empty list: give from and to of each in seconds")
+    return tuple(_window(part, n + 1) for n, part in enumerate(chosen))
+
+
+def _window(scan: Scan, number: int) -> Part:
+    first, stop = scan.frames
+    begin, end = float(scan.time[first]), float(scan.time[stop - 1])
+    return Part(
+        name=f"{begin:.6g} to {end:.6g} s",
+        folder=f"window_{number:02d}",
+        at={"age": _age(scan), "from": begin, "to": end},
+        scan=scan,
+        members=tuple(range(len(scan.bins))),
+    )
+
+
+def _age(scan: Scan) -> float:
+    """Return the mean time [s] of the frames in use, of all selected where none is."""
+    used = scan.time[scan.use]
+    return float((used if len(used) else scan.time[slice(*scan.frames)]).mean())
+
+
+def options_of(part: Part, whole: Scan, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `fit` for a part: of contrasts and offsets given per bin, its own."""
+    own = dict(options)
+    for name in ("contrast", "offset"):
+        given = own.get(name)
+        if isinstance(given, Sequence) and len(given) == len(whole.bins) > 1:
+            own[name] = [given[b] for b in part.members]
+    return own

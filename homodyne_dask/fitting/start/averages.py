@@ -1,0 +1,167 @@
+"""The averages over age and lag that first values are made from, as a fit sees them."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float, Int
+
+from homodyne_dask.errors import SelectionError
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models.shear_factor import decay, sheared, strain, unsheared, wave
+from homodyne_dask.models.transport import (
+    BinScales,
+    Convention,
+    bin_scales,
+    frame_spacing,
+    integrals,
+)
+from homodyne_dask.store.scan import Cuts, Scan, known_q
+
+FEWEST_CELLS = 30
+"""Below this many averages inside a selection, first values come from those of the whole record."""
+
+FINEST = 128
+"""Integrals are taken over steps of a frame up to this one, and no longer than this share of the age."""
+
+
+class _Between(NamedTuple):
+    """Where values at some nodes are interpolated linearly."""
+
+    below: Int[np.ndarray, " cell"]
+    part: Float[np.ndarray, " cell"]
+
+    def of(self, rows: Float[np.ndarray, "rows node"]) -> Float[np.ndarray, "rows cell"]:
+        """Return the values between the nodes."""
+        low = rows[:, self.below]
+        return low + (rows[:, self.below + 1] - low) * self.part
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The averages over age and lag as a fit sees them, all bins on the same cells."""
+
+    problem: Problem
+    time: Float[np.ndarray, " t"]
+    c2: Float[np.ndarray, "bin cell"]
+    weight: Float[np.ndarray, "bin cell"]
+    """Sum of the weights of the pairs averaged; 0 where there are none."""
+    t1: Float[np.ndarray, " cell"]
+    t2: Float[np.ndarray, " cell"]
+    q: Float[np.ndarray, " bin"]
+    phi: Float[np.ndarray, " bin"]
+
+    def differences(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, "rows cell"]:
+        """Return u(t2) - u(t1) of every table row, the integrals interpolated at the mean times."""
+        problem, nodes = self.problem, self._nodes
+        steps = np.diff(nodes) / (self.spacing if problem.convention is Convention.HOMODYNE else 1)
+        rows = integrals(problem.model, problem.convention, theta, nodes, steps, self.spacing)
+        here, there = self._places
+        return there.of(rows) - here.of(rows)
+
+    def some(self, number: int) -> "Summary":
+        """Return this with no more than `number` cells, chosen at random, but always the same."""
+        cells = len(self.t1)
+        if cells <= number:
+            return self
+        at = np.sort(np.random.default_rng(0).permutation(cells)[:number])
+        return replace(
+            self, c2=self.c2[:, at], weight=self.weight[:, at], t1=self.t1[at], t2=self.t2[at]
+        )
+
+    def scales(self, theta: Float[np.ndarray, " p"], phi: Float[np.ndarray, " bin"]) -> BinScales:
+        """Return the scales of the bins at theta, were their angles phi."""
+        problem = self.problem
+        return bin_scales(
+            problem.model, problem.convention, theta, self.q, phi, problem.gap, self.spacing
+        )
+
+    @cached_property
+    def spacing(self) -> float:
+        """The frame spacing, in s."""
+        return frame_spacing(self.time, self.problem.convention)
+
+    @cached_property
+    def _nodes(self) -> Float[np.ndarray, " node"]:
+        """Frame times that are enough to integrate over."""
+        at, last = [0], len(self.time) - 1
+        while at[-1] < last:
+            at.append(min(at[-1] + max(1, at[-1] // FINEST), last))
+        return self.time[at]
+
+    @cached_property
+    def _places(self) -> tuple[_Between, _Between]:
+        """Where t1 and t2 of the cells lie between the nodes."""
+        nodes, found = self._nodes, []
+        for t in (self.t1, self.t2):
+            below = np.clip(np.searchsorted(nodes, t, side="right") - 1, 0, len(nodes) - 2)
+            found.append(_Between(below, (t - nodes[below]) / (nodes[below + 1] - nodes[below])))
+        return found[0], found[1]
+
+    def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram:
+        """Return the Gram of the averages at theta."""
+        problem, scales = self.problem, self.scales(theta, self.phi)
+        with jax.enable_x64(True):
+            moments = _cell_moments(
+                self.differences(theta), self.c2, self.weight, scales.k, scales.s, scales.ds,
+                shear=problem.model.shear, convention=problem.convention,
+            )  # fmt: skip
+            return Gram(np.asarray(moments), (self.weight > 0).sum(1))
+
+
+def summary_of(scan: Scan, problem: Problem) -> Summary:
+    """Return the averages of the selected bins; raises SelectionError where none is known."""
+    cuts = scan.cuts(problem.min_lag)
+    if len(cuts.t1) < FEWEST_CELLS:  # a narrow selection: the same theta describes the whole record
+        cuts = replace(scan, frames=(0, scan.n_frames)).cuts()
+    if not np.isfinite(cuts.c2).any():
+        raise SelectionError(
+            f"all pairs of the selected {len(scan.bins)} bins are masked or unknown: "
+            f"widen the selection"
+        )
+    return Summary(
+        problem=problem,
+        time=scan.time,
+        c2=np.nan_to_num(cuts.c2, nan=1.0),
+        weight=np.where(np.isfinite(cuts.c2), cuts.count * _weight(scan, cuts), 0.0),
+        t1=cuts.t1,
+        t2=cuts.t2,
+        q=known_q(scan),
+        phi=scan.phi,
+    )
+
+
+def _weight(scan: Scan, cuts: Cuts) -> Float[np.ndarray, "bin cell"]:
+    """Return 1/sigma² of a pair at the mean times of each cell."""
+    i, j = (np.searchsorted(scan.time, t).clip(0, scan.n_frames - 1) for t in (cuts.t1, cuts.t2))
+    return 1 / (scan.sigma_row[:, i] * scan.sigma_row[:, j]) ** 2
+
+
+@partial(jax.jit, static_argnames=("shear", "convention"))
+def _cell_moments(
+    d: Array, c2: Array, weight: Array, k: Array, s: Array, ds: Array,
+    *, shear: bool, convention: Convention,
+) -> Array:  # fmt: skip
+    """Return Xᵀ W X per bin over cells, X built in full."""
+
+    def of_bin(y: Array, w: Array, k: Array, s: Array, ds: Array) -> Array:
+        E = decay(convention, k, d[-1])
+        ones = jnp.ones_like(y)
+        if not shear:
+            f = unsheared(convention, E)
+            gradient = [-k * f * d[row] for row in (1, 2, 3)]
+        else:
+            dG, sign = strain(convention, d[-2])
+            f, v = sheared(convention, E, wave(s * dG))
+            v = v * sign
+            gradient = [-k * f * d[row] for row in (1, 2, 3)]
+            gradient += [v * s * d[row] for row in (4, 5, 6)] + [v * ds * d[7]]
+        X = jnp.stack([ones, y - 1, f, *gradient])
+        return (X * w) @ X.T
+
+    return jax.vmap(of_bin)(c2, weight, k, s, ds)

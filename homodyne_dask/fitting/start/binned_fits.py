@@ -1,0 +1,125 @@
+"""Fits of the averages: a few at a time, each carried as far as it is worth."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.variable_projection import Reduced, reduce
+
+OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
+"""Closer the optimum of the averages is not worth the way."""
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a small fit stands, or several that came to the same minimum."""
+
+    state: lm.State
+    starts: int = 1
+
+    @property
+    def lowest(self) -> lm.State:
+        """The lowest state of the fit."""
+        return self.state.fallback or self.state
+
+    @property
+    def chisqr(self) -> float:
+        """χ² there."""
+        return self.lowest.reduced.chisqr
+
+
+def _part(whole: Reduced, at: slice) -> Reduced:
+    """Return the reduced problem of some of the bins, each with its own contrast and offset."""
+    per_bin = ("contrast", "offset", "undetermined", "chisqr_per_bin", "count")
+    per_bin += ("bin_gradient", "bin_hessian", "projection", "ties", "inverse")
+    part = {name: getattr(whole, name)[at] for name in per_bin}
+    gram = Gram(whole.gram.moments[at], whole.gram.pairs[at])
+    used = gram.pairs > 0
+    return replace(
+        whole,
+        **part,
+        chisqr=float(part["chisqr_per_bin"].sum()),
+        gradient=part["bin_gradient"].sum(0),
+        hessian=part["bin_hessian"].sum(0),
+        rounding=float(100 * np.finfo(float).eps * gram.moments[:, 1, 1].sum()),
+        ndata=int(gram.pairs.sum()),
+        linear=int(2 * used.sum() - part["undetermined"].sum()),
+        gram=gram,
+    )
+
+
+class SmallFits:
+    """Fits of one summary: what gives the Gram of the averages at theta."""
+
+    def __init__(
+        self, summary: Callable[[Float[np.ndarray, " p"]], Gram], search: Search, mode: str
+    ) -> None:
+        self.summary, self.search, self.mode = summary, search, mode
+
+    def begun(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[End]:
+        """Return a fit at its first point for each theta."""
+        found = zip(thetas, self._reduced(thetas), strict=True)
+        return [End(lm.start(self.search, theta, reduced, OPTIONS)) for theta, reduced in found]
+
+    def carried(self, ends: Sequence[End], passes: int) -> list[End]:
+        """Return every fit `passes` further, or where it ended before."""
+        states = [end.state for end in ends]
+        for _ in range(passes):
+            running = [n for n, at in enumerate(states) if at.outcome is lm.Outcome.RUNNING]
+            trials = [lm.propose(self.search, states[n]) for n in running]
+            found = zip(running, trials, self._reduced([at.theta for at in trials]), strict=True)
+            for n, trial, reduced in found:
+                states[n] = lm.judge(self.search, states[n], trial, reduced, OPTIONS)
+        return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]
+
+    def _reduced(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[Reduced]:
+        """Return the reduced problem at each theta, all reduced in one go."""
+        grams = [self.summary(theta) for theta in thetas]
+        if not grams:
+            return []
+        if self.mode == "shared":  # one contrast and offset: the bins are one
+            grams = [
+                Gram(g.moments.sum(0, keepdims=True), g.pairs.sum(keepdims=True)) for g in grams
+            ]
+        bins = len(grams[0].pairs)
+        moments, pairs = (np.concatenate(parts) for parts in zip(*grams, strict=True))
+        whole = reduce(Gram(moments, pairs), "individual")
+        return [_part(whole, slice(n * bins, (n + 1) * bins)) for n in range(len(grams))]
+
+    def merged(self, ends: list[End]) -> list[End]:
+        """Return one end for all that are at the same minimum, best first."""
+        found: list[End] = []
+        finite = [end for end in ends if end.lowest.reduced.finite]
+        for end in sorted(finite, key=lambda end: end.chisqr):
+            for n, other in enumerate(found):
+                if self.same(other, end):
+                    found[n] = replace(other, starts=other.starts + end.starts)
+                    break
+            else:
+                found.append(end)
+        return found
+
+    def same(self, one: End, other: End) -> bool:
+        """Return whether both are at one minimum: as good, and within three standard errors."""
+        low, high = one.lowest, other.lowest
+        variance = low.reduced.variance(int(self.search.free.sum()))
+        apart = high.theta - low.theta
+        period = np.where(np.isfinite(self.search.period), self.search.period, 1.0)
+        turned = apart - period * np.round(apart / period)
+        apart = np.where(np.isfinite(self.search.period), turned, apart)
+        distance = apart @ low.reduced.hessian @ apart
+        better = abs(high.reduced.chisqr - low.reduced.chisqr)
+        return bool(better < variance and distance < 9 * variance)
+
+
+def credible(ends: list[End], times: float) -> list[End]:
+    """Return the ends whose χ² is at most so many times the lowest."""
+    finite = [end for end in ends if end.lowest.reduced.finite]
+    lowest = min((end.chisqr for end in finite), default=np.inf)
+    worst = max(times * lowest, lowest)  # of an exact fit χ² may round to below zero
+    return [end for end in finite if end.chisqr <= worst]

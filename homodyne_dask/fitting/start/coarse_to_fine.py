@@ -1,0 +1,67 @@
+"""From coarse to fine: block means bring a fit close before the first pass over all data.
+
+The optimum of 4×4 means lies about one standard error of the full fit from its optimum, that of
+16×16 means some more; the answer is that of the full data, only the path is cheaper.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.fitting.options import Request
+from homodyne_dask.kernels.backend import kind_of
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.store.scan import known_q
+from homodyne_dask.sweep.sweep import Sweep
+
+OPTIONS = lm.Options(max_passes=30, decrement=0.03)
+"""Closer the optimum of means is not worth the way: it is not that of the data."""
+
+
+def descend(
+    request: Request,
+    starts: Sequence[Float[np.ndarray, " p"]],
+    sweeps: Sequence[Sweep],
+    told: Callable[[lm.State, int], None] = lambda *_: None,
+) -> tuple[Float[np.ndarray, " p"], list[dict[str, Any]]]:
+    """Return where the finest level ends that the decay lets see, and a record of each level.
+
+    The best of the starts on the coarsest level is the one that goes on. told: called with every
+    state and its level.
+    """
+    theta, record = starts[0], []
+    for sweep in sweeps:
+        factor = sweep.layout.factor
+        if not resolved(request, theta, factor):
+            continue
+        began, tried = time.perf_counter(), 0
+        if not record and len(starts) > 1:
+            tried = len(starts)
+            grams = sweep.candidates(np.array(starts))
+            chisqr = [reduce(gram, request.scaling).chisqr for gram in grams]
+            theta = starts[int(np.nanargmin(chisqr))]
+        state = lm.start(request.search, theta, reduce(sweep(theta), request.scaling), OPTIONS)
+        told(state, factor)
+        while state.outcome is lm.Outcome.RUNNING:
+            trial = lm.propose(request.search, state)
+            reduced = reduce(sweep(trial.theta), request.scaling)
+            state = lm.judge(request.search, state, trial, reduced, OPTIONS)
+            told(state, factor)
+        if state.outcome is lm.Outcome.CONVERGED:  # else the level leads nowhere
+            theta = state.theta
+        seconds = time.perf_counter() - began
+        record.append(
+            {"level": factor, "passes": state.passes, "candidates": tried, "seconds": seconds}
+        )
+    return theta, record
+
+
+def resolved(request: Request, theta: Float[np.ndarray, " p"], factor: int) -> bool:
+    """Return whether f changes little enough over `factor` frames for block means to show it."""
+    scan, kind = request.scan, kind_of(request.problem.model)
+    at = kind.point(request.problem, theta, scan.time)
+    return kind.resolved(at, known_q(scan), scan.phi, scan.frames, factor)

@@ -1,0 +1,50 @@
+"""Other decays, shear being what a small fit found.
+
+A rate that is steady and one that falls at first may fit nearly alike, with D0 t^alpha and D_offset
+taking each other's part: a least-squares step does not cross from one to the other.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.fitting.start.averages import Summary
+from homodyne_dask.fitting.start.grid import Grid, best_scaled
+from homodyne_dask.models.transport import Convention
+
+TAKEN = 3
+"""Exponents that are tried, each with the rate that is best for it."""
+
+
+def decays(
+    grid: Grid, summary: Summary, theta: Float[np.ndarray, " p"], below: float
+) -> list[Float[np.ndarray, " p"]]:
+    """Return other starts: theta with the rates and exponents of the scan that suit its shear best.
+
+    What the user gave stays as in theta. below: points with a higher χ² are left out.
+    """
+    chisqr = _chisqr(grid, summary, theta)
+    best: dict[float, int] = {}
+    for n in np.argsort(chisqr).tolist():
+        best.setdefault(grid.flow[n][1], n)
+    chosen = [n for n in list(best.values())[:TAKEN] if chisqr[n] < below]
+    points = [np.array([*grid.flow[n], grid.offset, *theta[3:]]) for n in chosen]
+    given = np.isfinite(grid.search.start)
+    return [grid.search.inside(np.where(given, theta, point)) for point in points]
+
+
+def _chisqr(
+    grid: Grid, summary: Summary, theta: Float[np.ndarray, " p"]
+) -> Float[np.ndarray, " flow"]:
+    """Return χ² of all bins for every (rate, alpha) of the scan."""
+    power = 4 if summary.problem.convention is Convention.HOMODYNE else 2
+    scales, strain = summary.scales(theta, summary.phi), summary.differences(theta)[-2]
+    S = np.sinc(scales.s[:, None] * strain / np.pi) ** power
+    dC = np.array(
+        [summary.differences(np.array([*at, grid.offset, *theta[3:]]))[-1] for at in grid.flow]
+    )
+    all_of, total = np.ones((1, len(strain))), np.zeros(len(dC))
+    for value in np.unique(scales.k):
+        E = np.exp(-value * dC)
+        for b in np.flatnonzero(scales.k == value):
+            total += best_scaled(summary.c2[b] - 1, summary.weight[b], E * S[b], all_of)[:, 0]
+    return total

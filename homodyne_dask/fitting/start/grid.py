@@ -1,0 +1,238 @@
+"""A log-spaced scan of χ² on the averages, before any fit.
+
+χ² on the averages needs only Σ w f², Σ w f, Σ w f y per bin, and f is a product of a part that
+depends on (J, alpha) and one that depends on (γ̇, beta): all combinations are matrix products.
+phi0 costs nothing more, because a bin sees it only through the size of its shear.
+"""
+
+import numpy as np
+from jaxtyping import Float, Float32
+
+from homodyne_dask.fitting.start.averages import Summary
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.models.transport import Convention, frame_spacing
+
+EXPONENTS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0)
+PER_DECADE = 4
+ANGLES = 36
+"""phi0 is scanned in steps of 180°/36."""
+CELLS = 400
+"""Averages that are scanned; of more, so many at random."""
+FLOWS = 24
+"""(rate, alpha) looked at from all directions: those whose χ² could be the lowest."""
+OVERALL = 2
+"""Best points of the scan that are taken wherever they lie, before the minima of its map."""
+
+Floats = Float[np.ndarray, "row cell"] | Float32[np.ndarray, "row cell"]
+
+
+def scan_points(grid: "Grid", best: int) -> list[Float[np.ndarray, " p"]]:
+    """Return points of the scan to start from: the best two, then minima of the map, then distant ones.
+
+    The best cells often lie beside each other, a grid step of alpha weighing more than all of phi0;
+    the map over (γ̇, phi0), everything else at its best, shows the other directions of flow.
+    """
+    chisqr = _table(grid.summary, grid)
+    if not grid.summary.problem.model.shear:
+        order = np.argsort(chisqr.sum(0)[:, 0])
+        return [grid.theta(*at) for at in _distant([(int(n),) for n in order], best)]
+    # each bin at its own best strain rate: no direction of flow can be lower
+    lowest = chisqr.reshape(*chisqr.shape[:2], len(grid.betas), -1).min(3).sum(0).min(1)
+    flows = np.argsort(lowest)[:FLOWS]
+    total = _over_angles(grid.summary, grid, chisqr[:, flows])
+    flat, most = total.ravel(), min(400 * best, total.size)
+    order = np.argpartition(flat, most - 1)[:most]
+    order = order[np.argsort(flat[order])]
+    where = [tuple(int(x) for x in np.unravel_index(n, total.shape)) for n in order]
+    distant = _distant(where, best)
+    minima = []
+    for shear, angle in local_minima(total.min((0, 1))):
+        at = np.unravel_index(np.argmin(total[:, :, shear, angle]), total.shape[:2])
+        minima.append((int(at[0]), int(at[1]), shear, angle))
+    chosen = dict.fromkeys([*distant[:OVERALL], *minima, *distant[OVERALL:]])
+    return [grid.theta(int(flows[flow]), *at) for flow, *at in list(chosen)[:best]]
+
+
+def local_minima(chisqr: Float[np.ndarray, "shear angle"]) -> list[tuple[int, int]]:
+    """Return the cells that no neighbour lies below, best first; angles are periodic."""
+    rows = len(chisqr)
+    walled = np.pad(chisqr, ((1, 1), (0, 0)), constant_values=np.inf)
+    low = np.ones(chisqr.shape, bool)
+    for up in (0, 1, 2):
+        for turn in (-1, 0, 1):
+            low &= chisqr <= np.roll(walled, turn, axis=1)[up : up + rows]
+    at = np.argwhere(low)
+    return [(int(n), int(m)) for n, m in at[np.argsort(chisqr[low])]]
+
+
+def _distant(points: list[tuple[int, ...]], best: int) -> list[tuple[int, ...]]:
+    """Return the first points that differ from each other by more than one step somewhere."""
+    chosen: list[tuple[int, ...]] = []
+    for point in points:
+        if all(max(abs(a - b) for a, b in zip(point, c, strict=True)) > 1 for c in chosen):
+            chosen.append(point)
+        if len(chosen) == best:
+            break
+    return chosen
+
+
+class Grid:
+    """The points of the scan: (rate, alpha) × (shear, beta) × phi0, as the user left them open."""
+
+    def __init__(self, summary: Summary, search: Search) -> None:
+        self.search = search
+        self.summary = summary = summary.some(CELLS)
+        time = summary.time
+        self.middle = float(np.median(time[time > 0]))
+        start = dict(zip(search.names, search.start, strict=True))
+        self.offset = _or(start["D_offset"], search, "D_offset", 0.0)
+        span, step = float(time[-1] - time[0]), frame_spacing(time)
+        q2 = float(np.nanmedian(summary.q**2))
+        rates = _log_spaced(0.05 / (q2 * span), 5 / (q2 * step))
+        self.flow = [
+            (self._amplitude("D0", rate, alpha), alpha)
+            for alpha in self._exponents("alpha")
+            for rate in (rates if np.isnan(start["D0"]) else [np.nan])
+        ]
+        self.flow = list(dict.fromkeys(self.flow))
+        if summary.problem.model.shear:
+            self._shear(start, span, step)
+
+    def _shear(self, start: dict[str, float], span: float, step: float) -> None:
+        """Lay out the strain rates: s·γ̇ at the middle of the record, and its exponent."""
+        self.shear_offset = _or(start["gamma_dot_t_offset"], self.search, "gamma_dot_t_offset", 0.0)
+        self.betas = self._exponents("beta")
+        problem = self.summary.problem
+        flat = np.zeros(problem.model.size)
+        self.reach = np.abs(self.summary.scales(flat, np.zeros_like(self.summary.phi)).s)
+        sums = problem.convention is Convention.HOMODYNE
+        self.reach = self.reach / (step if sums else 1.0)
+        self.strains = _log_spaced(0.1 / span, 3 / step, 2 * PER_DECADE)
+        given = start["gamma_dot_t0"]
+        reach = float(np.median(self.reach))
+        self.shears = np.array([given]) if np.isfinite(given) else self.strains / reach
+        phi0 = start["phi0"]
+        low, high = self.search.lower[6], self.search.upper[6]
+        angles = low + (np.arange(ANGLES) + 0.5) / ANGLES * min(high - low, 180.0)
+        self.angles = np.array([phi0]) if np.isfinite(phi0) else angles
+
+    def _exponents(self, name: str) -> tuple[float, ...]:
+        at = self.search.names.index(name)
+        if np.isfinite(self.search.start[at]):
+            return (float(self.search.start[at]),)
+        low, high = self.search.lower[at], self.search.upper[at]
+        inside = tuple(x for x in EXPONENTS if low <= x <= high)
+        return inside or (float((low + high) / 2),)
+
+    def _amplitude(self, name: str, rate: float, exponent: float) -> float:
+        """Return the amplitude that gives `rate` at the middle of the record, inside its bounds."""
+        at = self.search.names.index(name)
+        if np.isfinite(self.search.start[at]):
+            return float(self.search.start[at])
+        value = rate * self.middle**-exponent
+        return float(np.clip(value, self.search.lower[at], self.search.upper[at]))
+
+    def theta(
+        self, flow: int, beta: int = 0, shear: int = 0, angle: int = 0
+    ) -> Float[np.ndarray, " p"]:
+        """Return the parameters of one point."""
+        D0, alpha = self.flow[flow]
+        values = [D0, alpha, self.offset]
+        if self.summary.problem.model.shear:
+            exponent = self.betas[beta]
+            amplitude = self._amplitude("gamma_dot_t0", self.shears[shear], exponent)
+            values += [amplitude, exponent, self.shear_offset, self.angles[angle]]
+        return self.search.inside(np.array(values))
+
+
+def _or(value: float, search: Search, name: str, otherwise: float) -> float:
+    at = search.names.index(name)
+    if np.isfinite(value):
+        return float(value)
+    return float(np.clip(otherwise, search.lower[at], search.upper[at]))
+
+
+def _log_spaced(low: float, high: float, per_decade: int = PER_DECADE) -> Float[np.ndarray, " n"]:
+    return np.geomspace(low, high, max(2, round(per_decade * np.log10(high / low)) + 1))
+
+
+def _table(summary: Summary, grid: Grid) -> Float[np.ndarray, "bin flow shear"]:
+    """Return χ² of every bin for every (rate, alpha) and every (beta, strain rate), phi0 apart."""
+    problem = summary.problem
+    diffusion = []
+    shape = np.zeros(problem.model.size)
+    for D0, alpha in grid.flow:
+        shape[:3] = D0, alpha, grid.offset
+        diffusion.append(summary.differences(shape)[-1])
+    dC = np.array(diffusion)
+    S = _shear_factors(summary, grid) if problem.model.shear else np.ones((1, len(summary.t1)))
+    S, k = S.astype(np.float32), summary.scales(shape, summary.phi).k
+    chisqr = np.empty((len(summary.q), len(dC), len(S)))
+    for value in np.unique(k):
+        E = np.exp(-value * dC).astype(np.float32)
+        for b in np.flatnonzero(k == value):
+            chisqr[b] = best_scaled(summary.c2[b] - 1, summary.weight[b], E, S)
+    return chisqr
+
+
+def _shear_factors(summary: Summary, grid: Grid) -> Float[np.ndarray, "shear cell"]:
+    """Return S for every (beta, strain rate): the strain's shape in time times its size."""
+    problem = summary.problem
+    power = 4 if problem.convention is Convention.HOMODYNE else 2
+    theta = np.zeros(problem.model.size)
+    factors = []
+    spacing = frame_spacing(summary.time)
+    for beta in grid.betas:
+        theta[3:6] = grid.middle**-beta, beta, 0.0
+        dG = summary.differences(theta)[-2]
+        dG = dG * (spacing if problem.convention is Convention.HOMODYNE else 1.0)
+        factors.append(np.sinc(grid.strains[:, None] * dG / np.pi) ** power)
+    return np.concatenate(factors)
+
+
+def best_scaled(
+    y: Float[np.ndarray, "*flow cell"],
+    w: Float[np.ndarray, "*flow cell"],
+    E: Floats,
+    S: Floats,
+) -> Float[np.ndarray, "flow shear"]:
+    """Return χ² of f = E·S with the best contrast and offset, for every row of E and of S.
+
+    y and w are the same for all rows of E, or one row for each.
+    """
+    total = w.sum(-1, keepdims=True)
+    share = w / np.maximum(total, np.finfo(float).tiny)
+    y = y - (share * y).sum(-1, keepdims=True)
+    of_f, of_y = share.astype(E.dtype), (share * y).astype(E.dtype)
+    f = ((E * of_f) @ S.T).astype(float)
+    ff = ((E * E * of_f) @ (S * S).T).astype(float)
+    fy = ((E * of_y) @ S.T).astype(float)
+    variance = ff - f * f
+    digits = 1e-9 if E.dtype == np.float64 else 1e-5
+    least = np.maximum(digits * ff, 1e-12)  # else f is constant, or gone
+    gained = np.where(variance > least, fy**2 / np.maximum(variance, least), 0.0)
+    # an inverted decay is no decay: a negative contrast gains nothing
+    return total * ((share * y * y).sum(-1, keepdims=True) - np.where(fy > 0, gained, 0.0))
+
+
+def _over_angles(
+    summary: Summary, grid: Grid, chisqr: Float[np.ndarray, "bin flow shear"]
+) -> Float[np.ndarray, "flow beta shear angle"]:
+    """Return the sum of χ² over the bins for every γ̇ and phi0, by interpolation in strain rate."""
+    bins, flows, _ = chisqr.shape
+    table = chisqr.reshape(bins, flows, len(grid.betas), len(grid.strains))
+    at = np.log(grid.strains)
+    middle_rates = np.array(
+        [grid.shears * (grid.middle**beta if len(grid.shears) == 1 else 1.0) for beta in grid.betas]
+    )
+    total = np.zeros((flows, len(grid.betas), len(grid.shears), len(grid.angles)))
+    for b in range(bins):
+        cosine = np.abs(np.cos(np.deg2rad(grid.angles - summary.phi[b])))
+        for n, rates in enumerate(middle_rates):
+            strain_rate = np.log(grid.reach[b] * rates[:, None] * cosine[None, :] + 1e-300)
+            place = np.interp(strain_rate, at, np.arange(len(at)))
+            low = np.minimum(place.astype(int), len(at) - 2)
+            part = place - low
+            below, above = (np.take(table[b, :, n], low + up, axis=1) for up in (0, 1))
+            total[:, n] += below * (1 - part) + above * part
+    return total

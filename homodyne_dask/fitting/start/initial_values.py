@@ -1,0 +1,179 @@
+"""First values of any model: what the user gave, else the data's averages say; small fits choose."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.options import Request
+from homodyne_dask.fitting.start import minima as start
+from homodyne_dask.fitting.start.averages import Summary, summary_of
+from homodyne_dask.fitting.start.binned_fits import SmallFits, credible
+from homodyne_dask.fitting.start.minima import (
+    CARRIED,
+    CREDIBLE,
+    REFINED,
+    SHORT,
+    Minimum,
+    best_carried,
+)
+from homodyne_dask.kernels.autodiff import Tables, of_pairs, point
+from homodyne_dask.kernels.checks import check_finite
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.models.separable import Bin, SeparableModel
+from homodyne_dask.models.transport import TransportModel
+from homodyne_dask.solver.variable_projection import reduce
+
+PER_PARAMETER = 100
+"""Points of the scan for each parameter that is open; at most MOST."""
+MOST = 1000
+
+
+def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:
+    """Return what gives the Gram of the averages at theta."""
+    summary = summary_of(request.scan, request.problem)
+    if isinstance(request.problem.model, TransportModel):
+        return summary
+    return partial(averaged_gram, summary)
+
+
+def first_values(request: Request) -> list[Minimum]:
+    """Return the distinct minima of small fits, the best first; values given in full stay as they are.
+
+    Raises OptionError where a model of one's own has no finite value to start from, or an open
+    parameter no finite bounds.
+    """
+    summary = summary_of(request.scan, request.problem)
+    search, mode, starts = request.search, request.scaling.for_first_values, request.starts
+    if isinstance(request.problem.model, TransportModel):
+        return start.first_values(summary, search, mode, starts)
+    if np.isfinite(search.start).all():
+        check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)
+        return [Minimum(search.start, np.nan, 1)]
+    fits = SmallFits(partial(averaged_gram, summary), search, mode)
+    ends = fits.carried(fits.begun(_best(summary, search, mode, starts or REFINED)), SHORT)
+    if starts is None:
+        ends = credible(ends, CREDIBLE)
+    ends = best_carried(fits, ends, starts or CARRIED)
+    return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
+
+
+def _best(summary: Summary, search: Search, mode: str, best: int) -> list[Float[np.ndarray, " p"]]:
+    """Return the best points of a scan of the box of bounds, on a log scale where a parameter has one."""
+    points = scattered(search)
+    chisqr = np.full(len(points), np.inf)
+    for n, gram in enumerate(_grams(summary, points)):
+        reduced = reduce(gram, mode)
+        # an inverted decay is no decay
+        if np.isfinite(reduced.chisqr) and np.nanmedian(reduced.contrast) >= 0:
+            chisqr[n] = reduced.chisqr
+    if not np.isfinite(chisqr).any():
+        check_finite(summary.problem, points[0], summary.time, summary.q, summary.phi)
+        raise OptionError(
+            f"model {summary.problem.model.name!r} follows the data nowhere inside its bounds: give "
+            f"initial values"
+        )
+    return [points[n] for n in np.argsort(chisqr)[:best] if np.isfinite(chisqr[n])]
+
+
+def scattered(search: Search) -> Float[np.ndarray, "point p"]:
+    """Return points all over the box of bounds, the same every time; given values stay."""
+    open_ = np.isnan(search.start)
+    for name, low, high in zip(
+        np.array(search.names)[open_], search.lower[open_], search.upper[open_], strict=True
+    ):
+        if not np.isfinite([low, high]).all():
+            raise OptionError(
+                f"{name} has no initial value and no finite bounds ({low:g} to {high:g}): give one "
+                f"or the other"
+            )
+    number = min(MOST, PER_PARAMETER * int(open_.sum()))
+    log = search.log & (search.lower > 0)
+    low, high = (
+        np.where(log, np.log(np.where(log, v, 1)), v) for v in (search.lower, search.upper)
+    )
+    rng = np.random.default_rng(0)
+    strata = np.array([rng.permutation(number) for _ in open_]).T  # a Latin hypercube
+    share = (strata + rng.random(strata.shape)) / number
+    with np.errstate(invalid="ignore"):  # bounds of given values may be infinite
+        inside = low + share * (high - low)
+    points = np.where(log, np.exp(np.where(log, inside, 0)), inside)
+    return np.where(open_, points, search.start)
+
+
+def _at(summary: Summary, tables: Tables) -> tuple[Tables, Tables]:
+    """Return tables, or slopes, at the mean times of the cells."""
+
+    def between(times: np.ndarray) -> Tables:
+        return jax.tree.map(
+            lambda v: np.apply_along_axis(partial(np.interp, times, summary.time), -1, v), tables
+        )
+
+    return between(summary.t1), between(summary.t2)
+
+
+def averaged_gram(summary: Summary, theta: Float[np.ndarray, " p"]) -> Gram:
+    """Return the Gram of the averages at theta."""
+    at = point(summary.problem, theta, summary.time)
+    here, there = zip(_at(summary, at.tables), _at(summary, at.slopes), strict=True)
+    with jax.enable_x64(True):
+        moments = _moments(
+            summary.c2, summary.weight, at.theta, here, there, Bin(summary.q, summary.phi),
+            model=summary.problem.model,
+        )  # fmt: skip
+        return Gram(np.asarray(moments), (summary.weight > 0).sum(1))
+
+
+def _grams(summary: Summary, points: Float[np.ndarray, "point p"]) -> list[Gram]:
+    """Return the Grams of [1, y - 1, f] of the averages at many points."""
+    pairs = (summary.weight > 0).sum(1)
+    with jax.enable_x64(True):
+        moments = _many(
+            summary.c2, summary.weight, points, summary.time, (summary.t1, summary.t2),
+            Bin(summary.q, summary.phi), model=summary.problem.model,
+        )  # fmt: skip
+        return [Gram(one, pairs) for one in np.asarray(moments)]
+
+
+@partial(jax.jit, static_argnames=("model",))
+def _moments(
+    c2: Array, weight: Array, theta: Array, here: tuple[Tables, Tables],
+    there: tuple[Tables, Tables], bins: Bin, *, model: SeparableModel,
+) -> Array:  # fmt: skip
+    """Return Xᵀ W X over [1, y - 1, f, ∂f/∂theta] of every bin over cells."""
+
+    def of_bin(y: Array, w: Array, bin: Bin) -> Array:
+        f, slopes = of_pairs(model, theta, here, there, bin)
+        first = [jnp.ones_like(y), y - 1, jnp.broadcast_to(f, y.shape)]
+        X = jnp.concatenate([jnp.stack(first), jnp.broadcast_to(slopes, (len(theta), *y.shape))])
+        X = jnp.where(w > 0, X * jnp.sqrt(w), 0.0)
+        return X @ X.T
+
+    return jax.vmap(of_bin)(c2, weight, bins)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def _many(
+    c2: Array, weight: Array, points: Array, time: Array, cells: tuple[Array, Array], bins: Bin,
+    *, model: SeparableModel,
+) -> Array:  # fmt: skip
+    """Return Xᵀ W X over [1, y - 1, f] at every point, of every bin over cells."""
+
+    def at_point(theta: Array) -> Array:
+        tables = time if model.precompute is None else model.precompute(theta, time)
+        t1, t2 = (jax.tree.map(lambda v, t=t: jnp.interp(t, time, v), tables) for t in cells)
+
+        def of_bin(y: Array, w: Array, bin: Bin) -> Array:
+            f = jnp.broadcast_to(jnp.asarray(model.f(theta, t1, t2, bin), float), y.shape)
+            X = jnp.where(w > 0, jnp.stack([jnp.ones_like(y), y - 1, f]) * jnp.sqrt(w), 0.0)
+            return X @ X.T
+
+        return jax.vmap(of_bin)(c2, weight, bins)
+
+    return jax.lax.map(at_point, points)

@@ -1,0 +1,199 @@
+"""Other strains and directions of flow, diffusion being what a small fit found.
+
+Where shear turns the phase many times in a record, χ² has a minimum on either side of every
+direction in which some bin sees no shear, and in the valleys γ̇ cos(phi0 - φ) = constant between them.
+None is below the rest by much, a least-squares step does not cross from one to the next, and a grid
+of the whole model cannot be that fine. With diffusion and the shape of γ̇(t) held, χ² of a bin is a
+function of one number, how strongly the bin sees the shear: a table shows all sizes and directions.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.fitting.start.averages import Summary
+from homodyne_dask.fitting.start.grid import Grid, best_scaled, local_minima
+from homodyne_dask.models.transport import Convention
+
+CLOSEST = 0.05
+"""Degrees to a direction in which a bin sees no shear, closer to which none is looked at."""
+MOST_BLIND = 40
+"""With more such directions they lie close enough to be the grid themselves."""
+EVENLY = 1.0
+"""Steps of phi0 in degrees then."""
+ROUNDS = 10
+"""Of the search around a minimum of the map."""
+MOST = 24
+"""Minima of a map that are searched around."""
+AT_ONCE = 50_000
+"""Values of the table taken at a time: what a core keeps close."""
+
+
+class _Look(NamedTuple):
+    """How finely one shape of γ̇(t) is looked at."""
+
+    rows: int
+    """Of the table, per decade of strain."""
+    every: int
+    """Rows from one size on the map to the next."""
+    angles: int
+    """Directions on the map per decade of the distance from one in which a bin sees no shear."""
+    taken: int
+    """Most points returned."""
+
+
+OF_SHAPE = _Look(64, 4, 8, 6)
+"""For the shape that was found."""
+OF_POWERS = _Look(24, 3, 3, 4)
+"""For bare power laws."""
+
+
+class _Shape(NamedTuple):
+    """γ̇(t) up to a factor."""
+
+    amplitude: float
+    beta: float
+    offset: float
+
+
+def around(
+    grid: Grid, summary: Summary, theta: Float[np.ndarray, " p"], below: float
+) -> list[Float[np.ndarray, " p"]]:
+    """Return other starts: theta with sizes and directions of shear at minima of χ² on the averages.
+
+    What the user gave stays as in theta. below: points with a higher χ² are left out.
+    """
+    found = _points(grid, summary, theta, [_Shape(*theta[3:6])], OF_SHAPE)
+    if np.isnan(grid.search.start[3:6]).all():
+        powers = [_Shape(grid.middle**-beta, beta, grid.shear_offset) for beta in grid.betas]
+        found += _points(grid, summary, theta, powers, OF_POWERS)
+    return [point for value, point in found if value < below]
+
+
+def _points(
+    grid: Grid,
+    summary: Summary,
+    theta: Float[np.ndarray, " p"],
+    shapes: list[_Shape],
+    look: _Look,
+) -> list[tuple[float, Float[np.ndarray, " p"]]]:
+    """Return the lowest minima of the shapes' maps with their χ², best first."""
+    given = np.isfinite(grid.search.start)
+    angles = theta[6:7] if given[6] else _angles(grid, look.angles)
+    scored = []
+    for shape in shapes:
+        table = _table(summary, theta, shape, look.rows)
+        sizes = np.ones(1) if given[3:6].any() else table.sizes[:: look.every]
+        for value, size, angle in _minima(table, sizes, angles):
+            shear = [shape.amplitude * size, shape.beta, shape.offset * size, angle]
+            point = np.where(given, theta, np.array([*theta[:3], *shear]))
+            scored.append((value, grid.search.inside(point)))
+    scored.sort(key=lambda entry: entry[0])
+    return scored[: look.taken]
+
+
+def _angles(grid: Grid, per_decade: int) -> Float[np.ndarray, " angle"]:
+    """Return directions, log-spaced on both sides of each in which a bin sees no shear."""
+    low, high = grid.search.lower[6], grid.search.upper[6]
+    blind = np.unique(np.round(np.mod(grid.summary.phi + 90.0, 180.0), 3))
+    if len(blind) > MOST_BLIND:
+        angles = np.arange(0, 180.0, EVENLY)
+    else:
+        width = np.diff(np.append(blind, blind[0] + 180.0))
+        steps = np.arange(1 + np.ceil(np.log10(90.0 / CLOSEST) * per_decade))
+        away = 0.5 * width[:, None] * 10 ** (-steps / per_decade)
+        away = np.where(away < CLOSEST, np.nan, away)
+        angles = np.concatenate([(blind[:, None] + away), (blind + width)[:, None] - away])
+        angles = angles[np.isfinite(angles)]
+    angles = np.unique(np.round(np.mod(angles - low, 180.0) + low, 4))
+    inside = angles[angles <= high]
+    return inside if len(inside) else np.array([0.5 * (low + high)])
+
+
+@dataclass(frozen=True)
+class _Table:
+    """χ² of every bin over how strongly it sees the shear, the offset and contrast at their best."""
+
+    sizes: Float[np.ndarray, " row"]
+    """Factors of the shape, log-spaced, as the bin of largest q sees them in its own direction."""
+    chisqr: Float[np.ndarray, "bin row"]
+    phi: Float[np.ndarray, " bin"]
+    share: Float[np.ndarray, " bin"]
+    """How much less than that bin each sees."""
+
+    @property
+    def step(self) -> float:
+        """The logarithm of a size over the one before."""
+        return float(np.log(self.sizes[1] / self.sizes[0]))
+
+    def at(
+        self, sizes: Float[np.ndarray, "*#at"], angles: Float[np.ndarray, "*#at"]
+    ) -> Float[np.ndarray, "*at"]:
+        """Return χ² of all bins, interpolated."""
+        bins, rows = self.chisqr.shape
+        lines = (bins, *(1,) * angles.ndim)
+        phi, share = self.phi.reshape(lines), self.share.reshape(lines)
+        seen = np.maximum(np.abs(np.cos(np.deg2rad(angles - phi))) * share, 1e-12)
+        place = (np.log(sizes / self.sizes[0]) + np.log(seen)) / self.step
+        np.clip(place, 0.0, rows - 1 - 1e-9, out=place)
+        below = place.astype(np.int32)
+        place -= below
+        below += np.arange(0, bins * rows, rows, dtype=np.int32).reshape(lines)
+        low = self.chisqr.take(below)
+        below += 1
+        return (low + (self.chisqr.take(below) - low) * place).sum(0)
+
+    def map(
+        self, sizes: Float[np.ndarray, " size"], angles: Float[np.ndarray, " angle"]
+    ) -> Float[np.ndarray, "size angle"]:
+        """Return χ² for every size and angle, a few angles at a time."""
+        few = max(1, AT_ONCE // (len(sizes) * len(self.phi)))
+        cuts = range(0, len(angles), few)
+        return np.hstack([self.at(sizes[:, None], angles[None, n : n + few]) for n in cuts])
+
+
+def _table(
+    summary: Summary, theta: Float[np.ndarray, " p"], shape: _Shape, per_decade: int
+) -> _Table:
+    """Return the table for strains from 0.05 in the record to 20 per frame."""
+    flat = np.array([*theta[:3], *shape, 0.0])
+    scales = summary.scales(flat, np.zeros_like(summary.phi))
+    rows = summary.differences(flat)
+    widest = np.abs(scales.s).max()
+    strains = np.abs(rows[-2]) * widest
+    largest = max(strains.max(), np.finfo(float).tiny ** 0.5)
+    number = int(np.ceil(np.log10(400 * len(summary.time)) * per_decade)) + 1
+    sizes = 0.05 / largest * 10 ** (np.arange(number) / per_decade)
+    power = 4 if summary.problem.convention is Convention.HOMODYNE else 2
+    S = np.sinc(sizes[:, None] * strains / np.pi) ** power
+    E = np.exp(-scales.k[:, None] * rows[-1])
+    chisqr = best_scaled(summary.c2 - 1, summary.weight, E, S)
+    return _Table(sizes, chisqr, summary.phi, np.abs(scales.s) / widest)
+
+
+def _minima(
+    table: _Table, sizes: Float[np.ndarray, " size"], angles: Float[np.ndarray, " angle"]
+) -> list[tuple[float, float, float]]:
+    """Return χ², size and angle at the minima of the map, searched further between its points."""
+    chisqr = table.map(sizes, angles)
+    cells = local_minima(chisqr)[:MOST]
+    n, m = np.array(cells).T
+    log_size, angle = np.log(sizes[n]), angles[m]
+    if len(angles) == 1 or len(sizes) == 1:
+        return list(zip(chisqr[n, m].tolist(), sizes[n].tolist(), angle.tolist(), strict=True))
+    wide = np.diff(np.append(angles, angles[0] + 180.0))
+    step = np.log(sizes[1] / sizes[0]), np.minimum(wide[m - 1], wide[m])
+    beside = np.array([(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1)]).T[:, :, None]
+    each = np.arange(len(cells))
+    lowest = chisqr[n, m]
+    for turn in range(ROUNDS):
+        shorter = 0.5 * 0.75**turn
+        tried = log_size + beside[0] * step[0] * shorter, angle + beside[1] * step[1] * shorter
+        values = table.at(np.exp(tried[0]), tried[1])
+        best = np.argmin(values, axis=0)
+        log_size, angle = (of[best, each] for of in tried)
+        lowest = values[best, each]
+    found = zip(lowest.tolist(), np.exp(log_size).tolist(), angle.tolist(), strict=True)
+    return sorted(found)

@@ -1,0 +1,1 @@
+"""A block of data and one theta become a Gram matrix per bin."""

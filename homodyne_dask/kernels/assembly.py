@@ -1,0 +1,171 @@
+"""The sums a pass makes over the plane, and the Gram that follows from them.
+
+∂f/∂theta is a field (f or v) times a difference u(t2) - u(t1) of a row of the tables, so that
+Σ w F (u_j - u_i)(v_j - v_i) = Σ_j c_j u_j v_j + Σ_i r_i u_i v_i - Σ_ij w F (u_i v_j + v_i u_j)
+with F's weighted column sums c and row sums r: no Jacobian is ever formed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import DTypeLike
+from jaxtyping import Float
+
+from homodyne_dask.kernels.pair_fields import add_at
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PlaneSums:
+    """What the loop over sub-blocks carries, per slot."""
+
+    thin: tuple[Float[Array, "slot u u"], ...]
+    """Uᵀ F U of every field of second order."""
+    by_row: Float[Array, "slot F T"]
+    """Weighted row sums of every field."""
+    by_column: Float[Array, "slot F T"]
+
+    def plus(
+        self, part: "Part", b: Array, i: Array, j: Array, w_i: Array, w_j: Array
+    ) -> "PlaneSums":
+        """Return the sums with what bin b adds on the sub-block at (i, j)."""
+        return PlaneSums(
+            thin=tuple(add_at(t, p, (b,)) for t, p in zip(self.thin, part.thin, strict=True)),
+            by_row=add_at(self.by_row, part.by_row * w_i, (b, 0, i)),
+            by_column=add_at(self.by_column, part.by_column * w_j, (b, 0, j)),
+        )
+
+
+class Part(NamedTuple):
+    """What one sub-block of one bin adds, by_row and by_column still without their own weight."""
+
+    thin: list[Float[Array, "u u"]]
+    by_row: Float[Array, "F R"]
+    by_column: Float[Array, "F S"]
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Which products of f, v and y are summed, those of second order first."""
+
+    second: tuple[slice, ...]
+    """The rows of the tables that each field of second order meets."""
+    number: int
+    products: Callable[[Array, Array, Array], list[Array]]
+    alone: Callable[[Array, Array], list[Array]]
+    """Fields that are summed as they are, last in the order."""
+    assemble: Callable[..., Array]
+
+    def nothing(self, slots: int, T: int) -> PlaneSums:
+        """Return the sums before the first sub-block."""
+        sizes = [among.stop - among.start for among in self.second]
+        by_frame = jnp.zeros((slots, self.number, T))
+        return PlaneSums(tuple(jnp.zeros((slots, u, u)) for u in sizes), by_frame, by_frame)
+
+    def summed(self, fields: list[Array], here: Array, there: Array, kind: DTypeLike) -> Part:
+        """Return the sums of the fields on a sub-block, the tables of both sides weighted already."""
+        left, right = here.astype(kind), there[0].astype(kind)
+        thin, by_column = [], []
+        for n, F in enumerate(fields):
+            if n < len(self.second):
+                among = self.second[n]
+                projected = (left[among] @ F).astype(jnp.float64)
+                thin.append(projected @ there[among].T)
+                by_column.append(projected[0] if among.start == 0 else left[0] @ F)
+            else:
+                by_column.append(left[0] @ F)
+        by_row = jnp.stack([F @ right for F in fields])
+        by_column = jnp.stack([c.astype(jnp.float64) for c in by_column])
+        return Part(thin, by_row.astype(jnp.float64), by_column)
+
+
+def _assemble_shear(
+    sums: PlaneSums, data: Array, rows: Array, columns: Array, k: Array, s: Array, ds: Array
+) -> Array:
+    """Return Xᵀ W X from the sums; table rows are 1, C'×3, G'×3, G, and phi0 goes with G."""
+    C, G = slice(1, 4), slice(4, 8)
+    to_c = -jnp.ones((len(s), 3)) * k
+    to_g = jnp.stack([s, s, s, ds], axis=1)
+    ff = (
+        _second_order(sums, rows, columns, 0, ALL_C)[:, 1:, 1:]
+        * to_c[:, :, None]
+        * to_c[:, None, :]
+    )
+    fv = _second_order(sums, rows, columns, 1, ALL)[:, C, G] * to_c[:, :, None] * to_g[:, None, :]
+    vv = _second_order(sums, rows, columns, 2, ALL_G) * to_g[:, :, None] * to_g[:, None, :]
+    gradient = jnp.block([[ff, fv], [fv.transpose(0, 2, 1), vv]])
+    first = _first_order(sums, rows, columns)
+    f = sums.by_row.sum(2)
+    to_all = jnp.concatenate([to_c, to_g], axis=1)
+
+    def with_gradient(of_f: int, of_v: int) -> Array:
+        return jnp.concatenate([first[:, of_f, C], first[:, of_v, G]], axis=1) * to_all
+
+    return _moments(
+        data, f[:, 5], f[:, 0], f[:, 3],
+        with_gradient(5, 6), with_gradient(3, 4), with_gradient(0, 1), gradient,
+    )  # fmt: skip
+
+
+def _assemble_static(
+    sums: PlaneSums, data: Array, rows: Array, columns: Array, k: Array, s: Array, ds: Array
+) -> Array:
+    """Return Xᵀ W X from the sums; table rows are 1, C'×3."""
+    C = slice(1, 4)
+    first = _first_order(sums, rows, columns)[:, :, C] * -k
+    f = sums.by_row.sum(2)
+    gradient = _second_order(sums, rows, columns, 0, ALL_C)[:, C, C] * k * k
+    return _moments(
+        data, f[:, 2], f[:, 0], f[:, 1], first[:, 2], first[:, 1], first[:, 0], gradient
+    )
+
+
+ALL, ALL_C, ALL_G = slice(0, 8), slice(0, 4), slice(4, 8)
+SHEAR_FIELDS = Fields(
+    second=(ALL_C, ALL, ALL_G),
+    number=7,
+    products=lambda f, v, y: [f * f, f * v, v * v, f * y, v * y],
+    alone=lambda f, v: [f, v],
+    assemble=_assemble_shear,
+)
+STATIC_FIELDS = Fields(
+    second=(ALL_C,),
+    number=3,
+    products=lambda f, v, y: [f * f, f * y],
+    alone=lambda f, v: [f],
+    assemble=_assemble_static,
+)
+
+
+def _second_order(sums: PlaneSums, rows: Array, columns: Array, field: int, among: slice) -> Array:
+    """Return Σ w F (u_j - u_i)(v_j - v_i) of a field of second order for every u, v of its rows."""
+    thin, rows, columns = sums.thin[field], rows[among], columns[among]
+    at_i = jnp.einsum("si,ui,vi->suv", sums.by_row[:, field], rows, rows)
+    at_j = jnp.einsum("sj,uj,vj->suv", sums.by_column[:, field], columns, columns)
+    return at_i + at_j - thin - thin.transpose(0, 2, 1)
+
+
+def _first_order(sums: PlaneSums, rows: Array, columns: Array) -> Array:
+    """Return Σ w F (u_j - u_i) for every field and every u."""
+    at_i = jnp.einsum("sfi,ui->sfu", sums.by_row, rows)
+    return jnp.einsum("sfj,uj->sfu", sums.by_column, columns) - at_i
+
+
+def _moments(
+    data: Array, f: Array, ff: Array, fy: Array, d: Array, dy: Array, df: Array, dd: Array
+) -> Array:
+    """Return the symmetric matrix over the columns 1, y - 1, f, ∂f/∂theta from its parts."""
+    head = jnp.stack(
+        [
+            jnp.stack([data[:, 0], data[:, 1], f], axis=1),
+            jnp.stack([data[:, 1], data[:, 2], fy], axis=1),
+            jnp.stack([f, fy, ff], axis=1),
+        ],
+        axis=1,
+    )
+    border = jnp.stack([d, dy, df], axis=1)
+    return jnp.block([[head, border], [border.transpose(0, 2, 1), dd]])

@@ -1,0 +1,103 @@
+"""f of one's own and its derivatives by forward-mode differentiation, at one theta."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Float
+
+from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
+from homodyne_dask.kernels.subblocks import SubBlocks, sub_blocks
+from homodyne_dask.models.separable import Bin, SeparableModel
+
+Tables = Any
+"""Arrays whose last axis is time, as `precompute` nests them."""
+
+
+@dataclass(frozen=True)
+class SeparablePoint:
+    """What `precompute` gives at one theta, or the times themselves, at all frames of a level."""
+
+    problem: Problem
+    theta: Float[np.ndarray, " p"]
+    tables: Tables
+    slopes: Tables
+    """Their derivatives by theta, of shape (p, n); None where they are the times."""
+    n: int
+    """Frames of the level."""
+    min_lag: int
+    """In frames of the level."""
+    frames: tuple[int, int]
+    """The first of the level that is selected, and the one after the last."""
+
+    def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
+        """Return the sub-blocks of a block that hold a pair: f may be anything, all are computed."""
+        everywhere = np.zeros((1, self.n))
+        return sub_blocks(i0, j0, T, self.min_lag, everywhere, self.frames)
+
+
+def point(
+    problem: Problem,
+    theta: Float[np.ndarray, " p"],
+    time: Float[np.ndarray, " n"],
+    factor: int = 1,
+    frames: tuple[int, int] | None = None,
+) -> SeparablePoint:
+    """Return the tables at theta; `time` holds all frame times of the full resolution [s].
+
+    frames: the first selected and the one after the last, of the full resolution; by default
+    all. With factor frames averaged into one, as the data of a level are, so are the tables.
+    """
+    model = problem.model
+    assert isinstance(model, SeparableModel)
+    theta, m = np.asarray(theta, float), len(time) // factor
+
+    def averaged(values: Array) -> np.ndarray:
+        kept = np.asarray(values)[..., : m * factor]
+        return kept.reshape(*kept.shape[:-1], m, factor).mean(axis=-1)
+
+    with jax.enable_x64(True):
+        tables, slopes = _tables(theta, np.asarray(time, float), model=model)
+        tables, slopes = jax.tree.map(averaged, (tables, slopes))
+    span = coarse_frames(frames or (0, len(time)), factor)
+    lag = coarse_min_lag(problem.min_lag, factor)
+    return SeparablePoint(problem, theta, tables, slopes, m, lag, span)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def _tables(theta: Array, time: Array, *, model: SeparableModel) -> tuple[Tables, Tables]:
+    """Return what `precompute` gives, and its derivatives by theta."""
+    precompute = model.precompute
+    if precompute is None:
+        return time, None
+    return along(lambda theta: precompute(theta, time), theta)
+
+
+def along(f: Callable[..., Any], theta: Float[Array, " p"], *more: Any) -> tuple[Any, Any]:
+    """Return f(theta, ...) and its derivatives by theta, those on a new first axis.
+
+    more: pairs (value, slopes) of further arguments that follow theta. What is not linear is
+    computed once for all derivatives.
+    """
+    values, slopes = [value for value, _ in more], [slope for _, slope in more]
+    found, tangent = jax.linearize(f, theta, *values)
+    return found, jax.vmap(tangent)(jnp.eye(len(theta)), *slopes)
+
+
+def of_pairs(
+    model: SeparableModel, theta: Array, here: tuple[Tables, Tables], there: tuple[Tables, Tables],
+    bin: Bin,
+) -> tuple[Float[Array, "..."], Float[Array, "p ..."]]:  # fmt: skip
+    """Return f and its derivatives from tables and slopes at t1 (here) and t2, which broadcast."""
+
+    def f(theta: Array, t1: Tables, t2: Tables) -> Array:
+        return jnp.asarray(model.f(theta, t1, t2, bin), float)
+
+    if model.precompute is None:
+        return along(lambda theta: f(theta, here[0], there[0]), theta)
+    return along(f, theta, here, there)

@@ -1,0 +1,150 @@
+"""What is wrong with a function of the user's, in one sentence that names the model and the line."""
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.errors import HomodyneDaskError, OptionError
+from homodyne_dask.kernels.autodiff import of_pairs, point
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models.separable import Bin, SeparableModel
+
+_BRANCH = (
+    "a Python `if`, `while`, `and` or `bool()` needs a number, but JAX traces the function with "
+    "unknown ones: use jnp.where"
+)
+_CONCRETE = (
+    "numbers are asked for that are unknown while JAX traces the function: use jax.numpy in place "
+    "of numpy, math and float()"
+)
+_MEANING: tuple[tuple[type[Exception], str], ...] = (
+    (jax.errors.TracerBoolConversionError, _BRANCH),
+    (jax.errors.TracerArrayConversionError, _CONCRETE),
+    (jax.errors.TracerIntegerConversionError, _CONCRETE),
+    (jax.errors.ConcretizationTypeError, _CONCRETE),
+)
+
+
+@contextmanager
+def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Turn whatever a function raises into an OptionError of one sentence."""
+    try:
+        yield
+    except HomodyneDaskError:
+        raise
+    except Exception as e:
+        first = (str(e).splitlines() or [""])[0]
+        otherwise = f"{type(e).__name__}: {first}"
+        meaning = next((text for kind, text in _MEANING if isinstance(e, kind)), otherwise)
+        raise OptionError(f"model {model!r}, {line_of(function, e)}: {meaning}") from e
+
+
+def line_of(function: Callable[..., Any], error: Exception | None = None) -> str:
+    """Return the deepest line of the function's file that an error passed, else its first line."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return repr(function)
+    stack = [] if error is None else traceback.extract_tb(error.__traceback__)
+    lines = [at.lineno for at in stack if at.filename == code.co_filename]
+    where = Path(code.co_filename).name
+    return f"{where} line {lines[-1] if lines else code.co_firstlineno}"
+
+
+def check_separable(model: SeparableModel, frames: int) -> bool:
+    """Trace f and precompute as a fit of so many frames will; return whether f uses q.
+
+    Raises OptionError, naming the model and the line, where they cannot be traced or give other
+    shapes than one value per pair, or per time.
+    """
+    with jax.enable_x64(True):
+        theta, tables = (jax.ShapeDtypeStruct((n,), float) for n in (model.size, frames))
+        if model.precompute is not None:
+            with in_function(model.name, model.precompute):
+                tables = jax.eval_shape(model.precompute, theta, tables)
+            _one_per_time(model, tables, frames)
+
+        def f(theta: Any, t1: Any, t2: Any, q: Any, phi: Any) -> Any:
+            return model.f(theta, t1, t2, Bin(q, phi))
+
+        shape = 3, 2
+        t1, t2 = (_of_shape(tables, at) for at in ((shape[0], 1), (1, shape[1])))
+        number = jax.ShapeDtypeStruct((), float)
+        with in_function(model.name, model.f):
+            jaxpr, found = jax.make_jaxpr(f, return_shape=True)(theta, t1, t2, number, number)
+        _one_per_pair(model, found, shape)
+        q = jaxpr.jaxpr.invars[-2]
+        return any(q is used for equation in jaxpr.jaxpr.eqns for used in equation.invars)
+
+
+def _of_shape(tables: Any, shape: tuple[int, int]) -> Any:
+    return jax.tree.map(lambda values: jax.ShapeDtypeStruct(shape, float), tables)
+
+
+def _one_per_time(model: SeparableModel, tables: Any, n: int) -> None:
+    leaves = jax.tree.leaves(tables)
+    wrong = [getattr(leaf, "shape", None) for leaf in leaves if getattr(leaf, "shape", 0) != (n,)]
+    if wrong or not leaves:
+        assert model.precompute is not None
+        raise OptionError(
+            f"model {model.name!r}, {line_of(model.precompute)}: precompute must return arrays of one "
+            f"value per time, shape ({n},) for {n} times, and gave "
+            + (f"shape {wrong[0]}" if wrong else "none")
+        )
+
+
+def _one_per_pair(model: SeparableModel, found: Any, shape: tuple[int, int]) -> None:
+    given = getattr(found, "shape", None)
+    if given is None or not _broadcasts(given, shape):
+        raise OptionError(
+            f"model {model.name!r}, {line_of(model.f)}: f must return one value per pair, shape {shape} "
+            f"for times of shapes {(shape[0], 1)} and {(1, shape[1])}, and gave "
+            + (f"shape {given}" if given is not None else type(found).__name__)
+        )
+
+
+def _broadcasts(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    sizes = zip(given[::-1], shape[::-1], strict=False)
+    return len(given) <= len(shape) and all(size in (1, full) for size, full in sizes)
+
+
+def check_finite(
+    problem: Problem, theta: Float[np.ndarray, " p"], time: Float[np.ndarray, " n"],
+    q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"],
+) -> None:  # fmt: skip
+    """Raise OptionError where f or a derivative is not a number between the first frames or at lag 1."""
+    model = problem.model
+    assert isinstance(model, SeparableModel)
+    at = point(problem, theta, time)
+    last = len(time) - 1
+    i = np.concatenate([np.zeros(last, int), np.arange(last)])
+    j = np.concatenate([np.arange(1, last + 1)] * 2)
+    with jax.enable_x64(True):
+        here, there = (
+            jax.tree.map(lambda v, some=some: jnp.asarray(v[..., some]), (at.tables, at.slopes))
+            for some in (i, j)
+        )
+        for one in zip(q, phi, strict=True):
+            f, slopes = of_pairs(model, jnp.asarray(theta), here, there, Bin(*one))
+            values = np.concatenate([np.asarray(f)[None], np.asarray(slopes)])
+            values = np.broadcast_to(values, (len(values), len(i)))
+            if not np.isfinite(values).all():
+                _not_finite(model, theta, values, time[i], time[j])
+
+
+def _not_finite(
+    model: SeparableModel, theta: np.ndarray, values: np.ndarray, t1: np.ndarray, t2: np.ndarray
+) -> None:
+    which, where = np.argwhere(~np.isfinite(values))[0]
+    of = "f" if which == 0 else f"the derivative of f by {model.names[which - 1]}"
+    at = ", ".join(f"{name} = {x:.6g}" for name, x in zip(model.names, theta, strict=True))
+    raise OptionError(
+        f"model {model.name!r}, {line_of(model.f)}: {of} is {values[which, where]} at t1 = "
+        f"{t1[where]:g} s, t2 = {t2[where]:g} s with {at}: start elsewhere, or keep f finite there"
+    )

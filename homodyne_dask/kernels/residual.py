@@ -1,0 +1,97 @@
+"""Residuals over columns of points on the engine: their Gram by forward-mode differentiation."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.autodiff import along
+from homodyne_dask.kernels.checks import in_function, line_of
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.pair_fields import COMPILER
+from homodyne_dask.models.residual import ResidualModel
+
+Theta = Float[np.ndarray, " p"]
+
+
+def columns_gram(
+    model: ResidualModel, at: Float[np.ndarray, "q p"], columns: Float[np.ndarray, "v n"], step: int
+) -> Gram:
+    """Return the Gram over X = [1, r, 0, -∂r/∂theta] of the points whose variables are all known.
+
+    That is a model of y = r, f = 0 with contrast 1, which is not separable. at: theta, and below
+    it, where it has more than one row, the directions along which derivatives are taken.
+    """
+    with jax.enable_x64(True):
+        moments, pairs = _gram(at, columns, model=model, step=step)
+        return Gram(np.asarray(moments)[None], np.asarray(pairs)[None].astype(np.int64))
+
+
+@partial(jax.jit, static_argnames=("model", "step"), compiler_options=COMPILER)
+def _gram(at: Array, columns: Array, *, model: ResidualModel, step: int) -> tuple[Array, Array]:
+    theta = at[0]
+    m = len(theta) + 3
+
+    def residual(theta: Array, part: Array) -> Array:
+        r = jnp.asarray(model.residual(theta, *part), float)
+        return jnp.broadcast_to(r, part.shape[1:])
+
+    def add(sums: tuple[Array, Array], part: Array) -> tuple[tuple[Array, Array], None]:
+        known = jnp.isfinite(part).all(axis=0)
+        r, slopes = along(lambda theta: residual(theta, part), theta)
+        if len(at) > 1:
+            slopes = at[1:].T @ slopes
+        X = jnp.concatenate([jnp.ones((1, step)), r[None], jnp.zeros((1, step)), -slopes])
+        X = jnp.where(known, X, 0.0)
+        return (sums[0] + X @ X.T, sums[1] + known.sum()), None
+
+    parts = columns.reshape(len(columns), -1, step).swapaxes(0, 1)
+    start = jnp.zeros((m, m)), jnp.zeros((), int)
+    return lax.scan(add, start, parts)[0]
+
+
+def compilations() -> int:
+    """Return how many times this process has compiled the kernel."""
+    return _gram._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray, "v n"]) -> None:
+    """Trace the residual as a fit will, and evaluate it at theta on some points.
+
+    Raises OptionError, naming the model and the line, where it cannot be traced, gives another
+    shape than one value per point, or is not a number at a point that is known.
+    """
+    where = f"model {model.name!r}, {line_of(model.written)}"
+    with jax.enable_x64(True):
+        some = jax.ShapeDtypeStruct((3,), float)
+        with in_function(model.name, model.written):
+            found = jax.eval_shape(
+                model.residual, jax.ShapeDtypeStruct((model.size,), float), *[some] * len(columns)
+            )
+        shape = getattr(found, "shape", None)
+        if shape not in ((), (1,), (3,)):
+            raise OptionError(
+                f"{where}: it must return one value per point, shape (3,) for 3 points, and gave "
+                + (type(found).__name__ if shape is None else f"shape {shape}")
+            )
+        known = np.isfinite(columns).all(axis=0)
+        r, slopes = along(
+            lambda theta: jnp.asarray(model.residual(theta, *columns[:, known]), float),
+            jnp.asarray(theta),
+        )
+        values = np.concatenate([np.asarray(r)[None], np.asarray(slopes)])
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        which = bad[0][0]
+        of = "the residual" if which == 0 else f"its derivative by {model.names[which - 1]}"
+        point = columns[:, known][:, bad[0][1] if values.ndim > 1 else 0]
+        at = ", ".join(f"{n} = {x:.6g}" for n, x in zip(model.names, theta, strict=True))
+        there = ", ".join(f"{n} = {x:.6g}" for n, x in zip(model.variables, point, strict=True))
+        raise OptionError(
+            f"{where}: {of} is not a finite number at {there} with {at}: start elsewhere, or keep it "
+            f"finite there"
+        )

@@ -1,0 +1,1 @@
+"""A fit while it runs: progress, the page on Dask's dashboard, a notebook's cell."""

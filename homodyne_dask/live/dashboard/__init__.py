@@ -1,0 +1,71 @@
+"""The page /fit on the dashboard of a Dask scheduler: what fits do, while they do it and after.
+
+A fit puts it there by itself. A scheduler that is to have it from the start is started with
+`dask scheduler --preload homodyne_dask.live.dashboard`.
+"""
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from distributed import Client
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+TOPIC = "homodyne_dask"
+"""Of Dask's structured events: `client.get_events` and `subscribe_topic` give what the page shows."""
+LOG = logging.getLogger(__name__)
+
+
+def dask_setup(scheduler: "Scheduler") -> None:
+    """Add the page to a scheduler that preloads this module."""
+    from homodyne_dask.live.dashboard.plugin import FitPage
+
+    scheduler.add_plugin(FitPage(), idempotent=True)  # the scheduler starts it
+
+
+def connected(client: Client) -> "Post":
+    """Add the page to the client's scheduler and return what sends events there.
+
+    A fit is worth more than its page: where the page cannot be added the log says so, and the
+    events are still sent.
+    """
+    from homodyne_dask.live.dashboard.plugin import FitPage
+
+    page = str(client.dashboard_link).removesuffix("/status") + "/fit"
+    try:
+        client.register_plugin(FitPage())
+    except Exception as e:
+        LOG.warning("the scheduler shows no page /fit: %s: %s", type(e).__name__, e)
+        page = ""
+    return Post(client, page)
+
+
+class Post:
+    """Sends events to the scheduler in their order, in the client's own thread; never waits."""
+
+    def __init__(self, client: Client, page: str) -> None:
+        self.client, self.page = client, page
+        self.waiting: deque[dict[str, Any]] = deque(maxlen=1000)
+        self.busy = False
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Send an event soon; it is lost where the scheduler is."""
+        loop = self.client.loop
+        if self.client.status == "running" and loop is not None:
+            loop.add_callback(self._send, event)
+
+    async def _send(self, event: dict[str, Any]) -> None:
+        self.waiting.append(event)
+        scheduler = self.client.scheduler
+        if self.busy or scheduler is None:
+            return
+        self.busy = True
+        try:
+            while self.waiting:
+                await scheduler.log_event(topic=TOPIC, msg=self.waiting.popleft())
+        except OSError:  # CommClosedError, too: what a lost scheduler means is the driver's to say
+            self.waiting.clear()
+        finally:
+            self.busy = False

@@ -1,0 +1,87 @@
+"""Numbers of fits for Prometheus, on the scheduler's /metrics."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import REGISTRY, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from homodyne_dask.live.dashboard.plugin import FitPage
+    from homodyne_dask.live.progress import Standing
+
+GAUGES = {
+    "running": ("1 while the fit runs", lambda s: float(s.running)),
+    "chisqr": ("chi squared of the last pass", lambda s: s.done[-1].chisqr if s.done else None),
+    "chisqr_per_pair": ("that over pairs", lambda s: s.done[-1].per_pair if s.done else None),
+    "distance": (
+        "expected distance to the optimum in standard errors",
+        lambda s: s.done[-1].distance if s.done else None,
+    ),
+    "pairs_per_second": ("of the pass that is made, or the last", lambda s: s.rate),
+    "pairs_per_second_target": ("if no thread waited, of the same tiles", lambda s: s.target),
+    "bytes_per_second": ("decoded data that were needed", lambda s: s.byte_rate),
+}
+COUNTERS = {
+    "passes": ("passes done over all data", lambda s: s.passes),
+    "coarse_passes": ("passes done over block means", lambda s: sum(p.factor > 1 for p in s.done)),
+    "pairs": ("pairs worked in all passes", lambda s: s.pairs_total),
+    "tiles": ("tiles worked in all passes", lambda s: s.tiles_total),
+    "tiles_skipped": ("tiles whose data were not needed", lambda s: s.tiles_skipped),
+    "task_seconds": ("time of all threads in tasks", lambda s: s.busy),
+    "compilations": ("compilations of kernels, known when the fit has ended", lambda s: s.compilations),
+}  # fmt: skip
+"""Prometheus adds _total to the names of counters."""
+
+
+class Fits(Collector):
+    """The fits of the schedulers in this process; nearly always there is one."""
+
+    def __init__(self) -> None:
+        self.plugins: list[FitPage] = []
+
+    def add(self, plugin: "FitPage") -> None:
+        """Show a scheduler's fits, too."""
+        if not self.plugins:
+            REGISTRY.register(self)
+        self.plugins.append(plugin)
+
+    def remove(self, plugin: "FitPage") -> None:
+        """Show them no longer."""
+        self.plugins.remove(plugin)
+        if not self.plugins:
+            REGISTRY.unregister(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every number of every fit that is kept."""
+        fits = [fit for plugin in self.plugins for fit in plugin.fits.values()]
+        lost = {fit: len(ws) for plugin in self.plugins for fit, ws in plugin.lost.items()}
+        for name, (words, value) in GAUGES.items():
+            yield _family(GaugeMetricFamily, name, words, fits, value)
+        for name, (words, value) in COUNTERS.items():
+            yield _family(CounterMetricFamily, name, words, fits, value)
+        yield _family(
+            CounterMetricFamily, "workers_lost", "workers lost", fits, lambda s: lost[s.fit]
+        )
+        cost = "processor time spent on events and the page"
+        seconds = sum(plugin.seconds for plugin in self.plugins)
+        yield CounterMetricFamily("homodyne_dask_page_seconds", cost, value=seconds)
+
+
+def _family(
+    kind: "type[GaugeMetricFamily | CounterMetricFamily]",
+    name: str,
+    words: str,
+    fits: "list[Standing]",
+    value: "Callable[[Standing], float | None]",
+) -> Metric:
+    family = kind(f"homodyne_dask_{name}", words, labels=["fit", "title"])
+    for standing in fits:
+        number = value(standing)
+        if number is not None:
+            family.add_metric([standing.fit, standing.title], number)
+    return family
+
+
+FITS = Fits()

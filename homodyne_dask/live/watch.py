@@ -1,0 +1,217 @@
+"""What a fit tells of itself while it runs: to its page on the dashboard, to the log, to a function."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from distributed import Client, span
+from jaxtyping import Float
+
+from homodyne_dask.fitting.errors.assemble import errors_of
+from homodyne_dask.fitting.options import Request
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.live import dashboard
+from homodyne_dask.live.notebook import cell
+from homodyne_dask.live.progress import Event, Standing, after, line
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.sweep.plan import Plan
+from homodyne_dask.sweep.sweep import Sweep, Task
+from homodyne_dask.sweep.tasks import Report
+
+if TYPE_CHECKING:
+    from homodyne_dask.results.fit_result import FitResult
+
+LOG = logging.getLogger(__name__)
+EVERY = 0.4
+"""Seconds between two reports of tiles."""
+_WORDS = {
+    "candidates": "of first values",
+    "frame_grams": "for the errors, over blocks of frames",
+}
+
+
+_OF_THE_FIT = ("gram", "residuals")
+"""Tasks whose passes lead to a state."""
+
+
+class Watched(NamedTuple):
+    """What is told of a fit beside its passes."""
+
+    title: str
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    errors: Callable[[lm.State], Float[np.ndarray, " p"]]
+    """Of theta at a state; NaN where unknown."""
+
+
+def watched(request: Request) -> Watched:
+    """Return what is told of a fit of a scan."""
+    return Watched(
+        f"{request.problem.model.name} fitted to {Path(request.scan.path).name}",
+        request.search.names,
+        tuple(parameter.unit for parameter in request.parameters),
+        lambda state: errors_of(request, state, None),
+    )
+
+
+class Watch:
+    """Tells of one fit: what is done is turned into events, and who wants them gets them."""
+
+    def __init__(
+        self,
+        what: Watched,
+        plan: Plan,
+        client: Client | None,
+        watch: Callable[[Standing], None] | None = None,
+        refused: Sequence[str] = (),
+    ) -> None:
+        self.what, self.refused = what, refused
+        self.watch = cell() if watch is None else watch
+        self.post = None if client is None else dashboard.connected(client)
+        self.fit = os.urandom(3).hex()
+        self.began = time.time()
+        self.standing: Standing | None = None
+        self.totals = {"pairs_total": 0, "tiles_total": 0, "tiles_skipped": 0, "busy": 0.0}
+        self.done: dict[int, int] = {}
+        """Passes done at each resolution, those before a fit was resumed among them."""
+        self.pass_began = self.began
+        self.tell(
+            "begun",
+            title=what.title,
+            where=plan.workers.in_words,
+            names=list(what.names),
+            units=list(what.units),
+            pairs=plan.layout.pairs,
+            bins=plan.bins,
+            threads=plan.workers.threads,
+            page="" if self.post is None else self.post.page,
+        )
+
+    def tell(self, what: str, **more: Any) -> None:
+        """Send an event to whoever wants it, after what was heard of workers that joined."""
+        heard = len(self.refused) if self.standing is None else len(self.standing.refused)
+        for words in self.refused[heard:]:
+            LOG.warning("fit %s: %s", self.fit, words)
+            self._tell("refused", words=words)
+        self._tell(what, **more)
+
+    def _tell(self, what: str, **more: Any) -> None:
+        event: Event = {"what": what, "fit": self.fit, "at": time.time()} | more
+        self.standing = after(self.standing, event)
+        if self.post is not None:
+            self.post(dict(event))
+        if self.watch is not None and self.standing is not None:
+            self.watch(self.standing)
+
+    def listened(self, sweep: Sweep) -> Sweep:
+        """Return a sweep that does the same and tells of its tiles."""
+        work = sweep.compute
+
+        def compute(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int, Gram, Report]]:
+            name = task.__name__.removesuffix("_of")
+            factor = sweep.layout.factor
+            words = self._words(name, factor)
+            self.pass_began = time.time()
+            self.tell("pass", words=words, factor=factor, tiles=sweep.layout.blocks)
+            parts = work(sweep, task, at)
+            with span(f"fit {self.fit}", words):  # tasks are submitted for the first part
+                part = next(parts, None)
+            heard = time.perf_counter()
+            here: dict[str, Any] = dict.fromkeys(("done", "pairs", "bytes", "seconds"), 0)
+            while part is not None:
+                self._add(sweep, here, part)
+                if here["done"] == sweep.layout.blocks or time.perf_counter() - heard > EVERY:
+                    heard = time.perf_counter()
+                    self.tell("tiles", **here, **self.totals)
+                yield part
+                part = next(parts, None)
+
+        return replace(sweep, compute=compute)
+
+    def _words(self, name: str, factor: int) -> str:
+        means = f" over {factor}×{factor} means" if factor > 1 else ""
+        if name in _OF_THE_FIT:
+            number = self.done.get(factor, 0) + 1
+            return f"pass {number}{means or ' over all data'}"
+        return f"pass {_WORDS.get(name, name)}{means}"
+
+    def _add(self, sweep: Sweep, here: dict[str, Any], part: tuple[int, Gram, Report]) -> None:
+        n, gram, report = part
+        tiles, cost = len(sweep.tasks[n].tiles), report.cost
+        pairs, skipped = int(gram.pairs.sum()), cost.blocks - cost.read
+        here["done"] += tiles
+        here["pairs"] += pairs
+        here["bytes"] += (tiles - skipped) * sweep.layout.block_bytes
+        here["seconds"] += report.seconds
+        for key, more in zip(self.totals, (pairs, tiles, skipped, report.seconds), strict=True):
+            self.totals[key] += more
+
+    def state(self, state: lm.State, factor: int = 1) -> None:
+        """Tell of the state a pass led to."""
+        now = time.time()
+        self.done[factor] = state.passes
+        errors = self.what.errors(state)
+        self.tell(
+            "state",
+            number=state.passes,
+            factor=factor,
+            chisqr=float(state.reduced.chisqr),
+            per_pair=float(state.reduced.chisqr / max(state.reduced.ndata, 1)),
+            distance=float(state.decrement),
+            damping=float(state.damping),
+            accepted=bool(state.accepted),
+            seconds=now - self.pass_began,
+            theta=state.theta.tolist(),
+            stderr=errors.tolist(),
+        )
+        assert self.standing is not None
+        LOG.info("fit %s: %s", self.fit, line(self.standing.done[-1], now - self.began))
+
+    def doing(self, words: str) -> None:
+        """Tell what the fit does between passes."""
+        self.tell("doing", words=words)
+
+    def ended(self, result: "FitResult") -> None:
+        """Tell how the fit ended."""
+        table = result.parameters
+        robust, naive = table["stderr"].values, table["stderr_naive"].values
+        self.end(
+            result.outcome.name, result.outcome.value, [*result.undetermined, *result.warnings],
+            table["value"].values.tolist(), np.where(np.isfinite(robust), robust, naive).tolist(),
+            sum(result.compilations.values()),
+        )  # fmt: skip
+
+    def end(
+        self,
+        outcome: str,
+        sentence: str,
+        said: list[str],
+        theta: list[float],
+        stderr: list[float],
+        compilations: int,
+    ) -> None:
+        """Tell how a fit ended: the name of its outcome, a sentence, and what else is to be said."""
+        LOG.info("fit %s: %s", self.fit, sentence)
+        self.tell(
+            "ended", outcome=outcome, sentence=sentence, said=said, theta=theta, stderr=stderr,
+            compilations=compilations,
+        )  # fmt: skip
+
+    @contextmanager
+    def to_its_end(self) -> Iterator[None]:
+        """Tell the page and the log of whatever else ends the fit inside the `with`."""
+        try:
+            yield
+        except BaseException as e:
+            self.watch = None
+            if isinstance(e, KeyboardInterrupt | GeneratorExit):
+                self.end("INTERRUPTED", lm.Outcome.INTERRUPTED.value, [], [], [], 0)
+            else:
+                self.end("FAILED", f"failed: {e}", [], [], [], 0)
+            raise

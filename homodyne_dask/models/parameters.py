@@ -1,0 +1,178 @@
+"""What a fit may vary: names, units, bounds, and what a user fixes or starts from."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.models.power_law_step import PowerLaw
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One physical parameter of a model."""
+
+    name: str
+    unit: str = ""
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    scale: Literal["linear", "log"] = "linear"
+    """How first values are searched."""
+    period: float | None = None
+    """A value and the value plus one period are the same; kept inside the bounds by wrapping."""
+    q_power: int = 0
+    """2 for parameters that enter only as q² times them: reported as q²·name where q is unknown."""
+
+
+@dataclass(frozen=True)
+class Parametrized:
+    """What every model has."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    power_laws: tuple[tuple[str, str, str], ...] = field(default=(), kw_only=True)
+    """Names (a, b, c) of parameters that make a rate a t^b + c, t in s: steps follow its valley."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters' names, in the order of theta."""
+        return tuple(p.name for p in self.parameters)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters p."""
+        return len(self.parameters)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The parameters of one fit: where each starts, may go, or stays."""
+
+    names: tuple[str, ...]
+    start: Float[np.ndarray, " p"]
+    """NaN where the user gave none."""
+    lower: Float[np.ndarray, " p"]
+    upper: Float[np.ndarray, " p"]
+    free: Bool[np.ndarray, " p"]
+    period: Float[np.ndarray, " p"]
+    """inf where a parameter is not periodic."""
+    log: Bool[np.ndarray, " p"]
+    """Parameters whose scale is their own size."""
+    laws: tuple[PowerLaw, ...] = ()
+    """Rates along which steps bend."""
+
+    def moved(
+        self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"]
+    ) -> Float[np.ndarray, " p"]:
+        """Return theta after a step, inside the bounds: along power laws the step bends, if it can.
+
+        An offset that the step takes to its bound stays there.
+        """
+        there = theta + step
+        for law in self.laws:
+            at, c = list(law.at), law.at[2]
+            bounds = np.array([self.lower[c], self.upper[c]])
+            bound = self.free[c] & np.isclose(there[c], bounds, rtol=1e-15, atol=0)
+            for plain in [True] if bound.any() else [False, True]:
+                bent = law.after(theta, step, plain)
+                if ((bent >= self.lower[at]) & (bent <= self.upper[at]) | ~self.free[at]).all():
+                    there[at] = bent
+                    break
+        return self.inside(there)
+
+    def inside(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
+        """Return theta with periodic parameters wrapped and the others clipped into their bounds.
+
+        What is fixed stays as it was given: bounds are for what moves.
+        """
+        given = theta
+        periodic = np.isfinite(self.period)
+        width = np.where(periodic, self.period, 1.0)
+        lower = np.where(periodic, self.lower, 0.0)  # others may be unbounded
+        wrapped = np.mod(theta - lower, width) + lower
+        inside = (theta >= self.lower) & (theta <= self.upper)
+        theta = np.where(periodic & ~inside, wrapped, theta)
+        theta = np.where(periodic, theta, np.clip(theta, self.lower, self.upper))
+        return np.where(self.free, theta, given)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as people list them: 'D0, alpha and beta'."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def search(
+    parameters: tuple[Parameter, ...],
+    initial: Mapping[str, float] | None = None,
+    fixed: Mapping[str, float] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    laws: tuple[PowerLaw, ...] = (),
+) -> Search:
+    """Return the search over `parameters` that a user's initial, fixed and bounds describe.
+
+    Raises OptionError for unknown names, for values outside the bounds, and for empty bounds.
+    """
+    names = tuple(p.name for p in parameters)
+    initial, fixed, bounds = dict(initial or {}), dict(fixed or {}), dict(bounds or {})
+    for what, given in (("initial", initial), ("fixed", fixed), ("bounds", bounds)):
+        for name in given:
+            if name not in names:
+                raise OptionError(f"{what}: unknown parameter {name!r}; {nearest(name, names)}")
+    both = sorted(set(initial) & set(fixed))
+    if both:
+        raise OptionError(f"{both[0]} is both initial and fixed: give it once")
+    low_high = [_bounds(p, bounds.get(p.name)) for p in parameters]
+    start = np.full(len(names), np.nan)
+    for what, given in (("initial", initial), ("fixed", fixed)):
+        for name, value in given.items():
+            at = names.index(name)
+            start[at] = _value(what, name, value, low_high[at], limited=what == "initial")
+    return Search(
+        names=names,
+        start=start,
+        lower=np.array([low for low, _ in low_high]),
+        upper=np.array([high for _, high in low_high]),
+        free=np.array([name not in fixed for name in names]),
+        period=np.array(
+            [math.inf if p.period is None or p.name in bounds else p.period for p in parameters]
+        ),
+        log=np.array([p.scale == "log" for p in parameters]),
+        laws=laws,
+    )
+
+
+def _bounds(parameter: Parameter, given: tuple[float, float] | None) -> tuple[float, float]:
+    if given is None:
+        return parameter.bounds
+    try:
+        low, high = (float(edge) for edge in given)
+    except (TypeError, ValueError):
+        raise OptionError(
+            f"bounds of {parameter.name}: {given!r} is not a pair of numbers (low, high)"
+        ) from None
+    if not low < high:
+        raise OptionError(
+            f"bounds of {parameter.name}: {low:g} is not below {high:g}; to hold it use fixed"
+        )
+    return low, high
+
+
+def _value(
+    what: str, name: str, value: float, low_high: tuple[float, float], limited: bool
+) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise OptionError(f"{what} {name}: {value!r} is not a number") from None
+    if not math.isfinite(number):
+        raise OptionError(f"{what} {name} = {number} is not a finite number")
+    low, high = low_high
+    if limited and not low <= number <= high:
+        raise OptionError(
+            f"{what} {name} = {number:g} is outside its bounds {low:g} to {high:g}: "
+            f"change the value or give wider bounds"
+        )
+    return number

@@ -1,0 +1,65 @@
+"""A fit as one netCDF file: its numbers, and the maps of the bins its pictures show."""
+
+from pathlib import Path
+
+import numpy as np
+import xarray
+
+from homodyne_dask.results.figures.block_means import View
+from homodyne_dask.results.figures.maps import views
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.store.scan import Scan
+
+NXXPCS = {
+    "storage_mode": "one_array_q_first",
+    "baseline_reference": 1,
+    "time_origin_location": "upper_left",
+    "populated_elements": "all",
+}
+"""What the NeXus definition NXxpcs asks of a two-time correlation: element [0, 0] is that of the
+first times, both halves are filled, and decayed speckle gives 1."""
+_MAPS = {
+    "data": "measured c2, means over blocks of pairs",
+    "model": "offset + contrast·f, means over the same blocks",
+    "residual": "(data - model)/σ of the mean",
+}
+
+
+def with_maps(result: FitResult, scan: Scan) -> xarray.Dataset:
+    """Return `result.to_dataset()` with the maps of the bins that the pictures show.
+
+    two_time_data, two_time_model, two_time_residual (map, t1, t2): means over blocks of pairs, NaN on
+    the diagonal and where fewer than half of the pairs are known; map_label is the bin's label, t1 and t2
+    [s] the middles of the blocks. The first two carry the attributes of NXxpcs.
+    """
+    shown = views(result, scan)
+    middle = 0.5 * (shown[0].edges[1:] + shown[0].edges[:-1])
+    bins = [view.bin for view in shown]
+    maps = xarray.Dataset(
+        {f"two_time_{part}": _stacked(shown, part) for part in _MAPS},
+        coords={
+            "t1": ("t1", middle, {"units": "s"}),
+            "t2": ("t2", middle, {"units": "s"}),
+            "map_label": ("map", scan.label[bins]),
+            "map_q": ("map", scan.q[bins], {"units": "1/angstrom"}),
+            "map_phi": ("map", scan.phi[bins], {"units": "degree"}),
+        },
+    )
+    side = shown[0].grid.side
+    return xarray.merge([result.to_dataset(), maps]).assign_attrs(
+        result.to_dataset().attrs | {"pairs_per_block_side": side}
+    )
+
+
+def _stacked(shown: list[View], part: str) -> tuple[tuple[str, ...], np.ndarray, dict]:
+    values = np.stack([getattr(view, part) for view in shown]).astype(np.float32)
+    about = _MAPS[part]
+    attributes = {"units": "1", "long_name": about}
+    return ("map", "t1", "t2"), values, attributes | (NXXPCS if part != "residual" else {})
+
+
+def write_netcdf(result: FitResult, scan: Scan, path: Path) -> None:
+    """Write `with_maps` as netCDF-4, the maps compressed."""
+    whole = with_maps(result, scan)
+    packed = {f"two_time_{part}": {"zlib": True, "complevel": 4} for part in _MAPS}
+    whole.to_netcdf(path, engine="h5netcdf", encoding=packed)

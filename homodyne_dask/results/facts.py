@@ -1,0 +1,114 @@
+"""How a fit went and where its data came from, name by name."""
+
+from homodyne_dask.results import numbers
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.store.rings import several
+
+MAX_MINIMA = 5
+"""Most minima beside the best listed one by one."""
+_MEANING = {
+    "physical": "shear enters as sinc²(½ q L cos φ ΔG), the average over the gap of a linear "
+    "velocity profile",
+    "homodyne": "shear enters as sinc⁴(q L cos φ ΔG / 2π), as in the packages homodyne and "
+    "xpcsjax; γ̇ is about 2.22 times that of the physical convention",
+}
+
+
+def facts(result: FitResult) -> list[tuple[str, str]]:
+    """Return (name, text) of how the fit went and where the data came from."""
+    config, inputs, timings = result.config, result.inputs, result.timings
+    gap = config.get("gap_angstrom")
+    compiled = ", ".join(f"{name} {times}" for name, times in result.compilations.items() if times)
+    first, stop = inputs["frames"]
+    begin, end = inputs["seconds"]
+    others = [f"{name} {number}" for name, number in result.versions.items()]
+    return [
+        *_cost(result),
+        ("pairs", f"{numbers.count(result.ndata)} in {_bins(result)}, each counted once"),
+        ("left out", _left_out(result)),
+        ("passes", _passes(result)),
+        *([("starts", _minima(result))] if config.get("starts") and result.minima else []),
+        ("time", ", ".join(f"{name} {numbers.seconds(t)}" for name, t in timings.items())),
+        ("compilations", compiled or "none"),
+        ("convention", f"{config['convention']}: {_meaning(result)}"),
+        *([("gap", f"{gap / 1e4:g} um")] if gap is not None else []),
+        ("data", f"{inputs['store']} from {inputs['source_file']} ({inputs['source_format']})"),
+        ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
+        (
+            "frames",
+            f"{first} to {stop - 1} of {inputs['frame_time']:g} s, {begin:g} to {end:g} s",
+        ),
+        ("σ", f"from {inputs['sigma_source']}"),
+        *(("note", note) for note in inputs["notes"]),
+        ("version", ", ".join([f"homodyne-dask {result.version}", *others])),
+    ]
+
+
+def _bins(result: FitResult) -> str:
+    rings = several(result.scaling["q"].values)
+    return f"{result.nbins} bins" + (f" of {rings}" if rings else "")
+
+
+def _cost(result: FitResult) -> list[tuple[str, str]]:
+    """Return what was made least, and the loss if there was one."""
+    found = f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"
+    if result.mean_weight is None:
+        return [("χ²", found)]
+    loss, scale = (result.config[key] for key in ("loss", "loss_scale"))
+    left = f"it leaves {100 * result.mean_weight:.1f} % of the weight of all pairs"
+    return [
+        ("loss", f"{loss} from {scale:g} σ on instead of squares: {left}"),
+        ("χ²", f"{found}, as the loss counts it, here and for each bin"),
+    ]
+
+
+def _left_out(result: FitResult) -> str:
+    """Return how many pairs of the selection were not counted, and which."""
+    first, stop = result.inputs["frames"]
+    shortest = result.config["min_lag"]
+    possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
+    missing = possible * result.inputs["bins"] - result.ndata
+    words = [f"{numbers.count(missing)} pairs masked or unknown"]
+    words += [f"{result.inputs['frames_masked']} frames masked"]
+    words += ["the diagonal"] if shortest == 1 else [f"lags below {shortest}"]
+    return ", ".join(words)
+
+
+def _passes(result: FitResult) -> str:
+    """Return how often the data were gone through, at which resolution, and how much of them."""
+    words = [f"{result.passes} over all data"]
+    for entry in result.history:
+        if "level" in entry:
+            more = f" and {entry['candidates']} first values" if entry["candidates"] else ""
+            side = entry["level"]
+            words.append(f"{entry['passes']} over {side}×{side} means{more} before")
+    last = result.history[-1] if result.history else {}
+    if last.get("computed", 1.0) < 1.0:
+        words.append(
+            f"the last computed {100 * last['computed']:.0f} % of the plane and needed "
+            f"{100 * last['read']:.0f} % of the chunks, f being below 1e-16 elsewhere"
+        )
+    return "; ".join(words)
+
+
+def _minima(result: FitResult) -> str:
+    """Return in how many minima of the averages the starts ended, and where."""
+    best = result.minima[0]
+    total = sum(at["starts"] for at in result.minima)
+    n = len(result.minima)
+    words = [f"{total} ended in {n} {'minimum' if n == 1 else 'minima'}"]
+    words.append(f"{best['starts']} in that with the lowest χ² of the averages")
+    for at in result.minima[1 : MAX_MINIMA + 1]:
+        where = ", ".join(f"{name} {value:.4g}" for name, value in at["theta"].items())
+        words.append(
+            f"{at['starts']} in one {at['chisqr'] - best['chisqr']:.4g} above it ({where})"
+        )
+    if n > MAX_MINIMA + 1:
+        words.append("the others are in summary.json")
+    return "; ".join(words)
+
+
+def _meaning(result: FitResult) -> str:
+    if "gamma_dot_t0" not in result.parameters["param"].values:
+        return f"{result.config['model']} knows no shear"
+    return _MEANING[result.config["convention"]]

@@ -1,0 +1,198 @@
+"""Means of c2 over blocks of pairs, small enough to look at, and the model's means over the same."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import zarr
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.errors import StoreError
+from homodyne_dask.results.figures.rates import Fitted
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.store import schema
+from homodyne_dask.store.scan import Chunk, Scan
+
+SIDE = 256
+"""Most blocks along one side of a picture."""
+SAMPLES = 8
+"""Times along one side of a block at which the model is averaged: all of them in blocks of up to 8
+frames. One time in the middle would misread decays about as long as a block."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Which frames make which block, and where their means are read."""
+
+    array: str
+    """Of the store: c2 itself or one of its levels."""
+    level: int
+    """Frames of the store in one row of that array."""
+    first: int
+    """Row of the array where the blocks begin."""
+    merged: int
+    """Rows of the array in one block."""
+    blocks: int
+
+    @property
+    def side(self) -> int:
+        """Frames of the store along one side of a block."""
+        return self.level * self.merged
+
+    @property
+    def frames(self) -> Int[np.ndarray, "block side"]:
+        """Frames of the store in each block."""
+        return self.first * self.level + np.arange(self.blocks * self.side).reshape(
+            self.blocks, self.side
+        )
+
+
+@dataclass(frozen=True)
+class View:
+    """One bin as a picture: symmetric, blank where fewer than half of a block's pairs are known."""
+
+    bin: int
+    """Position in the selection."""
+    grid: Grid
+    edges: Float[np.ndarray, " edge"]
+    """s, where blocks begin and end."""
+    data: Float[np.ndarray, "n n"]
+    model: Float[np.ndarray, "n n"]
+    residual: Float[np.ndarray, "n n"]
+    """(data - model)/σ of the mean."""
+
+    @property
+    def upper(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lags [s] and residuals of each known block once."""
+        i, j = np.triu_indices(len(self.data), 1)
+        known = np.isfinite(self.residual[i, j])
+        middle = 0.5 * (self.edges[1:] + self.edges[:-1])
+        return (middle[j] - middle[i])[known], self.residual[i, j][known]
+
+
+def grid_of(scan: Scan) -> Grid:
+    """Return the blocks of a scan: as few frames each as `SIDE` allows, whole blocks only.
+
+    Read from the coarsest level that still has twice as many rows as the picture, else from c2.
+    """
+    start, stop = scan.frames
+    held = zarr.open_group(scan.path, mode="r", use_consolidated=False)
+    levels = [level for level in sorted(schema.LEVELS, reverse=True) if f"level{level}/c2" in held]
+    level = next((n for n in levels if (stop - start) // n >= 2 * SIDE), 1)
+    first, last = -(-start // level), stop // level
+    merged = -(-(last - first) // SIDE)
+    array = "c2" if level == 1 else f"level{level}/c2"
+    return Grid(array, level, first, merged, (last - first) // merged)
+
+
+def view_of(scan: Scan, result: FitResult, model: Fitted, bin: int) -> View:
+    """Return one bin as a picture; no more of it than a strip of tiles is in memory at once."""
+    grid = grid_of(scan)
+    array = zarr.open_array(scan.path, path=grid.array, mode="r", zarr_format=3)
+    use = scan.use if grid.level == 1 else np.ones(array.shape[1], bool)
+    unread = [Chunk(*chunk) for chunk in result.inputs.get("chunks_left_out", ())]
+    mean, count = block_means(array, scan.bins[bin], grid, use, unread)
+    lag = np.subtract.outer(np.arange(grid.blocks), np.arange(grid.blocks)) * -grid.side
+    mean[lag < result.config["min_lag"]] = np.nan
+    contrast, offset = (float(result.scaling[name].values[bin]) for name in ("contrast", "offset"))
+    f = model_means(scan, model, grid, bin)
+    predicted = np.where(np.eye(grid.blocks, dtype=bool), np.nan, offset + contrast * f)
+    residual = (mean - predicted) / _sigma(scan, grid, bin, count * grid.level**2)
+    edges = np.append(scan.time[grid.frames[:, 0]], scan.time[grid.frames[-1, -1]])
+    edges[-1] += scan.attrs["frame_time"]
+    return View(bin, grid, edges, _mirrored(mean), predicted, _mirrored(residual))
+
+
+def block_means(
+    array: zarr.Array,
+    bin: int,
+    grid: Grid,
+    use: Bool[np.ndarray, " row"],
+    unread: Sequence[Chunk] = (),
+) -> tuple[Float[np.ndarray, "n n"], Int[np.ndarray, "n n"]]:
+    """Return the mean and the number of the known entries of each block of one matrix's upper half.
+
+    NaN where fewer than half are known. Read by strips of tiles; those below the diagonal are absent,
+    and those in `unread` are damaged and count as unknown.
+    """
+    total = np.zeros((grid.blocks, grid.blocks))
+    count = np.zeros((grid.blocks, grid.blocks), int)
+    stop = grid.first + grid.blocks * grid.merged
+    tile = array.chunks[1]
+    for start in range(grid.first // tile * tile, stop, tile):
+        begin, end = max(start, grid.first), min(start + tile, stop)
+        part = np.full((end - begin, stop - begin), np.nan)
+        for left in range(start, stop, tile):
+            if (grid.level, bin, start // tile, left // tile) not in unread:
+                first, last = max(left, begin), min(left + tile, stop)
+                part[:, first - begin : last - begin] = _read(array, bin, begin, end, first, last)
+        known = np.isfinite(part) & use[begin:end, None] & use[None, begin:stop]
+        at = (begin - grid.first) // grid.merged
+        sums = _summed(np.where(known, part, 0.0), begin - grid.first, grid.merged)
+        into = np.s_[at : at + len(sums), at:]
+        total[into] += sums
+        count[into] += _summed(known.astype(int), begin - grid.first, grid.merged)
+    enough = count >= grid.merged**2 / 2
+    return np.where(enough, total / np.maximum(count, 1), np.nan), count
+
+
+def _read(array: zarr.Array, bin: int, begin: int, end: int, first: int, last: int) -> np.ndarray:
+    try:
+        return np.asarray(array[bin, begin:end, first:last], float)  # type: ignore[arg-type]
+    except (ValueError, RuntimeError) as e:
+        raise StoreError(
+            f"{array.path} of bin {bin} cannot be read for pictures, frames {begin} to {end - 1} and "
+            f"{first} to {last - 1} ({e}): ingest the source again, or fit with --on-bad-tile skip"
+        ) from e
+
+
+def _summed(part: np.ndarray, first: int, side: int) -> np.ndarray:
+    """Return sums over blocks; rows and columns both begin at `first`, perhaps inside a block."""
+    for axis in (0, 1):
+        block = (first + np.arange(part.shape[axis])) // side
+        part = np.add.reduceat(part, np.unique(block, return_index=True)[1], axis=axis)
+    return part
+
+
+def model_means(scan: Scan, model: Fitted, grid: Grid, bin: int) -> Float[np.ndarray, "n n"]:
+    """Return the mean of f over each block, from `SAMPLES` times along its sides."""
+    samples = min(grid.side, SAMPLES)
+    inside = (np.arange(samples) + 0.5) / samples * grid.side - 0.5
+    frames = (grid.frames[:, :1] + inside).ravel()
+    times = np.interp(frames, np.arange(scan.n_frames), scan.time)
+    f = model.shape(np.array([bin]), times[:, None], times[None, :])[0]
+    return f.reshape(grid.blocks, samples, grid.blocks, samples).mean(axis=(1, 3))
+
+
+def _sigma(
+    scan: Scan, grid: Grid, bin: int, count: Int[np.ndarray, "n n"]
+) -> Float[np.ndarray, "n n"]:
+    """Return σ of the mean of `count` independent pairs of each block."""
+    variance = np.where(scan.use, scan.sigma_row[bin] ** 2, np.nan)[grid.frames]
+    used = np.isfinite(variance)
+    mean = np.where(used, variance, 0).sum(1) / np.maximum(used.sum(1), 1)
+    return np.sqrt(np.outer(mean, mean) / np.maximum(count, 1))
+
+
+def _mirrored(upper: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    return np.where(np.isfinite(upper), upper, upper.T)
+
+
+def representative(result: FitResult, scan: Scan, most: int = 4) -> Int[np.ndarray, " b"]:
+    """Return positions of bins to show: along the flow, across, between; without flow spread evenly."""
+    there = np.flatnonzero(result.scaling["ndata"].values > 0)
+    there = there if len(there) else np.arange(len(scan.bins))
+    if len(there) <= most:
+        return there
+    names = list(result.parameters["param"].values)
+    if "phi0" not in names:
+        ordered = there[np.lexsort((scan.phi[there], scan.q[there]))]
+        return ordered[np.linspace(0, len(ordered) - 1, most).round().astype(int)]
+    phi0 = float(result.parameters["value"].values[names.index("phi0")])
+    rings = scan.q[there]
+    from_middle = np.abs(np.log(rings / np.median(rings)))
+    chosen = []
+    for angle in (0, 30, 60, 90)[:most]:
+        away = np.abs((scan.phi[there] - phi0 - angle + 90) % 180 - 90)
+        chosen.append(there[np.lexsort((from_middle, away.round(3)))[0]])
+    return np.array(list(dict.fromkeys(chosen)))

@@ -1,0 +1,113 @@
+"""c2 against lag at a few ages, data and model."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.results.figures.block_means import representative
+from homodyne_dask.results.figures.rates import Fitted, fitted
+from homodyne_dask.results.figures.style import MARKERS, bin_name, figure, finish, logarithmic
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.store.scan import Cuts, Scan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+AGES = (0.01, 0.06, 0.2, 0.5, 0.75)
+"""Ages shown, as shares of the selected time."""
+FEWEST_LAGS = 4
+"""An age with fewer lags shows no decay."""
+LINE = 200
+"""Points of a line of the model."""
+
+
+def cuts(result: FitResult, scan: Scan) -> "Figure":
+    """Draw c2 against lag at up to five ages, with error bars and the model, for up to four bins."""
+    read = scan.cuts(result.config["min_lag"])
+    bins = representative(result, scan)
+    model = fitted(result, scan)
+    columns = 2 if len(bins) > 1 else 1
+    rows = -(-len(bins) // columns)
+    picture = figure(4.6 * columns + 0.4, 0.3 + 3.3 * rows)
+    axes = np.ravel(np.asarray(picture.subplots(rows, columns), dtype=object))
+    for axis in axes[len(bins) :]:
+        axis.set_visible(False)
+    for axis, b in zip(axes, bins, strict=False):
+        _panel(axis, result, scan, read, model, int(b))
+    return picture
+
+
+def _panel(
+    axis: "Axes", result: FitResult, scan: Scan, read: Cuts, model: Fitted, bin: int
+) -> None:
+    from matplotlib import colormaps
+
+    finish(axis, "lag t₂ − t₁ [s]", "c₂", bin_name(scan, bin))
+    logarithmic(axis, "x")
+    contrast, offset = (float(result.scaling[name].values[bin]) for name in ("contrast", "offset"))
+    chosen = ages(read, bin, scan)
+    shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(chosen), 1)))
+    for age, colour, marker in zip(chosen, shades, MARKERS, strict=False):
+        cut = cut_of(scan, read, bin, age)
+        axis.errorbar(
+            cut.lag, cut.c2, cut.stderr, fmt=marker, ms=3.5, color=colour, elinewidth=0.8,
+            label=f"t₁ = {cut.age:.3g} s",
+        )  # fmt: skip
+        t1, lag = cut.line
+        axis.plot(
+            lag, offset + contrast * model.shape(np.array([bin]), t1, t1 + lag)[0], color=colour
+        )
+    if chosen:
+        axis.legend(frameon=False, fontsize=8)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One bin at one age."""
+
+    t1: Float[np.ndarray, " l"]
+    lag: Float[np.ndarray, " l"]
+    """s, means over the cell's pairs."""
+    c2: Float[np.ndarray, " l"]
+    stderr: Float[np.ndarray, " l"]
+    """Of the mean of the cell's pairs, were they independent."""
+
+    @property
+    def age(self) -> float:
+        """s, of the shortest lag."""
+        return float(self.t1[0])
+
+    @property
+    def line(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """t1 and lags of a smooth line through the cells: fewer late frames reach a long lag."""
+        lag = np.geomspace(self.lag[0], self.lag[-1], LINE)
+        return np.interp(lag, self.lag, self.t1), lag
+
+
+def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
+    """Return the ages of a bin to show: spread over the selected time, each with enough lags."""
+    counts = np.bincount(read.age[_known(read, bin)], minlength=len(read.age_edges))
+    there = np.flatnonzero(counts >= FEWEST_LAGS)
+    if not len(there):
+        return []
+    first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
+    begins = np.array([read.t1[(read.age == age) & _known(read, bin)][0] for age in there]) - first
+    nearest = [int(np.argmin(np.abs(begins - share * (last - first)))) for share in AGES]
+    return [int(there[n]) for n in dict.fromkeys(nearest)]
+
+
+def cut_of(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:
+    """Return the cells of one bin and age in the order of their lags."""
+    cells: Int[np.ndarray, " l"] = np.flatnonzero((read.age == age) & _known(read, bin))
+    cells = cells[np.argsort(read.lag[cells])]
+    t1, t2 = read.t1[cells], read.t2[cells]
+    i, j = (np.searchsorted(scan.time, t).clip(0, scan.n_frames - 1) for t in (t1, t2))
+    sigma = scan.sigma_row[bin, i] * scan.sigma_row[bin, j]
+    return Cut(t1, t2 - t1, read.c2[bin, cells], sigma / np.sqrt(read.count[bin, cells]))
+
+
+def _known(read: Cuts, bin: int) -> Bool[np.ndarray, " cell"]:
+    return np.isfinite(read.c2[bin]) & (read.count[bin] > 0)

@@ -1,0 +1,108 @@
+"""Pictures of a fit: each function returns a matplotlib Figure, `save_all` writes them as PNG files."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from homodyne_dask.errors import SelectionError
+from homodyne_dask.models import TransportModel, model_named
+from homodyne_dask.results.figures.angles import angles
+from homodyne_dask.results.figures.captions import TITLES, alternative
+from homodyne_dask.results.figures.cuts import cuts
+from homodyne_dask.results.figures.influence import influence, moved_in
+from homodyne_dask.results.figures.maps import maps, residuals
+from homodyne_dask.results.figures.passes import passes, rates
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.store.scan import Scan
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "PICTURES", "Plots", "angles", "cuts", "influence", "maps", "passes", "rates", "residuals", "save_all"
+]  # fmt: skip
+
+PICTURES: dict[str, Callable[[FitResult, Scan], "Figure"]] = {
+    "maps": maps,
+    "cuts": cuts,
+    "angles": angles,
+    "rates": rates,
+    "passes": passes,
+    "residuals": residuals,
+    "influence": influence,
+}
+
+
+class Plots:
+    """The pictures of a result, `result.plot`: matplotlib figures, each of the scan that was fitted.
+
+    Each raises SelectionError where the scan's bins are not those of the result.
+    """
+
+    def __init__(self, result: FitResult) -> None:
+        self.result = result
+
+    def maps(self, scan: Scan) -> "Figure":
+        """Data, model and residual of single bins over both times."""
+        return self._drawn(maps, scan)
+
+    def cuts(self, scan: Scan) -> "Figure":
+        """c2 against lag at several ages: data with error bars, model as lines."""
+        return self._drawn(cuts, scan)
+
+    def angles(self, scan: Scan) -> "Figure":
+        """Contrast, offset, reduced χ², decay time and the decay at one lag, by angle."""
+        return self._drawn(angles, scan)
+
+    def rates(self, scan: Scan) -> "Figure":
+        """J(t), the shear rate and the strain, with bands of one standard error and of 95 %."""
+        return self._drawn(rates, scan)
+
+    def passes(self, scan: Scan) -> "Figure":
+        """How the fit came to its optimum."""
+        return self._drawn(passes, scan)
+
+    def residuals(self, scan: Scan) -> "Figure":
+        """The residuals' distribution, and how they go with lag."""
+        return self._drawn(residuals, scan)
+
+    def influence(self, scan: Scan) -> "Figure":
+        """By how many standard errors each parameter moves when one bin is left out."""
+        return self._drawn(influence, scan)
+
+    def _drawn(self, draw: Callable[[FitResult, Scan], "Figure"], scan: Scan) -> "Figure":
+        _check(self.result, scan)
+        return draw(self.result, scan)
+
+
+def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
+    """Write every picture of a fit into a folder and return their paths; rates are those of transport.
+
+    That of influence is left out where the result does not know it.
+    scan: what was fitted. Raises SelectionError where its bins are not those of the result.
+    """
+    _check(result, scan)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    transport = isinstance(model_named(result.config["model"]), TransportModel)
+    for name, draw in PICTURES.items():
+        if draw is rates and not transport:
+            continue
+        if draw is influence and (result.influence is None or not moved_in(result).any()):
+            continue
+        path = folder / f"{name}.png"
+        about = {"Title": TITLES[name], "Description": alternative(name, result, scan)}
+        draw(result, scan).savefig(path, format="png", metadata=about)
+        paths.append(path)
+    return paths
+
+
+def _check(result: FitResult, scan: Scan) -> None:
+    fitted, given = result.scaling["label"].values, scan.label
+    if not np.array_equal(fitted, given):
+        raise SelectionError(
+            f"the result is of {len(fitted)} bins, labels {fitted[0]} to {fitted[-1]}, and the scan "
+            f"has {len(given)}, labels {given[0]} to {given[-1]}: give the selection that was fitted"
+        )

@@ -1,0 +1,103 @@
+"""Parameters of many fits: scan by scan, or against q or age."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from homodyne_dask.results.figures.style import COLOURS, figure, finish, log_scale_if_wide
+from homodyne_dask.results.series import FitSeries
+from homodyne_dask.results.series_entry import Ended
+from homodyne_dask.results.series_report import DOUBTFUL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS = 3
+MOST_NAMES = 12
+"""Scans that are named one by one; beyond, only some are."""
+_AXES = {"q": "q [Å⁻¹]", "age": "age [s]"}
+_TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
+
+
+def scans(ended: Sequence[Ended]) -> "Figure":
+    """Draw each parameter with its error, and the reduced χ², by scan."""
+    picture, axes = _panels(ended)
+    at = np.arange(len(ended))
+    _draw(axes, ended, at)
+    shown = at[:: -(-len(at) // MOST_NAMES)]
+    labels = [ended[int(n)].name.removesuffix(".zarr") for n in shown]
+    for axis in axes:
+        axis.set_xticks(shown, labels, rotation=90, fontsize=8)
+        axis.set_xlim(-0.5, len(at) - 0.5)
+    return picture
+
+
+def series(whole: FitSeries) -> "Figure":
+    """Draw each parameter and rate with its error, and the reduced χ², against q or age.
+
+    A line is the weighted mean of fits that agree; bars along age are the windows.
+    """
+    ended = [entry for entry in whole.ended if entry.result is not None]
+    picture, axes = _panels(ended)
+    at = np.array([entry.at[whole.over] for entry in ended])
+    _draw(axes, ended, at, _windows(ended, at))
+    for axis, name in zip(axes, whole.names, strict=False):
+        axis.set_title(_TITLES.get(name, ""), fontsize=10)
+        same = whole.agreement.get(name)
+        if same is not None and same.p >= DOUBTFUL:
+            axis.axhline(same.mean, color=COLOURS[4], linestyle="--", zorder=0)
+    for axis in axes[-COLUMNS:]:
+        axis.set_xlabel(_AXES[whole.over])
+    return picture
+
+
+def _panels(ended: Sequence[Ended]) -> "tuple[Figure, list[Axes]]":
+    """Return a figure with axes for every quantity and for χ²."""
+    number = len(ended[0].quantities) + 1
+    rows = -(-number // COLUMNS)
+    picture = figure(12.3, 2.4 * rows + 1.2)
+    axes = np.ravel(np.asarray(picture.subplots(rows, COLUMNS, sharex=True), dtype=object))
+    for axis in axes[number:]:
+        axis.set_visible(False)
+    for axis in axes[:number]:
+        axis.tick_params(labelbottom=axis in axes[number - COLUMNS : number])
+    return picture, list(axes[:number])
+
+
+def _windows(ended: Sequence[Ended], at: np.ndarray) -> np.ndarray | None:
+    """Return how far the window of each fit reaches below and above its age."""
+    if "from" not in ended[0].at:
+        return None
+    return np.array([at - [e.at["from"] for e in ended], [e.at["to"] for e in ended] - at])
+
+
+def _draw(
+    axes: "Sequence[Axes]",
+    ended: Sequence[Ended],
+    at: np.ndarray,
+    reach: np.ndarray | None = None,
+) -> None:
+    for axis, name in zip(axes, ended[0].quantities, strict=False):
+        found = [entry.quantities[name] for entry in ended]
+        value, robust, naive = (
+            np.array([getattr(q, key) for q in found])
+            for key in ("value", "stderr", "stderr_naive")
+        )
+        unit = found[0].unit
+        finish(axis, "", f"{name} [{unit}]" if unit else name)
+        for some, error, face in (
+            (np.isfinite(robust), robust, COLOURS[0]),
+            (~np.isfinite(robust), naive, "none"),
+        ):
+            if some.any():
+                axis.errorbar(
+                    at[some], value[some], np.nan_to_num(error[some]),
+                    None if reach is None else reach[:, some], fmt="o", ms=5,
+                    color=COLOURS[0], markerfacecolor=face, elinewidth=1,
+                )  # fmt: skip
+        log_scale_if_wide(axis, "y", value)
+    finish(axes[-1], "", "reduced χ²")
+    redchi = [np.nan if e.result is None else e.result.redchi for e in ended]
+    axes[-1].plot(at, redchi, "o", ms=5, color=COLOURS[1])

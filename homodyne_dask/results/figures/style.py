@@ -1,0 +1,118 @@
+"""How the pictures look: colours that colour-blind readers can tell apart, labels with units."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from homodyne_dask.store.scan import Scan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito (2008), in an order that also differs in lightness between neighbours."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+UNKNOWN = "#d9d9d9"
+"""Colour of what is not known."""
+DPI = 150
+
+
+def figure(
+    width: float, height: float, layout: Literal["constrained"] | None = "constrained"
+) -> "Figure":
+    """Return an empty figure, inches; no global state of matplotlib is touched."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=DPI, layout=layout)
+
+
+def finish(axes: "Axes", x: str, y: str, title: str = "") -> None:
+    """Label an axes and take away what says nothing."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.set_title(title, fontsize=10)
+    axes.ticklabel_format(axis="both", useOffset=False)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def logarithmic(axes: "Axes", which: str, scale: str = "log", **options: float) -> None:
+    """Make the x or y axis logarithmic, its ticks written as text: 0.1, 1, 10, or 10⁻⁵.
+
+    Text set as a formula takes longer than all else in a picture.
+    """
+    from matplotlib.ticker import FuncFormatter, LogFormatter
+
+    class Between(LogFormatter):
+        """Labels between decades where there is less than one decade."""
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return log_tick(x) if super().__call__(x, pos) else ""
+
+    set_scale = axes.set_xscale if which == "x" else axes.set_yscale
+    set_scale(scale, **options)
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_formatter(FuncFormatter(lambda value, _: log_tick(value)))
+    if scale == "log":
+        axis.set_minor_formatter(Between(labelOnlyBase=False))
+
+
+def log_tick(value: float) -> str:
+    """Return a number on a logarithmic axis as text."""
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:g}"
+    mantissa, _, power = f"{value:.0e}".partition("e")
+    ten = "10" + str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return ten if mantissa == "1" else f"{mantissa}·{ten}"
+
+
+def bin_name(scan: Scan, bin: int) -> str:
+    """Return q, φ and label of a bin, as in the titles of pictures."""
+    q, phi = scan.q[bin], scan.phi[bin]
+    parts = [f"q = {q:.4g} Å⁻¹" if np.isfinite(q) else "q unknown"]
+    parts += [f"φ = {_signed(phi)}°" if np.isfinite(phi) else "φ unknown"]
+    return ", ".join([*parts, f"bin {scan.label[bin]}"])
+
+
+def _signed(value: float) -> str:
+    return f"{value:.4g}".replace("-", "−")
+
+
+def log_scale_if_wide(axes: "Axes", which: str, values: np.ndarray) -> None:
+    """Make the x or y axis logarithmic where the values are positive and span more than a decade."""
+    known = values[np.isfinite(values)]
+    if len(known) and known.min() > 0 and known.max() > 10 * known.min():
+        logarithmic(axes, which)
+
+
+def limits(axes: "Axes", values: np.ndarray, band: np.ndarray) -> None:
+    """Set the y range to the values and the band around them, but at most thrice that of the values."""
+    log = axes.get_yscale() == "log"
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values, band = (np.log10(v) if log else v for v in (values, band))
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return
+    span = np.ptp(known) or abs(known[0]) or 1.0
+    inside = np.clip(band[np.isfinite(band)], known.min() - span, known.max() + span)
+    shown = np.concatenate([known, inside])
+    low, high = shown.min(), shown.max()
+    margin = 0.06 * ((high - low) or span)
+    edges = np.array([low - margin, high + margin])
+    axes.set_ylim(*(10.0**edges if log else edges))
+
+
+def ring_colours(q: np.ndarray) -> list[tuple[float, Any, str]]:
+    """Return each ring of a scan with its colour and marker; beyond seven, colours run with q."""
+    from matplotlib import colormaps
+
+    rings = [float(value) for value in dict.fromkeys(np.sort(q))] if np.isfinite(q).all() else []
+    if not rings:
+        return [(np.nan, COLOURS[0], MARKERS[0])]
+    if len(rings) <= len(COLOURS):
+        return list(zip(rings, COLOURS, MARKERS, strict=False))
+    shades = colormaps["viridis"](np.linspace(0, 0.9, len(rings)))
+    return [
+        (q, tuple(c), MARKERS[n % len(MARKERS)])
+        for n, (q, c) in enumerate(zip(rings, shades, strict=True))
+    ]

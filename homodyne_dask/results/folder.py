@@ -1,0 +1,131 @@
+"""The folder of a result: summary.json, tables, report, pictures; whole, or not there."""
+
+import csv
+import math
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.results.export import write_netcdf
+from homodyne_dask.results.figures.captions import TITLES, alternative
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.html import Picture, page
+from homodyne_dask.results.text import report, truth_of
+from homodyne_dask.solver import checkpoint as checkpoints
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.store.scan import Scan
+
+SUMMARY, CHECKPOINT = "summary.json", "checkpoint.json"
+
+
+def default_folder(store: Path) -> Path:
+    """Return where the result of a store goes: A0123_c2.zarr → A0123_fit, beside it."""
+    return store.with_name(store.name.removesuffix(".zarr").removesuffix("_c2") + "_fit")
+
+
+def checkpoint_in(folder: Path) -> Path:
+    """Return where a fit that writes to `folder` keeps its checkpoint by default."""
+    return folder / CHECKPOINT
+
+
+@contextmanager
+def claimed(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> Iterator[None]:
+    """Make the folder for the length of a `with`; a folder still empty afterwards is removed.
+
+    Raises OptionError where it holds something that would be lost.
+    """
+    check(folder, checkpoint, overwrite, resume)
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        if made and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def check(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
+    """Raise OptionError where a folder holds something that a fit would lose."""
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"{folder} is a file: give another --output")
+    if checkpoints.begun(checkpoint) and not (overwrite or resume):
+        raise OptionError(
+            f"{checkpoint} is of an interrupted fit: give --resume to go on, --overwrite to start "
+            f"again, or another --output"
+        )
+    held = folder.iterdir() if folder.exists() else ()
+    if all(".partial" in path.name for path in held):  # what a killed fit left, or nothing
+        return
+    if not ((folder / SUMMARY).exists() or checkpoints.begun(checkpoint)):
+        raise OptionError(f"{folder} holds files that are no result: give another --output")
+    if (folder / SUMMARY).exists() and not (overwrite or resume):
+        raise OptionError(f"{folder} exists: give --overwrite to replace it, or another --output")
+
+
+def write(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
+    """Write a result into its folder and return the files, summary.json last.
+
+    All is written aside first; a failure leaves the folder as it was.
+    """
+    from homodyne_dask.results.figures.save import save_all
+
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as aside:
+        there = Path(aside)
+        _csv(there / "parameters.csv", _parameter_rows(result))
+        _csv(there / "scaling.csv", _scaling_rows(result))
+        (there / "report.txt").write_text(report(result) + "\n")
+        pictures = [
+            Picture(TITLES[path.stem], alternative(path.stem, result, scan), path.read_bytes())
+            for path in save_all(result, scan, there)
+        ]
+        (there / "report.html").write_text(page(result, pictures))
+        write_netcdf(result, scan, there / "result.nc")
+        result.to_json(there / SUMMARY)
+        (folder / SUMMARY).unlink(missing_ok=True)
+        for old in folder.glob("*.png"):
+            old.unlink()
+        names = sorted(
+            (path.name for path in there.iterdir()), key=lambda name: (name == SUMMARY, name)
+        )
+        return [(there / name).replace(folder / name) for name in names]
+
+
+def settle(result: FitResult, checkpoint: Path) -> None:
+    """Remove the checkpoint of a fit that ended; one at its limit of passes can still go on."""
+    if result.outcome is not Outcome.MAX_PASSES:
+        for file in checkpoints.files(checkpoint):
+            file.unlink(missing_ok=True)
+
+
+def _parameter_rows(result: FitResult) -> Iterator[dict[str, Any]]:
+    truth = truth_of(result) or {}
+    for n, name in enumerate(result.parameters["param"].values):
+        columns = {
+            str(key): result.parameters[key].values[n] for key in result.parameters.data_vars
+        }
+        yield {"name": str(name), **columns, "truth": truth.get(str(name))}
+
+
+def _scaling_rows(result: FitResult) -> Iterator[dict[str, Any]]:
+    for n, label in enumerate(result.scaling["label"].values):
+        columns = {str(key): result.scaling[key].values[n] for key in result.scaling.data_vars}
+        yield {"label": label, **columns}
+
+
+def _csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write rows of equal keys."""
+    rows = list(rows)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
+
+
+def cell(value: Any) -> Any:
+    """Return a value as a table holds it: an unknown number is an empty cell."""
+    value = value.item() if hasattr(value, "item") else value
+    unknown = value is None or (isinstance(value, float) and not math.isfinite(value))
+    return "" if unknown else value

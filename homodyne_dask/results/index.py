@@ -1,0 +1,204 @@
+"""An index of many fits: a table for programs, a page for people; scans.csv and scans.html of stores,
+series.csv and series.html of the parts of one."""
+
+import csv
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.results import numbers
+from homodyne_dask.results.figures.scans import scans as picture_of
+from homodyne_dask.results.folder import cell
+from homodyne_dask.results.html import FRAGMENT_STYLE, Picture, document, figure_of
+from homodyne_dask.results.markup import Html, element, joined, listed, table
+from homodyne_dask.results.series import FitSeries
+from homodyne_dask.results.series_entry import FAILED, NOTHING, Ended, Quantity, quantity_names
+from homodyne_dask.results.series_report import says
+from homodyne_dask.store.files import write_whole
+
+SCANS, PARTS = "scans", "series"
+"""What an index is of: its files are named so."""
+_ONE = {SCANS: "scan", PARTS: "fit"}
+
+
+def files(folder: Path, kind: str) -> tuple[Path, Path]:
+    """Return the table and the page of an index."""
+    return folder / f"{kind}.csv", folder / f"{kind}.html"
+
+
+def claim(folder: Path, replace: bool, kind: str = SCANS) -> None:
+    """Raise OptionError where an index would be lost."""
+    table, _ = files(folder, kind)
+    if table.exists() and not replace:
+        raise OptionError(
+            f"{table} exists: give --resume to fit what has no result yet, --overwrite to "
+            f"replace it and all results, or another --output"
+        )
+
+
+def write(
+    folder: Path, names: Sequence[str], ended: Sequence[Ended], of: int, kind: str = SCANS
+) -> list[Path]:
+    """Write the index of the fits done so far, `of` how many in all, and return its files.
+
+    names: parameters of the model, one column each in the table, one for its robust and one for its
+    naive error, an unknown number an empty cell; of parts also their place and the rates at their age.
+    When all are done there are pictures, and of parts what they say together (see `FitSeries`).
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    names = quantity_names(names, ended[0].at)
+    good = [entry for entry in ended if entry.result is not None]
+    complete = len(ended) == of
+    series = (
+        FitSeries(next(iter(ended[0].at)), tuple(ended)) if kind == PARTS and complete else None
+    )
+    picture = _picture(names, good, series) if complete and len(good) > 1 else None
+    table, page = files(folder, kind)
+    write_whole(table, csv_text(names, ended, folder, kind))
+    write_whole(page, _page(folder, names, ended, of, kind, series, picture))
+    return [table, page, *(_write_series(series, folder, picture) if series else [])]
+
+
+def csv_text(names: Sequence[str], ended: Sequence[Ended], folder: Path, kind: str = PARTS) -> str:
+    """Return the table of fits; folders of results are relative to `folder`."""
+    rows = [_row(names, entry, folder, _ONE[kind]) for entry in ended]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> list[Path]:
+    """Write what the parts of a scan say together: text, JSON, netCDF, picture."""
+    made = [folder / f"{PARTS}.{kind}" for kind in ("txt", "json", "nc", "png")]
+    text, whole, table, drawn = made
+    write_whole(text, f"{series}\n")
+    series.to_json(whole)
+    series.table.to_netcdf(table, engine="h5netcdf")
+    if picture is None:
+        drawn.unlink(missing_ok=True)
+        return made[:-1]
+    drawn.write_bytes(picture.png)
+    return made
+
+
+def in_short(ended: Sequence[Ended], of: int, kind: str = SCANS) -> str:
+    """Return how many fits ended how, as a sentence."""
+    outcomes = [entry.outcome for entry in ended]
+    converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
+    others = len(ended) - converged - failed
+    words = [f"{converged} of {len(ended)} {_ONE[kind]}s converged"]
+    words += [f"{others} ended without converging"] * (others > 0)
+    words += [f"{failed} failed"] * (failed > 0)
+    words += [f"{of - len(ended)} still to do"] * (of > len(ended))
+    return ", ".join(words)
+
+
+def _row(names: Sequence[str], entry: Ended, folder: Path, one: str) -> dict[str, Any]:
+    result = entry.result
+    row: dict[str, Any] = {one: entry.name, **entry.at, "outcome": entry.outcome}
+    for key in ("redchi", "ndata", "passes"):
+        row[key] = None if result is None else getattr(result, key)
+    for name in names:
+        found = entry.quantities.get(name, NOTHING)
+        for suffix, key in (
+            ("", "value"),
+            ("_stderr", "stderr"),
+            ("_stderr_naive", "stderr_naive"),
+        ):
+            row[name + suffix] = getattr(found, key)
+    row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
+    row["message"] = entry.message
+    return {key: cell(value) for key, value in row.items()}
+
+
+def _page(
+    folder: Path,
+    names: Sequence[str],
+    ended: Sequence[Ended],
+    of: int,
+    kind: str,
+    series: FitSeries | None,
+    picture: Picture | None,
+) -> str:
+    good = [entry.result for entry in ended if entry.result is not None]
+    all_well = all(entry.outcome == "CONVERGED" for entry in ended) and len(ended) == of
+    mark, one = "✓" if all_well else "✗", _ONE[kind]
+    said = [f"{entry.name}: {entry.message}" for entry in ended if entry.result is None]
+    verdict = element(
+        "div",
+        element("p", f"{mark} {in_short(ended, of, kind)}"),
+        listed([*said, *(says(series) if series else [])]),
+        class_="verdict converged" if all_well else "verdict",
+    )
+    table = _table(names, ended, folder, one)
+    sections = [("verdict", "Verdict", verdict), ("scans", f"{one.capitalize()}s", table)]
+    if picture is not None:
+        sections.append(("pictures", "Pictures", figure_of(picture)))
+    return document(f"{good[0].config['model'] if good else 'no fit'}, {of} {one}s", sections)
+
+
+def fragment(series: FitSeries) -> str:
+    """Return the table of a series and what it says as a piece of HTML, as Jupyter shows it."""
+    return str(
+        element(
+            "div",
+            element("style", FRAGMENT_STYLE),
+            element("strong", in_short(series.ended, len(series.ended), PARTS)),
+            _table(series.names, series.ended, None, _ONE[PARTS]),
+            listed(says(series)),
+            class_="homodyne-dask",
+        )
+    )
+
+
+def _table(names: Sequence[str], ended: Sequence[Ended], folder: Path | None, one: str) -> Html:
+    found = next((entry.quantities for entry in ended if entry.result is not None), {})
+    units = {name: found[name].unit if name in found else "" for name in names}
+    head = [f"{name} [{units[name]}]" if units[name] else name for name in names]
+    rows: list[list[object]] = [[one, "outcome", "χ²/N", *head]]
+    for entry in ended:
+        if entry.result is None:
+            rows.append([entry.name, "✗ failed", "-", *["-"] * len(names)])
+            continue
+        values = [_value(entry.quantities[name]) for name in names]
+        mark = "✓" if entry.result.converged else "✗"
+        outcome = entry.result.outcome.name.lower().replace("_", " ")
+        redchi = f"{entry.result.redchi:.4f}"
+        rows.append([_linked(entry, folder), f"{mark} {outcome}", redchi, *values])
+    note = "± is the cluster-robust error; in brackets: the naive error, where no other is known"
+    caption = f"Each {one} and its parameters"
+    return joined(table(caption, rows, left=2), element("p", note, class_="note"))
+
+
+def _linked(entry: Ended, folder: Path | None) -> object:
+    if entry.folder is None or folder is None:
+        return entry.name
+    link = Path(os.path.relpath(entry.folder, folder), "report.html").as_posix()
+    return element("a", entry.name, href=quote(link))
+
+
+def _value(found: Quantity) -> str:
+    return numbers.value_and_best_error(found.value, found.stderr, found.stderr_naive)
+
+
+def _picture(names: Sequence[str], good: Sequence[Ended], whole: FitSeries | None) -> Picture:
+    png = io.BytesIO()
+    drawn = picture_of(good) if whole is None else whole.plot()
+    drawn.savefig(png, format="png")
+    spans = [
+        f"{name} {numbers.listed_range(np.array([e.quantities[name].value for e in good]), '.4g')}"
+        for name in names
+    ]
+    of = "scan" if whole is None else whole.over
+    ends = f"{good[0].name} to {good[-1].name}"
+    alt = f"Each parameter with its error by {of}, {ends}: {'; '.join(spans)}."
+    title = f"Parameters by {of}: bars are robust errors, open marks with naive ones"
+    return Picture(title, alt, png.getvalue())

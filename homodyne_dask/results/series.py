@@ -1,0 +1,217 @@
+"""Fits of the parts of a scan side by side: what they found at each q or age, and whether it agrees."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray
+
+from homodyne_dask.errors import SourceError
+from homodyne_dask.models import MODELS
+from homodyne_dask.results.fit_result import FitResult, from_summary
+from homodyne_dask.results.homogeneity import Constancy, PowerLaw, constancy, power_law
+from homodyne_dask.results.series_entry import NOTHING, Ended, Quantity, covariances
+from homodyne_dask.store.files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+VERSION = 1
+FORMAT = "homodyne_dask series"
+JSON = "series.json"
+UNITS = {"q": "1/Å", "age": "s", "from": "s", "to": "s"}
+_AGREEMENT = {"mean": "mean", "mean_stderr": "stderr", "scatter": "chisqr", "p": "p"}
+_ERRORS = ("stderr", "stderr_lower", "stderr_naive")
+
+
+@dataclass(frozen=True)
+class FitSeries:
+    """Independent fits of each q or each window of age of one scan. `print(series)` is the report."""
+
+    over: str
+    """'q' or 'age'."""
+    ended: tuple[Ended, ...]
+
+    @property
+    def converged(self) -> bool:
+        """Whether every fit converged."""
+        return all(entry.outcome == "CONVERGED" for entry in self.ended)
+
+    @property
+    def results(self) -> tuple[FitResult | None, ...]:
+        """The result of each part, None where its fit failed."""
+        return tuple(entry.result for entry in self.ended)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The parameters, then the rates at the mean age; none where every fit failed."""
+        return next((list(e.quantities) for e in self.ended if e.result is not None), [])
+
+    @cached_property
+    def table(self) -> xarray.Dataset:
+        """Over (fit, param): value, stderr, stderr_lower, stderr_naive, dof; over fit: redchi, ndata,
+        passes, outcome, message; over param whether they agree: mean, mean_stderr, scatter, p.
+
+        Coordinates: q [1/Å] and age, or age, from and to [s] over fit; unit over param. NaN is unknown.
+        """
+        shape = ("fit", "param")
+        columns: dict[str, Any] = {
+            key: (shape, [[getattr(q, key) for q in row] for row in self._rows()])
+            for key in ("value", *_ERRORS, "dof")
+        }
+        for key in ("redchi", "ndata", "passes"):
+            values = [np.nan if r is None else getattr(r, key) for r in self.results]
+            columns[key] = ("fit", np.array(values, float))
+        for key, of in _AGREEMENT.items():
+            same = [self.agreement.get(name) for name in self.names]
+            values = [np.nan if one is None else getattr(one, of) for one in same]
+            columns[key] = ("param", np.array(values, float))
+        columns["outcome"] = ("fit", [entry.outcome for entry in self.ended])
+        columns["message"] = ("fit", [entry.message for entry in self.ended])
+        coords: dict[str, Any] = {
+            key: ("fit", [entry.at[key] for entry in self.ended], {"units": UNITS[key]})
+            for key in self.ended[0].at
+        }
+        units = [self.unit(name) for name in self.names]
+        coords |= {"param": self.names, "unit": ("param", np.array(units, str))}
+        return xarray.Dataset(columns, coords, {"over": self.over, "errors": self.errors})
+
+    def _rows(self) -> list[list[Quantity]]:
+        return [[e.quantities.get(name, NOTHING) for name in self.names] for e in self.ended]
+
+    def unit(self, name: str) -> str:
+        """Return the unit of a parameter or rate."""
+        return next(e.quantities[name].unit for e in self.ended if e.result is not None)
+
+    @cached_property
+    def errors(self) -> str:
+        """The best kind of error that every converged fit has: stderr, stderr_lower or stderr_naive."""
+        known = [covariances(entry.result) for entry in self._good() if entry.result is not None]
+        complete = [all(of[n] is not None for of in known) for n in range(2)]
+        return _ERRORS[complete.index(True)] if known and any(complete) else "stderr_naive"
+
+    def _good(self) -> list[Ended]:
+        return [entry for entry in self.ended if entry.outcome == "CONVERGED"]
+
+    @property
+    def overlap(self) -> bool:
+        """Whether windows share frames, so that their fits are not independent."""
+        if self.over != "age":
+            return False
+        spans = sorted((entry.at["from"], entry.at["to"]) for entry in self.ended)
+        return any(nxt[0] <= one[1] for one, nxt in pairwise(spans))
+
+    @cached_property
+    def agreement(self) -> dict[str, Constancy]:
+        """Of each parameter and rate, whether the converged fits found the same (see `constancy`).
+
+        Those that are fixed or have no known error are left out; empty where windows overlap.
+        """
+        if self.overlap:
+            return {}
+        found = {}
+        for name in self.names:
+            known = [entry.quantities[name] for entry in self._good()]
+            value = np.array([q.value for q in known])
+            stderr = np.array([q.error(self.errors) for q in known])
+            dof = np.array([q.dof if self.errors == "stderr" else np.nan for q in known])
+            same = constancy(_unwrapped(value, self._period(name)), stderr, dof)
+            if same is not None:
+                found[name] = same
+        return found
+
+    @property
+    def q_dependence(self) -> PowerLaw | None:
+        """The exponent of J in q at the mean age: 0 is diffusion; None where it is not known."""
+        if self.over != "q" or "J" not in self.names:
+            return None
+        known = [entry.quantities["J"] for entry in self._good()]
+        q = np.array([entry.at["q"] for entry in self._good()])
+        value = np.array([J.value for J in known])
+        return power_law(q, value, np.array([J.error(self.errors) for J in known]))
+
+    def _period(self, name: str) -> float | None:
+        model = next(r.config["model"] for r in self.results if r is not None)
+        return {p.name: p.period for p in MODELS[model].parameters}.get(name)
+
+    def __str__(self) -> str:
+        """Return the report as text."""
+        from homodyne_dask.results.series_report import report
+
+        return report(self)
+
+    def _repr_html_(self) -> str:
+        """Return the table and what it says, as Jupyter shows it."""
+        from homodyne_dask.results.index import fragment
+
+        return fragment(self)
+
+    def plot(self) -> "Figure":
+        """Return a picture of each parameter and rate with its error against q or age."""
+        from homodyne_dask.results.figures.scans import series
+
+        return series(self)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write a row for each fit; an unknown number is an empty cell."""
+        from homodyne_dask.results.index import csv_text
+
+        write_whole(Path(path), csv_text(self.names, self.ended, Path(path).parent))
+
+    def to_json(self, path: str | Path) -> None:
+        """Write all results as JSON, whole or not at all; `load_series` reads it."""
+        fits = [
+            {
+                "name": entry.name,
+                "at": dict(entry.at),
+                "message": entry.message,
+                "folder": None if entry.folder is None else entry.folder.name,
+                "result": None if entry.result is None else entry.result.summary(),
+            }
+            for entry in self.ended
+        ]
+        whole = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
+        whole |= {"agreement": {name: same._asdict() for name, same in self.agreement.items()}}
+        write_whole(Path(path), json.dumps(whole, indent=1, allow_nan=False) + "\n")
+
+
+def load_series(path: str | Path) -> FitSeries:
+    """Read a series written by `to_json`, or the series.json of a folder.
+
+    Raises SourceError for a file that is no such series.
+    """
+    where = Path(path)
+    where = where / JSON if where.is_dir() else where
+    try:
+        read = json.loads(where.read_text())
+    except (OSError, ValueError) as e:
+        raise SourceError(f"{where} cannot be read ({e}); give a folder made by fit --over") from e
+    if not isinstance(read, dict) or read.get("format") != FORMAT:
+        raise SourceError(f"{where} is not a series of fits: give the series.json of fit --over")
+    if read["format_version"] != VERSION:
+        raise SourceError(
+            f"{where} has series version {read['format_version']}, this program reads {VERSION}: "
+            f"fit again"
+        )
+    ended = (
+        Ended(
+            name=fit["name"],
+            folder=None if fit["folder"] is None else where.parent / fit["folder"],
+            result=None if fit["result"] is None else from_summary(fit["result"]),
+            message=fit["message"],
+            at=fit["at"],
+        )
+        for fit in read["fits"]
+    )
+    return FitSeries(read["over"], tuple(ended))
+
+
+def _unwrapped(value: np.ndarray, period: float | None) -> np.ndarray:
+    """Return periodic values as near as they can be to the first."""
+    if period is None or not len(value):
+        return value
+    return value + period * np.round((value[0] - value) / period)

@@ -1,0 +1,117 @@
+"""How one fit of several ended, and what it found: parameters, and rates at its mean age."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from homodyne_dask.models.rates import RATES, rate, rate_stderr
+from homodyne_dask.models.transport import RATE_FLOOR, Convention
+from homodyne_dask.results.fit_result import FitResult
+
+FAILED = "FAILED"
+
+
+class Quantity(NamedTuple):
+    """A parameter or a rate that a fit found."""
+
+    unit: str
+    value: float
+    stderr: float
+    """Cluster-robust; NaN where absent, as the others."""
+    stderr_lower: float
+    """A lower bound, from blocks of frames."""
+    stderr_naive: float
+    dof: float
+    """Degrees of freedom of `stderr`."""
+
+    def error(self, kind: str) -> float:
+        """Return the error of a kind; the lower bound is also no smaller than the naive error."""
+        if kind == "stderr_lower":
+            return float(np.fmax(self.stderr_lower, self.stderr_naive))
+        return getattr(self, kind)
+
+
+NOTHING = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How it went with one fit of several."""
+
+    name: str
+    """Of the store or of the part of it."""
+    folder: Path | None
+    """Of its result, where one is written."""
+    result: FitResult | None
+    """None where it failed."""
+    message: str = ""
+    """Why it failed."""
+    at: Mapping[str, float] = field(default_factory=dict)
+    """Of a part, what it is over first: q [1/Å] and age, or age, from and to [s]."""
+
+    @property
+    def outcome(self) -> str:
+        """CONVERGED, another outcome's name, or FAILED."""
+        return FAILED if self.result is None else self.result.outcome.name
+
+    @cached_property
+    def quantities(self) -> dict[str, Quantity]:
+        """The parameters by name, and of a part the rates J and gamma_dot at its mean age."""
+        if self.result is None:
+            return {}
+        table = self.result.parameters
+        known = covariances(self.result)
+        lower = known[1]
+        found = {}
+        for n, name in enumerate(map(str, table["param"].values)):
+            row = {str(key): table[key].values[n] for key in table.data_vars}
+            bound = np.nan if lower is None else float(np.sqrt(lower[n, n]))
+            numbers = (row["value"], row["stderr"], bound, row["stderr_naive"], row["dof"])
+            found[name] = Quantity(str(row["unit"]), *map(float, numbers))
+        if "age" in self.at:
+            found |= _rates(self.result, found, known, self.at["age"])
+        return found
+
+
+def quantity_names(parameters: Sequence[str], at: Mapping[str, float]) -> list[str]:
+    """Return what `Ended.quantities` of a fit of these parameters holds."""
+    rates = [name for name, of in RATES.items() if "age" in at and set(of) <= set(parameters)]
+    return [*parameters, *rates]
+
+
+def covariances(result: FitResult) -> list[np.ndarray | None]:
+    """Return the robust covariance, the lower bound and the naive one, as far as they are known."""
+    tables = (result.covariance, result.covariance_lower, result.covariance_naive)
+    return [None if table is None else np.asarray(table.values, float) for table in tables]
+
+
+def _rates(
+    result: FitResult,
+    parameters: Mapping[str, Quantity],
+    known: Sequence[np.ndarray | None],
+    age: float,
+) -> dict[str, Quantity]:
+    names, found = list(parameters), {}
+    homodyne = result.config["convention"] == Convention.HOMODYNE
+    t = np.array([max(age, result.inputs["frame_time"] / 2)])
+    for name, of in RATES.items():
+        if not set(of) <= set(names):
+            continue
+        at = [names.index(one) for one in of]
+        theta = np.array([parameters[one].value for one in of])
+        floor = RATE_FLOOR if name == "J" or homodyne else None
+        (value,), gradient = rate(t, theta, floor)
+        errors = [
+            np.nan if of_kind is None else float(rate_stderr(gradient, of_kind[np.ix_(at, at)])[0])
+            for of_kind in known
+        ]
+        dof = np.array([parameters[one].dof for one in of])
+        fewest = float(np.min(dof[np.isfinite(dof)], initial=np.inf))
+        unit = parameters[of[0]].unit
+        dof_of = fewest if np.isfinite(fewest) else np.nan
+        found[name] = Quantity(unit, float(value), errors[0], errors[1], errors[2], dof_of)
+    return found

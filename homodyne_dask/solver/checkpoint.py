@@ -1,0 +1,208 @@
+"""Where a fit stands, on disk and back: plain data with a digest, whole or not at all.
+
+The current file and the one before it (`.previous`) are kept, so a damaged one costs one pass.
+"""
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.gram import Gram
+
+VERSION = 2
+FORMAT = "homodyne_dask checkpoint"
+
+
+class Point(NamedTuple):
+    """A state of the solver, with the Gram it was made from."""
+
+    theta: list[float]
+    damping: float
+    accepted: bool
+    gram: Gram
+    counts: tuple[int, int] = (0, 0)
+    """Uphill steps that led here, and trials given up since the fit began."""
+    beta: list[list[float]] | None = None
+    """(offset - 1, contrast) of every bin, where a loss has them carried along."""
+    trust: tuple[list[float], float] | None = None
+    """Size and radius of `lm.State.trust`."""
+
+
+class Checkpoint(NamedTuple):
+    """What is needed to go on as if nothing had happened."""
+
+    identity: dict[str, Any]
+    """Data, model and options; a fit resumes only from a checkpoint with the same."""
+    passes: int
+    point: Point
+    fallback: Point | None
+    history: list[dict[str, Any]]
+    minima: Sequence[dict[str, Any]] = ()
+    """The distinct minima that first values saw."""
+
+
+def save(path: Path, checkpoint: Checkpoint) -> None:
+    """Write the checkpoint; the last one becomes `.previous`, unless it is damaged.
+
+    Whatever moment this is stopped at, by a signal or a full disk, a whole checkpoint stays.
+    """
+    written = {
+        "format": FORMAT,
+        "version": VERSION,
+        **checkpoint._asdict(),
+        "point": _packed_point(checkpoint.point),
+        "fallback": None if checkpoint.fallback is None else _packed_point(checkpoint.fallback),
+    }
+    body = json.dumps(written, allow_nan=False)
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    _, kept, aside = files(path)
+    try:
+        with aside.open("w") as file:
+            file.write(f"{digest}\n{body}\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+    if _whole(path) is not None:
+        path.replace(kept)
+    aside.replace(path)
+    _sync_folder(path.parent)
+
+
+def load(path: Path, identity: dict[str, Any]) -> Checkpoint:
+    """Return the newest whole checkpoint; raises OptionError if there is none or it is another fit's."""
+    read = _newest(path)
+    if read.get("version") != VERSION:
+        raise OptionError(
+            f"{path} has checkpoint version {read.get('version')}, this program reads {VERSION}: "
+            f"fit again without --resume"
+        )
+    try:
+        _check_same(path, read["identity"], identity)
+        return Checkpoint(
+            identity=read["identity"],
+            passes=read["passes"],
+            point=_point(read["point"]),
+            fallback=None if read["fallback"] is None else _point(read["fallback"]),
+            history=read["history"],
+            minima=read["minima"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise OptionError(
+            f"{path} is whole but not a checkpoint this program wrote ({type(e).__name__}: {e}): "
+            f"fit again without --resume"
+        ) from e
+
+
+def check_target(path: Path) -> None:
+    """Refuse to write a checkpoint over a file that is none: raises OptionError.
+
+    A damaged checkpoint cannot be told from a foreign file, but it has a `.previous` beside it.
+    """
+    foreign = path.exists() and _body(path) is None and not previous(path).exists()
+    if foreign and path.stat().st_size > 0:
+        raise OptionError(f"{path} exists and is no checkpoint: remove it, or give another name")
+
+
+def _newest(path: Path) -> dict[str, Any]:
+    both = (path, previous(path))
+    for body in map(_body, both):
+        if body is not None:
+            return body
+    damaged = [str(file) for file in both if file.exists()]
+    if damaged:
+        raise OptionError(
+            f"no checkpoint to resume from: {' and '.join(damaged)} cannot be read or is damaged; "
+            f"fit again without --resume"
+        )
+    raise OptionError(f"no checkpoint to resume from at {path}: run without --resume first")
+
+
+def _check_same(path: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
+    # through JSON and back, so that tuples and lists compare equal
+    wanted = json.loads(json.dumps(identity))
+    for key in sorted(set(wanted) | set(before)):
+        then, now = before.get(key), wanted.get(key)
+        if then != now:
+            raise OptionError(
+                f"{path} is of another fit: {key} was {then}, now {now}; "
+                f"give the same options, or fit again without --resume"
+            )
+
+
+def previous(path: Path) -> Path:
+    """Return where the checkpoint before the current one is kept."""
+    return path.with_name(path.name + ".previous")
+
+
+def begun(path: Path) -> bool:
+    """Whether there is something to go on from, whole or not."""
+    return path.exists() or previous(path).exists()
+
+
+def files(path: Path) -> tuple[Path, Path, Path]:
+    """Return the checkpoint, the one before it, and what a killed program may leave half-written."""
+    return path, previous(path), path.with_name(path.name + ".partial")
+
+
+def _body(path: Path) -> dict[str, Any] | None:
+    """Return what a file holds if it is a whole checkpoint."""
+    text = _whole(path)
+    held = None if text is None else json.loads(text)
+    return held if isinstance(held, dict) and held.get("format") == FORMAT else None
+
+
+def _whole(path: Path) -> bytes | None:
+    """Return the body of a file whose digest is right."""
+    try:
+        digest, body = path.read_bytes().split(b"\n")[:2]
+    except (OSError, ValueError):
+        return None
+    return body if hashlib.sha256(body).hexdigest().encode() == digest else None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in a folder last."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _packed_point(point: Point) -> dict[str, Any]:
+    moments = {"shape": point.gram.moments.shape, "moments": _packed(point.gram.moments)}
+    return point._asdict() | {"gram": moments | {"count": _packed(point.gram.pairs)}}
+
+
+def _point(read: dict[str, Any]) -> Point:
+    packed = read["gram"]
+    moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
+    gram = Gram(moments, _unpacked(packed["count"], "<i8"))
+    uphill, rejections = read["counts"]
+    counts = uphill, rejections
+    return Point(
+        read["theta"],
+        read["damping"],
+        read["accepted"],
+        gram,
+        counts,
+        read["beta"],
+        None if read["trust"] is None else tuple(read["trust"]),
+    )
+
+
+def _packed(values: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
+
+
+def _unpacked(text: str, kind: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), kind).copy()

@@ -1,0 +1,160 @@
+"""The algebra of the elimination: normal equations of contrast and offset, solved group by group.
+
+The linear parameters of a group of bins enter as (offset_k - 1, contrast_k) = t_k·β, t_k a row of
+the columns of `ties`: `individual` is a group per bin with t_k = 1, the other modes are one group of
+all; in `fixed` nothing is eliminated.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.solver.scaling_modes import Scaling
+
+Z = [0, 2]
+"""Where the columns of offset and contrast, 1 and f, stand among the moments."""
+_RANK = 1e-10
+"""Share of f's variance below which f counts as constant."""
+_GONE = 1e-12
+"""Weighted mean of f² below which nothing is left of f."""
+
+
+def tied_groups(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "bin m"], int]:
+    """Return the columns that tie the bins, and how many groups of bins there are."""
+    if scaling.given is not None:
+        return np.zeros((bins, 0)), 1
+    if scaling.columns is None:
+        return np.ones((bins, 1)), bins
+    return scaling.columns, 1
+
+
+def unheld(
+    A_k: Float[np.ndarray, "bin 2 2"], held: Bool[np.ndarray, "bin 2"]
+) -> Float[np.ndarray, "bin 2 2"]:
+    """Return the normal equations without what stands at a bound."""
+    return np.where(held[:, :, None] | held[:, None, :], 0.0, A_k)
+
+
+class Linear(NamedTuple):
+    """The elimination of offset, then contrast, from the normal equations of each group."""
+
+    ties: Float[np.ndarray, "group member m"]
+    offset: Float[np.ndarray, "group m m"]
+    """Inverse of the offset block."""
+    mean: Float[np.ndarray, "group m m"]
+    """That times the mixed block: the mean of f, where m = 1."""
+    contrast: Float[np.ndarray, "group m m"]
+    """Inverse of what the offset leaves of the contrast block: of f's variance."""
+    known: Bool[np.ndarray, " group"]
+    """Groups with any contrast."""
+    rank: int
+    """Linear parameters determined."""
+    spoilt: Bool[np.ndarray, " group"]
+    """Groups with sums that are not finite: they must not pass for undetermined ones."""
+
+    def solved(self, per_bin: Float[np.ndarray, "bin 2 *n"]) -> Float[np.ndarray, "bin 2 *n"]:
+        """Return Z_k (ZᵀWZ)⁻¹ Σ Z_kᵀ b_k of every bin: what the group makes of right-hand sides b_k."""
+        groups, members, _ = self.ties.shape
+        shape = per_bin.shape
+        b = per_bin.reshape(groups, members, 2, -1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            upper, lower = np.moveaxis(np.einsum("gkm,gkzn->gzmn", self.ties, b), 1, 0)
+            lower = self.contrast @ (lower - np.swapaxes(self.mean, 1, 2) @ upper)
+            upper = self.offset @ upper - self.mean @ lower
+        both = np.stack([upper, lower], axis=1)
+        both[self.spoilt] = np.nan
+        return np.einsum("gkm,gzmn->gkzn", self.ties, both).reshape(shape)
+
+    def inverse(self) -> Float[np.ndarray, "group 2m 2m"]:
+        """Return the inverse of the whole normal matrix of each group."""
+        corner = -self.mean @ self.contrast
+        upper = self.offset - corner @ np.swapaxes(self.mean, 1, 2)
+        return np.block([[upper, corner], [np.swapaxes(corner, 1, 2), self.contrast]])
+
+
+def eliminated(
+    A_k: Float[np.ndarray, "bin 2 2"], ties: Float[np.ndarray, "bin m"], groups: int
+) -> Linear:
+    """Return the elimination of the linear parameters of every group."""
+    each = len(A_k) // groups
+    ties = ties.reshape(groups, each, ties.shape[1])
+    members = A_k.reshape(groups, each, 2, 2)
+    spoilt = ~np.isfinite(members).all((1, 2, 3))
+    members = np.where(spoilt[:, None, None, None], np.eye(2), members)
+    A = np.einsum("gka,gkb,gkzy->gzyab", ties, ties, members)
+    w, wf, wff = A[:, 0, 0], A[:, 0, 1], A[:, 1, 1]
+    offset, of_offset = _inverse(w, np.diagonal(w, axis1=1, axis2=2), 1e-13)
+    mean = offset @ wf
+    size = np.diagonal(wff, axis1=1, axis2=2)
+    size = np.where(size > _GONE * np.diagonal(w, axis1=1, axis2=2), size, 0.0)
+    contrast, of_contrast = _inverse(wff - np.swapaxes(wf, 1, 2) @ mean, size, _RANK)
+    known = (of_contrast > 0) | spoilt
+    return Linear(
+        ties, offset, mean, contrast, known, int(of_offset.sum() + of_contrast.sum()), spoilt
+    )
+
+
+def _inverse(
+    S: Float[np.ndarray, "group m m"], size: Float[np.ndarray, "group m"], least: float
+) -> tuple[Float[np.ndarray, "group m m"], Float[np.ndarray, " group"]]:
+    """Return the inverse of S on what it determines, and its rank.
+
+    That is where S, in units of `size`, has eigenvalues above `least`.
+    """
+    unit = np.where(size > 0, 1 / np.sqrt(np.where(size > 0, size, 1.0)), 0.0)
+    values, vectors = np.linalg.eigh(S * unit[:, :, None] * unit[:, None, :])
+    known = values > least
+    half = vectors * unit[:, :, None] / np.sqrt(np.where(known, values, np.inf))[:, None, :]
+    return half @ np.swapaxes(half, 1, 2), known.sum(1)
+
+
+def cost(M: Float[np.ndarray, "bin k k"], beta: Float[np.ndarray, "bin 2"]) -> np.ndarray:
+    """Return Σ w (y - offset - contrast f)² of every bin."""
+    x = np.stack([-beta[:, 0], np.ones(len(M)), -beta[:, 1]], axis=1)
+    return np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x)
+
+
+def pulled(
+    M: Float[np.ndarray, "bin k k"], beta: Float[np.ndarray, "bin 2"]
+) -> Float[np.ndarray, "bin k"]:
+    """Return Xᵀ W r of every bin, r at beta."""
+    x = np.stack([-beta[:, 0], np.ones(len(M)), -beta[:, 1]], axis=1)
+    return np.einsum("ka,kab->kb", x, M[:, :3, :])
+
+
+def counting(
+    M: Float[np.ndarray, "bin k k"], determined: Bool[np.ndarray, " bin"]
+) -> Bool[np.ndarray, " bin"]:
+    """Return the bins that say something of theta, and those whose sums are not finite."""
+    return determined & (np.abs(M[:, 0, 0]) > 0) | ~np.isfinite(M).all((1, 2))
+
+
+def scores(
+    pull: Float[np.ndarray, "bin k"],
+    contrast: Float[np.ndarray, " bin"],
+    P: Float[np.ndarray, "bin 2 p"],
+    on: Bool[np.ndarray, " bin"],
+) -> Float[np.ndarray, "bin p"]:
+    """Return the scores of the physical parameters: g_k = contrast_k dᵀWr - Pᵀ ZᵀWr, P = A⁻¹B."""
+    g = contrast[:, None] * pull[:, 3:] - np.einsum("kzp,kz->kp", P, pull[:, Z])
+    return np.where(on[:, None], g, 0.0)
+
+
+def projected(
+    M: Float[np.ndarray, "bin k k"],
+    contrast: Float[np.ndarray, " bin"],
+    P: Float[np.ndarray, "bin 2 p"],
+    on: Bool[np.ndarray, " bin"],
+) -> Float[np.ndarray, "bin p p"]:
+    """Return the blocks H_k of the physical parameters, contrast and offset free.
+
+    J_k = contrast_k d_k. With P = A⁻¹B of the group, H_k = JᵀWJ - JᵀWZ P - PᵀZᵀWJ + PᵀZᵀWZ P, the
+    Gram of the projected columns.
+    """
+    A_k = M[:, Z][:, :, Z]
+    B_k = M[:, Z, 3:] * contrast[:, None, None]
+    D_k = M[:, 3:, 3:] * (contrast**2)[:, None, None]
+    cross = np.einsum("kzp,kzr->kpr", B_k, P)
+    H = D_k - cross - cross.transpose(0, 2, 1) + np.einsum("kzp,kzy,kyr->kpr", P, A_k, P)
+    return np.where(on[:, None, None], H, 0.0)

@@ -1,0 +1,100 @@
+"""What single bins and the choice of a scaling mode do to the result, from the last Gram alone."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.solver.normal_equations import joint_of
+from homodyne_dask.solver.scaling_modes import MODES, Scaling, scaling_of
+from homodyne_dask.solver.variable_projection import Reduced, reduce
+
+_SINGULAR = 1e-13
+
+
+def left_out(reduced: Reduced, moved: Bool[np.ndarray, " p"]) -> Float[np.ndarray, "bin p"]:
+    """Return how far each parameter moves when one bin is left out: a Gauss-Newton step.
+
+    NaN for bins without pairs, and where the other bins do not determine all parameters. Contrasts
+    and offsets follow; those that bins share are fitted anew, too.
+    """
+    joint = joint_of(reduced, moved)
+    total, gradient = joint.blocks.sum(0), joint.scores.sum(0)
+    found = np.full((len(reduced.count), len(moved)), np.nan)
+    for b in np.flatnonzero(reduced.count > 0):
+        rest, known = _solved(total - joint.blocks[b], gradient - joint.scores[b], joint.moved)
+        if known:
+            found[b, moved] = rest[: joint.moved] / joint.size[: joint.moved]
+    return found
+
+
+def _solved(
+    normal: Float[np.ndarray, "n n"], right: Float[np.ndarray, " n"], first: int
+) -> tuple[Float[np.ndarray, " n"], bool]:
+    """Return the least-squares solution, and whether the first parameters are determined."""
+    values, vectors = np.linalg.eigh(normal)
+    known = values > _SINGULAR * max(values[-1], 0.0)
+    lost = np.abs(vectors[:first, ~known]).max(initial=0.0)
+    part = vectors[:, known]
+    return part @ (part.T @ right / values[known]), bool(lost < 1e-6)
+
+
+class Compared(NamedTuple):
+    """One scaling mode at its own optimum, as far as the last Gram tells."""
+
+    mode: str
+    chisqr: float
+    aic: float
+    bic: float
+    fitted: int
+    """Physical and linear parameters."""
+    change: Float[np.ndarray, " p"]
+    """How far theta moves from that of the fit; NaN where it did not move."""
+
+
+def compared_scalings(
+    reduced: Reduced,
+    scaling: Scaling,
+    phi: Float[np.ndarray, " bin"],
+    moved: Bool[np.ndarray, " p"],
+    effect: float = 1.0,
+) -> list[Compared]:
+    """Return the modes beside that of the fit, each one Gauss-Newton step from the fit's optimum.
+
+    The step is exact for contrast and offset and linear in theta: modes that move theta by many
+    standard errors are only told apart roughly. effect: the design effect, by which correlated pairs
+    make variances larger; AIC and BIC count χ² in units of it times the reduced χ² of 'individual'
+    (QAIC, Burnham and Anderson 2002), and pairs as that many fewer.
+    """
+    individual = _step(reduced, Scaling(), moved)
+    scale = effect * individual.chisqr / max(reduced.ndata - individual.fitted, 1)
+    found = []
+    for mode in MODES:
+        if mode == "fixed" and scaling.mode != "fixed":
+            continue
+        if mode.startswith("fourier") and not np.isfinite(phi).all():
+            continue
+        one = _step(reduced, scaling if mode == scaling.mode else scaling_of(mode, phi), moved)
+        if mode.startswith("fourier") and one.fitted >= individual.fitted:
+            continue  # as many columns as angles: that is `individual`
+        relative = one.chisqr / scale if scale > 0 else np.nan
+        found.append(
+            one._replace(
+                mode=mode,
+                aic=relative + 2 * one.fitted,
+                bic=relative + one.fitted * np.log(max(reduced.ndata / effect, 1)),
+            )
+        )
+    return found
+
+
+def _step(reduced: Reduced, scaling: Scaling, moved: Bool[np.ndarray, " p"]) -> Compared:
+    at = reduce(reduced.gram, scaling)
+    joint = joint_of(at, moved)
+    gradient = at.gradient[moved] / joint.size[: joint.moved]
+    step, known = _solved(joint.hessian, gradient, joint.moved)
+    change = np.full(len(moved), np.nan)
+    if known:
+        change[moved] = step / joint.size[: joint.moved]
+    chisqr = at.chisqr - float(gradient @ step)
+    return Compared("", chisqr, np.nan, np.nan, int(moved.sum()) + at.linear, change)

@@ -1,0 +1,113 @@
+"""The normal equations of theta and of what ties the bins, bin by bin: what error bars are made of.
+
+In `individual` and `fixed` the bins share theta alone. In the other modes they share the linear
+parameters β too, and a bin has leverage on them: without it CR2 comes out too small. The columns are
+those of theta with β projected out, so that the two do not mix in the sum: JᵀWZ = 0.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.solver.elimination import Z
+from homodyne_dask.solver.variable_projection import Reduced
+
+SINGULAR = 1e-14
+"""Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Normal equations in the parameters that moved, then β; each divided by its `size`."""
+
+    moved: int
+    """How many parameters of theta are in."""
+    linear: int
+    """How many linear parameters."""
+    which: Bool[np.ndarray, " p"]
+    hessian: Float[np.ndarray, "m m"]
+    """Of theta; of unit diagonal."""
+    inverse: Float[np.ndarray, "n n"]
+    blocks: Float[np.ndarray, "bin n n"]
+    """They sum to the normal matrix."""
+    scores: Float[np.ndarray, "bin n"]
+    """They sum to the gradient."""
+    size: Float[np.ndarray, " n"]
+    """A parameter is its scaled value over this."""
+    follow: Float[np.ndarray, "bin 2 n"]
+    """How (offset, contrast) of a bin follow the scaled parameters."""
+
+    def of_theta(self, covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "m m"]:
+        """Return the covariance of theta in its own units from one of the scaled parameters."""
+        size = self.size[: self.moved]
+        return covariance[: self.moved, : self.moved] / np.outer(size, size)
+
+    def of_scaling(self, covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "bin 2"]:
+        """Return the errors of (offset, contrast) of every bin."""
+        return deviation(np.einsum("kzn,nm,kzm->kz", self.follow, covariance, self.follow))
+
+
+def deviation(variance: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return the roots of variances, NaN where rounding has left one below zero: it is not known."""
+    return np.sqrt(np.where(variance >= 0, variance, np.nan))
+
+
+def joint_of(reduced: Reduced, moved: Bool[np.ndarray, " p"]) -> Joint:
+    """Return the joint normal equations at theta, of the parameters that moved."""
+    some = np.ix_(moved, moved)
+    H = reduced.hessian[some]
+    size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
+    hessian = H / np.outer(size, size)
+    bins = len(reduced.count)
+    blocks = reduced.bin_hessian[:, moved][:, :, moved]
+    scores = reduced.bin_gradient[:, moved]
+    follow = -reduced.projection[:, :, moved]
+    shared = len(reduced.inverse) == 1 and reduced.ties.shape[1] > 0
+    inverse = _inverse(hessian)
+    if shared:
+        beta = np.sqrt(np.diag(reduced.inverse[0]))
+        beta = np.where(beta > 0, 1 / np.where(beta > 0, beta, 1.0), 1.0)
+        own = reduced.inverse[0] * np.outer(beta, beta)
+        inverse = np.block(
+            [[inverse, np.zeros((len(size), len(beta)))], [np.zeros((len(beta), len(size))), own]]
+        )
+        A, C = _of_beta(reduced, moved)
+        z = np.einsum("km,kz->kzm", reduced.ties, reduced.pull).reshape(bins, -1)
+        blocks = np.block([[blocks, np.swapaxes(C, 1, 2)], [C, A]])
+        scores = np.concatenate([scores, z], axis=1)
+        taken = np.einsum("km,zy->kzym", reduced.ties, np.eye(2)).reshape(bins, 2, -1)
+        follow = np.concatenate([follow, taken], axis=2)
+        size = np.concatenate([size, beta])
+    return Joint(
+        moved=int(moved.sum()),
+        linear=len(size) - int(moved.sum()),
+        which=moved,
+        hessian=hessian,
+        inverse=inverse,
+        blocks=blocks / np.outer(size, size),
+        scores=scores / size,
+        size=size,
+        follow=follow / size,
+    )
+
+
+def _of_beta(reduced: Reduced, moved: Bool[np.ndarray, " p"]) -> tuple[np.ndarray, np.ndarray]:
+    """Return ZᵀWZ and ZᵀWJ, J projected, of every bin."""
+    M, ties, bins = reduced.normal, reduced.ties, len(reduced.count)
+    known = (reduced.count > 0) & ~reduced.undetermined
+    contrast = np.where(known, reduced.contrast, 0.0)
+    A_k = M[:, Z][:, :, Z]
+    B_k = M[:, Z, 3:] * contrast[:, None, None] - A_k @ reduced.projection
+    n = 2 * ties.shape[1]
+    A = np.einsum("km,kzy,kn->kzmyn", ties, A_k, ties).reshape(bins, n, n)
+    C = np.einsum("km,kzp->kzmp", ties, B_k[:, :, moved]).reshape(bins, n, -1)
+    return A, C
+
+
+def _inverse(scaled: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
+    """Return the inverse, NaN where a direction is not determined."""
+    values, vectors = np.linalg.eigh(scaled)
+    if (values <= SINGULAR).any():
+        return np.full_like(scaled, np.nan)
+    return vectors / values @ vectors.T

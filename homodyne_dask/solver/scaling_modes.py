@@ -1,0 +1,125 @@
+"""How contrast and offset of the bins are tied to each other: a choice about the experiment."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.solver.priors import Restraint
+
+MODES = ("individual", "shared", "fourier1", "fourier2", "fourier3", "fixed")
+_SAME = {"fourier": "fourier2"}
+_OF_HOMODYNE = {
+    "constant": (
+        "individual",
+        "homodyne's 'constant' freezes estimates of each angle; here contrast and offset of each "
+        "angle are eliminated exactly ('individual'); to freeze them use 'fixed'",
+    ),
+    "auto": ("shared", "homodyne's 'auto' means one contrast and offset for 3 angles or more"),
+    "averaged": ("shared", "homodyne's 'averaged' is 'shared' here"),
+    "auto_averaged": ("shared", "homodyne's 'auto_averaged' is 'shared' here"),
+    "constant_averaged": (
+        "shared",
+        "homodyne's 'constant_averaged' freezes an average; here one contrast and offset for all "
+        "angles are eliminated exactly ('shared')",
+    ),
+}
+_PRESENT = 1e-9
+"""Singular value of the columns of a series below which the angles do not tell them apart."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """(offset_k - 1, contrast_k) of bin k is a given value, or columns_k times what is eliminated."""
+
+    mode: str = "individual"
+    columns: Float[np.ndarray, "bin m"] | None = None
+    """What ties all bins to each other; None where each bin is on its own, or nothing is free."""
+    given: Float[np.ndarray, "bin 2"] | None = None
+    """(offset - 1, contrast) where they are fixed."""
+    note: str = ""
+    """How a name of another program was read."""
+    restraint: Restraint | None = None
+    """What is known of contrast and offset beforehand; in `individual` and `shared` only."""
+
+    @property
+    def for_first_values(self) -> str:
+        """The mode in which first values are searched: it needs no angles and nothing given."""
+        return "shared" if self.mode == "shared" else "individual"
+
+
+def plain_mode(mode: str, bins: int = 3) -> tuple[str, str]:
+    """Return the mode a name stands for, and a note where it is homodyne's.
+
+    Raises OptionError for another word.
+    """
+    if mode in _OF_HOMODYNE:
+        plain, note = _OF_HOMODYNE[mode]
+        if mode == "auto" and bins < 3:
+            return "individual", "homodyne's 'auto' means 'individual' for fewer than 3 angles"
+        return plain, note
+    mode = _SAME.get(mode, mode)
+    if mode not in MODES:
+        known = (*MODES, *_SAME, *_OF_HOMODYNE)
+        raise OptionError(f"scaling {mode!r} is unknown; {nearest(mode, known)}")
+    return mode, ""
+
+
+def scaling_of(
+    mode: str,
+    phi: Float[np.ndarray, " bin"],
+    contrast: float | Sequence[float] | None = None,
+    offset: float | Sequence[float] | None = None,
+    restraint: Restraint | None = None,
+) -> Scaling:
+    """Return the scaling of bins at angles phi [degree].
+
+    contrast and offset, one value or one per bin, belong to 'fixed' and to no other mode; a restraint
+    to 'individual', where it holds for every bin, and to 'shared'. Raises
+    OptionError for unknown modes and for values that are missing, too many or not numbers.
+    """
+    plain, note = plain_mode(mode, len(phi))
+    if restraint is not None and plain not in ("individual", "shared"):
+        raise OptionError(
+            f"bounds and priors of contrast and offset say nothing of scaling {mode!r}: "
+            f"leave them out, or use 'individual' or 'shared'"
+        )
+    values = {"contrast": contrast, "offset": offset}
+    if plain != "fixed":
+        for name, value in values.items():
+            if value is not None:
+                raise OptionError(f"{name} is given, but scaling is {mode!r}: use scaling 'fixed'")
+        if plain == "individual":
+            return Scaling(note=note, restraint=restraint)
+        order = 0 if plain == "shared" else int(plain[-1])
+        if order and not np.isfinite(phi).all():
+            raise OptionError(f"scaling {mode!r} needs φ, and it is unknown for some bins")
+        return Scaling(plain, fourier_columns(phi, order), note=note, restraint=restraint)
+    fixed = {name: _per_bin(name, value, len(phi)) for name, value in values.items()}
+    return Scaling(plain, given=np.stack([fixed["offset"] - 1, fixed["contrast"]], axis=1))
+
+
+def fourier_columns(phi: Float[np.ndarray, " bin"], order: int) -> Float[np.ndarray, "bin m"]:
+    """Return columns that span 1, cos φ, sin φ ... cos nφ, sin nφ at the angles: at most one per bin."""
+    angle = np.deg2rad(phi)[:, None] * np.arange(1, order + 1)
+    series = np.concatenate([np.ones((len(phi), 1)), np.cos(angle), np.sin(angle)], axis=1)
+    if order == 0:
+        return series
+    U, size, _ = np.linalg.svd(series, full_matrices=False)
+    return U[:, size > _PRESENT * size[0]] * np.sqrt(len(phi))
+
+
+def _per_bin(name: str, value: float | Sequence[float] | None, bins: int) -> np.ndarray:
+    if value is None:
+        raise OptionError(f"scaling 'fixed' needs {name}: one number, or one for each bin")
+    try:
+        numbers = np.atleast_1d(np.asarray(value, float))
+    except (TypeError, ValueError):
+        raise OptionError(f"{name} = {value!r} is not a number, nor a list of them") from None
+    if numbers.ndim != 1 or len(numbers) not in (1, bins) or not np.isfinite(numbers).all():
+        raise OptionError(
+            f"{name} = {value!r} does not fit {bins} selected bins: give one number, or {bins}"
+        )
+    return np.broadcast_to(numbers, bins).copy()

@@ -1,0 +1,233 @@
+"""Contrast and offset eliminated: Grams become χ², gradient and Hessian of the physical parameters.
+
+For any theta the best contrast and offset solve a small linear system (variable projection, Golub
+and Pereyra 1973, in Kaufman's form), so the search runs over the physical parameters alone however
+many bins there are. How bins are tied to each other is said in `elimination`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.solver.elimination import (
+    Linear,
+    Z,
+    cost,
+    counting,
+    eliminated,
+    projected,
+    pulled,
+    scores,
+    tied_groups,
+    unheld,
+)
+from homodyne_dask.solver.priors import Restraint
+from homodyne_dask.solver.scaling_modes import Scaling, fourier_columns, plain_mode
+
+DIGITS = 100 * float(np.finfo(float).eps)
+"""Share of Σw(y - 1)² below which differences of χ² are rounding."""
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The least-squares problem in the physical parameters alone, at one theta."""
+
+    chisqr: float
+    gradient: Float[np.ndarray, " p"]
+    """Jᵀ W r, r = y - offset - contrast·f: minus half the derivative of χ²."""
+    hessian: Float[np.ndarray, "p p"]
+    """Gauss-Newton: Jᵀ W J with the linear parameters projected out."""
+    rounding: float
+    """100·ε·Σw(y - 1)²: differences of χ² below this are rounding."""
+    ndata: int
+    linear: int
+    """Linear parameters the data determine."""
+    contrast: Float[np.ndarray, " bin"]
+    offset: Float[np.ndarray, " bin"]
+    undetermined: Bool[np.ndarray, " bin"]
+    """Bins whose f is constant or gone: contrast 0, nothing added to the Hessian."""
+    chisqr_per_bin: Float[np.ndarray, " bin"]
+    count: Float[np.ndarray, " bin"]
+    bin_gradient: Float[np.ndarray, "bin p"]
+    """Scores g_k: they sum to the gradient."""
+    bin_hessian: Float[np.ndarray, "bin p p"]
+    """Blocks H_k: they sum to the Hessian."""
+    gram: Gram
+    """What all this was made from."""
+    projection: Float[np.ndarray, "bin 2 p"]
+    """How (offset, contrast) of a bin follow theta: they change by minus this times its change."""
+    ties: Float[np.ndarray, "bin m"]
+    """Columns that tie (offset - 1, contrast) to what is eliminated of the group; none when fixed."""
+    inverse: Float[np.ndarray, "group 2m 2m"]
+    """(ZᵀWZ)⁻¹ of the eliminated parameters of each group of bins, those of offset first."""
+    beta: Float[np.ndarray, "bin 2"]
+    """(offset - 1, contrast) to the last bit; numbers for bins without pairs, too."""
+    held: Bool[np.ndarray, "bin 2"]
+    """Which of them stand at a bound and do not follow theta."""
+    normal: Float[np.ndarray, "bin k k"]
+    """What the normal equations were made of: the Gram, priors among it."""
+    pull: Float[np.ndarray, "bin 2"]
+    """ZᵀWr of every bin, priors among it."""
+    restraint: Restraint | None = None
+    move: Float[np.ndarray, "bin 2"] | None = None
+    """How (offset, contrast) of a bin go on at this theta, where a loss has them carried along."""
+    remaining: float = 0.0
+    """What χ² would lose by that."""
+    noise: float | None = None
+    """With a loss: the variance of white noise over what the inverse Hessian says."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether χ² and its derivatives are numbers."""
+        parts = (self.chisqr, self.gradient, self.hessian)
+        return all(bool(np.isfinite(part).all()) for part in parts)
+
+    def variance(self, free: int) -> float:
+        """Return s² = χ² over the degrees of freedom with `free` physical parameters.
+
+        With a loss: the variance of a parameter over its entry of the inverse Hessian.
+        """
+        total = self.chisqr if self.noise is None else self.ndata * self.noise
+        return total / self.freedom(free)
+
+    def freedom(self, free: int) -> int:
+        """Return the degrees of freedom with `free` physical parameters, at least 1."""
+        return max(self.ndata - free - self.linear, 1)
+
+    def followed(
+        self, step: Float[np.ndarray, " p"], damping: float
+    ) -> Float[np.ndarray, "bin 2"] | None:
+        """Return (offset - 1, contrast) to try beside a step of theta; None where nothing is carried."""
+        if self.move is None:
+            return None
+        beta = self.beta + self.move / (1 + damping) - self.projection @ step
+        return beta if self.restraint is None else self.restraint.inside(beta)
+
+    def gained(self, step: Float[np.ndarray, " p"], damping: float) -> float:
+        """Return what the quadratic model has χ² lose by a step, what is carried following."""
+        gain = 2 * step @ self.gradient - step @ self.hessian @ step
+        return float(gain + self.remaining * (1 - (1 - 1 / (1 + damping)) ** 2))
+
+
+def reduce(gram: Gram, scaling: Scaling | str) -> Reduced:
+    """Return the reduced problem of all bins.
+
+    scaling: a value, or the name of a mode that needs nothing more: 'individual' or 'shared'.
+    Not-finite sums stay not finite. Raises OptionError for another name.
+    """
+    M = gram.moments
+    if isinstance(scaling, str):
+        scaling = _named(scaling, len(M))
+    used = gram.pairs > 0
+    M = M + prior_of(scaling, used, M.shape[2])
+    A_k, b_k = M[:, Z][:, :, Z], M[:, 1, Z]
+    ties, groups = tied_groups(scaling, len(M))
+    linear, held = eliminated(A_k, ties, groups), np.zeros((len(M), 2), bool)
+    if scaling.given is None:
+        beta = linear.solved(b_k)
+        if scaling.restraint is not None:
+            beta, held = _inside(scaling.restraint, A_k, b_k, beta, groups)
+            linear = eliminated(unheld(A_k, held), ties, groups)
+        determined = np.repeat(linear.known, len(M) // groups) | held[:, 1]
+    else:
+        beta, determined = scaling.given, np.ones(len(M), bool)
+    with np.errstate(invalid="ignore", over="ignore"):
+        lost, pull = cost(M, beta), pulled(M, beta)
+    contrast = np.where(determined, beta[:, 1], 0.0)
+    rounding = DIGITS * M[:, 1, 1].sum()
+    point = Point(beta, held, determined, contrast)
+    return reduced_at(gram, point, (M, pull), (ties, linear), lost, rounding=float(rounding))
+
+
+class Point(NamedTuple):
+    """Where contrast and offset stand."""
+
+    beta: Float[np.ndarray, "bin 2"]
+    """(offset - 1, contrast)."""
+    held: Bool[np.ndarray, "bin 2"]
+    """Which of them stand at a bound."""
+    determined: Bool[np.ndarray, " bin"]
+    """Bins that show a decay."""
+    slope: Float[np.ndarray, " bin"]
+    """Of c2 by f; 0 where it is not determined."""
+
+
+def reduced_at(
+    gram: Gram,
+    at: Point,
+    equations: tuple[Float[np.ndarray, "bin k k"], Float[np.ndarray, "bin k"]],
+    elimination: tuple[Float[np.ndarray, "bin m"], Linear],
+    lost: Float[np.ndarray, " bin"],
+    **more: Any,
+) -> Reduced:
+    """Return the problem in theta alone of normal equations and their right-hand sides at a point.
+
+    elimination: the ties and how what they tie is eliminated. lost: χ² of every bin. more: the fields
+    of `Reduced` that do not follow from these.
+    """
+    (normal, pull), (ties, linear), used = equations, elimination, gram.pairs > 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        P = linear.solved(normal[:, Z, 3:] * at.slope[:, None, None])
+        on = counting(normal, at.determined)
+        gradient = scores(pull, at.slope, P, on)
+        hessian = projected(normal, at.slope, P, on)
+    return Reduced(
+        chisqr=float(lost.sum()),
+        gradient=gradient.sum(0),
+        hessian=hessian.sum(0),
+        ndata=int(gram.pairs.sum()),
+        linear=linear.rank,
+        contrast=np.where(used, at.beta[:, 1], np.nan),
+        offset=np.where(used, 1 + at.beta[:, 0], np.nan),
+        undetermined=used & ~at.determined,
+        chisqr_per_bin=lost,
+        count=gram.pairs.astype(float),
+        bin_gradient=gradient,
+        bin_hessian=hessian,
+        gram=gram,
+        projection=P,
+        ties=ties,
+        inverse=linear.inverse(),
+        beta=at.beta,
+        held=at.held,
+        normal=normal,
+        pull=pull[:, Z],
+        **more,
+    )
+
+
+def prior_of(
+    scaling: Scaling, used: Bool[np.ndarray, " bin"], k: int
+) -> Float[np.ndarray, "bin k k"]:
+    """Return the moments of what is known beforehand: of each bin, or once of what they share."""
+    if scaling.restraint is None:
+        return np.zeros((len(used), k, k))
+    each = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
+    return scaling.restraint.prior(each, k)
+
+
+def _inside(
+    restraint: Restraint,
+    A_k: Float[np.ndarray, "bin 2 2"],
+    b_k: Float[np.ndarray, "bin 2"],
+    beta: Float[np.ndarray, "bin 2"],
+    groups: int,
+) -> tuple[Float[np.ndarray, "bin 2"], Bool[np.ndarray, "bin 2"]]:
+    """Return (offset - 1, contrast) inside the bounds, and which stand at one."""
+    each = len(A_k) // groups
+    A, b = A_k.reshape(groups, each, 2, 2).sum(1), b_k.reshape(groups, each, 2).sum(1)
+    beta, held = restraint.solved(A, b, beta[::each])
+    return np.repeat(beta, each, axis=0), np.repeat(held, each, axis=0)
+
+
+def _named(mode: str, bins: int) -> Scaling:
+    plain, note = plain_mode(mode, bins)
+    if plain == "individual":
+        return Scaling(note=note)
+    if plain == "shared":
+        return Scaling(plain, fourier_columns(np.zeros(bins), 0), note=note)
+    raise OptionError(f"scaling {mode!r} needs angles or values: make it with scaling_of")

@@ -1,0 +1,315 @@
+"""A scan on disk: what it holds, and which bins and frames of it are meant. No data is read here."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.errors import StoreError
+from homodyne_dask.store import schema
+from homodyne_dask.store import selection as selecting
+from homodyne_dask.store import validate as storage
+
+if TYPE_CHECKING:
+    import xarray
+
+_PER_BIN = ("q", "phi", "label", "n_pixels", "sigma_row", "intensity", "beta_ingest")
+
+
+class Chunk(NamedTuple):
+    """The place of one chunk in a store."""
+
+    factor: int
+    """1 is c2 itself, others are its levels."""
+    bin: int
+    """Position in the store."""
+    i: int
+    j: int
+
+
+class Selection(NamedTuple):
+    """The identity of a selection: what a task needs to find the same data again."""
+
+    path: str
+    digest: str
+    """`Scan.digest`: data that changed under a fit are noticed."""
+    bins: tuple[int, ...]
+    """Positions in the store."""
+    frames: tuple[int, int]
+    """First frame and the one after the last."""
+    left_out: tuple[Chunk, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """c2 averaged over cells of age and lag; cells without pairs in the selection are left out."""
+
+    c2: Float[np.ndarray, "bin cell"]
+    """NaN where a bin has no pair."""
+    count: Int[np.ndarray, "bin cell"]
+    t1: Float[np.ndarray, " cell"]
+    """s, mean over the cell."""
+    t2: Float[np.ndarray, " cell"]
+    age: Int[np.ndarray, " cell"]
+    """Index of the age interval, in frames of `age_edges`."""
+    lag: Int[np.ndarray, " cell"]
+    age_edges: Int[np.ndarray, " a"]
+    lag_edges: Int[np.ndarray, " l"]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A store and the bins and frames selected from it. `print(scan)` lists the bins."""
+
+    path: str
+    attrs: dict[str, Any]
+    time: Float[np.ndarray, " t"]
+    """s since the first stored frame; a selection of frames does not move the origin."""
+    frame_mask: Bool[np.ndarray, " t"]
+    bins: tuple[int, ...]
+    """Positions of the selected bins in the store."""
+    frames: tuple[int, int]
+    all_bins: dict[str, np.ndarray]
+    """Every per-bin array of the store, all bins."""
+    left_out: tuple[Chunk, ...] = ()
+    """Damaged chunks whose pairs count as unknown (see `fit`, on_bad_tile)."""
+
+    @property
+    def q(self) -> Float[np.ndarray, " bin"]:
+        """1/Å of the selected bins; NaN where unknown."""
+        return self.all_bins["q"][list(self.bins)]
+
+    @property
+    def phi(self) -> Float[np.ndarray, " bin"]:
+        """Azimuth of the selected bins in degrees."""
+        return self.all_bins["phi"][list(self.bins)]
+
+    @property
+    def label(self) -> Int[np.ndarray, " bin"]:
+        """The beamline's number of each selected bin."""
+        return self.all_bins["label"][list(self.bins)]
+
+    @property
+    def sigma_row(self) -> Float[np.ndarray, "bin t"]:
+        """sigma(t1, t2) = sigma_row(t1)·sigma_row(t2)."""
+        return self.all_bins["sigma_row"][list(self.bins)]
+
+    @property
+    def n_frames(self) -> int:
+        """Frames in the store, selected or not."""
+        return len(self.time)
+
+    @property
+    def use(self) -> Bool[np.ndarray, " t"]:
+        """Frames that are selected and not masked."""
+        inside = np.zeros(self.n_frames, bool)
+        inside[slice(*self.frames)] = True
+        return inside & self.frame_mask
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all that a fit reads: c2 by its manifest, times, masks, q, phi and sigma.
+
+        c2 alone does not do: the same file may be ingested again with another sigma or time step.
+        """
+        parts = [
+            self.attrs["tiles_sha256"].encode(),
+            self.time.tobytes(),
+            self.frame_mask.tobytes(),
+        ]
+        parts += [np.ascontiguousarray(self.all_bins[name]).tobytes() for name in _PER_BIN]
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+    @cached_property
+    def chunk_sums(self) -> Float[np.ndarray, "bin i j 4"] | None:
+        """Σ w, Σ w(c2 - 1), Σ w(c2 - 1)² and the pairs of every chunk, whole, as ingest found them.
+
+        None where the store has none, or has those of other weights or another mask.
+        """
+        path = Path(self.path, "sums")
+        if not path.is_dir():
+            return None
+        made_with = self.all_bins["sigma_row"].tobytes() + self.frame_mask.tobytes()
+        found = storage.attributes(self.path, "sums").get("weights_sha256")
+        if found != hashlib.sha256(made_with).hexdigest():
+            return None
+        names = ("weight", "first", "second", "pairs")
+        parts = [storage.read(self.path, f"sums/{name}").astype(np.float64) for name in names]
+        return np.stack(parts, axis=-1)[list(self.bins)]
+
+    @property
+    def selection(self) -> Selection:
+        """The identity of what is selected."""
+        return Selection(self.path, self.digest, self.bins, self.frames, self.left_out)
+
+    @cached_property
+    def dataset(self) -> "xarray.Dataset":
+        """The whole store, lazily, as xarray sees it."""
+        import xarray  # a second that workers need not spend
+
+        return xarray.open_zarr(self.path, consolidated=False)
+
+    def select(
+        self,
+        q: float | Sequence[float] | None = None,
+        phi: float | tuple[float, float] | list[float] | list[tuple[float, float]] | None = None,
+        label: int | Sequence[int] | None = None,
+        frames: tuple[int, int] | None = None,
+        time: tuple[float, float] | None = None,
+    ) -> "Scan":
+        """Return the scan with fewer bins or frames.
+
+        q [1/Å]: the nearest ring within 2 %, or several; bins whose q differ by less than 0.1 % are
+        one ring, and a value that may mean two rings is refused. phi [degree]: a pair (low, high)
+        keeps the angles from low up to high, around ±180° where low is above high, a list of pairs those
+        in any of them; one number keeps the nearest angle within 1°. label: the beamline's
+        bin numbers. frames: (first, after the last), counted from 0. time: (from, to) in s.
+        Raises SelectionError, saying what there is, when nothing is left.
+        """
+        keep = selecting.bins(self, q, phi, label)
+        chosen = replace(self, bins=tuple(int(b) for b in np.array(self.bins, int)[keep]))
+        if frames is not None or time is not None:
+            chosen = replace(chosen, frames=selecting.window(self, frames, time))
+        return chosen
+
+    def cuts(self, min_lag: int = 1) -> Cuts:
+        """Return the averages of the selected bins over age and lag, inside the selected frames."""
+        names = ("c2", "count", "t1", "t2", "age_edges", "lag_edges")
+        read = {name: storage.read(self.path, f"cuts/{name}") for name in names}
+        age, lag = np.meshgrid(
+            np.arange(len(read["age_edges"]) - 1),
+            np.arange(len(read["lag_edges"]) - 1),
+            indexing="ij",
+        )
+        first, last = self.time[self.frames[0]], self.time[self.frames[1] - 1]
+        inside = np.isfinite(read["t1"]) & (read["t1"] >= first) & (read["t2"] <= last)
+        inside &= read["lag_edges"][lag] >= min_lag
+        some = np.array(self.bins)[:, None], *(axis[None, :] for axis in np.nonzero(inside))
+        return Cuts(
+            c2=read["c2"][some],
+            count=read["count"][some],
+            t1=read["t1"][inside],
+            t2=read["t2"][inside],
+            age=age[inside],
+            lag=lag[inside],
+            age_edges=read["age_edges"],
+            lag_edges=read["lag_edges"],
+        )
+
+    def __str__(self) -> str:
+        """Return the table of bins, as `homodyne-dask info` prints it."""
+        widths = (6, 10, 10, 7, 9)
+        lines = [
+            " ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+            for row in self._rows()
+        ]
+        notes = [f"note: {note}" for note in self.attrs["notes"]]
+        return "\n".join([self._in_short(), *lines, *notes])
+
+    def _repr_html_(self) -> str:
+        """Return the table of bins, as Jupyter shows it."""
+        from homodyne_dask.results.markup import joined, listed, table
+
+        return str(joined(table(self._in_short(), self._rows(), 0), listed(self.attrs["notes"])))
+
+    def _in_short(self) -> str:
+        first, stop = self.frames
+        return (
+            f"{Path(self.path).name}: {len(self.bins)} of {len(self.all_bins['q'])} bins, "
+            f"frames {first} to {stop - 1} of {self.n_frames}, "
+            f"{self.time[first]:g} to {self.time[stop - 1]:g} s, "
+            f"sigma from {self.attrs['sigma_source']}"
+        )
+
+    def _rows(self) -> list[list[str]]:
+        """Return the table of bins, its head first."""
+        sigma = np.median(self.sigma_row[:, slice(*self.frames)], axis=1) ** 2
+        n_pixels = self.all_bins["n_pixels"][list(self.bins)]
+        rows = [["label", "q [1/Å]", "phi [deg]", "pixels", "sigma"]]
+        for label, q, phi, pixels, s in zip(
+            self.label, self.q, self.phi, n_pixels, sigma, strict=True
+        ):
+            shown = f"{q:.6g}" if np.isfinite(q) else "unknown"
+            rows.append([str(label), shown, f"{phi:.2f}", str(pixels or "-"), f"{s:.4g}"])
+        return rows
+
+
+def open_dataset(path: str | Path) -> Scan:
+    """Open a store made by `homodyne-dask ingest`; nothing but its small arrays is read.
+
+    Raises StoreError for a path that is no store, is incomplete, or has another schema version.
+    """
+    where = Path(path)
+    if not where.exists():
+        raise StoreError(
+            f"{path} does not exist: make it with `homodyne-dask ingest SOURCE {path}`"
+        )
+    if where.is_file():
+        raise StoreError(
+            f"{path} is a file, not a store: make one with `homodyne-dask ingest {path}`"
+        )
+    attrs = storage.attributes(where)
+    storage.check_attributes(where, attrs)
+    storage.check_arrays(where)
+    storage.check_manifest(where, attrs)
+    per_bin = {name: storage.read(where, name) for name in _PER_BIN}
+    time, mask = storage.read(where, "time"), storage.read(where, "frame_mask")
+    _check_values(where, time, per_bin["sigma_row"])
+    bins = tuple(range(len(per_bin["q"])))
+    return Scan(str(where.resolve()), attrs, time, mask, bins, (0, len(time)), per_bin)
+
+
+def _check_values(path: Path, time: np.ndarray, sigma: np.ndarray) -> None:
+    if not (np.isfinite(sigma).all() and (sigma > 0).all()):
+        raise StoreError(f"{path}: sigma_row holds values that are not above 0; ingest it again")
+    if not (np.isfinite(time).all() and (np.diff(time) > 0).all()):
+        raise StoreError(f"{path}: time does not increase; ingest it again")
+
+
+def known_q(scan: Scan) -> Float[np.ndarray, " bin"]:
+    """Return q in 1/Å; where it is unknown 1, so that q²·D takes the place of D."""
+    return np.where(np.isfinite(scan.q), scan.q, 1.0)
+
+
+def coarse_use(scan: Scan, factor: int) -> Bool[np.ndarray, " t"]:
+    """Return which frames of a level are used: inside the selection, half of their frames in use."""
+    if factor == 1:
+        return scan.use
+    of = _by_cell(scan, factor)
+    inside = np.zeros(scan.n_frames, bool)
+    inside[slice(*scan.frames)] = True
+    return (of(scan.use).sum(-1) >= factor / 2) & of(inside).all(-1)
+
+
+def coarse_weights(
+    scan: Scan, factor: int, members: Sequence[int]
+) -> Float[np.ndarray, "member t"]:
+    """Return 1/sigma_row² of some bins, summed over the used frames of each frame of a level."""
+    weights = 1 / scan.all_bins["sigma_row"][[scan.bins[b] for b in members]] ** 2
+    return weights if factor == 1 else _by_cell(scan, factor)(weights * scan.use).sum(-1)
+
+
+def _by_cell(scan: Scan, factor: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what cuts the last axis into the frames of a level."""
+    m = schema.level_frames(scan.n_frames, factor)
+    return lambda values: values[..., : m * factor].reshape(*values.shape[:-1], m, factor)
+
+
+@lru_cache(maxsize=8)
+def opened(selection: Selection) -> Scan:
+    """Return the scan of a selection, as a worker opens it; raises StoreError if the data changed."""
+    scan = open_dataset(selection.path)
+    if scan.digest != selection.digest:
+        raise StoreError(f"{selection.path} changed while it was being read: start the fit again")
+    return replace(scan, bins=selection.bins, frames=selection.frames, left_out=selection.left_out)
+
+
+def manifest(scan: Scan) -> dict[str, Any]:
+    """Return the manifest of every chunk of c2."""
+    return json.loads((Path(scan.path) / schema.MANIFEST).read_text())

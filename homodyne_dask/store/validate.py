@@ -1,0 +1,256 @@
+"""What a store must say of itself before it is believed, and its small arrays, read with care.
+
+A store may have been cut off, edited or exchanged in part. Whatever differs from what ingest writes
+(`schema.py`) is a StoreError naming the array or attribute, before any of it enters a fit.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import zarr
+import zarr.errors
+
+from homodyne_dask.errors import StoreError
+from homodyne_dask.store import schema
+from homodyne_dask.store.files import read_plain
+
+MOST = 1 << 30
+"""Bytes of metadata or a manifest that are read."""
+
+
+class _Array(NamedTuple):
+    """What the metadata of an array must say."""
+
+    dims: tuple[str, ...]
+    kind: str
+    units: str | None = None
+
+
+_PER_BIN, _CELLS, _SUMS = ("bin",), ("bin", "age", "lag"), ("bin", "i", "j")
+_ROOT = {
+    "c2": _Array(("bin", "t", "t"), "float32"),
+    "q": _Array(_PER_BIN, "float64", "1/angstrom"),
+    "phi": _Array(_PER_BIN, "float64", "degree"),
+    "label": _Array(_PER_BIN, "int64"),
+    "n_pixels": _Array(_PER_BIN, "int64"),
+    "beta_ingest": _Array(_PER_BIN, "float64"),
+    "time": _Array(("t",), "float64", "s"),
+    "frame_mask": _Array(("t",), "bool"),
+    "sigma_row": _Array(("bin", "t"), "float64"),
+    "intensity": _Array(("bin", "t"), "float64"),
+    "cuts/c2": _Array(_CELLS, "float64"),
+    "cuts/count": _Array(_CELLS, "int64"),
+    "cuts/t1": _Array(_CELLS[1:], "float64", "s"),
+    "cuts/t2": _Array(_CELLS[1:], "float64", "s"),
+    "cuts/age_edges": _Array(("age_edge",), "int64"),
+    "cuts/lag_edges": _Array(("lag_edge",), "int64"),
+}
+_OF_SUMS = {
+    f"sums/{name}": _Array(_SUMS, "int64" if name == "pairs" else "float64")
+    for name in ("weight", "first", "second", "pairs")
+}
+_IN_TILES = ("c2", *(f"level{factor}/c2" for factor in schema.LEVELS))
+"""Arrays whose chunks are read without zarr."""
+
+
+def read(store: str | Path, name: str) -> np.ndarray:
+    """Return a whole small array; raises StoreError where any of it is missing or damaged."""
+    try:
+        _only_files(Path(store, name))
+        array = zarr.open_array(str(store), path=name, mode="r", zarr_format=3)
+        return np.asarray(array.with_config({"read_missing_chunks": False})[...])
+    except Exception as e:  # whatever zarr, a codec or the disk find wrong
+        missing = isinstance(e, zarr.errors.ChunkNotFoundError)
+        why = "a chunk of it is missing" if missing else _short(e)
+        raise StoreError(
+            f"{store} is damaged: {name} cannot be read ({why}); ingest it again"
+        ) from e
+
+
+def _only_files(folder: Path) -> None:
+    """Refuse what zarr would wait for without end."""
+    for path in folder.rglob("*"):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError(f"{path.relative_to(folder)} is a pipe or a device, not a file")
+
+
+def attributes(store: str | Path, group: str = "") -> dict[str, Any]:
+    """Return the attributes of a group as they are."""
+    return metadata(store, group).get("attributes", {})
+
+
+def metadata(store: str | Path, name: str = "") -> dict[str, Any]:
+    """Return the metadata of a group or an array; raises StoreError where they cannot be read."""
+    file = Path(store, name, "zarr.json")
+    try:
+        held = json.loads(read_plain(file, MOST))
+    except FileNotFoundError as e:
+        why = f"is damaged: {name} is missing; ingest it again"
+        raise StoreError(
+            f"{store} {why if name else 'is not a Zarr store: make one with `homodyne-dask ingest`'}"
+        ) from e
+    except (OSError, ValueError, RecursionError) as e:
+        raise StoreError(
+            f"{store}: the metadata {file.relative_to(store)} cannot be read ({_short(e)}); "
+            f"ingest it again"
+        ) from e
+    if not isinstance(held, dict) or not isinstance(held.get("attributes", {}), dict):
+        raise StoreError(f"{store}: {file.relative_to(store)} is no metadata; ingest it again")
+    return held
+
+
+def check_attributes(store: str | Path, attrs: dict[str, Any]) -> None:
+    """Refuse a store of another kind, of another schema, unfinished, or with edited attributes."""
+    if attrs.get("format") != schema.FORMAT:
+        raise StoreError(
+            f"{store} is a Zarr store but not one of ours: make one with `homodyne-dask ingest`"
+        )
+    version = attrs.get("schema_version")
+    if version != schema.VERSION:
+        raise StoreError(
+            f"{store} has schema version {version}, this program reads {schema.VERSION}: "
+            f"ingest the source again"
+        )
+    if attrs.get("complete") is not True:
+        raise StoreError(f"{store} is incomplete: run `homodyne-dask ingest` again to finish it")
+    missing = sorted(set(schema.ATTRIBUTES) - set(attrs))
+    if missing:
+        raise StoreError(f"{store} lacks the attribute {missing[0]!r}: ingest the source again")
+    for name, (right, what) in _ATTRIBUTES.items():
+        if not right(attrs[name]):
+            raise StoreError(
+                f"{store}: the attribute {name} is {str(attrs[name])[:60]!r}, not {what}; "
+                f"ingest the source again"
+            )
+
+
+def check_manifest(store: str | Path, attrs: dict[str, Any]) -> None:
+    """Refuse a manifest that is not the one whose digest the attributes hold."""
+    file = Path(store, schema.MANIFEST)
+    found = hashlib.sha256(read_plain(file, MOST)).hexdigest() if file.is_file() else "no file"
+    if found != attrs["tiles_sha256"]:
+        raise StoreError(
+            f"{store}: {schema.MANIFEST} is not what tiles_sha256 says ({found[:16]}, not "
+            f"{attrs['tiles_sha256'][:16]}); ingest it again"
+        )
+
+
+def check_arrays(store: str | Path) -> None:
+    """Refuse arrays whose metadata are not those that ingest writes: shape, type, unit, codecs."""
+    wanted = _ROOT | (_OF_SUMS if Path(store, "sums").is_dir() else {})
+    held = {name: metadata(store, name) for name in wanted}
+    sizes = _sizes(store, held)
+    for factor in schema.LEVELS:
+        if sizes[f"t{factor}"]:
+            name = f"level{factor}/c2"
+            wanted[name] = _Array(("bin", f"t{factor}", f"t{factor}"), "float32")
+            held[name] = metadata(store, name)
+    for name, array in wanted.items():
+        shape = [sizes[dim] for dim in array.dims]
+        if held[name].get("shape") != shape:
+            raise StoreError(
+                f"{store}: {name} has shape {held[name].get('shape')} where {shape} belongs; "
+                f"ingest it again"
+            )
+    side = schema.tile_side(sizes["t"])
+    for name, array in wanted.items():
+        _check_storage(store, name, held[name], array, side if name in _IN_TILES else None)
+
+
+def _sizes(store: str | Path, held: dict[str, dict[str, Any]]) -> dict[str, int]:
+    """Return the length of every dimension, from one array each."""
+
+    def length(name: str, axis: int = 0) -> int:
+        try:
+            return int(held[name]["shape"][axis])
+        except (KeyError, IndexError, TypeError, ValueError) as e:
+            raise StoreError(f"{store}: {name} has no shape; ingest it again") from e
+
+    bins, n = length("q"), length("time")
+    ages, lags = length("cuts/c2", 1), length("cuts/c2", 2)
+    tiles = -(-n // schema.tile_side(n))
+    cells = {"age": ages, "lag": lags, "age_edge": ages + 1, "lag_edge": lags + 1}
+    levels = {f"t{factor}": schema.level_frames(n, factor) for factor in schema.LEVELS}
+    return {"bin": bins, "t": n, "i": tiles, "j": tiles} | cells | levels
+
+
+def _check_storage(
+    store: str | Path, name: str, held: dict[str, Any], array: _Array, side: int | None
+) -> None:
+    """Refuse an array stored in another way than the schema says."""
+    wanted: dict[str, Any] = {
+        "node_type": "array",
+        "zarr_format": 3,
+        "data_type": array.kind,
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+    }
+    found = {key: held.get(key) for key in wanted}
+    if side is not None:
+        grid = {"name": "regular", "configuration": {"chunk_shape": [1, side, side]}}
+        wanted["chunk_grid"], found["chunk_grid"] = grid, held.get("chunk_grid")
+    wanted["units"], found["units"] = array.units, held.get("attributes", {}).get("units")
+    wanted["codecs"], found["codecs"] = list(schema.CODECS), _codecs(held)
+    for key, value in wanted.items():
+        if found[key] != value:
+            raise StoreError(
+                f"{store}: {key} of {name} is {found[key]} where {value} belongs; ingest it again"
+            )
+
+
+def _codecs(held: dict[str, Any]) -> list[str] | str:
+    """Return the names of the codecs; what else they are set to is in each chunk, but for the order."""
+    codecs = held.get("codecs")
+    if not isinstance(codecs, list) or not all(isinstance(codec, dict) for codec in codecs):
+        return "no list"
+    for codec in codecs:
+        order = (codec.get("configuration") or {}).get("endian", "little")
+        if order != "little":
+            return f"{order}-endian"
+    return [str(codec.get("name")) for codec in codecs]
+
+
+def _short(error: BaseException) -> str:
+    """Return what an error says in one line."""
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words[:200]}"
+
+
+def _number(value: Any, low: float = -math.inf) -> bool:
+    kind = isinstance(value, int | float) and not isinstance(value, bool)
+    return kind and math.isfinite(value) and value > low
+
+
+def _hexadecimal(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
+
+
+_SAID = (lambda value: isinstance(value, str) and value != "", "words")
+_SHA = (_hexadecimal, "a SHA-256")
+_ATTRIBUTES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "frame_time": (lambda value: _number(value, 0), "a number of seconds above 0"),
+    "gap_angstrom": (lambda value: value is None or _number(value, 0), "a length in Å, or null"),
+    "sigma_source": (
+        lambda value: value in schema.SIGMA_SOURCES,
+        f"one of {', '.join(schema.SIGMA_SOURCES)}",
+    ),
+    "baseline_reference": (lambda value: value == 1, "1"),
+    "populated_elements": (lambda value: value == "upper_half", "'upper_half'"),
+    "truth": (
+        lambda value: value is None or schema.truth_is_whole(value),
+        "what was simulated, or null",
+    ),
+    "notes": (
+        lambda value: isinstance(value, list) and all(isinstance(note, str) for note in value),
+        "a list of sentences",
+    ),
+    "source_file": _SAID,
+    "source_format": _SAID,
+    "source_sha256": _SHA,
+    "tiles_sha256": _SHA,
+}
+"""What some attributes must be: a test of the value, and words for it."""

@@ -1,0 +1,195 @@
+"""Blocks of data: read from the store, and kept in a worker's memory as a hint."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Float32
+
+from homodyne_dask.kernels.transport import Block
+from homodyne_dask.store import chunk_reader as chunks
+from homodyne_dask.store.chunk_reader import chunk_path, read_chunk
+from homodyne_dask.store.scan import Scan, Selection, coarse_use, coarse_weights, known_q, opened
+
+ALIGNMENT = 64
+"""Bytes; XLA copies arrays that are not aligned so."""
+
+
+class Source(NamedTuple):
+    """Where blocks come from: a selection, and how it is cut at one level."""
+
+    selection: Selection
+    side: int
+    slots: int
+    factor: int
+    """Frames averaged into one, 1 at full resolution."""
+
+
+class Place(NamedTuple):
+    """One block of a source."""
+
+    members: tuple[int, ...]
+    """Indices into the selection's bins."""
+    tile: tuple[int, int]
+
+
+def read_block(source: Source, place: Place, data: Float32[np.ndarray, "slot T T"]) -> Block:
+    """Return one block, decoded into `data`; raises StoreError naming what cannot be read."""
+    scan = opened(source.selection)
+    members = list(place.members)
+    left_out = _left_out(source, scan, place)
+    for slot, member in enumerate(members):
+        if slot in left_out:
+            data[slot] = np.nan
+            continue
+        read_chunk(
+            scan.path, source.factor, int(scan.label[member]), scan.bins[member], place.tile,
+            data[slot],
+        )  # fmt: skip
+    data[len(members) :] = np.nan
+    i, j = (at * source.side for at in place.tile)
+    use = coarse_use(scan, source.factor)
+    for axis, first in ((1, i), (2, j)):
+        unused = np.flatnonzero(~use[first : first + source.side])
+        data[(slice(len(members)), *[slice(None)] * (axis - 1), unused)] = np.nan
+    weights = coarse_weights(scan, source.factor, members)
+    return Block(
+        c2=data,
+        weight_rows=_weights(weights, source, i),
+        weight_columns=_weights(weights, source, j),
+        q=known_q(scan)[members],
+        phi=scan.phi[members],
+        i0=i,
+        j0=j,
+    )
+
+
+def stored_sums(source: Source, place: Place, min_lag: int) -> Float[np.ndarray, "slot 4"] | None:
+    """Return Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of a block as ingest found them.
+
+    None unless the selection takes every pair of the block that ingest took.
+    """
+    scan = opened(source.selection)
+    if source.factor != 1 or scan.chunk_sums is None:
+        return None
+    i, j = place.tile
+    first, stop = scan.frames
+    whole = first <= i * source.side and min((j + 1) * source.side, scan.n_frames) <= stop
+    nearest = max((j - i - 1) * source.side + 1, 1)
+    if not whole or min_lag > nearest:
+        return None
+    sums = np.zeros((source.slots, 4))
+    sums[: len(place.members)] = scan.chunk_sums[list(place.members), i, j]
+    sums[_left_out(source, scan, place)] = 0.0
+    return sums
+
+
+def _left_out(source: Source, scan: Scan, place: Place) -> list[int]:
+    """Return the slots of a block whose chunks are damaged and left out."""
+    if not scan.left_out:
+        return []
+    return [
+        slot
+        for slot, member in enumerate(place.members)
+        if (source.factor, scan.bins[member], *place.tile) in scan.left_out
+    ]
+
+
+def announce(source: Source, place: Place) -> None:
+    """Let the operating system fetch a block's chunks while another is computed."""
+    if (source, place) in BLOCKS.values:
+        return
+    scan = opened(source.selection)
+    for member in place.members:
+        chunks.announce(chunk_path(scan.path, source.factor, scan.bins[member], place.tile))
+
+
+def aligned(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
+    """Return an aligned array, not yet filled."""
+    count = slots * side * side
+    raw = np.empty(count * 4 + ALIGNMENT, np.uint8)
+    first = -raw.ctypes.data % ALIGNMENT
+    return raw[first : first + count * 4].view(np.float32).reshape(slots, side, side)
+
+
+def _weights(
+    weights: Float[np.ndarray, "bin t"], source: Source, first: int
+) -> Float[np.ndarray, "slot T"]:
+    here = weights[:, first : first + source.side]
+    padded = np.zeros((source.slots, source.side))
+    padded[: len(here), : here.shape[1]] = here
+    return padded
+
+
+class Kept[T]:
+    """Values this process has made, the least recently used dropped beyond a budget of bytes."""
+
+    def __init__(self, bytes_of: Callable[[T], int], budget: int = 0) -> None:
+        self.values: OrderedDict[Hashable, T] = OrderedDict()
+        self.bytes_of = bytes_of
+        self.budget = budget
+        self.bytes = 0
+        self.lock = threading.Lock()
+
+    def get(self, key: Hashable) -> T | None:
+        """Return the value kept under a key, if it still is."""
+        with self.lock:
+            if key not in self.values:
+                return None
+            self.values.move_to_end(key)
+            return self.values[key]
+
+    def put(self, key: Hashable, value: T, budget: int | None = None) -> None:
+        """Keep a value, within the budget given now or at first."""
+        budget = self.budget if budget is None else budget
+        with self.lock:
+            if key not in self.values:
+                self.values[key] = value
+                self.bytes += self.bytes_of(value)
+            while self.bytes > budget and self.values:
+                self.bytes -= self.bytes_of(self.values.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        """Drop everything."""
+        with self.lock:
+            self.values.clear()
+            self.bytes = 0
+
+
+_OF_THREAD = threading.local()
+
+
+def _scratch(source: Source) -> Float32[np.ndarray, "slot T T"]:
+    """Return the buffer of this thread, made anew when another shape is asked for."""
+    shape = source.slots, source.side
+    if getattr(_OF_THREAD, "shape", None) != shape:
+        _OF_THREAD.data, _OF_THREAD.shape = aligned(*shape), shape
+    return _OF_THREAD.data
+
+
+BLOCKS = Kept[Block](lambda block: block.c2.nbytes)
+SUMS = Kept[np.ndarray](lambda sums: sums.nbytes + 500, budget=50_000_000)
+"""What the data of a block give whatever theta is: as good after the block itself is gone."""
+
+
+def block(source: Source, place: Place, budget: int) -> Block:
+    """Return a block from this process's memory, or from the store; `budget` bytes are kept.
+
+    With nothing to be kept the block lives in this thread's only buffer, until the next call:
+    fresh memory for each block would cost a nanosecond per pair in page faults.
+    """
+    if budget == 0:
+        return read_block(source, place, _scratch(source))
+    found = BLOCKS.get((source, place))
+    if found is None:
+        found = read_block(source, place, aligned(source.slots, source.side))
+        BLOCKS.put((source, place), found, budget)
+    return found
+
+
+def forget() -> None:
+    """Drop all that this process keeps of any data."""
+    BLOCKS.clear()
+    SUMS.clear()

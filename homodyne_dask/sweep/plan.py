@@ -1,0 +1,311 @@
+"""What a fit will read and hold, before it starts: pure arithmetic, and a refusal where it cannot work."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from homodyne_dask.errors import PlanError, SelectionError
+from homodyne_dask.kernels.problem import coarse_min_lag
+from homodyne_dask.store import schema
+from homodyne_dask.store.scan import Scan, coarse_use
+from homodyne_dask.sweep.size_label import size_label
+
+MAX_SLOTS = 32
+"""Most bins of one q that are worked together in a block."""
+IN_PROCESS_PAIRS = 4_000_000
+"""Below this number of pairs a fit runs in the caller's process: starting workers takes longer."""
+LEVELS_FROM = 20_000_000
+"""From this number of pairs a fit comes down through the store's coarser levels."""
+RESIDENT_SHARE = 0.4
+"""Share of the workers' memory that decoded data may fill."""
+RATE = 150e6
+"""Pairs per second and thread that tasks are sized for; no result depends on it."""
+LONGEST = 2.0
+"""Seconds of the longest task of a pass at that rate."""
+SLOWEST = 25e6
+"""Pairs per second and thread of the slowest node counted on: `doctor` complains of less."""
+DEAREST = 4.2
+"""Times a pass over all data that the dearest, for the errors under a loss, was measured to take."""
+LONGEST_TASK = DEAREST * LONGEST * RATE / SLOWEST
+"""Seconds that a task of any plan may take there."""
+_PROCESS_BYTES = 700_000_000
+"""An idle worker with its libraries and compiled kernels."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the selected data are cut into blocks: from the store and the selection alone."""
+
+    side: int
+    """Frames of a block's rows and columns, T."""
+    slots: int
+    """Room for bins in a block."""
+    groups: tuple[tuple[int, ...], ...]
+    """Indices into the selection's bins; those of a group have one q and are worked together."""
+    tiles: tuple[tuple[int, int], ...]
+    """Rows and columns of the grid of chunks that hold selected pairs, in the order they are summed."""
+    pairs: int
+    """Selected pairs of frames times bins, before unknown values are left out."""
+    factor: int = 1
+    """Frames averaged into one: 1 is the full resolution, others are the store's levels."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Memory of one decoded block."""
+        return self.slots * self.side**2 * 4
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a pass."""
+        return len(self.groups) * len(self.tiles)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of all decoded blocks."""
+        return self.blocks * self.block_bytes
+
+    @property
+    def bytes_per_pass(self) -> int:
+        """Decoded bytes of all blocks, without the room that no bin fills."""
+        return sum(map(len, self.groups)) * len(self.tiles) * self.side**2 * 4
+
+    @property
+    def why_here(self) -> str:
+        """Why a fit that runs in the caller's process does."""
+        return f"fewer than {IN_PROCESS_PAIRS:,} pairs"
+
+    @property
+    def why_workers(self) -> str:
+        """Why workers are started for a fit."""
+        return f"{IN_PROCESS_PAIRS:,} pairs or more"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what a plan says of the data."""
+        bins = sum(map(len, self.groups))
+        return [
+            ("bins", f"{bins} in {len(self.groups)} groups of one q"),
+            ("pairs", f"{self.pairs:,}"),
+            ("size", size_in_words(self.pairs)),
+            ("tiles", f"{self.blocks} of {self.side} x {self.side} frames"),
+        ]
+
+
+def layout(scan: Scan, min_lag: int = 1, factor: int = 1) -> Layout:
+    """Return how a level of the scan is cut; raises SelectionError where no pair is left."""
+    side = schema.tile_side(scan.n_frames)
+    lag = coarse_min_lag(min_lag, factor)
+    used = coarse_use(scan, factor).astype(np.int64)
+    n = np.arange(len(used))
+    later = np.concatenate([np.cumsum(used[::-1])[::-1], [0]])
+    pairs = int((used * later[np.minimum(n + lag, len(n))]).sum()) * len(scan.bins)
+    if pairs == 0:
+        raise SelectionError(
+            f"no pair of frames is left: {int(used.sum())} of {len(used)} frames are in use and "
+            f"min_lag is {min_lag}; widen the selection or lower min_lag"
+        )
+    with_frames = sorted({int(i) // side for i in np.flatnonzero(used)})
+    tiles = tuple(
+        (i, j) for i in with_frames for j in with_frames if i <= j and (j - i + 1) * side > lag
+    )
+    groups = _groups(scan.q)
+    return Layout(side, max(map(len, groups)), groups, tiles, pairs, factor)
+
+
+def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
+    """Return how the levels below the full resolution are cut, the coarsest first.
+
+    None where a pass over all data takes no longer than the passes over a level.
+    """
+    if fine.pairs < LEVELS_FROM:
+        return []
+    found = []
+    for factor in sorted(schema.LEVELS, reverse=True):
+        if schema.level_frames(scan.n_frames, factor) and coarse_use(scan, factor).sum() >= 8:
+            found.append(layout(scan, min_lag, factor))
+    return found
+
+
+def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    """Return bins of equal q together, in equal shares of at most MAX_SLOTS."""
+    known = np.nan_to_num(q, nan=-1.0)  # one value for all that are unknown
+    groups: list[tuple[int, ...]] = []
+    for value in dict.fromkeys(known.tolist()):
+        members = np.flatnonzero(known == value)
+        shares = np.array_split(members, -(-len(members) // MAX_SLOTS))
+        groups += [tuple(int(b) for b in share) for share in shares]
+    return tuple(groups)
+
+
+def size_in_words(points: int) -> str:
+    """Return the label of a size, and that it is nothing more."""
+    return f"{size_label(points)}, a label: every size takes one code path"
+
+
+class Run(NamedTuple):
+    """Consecutive tiles of one group: the share of one task."""
+
+    group: int
+    members: tuple[int, ...]
+    tiles: tuple[tuple[int, int], ...]
+    length: int
+    """2^k; the last run of a group may hold fewer tiles."""
+
+
+def runs(layout: Layout, threads: int) -> list[Run]:
+    """Return the tasks of a pass in the order their Grams are merged.
+
+    Each takes a thread's share of what is left, for 30 ms to 2 s of work: few tasks, and short
+    ones at the end, so that no thread waits long for another. Lengths never rise, so that every run
+    starts at a multiple of its length.
+    """
+    pairs = max(layout.pairs / layout.blocks, 1)
+    shortest, longest = 0.03 * RATE / pairs, LONGEST * RATE / pairs
+    found, left, length = [], layout.blocks, layout.blocks
+    for group, members in enumerate(layout.groups):
+        first = 0
+        while first < len(layout.tiles):
+            wanted = min(max(left / threads, shortest), longest, len(layout.tiles), length)
+            length = 2 ** int(np.log2(max(wanted, 1)))
+            found.append(Run(group, members, layout.tiles[first : first + length], length))
+            left -= len(found[-1].tiles)
+            first += length
+    return found
+
+
+def longest_task(layout: Layout) -> float:
+    """Return the seconds that a task may take in the dearest pass, on the slowest node counted on."""
+    tiles = max(len(run.tiles) for run in runs(layout, 1))
+    return DEAREST * tiles * layout.pairs / layout.blocks / SLOWEST
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The workers a plan is made for."""
+
+    processes: int
+    threads: int
+    """Threads of all processes."""
+    memory: int
+    """Bytes of all processes."""
+    local: bool = False
+    """The caller's own process, no cluster."""
+    to_start: bool = False
+    """Not running yet: a fit starts them on this machine."""
+
+    @property
+    def in_words(self) -> str:
+        """Where the work is done."""
+        if self.local:
+            return "in this process"
+        plural = "s" * (self.processes > 1)
+        return f"on {self.processes} Dask worker{plural} with {self.threads} threads"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work of one pass and the memory it takes. `print(plan)` shows it."""
+
+    layout: Layout
+    workers: Workers
+    resident: bool
+    """Decoded data stay with the workers; else every pass reads the store."""
+    bins: int
+    model: str
+    levels: tuple[Layout, ...] = ()
+    """Coarser levels that a fit comes down through, the coarsest first."""
+
+    @cached_property
+    def tasks(self) -> list[Run]:
+        """Tasks of a pass."""
+        return runs(self.layout, self.workers.threads)
+
+    @property
+    def longest_task(self) -> float:
+        """Seconds that a task may take, however few and slow the workers are."""
+        return longest_task(self.layout)
+
+    @property
+    def bytes_per_pass(self) -> int:
+        """Decoded bytes read from the store in a pass, once if resident."""
+        return self.layout.bytes_per_pass
+
+    @property
+    def budget(self) -> int:
+        """Bytes of decoded data a worker may keep: all, but not what fewer workers could not hold."""
+        share = int(1.5 * RESIDENT_SHARE * self.workers.memory / self.workers.processes)
+        return min(self.layout.resident_bytes, share) if self.resident else 0
+
+    @property
+    def memory_per_worker(self) -> int:
+        """Projected peak of one worker process, bytes."""
+        share = -(-self.layout.resident_bytes // self.workers.processes) if self.resident else 0
+        threads = -(-self.workers.threads // self.workers.processes)
+        return _PROCESS_BYTES + share + threads * _working(self.layout)
+
+    @property
+    def why_workers(self) -> str:
+        """Why a fit that runs on workers does."""
+        return "a client is given" if not self.workers.to_start else self.layout.why_workers
+
+    def __str__(self) -> str:
+        """Return the plan as a small table."""
+        where = (
+            f"in this process ({self.layout.why_here})"
+            if self.workers.local
+            else f"on Dask: {self.workers.processes} workers, {self.workers.threads} threads "
+            f"({self.why_workers})"
+        )
+        reads = "once, then kept in memory" if self.resident else "in every pass"
+        rows = [
+            ("model", self.model),
+            *self.layout.rows(),
+            ("where", where),
+            ("tasks per pass", f"{len(self.tasks)} of up to {self.tasks[0].length} tiles"),
+            ("longest task", f"{self.longest_task:.2g} s on a slow node, for the walltime of jobs"),
+            ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),
+            ("memory per worker", f"{size(self.memory_per_worker)} projected"),
+        ]
+        return "\n".join(f"{name:<18} {value}" for name, value in rows)
+
+
+def _working(layout: Layout) -> int:
+    """Return the bytes a thread needs beside the resident data: a block, and a copy being decoded."""
+    return 2 * layout.block_bytes
+
+
+def make_plan(
+    layout: Layout,
+    workers: Workers,
+    model: str,
+    bins: int,
+    memory: str = "auto",
+    levels: Sequence[Layout] = (),
+) -> Plan:
+    """Return the plan; raises PlanError where the workers' memory cannot hold it."""
+    fits = layout.resident_bytes <= RESIDENT_SHARE * workers.memory
+    if memory == "resident" and not fits:
+        raise PlanError(
+            f"memory='resident' needs {size(layout.resident_bytes)} but may use "
+            f"{size(int(RESIDENT_SHARE * workers.memory))} of the workers' {size(workers.memory)}: "
+            f"use memory='stream' or more workers"
+        )
+    plan = Plan(layout, workers, fits and memory != "stream", bins, model, tuple(levels))
+    allowed = workers.memory // workers.processes
+    if plan.memory_per_worker > allowed:
+        raise PlanError(
+            f"a worker would need {size(plan.memory_per_worker)} but has {size(allowed)}: "
+            f"give workers more memory or fewer threads each"
+        )
+    return plan
+
+
+def size(count: float) -> str:
+    """Return bytes as people write them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

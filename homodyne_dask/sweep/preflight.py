@@ -1,0 +1,245 @@
+"""Before the first pass: can every worker do its part of a fit, and would its numbers be the same.
+
+What is wrong is said at once, in a sentence for each worker, and not by jobs that die one after another.
+"""
+
+import hashlib
+import os
+import platform
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+from distributed import Client
+from distributed.versions import get_versions
+
+from homodyne_dask.cluster import local as cluster
+from homodyne_dask.cluster.local import cores, jax_threads
+from homodyne_dask.errors import ClusterError
+from homodyne_dask.store.chunk_reader import chunk_path
+from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.plan import Plan, size
+
+PACKAGES = ("homodyne-dask", "jax", "jaxlib", "numpy", "numcodecs", "dask", "distributed")
+"""Other versions of these give other bits, or do not understand each other."""
+OF_SCHEDULER = ("python", "dask", "distributed", "msgpack")
+
+
+class Found(NamedTuple):
+    """What a process is, as far as a fit is concerned."""
+
+    host: str
+    versions: dict[str, str]
+    x64: bool
+    """float64 is what a kernel computes in."""
+    pool: int
+    """Threads on which JAX computes."""
+    cores: int
+    """Processors the process may use."""
+    available: int
+    """Bytes of memory that nobody on the machine uses."""
+    used: int
+    """Bytes this process uses."""
+    chunk: str
+    """SHA-256 of a chunk of the store, or what was in the way of reading it."""
+
+
+def look(chunk: str) -> Found:
+    """Return what this process is, and what it reads in a file; runs in every worker."""
+    import jax
+    import jax.numpy as jnp
+
+    with jax.enable_x64(True):
+        x64 = jnp.zeros(1).dtype == jnp.float64
+    return Found(
+        host=socket.gethostname(),
+        versions=versions(),
+        x64=bool(x64),
+        pool=jax_threads(),
+        cores=cores(),
+        available=psutil.virtual_memory().available,
+        used=psutil.Process().memory_info().rss,
+        chunk=_digest(chunk),
+    )
+
+
+class Asked(NamedTuple):
+    """What every worker of a fit must be."""
+
+    versions: dict[str, str]
+    store: str
+    chunk: str
+    """A file of the store that it must read."""
+    digest: str
+    """SHA-256 of what is in it, or what was in the way of reading it here."""
+    memory: int
+    """Bytes it must have."""
+
+
+class Worker(NamedTuple):
+    """A worker: what the scheduler knows of it, and what it found."""
+
+    name: str
+    threads: int
+    limit: int
+    """Bytes it may use, 0 for no limit."""
+    found: Found
+
+
+def versions() -> dict[str, str]:
+    """Return the versions in this process of all that must be the same everywhere."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"python": python} | {name: metadata.version(name) for name in PACKAGES}
+
+
+def preflight(client: Client, scan: Scan, plan: Plan) -> None:
+    """Raise ClusterError, a sentence for each thing, where workers cannot do what the plan asks.
+
+    Every worker tells its versions, whether it computes in float64, its threads and memory, and reads
+    one chunk of the store.
+    """
+    said = list(failures(client, scan, plan))
+    if said:
+        raise ClusterError("\n".join(said))
+
+
+def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
+    """Yield a sentence for each thing that is not as the plan needs it."""
+    yield from _scheduler(client)
+    wanted = asked(scan, plan)
+    found = _answered(client, client._run, look, wanted.chunk, on_error="return")
+    known = client.scheduler_info(n_workers=-1)["workers"]
+    workers = []
+    for address, one in found.items():
+        if address not in known or isinstance(one, OSError):
+            continue  # it has left: another comes
+        info = known[address]
+        name = f"worker {info['name']}"
+        if isinstance(one, Found):
+            workers.append(Worker(name, info["nthreads"], info["memory_limit"] or 0, one))
+        else:
+            yield (
+                f"{name} cannot load homodyne_dask ({type(one).__name__}: {one}): install it in the "
+                f"worker's environment"
+            )
+    for worker in workers:
+        yield from same(worker, wanted)
+    yield from too_many_threads(workers)
+    yield from too_little_memory(workers, wanted)
+    yield from _lifetimes(client, plan)
+
+
+def asked(scan: Scan, plan: Plan) -> Asked:
+    """Return what a plan asks of every worker."""
+    chunk = str(_chunk(scan, plan).absolute())
+    return Asked(versions(), str(scan.path), chunk, _digest(chunk), plan.memory_per_worker)
+
+
+def _answered(client: Client, question: Any, *words: Any, **options: Any) -> Any:
+    """Return what the scheduler or the workers answer; raises ClusterError if they do not in time."""
+    longest = cluster.patience("no-progress", cluster.NO_PROGRESS)
+    with cluster.finishing(client):
+        return client.sync(question, *words, callback_timeout=longest, **options)
+
+
+def _scheduler(client: Client) -> Iterator[str]:
+    scheduler: Any = client.scheduler
+    there = _answered(client, scheduler.versions, packages=[])["packages"]
+    here = get_versions()["packages"]
+    for name in OF_SCHEDULER:
+        theirs, mine = (_short(name, packages.get(name)) for packages in (there, here))
+        if theirs != mine:
+            yield (
+                f"the scheduler has {name} {theirs}, this program {mine}: start it from the same "
+                f"environment"
+            )
+
+
+def _short(name: str, version: str | None) -> str:
+    return ".".join(str(version).split(".")[:2]) if name == "python" else str(version)
+
+
+def same(worker: Worker, asked: Asked) -> Iterator[str]:
+    """Yield in what a worker's numbers would be others."""
+    name, found = worker.name, worker.found
+    for package, wanted in asked.versions.items():
+        if found.versions[package] != wanted:
+            yield (
+                f"{name} has {package} {found.versions[package]}, this program {wanted}: start the "
+                f"workers from the same environment"
+            )
+    if not found.x64:
+        yield f"{name} does not compute in float64: unset the variables JAX_* there"
+    if found.chunk != asked.digest:
+        what = "it reads other data" if len(found.chunk) == 64 else found.chunk
+        yield (
+            f"{name} on {found.host} does not see the store {asked.store} ({what}): put it on a file "
+            f"system that all nodes see, and check its rights"
+        )
+
+
+def too_many_threads(workers: list[Worker]) -> Iterator[str]:
+    """Yield workers that compute on more threads than theirs, where there are no cores for them."""
+    taken = Counter[str]()
+    for worker in workers:
+        taken[worker.found.host] += worker.found.pool
+    for name, threads, _, found in workers:
+        if found.pool > threads and taken[found.host] > found.cores:
+            yield (
+                f"{name} has {threads} threads and computes on {found.pool}, more than there are "
+                f"cores for on {found.host}: start it with NPROC={threads} in its environment"
+            )
+
+
+def too_little_memory(workers: list[Worker], asked: Asked) -> Iterator[str]:
+    """Yield workers that may use less memory than they need, or have less with those beside them."""
+    needed, beside, used = asked.memory, Counter[str](), Counter[str]()
+    for worker in workers:
+        beside[worker.found.host] += 1
+        used[worker.found.host] += worker.found.used
+    for name, _, limit, found in workers:
+        number, there = beside[found.host], found.available + used[found.host]
+        if limit and limit < needed:
+            yield (
+                f"{name} may use {size(limit)} and the plan needs {size(needed)}: give jobs more "
+                f"memory or fewer processes"
+            )
+        elif there < number * needed:
+            yield (
+                f"{name} needs {size(needed)}, and {found.host} with {number} workers has "
+                f"{size(there)} for them: start fewer workers there"
+            )
+
+
+def _lifetimes(client: Client, plan: Plan) -> Iterator[str]:
+    """Yield where tasks may be longer than what the lifetimes of jobs were chosen for."""
+    allowed = getattr(client.cluster, "task", plan.longest_task)
+    if plan.longest_task > allowed:
+        yield (
+            f"a task of this plan may take {plan.longest_task:.2g} s and the workers live for tasks of "
+            f"{allowed:.2g} s: start the cluster with task={plan.longest_task:.2g} or without task"
+        )
+
+
+def _chunk(scan: Scan, plan: Plan) -> Path:
+    """Return the file of the first chunk that a fit may read."""
+    left_out = {(chunk.bin, chunk.i, chunk.j) for chunk in scan.left_out if chunk.factor == 1}
+    member, tile = next(
+        (scan.bins[member], tile)
+        for tile in plan.layout.tiles
+        for group in plan.layout.groups
+        for member in group
+        if (scan.bins[member], *tile) not in left_out
+    )
+    return chunk_path(scan.path, 1, member, tile)
+
+
+def _digest(chunk: str) -> str:
+    try:
+        return hashlib.sha256(Path(chunk).read_bytes()).hexdigest()
+    except OSError as e:
+        return os.strerror(e.errno or 0)

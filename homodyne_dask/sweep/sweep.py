@@ -1,0 +1,207 @@
+"""One pass: every block of a plan becomes a Gram, on a Dask cluster or in this process.
+
+A task takes an aligned run of 2^k blocks of one group and returns their merged Gram, which is a whole
+subtree of a tree fixed by the blocks' order: whoever does which task, the sum has the same bits.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from distributed import Client, Future, as_completed
+from jaxtyping import Float
+
+from homodyne_dask.cluster import local as cluster
+from homodyne_dask.cluster.hints import only_hints
+from homodyne_dask.cluster.local import finishing
+from homodyne_dask.kernels.backend import compilations
+from homodyne_dask.kernels.gram import Gram, merge_runs
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.transport_candidates import AT_ONCE
+from homodyne_dask.store.scan import Selection
+from homodyne_dask.sweep.affinity import shares
+from homodyne_dask.sweep.blocks import Source
+from homodyne_dask.sweep.plan import Layout, Plan, Run, runs
+from homodyne_dask.sweep.tasks import NOTHING, Cost, Report, Work, candidates_of, gram_of, warm_up
+
+
+def gather(layout: Layout, tasks: list[Run], parts: dict[int, Gram]) -> Gram:
+    """Return the Gram of all selected bins from the Grams of all tasks, each there exactly once."""
+    assert sorted(parts) == list(range(len(tasks)))
+    bins = sum(map(len, layout.groups))
+    moments = np.zeros((bins, *parts[0].moments.shape[1:]))
+    count = np.zeros(bins, np.int64)
+    for group, members in enumerate(layout.groups):
+        total = merge_runs([(t.length, parts[n]) for n, t in enumerate(tasks) if t.group == group])
+        moments[list(members)], count[list(members)] = total
+    return Gram(moments, count)
+
+
+Task = Callable[[Any, Run, np.ndarray], tuple[Gram, Report]]
+
+
+@dataclass
+class Sweep:
+    """Passes over one plan; remembers who did what, as a hint for the next pass."""
+
+    work: Any
+    """A `Work`, or what another task knows instead."""
+    layout: Layout
+    tasks: list[Run]
+    compute: Callable[["Sweep", Task, np.ndarray], Iterator[tuple[int, Gram, Report]]]
+    client: Client | None = None
+    task: Task = gram_of
+    owners: dict[int, str] = field(default_factory=dict)
+    compiled: dict[int, tuple[dict[str, int], dict[str, int]]] = field(default_factory=dict)
+    """Compilations of each kernel by process: before its first task, and now."""
+    cost: Cost = NOTHING
+    """Of the last pass."""
+    peak: int = 0
+    """Most memory that a process of the workers has had [bytes]."""
+    warming: list[Future] = field(default_factory=list)
+
+    def __call__(
+        self, theta: Float[np.ndarray, " p"], beta: Float[np.ndarray, "bin 2"] | None = None
+    ) -> Gram:
+        """Return the Gram of all bins at theta: one pass over the data.
+
+        With beta, (offset - 1, contrast) of the bins, it is that of the problem's loss.
+        """
+        return self.over(self.task, theta if beta is None else np.append(theta, beta))
+
+    def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
+        """Return the Gram of [1, y - 1, f] at every theta: a pass for each AT_ONCE of them."""
+        found: list[Gram] = []
+        for first in range(0, len(thetas), AT_ONCE):
+            gram = self.over(candidates_of, thetas[first : first + AT_ONCE])
+            found += [Gram(gram.moments[:, n], gram.pairs) for n in range(gram.moments.shape[1])]
+        return found
+
+    def over(self, task: Task, at: np.ndarray) -> Gram:
+        """Return the Gram of all bins of any task: one pass over the data."""
+        parts: dict[int, Gram] = {}
+        self.cost = Cost()
+        for n, gram, report in self.compute(self, task, at):
+            parts[n] = gram
+            self.owners[n] = report.worker
+            self.cost = self.cost.plus(report.cost)
+            self.peak = max(self.peak, report.peak)
+            self._count(report)
+        return gather(self.layout, self.tasks, parts)
+
+    def warm_up(self) -> None:
+        """Let the workers load their libraries and compile while first values are searched."""
+        if self.client is not None:
+            self.warming = [
+                self.client.submit(
+                    warm_up, self.work, key=f"warm-{os.urandom(3).hex()}", pure=False
+                )
+                for _ in self.client.scheduler_info(n_workers=-1)["workers"] or [None]
+            ]
+
+    def _count(self, report: Report) -> None:
+        before, after = report.compiled
+        first, last = self.compiled.get(report.process, (before, after))
+        self.compiled[report.process] = (
+            {name: min(first[name], before[name]) for name in before},
+            {name: max(last[name], after[name]) for name in after},
+        )
+
+    def compilations(self) -> dict[str, int]:
+        """Return the most compilations of each kernel that one process made for this fit."""
+        for future in self.warming:
+            if future.status == "finished":
+                self._count(future.result())
+        return {
+            name: max(
+                (last[name] - first[name] for first, last in self.compiled.values()), default=0
+            )
+            for name in compilations()
+        }
+
+
+def sweep_of(plan: Plan, selection: Selection, problem: Problem, client: Client | None) -> Sweep:
+    """Return what makes passes over the plan, on the client's cluster or in this process."""
+    if client is not None:
+        only_hints(client)
+    return _sweep(plan, plan.layout, selection, problem, client)
+
+
+def level_sweeps(
+    plan: Plan, selection: Selection, problem: Problem, client: Client | None
+) -> list[Sweep]:
+    """Return what makes passes over the levels of a plan, the coarsest first."""
+    return [_sweep(plan, level, selection, problem, client) for level in plan.levels]
+
+
+def _sweep(
+    plan: Plan, layout: Layout, selection: Selection, problem: Problem, client: Client | None
+) -> Sweep:
+    source = Source(selection, layout.side, layout.slots, layout.factor)
+    work = Work(source, problem, plan.budget)
+    tasks = runs(layout, plan.workers.threads)
+    return Sweep(work, layout, tasks, _in_process if client is None else _on_cluster, client)
+
+
+def sweep_over(work: Any, plan: Plan, task: Task, client: Client | None) -> Sweep:
+    """Return what makes passes with any task over a plan of any data."""
+    if client is not None:
+        only_hints(client)
+    compute = _in_process if client is None else _on_cluster
+    return Sweep(work, plan.layout, plan.tasks, compute, client, task)
+
+
+def _in_process(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int, Gram, Report]]:
+    for n, run in enumerate(sweep.tasks):
+        yield n, *task(sweep.work, run, at)
+
+
+def _on_cluster(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int, Gram, Report]]:
+    client = sweep.client
+    assert client is not None
+    name = f"{task.__name__.removesuffix('_of')}-{os.urandom(3).hex()}"
+    futures: dict[Future, int] = {}
+    # who holds the data, or at least their sums
+    for owner, mine in shares(sweep.tasks, sweep.owners).items():
+        hint: dict[str, Any] = {"workers": [owner], "allow_other_workers": True} if owner else {}
+        made = client.map(
+            task,
+            [sweep.work] * len(mine),
+            [sweep.tasks[n] for n in mine],
+            [at] * len(mine),
+            key=[f"{name}-{n:05d}" for n in mine],
+            pure=False,
+            **hint,
+        )
+        futures |= zip(made, mine, strict=True)
+    try:
+        with finishing(client):
+            for future, (gram, report) in _finished(client, set(futures)):
+                future.release()
+                yield futures[future], gram, report
+    finally:
+        if client.status == "running":
+            client.cancel([f for f in futures if not f.done()], reason="the pass has ended")
+
+
+def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tuple[Gram, Report]]]:
+    """Yield futures with their results as they finish; TimeoutError if none does for too long."""
+    while waiting:
+        before = len(waiting)
+        try:
+            done = as_completed(
+                waiting,
+                client.loop,
+                with_results=True,
+                timeout=cluster.patience("no-progress", cluster.NO_PROGRESS),
+            )
+            for future, result in done:
+                if isinstance(result, BaseException):  # the scheduler is lost
+                    raise result
+                waiting = waiting - {future}
+                yield future, result
+        except TimeoutError:
+            if len(waiting) == before:
+                raise

@@ -1,0 +1,84 @@
+"""Which chunks of a store cannot be read: found out before a fit that may leave them out.
+
+What is left out is then a property of the store, not of who reads what when: a chunk in which f is
+nothing is never read by some fits, and would count for one theta and not for another.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client
+
+from homodyne_dask.cluster.local import finishing
+from homodyne_dask.errors import StoreError
+from homodyne_dask.store.chunk_reader import read_chunk
+from homodyne_dask.store.scan import Chunk, Scan, manifest
+from homodyne_dask.store.schema import tile_key
+from homodyne_dask.sweep.plan import Layout
+
+AT_ONCE = 64
+"""Chunks that one task looks at."""
+
+
+class _Share(NamedTuple):
+    store: str
+    side: int
+    chunks: tuple[Chunk, ...]
+
+
+def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: Client | None) -> Scan:
+    """Return the scan with every chunk left out that cannot be read at any of its resolutions.
+
+    Raises StoreError where nothing is left of the full resolution.
+    """
+    chunks = [
+        Chunk(layout.factor, scan.bins[member], *tile)
+        for layout in layouts
+        for group in layout.groups
+        for member in group
+        for tile in layout.tiles
+    ]
+    side = layouts[0].side
+    shares = [
+        _Share(scan.path, side, tuple(chunks[n : n + AT_ONCE]))
+        for n in range(0, len(chunks), AT_ONCE)
+    ]
+    if client is None:
+        found: Any = [unreadable(share) for share in shares]
+    else:
+        with finishing(client):
+            found = client.gather(client.map(unreadable, shares, pure=False))
+    left_out = tuple(sorted(chunk for part in found for chunk in part))
+    if set(left_out) >= {chunk for chunk in chunks if chunk.factor == 1}:
+        raise StoreError(f"{scan.path}: no chunk of c2 can be read; ingest the source again")
+    return replace(scan, left_out=left_out)
+
+
+def unreadable(share: _Share) -> list[Chunk]:
+    """Return the chunks of a share that cannot be read; this is the task."""
+    into, found = np.empty((share.side, share.side), np.float32), []
+    for chunk in share.chunks:
+        try:
+            read_chunk(share.store, chunk.factor, chunk.bin, chunk.bin, (chunk.i, chunk.j), into)
+        except StoreError:
+            found.append(chunk)
+    return found
+
+
+def sentence(scan: Scan) -> str:
+    """Return what was left out of the full resolution, '' for nothing."""
+    chunks = [chunk for chunk in scan.left_out if chunk.factor == 1]
+    if not chunks:
+        return ""
+    tiles = manifest(scan)["tiles"]
+    pairs = sum(tiles[tile_key(chunk.bin, chunk.i, chunk.j)]["pairs"] for chunk in chunks)
+    label = scan.all_bins["label"]
+    names = [f"({chunk.i}, {chunk.j}) of bin {label[chunk.bin]}" for chunk in chunks]
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return (
+        f"{len(chunks)} damaged chunks with {pairs:,} pairs are left out, as asked by on_bad_tile: "
+        + ", ".join(names[:6])
+        + more
+    )

@@ -1,0 +1,148 @@
+"""Averages kept beside the data: cells of age and lag, and block means."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int
+
+from homodyne_dask.store import schema
+from ingest.clean import BLOCK, blocks
+
+Edges = Int[np.ndarray, " edge"]
+
+
+def lag_edges(n_frames: int) -> Edges:
+    """Return 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, … up to the number of frames."""
+    edges = [0, 1]
+    while edges[-1] < n_frames:
+        k = len(edges)
+        edges.append(2 ** (k // 2) if k % 2 == 0 else 3 * 2 ** (k // 2) // 2)
+    return np.array([edge for edge in edges if edge < n_frames] + [n_frames])
+
+
+def age_edges(n_frames: int) -> Edges:
+    """Return the same up to where steps exceed a sixteenth of the frames; from there, that."""
+    widest = max(1, n_frames // 16)
+    edges = [0]
+    for edge in lag_edges(n_frames)[1:]:
+        if edge - edges[-1] > widest:
+            break
+        edges.append(int(edge))
+    return np.unique([*edges, *range(edges[-1] + widest, n_frames, widest), n_frames])
+
+
+def cell_times(
+    time: Float[np.ndarray, " t"], ages: Edges, lags: Edges
+) -> tuple[Float[np.ndarray, "age lag"], Float[np.ndarray, "age lag"]]:
+    """Return the mean t1 and t2 of all pairs of each cell, NaN where it has none."""
+    n = len(time)
+    before = np.concatenate([[0.0], np.cumsum(time)])
+    i = np.arange(n)[:, None]
+    first = np.minimum(i + np.maximum(lags[:-1], 1), n)
+    last = np.maximum(np.minimum(i + lags[1:], n), first)
+    pairs = np.add.reduceat(last - first, ages[:-1], axis=0)
+    t1 = np.add.reduceat((last - first) * time[:, None], ages[:-1], axis=0)
+    t2 = np.add.reduceat(before[last] - before[first], ages[:-1], axis=0)
+    return _mean(t1, pairs), _mean(t2, pairs)
+
+
+class Filled(NamedTuple):
+    """One matrix made ready for sums."""
+
+    value: Float32[np.ndarray, "t t"]
+    """c2 - 1, and 0 where it is unknown or a frame is masked."""
+    known: Bool[np.ndarray, "t t"]
+
+
+def fill(c2: Float32[np.ndarray, "t t"], use: Bool[np.ndarray, " t"]) -> Filled:
+    """Return the pairs that are known and between used frames; `c2` itself becomes the values.
+
+    Nothing is known on and below the diagonal, as `matrix.clean` leaves it.
+    """
+    known = np.zeros(c2.shape, dtype=bool)
+    for rows, cols in blocks(len(c2), BLOCK):
+        value = c2[rows, cols]
+        seen = ~np.isnan(value)
+        seen &= use[rows, None]
+        seen &= use[cols]
+        value -= 1
+        value[~seen] = 0
+        known[rows, cols] = seen
+        if rows != cols:
+            c2[cols, rows] = 0
+    return Filled(c2, known)
+
+
+def cuts(
+    filled: Filled, ages: Edges, lags: Edges
+) -> tuple[Float[np.ndarray, "age lag"], Int[np.ndarray, "age lag"]]:
+    """Return the mean of c2 and the number of known pairs of used frames in each cell."""
+    total = _cells(filled.value, ages, lags, np.float64)
+    count = _cells(filled.known, ages, lags, np.int64)
+    return _mean(total, count) + 1, count
+
+
+def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:
+    """Sum over cells: a sheared view has the lag along its second axis.
+
+    Element (i, l) of the view lies i·(n + 1) + l elements from the start, which is (i, i + l); past
+    the last column it meets the next row below the diagonal, where there is nothing.
+    """
+    n = len(values)
+    row, column = values.strides
+    sheared = np.lib.stride_tricks.as_strided(
+        values, (n - 1, n), (row + column, column), writeable=False
+    )
+    by_age = np.zeros((len(ages) - 1, n), dtype=dtype)
+    for cell, (first, last) in enumerate(pairwise(ages)):
+        by_age[cell, : n - first] = sheared[first:last, : n - first].sum(axis=0, dtype=dtype)
+    return np.add.reduceat(by_age, lags[:-1], axis=1)
+
+
+def levels(filled: Filled) -> dict[int, Float32[np.ndarray, "i j"]]:
+    """Return the means over blocks of pairs, NaN on and below the block diagonal."""
+    n = len(filled.value)
+    found = {}
+    finest, *_ = schema.LEVELS
+    total, count = _upper_sums(filled.value, np.float64), _upper_sums(filled.known, np.uint16)
+    for level in schema.LEVELS:
+        if level != finest:
+            total, count = _sums(total, level // finest), _sums(count, level // finest)
+            finest = level
+        side = schema.level_frames(n, level)
+        if side:
+            mean = (_mean(total, count) + 1)[:side, :side]
+            mean[count[:side, :side] < level**2 / 2] = np.nan
+            mean[np.tri(side, dtype=bool)] = np.nan
+            found[level] = mean.astype(np.float32)
+    return found
+
+
+def _upper_sums(values: np.ndarray, dtype: type) -> np.ndarray:
+    """Sum over the blocks of the finest level, those above the diagonal."""
+    factor, n = schema.LEVELS[0], len(values)
+    total = np.zeros((n // factor, n // factor), dtype=dtype)
+    for rows, cols in blocks(n // factor * factor, BLOCK):
+        place = tuple(slice(s.start // factor, s.stop // factor) for s in (rows, cols))
+        total[place] = _sums(values[rows, cols], factor, dtype)
+    return total
+
+
+def _sums(values: np.ndarray, factor: int, dtype: type | None = None) -> np.ndarray:
+    """Sum over whole factor × factor blocks."""
+    height, width = (side // factor * factor for side in values.shape)
+    rows = _every(values[:height, :width], factor, dtype or values.dtype)
+    return _every(rows.T, factor, rows.dtype).T
+
+
+def _every(values: np.ndarray, factor: int, dtype) -> np.ndarray:
+    """Sum rows in groups of `factor`; whole strides at a time, short sums are slow."""
+    total = values[::factor].astype(dtype)
+    for k in range(1, factor):
+        total += values[k::factor]
+    return total
+
+
+def _mean(total: np.ndarray, count: np.ndarray) -> Float[np.ndarray, "..."]:
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

@@ -1,0 +1,80 @@
+"""Pairs that lie far from their neighbours: averages that first values are made from go without them.
+
+Among 2 % of gross outliers a mean over a cell of age and lag has many times the noise of the others,
+and the direction of flow is lost in it. What a fit sums is not touched.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ingest.block_means import Filled
+from ingest.clean import BAND
+
+FAR = 8.0
+"""σ, and times their own spread, from the median of the neighbours: noise does not go there, nor does
+c2 where times are uneven."""
+STEP = 5.5
+"""σ to the next pair from which one is looked at: noise takes a step like that once in 10⁴ pairs."""
+REACH = (-2, -1, 0, 1, 2)
+"""Neighbours along the lag diagonal, where c2 changes slowly however fast it decays; and the pair."""
+EVEN = 0.01
+"""Most that the spacing of frames may vary, relatively."""
+FEWEST = 3
+"""Known ones of these without which nothing is said of a pair."""
+
+Pairs = tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]
+"""t1 and t2, as frames."""
+
+
+def without_jumps(filled: Filled, sigma: float, time: Float[np.ndarray, " t"]) -> int:
+    """Make pairs unknown that lie far from their neighbours; return how many.
+
+    sigma: of a pair. Between frames that are not evenly spaced in time neighbours differ without
+    being outliers: there all stay.
+    """
+    steps = np.diff(time)
+    if np.ptp(steps) > EVEN * np.median(steps):
+        return 0
+    i, j = (np.concatenate(at) for at in zip(*_suspects(filled.value, sigma), strict=True))
+    i, j = _far(filled, sigma, i, j)
+    filled.value[i, j], filled.known[i, j] = 0, False
+    return len(i)
+
+
+def _suspects(value: np.ndarray, sigma: float) -> Iterator[Pairs]:
+    """Yield pairs, a band of rows at a time: those that are a long step from the next one."""
+    n = len(value)
+    for first in range(0, n - 1, BAND):
+        last = min(first + BAND, n - 1)
+        with np.errstate(over="ignore"):  # an infinite step is far, too
+            step = np.abs(value[first + 1 : last + 1, first + 1 :] - value[first:last, first:-1])
+        i, j = np.nonzero(step > STEP * sigma)
+        i, j = i + first, j + first
+        yield np.append(i, i + 1), np.append(j, j + 1)
+
+
+def _far(filled: Filled, sigma: float, i: np.ndarray, j: np.ndarray) -> Pairs:
+    """Return those of some pairs that are known and far from the median of their neighbours."""
+    n = len(filled.value)
+    i, j = np.divmod(np.unique(i * n + j), n)
+    known = filled.known[i, j]
+    i, j = i[known], j[known]
+    around = np.stack([_at(filled, i + by, j + by) for by in REACH])
+    enough = np.isfinite(around).sum(axis=0) >= FEWEST
+    i, j, around = i[enough], j[enough], around[:, enough]
+    if not len(i):
+        return i, j
+    middle = np.nanmedian(around, axis=0)
+    spread = 1.4826 * np.nanmedian(np.abs(around - middle), axis=0)
+    far = np.abs(filled.value[i, j] - middle) > FAR * np.maximum(sigma, spread)
+    return i[far], j[far]
+
+
+def _at(filled: Filled, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, " pair"]:
+    """Return the values of pairs, NaN where they are unknown or outside."""
+    inside = (i >= 0) & (j < len(filled.value))
+    i, j = np.where(inside, i, 0), np.where(inside, j, 0)
+    known = inside & filled.known[i, j]
+    return np.where(known, filled.value[i, j].astype(np.float64), np.nan)

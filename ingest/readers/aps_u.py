@@ -1,0 +1,173 @@
+"""APS-U results of boost_corr: /xpcs/twotime/correlation_map/c2_00001 and /xpcs/qmap."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from homodyne_dask.errors import SourceError
+from ingest.readers import hdf5
+from ingest.readers.source import Source, check_frames, degrees, inverse_angstrom, spacing
+
+MATRICES = "/xpcs/twotime/correlation_map"
+PROCESSED = "/xpcs/twotime/processed_bins"
+CONFIG = "/xpcs/twotime/config"
+QMAP = "/xpcs/qmap"
+ROI_MAP = f"{QMAP}/dynamic_roi_map"
+FRAME_TIME = "/entry/instrument/detector_1/frame_time"
+MEAN_IMAGE = "/xpcs/temporal_mean/scattering_2d"
+FLUX = "/xpcs/spatial_mean/intensity_vs_time"
+
+
+def open_aps_u(path: Path) -> Source:
+    """Return the bins of an APS-U result file."""
+    with hdf5.opened(path) as file:
+        names = hdf5.matrix_names(file, MATRICES, "c2_")
+        label = _labels(file, names)
+        order = np.argsort(label)
+        label = label[order]
+        n_frames = hdf5.common_side(file, list(names.values()))
+        check_frames(n_frames, path)
+        stride = hdf5.count(file, f"{CONFIG}/stride_frame")
+        avg = hdf5.count(file, f"{CONFIG}/avg_frame")
+        frame_time = spacing(hdf5.positive(file, FRAME_TIME), stride * avg)
+        begin = _begin(file)
+        q, phi, notes = _q_phi(file, label)
+        pixels, means = _pixels(file, label)
+        flux = _flux(file, n_frames, begin, stride, avg)
+        intensity, why = _intensity(means, flux, avg)
+        truth = hdf5.truth(file)
+    return Source(
+        path=path,
+        format="aps-u",
+        reader=hdf5.read_matrix,
+        matrices=tuple(names[number + 1] for number in order),
+        label=label,
+        q=q,
+        phi=phi,
+        n_pixels=pixels,
+        n_frames=n_frames,
+        frame_time=frame_time,
+        time=np.arange(n_frames) * frame_time,
+        stride=stride,
+        avg=avg,
+        begin_frame=begin + 1,
+        end_frame=begin + n_frames * stride * avg,
+        intensity=intensity,
+        truth=truth,
+        gap=truth.get("gap_angstrom") if truth else None,
+        notes=(*notes, *why),
+    )
+
+
+def _labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
+    """Return the bin of matrix c2_00001, c2_00002, …: the running number is no bin number."""
+    bins = hdf5.integers(file, PROCESSED)
+    missing = sorted(set(range(1, len(bins) + 1)) - set(names))
+    if missing:
+        raise SourceError(
+            f"{MATRICES}/c2_{missing[0]:05d} of {hdf5.file_name(file)} is missing: {PROCESSED} "
+            f"lists {len(bins)} bins but there are {len(names)} matrices"
+        )
+    if len(names) != len(bins):
+        raise SourceError(
+            f"{PROCESSED} of {hdf5.file_name(file)} has {len(bins)} entries but there are "
+            f"{len(names)} matrices"
+        )
+    if (bins < 1).any() or len(set(bins.tolist())) != len(bins):
+        raise SourceError(f"{PROCESSED} must hold different bin numbers from 1 on, not {bins[:8]}")
+    return bins
+
+
+def _q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Return q [1/Å] and φ [degree] of each bin: cell a of the q-major grid of rings and angles."""
+    n0, n1 = _grid(file)
+    rings = hdf5.numbers(file, f"{QMAP}/dynamic_v_list_dim0")
+    angles = hdf5.numbers(file, f"{QMAP}/dynamic_v_list_dim1")
+    if (len(rings), len(angles)) != (n0, n1):
+        raise SourceError(
+            f"dynamic_v_list_dim0, 1 have {len(rings)} and {len(angles)} entries but "
+            f"dynamic_num_pts of {hdf5.file_name(file)} says {n0} and {n1}"
+        )
+    units = [*hdf5.words(file, f"{QMAP}/map_units"), None, None]
+    dim0, dim1 = f"{QMAP}/dynamic_v_list_dim0", f"{QMAP}/dynamic_v_list_dim1"
+    rings, notes_q = inverse_angstrom(rings, hdf5.unit(file, dim0) or units[0], dim0)
+    angles, notes_phi = degrees(angles, hdf5.unit(file, dim1) or units[1], dim1)
+    cell = _cells(file, label, n0 * n1)
+    return rings[cell // n1], angles[cell % n1], notes_q + notes_phi
+
+
+def _grid(file: h5py.File) -> tuple[int, int]:
+    points = hdf5.integers(file, f"{QMAP}/dynamic_num_pts")
+    if len(points) != 2 or (points < 1).any():
+        raise SourceError(f"{QMAP}/dynamic_num_pts must be rings and angles, not {points}")
+    return int(points[0]), int(points[1])
+
+
+def _cells(file: h5py.File, label: np.ndarray, n_cells: int) -> np.ndarray:
+    name = f"{QMAP}/dynamic_index_mapping"
+    if hdf5.dataset(file, name) is None:
+        mapping = np.arange(n_cells)
+    else:
+        mapping = hdf5.integers(file, name)
+        _check_mapping(file, name, mapping, label)
+    if label.max() > len(mapping):
+        raise SourceError(f"{PROCESSED} lists bin {label.max()} but {QMAP} has {len(mapping)} bins")
+    cell = mapping[label - 1]
+    if (cell < 0).any() or (cell >= n_cells).any():
+        raise SourceError(f"{name} points to cell {cell.max()} of {n_cells}: it is damaged")
+    return cell
+
+
+def _check_mapping(file: h5py.File, name: str, mapping: np.ndarray, label: np.ndarray) -> None:
+    roi = hdf5.regions(file, ROI_MAP)
+    regions = len(mapping) if roi is None else int(roi.max())
+    if len(mapping) != regions or label.max() > len(mapping):
+        raise SourceError(
+            f"{name} of {hdf5.file_name(file)} has {len(mapping)} entries but there are "
+            f"{max(regions, int(label.max()))} bins"
+        )
+
+
+def _begin(file: h5py.File) -> int:
+    """Return the first detector frame, 0-based as boost_corr counts."""
+    name = f"{CONFIG}/begin_frame"
+    return 0 if hdf5.dataset(file, name) is None else max(0, int(hdf5.scalar(file, name)))
+
+
+def _pixels(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return pixels per bin, and the mean counts per pixel and detector frame if known."""
+    roi = hdf5.regions(file, ROI_MAP)
+    image = hdf5.optional(file, MEAN_IMAGE)
+    if roi is None:
+        return np.zeros(len(label), dtype=np.int64), None
+    last = int(label.max())
+    roi = np.minimum(roi, last + 1)
+    pixels = np.bincount(roi, minlength=last + 1)[label]
+    if image is None or image.size != roi.size or (pixels == 0).any():
+        return pixels, None
+    total = np.bincount(roi, weights=image.ravel(), minlength=last + 1)[label]
+    return pixels, total / pixels
+
+
+def _flux(file, n_frames: int, begin: int, stride: int, avg: int) -> np.ndarray | None:
+    """Return the intensity of each analysed frame, in any unit."""
+    found = hdf5.optional(file, FLUX)
+    if found is None or found.size == 0:
+        return None
+    flux = np.atleast_2d(found)[-1].astype(np.float64)
+    if len(flux) == n_frames:
+        return flux
+    frames = begin + stride * np.arange(n_frames * avg)
+    if frames[-1] >= len(flux):
+        return None
+    return flux[frames].reshape(n_frames, avg).mean(axis=1)
+
+
+def _intensity(means, flux, avg: int) -> tuple[np.ndarray | None, list[str]]:
+    """Return counts per pixel and analysed frame; averaging a frames multiplies their mean by a."""
+    if means is None or not np.isfinite(means).all() or (means <= 0).any():
+        return None, ["the file has no counts for every bin: sigma is taken from the scatter"]
+    if flux is None or not np.isfinite(flux).all() or (flux < 0).any() or not flux.mean() > 0:
+        return None, [f"{FLUX} does not cover the frames: sigma is taken from the scatter"]
+    return avg * np.outer(means, flux / flux.mean()), []

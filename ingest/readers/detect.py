@@ -1,0 +1,63 @@
+"""What kind of file it is, by its content."""
+
+from pathlib import Path
+
+from homodyne_dask.errors import OptionError, SourceError
+from ingest.readers import aps_legacy, aps_u, esrf, hdf5, nxxpcs
+from ingest.readers import homodyne_cache as homodyne
+from ingest.readers.numpy_arrays import names_in, open_npy, open_npz
+from ingest.readers.source import Options, Source, apply_options
+
+HDF5, NPY, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PK\x03\x04"
+
+
+def open_source(path: Path, options: Options) -> Source:
+    """Return the source in a file, whatever its name ends in."""
+    magic = first_bytes(path)
+    if magic.startswith(NPY):
+        return apply_options(open_npy(path, options), options)
+    if magic.startswith(ZIP):
+        opener = homodyne.open_homodyne if homodyne.MATRICES in names_in(path) else open_npz
+        return apply_options(opener(path, options), options)
+    if not magic.startswith(HDF5):
+        raise SourceError(
+            f"{path} is neither HDF5 nor .npy nor .npz (it begins with {magic!r}): check the file"
+        )
+    return apply_options(_open_hdf5(path, options), options)
+
+
+def _open_hdf5(path: Path, options: Options) -> Source:
+    with hdf5.opened(path) as file:
+        groups = {name: hdf5.has(file, name) for name in (aps_u.MATRICES, aps_legacy.MATRICES)}
+        nexus, ages = nxxpcs.entry_of(file) is not None, esrf.has_ages(file)
+    if groups[aps_u.MATRICES]:
+        return _without(options, aps_u.open_aps_u(path))
+    if groups[aps_legacy.MATRICES]:
+        return _without(options, aps_legacy.open_aps_legacy(path))
+    if nexus:
+        return nxxpcs.open_nxxpcs(path, options)
+    if ages:
+        return esrf.open_esrf(path, options)
+    raise SourceError(
+        f"{path} is HDF5 but has no two-time matrices: neither {' nor '.join(groups)} nor, in an "
+        f"entry, {nxxpcs.MATRICES}, nor a ttcf of age and lag"
+    )
+
+
+def _without(options: Options, source: Source) -> Source:
+    """Return the source of a file that knows its q and φ; it is a mistake to give them."""
+    for name in ("q", "phi"):
+        if getattr(options, name) is not None:
+            raise OptionError(f"{name} is read from {source.path.name}: leave it out")
+    return source
+
+
+def first_bytes(path: Path) -> bytes:
+    """Return the 8 bytes that say what kind of file it is."""
+    if not path.is_file():
+        raise SourceError(f"{path} is no file: check the name")
+    try:
+        with path.open("rb") as file:
+            return file.read(8)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from error

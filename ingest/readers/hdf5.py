@@ -1,0 +1,279 @@
+"""Careful reading of HDF5: whatever is wrong ends as one sentence naming the dataset."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import hdf5plugin  # noqa: F401  registers the compression filters beamlines use
+import numpy as np
+
+from homodyne_dask.errors import SourceError
+from homodyne_dask.store import schema
+from ingest.readers.source import decimal
+
+UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
+MAX_SMALL = 100_000_000
+"""Elements; anything but a matrix that claims more is damaged."""
+MAX_LIST = 1_000_000
+"""Elements of a list with one entry per bin, ring or angle."""
+MAX_LINKS = 8
+"""Soft links that lead to one another."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[h5py.File]:
+    """Open a file for reading; a truncated or foreign one is a SourceError."""
+    if not path.is_file():
+        raise SourceError(f"{path} is no file: check the name")
+    try:
+        file = h5py.File(path, "r", locking="best-effort")
+    except UNREADABLE as error:
+        raise SourceError(
+            f"{path} cannot be opened as HDF5 ({error}): it is truncated, still being written, or "
+            "of another kind; copy it again"
+        ) from error
+    with file:
+        yield file
+
+
+def dataset(file: h5py.File, name: str) -> h5py.Dataset | None:
+    """Return the dataset of that name, None where there is none."""
+    found = _at(file, name)
+    return found if isinstance(found, h5py.Dataset) else None
+
+
+def has(file: h5py.File, group: str) -> bool:
+    """Return whether there is such a group."""
+    return isinstance(_at(file, group), h5py.Group)
+
+
+def members(file: h5py.File, group: str) -> list[str]:
+    """Return the names in a group, none where there is no such group."""
+    found = _at(file, group)
+    try:
+        return list(found) if isinstance(found, h5py.Group) else []
+    except UNREADABLE as error:
+        raise unreadable(file, group, error) from error
+
+
+def attributes(file: h5py.File, name: str) -> dict[str, Any]:
+    """Return the attributes of a dataset or a group."""
+    found = _at(file, name)
+    try:
+        return {} if found is None else dict(found.attrs)
+    except UNREADABLE as error:
+        raise unreadable(file, name, error) from error
+
+
+def _at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
+    """Return what lies under a name in this very file, None where nothing does.
+
+    What another file holds is refused: a file from a stranger would say what is read of our disk.
+    """
+    try:
+        found = resolved(file, name)
+        if isinstance(found, h5py.Dataset):
+            _ = found.dtype, found.shape  # raise here when they are damaged
+            if found.external or found.is_virtual:
+                raise _elsewhere(file, name)
+    except UNREADABLE as error:
+        raise unreadable(file, name, error) from error
+    return found
+
+
+def resolved(
+    file: h5py.File, name: str, links: int = MAX_LINKS
+) -> h5py.Dataset | h5py.Group | None:
+    """Return what a name leads to, link by link, so that no other file is opened on the way."""
+    found: Any = file
+    for part in filter(None, name.split("/")):
+        link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
+        if link is None:
+            return None
+        if isinstance(link, h5py.ExternalLink):
+            raise _elsewhere(file, name)
+        if isinstance(link, h5py.SoftLink):
+            if not links:
+                raise KeyError(f"{part} is a link to a link to a link …")
+            target = link.path if link.path.startswith("/") else f"{found.name}/{link.path}"
+            found = resolved(file, target, links - 1)
+        else:
+            found = found[part]
+    return found
+
+
+def _elsewhere(file: h5py.File, name: str) -> SourceError:
+    return SourceError(
+        f"{name} of {file_name(file)} lies in another file: only what is in the file itself is read; "
+        "copy it into this one (h5copy -f ext)"
+    )
+
+
+def array(file: h5py.File, name: str) -> np.ndarray:
+    """Return a numeric dataset as it is."""
+    found = dataset(file, name)
+    if found is None:
+        raise SourceError(f"{file_name(file)} has no {name}: it is not a complete two-time result")
+    try:
+        if found.dtype.kind not in "fiub":
+            raise SourceError(f"{name} of {file_name(file)} holds {found.dtype}, not numbers")
+        if found.shape is None or np.prod(found.shape, dtype=float) > MAX_SMALL:
+            raise SourceError(f"{name} of {file_name(file)} has shape {found.shape}: it is damaged")
+        return np.asarray(found[()])
+    except UNREADABLE as error:
+        raise unreadable(file, name, error) from error
+
+
+def optional(file: h5py.File, name: str) -> np.ndarray | None:
+    """Return a numeric dataset, None where there is none."""
+    return None if dataset(file, name) is None else array(file, name)
+
+
+def numbers(file: h5py.File, name: str) -> np.ndarray:
+    """Return a short list of any shape as finite float64, each its shortest decimal."""
+    found = array(file, name).ravel()
+    if found.size > MAX_LIST:
+        raise SourceError(f"{name} of {file_name(file)} has {found.size} entries: it is damaged")
+    values = np.array([decimal(value) for value in found])
+    if values.size == 0 or not np.isfinite(values).all():
+        raise SourceError(f"{name} of {file_name(file)} holds no finite numbers: {values[:5]}")
+    return values
+
+
+def integers(file: h5py.File, name: str) -> np.ndarray:
+    """Return a short list of any shape as int64."""
+    values = numbers(file, name)
+    if (values != np.round(values)).any() or (np.abs(values) > 2**53).any():
+        raise SourceError(f"{name} of {file_name(file)} must hold whole numbers, not {values[:5]}")
+    return values.astype(np.int64)
+
+
+def scalar(file: h5py.File, name: str) -> float:
+    """Return one number stored as (), (1,) or (1, 1) in any width."""
+    values = numbers(file, name)
+    if values.size != 1:
+        raise SourceError(f"{name} of {file_name(file)} must be one number, not {values.size}")
+    return float(values[0])
+
+
+def positive(file: h5py.File, name: str) -> float:
+    """Return one number above zero."""
+    value = scalar(file, name)
+    if value <= 0:
+        raise SourceError(f"{name} of {file_name(file)} is {value:g}: it must be positive")
+    return value
+
+
+def count(file: h5py.File, name: str, default: int | None = None) -> int:
+    """Return one whole number of at least 1, `default` where there is none."""
+    if default is not None and dataset(file, name) is None:
+        return default
+    value = positive(file, name)
+    if value != round(value):
+        raise SourceError(f"{name} of {file_name(file)} is {value:g}: it must be a whole number")
+    return round(value)
+
+
+def regions(file: h5py.File, name: str) -> np.ndarray | None:
+    """Return the bin of each detector pixel (0 is none) as one row, None where there is no map."""
+    found = optional(file, name)
+    if found is None:
+        return None
+    if found.size == 0 or not np.isfinite(found).all() or found.min() < 0:
+        raise SourceError(
+            f"{name} of {file_name(file)} must hold bin numbers from 0 on: it is damaged"
+        )
+    return found.ravel().astype(np.int64)
+
+
+def unit(file: h5py.File, name: str) -> str | None:
+    """Return the unit written at a dataset."""
+    found = dataset(file, name)
+    try:
+        words = (
+            [] if found is None else [found.attrs[k] for k in ("unit", "units") if k in found.attrs]
+        )
+    except UNREADABLE as error:
+        raise unreadable(file, name, error) from error
+    return text(words[0]) if words else None
+
+
+def words(file: h5py.File, name: str) -> list[str]:
+    """Return a list of strings, empty where there is none."""
+    found = dataset(file, name)
+    try:
+        return [] if found is None else [text(word) for word in np.ravel(found[()])]
+    except UNREADABLE as error:
+        raise unreadable(file, name, error) from error
+
+
+def text(word: Any) -> str:
+    """Return a string whichever way HDF5 held it."""
+    return word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)
+
+
+def truth(file: h5py.File) -> dict[str, Any] | None:
+    """Return the truth a simulated file carries, None where it carries no whole one."""
+    try:
+        held = file.attrs.get("truth")
+        found = None if held is None else json.loads(text(held))
+    except UNREADABLE as error:
+        raise unreadable(file, "the attribute truth", error) from error
+    return found if schema.truth_is_whole(found) else None
+
+
+def matrix_names(file: h5py.File, group: str, prefix: str) -> dict[int, str]:
+    """Return number → name of the matrices `prefix`00001 … in a group, in order of the numbers."""
+    pattern = re.escape(prefix) + r"(\d+)"
+    found = [re.fullmatch(pattern, name, re.ASCII) for name in members(file, group)]
+    names = {int(match[1]): f"{group}/{match[0]}" for match in found if match}
+    if not names:
+        raise SourceError(f"{group} of {file_name(file)} holds no matrix named {prefix}00001")
+    return dict(sorted(names.items()))
+
+
+def common_side(file: h5py.File, names: list[str]) -> int:
+    """Return N when every matrix is N×N, else name the one that is not."""
+    sides = {}
+    for name in names:
+        found = dataset(file, name)
+        shape = None if found is None else found.shape
+        if found is None or shape is None or len(shape) != 2 or shape[0] != shape[1]:
+            raise SourceError(f"{name} of {file_name(file)} has shape {shape}: it must be square")
+        if found.dtype.kind not in "fiu":
+            raise SourceError(f"{name} of {file_name(file)} holds {found.dtype}, not real numbers")
+        sides.setdefault(shape[0], name)
+    if len(sides) > 1:
+        (n, first), (other, name) = list(sides.items())[:2]
+        raise SourceError(f"{name} of {file_name(file)} is {other}×{other} but {first} is {n}×{n}")
+    return next(iter(sides))
+
+
+def read_matrix(path: Path, name: str) -> np.ndarray:
+    """Return one whole matrix; it is one compressed chunk, so never slices of it."""
+    with opened(path) as file:
+        found = dataset(file, name)
+        if found is None:
+            raise SourceError(f"{path} has no {name} any more")
+        try:
+            return np.asarray(found[()])
+        except UNREADABLE as error:
+            raise unreadable(file, name, error) from error
+
+
+def unreadable(file: h5py.File, name: str, error: Exception) -> SourceError:
+    """Return the error that says what of a file is damaged."""
+    if isinstance(error, SourceError):
+        return error
+    return SourceError(
+        f"{name} of {file_name(file)} cannot be read ({error}): the file is damaged; copy it again"
+    )
+
+
+def file_name(file: h5py.File) -> str:
+    """Return the name messages give the file."""
+    return Path(text(file.filename)).name

@@ -1,0 +1,220 @@
+"""Plain NumPy arrays: .npy with numbers from the command line, .npz holding its own."""
+
+import zipfile
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError, SourceError
+from ingest.readers.source import Options, Source, check_frames, decimal, per_bin
+
+KNOWN = ("c2", "q", "phi", "dt", "time", "sigma")
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
+Contents = dict[str, np.ndarray]
+
+
+def open_npy(path: Path, options: Options) -> Source:
+    """Return the bins of one array (N, N) or (bin, N, N)."""
+    with sentence(path):
+        c2 = np.load(path, mmap_mode="r", allow_pickle=False)
+    return source_of(path, "npy", _shape(path, c2.shape, c2.dtype), {}, options, read_npy)
+
+
+def open_npz(path: Path, options: Options) -> Source:
+    """Return the bins of an archive with c2, q, phi, dt or time, and optionally sigma."""
+    keys = names_in(path)
+    if "c2" not in keys:
+        raise SourceError(f"{path.name} has no array c2: there is {', '.join(keys) or 'nothing'}")
+    shape = shape_in(path, "c2")
+    held = numbers_in(path, [key for key in KNOWN[1:] if key in keys])
+    source = source_of(path, "npz", shape, held, options, read_npz)
+    ignored = [key for key in keys if key not in KNOWN]
+    notes = (f"ignored in {path.name}: {', '.join(ignored)}",) if ignored else ()
+    return replace(source, notes=source.notes + notes)
+
+
+def names_in(path: Path) -> list[str]:
+    """Return the names of the arrays in a .npz file."""
+    with sentence(path), zipfile.ZipFile(path) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
+def shape_in(path: Path, name: str) -> tuple[int, int]:
+    """Return bins and frames of the matrices under a name of a .npz file, reading none."""
+    with sentence(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+        shape, _, dtype = _header(path, member)
+    return _shape(path, shape, dtype, name)
+
+
+def numbers_in(path: Path, names: list[str]) -> Contents:
+    """Return the small arrays of these names of a .npz file."""
+    with sentence(path), np.load(path, allow_pickle=False) as archive:
+        held = {name: np.asarray(archive[name]) for name in names}
+    for name, value in held.items():
+        if value.dtype.kind not in "fiu" or value.size == 0:
+            raise SourceError(f"{name} of {path.name} holds {value.dtype}, not numbers")
+    return held
+
+
+def read_npy(path: Path, where: str) -> np.ndarray:
+    """Return one matrix of a .npy file."""
+    with sentence(path):
+        c2 = np.load(path, mmap_mode="r", allow_pickle=False)
+        return np.array(c2.reshape(-1, *c2.shape[-2:])[_index(where)])
+
+
+def read_npz(path: Path, where: str) -> np.ndarray:
+    """Return one matrix of a .npz file, as 'c2[3]', reading no other into memory."""
+    member_name = where.partition("[")[0] + ".npy"
+    with sentence(path), zipfile.ZipFile(path) as archive, archive.open(member_name) as member:
+        shape, fortran, dtype = _header(path, member)
+        if fortran and len(shape) == 3:
+            raise SourceError(
+                f"c2 of {path.name} is in Fortran order: save numpy.ascontiguousarray(c2)"
+            )
+        size = shape[-1] * shape[-2] * dtype.itemsize
+        _skip(member, _index(where) * size)
+        data = member.read(size)
+        return np.frombuffer(data, dtype).reshape(shape[-2:], order="F" if fortran else "C")
+
+
+def _skip(member: IO[bytes], n_bytes: int) -> None:
+    while n_bytes > 0:
+        got = len(member.read(min(n_bytes, 1 << 22)))
+        if got == 0:
+            raise EOFError("it ends early")
+        n_bytes -= got
+
+
+def _index(where: str) -> int:
+    return int(where.partition("[")[2].removesuffix("]"))
+
+
+def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(member)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(member)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(member)
+    raise SourceError(f"c2 of {path.name} is in .npy version {version}: save it again with NumPy")
+
+
+@contextmanager
+def sentence(path: Path):
+    """Turn whatever NumPy finds wrong with a file into a SourceError."""
+    try:
+        yield
+    except UNREADABLE as error:
+        raise SourceError(
+            f"{path} cannot be read as NumPy arrays ({error}): it is truncated or holds objects"
+        ) from error
+
+
+def _shape(
+    path: Path, shape: tuple[int, ...], dtype: np.dtype, name: str = "c2"
+) -> tuple[int, int]:
+    """Return bins and frames."""
+    if dtype.kind not in "fiu":
+        raise SourceError(f"{name} of {path.name} holds {dtype}, not real numbers")
+    if len(shape) not in (2, 3) or shape[-1] != shape[-2] or 0 in shape:
+        raise SourceError(
+            f"{name} of {path.name} has shape {shape}: it must be (N, N) or (bin, N, N)"
+        )
+    check_frames(shape[-1], path)
+    return (1 if len(shape) == 2 else shape[0]), shape[-1]
+
+
+def source_of(
+    path, kind, shape, held: Contents, options: Options, reader, name: str = "c2"
+) -> Source:
+    """Return the source of matrices under a name of a file, with what else it holds by our names."""
+    n_bins, n_frames = shape
+    time, notes = _time(path, held, options, n_frames)
+    return Source(
+        path=path,
+        format=kind,
+        reader=reader,
+        matrices=tuple(f"{name}[{index}]" for index in range(n_bins)),
+        label=np.arange(1, n_bins + 1),
+        q=_given(path, held, "q", options.q, "1/Å", n_bins),
+        phi=_given(path, held, "phi", options.phi, "degrees", n_bins),
+        n_pixels=np.zeros(n_bins, dtype=np.int64),
+        n_frames=n_frames,
+        frame_time=float(f"{np.median(np.diff(time)):.12g}"),
+        time=time,
+        sigma=_sigma(path, held, n_bins),
+        notes=tuple(notes),
+    )
+
+
+def _given(path: Path, held: Contents, name: str, option, unit: str, n_bins: int) -> np.ndarray:
+    if name not in held:
+        if option is None:
+            raise OptionError(
+                f"{path.name} does not say {name}: give --{name} in {unit}, one number or one per "
+                "bin, or nan where it is unknown"
+            )
+        return per_bin(name, option, n_bins)
+    values = tuple(decimal(value) for value in held[name].ravel())
+    found = per_bin(f"{name} of {path.name}", values, n_bins)
+    if option is not None and not np.allclose(found, per_bin(name, option, n_bins), equal_nan=True):
+        raise OptionError(f"{name} = {option} but {path.name} says {values}: leave one out")
+    if np.isinf(found).any() or (name == "q" and (found <= 0).any()):
+        raise SourceError(f"{name} of {path.name} must be finite, q positive: {values}")
+    return found
+
+
+def _sigma(path: Path, held: Contents, n_bins: int) -> np.ndarray | None:
+    if "sigma" not in held:
+        return None
+    values = held["sigma"].astype(np.float64)
+    if values.size not in (1, n_bins):
+        raise SourceError(
+            f"sigma of {path.name} has shape {values.shape}: give one number or one per bin"
+        )
+    if not np.isfinite(values).all() or (values <= 0).any():
+        raise SourceError(
+            f"sigma of {path.name} must be finite and positive, not {values.min()}: correct it or "
+            "leave it out to have it measured"
+        )
+    return per_bin("sigma", tuple(values.ravel()), n_bins)
+
+
+def _time(
+    path: Path, held: Contents, options: Options, n_frames: int
+) -> tuple[np.ndarray, list[str]]:
+    """Return seconds since the first frame."""
+    if "time" in held:
+        return _listed(path, held, n_frames)
+    if "dt" not in held:
+        if options.frame_time is None:
+            raise OptionError(f"{path.name} does not say its frame spacing: give --frame-time in s")
+        return np.arange(n_frames) * options.frame_time, []
+    if held["dt"].size != 1:
+        raise SourceError(f"dt of {path.name} must be one number, not {held['dt'].size}")
+    dt = decimal(held["dt"].ravel()[0])
+    if not np.isfinite(dt) or dt <= 0:
+        raise SourceError(f"dt of {path.name} is {dt}: it must be positive, in s")
+    return np.arange(n_frames) * dt, []
+
+
+def _listed(path: Path, held: Contents, n_frames: int) -> tuple[np.ndarray, list[str]]:
+    time = np.array([decimal(value) for value in held["time"].ravel()])
+    if len(time) != n_frames:
+        raise SourceError(f"time of {path.name} has {len(time)} entries for {n_frames} frames")
+    step = np.diff(time)
+    if not np.isfinite(time).all() or (step <= 0).any():
+        frame = int(np.argmin(np.where(np.isfinite(step), step, -np.inf)))
+        raise SourceError(f"time of {path.name} must increase: it does not after frame {frame + 1}")
+    dt = held["dt"].ravel()[0] if "dt" in held else None
+    if dt is not None and not np.isclose(dt, np.median(step), rtol=1e-6):
+        raise SourceError(
+            f"{path.name} says dt = {dt:g} s but its time steps by {np.median(step):g} s"
+        )
+    notes = (
+        [f"time began at {time[0]:g} s and was set to 0 (give --time-offset)"] if time[0] else []
+    )
+    return time - time[0], notes

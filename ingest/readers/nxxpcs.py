@@ -1,0 +1,287 @@
+"""NXxpcs, the NeXus definition of XPCS results: /entry/twotime/two_time_corr_func and the masks."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError, SourceError, nearest
+from ingest.readers import hdf5
+from ingest.readers.source import (
+    Options,
+    Source,
+    check_frames,
+    decimal,
+    degrees,
+    inverse_angstrom,
+    per_bin,
+)
+
+MATRICES = "twotime/two_time_corr_func"
+MASKS = "instrument/masks"
+FIRST, LAST, KEYS = "one_array_q_first", "one_array_q_last", "data_exchange_keys"
+STORAGE = {
+    "storage_mode": (FIRST, LAST, KEYS),
+    "baseline_reference": ("0", "1"),
+    "time_origin_location": ("upper_left", "lower_left"),
+    "populated_elements": ("all", "upper_half", "lower_half"),
+}
+"""The four attributes that say how the matrices are stored, and what they may be."""
+
+
+class Storage(NamedTuple):
+    """How the matrices of a file are stored."""
+
+    mode: str
+    baseline: int
+    origin: str
+    populated: str
+
+
+def entry_of(file: h5py.File) -> str | None:
+    """Return the entry that holds two-time correlations as NXxpcs has them, None without one."""
+    for name in hdf5.members(file, "/"):
+        where = f"/{name}/{MATRICES}"
+        if hdf5.has(file, where) or hdf5.dataset(file, where) is not None:
+            return f"/{name}"
+    return None
+
+
+def open_nxxpcs(path: Path, options: Options) -> Source:
+    """Return the bins of an NXxpcs file; q and φ may be given where its optional lists are absent."""
+    with hdf5.opened(path) as file:
+        entry = entry_of(file)
+        if entry is None:
+            raise SourceError(f"{path.name} has no {MATRICES}: it is no NXxpcs result")
+        where = f"{entry}/{MATRICES}"
+        storage = _storage(file, where)
+        names, n_frames = _matrices(file, where, storage)
+        check_frames(n_frames, path)
+        label = np.array(list(names))
+        masks = f"{entry}/{MASKS}"
+        q, on_q = _q(file, f"{masks}/dynamic_q_list", label, options)
+        phi, on_phi = _phi(file, f"{masks}/dynamic_phi_list", label, options)
+        frame_time = _frame_time(file, f"{entry}/instrument")
+        pixels = _pixels(file, f"{masks}/dynamic_roi_map", label)
+    notes = [*on_q, *on_phi]
+    if storage.baseline == 0:
+        notes.append("baseline_reference is 0: 1 was added to all pairs")
+    return Source(
+        path=path,
+        format="nxxpcs",
+        reader=read_nxxpcs,
+        matrices=tuple(names.values()),
+        label=label,
+        q=q,
+        phi=phi,
+        n_pixels=pixels,
+        n_frames=n_frames,
+        frame_time=frame_time,
+        time=np.arange(n_frames) * frame_time,
+        notes=tuple(notes),
+    )
+
+
+def read_nxxpcs(path: Path, where: str) -> np.ndarray:
+    """Return one matrix with its origin at the upper left, its baseline 1 and NaN where nothing is."""
+    array, _, number = where.partition("[")
+    with hdf5.opened(path) as file:
+        storage = _storage(file, array if number else array.rpartition("/")[0])
+        held = hdf5.dataset(file, array)
+        if held is None:
+            raise SourceError(f"{path} has no {array} any more")
+        at = int(number.removesuffix("]")) if number else 0
+        try:
+            one = {FIRST: np.s_[at], LAST: np.s_[:, :, at], KEYS: np.s_[()]}[storage.mode]
+            c2 = np.asarray(held[one])
+        except hdf5.UNREADABLE as error:
+            raise hdf5.unreadable(file, array, error) from error
+    c2 = np.array(c2, np.result_type(c2.dtype, np.float32))
+    c2[c2 == 0] = np.nan
+    if storage.origin == "lower_left" and not _about_diagonal(c2):
+        c2 = c2[::-1].copy()
+    return _of_one_half(c2, storage.populated) + (1 - storage.baseline)
+
+
+def _about_diagonal(c2: np.ndarray) -> bool:
+    """Return whether the equal times lie on the diagonal through the upper left.
+
+    Some programs say "lower_left" of how they draw a matrix that begins at its first element.
+    """
+    below, above = _halves(c2)
+    return not (below and above) or np.allclose(c2, c2.T, rtol=1e-5, equal_nan=True)
+
+
+def _halves(c2: np.ndarray) -> tuple[bool, bool]:
+    """Return whether anything is known below, and above, the diagonal."""
+    known, below = np.isfinite(c2), np.tri(len(c2), k=-1, dtype=bool)
+    return bool((known & below).any()), bool((known & below.T).any())
+
+
+def _of_one_half(c2: np.ndarray, populated: str) -> np.ndarray:
+    """Return the matrix with NaN for what is not populated.
+
+    Where only one half holds anything that half is taken: an origin at the lower left leaves open
+    which one "upper" is. Where both do, the other one holds filling.
+    """
+    if populated != "all" and all(_halves(c2)):
+        filling = np.tri(len(c2), k=-1, dtype=bool)
+        c2[filling if populated == "upper_half" else filling.T] = np.nan
+    return c2
+
+
+def _storage(file: h5py.File, where: str) -> Storage:
+    """Return how the matrices are stored; raises SourceError for anything that is not said."""
+    held = hdf5.attributes(file, where)
+    found = {}
+    for name, known in STORAGE.items():
+        if name not in held:
+            raise SourceError(
+                f"{where} of {hdf5.file_name(file)} has no attribute {name}: NXxpcs asks for it, "
+                f"set it to one of {', '.join(known)}"
+            )
+        value = hdf5.text(np.ravel(held[name])[0])
+        if value not in known:
+            raise SourceError(
+                f"{name} of {where} in {hdf5.file_name(file)} is {value!r}; {nearest(value, known)}"
+            )
+        found[name] = value
+    return Storage(
+        found["storage_mode"], int(found["baseline_reference"]), found["time_origin_location"],
+        found["populated_elements"],
+    )  # fmt: skip
+
+
+def _matrices(file: h5py.File, where: str, storage: Storage) -> tuple[dict[int, str], int]:
+    """Return label → place of each matrix, and the number of frames."""
+    if storage.mode == KEYS:
+        names = _keyed(file, where)
+        return names, hdf5.common_side(file, list(names.values()))
+    held = hdf5.dataset(file, where)
+    shape = None if held is None else held.shape
+    if held is None or shape is None or len(shape) not in (2, 3):
+        raise SourceError(
+            f"{where} of {hdf5.file_name(file)} has shape {shape}: {storage.mode} is one array"
+        )
+    if held.dtype.kind not in "fiu":
+        raise SourceError(f"{where} of {hdf5.file_name(file)} holds {held.dtype}, not real numbers")
+    first = storage.mode == FIRST
+    bins, *sides = (shape[0], *shape[1:]) if first else (shape[-1], *shape[:-1])
+    if len(sides) != 2 or sides[0] != sides[1] or not bins:
+        raise SourceError(
+            f"{where} of {hdf5.file_name(file)} has shape {shape}: {storage.mode} is "
+            f"{'(q, frames, frames)' if first else '(frames, frames, q)'}"
+        )
+    return {n + 1: f"{where}[{n}]" for n in range(bins)}, sides[0]
+
+
+def _keyed(file: h5py.File, where: str) -> dict[int, str]:
+    """Return label → place of matrices named by the number of their region in dynamic_roi_map."""
+    if not hdf5.has(file, where):
+        raise SourceError(
+            f"{where} of {hdf5.file_name(file)} is one array: {KEYS} is a group with a matrix per key"
+        )
+    found = {}
+    for key in hdf5.members(file, where):
+        number = re.search(r"(\d+)$", key, re.ASCII)
+        if number is None or int(number[1]) in found or int(number[1]) < 1:
+            raise SourceError(
+                f"{where}/{key} of {hdf5.file_name(file)}: keys must end in different numbers of "
+                f"dynamic_roi_map, from 1 on"
+            )
+        found[int(number[1])] = f"{where}/{key}"
+    if not found:
+        raise SourceError(f"{where} of {hdf5.file_name(file)} holds no matrix")
+    return dict(sorted(found.items()))
+
+
+def _q(
+    file: h5py.File, name: str, label: np.ndarray, options: Options
+) -> tuple[Float[np.ndarray, " bin"], list[str]]:
+    if hdf5.dataset(file, name) is None:
+        return _told(file, name, "q", options.q, "1/Å", label), []
+    _not_both(file, name, "q", options.q)
+    values, notes = inverse_angstrom(
+        _column(file, name, 0, label), _unit_or_none(hdf5.unit(file, name)), name
+    )
+    return values, notes
+
+
+def _phi(
+    file: h5py.File, name: str, label: np.ndarray, options: Options
+) -> tuple[Float[np.ndarray, " bin"], list[str]]:
+    """Return φ from its own list, or from the second column of the list of q."""
+    together = name.replace("dynamic_phi_list", "dynamic_q_list")
+    if hdf5.dataset(file, name) is None:
+        held = hdf5.dataset(file, together)
+        if held is not None and held.ndim == 2 and held.shape[1] == 2:
+            _not_both(file, together, "phi", options.phi)
+            return _column(file, together, 1, label), [f"φ is the second column of {together}"]
+        return _told(file, name, "phi", options.phi, "degrees", label), []
+    _not_both(file, name, "phi", options.phi)
+    unit = _unit_or_none(hdf5.unit(file, name))
+    values = _column(file, name, 0, label)
+    if unit is not None and unit.startswith("1/"):
+        return values, [f"{name} is in {unit!r}, as NXxpcs has it: taken as degrees"]
+    return degrees(values, unit, name)
+
+
+def _unit_or_none(unit: str | None) -> str | None:
+    return None if unit in ("", "au", "any") else unit
+
+
+def _column(file: h5py.File, name: str, column: int, label: np.ndarray) -> np.ndarray:
+    """Return the entries of the bins in a list that begins with bin 1."""
+    held = hdf5.array(file, name)
+    values = held[:, column] if held.ndim == 2 and held.shape[1] == 2 else held.ravel()
+    if len(values) < label.max():
+        raise SourceError(
+            f"{name} of {hdf5.file_name(file)} has {len(values)} entries: there is bin {label.max()}"
+        )
+    found = np.array([decimal(value) for value in values[label - 1]])
+    if not np.isfinite(found).all():
+        raise SourceError(f"{name} of {hdf5.file_name(file)} holds no finite numbers: {found[:5]}")
+    return found
+
+
+def _told(file, name: str, what: str, given, unit: str, label) -> Float[np.ndarray, " bin"]:
+    if given is None:
+        raise OptionError(
+            f"{hdf5.file_name(file)} has no {name}: give --{what} in {unit}, one number or one per "
+            f"bin, or nan where it is unknown"
+        )
+    return per_bin(what, given, len(label))
+
+
+def _not_both(file: h5py.File, name: str, what: str, given) -> None:
+    if given is not None:
+        raise OptionError(f"{what} is read from {name} of {hdf5.file_name(file)}: leave it out")
+
+
+def _frame_time(file: h5py.File, instrument: str) -> float:
+    """Return the period of the detector's frames in seconds."""
+    found = [
+        f"{instrument}/{name}/frame_time"
+        for name in hdf5.members(file, instrument)
+        if hdf5.dataset(file, f"{instrument}/{name}/frame_time") is not None
+    ]
+    if len(found) != 1:
+        raise SourceError(
+            f"{hdf5.file_name(file)} must have one frame_time, in a detector in {instrument}; it "
+            f"has {', '.join(found) or 'none'}"
+        )
+    unit = hdf5.unit(file, found[0])
+    if unit not in (None, "", "s", "second", "seconds"):
+        raise SourceError(f"{found[0]} of {hdf5.file_name(file)} is in {unit!r}, not in seconds")
+    return hdf5.positive(file, found[0])
+
+
+def _pixels(file: h5py.File, name: str, label: np.ndarray) -> np.ndarray:
+    regions = hdf5.regions(file, name)
+    if regions is None:
+        return np.zeros(len(label), dtype=np.int64)
+    last = int(label.max())
+    return np.bincount(np.minimum(regions, last + 1), minlength=last + 1)[label]

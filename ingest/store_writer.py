@@ -1,0 +1,192 @@
+"""The target on disk: who may write there, its arrays, and files that are whole or not there."""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from homodyne_dask.errors import StoreError
+from homodyne_dask.store import schema
+from ingest import block_means as summary
+from ingest.chunks import COMPRESSOR, LEVEL, SHUFFLE
+from ingest.readers.source import Source
+
+if TYPE_CHECKING:
+    import zarr
+
+WORK = ".ingest"
+"""Folder inside the store while it is being made: the lock, the job and one record per bin."""
+JOB = "job.json"
+CONFIG: Any = {"write_empty_chunks": True}
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that it is whole or not there, even after a power cut."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names in a folder last."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically, always the same bytes for the same value."""
+    write_atomic(path, json.dumps(value, sort_keys=True, allow_nan=False).encode())
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON in a file of ours, None where there is no such file."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise StoreError(f"{path} is damaged ({error}): give --overwrite to start over") from error
+
+
+def attributes(store: Path) -> dict[str, Any]:
+    """Return the root attributes, empty where there is no group yet."""
+    metadata = read_json(store / "zarr.json")
+    found = metadata.get("attributes") if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def check_target(store: Path) -> None:
+    """Refuse a target that holds something we did not make."""
+    if not store.exists() and not store.is_symlink():
+        return
+    if not store.is_dir():
+        raise StoreError(f"{store} exists and is no store: give another name")
+    ours = (store / WORK).is_dir() or attributes(store).get("format") == schema.FORMAT
+    if any(store.iterdir()) and not ours:
+        raise StoreError(f"{store} exists and is no store of homodyne_dask: give another name")
+
+
+@contextmanager
+def claimed(store: Path) -> Iterator[None]:
+    """Hold the store for one ingest; a second one is told why it cannot."""
+    work = store / WORK
+    work.mkdir(parents=True, exist_ok=True)
+    path = work / "lock"
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))
+        except BlockingIOError:
+            held = False
+        if not held:
+            raise StoreError(f"another ingest is writing {store}: wait for it or give another name")
+        yield
+
+
+def clear(store: Path) -> None:
+    """Remove what an earlier ingest left, the metadata first, so that nothing opens in between."""
+    (store / "zarr.json").unlink(missing_ok=True)
+    for path in store.iterdir():
+        if path.name != WORK:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in (store / WORK).iterdir():
+        if path.name != "lock":
+            path.unlink()
+
+
+def sweep(store: Path) -> None:
+    """Remove what a killed writer left half-written."""
+    for path in store.rglob("*.partial"):
+        path.unlink(missing_ok=True)
+
+
+def finish(store: Path, attrs: dict[str, Any]) -> None:
+    """Write the attributes, `complete` among them, and remove the working folder."""
+    metadata = read_json(store / "zarr.json")
+    write_json(store / "zarr.json", metadata | {"attributes": attrs})
+    remove_work(store)
+
+
+def remove_work(store: Path) -> None:
+    """Remove the working folder, its lock last."""
+    shutil.rmtree(store / WORK)
+
+
+def opened(store: Path, mode: Literal["r", "r+"] = "r+") -> "zarr.Group":
+    """Open the root group; Zarr is loaded where it is needed: a first look at a file needs none."""
+    import zarr
+
+    return zarr.open_group(store, mode=mode, zarr_format=3)
+
+
+def create(store: Path, source: Source) -> None:
+    """Create the group and the arrays that tasks write."""
+    import zarr
+
+    root = zarr.create_group(
+        store,
+        zarr_format=3,
+        attributes={
+            "format": schema.FORMAT,
+            "schema_version": schema.VERSION,
+            "complete": False,
+        },
+    )
+    bins, n = len(source.label), source.n_frames
+    side = schema.tile_side(n)
+    _create(root, "c2", (bins, n, n), "float32", ("bin", "t1", "t2"), (1, side, side))
+    ages, lags = summary.age_edges(n), summary.lag_edges(n)
+    cells = (len(ages) - 1, len(lags) - 1)
+    cut = root.create_group("cuts")
+    _create(cut, "c2", (bins, *cells), "float64", ("bin", "age", "lag"), (1, *cells))
+    _create(cut, "count", (bins, *cells), "int64", ("bin", "age", "lag"), (1, *cells))
+    for name, edges in (("age_edges", ages), ("lag_edges", lags)):
+        put(cut, name, edges, (name.removesuffix("s"),))
+    for name, times in zip(("t1", "t2"), summary.cell_times(source.time, ages, lags), strict=True):
+        put(cut, name, times, ("age", "lag"), units="s")
+    for factor in schema.LEVELS:
+        blocks = schema.level_frames(n, factor)
+        if blocks:
+            level = root.create_group(f"level{factor}")
+            shape = (bins, blocks, blocks)
+            _create(level, "c2", shape, "float32", ("bin", "t1", "t2"), (1, side, side))
+
+
+def _create(group: "zarr.Group", name, shape, dtype, dims, chunks, units: str | None = None):
+    from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
+
+    return group.create_array(
+        name,
+        shape=shape,
+        chunks=chunks,
+        dtype=dtype,
+        fill_value=np.nan if np.dtype(dtype).kind == "f" else None,
+        serializer=BytesCodec(endian="little"),
+        compressors=[BloscCodec(cname=COMPRESSOR, clevel=LEVEL, shuffle=SHUFFLE), Crc32cCodec()],
+        dimension_names=dims,
+        attributes={"units": units} if units else {},
+        config=CONFIG,
+        overwrite=True,
+    )
+
+
+def put(
+    group: "zarr.Group", name: str, values, dims: tuple[str, ...], units: str | None = None
+) -> None:
+    """Write a small array as one chunk."""
+    values = np.asarray(values)
+    array = _create(group, name, values.shape, values.dtype, dims, values.shape, units)
+    array[...] = values

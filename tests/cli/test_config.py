@@ -1,0 +1,121 @@
+"""The options of a fit as a file."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from homodyne_dask.cli.config import FitConfig, from_options, read_config, template
+from homodyne_dask.errors import OptionError
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "fit.yaml"
+    path.write_text(text)
+    return path
+
+
+LEAST = "data: A_c2.zarr\nmodel: static\n"
+
+
+def test_the_template_is_valid_as_it_stands(tmp_path):
+    config = read_config(written(tmp_path, template()))
+    assert config.data == [tmp_path / "A0123_c2.zarr"]
+    assert (config.model, config.gap) == ("laminar_flow", "200 um")
+
+
+def test_the_template_with_every_option_taken_in_is_valid_and_names_them_all(tmp_path):
+    config = read_config(written(tmp_path, uncommented(template())))
+    assert config.model_fields_set == set(FitConfig.model_fields)
+
+
+def test_an_example_that_is_a_default_is_the_default():
+    for name, value in yaml.safe_load(uncommented(template())).items():
+        field = FitConfig.model_fields[name]
+        if not field.is_required() and field.default not in (None, {}):
+            assert value == field.default, name
+
+
+def uncommented(text: str) -> str:
+    names = tuple(f"# {name}: " for name in FitConfig.model_fields)
+    return "\n".join(
+        line.removeprefix("# ") if line.startswith(names) else line for line in text.splitlines()
+    )
+
+
+def test_paths_are_relative_to_the_file(tmp_path):
+    text = "data: [a.zarr, /b.zarr]\nmodel: static\noutput: out\ncheckpoint: c.json\n"
+    config = read_config(written(tmp_path, text))
+    assert config.data == [tmp_path / "a.zarr", Path("/b.zarr")]
+    assert (config.output, config.checkpoint) == (tmp_path / "out", tmp_path / "c.json")
+
+
+def test_an_option_wins_over_the_file_and_leaves_its_other_keys(tmp_path):
+    path = written(tmp_path, LEAST + "min_lag: 3\nphi: [-30, 30]\noutput: out\n")
+    config = read_config(path, {"min_lag": "2"})
+    assert (config.min_lag, config.phi) == (2, (-30.0, 30.0))
+    assert config.output == tmp_path / "out"
+
+
+def test_options_as_typed_become_values():
+    config = from_options(
+        {
+            "data": ["a.zarr"],
+            "model": "static",
+            "q": ("0.005", "0.006"),
+            "phi": "-30:30",
+            "frames": "0:300",
+            "bounds": {"D0": "1:1e7"},
+            "fixed": {"D_offset": "0"},
+        }
+    )
+    assert config.q == [0.005, 0.006]
+    assert (config.phi, config.frames) == ((-30.0, 30.0), (0, 300))
+    assert (config.bounds, config.fixed) == ({"D0": (1.0, 1e7)}, {"D_offset": 0.0})
+
+
+def test_a_number_that_yaml_takes_for_text_is_a_number(tmp_path):
+    assert read_config(written(tmp_path, LEAST + "initial: {D0: 1e4}\n")).initial == {"D0": 1e4}
+
+
+def test_a_key_without_a_value_is_the_default(tmp_path):
+    assert read_config(written(tmp_path, LEAST + "scaling:\n")).scaling == "individual"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LEAST + "modle: static", "unknown key 'modle'; did you mean 'model'?"),
+        (LEAST + "xyzzy: 1", "unknown key 'xyzzy'; there is: data, model, gap"),
+        ("model: static", "data is missing: give the path of a store"),
+        ("data: a.zarr", "model is missing: give static, laminar_flow or another"),
+        (LEAST + "gap: 200", "gap 200 has no unit: write it as '200 um'"),
+        (LEAST + "gap: 200 parsec", "unit 'parsec' is unknown"),
+        (LEAST + "min_lag: two", "min_lag = 'two' cannot be used: give a whole number"),
+        (LEAST + "min_lag: 1.5", "min_lag = 1.5 cannot be used: give a whole number"),
+        (LEAST + "min_lag: [1]", r"min_lag = \[1\] cannot be used"),
+        (LEAST + "min_lag: yes", "min_lag = True cannot be used"),
+        (LEAST + "q: .inf", "q = inf cannot be used: give a number in 1/Å"),
+        (LEAST + "q: [0.01, x]", "q = 'x' cannot be used: give a number in 1/Å"),
+        (LEAST + "time: 10:50", "time = 650 cannot be used: give two numbers in seconds"),
+        (LEAST + "frames: [0, 1, 2]", r"frames = \[0, 1, 2\] cannot be used: give two whole"),
+        (LEAST + "initial: {D0: much}", "initial.D0 = 'much' cannot be used: give numbers"),
+        (LEAST + "initial: 5", "initial = 5 cannot be used: give numbers by parameter"),
+        (LEAST + "bounds: {D0: 5}", "bounds.D0 = 5 cannot be used: give two numbers"),
+        (LEAST + "overwrite: maybe", "overwrite = 'maybe' cannot be used: give true or false"),
+        ("", "holds no keys with values: `homodyne-dask config -`"),
+        ("data: [", "is not YAML"),
+    ],
+)
+def test_a_mistake_in_a_file_names_the_file_the_key_the_value_and_the_way_out(
+    tmp_path, text, message
+):
+    path = written(tmp_path, text)
+    with pytest.raises(OptionError, match=message) as error:
+        read_config(path)
+    assert str(path) in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named_with_the_way_to_make_one(tmp_path):
+    with pytest.raises(OptionError, match=r"fit\.yaml cannot be read .*homodyne-dask config"):
+        read_config(tmp_path / "fit.yaml")

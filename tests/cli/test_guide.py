@@ -1,0 +1,64 @@
+"""The user guide: its examples run, its numbers are computed, its pages are printed."""
+
+import doctest
+import re
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.cli import guide
+from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.variable_projection import reduce
+from tests.cli.commands import done, run
+from tests.synthetic import evaluator, measured
+
+
+@pytest.mark.parametrize("name", guide.PAGES)
+def test_the_examples_of_a_page_give_what_they_show(name):
+    assert doctest.testmod(import_module(f"homodyne_dask.cli.guide.{name}")).failed == 0
+
+
+@pytest.mark.parametrize("name", guide.PAGES)
+def test_a_page_is_printed_and_is_a_page(name):
+    printed = done("explain", name)
+    assert printed == guide.page(name) + "\n"
+    assert len(printed.splitlines()) < 70
+    assert max(map(len, printed.splitlines())) <= 110
+    assert f"    {name} " in done("explain")
+
+
+def test_a_page_that_there_is_not_is_named():
+    result = run("explain", "error")
+    assert result.exit_code == 2
+    assert "did you mean 'errors'" in result.stderr
+    assert hd.guide.page("errors") == guide.page("errors")
+
+
+def numbers(name: str, pattern: str) -> list[float]:
+    """The numbers in a sentence of a page."""
+    text = " ".join(guide.page(name).split())
+    (found,) = re.findall(pattern, text)
+    return [float(number) for number in np.atleast_1d(found)]
+
+
+def test_what_shared_scaling_does_is_what_its_test_says():
+    """tests/test_lm.py: test_one_shared_contrast_and_offset_bias_the_published_case."""
+    said = numbers("scaling", r"`shared` at ([\d.]+) with a D0 that is (\d+) % too large")
+    assert said == [1.47, 20]
+
+
+def test_errors_grow_with_what_is_left_free_as_the_page_says():
+    said = numbers(
+        "undetermined", r"alpha is ([\d.]+) times larger .* a correlation of (-[\d.]+)\."
+    )
+    theta = np.array([2500.0, -0.3, 100.0])
+    scans = measured(theta, 300, np.zeros(1), noise=False)
+    reduced = reduce(evaluator(scans, side=128)(theta), "individual")
+    free, held = (
+        uncertainty(hd.STATIC.names, reduced, np.array(moved), np.zeros(1, int)).naive
+        for moved in ([True, True, True], [True, True, False])
+    )
+    assert said[0] == pytest.approx(np.sqrt(free[1, 1] / held[1, 1]), rel=0.01)
+    assert said[1] == pytest.approx(free[1, 2] / np.sqrt(free[1, 1] * free[2, 2]), abs=1e-3)

@@ -1,0 +1,59 @@
+"""A fit as a terminal shows it, and as lines in a file."""
+
+from dataclasses import replace
+from io import StringIO
+
+from rich.console import Console
+
+from homodyne_dask.cli import progress
+from tests.live.test_page import ENDED, RUNNING
+
+BEGUN = replace(RUNNING, now=None, done=(), at=1001.0, page="http://127.0.0.1:8787/fit")
+
+
+def lines(standings, terminal=False):
+    """What is printed of a fit that stands so one after the other."""
+    written = StringIO()
+    console = Console(
+        file=written, force_terminal=terminal, width=150, soft_wrap=True, highlight=False
+    )
+    with progress.shown(console) as show:
+        for standing in standings:
+            show(standing)
+    return written.getvalue()
+
+
+def test_tiles_rate_time_left_and_chisqr_are_in_one_line():
+    assert progress.state_of(RUNNING) == "12/45 tiles  15 M pairs/s  6 s left  χ²/N 1.01"
+    assert progress.state_of(replace(RUNNING, now=None)) == "χ²/N 1.01"
+    assert progress.state_of(BEGUN) == ""
+
+
+def test_without_a_terminal_there_is_a_line_for_the_work_and_one_for_each_pass():
+    before = replace(RUNNING, now=None, done=RUNNING.done[:1])
+    after = replace(RUNNING, now=None, page=BEGUN.page)
+    printed = lines([BEGUN, replace(before, page=BEGUN.page), after, after]).splitlines()
+    assert printed[:2] == [
+        "100,000,000 pairs of 23 bins, on 2 Dask workers with 8 threads",
+        "live: http://127.0.0.1:8787/fit",
+    ]
+    assert [line[:25].strip() for line in printed[2:]] == [
+        "pass   1 over 16×16 means", "pass   2 over 16×16 means", "pass   1",
+    ]  # fmt: skip
+    assert printed[3].endswith("(not lower)")
+
+
+def test_without_a_terminal_a_long_pass_says_that_it_goes_on_every_half_minute():
+    at = [1010.0 + seconds for seconds in (0, 10, 20, 31, 40, 62)]
+    now = RUNNING.now
+    assert now is not None
+    standings = [replace(RUNNING, at=t, now=replace(now, last=t)) for t in at]
+    printed = lines([replace(RUNNING, now=replace(now, done=0)), *standings])
+    assert printed.count("pass 2 over all data: 12/45 tiles") == 2
+
+
+def test_a_terminal_shows_a_bar_that_is_gone_when_the_fit_has_ended():
+    printed = lines([BEGUN, RUNNING, ENDED], terminal=True)
+    assert "12/45 tiles  15 M pairs/s" in printed
+    assert "live: http" not in lines([RUNNING], terminal=True)
+    assert printed.rstrip().endswith("\x1b[2K")

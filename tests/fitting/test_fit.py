@@ -1,0 +1,287 @@
+"""A fit from a store: real data, small and odd data, and what is refused before it starts."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+import ingest
+from homodyne_dask.errors import HomodyneDaskError, OptionError, SelectionError
+from homodyne_dask.store.scan import open_dataset
+from tests import reference
+from tests.synthetic import FLOW, GAP, angles, fit_here, measured, store
+
+TRUTH = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
+CREEP = np.array([20000.0, -0.4, 1000.0])
+CHX = Path(__file__).parents[3] / "shared" / "data" / "chx" / "test_g2.npy"
+needs_chx = pytest.mark.skipif(not CHX.exists(), reason=f"the measured matrix {CHX} is not here")
+
+
+@pytest.fixture(scope="module")
+def chx(tmp_path_factory):
+    target = tmp_path_factory.mktemp("chx") / "chx.zarr"
+    ingest.ingest(CHX, target, frame_time=1.0, q=np.nan, phi=0.0)
+    return open_dataset(target)
+
+
+@needs_chx
+def test_the_measured_matrix_gives_the_published_values(chx):
+    result = hd.fit(chx, hd.STATIC, fixed={"D_offset": 0.0})
+    assert result.outcome.name == "CONVERGED"
+    assert float(result.scaling["contrast"][0]) == pytest.approx(0.0590, abs=5e-5)
+    assert float(result.scaling["offset"][0]) == pytest.approx(1.0274, abs=5e-5)
+    value = result.parameters["value"].sel(param="alpha")
+    assert float(value) == pytest.approx(-0.487, abs=5e-4)
+    sigma = np.median(chx.sigma_row[0]) ** 2
+    rms = np.sqrt(result.chisqr / result.ndata) * sigma
+    assert rms == pytest.approx(0.0718, abs=2e-4)
+    assert result.redchi == pytest.approx(1, abs=0.1)
+
+
+@needs_chx
+def test_without_q_the_rate_is_in_hertz_and_says_so(chx):
+    result = hd.fit(chx, hd.STATIC, fixed={"D_offset": 0.0})
+    units = dict(
+        zip(result.parameters["param"].values, result.parameters["unit"].values, strict=True)
+    )
+    assert units == {"D0": "1/s", "alpha": "", "D_offset": "1/s"}
+    assert any("q is unknown" in sentence for sentence in result.warnings)
+    with pytest.raises(OptionError, match="needs q"):
+        hd.fit(chx, hd.LAMINAR_FLOW, gap="200 um")
+
+
+@needs_chx
+def test_a_free_offset_is_reported_as_undetermined(chx):
+    result = hd.fit(chx, hd.STATIC)
+    said = " ".join(result.undetermined)
+    assert "D_offset" in said
+    assert "D_offset" in str(result)
+    free, held = result.chisqr, hd.fit(chx, hd.STATIC, fixed={"D_offset": 0.0}).chisqr
+    assert free <= held * (1 + 1e-12)
+
+
+def test_a_fit_from_a_store_is_the_dense_optimum(tmp_path):
+    scans = measured(TRUTH, 40, angles(4), sigma=0.003, contrast=0.3)
+    first = dict(zip(hd.LAMINAR_FLOW.names, TRUTH * 1.1, strict=True))
+    result = hd.fit(store(scans, tmp_path), hd.LAMINAR_FLOW, gap="200 um", initial=first)
+    theta, contrast, offset, chisqr = reference.dense_fit(TRUTH, scans.dense())
+    assert result.outcome.name == "CONVERGED"
+    assert result.chisqr == pytest.approx(chisqr, rel=1e-9)
+    error = result.parameters["stderr_naive"].values
+    assert (np.abs(result.parameters["value"].values - theta) < 1e-3 * error).all()
+    np.testing.assert_allclose(result.scaling["contrast"], contrast, rtol=1e-5)
+    np.testing.assert_allclose(result.scaling["offset"], offset, rtol=1e-6)
+    assert result.ndata == 4 * 40 * 39 // 2
+
+
+SELECTIONS = [
+    ("frames", {"frames": (10, 35)}, {}, lambda i, j: (i >= 10) & (j < 35)),
+    ("min_lag", {}, {"min_lag": 4}, lambda i, j: j - i >= 4),
+    ("both", {"frames": (3, 30)}, {"min_lag": 2}, lambda i, j: (i >= 3) & (j < 30) & (j - i >= 2)),
+]
+
+
+@pytest.mark.parametrize(
+    ("word", "chosen", "options", "kept"), SELECTIONS, ids=[w for w, *_ in SELECTIONS]
+)
+def test_a_selection_fits_what_is_selected_and_nothing_else(tmp_path, word, chosen, options, kept):
+    scans = measured(CREEP, 40, np.zeros(3), sigma=0.003, contrast=0.3)
+    given = dict(zip(hd.STATIC.names, CREEP, strict=True))
+    found = hd.fit(store(scans, tmp_path).select(**chosen), hd.STATIC, initial=given, **options)
+    i, j = np.indices((40, 40))
+    c2 = np.where(kept(i, j), scans.c2, np.nan)
+    dense = [(c2[b].astype(float), *part[1:]) for b, part in enumerate(scans.dense())]
+    theta, *_, chisqr = reference.dense_fit(CREEP, dense)
+    assert found.ndata == np.isfinite(c2).sum()
+    assert found.chisqr == pytest.approx(chisqr, rel=1e-9)
+    error = found.parameters["stderr_naive"].values
+    assert (np.abs(found.parameters["value"].values - theta) < 1e-3 * error).all()
+
+
+def test_the_same_file_ingested_again_with_another_sigma_or_time_is_fitted_anew(tmp_path):
+    """What this process kept of the old store must not be taken for the new one's."""
+    scans = measured(CREEP, 40, np.zeros(3), sigma=0.01)
+    first = hd.fit(store(scans, tmp_path), hd.STATIC)
+    other = hd.fit(store(scans, tmp_path, sigma=np.full(3, 0.02)), hd.STATIC)
+    assert other.chisqr == pytest.approx(first.chisqr / 4, rel=1e-6)
+    later = hd.fit(store(scans, tmp_path, time=2 * scans.time), hd.STATIC)
+    slower = first.parameters["value"].values * [0.5 / 2**-0.4, 1, 0.5]
+    assert later.chisqr == pytest.approx(first.chisqr, rel=1e-6)
+    assert later.parameters["value"].values[0] == pytest.approx(slower[0], rel=0.2)
+
+
+MANY = 40
+"""More bins than one block holds."""
+
+
+def test_many_bins_without_q_are_each_counted_once(tmp_path):
+    scans = measured([5.0, -0.2, 0.0], 12, np.zeros(MANY), q=1.0, dt=0.1, sigma=0.01)
+    scan = store(scans, tmp_path, q=np.full(MANY, np.nan))
+    result = hd.fit(scan, hd.STATIC, fixed={"D_offset": 0.0})
+    assert result.ndata == MANY * 66
+    assert result.nbins == MANY
+    assert result.parameters["value"].values[0] == pytest.approx(5, rel=0.1)
+
+
+@pytest.mark.parametrize("frames", [3, 4, 5])
+@pytest.mark.parametrize("model", ["static", "laminar_flow"])
+def test_very_few_frames_end_in_an_outcome(tmp_path, frames, model):
+    theta = CREEP if model == "static" else TRUTH
+    scans = measured(theta, frames, [0.0, 60.0], sigma=0.01)
+    result = hd.fit(store(scans, tmp_path), hd.MODELS[model], gap=GAP)
+    assert result.outcome.name != "RUNNING"
+    assert result.ndata == frames * (frames - 1)
+    assert str(result)
+    result.to_json(tmp_path / "result.json")
+    assert hd.load_result(tmp_path / "result.json").outcome is result.outcome
+
+
+ODD = [
+    ("constant matrices", {"contrast": 0.0, "noise": False}, ("SINGULAR", "STALLED")),
+    ("noise alone", {"contrast": 0.0}, None),
+    ("decay within a frame", {"q": 0.5}, None),
+    ("hardly any decay", {"q": 1e-7}, None),
+    ("no noise", {"noise": False}, ("CONVERGED",)),
+]
+
+
+@pytest.mark.parametrize(("word", "changes", "outcomes"), ODD, ids=[w for w, *_ in ODD])
+def test_odd_data_end_in_an_outcome_and_invent_nothing(tmp_path, word, changes, outcomes):
+    scans = measured(CREEP, 40, np.zeros(3), **changes)
+    result = hd.fit(store(scans, tmp_path), hd.STATIC)
+    assert outcomes is None or result.outcome.name in outcomes
+    if result.outcome.name == "SINGULAR":
+        assert "the data do not determine" in result.undetermined[0]
+    assert np.isfinite(result.parameters["value"].values).all()
+    result.to_json(tmp_path / "result.json")
+
+
+@pytest.mark.parametrize("precision", ["float64", "mixed"])
+def test_a_gross_outlier_ends_in_an_outcome_and_shows(tmp_path, precision):
+    scans = measured(CREEP, 40, np.zeros(3))
+    scans.c2[1, 4, 20] = 1e30
+    result = hd.fit(store(scans, tmp_path), hd.STATIC, precision=precision)
+    assert result.outcome.name != "RUNNING"
+    assert result.outcome.name == "NONFINITE" or result.redchi > 1e10
+    result.to_json(tmp_path / "result.json")
+
+
+def test_uneven_times_are_fitted_in_the_physical_convention_and_refused_in_the_other(tmp_path):
+    time = np.cumsum(np.random.default_rng(3).uniform(0.05, 0.6, 50))
+    time -= time[0]
+    scans = measured(TRUTH, phi=angles(5), time=time, sigma=0.003, contrast=0.3)
+    scan = store(scans, tmp_path)
+    result = hd.fit(scan, hd.LAMINAR_FLOW, gap=GAP)
+    *_, chisqr = reference.dense_fit(TRUTH, scans.dense())
+    assert result.chisqr == pytest.approx(chisqr, rel=1e-8)
+    with pytest.raises(OptionError, match="homodyne convention needs uniform times"):
+        hd.fit(scan, hd.LAMINAR_FLOW, gap=GAP, convention="homodyne")
+
+
+def test_one_bin_is_enough_for_diffusion(tmp_path):
+    scans = measured(CREEP, 60, [0.0], sigma=0.003, contrast=0.3)
+    result = hd.fit(store(scans, tmp_path), hd.STATIC)
+    theta, *_ = reference.dense_fit(CREEP, scans.dense())
+    error = result.parameters["stderr_naive"].values
+    assert (np.abs(result.parameters["value"].values - theta) < 1e-2 * error).all()
+    assert result.covariance is None
+    assert any("too few for robust errors" in sentence for sentence in result.warnings)
+
+
+def test_fixed_values_and_bounds_come_through(tmp_path):
+    scans = measured(FLOW * [8, 1, 10, 10, 1, 10, 1], 60, angles(5), sigma=0.003, contrast=0.3)
+    result = hd.fit(
+        store(scans, tmp_path), hd.LAMINAR_FLOW, gap=GAP,
+        fixed={"D_offset": 20000.0, "gamma_dot_t_offset": 0.0}, bounds={"beta": (-0.1, 0.1)},
+    )  # fmt: skip
+    table = result.parameters.to_dataframe()
+    assert table.loc["D_offset", "value"] == 20000.0
+    assert table.loc["gamma_dot_t_offset", "value"] == 0.0
+    assert bool(table.loc["D_offset", "fixed"])
+    assert -0.1 <= table.loc["beta", "value"] <= 0.1
+    assert np.isnan(table.loc["D_offset", "stderr_naive"])
+
+
+WINDOWS = [
+    ("some frames", 120, {"frames": (40, 52)}, {}),
+    ("long lags", 120, {}, {"min_lag": 60}),
+    ("few frames of many", 300, {"frames": (150, 156)}, {}),
+    ("the longest lags", 120, {}, {"min_lag": 100}),
+]
+
+
+@pytest.mark.parametrize(("word", "n", "chosen", "options"), WINDOWS, ids=[w for w, *_ in WINDOWS])
+def test_a_window_may_be_narrower_than_the_averages(tmp_path, word, n, chosen, options):
+    scans = measured(CREEP, n, np.zeros(3), dt=0.05, sigma=0.003, contrast=0.3)
+    result = hd.fit(store(scans, tmp_path).select(**chosen), hd.STATIC, **options)
+    assert result.ndata > 0
+
+
+MISTAKES = [
+    ("flow without a gap", hd.LAMINAR_FLOW, {}, "needs the gap"),
+    ("loss", hd.STATIC, {"loss": "huger"}, "loss 'huger' is unknown"),
+    ("precision", hd.STATIC, {"precision": "float16"}, "did you mean 'float64'"),
+    ("memory", hd.STATIC, {"memory": "streaming"}, "did you mean 'stream'"),
+    ("min_lag 0", hd.STATIC, {"min_lag": 0}, "min_lag = 0"),
+    ("min_lag 1.5", hd.STATIC, {"min_lag": 1.5}, "min_lag = 1.5"),
+    ("min_lag too large", hd.STATIC, {"min_lag": 99}, "min_lag is 99"),
+    ("starts", hd.STATIC, {"starts": 0}, "starts = 0"),
+    ("resume from nothing", hd.STATIC, {"resume": True}, "resume needs the checkpoint"),
+    ("unknown parameter", hd.STATIC, {"fixed": {"d0": 5}}, "did you mean 'D0'"),
+    ("scaling", hd.STATIC, {"scaling": "individualy"}, "did you mean 'individual'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("word", "model", "options", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES]
+)
+def test_mistakes_are_named_before_anything_is_read(tmp_path, word, model, options, says):
+    scan = store(measured(CREEP, 20, np.zeros(2)), tmp_path)
+    with pytest.raises(HomodyneDaskError, match=says):
+        hd.fit(scan, model, **options)
+
+
+def test_all_pairs_masked_is_said_so(tmp_path):
+    scans = measured(CREEP, 20, np.zeros(2))
+    scans.c2[:, 5:, 5:] = np.nan
+    scan = store(scans, tmp_path)
+    with pytest.raises(SelectionError, match="all pairs of the selected 2 bins are masked"):
+        hd.fit(scan.select(frames=(5, 20)), hd.STATIC)
+
+
+def test_fit_and_plan_count_the_same_pairs(tmp_path):
+    scan = store(measured(CREEP, 50, np.zeros(3)), tmp_path).select(frames=(4, 44))
+    pairs = hd.plan(scan, hd.STATIC, min_lag=3).layout.pairs
+    assert pairs == hd.fit(scan, hd.STATIC, min_lag=3).ndata == 3 * 38 * 37 // 2
+
+
+def test_a_second_fit_of_the_same_scan_has_the_same_bits(tmp_path):
+    scan = store(measured(TRUTH, 40, angles(4), contrast=0.3), tmp_path)
+    one, two = (fit_here(scan, hd.LAMINAR_FLOW, gap=GAP) for _ in range(2))
+    assert one.chisqr.hex() == two.chisqr.hex()
+    assert one.parameters["value"].values.tobytes() == two.parameters["value"].values.tobytes()
+
+
+def test_a_series_over_phi_and_given_values_find_the_truth(tmp_path):
+    phi = angles(9)
+    contrast = 0.25 + 0.05 * np.cos(np.deg2rad(phi))
+    scan = store(measured(CREEP, 60, phi, contrast=contrast, sigma=0.005), tmp_path)
+    given = {"contrast": contrast.tolist(), "offset": 1.0}
+    for mode, more in (("fourier1", {}), ("fixed", given)):
+        result = fit_here(scan, hd.STATIC, scaling=mode, **more)
+        assert result.converged
+        away = result.parameters["value"].values - CREEP
+        assert (np.abs(away) < 4 * result.parameters["stderr"].values).all()
+        assert result.redchi == pytest.approx(1, abs=0.03)
+        np.testing.assert_allclose(result.scaling["contrast"], contrast, rtol=0.01)
+        assert result.config["scaling"] == mode
+        errors = result.scaling["contrast_stderr"].values
+        assert (np.isnan(errors) if mode == "fixed" else errors > 0).all()
+
+
+def test_a_name_of_homodyne_is_read_and_said(tmp_path):
+    scan = store(measured(CREEP, 40, angles(3), sigma=0.005), tmp_path)
+    result = fit_here(scan, hd.STATIC, scaling="auto")
+    assert result.config["scaling"] == "shared"
+    assert any("homodyne's 'auto'" in sentence for sentence in result.warnings)

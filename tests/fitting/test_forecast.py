@@ -1,0 +1,59 @@
+"""What a plan foretells of a pass is what the pass then reports."""
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from homodyne_dask.store.chunk_reader import chunk_path
+from homodyne_dask.sweep import blocks
+from tests.kernels.test_candidates import FAST
+from tests.sweep.test_sweep import streaming
+from tests.synthetic import angles, measured, store
+
+
+@pytest.fixture(scope="module")
+def fast(tmp_path_factory):
+    """3 angles of 1000 frames, three blocks; beyond 20 frames f is gone."""
+    return store(measured(FAST, 1000, angles(3)), tmp_path_factory.mktemp("fast"))
+
+
+def given(theta) -> dict[str, float]:
+    return dict(zip(hd.LAMINAR_FLOW.names, theta.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("select", [{}, {"frames": (0, 990)}], ids=["whole", "part"])
+def test_tiles_and_sub_blocks_are_those_of_the_pass(fast, select):
+    blocks.forget()
+    scan = fast.select(**select)
+    told = hd.forecast(scan, hd.LAMINAR_FLOW, gap="200 um", min_lag=2, initial=given(FAST))
+    sweep = streaming(scan, min_lag=2)
+    sweep(FAST)
+    assert told.needed == sweep.cost.read
+    assert told.computed == sweep.cost.computed / sweep.cost.sub_blocks
+    assert told.computed < 0.7
+    assert told.theta == given(FAST)
+
+
+def test_under_a_loss_every_tile_is_read_and_computed(fast):
+    options = {"gap": "200 um", "loss": "huber", "initial": given(FAST)}
+    told = hd.forecast(fast, hd.LAMINAR_FLOW, **options)
+    assert told.needed == 3
+    assert told.computed == 1
+    assert told.first > 0
+    with pytest.raises(OptionError, match="choose a loss"):
+        hd.plan(fast, hd.LAMINAR_FLOW, loss_scale=2.0)
+
+
+def test_bytes_are_those_of_the_files(fast):
+    told = hd.forecast(fast, hd.LAMINAR_FLOW, gap="200 um", memory="stream", initial=given(FAST))
+    tiles = [(0, 0), (0, 1), (1, 1)]
+    files = [chunk_path(fast.path, 1, b, tile) for b in range(3) for tile in tiles]
+    assert told.bytes_read == sum(path.stat().st_size for path in files)
+    assert told.later == told.first > 0
+    assert np.isfinite(told.peak)
+
+
+def test_a_forecast_needs_the_gap(fast):
+    with pytest.raises(OptionError, match="needs the gap"):
+        hd.forecast(fast, hd.LAMINAR_FLOW)

@@ -1,0 +1,128 @@
+"""A fit with a loss, from a store: passes, checkpoints, too few bins, profiles, report and refusals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.cluster.local import this_process
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.options import prepare
+from homodyne_dask.sweep import plan as planning
+from homodyne_dask.sweep.plan import layout, make_plan, runs
+from homodyne_dask.sweep.sweep import sweep_of
+from tests.kernels.test_losses import FLOW, with_outliers
+from tests.solver.test_checkpoint import bits
+from tests.synthetic import angles, fit_here, measured, store
+
+START = dict(zip(hd.LAMINAR_FLOW.names, FLOW * 1.1, strict=True))
+LOSS = {"gap": "200 um", "loss": "huber", "loss_scale": 1.345, "initial": START}
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    clean = measured(FLOW, 60, angles(9), contrast=0.3, sigma=0.005)
+    return store(with_outliers(clean), tmp_path_factory.mktemp("outliers"))
+
+
+@pytest.fixture(scope="module")
+def result(scan, tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "fit.ckpt"
+    return fit_here(scan, hd.LAMINAR_FLOW, path, **LOSS)
+
+
+def test_a_fit_with_outliers_finds_the_truth(result):
+    table = result.parameters
+    pull = (table["value"].values - FLOW) / table["stderr_naive"].values
+    assert result.converged
+    assert np.abs(pull).max() < 4
+    assert np.isfinite(table["stderr"].values).all()
+    assert 0.8 < result.mean_weight < 0.98
+
+
+def test_the_report_names_the_loss(result, tmp_path):
+    said = str(result)
+    assert "huber from 1.345 σ on instead of squares: it leaves" in said
+    assert result.scalings is None
+    assert "each has outliers of its own under a loss" in " ".join(said.split())
+    result.to_json(tmp_path / "result.json")
+    assert str(hd.load_result(tmp_path / "result.json")) == said
+
+
+def test_resuming_after_any_pass_gives_the_same_bits(scan, result, tmp_path):
+    path = tmp_path / "fit.ckpt"
+    assert fit_here(scan, hd.LAMINAR_FLOW, path, stop_after=1, **LOSS) is None
+    for passes in range(2, result.passes):
+        given = LOSS | {"resume": True, "stop_after": passes}
+        assert fit_here(scan, hd.LAMINAR_FLOW, path, **given) is None
+    again = fit_here(scan, hd.LAMINAR_FLOW, path, resume=True, **LOSS)
+    assert bits(again) == bits(result)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"loss": "cauchy"}, "loss was huber, now cauchy"), ({"loss_scale": 2.0}, "loss_scale was")],
+    ids=str,
+)
+def test_another_loss_is_another_fit(scan, tmp_path, change, says):
+    path = tmp_path / "fit.ckpt"
+    fit_here(scan, hd.LAMINAR_FLOW, path, stop_after=1, **LOSS)
+    with pytest.raises(OptionError, match=says):
+        fit_here(scan, hd.LAMINAR_FLOW, path, resume=True, **(LOSS | change))
+
+
+def test_with_few_bins_frames_bound_the_errors_and_a_profile_is_followed(scan):
+    few = replace(scan, bins=scan.bins[::2])
+    found = fit_here(few, hd.LAMINAR_FLOW, profile=("phi0",), **LOSS)
+    error = found.parameters["stderr_naive"].values
+    lower = np.sqrt(np.diag(found.covariance_lower.values))
+    assert ((lower > 0.2 * error) & (lower < 3 * error)).all()
+    rise = found.profiles["phi0"]["chisqr"].values - found.chisqr
+    expected = found.profiles["phi0"]["parabola"].values - found.chisqr
+    np.testing.assert_allclose(rise, expected, rtol=0.3, atol=1e-9)
+
+
+def test_a_scale_far_below_the_noise_gives_no_errors_and_says_so(scan):
+    found = fit_here(
+        scan, hd.LAMINAR_FLOW, gap="200 um", initial=START, loss="huber", loss_scale=0.05
+    )
+    assert found.covariance_naive is None
+    assert found.covariance is None
+    assert "give a larger loss_scale" in str(found)
+
+
+def test_however_blocks_are_dealt_out_the_bits_are_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "RATE", 1e6)  # else so small a scan is one task
+    scan = store(with_outliers(measured(FLOW, 1100, angles(2))), tmp_path)
+    request = prepare(scan, hd.LAMINAR_FLOW, **LOSS)
+    work, beta = layout(scan, 1), np.array([[0.0, 0.2], [0.01, 0.19]])
+    plan = make_plan(work, this_process(), "flow", 2)
+    sweep = sweep_of(plan, scan.selection, request.problem, None)
+    found = []
+    for threads in (1, 7):
+        sweep.tasks = runs(work, threads)
+        found.append((len(sweep.tasks), sweep(FLOW, beta).moments.tobytes()))
+    assert found[0][0] < found[1][0]
+    assert found[0][1] == found[1][1]
+
+
+@pytest.mark.slow
+def test_two_workers_give_the_bits_of_none(scan, result):
+    with hd.local_cluster(processes=2, threads=1) as client:
+        assert bits(hd.fit(scan, hd.LAMINAR_FLOW, client=client, **LOSS)) == bits(result)
+
+
+REFUSED = [
+    ("a scale without a loss", {"loss_scale": 2.0}, "choose a loss"),
+    ("no scale", {"loss": "huber", "loss_scale": 0.0}, "is not a positive number"),
+    ("a word", {"loss": "huber", "loss_scale": "big"}, "is not a positive number"),
+    ("float32", {"loss": "huber", "precision": "mixed"}, "leave precision at 'float64'"),
+    ("another loss", {"loss": "arctan"}, "loss 'arctan' is unknown"),
+]
+
+
+@pytest.mark.parametrize(("word", "given", "says"), REFUSED, ids=[w for w, *_ in REFUSED])
+def test_what_makes_no_sense_is_refused(scan, word, given, says):
+    with pytest.raises(OptionError, match=says):
+        hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", **given)

@@ -1,0 +1,173 @@
+"""First values from the data alone end in the global optimum: the one that a fit from the truth finds."""
+
+import numpy as np
+import pytest
+
+from homodyne_dask.fitting.start.minima import Minimum, first_values, rivals
+from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.results.fit_result import load_result
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.variable_projection import reduce
+from tests import truths
+from tests.synthetic import (
+    angles,
+    asked,
+    evaluator,
+    fit_here,
+    measured,
+    searched,
+    solve,
+    store,
+    summary,
+)
+
+# D0, alpha, D_offset, gamma_dot_t0, beta, gamma_dot_t_offset, phi0, Δt
+TRUTHS = [
+    ("slow", [3000, 0, 100], 0.3),
+    ("fast", [3e5, 0, 100], 0.05),
+    ("slows down", [60000, -1.0, 500], 0.1),
+    ("speeds up", [2000, 0.5, 0], 0.2),
+    ("negative offset", [20000, -0.3, -1500], 0.1),
+    ("PHYSICS.md §5", [2500, -0.3, 100, 2e-4, 0.2, 1e-5, 5], 1 / 3),
+    ("creep", [68480, -1.327, 1708, 9e-4, -0.212, -2.7e-4, 2], 0.1),
+    ("ageing", [30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 0.1),
+    ("andrade", [8000, -0.3, 500, 1e-3, -0.667, 0, 5], 0.1),
+    ("steady flow", [10000, 0, 0, 3e-3, 0, 0, -45], 0.1),
+    ("strong flow", [20000, -0.2, 100, 2e-2, -0.1, 1e-4, 30], 0.05),
+    ("flow across the ring", [5000, 0.1, 100, 1e-3, 0.3, 1e-5, 89], 0.2),
+]
+# enough bins and quiet enough that the optimum is one point, whatever the truth
+QUIET = {"sigma": 0.01, "contrast": 0.3}
+
+
+@pytest.mark.parametrize(("word", "truth", "dt"), TRUTHS, ids=[w for w, *_ in TRUTHS])
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+def test_the_fit_ends_where_the_one_from_the_truth_does(word, truth, dt, convention):
+    phi = angles(11) if len(truth) == 7 else np.zeros(4)
+    scans = measured(truth, 150, phi, dt=dt, convention=convention, **QUIET)
+    found = searched(scans)[-1]
+    chosen = asked(scans)
+    best = solve(evaluator(scans, side=256), chosen, chosen.inside(scans.theta))[-1]
+    # along what the data do not determine a fit rests within three standard errors of its best
+    rests = found.outcome is Outcome.SINGULAR
+    assert found.reduced.chisqr <= best.reduced.chisqr + (9 if rests else 0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("model", "convention"),
+    [("static", "physical"), ("laminar_flow", "physical"), ("laminar_flow", "homodyne")],
+)
+def test_ninety_eight_of_a_hundred_random_truths_are_found(model, convention):
+    found = [truths.attempt(truths.drawn(model, seed, convention)) for seed in range(100)]
+    missed = [(seed, f) for seed, f in enumerate(found) if not f.succeeded]
+    assert len(missed) <= 2, "\n".join(f"seed {seed}: {f}" for seed, f in missed)
+
+
+def test_values_the_user_gave_in_full_are_the_start_as_they_are():
+    scans = measured([20000.0, -0.4, 100.0], 40, np.zeros(2))
+    given = {"D0": 777.0, "alpha": 0.1, "D_offset": -3.0}
+    starts = first_values(summary(scans), asked(scans, initial=given), "individual")
+    assert [at.theta.tolist() for at in starts] == [[777.0, 0.1, -3.0]]
+
+
+@pytest.mark.parametrize("phi0", [-66, -10, 6, 11, 24, 48, 83])
+@pytest.mark.parametrize("shear", [2e-4, 2e-2])
+def test_the_direction_of_flow_is_found_wherever_it_is(phi0, shear):
+    scans = measured([8000, -0.2, 200, shear, -0.1, 0, phi0], 150, angles(11), dt=0.1, **QUIET)
+    found = searched(scans)[-1]
+    best = solve(evaluator(scans, side=256), asked(scans), scans.theta)[-1]
+    assert found.theta[6] == pytest.approx(phi0, abs=0.3)
+    # within one standard error: strong shear leaves D0, alpha and D_offset more than one such end
+    assert found.reduced.chisqr <= best.reduced.chisqr + 1
+
+
+def test_directions_the_data_cannot_tell_apart_are_both_reported():
+    # two bins across each other see phi0 and -phi0 alike
+    scans = measured([8000, -0.2, 200, 3e-3, -0.1, 0, 20], 120, [0.0, 90.0], dt=0.1, **QUIET)
+    minima = first_values(summary(scans), asked(scans), "individual", 20)
+    assert sum(at.starts for at in minima) >= 20
+    assert [at.chisqr for at in minima] == sorted(at.chisqr for at in minima)
+    good = [at for at in minima if at.chisqr < minima[0].chisqr + 0.1]
+    # the averages are of many frames under this shear: a start, not the answer
+    assert sorted(at.theta[6] for at in good) == pytest.approx([-20, 20], abs=1)
+    ends = [solve(evaluator(scans), asked(scans), at.theta)[-1] for at in good]
+    assert sorted(end.theta[6] for end in ends) == pytest.approx([-20, 20], abs=0.4)
+    assert ends[0].reduced.chisqr == pytest.approx(ends[1].reduced.chisqr, abs=1e-3)
+
+
+def test_every_minimum_keeps_what_the_user_gave():
+    scans = measured([8000, -0.2, 0, 3e-3, -0.1, 0, 20], 60, angles(7), dt=0.1, **QUIET)
+    given = {"fixed": {"D_offset": 0.0}, "bounds": {"beta": (-0.3, 0.3), "phi0": (-50.0, 30.0)}}
+    minima = first_values(summary(scans), asked(scans, **given), "individual", 20)
+    theta = np.array([at.theta for at in minima])
+    assert (theta[:, 2] == 0).all()
+    assert (np.abs(theta[:, 4]) <= 0.3).all()
+    assert ((theta[:, 6] >= -50) & (theta[:, 6] <= 30)).all()
+    assert theta[0, 6] == pytest.approx(20, abs=1)
+
+
+def test_only_minima_that_may_be_the_lowest_are_compared_on_the_data():
+    at = np.arange(3.0)
+    minima = [Minimum(at, 100.0, 5), Minimum(at + 1, 101.0, 2), Minimum(at + 2, 1e4, 1)]
+    assert [theta.tolist() for theta in rivals(minima)] == [[0, 1, 2], [1, 2, 3]]
+    assert len(rivals([Minimum(at, np.nan, 1)])) == 1
+
+
+def test_a_fit_reports_the_minima_of_its_starts(tmp_path):
+    scan = store(measured([8000, -0.2, 200, 3e-3, -0.1, 0, 20], 60, angles(9), dt=0.1), tmp_path)
+    result = fit_here(scan, LAMINAR_FLOW, gap=2e6, starts=20)
+    best = result.minima[0]
+    assert best["theta"]["phi0"] == pytest.approx(20, abs=0.5)
+    assert f"{best['starts']} in that with the lowest χ² of the averages" in str(result)
+    result.to_json(tmp_path / "result.json")
+    assert load_result(tmp_path / "result.json").minima == result.minima
+
+
+GIVEN = [
+    {"fixed": {"alpha": -0.5}},
+    {"fixed": {"D_offset": 0.0, "gamma_dot_t_offset": 0.0}},
+    {"fixed": {"phi0": 0.0}},
+    {"fixed": {"gamma_dot_t0": 5e-4}},
+    {"fixed": {"D0": 30000.0, "beta": -0.5}},
+    {"initial": {"gamma_dot_t0": 4e-4, "phi0": 10.0}},
+    {"bounds": {"beta": (-0.6, -0.4), "phi0": (-20.0, 20.0), "D0": (2e4, 4e4)}},
+]
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=[str(g) for g in GIVEN])
+def test_what_the_user_gave_is_kept_and_the_rest_is_found(given):
+    truth = np.array([30000, -0.5, 0, 5e-4, -0.5, 0, 0])
+    scans = measured(truth, 150, angles(9), dt=0.1, **QUIET)
+    states = searched(scans, **given)
+    last = states[-1]
+    assert last.outcome is Outcome.CONVERGED
+    for name, value in given.get("fixed", {}).items():
+        assert last.theta[LAMINAR_FLOW.names.index(name)] == value
+    for name, (low, high) in given.get("bounds", {}).items():
+        assert low <= last.theta[LAMINAR_FLOW.names.index(name)] <= high
+    chosen = asked(scans, **given)
+    best = solve(evaluator(scans, side=256), chosen, truth)[-1]
+    assert last.reduced.chisqr <= best.reduced.chisqr + 0.1
+
+
+def test_the_averages_have_the_gradient_of_their_own_chisqr():
+    scans = measured([30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 120, angles(5), dt=0.1)
+    averages = summary(scans)
+    theta = scans.theta * 1.1
+    here = reduce(averages(theta), "individual")
+    for p in range(7):
+        step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(7)[p]
+        up, down = (reduce(averages(theta + s * step), "individual").chisqr for s in (1, -1))
+        slope = -(up - down) / 4e-3 * np.sqrt(here.hessian[p, p])
+        assert here.gradient[p] == pytest.approx(
+            slope, rel=1e-3, abs=1e-3 * here.hessian[p, p] ** 0.5
+        )
+
+
+def test_averages_are_near_enough_to_the_full_data_to_start_from():
+    scans = measured([30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 200, angles(9), dt=0.1, **QUIET)
+    first = first_values(summary(scans), asked(scans), "individual")[0].theta
+    states = solve(evaluator(scans, side=256), asked(scans), first)
+    assert states[-1].passes <= 6

@@ -1,0 +1,318 @@
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import ingest
+from homodyne_dask.errors import SourceError, StoreError
+from homodyne_dask.store import schema
+from ingest import store_writer as target
+from ingest.chunks import write_chunk
+from ingest.clean import clean
+from tests.ingest_files import arrays, attributes, edited, manifest, noisy, simulated
+
+SLOWLY = """
+import sys, time
+import ingest
+def progress(done, total):
+    print(done, flush=True)
+    time.sleep(0.05)
+ingest.ingest(sys.argv[1], sys.argv[2], progress=progress)
+"""
+WITH_A_FULL_DISK = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
+import ingest
+from homodyne_dask.errors import StoreError
+try:
+    ingest.ingest(sys.argv[1], sys.argv[2])
+except StoreError as error:
+    print(error)
+"""
+ROOT = Path(__file__).parents[2]
+
+
+def child(script: str, *arguments) -> subprocess.Popen:
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_ingest_then_read_is_the_identity(tmp_path):
+    n, c2 = 700, [noisy(700, k) for k in range(2)]
+    np.savez(tmp_path / "A.npz", c2=c2, q=0.01, phi=[0, 90], dt=0.1)
+    report = ingest.ingest(tmp_path / "A.npz")
+    held = xr.open_zarr(report.store, consolidated=False)
+    expected = np.where(np.tri(n), np.float32(np.nan), np.stack(c2))
+    assert held.c2.dims == ("bin", "t1", "t2")
+    assert held.c2.values.tobytes() == expected.astype(np.float32).tobytes()
+    assert report.n_pairs == n * (n - 1)
+    np.testing.assert_allclose(held.time, 0.1 * np.arange(n))
+
+
+def test_the_store_is_what_the_schema_says(tmp_path):
+    truth = {"scenario": "creep", "gap_angstrom": 2e6, "parameters": {"D0": 1.0}}
+    report = ingest.ingest(simulated(tmp_path / "A_results.hdf", n=530, bins=2, truth=truth))
+    assert report.store == tmp_path / "A_c2.zarr"
+    found = xr.open_zarr(report.store, consolidated=False)
+    kinds = {name: (array.dims, array.dtype.str) for name, array in found.items()}
+    assert kinds == {
+        "c2": (("bin", "t1", "t2"), "<f4"),
+        "q": (("bin",), "<f8"),
+        "phi": (("bin",), "<f8"),
+        "label": (("bin",), "<i8"),
+        "n_pixels": (("bin",), "<i8"),
+        "time": (("t",), "<f8"),
+        "sigma_row": (("bin", "t"), "<f8"),
+        "intensity": (("bin", "t"), "<f8"),
+        "frame_mask": (("t",), "|b1"),
+        "beta_ingest": (("bin",), "<f8"),
+    }
+    assert set(found.attrs) == set(schema.ATTRIBUTES)
+    assert found.attrs["truth"] == truth
+    assert found.attrs["gap_angstrom"] == 2e6
+    assert (found.attrs["format"], found.attrs["complete"]) == ("homodyne_dask", True)
+    cuts = xr.open_zarr(report.store, group="cuts", consolidated=False)
+    assert cuts["count"].sum(("age", "lag")).values.tolist() == [530 * 529 // 2] * 2
+    for level, frames in ((4, 132), (16, 33)):
+        mean = xr.open_zarr(report.store, group=f"level{level}", consolidated=False).c2
+        assert mean.shape == (2, frames, frames)
+    assert not (report.store / target.WORK).exists()
+
+
+def test_every_chunk_has_a_checksum_and_only_the_upper_tiles_exist(tmp_path):
+    report = ingest.ingest(simulated(tmp_path / "A.hdf", n=600, bins=2))
+    for metadata in report.store.rglob("zarr.json"):
+        codecs = json.loads(metadata.read_text()).get("codecs", [{"name": "crc32c"}])
+        assert codecs[-1]["name"] == "crc32c"
+    chunks = {
+        path.relative_to(report.store / "c2" / "c").as_posix()
+        for path in (report.store / "c2" / "c").rglob("*")
+        if path.is_file()
+    }
+    tiles = json.loads(manifest(report.store))["tiles"]
+    assert chunks == set(tiles) == {f"{b}/{ij}" for b in range(2) for ij in ("0/0", "0/1", "1/1")}
+
+
+def test_the_manifest_has_the_digest_and_the_pairs_of_each_padded_tile(tmp_path):
+    c2 = noisy(600)
+    c2[5, 550] = c2[550, 5] = np.nan
+    np.save(tmp_path / "A.npy", c2)
+    report = ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1)
+    upper = np.full((1024, 1024), np.nan, dtype=np.float32)
+    upper[:600, :600] = clean(c2, 600, "bin 1").c2
+    for key, tile in json.loads(manifest(report.store))["tiles"].items():
+        i, j = (512 * int(part) for part in key.split("/")[1:])
+        block = upper[i : i + 512, j : j + 512]
+        assert tile["sha256"] == hashlib.sha256(block.tobytes()).hexdigest()[:16]
+        assert tile["pairs"] == np.count_nonzero(~np.isnan(block))
+        assert tile["nans"] == (key == "0/0/1")
+    digest = hashlib.sha256(manifest(report.store)).hexdigest()
+    assert attributes(report.store)["tiles_sha256"] == digest
+
+
+def test_a_tile_without_a_known_pair_is_there_all_the_same(tmp_path):
+    c2 = noisy(600)
+    c2[:512, 512:] = c2[512:, :512] = np.nan
+    np.save(tmp_path / "A.npy", c2)
+    report = ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1, sigma=0.1)
+    assert (report.store / "c2/c/0/0/1").is_file()
+    assert json.loads(manifest(report.store))["tiles"]["0/0/1"]["pairs"] == 0
+
+
+def test_a_second_ingest_does_nothing_and_says_so(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=30)
+    first = ingest.ingest(path)
+    before = {file: file.stat().st_mtime_ns for file in first.store.rglob("*")}
+    second = ingest.ingest(path)
+    assert (first.skipped, second.skipped) == (False, True)
+    assert "already complete" in str(second)
+    assert second.bins == first.bins
+    assert {file: file.stat().st_mtime_ns for file in first.store.rglob("*")} == before
+
+
+def test_another_source_or_option_needs_overwrite(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=30)
+    report = ingest.ingest(path)
+    with pytest.raises(StoreError, match="the same file with other options: give --overwrite"):
+        ingest.ingest(path, time_offset=5)
+    other = simulated(tmp_path / "B.hdf", n=30, seed=9)
+    with pytest.raises(StoreError, match=r"another file \(A.hdf\): give --overwrite"):
+        ingest.ingest(other, report.store)
+    again = ingest.ingest(other, report.store, overwrite=True)
+    assert not again.skipped
+    assert again.source_file == "B.hdf"
+
+
+def test_the_report_reads_like_this(tmp_path):
+    np.save(tmp_path / "A.npy", noisy(20))
+    options = {"q": 0.005, "phi": 30, "frame_time": 0.5, "sigma": 0.02, "time_offset": 60}
+    report = ingest.ingest(tmp_path / "A.npy", **options)
+    assert str(report).replace(str(report.store), "A_c2.zarr") == (
+        "A.npy (npy) → A_c2.zarr: 1 bin × 20 frames of 0.5 s, 190 pairs\n"
+        " label    q [1/Å]    φ [°]  pixels  frames         σ\n"
+        "     1      0.005    30.00       ?      20      0.02\n"
+        "σ from constant\n"
+        "note: 60 s were added to all times (time_offset)"
+    )
+
+
+def foreign_folder(path):
+    path.mkdir()
+    (path / "thesis.tex").write_text("chapter 1")
+
+
+def foreign_zarr(path):
+    zarr.create_group(path, attributes={"format": "something else"})
+
+
+@pytest.mark.parametrize(
+    ("word", "make", "message"),
+    [
+        ("a file", lambda path: path.write_text("x"), "exists and is no store: give another"),
+        ("a folder of something else", foreign_folder, "no store of homodyne_dask"),
+        ("a store of another kind", foreign_zarr, "no store of homodyne_dask"),
+    ],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_target_that_is_not_ours_is_refused_and_left_alone(
+    tmp_path, word, make, message, overwrite
+):
+    path = simulated(tmp_path / "A.hdf", n=20)
+    make(tmp_path / "A_c2.zarr")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(StoreError, match=message):
+        ingest.ingest(path, overwrite=overwrite)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_ingest_killed_at_any_moment_resumes_to_the_same_digests(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=300, bins=12)
+    quiet = ingest.ingest(path, tmp_path / "quiet.zarr")
+    for bins_done in (1, 4, 9):
+        store = tmp_path / f"killed{bins_done}.zarr"
+        process = child(SLOWLY, path, store)
+        while int(process.stdout.readline()) < bins_done:
+            pass
+        process.send_signal(signal.SIGSTOP)  # so that it is still writing
+        with pytest.raises(StoreError, match="another ingest is writing"):
+            ingest.ingest(path, store)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.013 * bins_done)
+        process.kill()
+        process.communicate()
+        assert attributes(store)["complete"] is False
+        rewritten = []
+        ingest.ingest(path, store, progress=lambda k, _, seen=rewritten: seen.append(k))
+        assert len(rewritten) <= 12 - bins_done
+        assert manifest(store) == manifest(quiet.store)
+        for name, expected in arrays(quiet.store).items():
+            np.testing.assert_array_equal(arrays(store)[name], expected)
+        assert not [*store.rglob("*.partial")]
+
+
+def test_a_kill_between_complete_and_cleaning_up_is_mended(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=30)
+    report = ingest.ingest(path)
+    (report.store / target.WORK).mkdir()
+    assert ingest.ingest(path).skipped
+    assert not (report.store / target.WORK).exists()
+
+
+def test_an_unfinished_ingest_of_another_file_needs_overwrite(tmp_path):
+    bad = edited(
+        simulated(tmp_path / "A.hdf", n=30),
+        **{"/xpcs/twotime/correlation_map/c2_00003": noisy(30) + np.tri(30)},
+    )
+    with pytest.raises(SourceError, match="not symmetric"):
+        ingest.ingest(bad, tmp_path / "c2.zarr")
+    good = simulated(tmp_path / "B.hdf", n=30)
+    with pytest.raises(StoreError, match="unfinished ingest of another file: give --overwrite"):
+        ingest.ingest(good, tmp_path / "c2.zarr")
+    assert not ingest.ingest(good, tmp_path / "c2.zarr", overwrite=True).skipped
+
+
+def test_an_ingest_stopped_before_its_source_was_hashed_begins_anew(tmp_path):
+    bad = edited(
+        simulated(tmp_path / "A.hdf", n=30),
+        **{"/xpcs/twotime/correlation_map/c2_00003": noisy(30) + np.tri(30)},
+    )
+    with pytest.raises(SourceError, match="not symmetric"):
+        ingest.ingest(bad, tmp_path / "c2.zarr")
+    (tmp_path / "c2.zarr" / target.WORK / target.JOB).unlink()
+    done = []
+    good = simulated(tmp_path / "B.hdf", n=30)
+    ingest.ingest(good, tmp_path / "c2.zarr", progress=lambda k, _: done.append(k))
+    assert done == [1, 2, 3]
+
+
+@pytest.mark.parametrize("limit", [300, 3000, 60_000])
+def test_a_full_disk_is_a_sentence_and_nothing_half_written_opens(tmp_path, limit):
+    path = simulated(tmp_path / "A.hdf", n=200, bins=2)
+    out, _ = child(WITH_A_FULL_DISK, path, tmp_path / "c2.zarr", limit).communicate()
+    assert "c2.zarr cannot be written (File too large): make room" in out
+    assert target.attributes(tmp_path / "c2.zarr").get("complete") is not True
+    resumed = ingest.ingest(path, tmp_path / "c2.zarr")
+    assert manifest(resumed.store) == manifest(ingest.ingest(path).store)
+
+
+def test_a_target_that_cannot_be_made_is_a_sentence(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=20)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        ingest.ingest(path, tmp_path / "file" / "c2.zarr")
+
+
+def test_progress_counts_every_bin(tmp_path):
+    seen = []
+    path = simulated(tmp_path / "A.hdf", n=30, bins=5)
+    ingest.ingest(path, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(k, 5) for k in range(1, 6)]
+
+
+@pytest.mark.cluster
+def test_a_dask_client_writes_the_same_store(tmp_path):
+    from distributed import Client
+
+    path = simulated(tmp_path / "A.hdf", n=150, bins=5)
+    quiet = ingest.ingest(path, tmp_path / "quiet.zarr")
+    with Client(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as client:
+        report = ingest.ingest(path, tmp_path / "dask.zarr", client=client)
+        np.save(tmp_path / "B.npy", noisy(30) + np.tri(30))
+        with pytest.raises(SourceError, match="not symmetric"):
+            ingest.ingest(tmp_path / "B.npy", q=1, phi=0, frame_time=1, client=client)
+    assert manifest(report.store) == manifest(quiet.store)
+
+
+def test_what_ingest_writes_opens_as_a_dataset(tmp_path):
+    import homodyne_dask as hd
+
+    for layout in ("aps-u", "aps-legacy"):
+        path = simulated(tmp_path / f"{layout}.hdf", layout, n=40)
+        scan = hd.open_dataset(ingest.ingest(path).store)
+        assert scan.q.tolist() == [0.0054] * 3
+    bad = edited(path, **{"/exchange/C2T_all/g2_00003": noisy(40) + np.tri(40)})
+    with pytest.raises(SourceError):
+        ingest.ingest(bad, tmp_path / "bad.zarr")
+    with pytest.raises(StoreError, match="is incomplete: run"):
+        hd.open_dataset(tmp_path / "bad.zarr")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_a_chunk_is_written_as_zarr_would(tmp_path, dtype):
+    values = np.random.default_rng(0).normal(1, 0.02, (2, 64, 64)).astype(dtype)
+    group = zarr.create_group(tmp_path / "zarr")
+    target._create(group, "c2", values.shape, dtype, ("bin", "t1", "t2"), (1, 64, 64))[:] = values
+    for index, chunk in enumerate(values):
+        write_chunk(tmp_path / "own", (index, 0, 0), chunk.T.copy().T)
+    for index in range(2):
+        expected = (tmp_path / "zarr/c2/c" / str(index) / "0/0").read_bytes()
+        assert (tmp_path / "own/c" / str(index) / "0/0").read_bytes() == expected
+    assert not [*tmp_path.rglob("*.partial")]

@@ -1,0 +1,189 @@
+"""A loss against outliers: the optimum is scipy's, wherever the pairs are and whoever sums them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.models.parameters import search
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.robust_step import mean_weight, reduced
+from homodyne_dask.solver.variable_projection import reduce
+from tests import reference
+from tests.solver.test_variable_projection import EVERY, GIVEN, scaling_at, series
+from tests.synthetic import angles, evaluator, measured, solve, solve_robust, without_some
+
+LOSSES = [("huber", 1.345), ("soft_l1", 1.0), ("cauchy", 2.0)]
+FLOW = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
+CREEP = np.array([20000.0, -0.4, 1000.0])
+FAST = np.array([2e6, -0.3, 0, 2e-3, 0.2, 0, 5])
+"""f is gone after a few frames."""
+TIGHT = lm.Options(decrement=1e-8)
+
+
+def with_outliers(scans, share=0.02, seed=7):
+    """The same scan, a share of the pairs off by 20 to 200 standard deviations."""
+    rng = np.random.default_rng(seed)
+    c2 = scans.c2.copy()
+    hit = rng.random(c2.shape) < share
+    sigma = np.median(scans.sigma_row) ** 2
+    c2[hit] += sigma * rng.choice([-1, 1], hit.sum()) * rng.uniform(20, 200, hit.sum())
+    return replace(scans, c2=c2.astype(np.float32))
+
+
+@pytest.fixture(scope="module")
+def creep():
+    return with_outliers(measured(CREEP, 40, angles(4), **GIVEN, sigma=0.003))
+
+
+@pytest.fixture(scope="module")
+def flow():
+    return with_outliers(measured(FLOW, 30, angles(4), **GIVEN, sigma=0.001))
+
+
+def losing(scans, loss="huber", scale=1.345, **options):
+    """The evaluator under a loss, on tiles of 32: with 4 bins each kernel is compiled once."""
+    return evaluator(scans, scans.problem(loss=loss, loss_scale=scale, **options), 32)
+
+
+def dense(scans, mode, loss, scale, start):
+    """scipy's optimum, all contrasts and offsets free as the mode has them."""
+    beta = np.tile([0.0, 0.2], (len(scans.q), 1))
+    if mode == "fixed":
+        beta[:] = GIVEN["offset"] - 1, GIVEN["contrast"]
+    return reference.robust_fit(start, scans.dense(), series(scans.phi, mode), beta, loss, scale)
+
+
+def assert_scipys(scans, mode, loss, scale, truth):
+    evaluate = losing(scans, loss, scale)
+    chosen = search(scans.model.parameters, bounds={"D_offset": (-1e6, 1e6)})
+    last = solve_robust(evaluate, chosen, truth * 1.02, scaling_at(scans.phi, mode), TIGHT)[-1]
+    theta, offset, contrast, cost = dense(scans, mode, loss, scale, truth)
+    assert last.outcome is Outcome.CONVERGED
+    assert last.reduced.chisqr / 2 == pytest.approx(cost, rel=1e-10)
+    away = last.theta - theta
+    assert np.sqrt(away @ last.reduced.hessian @ away) < 1e-6
+    np.testing.assert_allclose(last.reduced.offset, offset, rtol=1e-8)
+    np.testing.assert_allclose(last.reduced.contrast, contrast, rtol=1e-6)
+
+
+CASES = [(mode, *LOSSES[0]) for mode in EVERY]
+CASES += [(mode, *loss) for loss in LOSSES[1:] for mode in ("individual", "shared")]
+
+
+@pytest.mark.parametrize(("mode", "loss", "scale"), CASES)
+def test_the_optimum_is_scipys(creep, mode, loss, scale):
+    assert_scipys(creep, mode, loss, scale, CREEP)
+
+
+def test_the_optimum_under_flow_is_scipys(flow):
+    assert_scipys(flow, "shared", *LOSSES[0], FLOW)
+
+
+GRAMS = [(CREEP, *loss) for loss in LOSSES] + [(FLOW, *LOSSES[0]), (FAST, *LOSSES[0])]
+
+
+@pytest.mark.parametrize(("truth", "loss", "scale"), GRAMS)
+def test_the_gram_is_that_of_the_dense_weights(truth, loss, scale):
+    """Cut small, so that nothing is left of f in some blocks; their residuals count all the same."""
+    scans = without_some(with_outliers(measured(truth, 90, (-40.0, 3.0, 30.0, 80.0), sigma=0.01)))
+    beta = np.array([[0.02, 0.18], [-0.01, 0.23], [0.0, 0.2], [0.1, -0.1]])
+    gram = losing(scans, loss, scale, min_lag=2)(truth, beta)
+    for b, part in enumerate(scans.dense()):
+        with np.errstate(over="ignore", invalid="ignore"):  # below the diagonal
+            moments, cost, pairs = reference.robust_gram(truth, beta[b], part, 2, loss, scale)
+        size = np.sqrt(np.diag(moments))
+        size = np.where(size > 0, size, 1.0)
+        assert (np.abs(gram.moments[b, :-1] - moments) <= 1e-10 * np.outer(size, size)).all()
+        assert gram.moments[b, -1, 0] == pytest.approx(cost, rel=1e-12)
+        assert gram.pairs[b] == pairs
+
+
+@pytest.mark.parametrize("mode", EVERY)
+def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mode):
+    """Where contrast and offset rest, so that the reduced gradient is the plain one."""
+    scaling = scaling_at(flow.phi, mode)
+    evaluate = losing(flow)
+    theta, beta = FLOW * 1.01, reduce(evaluate(FLOW * 1.01), scaling).beta
+    for _ in range(25):
+        here = reduced(evaluate(theta, beta), scaling, beta)
+        beta = here.beta + here.move
+    for p in range(7):
+        step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(7)[p]
+        up, down = (
+            reduced(evaluate(theta + s * step, here.beta), scaling, here.beta).chisqr
+            for s in (1, -1)
+        )
+        slope = -(up - down) / 4e-3 * np.sqrt(here.hessian[p, p])
+        assert here.gradient[p] == pytest.approx(
+            slope, rel=1e-4, abs=1e-3 * here.hessian[p, p] ** 0.5
+        )
+
+
+def test_a_loss_that_takes_no_pair_for_an_outlier_is_the_sum_of_squares(flow):
+    squares = solve(evaluator(flow, side=32), search(LAMINAR_FLOW.parameters), FLOW, options=TIGHT)[
+        -1
+    ]
+    evaluate = losing(flow, scale=1e4)
+    scaling = scaling_at(flow.phi, "individual")
+    loss = solve_robust(evaluate, search(LAMINAR_FLOW.parameters), FLOW, scaling, TIGHT)[-1]
+    assert loss.reduced.chisqr == pytest.approx(squares.reduced.chisqr, rel=1e-12)
+    away = loss.theta - squares.theta
+    assert np.sqrt(away @ squares.reduced.hessian @ away) < 1e-6
+    assert loss.reduced.variance(7) == pytest.approx(squares.reduced.variance(7), rel=1e-9)
+    np.testing.assert_allclose(loss.reduced.hessian, squares.reduced.hessian, rtol=1e-6)
+
+
+SPOILT = [(CREEP, *loss) for loss in LOSSES] + [(FLOW, *LOSSES[0])]
+
+
+@pytest.mark.parametrize(("truth", "loss", "scale"), SPOILT)
+def test_gross_outliers_move_no_parameter_by_a_standard_error(truth, loss, scale):
+    phi = angles(4)
+    clean = measured(truth, 50, phi, contrast=0.3, sigma=0.003)
+    chosen, scaling = search(clean.model.parameters), scaling_at(phi, "individual")
+    wanted = solve(evaluator(clean, side=32), chosen, truth, options=TIGHT)[-1]
+    spoilt = with_outliers(clean)
+    error = np.sqrt(np.diag(np.linalg.inv(wanted.reduced.hessian)))
+    found = solve_robust(losing(spoilt, loss, scale), chosen, truth * 1.05, scaling)[-1]
+    assert found.outcome is Outcome.CONVERGED
+    assert (np.abs(found.theta - wanted.theta) < error).all()
+    squares = solve(evaluator(spoilt, side=32), chosen, truth)[-1]
+    assert (np.abs(squares.theta - wanted.theta) > 2 * error).any()
+    assert 0.5 < mean_weight(found.reduced.gram) < 0.98
+
+
+@pytest.mark.parametrize(("sigma", "at_most"), [(0.01, 60), (0.003, 100)])
+@pytest.mark.parametrize(("loss", "scale"), LOSSES)
+def test_one_contrast_for_bins_of_many_ends_and_says_how(loss, scale, sigma, at_most):
+    """Most pairs are outliers then: a step closes a share of the way, however near the end is."""
+    phi, contrast = angles(4), [0.1, 0.17, 0.23, 0.3]
+    scans = with_outliers(measured(CREEP, 40, phi, contrast=contrast, sigma=sigma))
+    chosen, scaling = search(STATIC.parameters), scaling_at(phi, "shared")
+    last = solve_robust(losing(scans, loss, scale), chosen, CREEP, scaling)[-1]
+    assert last.passes <= at_most
+    assert last.outcome is (Outcome.CONVERGED if last.passes < 100 else Outcome.MAX_PASSES)
+
+
+def errors_over_repeats(share, loss, scale, number=120):
+    """(values, naive errors) of D0, alpha, offset and contrast over repeats of the noise."""
+    chosen = search(STATIC.parameters, fixed={"D_offset": 0.0})
+    scaling = scaling_at(np.zeros(4), "individual")
+    truth, values, errors = np.array([20000.0, -0.4, 0.0]), [], []
+    for seed in range(number):
+        scans = with_outliers(measured(truth, 24, np.zeros(4), seed=seed), share, 100 + seed)
+        last = solve_robust(losing(scans, loss, scale), chosen, truth, scaling)[-1]
+        known = uncertainty(STATIC.names, last.reduced, chosen.free, np.arange(4))
+        values.append([*last.theta[:2], *last.reduced.beta[0]])
+        errors.append([*np.sqrt(np.diag(known.naive)[:2]), *known.scaling_naive[0]])
+    return np.array(values), np.array(errors)
+
+
+@pytest.mark.parametrize(("share", "loss", "scale"), [(0.0, "huber", 1.0), (0.05, "cauchy", 2.0)])
+def test_naive_errors_under_a_loss_are_the_spread_of_repeats(share, loss, scale):
+    values, errors = errors_over_repeats(share, loss, scale)
+    ratio = np.sqrt((errors**2).mean(0)) / values.std(0)
+    assert (np.abs(ratio - 1) < 0.25).all(), ratio  # the spread of 120 is known to 6.5 %

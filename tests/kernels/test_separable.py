@@ -1,0 +1,324 @@
+"""A model of one's own: its Gram, its fits, its way to workers, and what is said of mistakes in it."""
+
+import math
+import subprocess
+import sys
+import textwrap
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.backend import kind_of
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.transport import block_gram as by_hand
+from homodyne_dask.kernels.transport import point as by_hand_point
+from homodyne_dask.kernels.transport_robust import block_robust
+from homodyne_dask.store.scan import open_dataset
+from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store, without_some
+
+FLOW_PARAMETERS = hd.LAMINAR_FLOW.parameters
+
+
+def integrals(theta, times):
+    """C and G of the transport models, as a user would write them."""
+    t = jnp.maximum(times, 0.5 * (times[1] - times[0]))
+
+    def integral(rate):
+        steps = 0.5 * (rate[1:] + rate[:-1]) * jnp.diff(times)
+        return jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)])
+
+    return {
+        "C": integral(theta[0] * t ** theta[1] + theta[2]),
+        "G": integral(theta[3] * t ** theta[4] + theta[5]),
+    }
+
+
+def flow(theta, t1, t2, bin):
+    x = 0.5 * bin.q * GAP * jnp.cos(jnp.deg2rad(theta[6] - bin.phi)) * (t2["G"] - t1["G"])
+    return jnp.exp(-(bin.q**2) * (t2["C"] - t1["C"])) * jnp.sinc(x / jnp.pi) ** 2
+
+
+def relaxation(theta, t1, t2, bin):
+    rate, alpha = theta
+    return jnp.exp(-rate * (t2 - t1) * (1 + 0.5 * (t1 + t2)) ** alpha)
+
+
+RELAXATION = (
+    hd.Parameter("rate", "1/s", (1e-3, 1e2), scale="log"),
+    hd.Parameter("alpha", "", (-2, 2)),
+)
+
+
+def grams(model, scans, theta, **options):
+    kind = kind_of(model)
+    at = kind.point(Problem(model, **options), theta, scans.time)
+    return [kind.gram(at, block, None) for _, block in blocks(scans)]
+
+
+def test_the_traced_gram_of_laminar_flow_is_the_one_made_by_hand():
+    scans = without_some(measured(FLOW, 90, angles(3), offset=1.1))
+    model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
+    at = by_hand_point(scans.problem(), FLOW, scans.time)
+    for (gram, sums), (_, block) in zip(grams(model, scans, FLOW), blocks(scans), strict=True):
+        wanted, of_data = by_hand(at, block)
+        size = np.sqrt(np.einsum("kii->ki", wanted.moments))
+        apart = np.abs(gram.moments - wanted.moments) / (size[:, :, None] * size[:, None, :])
+        assert apart.max() < 1e-10
+        np.testing.assert_array_equal(gram.pairs, wanted.pairs)
+        np.testing.assert_allclose(sums, of_data, rtol=1e-12)
+
+
+def test_the_traced_gram_under_a_loss_is_the_one_made_by_hand():
+    scans = without_some(measured(FLOW, 40, angles(3), offset=1.1))
+    model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
+    beta, options = np.tile([0.12, 0.21], (3, 1)), {"loss": "soft_l1", "loss_scale": 1.3}
+    at = by_hand_point(scans.problem(**options), FLOW, scans.time)
+    here = kind_of(model).point(Problem(model, **options), FLOW, scans.time)
+    for _, block in blocks(scans):
+        gram, wanted = kind_of(model).robust(here, block, beta), block_robust(at, block, beta)
+        size = np.sqrt(np.einsum("kii->ki", wanted.moments[:, :-1]))
+        apart = np.abs(gram.moments - wanted.moments)[:, :-1] / (size[:, :, None] * size[:, None])
+        assert apart.max() < 1e-10
+        np.testing.assert_allclose(gram.moments[:, -1], wanted.moments[:, -1], rtol=1e-12)
+        np.testing.assert_array_equal(gram.pairs, wanted.pairs)
+
+
+def test_a_level_averages_the_tables_as_its_data_are_averaged():
+    model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
+    time = 0.1 * np.arange(50)
+    coarse = kind_of(model).point(Problem(model), FLOW, time, 4)
+    C = np.asarray(integrals(FLOW, time)["C"])
+    np.testing.assert_allclose(coarse.tables["C"], C[:48].reshape(12, 4).mean(1), rtol=1e-5)
+    assert coarse.slopes["C"].shape == (7, 12)
+
+
+def ageing(n=60, bins=8, seed=0):
+    """A scan of `relaxation` at (0.4, -0.6), of noise 0.01."""
+    scans = measured(FLOW, n, angles(bins), sigma=0.01, seed=seed)
+    t1, t2 = scans.time[:, None], scans.time[None, :]
+    noise = 0.01 * np.random.default_rng(seed).standard_normal(scans.c2.shape)
+    f = np.asarray(relaxation((0.4, -0.6), t1, t2, None))
+    c2 = np.where(np.isnan(scans.c2), np.nan, 1 + 0.2 * f + noise)
+    scans.c2[...] = c2
+    return scans
+
+
+@pytest.mark.parametrize("initial", [{}, {"rate": 0.1, "alpha": 0.5}], ids=["searched", "given"])
+def test_a_model_of_two_lines_is_recovered_with_its_errors(tmp_path, initial):
+    model = hd.separable(relaxation, RELAXATION)
+    result = hd.fit(store(ageing(), tmp_path), model, initial=initial)
+    assert result.converged
+    pull = (result.parameters["value"] - [0.4, -0.6]) / result.parameters["stderr_naive"]
+    assert np.abs(pull).max() < 4
+    assert np.isfinite(result.parameters["stderr"]).all()
+    assert "relaxation fitted to" in str(result)
+
+
+def test_the_optimum_is_that_of_the_transport_kernel(tmp_path):
+    scan = store(measured(FLOW, 60, angles(8), sigma=0.005), tmp_path)
+    initial = dict(zip(hd.LAMINAR_FLOW.names, FLOW * 1.1, strict=True))
+    model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
+    own = hd.fit(scan, model, initial=initial)
+    ours = hd.fit(scan, hd.LAMINAR_FLOW, gap=GAP, initial=initial)
+    assert own.chisqr == pytest.approx(ours.chisqr, rel=1e-9)
+    away = (own.parameters["value"] - ours.parameters["value"]) / ours.parameters["stderr_naive"]
+    assert np.abs(away).max() < 1e-3
+
+
+def test_a_loss_holds_outliers_back(tmp_path):
+    scans = ageing()
+    hit = np.random.default_rng(5).random(scans.c2.shape) < 0.02
+    scans.c2[np.triu(hit, 20)] += 0.5
+    scan, model = store(scans, tmp_path), hd.separable(relaxation, RELAXATION)
+    result = hd.fit(scan, model, loss="huber", loss_scale=1.345)
+    assert result.converged
+    np.testing.assert_allclose(result.parameters["value"], [0.4, -0.6], rtol=0.02)
+    plain = hd.fit(scan, model).parameters["value"]
+    assert np.abs(plain / [0.4, -0.6] - 1).max() > 0.05
+
+
+def test_a_fit_resumes_to_the_same_bits_and_not_with_other_code(tmp_path):
+    scan, path = store(ageing(), tmp_path), tmp_path / "checkpoint.json"
+    model, initial = hd.separable(relaxation, RELAXATION), {"rate": 0.1, "alpha": 0.5}
+    whole = fit_here(scan, model, initial=initial)
+    assert fit_here(scan, model, path, stop_after=3, initial=initial) is None
+    resumed = fit_here(scan, model, path, resume=True, initial=initial)
+    np.testing.assert_array_equal(whole.parameters["value"], resumed.parameters["value"])
+    other = hd.separable(lambda th, t1, t2, bin: th[1] * t1, RELAXATION, name="relaxation")
+    with pytest.raises(OptionError, match="code of the model"):
+        fit_here(scan, other, path, resume=True, initial=initial)
+
+
+@pytest.mark.slow
+def test_pictures_need_no_rates(tmp_path):
+    from homodyne_dask.results.figures.save import save_all
+
+    scan = store(ageing(bins=2), tmp_path)
+    result = hd.fit(scan, hd.separable(relaxation, RELAXATION))
+    names = {path.stem for path in save_all(result, scan, tmp_path / "pictures")}
+    assert names == {"maps", "cuts", "angles", "influence", "passes", "residuals"}
+
+
+def test_predict_takes_any_model():
+    model = hd.separable(relaxation, RELAXATION)
+    time = 0.5 * np.arange(5)
+    c2 = hd.predict(model, {"rate": 0.4, "alpha": -0.6}, time, q=0.01, contrast=0.2, offset=1.0)
+    wanted = 1 + 0.2 * np.asarray(relaxation((0.4, -0.6), time[1], time[3], None))
+    assert c2.shape == (1, 5, 5)
+    assert c2[0, 1, 3] == c2[0, 3, 1] == pytest.approx(wanted, rel=1e-6)
+
+
+SCRIPT = """
+import jax.numpy as jnp
+import homodyne_dask as hd
+import homodyne_dask.fitting as fitting
+
+fitting.IN_PROCESS_PAIRS = LIMIT
+
+def helper(x):
+    return jnp.exp(-x)
+
+def relaxation(theta, t1, t2, bin):
+    rate, alpha = theta
+    return helper(rate * (t2 - t1) * (1 + 0.5 * (t1 + t2)) ** alpha)
+
+model = hd.separable(relaxation, parameters=[
+    hd.Parameter("rate", "1/s", bounds=(1e-3, 1e2), scale="log"), hd.Parameter("alpha", "", (-2, 2)),
+])
+result = hd.fit("scan.zarr", model)
+print([float(v).hex() for v in result.parameters["value"]], result.compilations["gram"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_model_in_a_script_reaches_the_workers_and_gives_the_same_bits(tmp_path):
+    store(ageing(), tmp_path)
+    said = []
+    for limit in (0, 10**9):
+        (tmp_path / "script.py").write_text(SCRIPT.replace("LIMIT", str(limit)))
+        ran = subprocess.run(
+            [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200
+        )
+        assert ran.returncode == 0, ran.stderr
+        said.append(ran.stdout)
+    assert said[0] == said[1]
+    assert said[0].endswith("] 1\n")
+
+
+def test_a_model_travels_by_value_and_is_compiled_once():
+    import pickle
+
+    model = hd.separable(relaxation, RELAXATION)
+    packed = pickle.dumps(model)
+    assert b"tests.kernels.test_separable" not in packed.replace(b"__module__", b"")[:200]
+    assert pickle.loads(packed) is pickle.loads(packed)
+    assert pickle.loads(pickle.dumps(hd.MODELS["two_component"])) is hd.MODELS["two_component"]
+
+
+def test_an_installed_package_offers_models_by_an_entry_point(tmp_path, monkeypatch):
+    """What pip leaves of a package: the module and its metadata."""
+    code = """
+        import homodyne_dask as hd
+        def swelling(theta, t1, t2, bin):
+            return theta[0] * (t2 - t1)
+        model = hd.separable(swelling, [hd.Parameter("k")])
+    """
+    (tmp_path / "swell.py").write_text(textwrap.dedent(code))
+    about = tmp_path / "swell-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: swell\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[homodyne_dask.models]\nswelling = swell:model\n")
+    code = (
+        "import pickle; from homodyne_dask.models import model_named; m = model_named('swelling');"
+        "assert pickle.loads(pickle.dumps(m)) is m; print(m.names)"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{':'.join(sys.path)}")
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert ran.stdout == "('k',)\n", ran.stderr
+
+
+def branches(theta, t1, t2, bin):
+    if theta[0] > 1:
+        return jnp.exp(-theta[0] * (t2 - t1))
+    return t2 - t1
+
+
+def with_numpy(theta, t1, t2, bin):
+    return np.exp(-theta[0] * (t2 - t1))
+
+
+def with_math(theta, t1, t2, bin):
+    return math.exp(theta[0]) * (t2 - t1)
+
+
+def of_other_shape(theta, t1, t2, bin):
+    return jnp.exp(-theta[0] * jnp.arange(7.0))
+
+
+def of_nothing(theta, t1, t2, bin):
+    jnp.exp(-theta[0] * (t2 - t1))
+
+
+def misspelt(theta, t1, t2, bin):
+    return jnp.exp(-theta[0] * (t2 - t1)) + bin.Q
+
+
+def not_a_number(theta, t1, t2, bin):
+    return jnp.log(t1 * theta[0]) * (t2 - t1)
+
+
+def without_slope(theta, t1, t2, bin):
+    return jnp.sqrt(theta[0] * t1) * jnp.exp(theta[1] - t2)
+
+
+MISTAKES = [
+    (branches, r"test_separable.py line \d+: a Python `if`.*jnp.where"),
+    (with_numpy, r"line \d+: .*jax.numpy in place of numpy"),
+    (with_math, r"line \d+: .*jax.numpy in place of numpy"),
+    (of_other_shape, r"one value per pair, shape \(3, 2\).* gave shape \(7,\)"),
+    (of_nothing, r"one value per pair.* gave NoneType"),
+    (misspelt, r"line \d+: AttributeError: .*'Q'"),
+    (not_a_number, r"f is -inf at t1 = 0 s, t2 = 0.333333 s with k = 1, m = 0"),
+    (without_slope, r"the derivative of f by k is nan at t1 = 0 s"),
+]
+
+
+@pytest.mark.parametrize(("f", "said"), MISTAKES, ids=[f.__name__ for f, _ in MISTAKES])
+def test_a_mistake_in_f_is_one_sentence_with_model_and_line(tmp_path, f, said):
+    model = hd.separable(f, [hd.Parameter("k"), hd.Parameter("m")])
+    with pytest.raises(OptionError, match=said) as caught:
+        hd.fit(store(ageing(bins=1), tmp_path), model, initial={"k": 1.0, "m": 0.0})
+    assert f"model {f.__name__!r}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_mistakes_are_named_too(tmp_path):
+    with pytest.raises(OptionError, match="model 'flow' has no parameters"):
+        hd.separable(flow, [])
+    with pytest.raises(OptionError, match="two parameters named 'k'"):
+        hd.separable(flow, [hd.Parameter("k"), hd.Parameter("k")])
+    scan = store(ageing(bins=1), tmp_path)
+    short = hd.separable(flow, FLOW_PARAMETERS, precompute=lambda theta, times: {"C": times[1:]})
+    with pytest.raises(
+        OptionError, match=r"precompute must return .* shape \(60,\).* gave shape \(59,\)"
+    ):
+        hd.fit(scan, short)
+    model = hd.separable(relaxation, [hd.Parameter("rate"), hd.Parameter("alpha")])
+    with pytest.raises(OptionError, match="rate has no initial value and no finite bounds"):
+        hd.fit(scan, model)
+    with pytest.raises(OptionError, match="convention 'homodyne' is one of the transport models"):
+        hd.fit(scan, model, convention="homodyne")
+    with pytest.raises(OptionError, match="float64 only"):
+        hd.fit(scan, model, precision="mixed")
+
+
+def test_a_model_that_uses_q_is_refused_where_q_is_unknown_and_others_are_not(tmp_path):
+    scan = open_dataset(store(ageing(bins=1), tmp_path, q=np.array([np.nan])).path)
+    model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
+    with pytest.raises(OptionError, match="flow needs q"):
+        hd.plan(scan, model)
+    assert hd.fit(scan, hd.separable(relaxation, RELAXATION)).converged

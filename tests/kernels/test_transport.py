@@ -1,0 +1,232 @@
+"""The Gram of a block against the dense sums of the reference, however the data are cut."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from homodyne_dask.kernels.problem import coarse_min_lag
+from homodyne_dask.kernels.transport import block_gram, compilations, point
+from tests import reference
+from tests.synthetic import FLOW, GAP, Q, blocks, evaluator, measured, without_some
+
+EXACT = 1e-10
+MIXED = 2e-3
+"""float32 on the plane: 7e-5 on the sums of f, more where ∂f/∂theta cancels."""
+STATIC = np.array([20000.0, -0.4, 100.0])
+CASES = [
+    ("static", STATIC),
+    ("flow", FLOW),
+    ("flow that turns round", np.array([2500, -0.3, 100, 1e-3, -0.5, -2e-4, 17])),
+    ("fast decay", np.array([2e5, -0.5, 100, 2e-3, -0.3, 0, -60])),
+    ("many turns of the sinc", np.array([300, 0.1, 0, 2e-2, 0.1, 1e-3, 33])),
+]
+
+
+def wanted(scans, theta, min_lag=1):
+    """Moments and pairs of every bin by the reference."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = [
+            reference.gram(theta, *part, min_lag=min_lag, convention=scans.convention)
+            for part in scans.dense()
+        ]
+    return np.array([m for m, _ in found]), np.array([c for _, c in found])
+
+
+def worst(found, moments):
+    """max |ΔM_ij| / √(M_ii M_jj), as a matrix over i, j."""
+    size = np.sqrt(np.einsum("kii->ki", moments))
+    scale = size[:, :, None] * size[:, None, :]
+    error = np.abs(found - moments)
+    return np.where(error == 0, 0.0, error / np.where(scale > 0, scale, 1e-300)).max(0)
+
+
+def assert_gram(gram, scans, theta, min_lag=1, tolerance=EXACT):
+    moments, pairs = wanted(scans, theta, min_lag)
+    np.testing.assert_array_equal(gram.pairs, pairs)
+    off = worst(gram.moments, moments)
+    assert (off <= tolerance).all(), off
+
+
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+@pytest.mark.parametrize(("word", "theta"), CASES, ids=[w for w, _ in CASES])
+@pytest.mark.parametrize("min_lag", [1, 2, 3, 4, 5])
+def test_the_gram_is_the_references(convention, word, theta, min_lag):
+    scans = measured(theta, 90, (-40.0, 3.0, 61.0), convention=convention, offset=1.1)
+    scans = without_some(scans)
+    for at in (theta, theta * 1.1 + 1e-5):
+        gram = evaluator(scans, scans.problem(min_lag=min_lag))(at)
+        assert_gram(gram, scans, at, min_lag)
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    n=st.integers(2, 150),
+    side=st.sampled_from([64, 128]),
+    offset=st.integers(1, 127),
+    bins=st.integers(1, 3),
+    min_lag=st.integers(1, 5),
+    case=st.sampled_from(CASES),
+    convention=st.sampled_from(["physical", "homodyne"]),
+    holes=st.booleans(),
+)
+def test_how_the_data_are_cut_changes_the_gram_only_by_rounding(
+    n, side, offset, bins, min_lag, case, convention, holes
+):
+    assume(n > min_lag)
+    theta = case[1]
+    scans = measured(theta, n, (-40.0, 3.0, 61.0)[:bins], convention=convention, seed=n)
+    scans = without_some(scans, seed=n) if holes else scans
+    offset = min(offset, side)
+    cuts = [offset + k * side for k in range(n // side + 1) if offset + k * side < n]
+    found = evaluator(scans, scans.problem(min_lag=min_lag), side, cuts)(theta)
+    assert_gram(found, scans, theta, min_lag)
+
+
+def test_the_slope_by_phi0_in_the_homodyne_convention_is_short_of_the_smoothing_only():
+    """PHYSICS.md §3 prescribes ∂f/∂phi0 = b·ΔG, where f takes sqrt(ΔG² + 1e-12)."""
+    scans = measured(FLOW, 300, (-40.0, 3.0), convention="homodyne")
+    gram = evaluator(scans, side=128)(FLOW)
+    exact = [
+        reference.gram(FLOW, *part, convention="homodyne", exact_phi0=True)[0]
+        for part in scans.dense()
+    ]
+    off = worst(gram.moments, np.array(exact))
+    assert 1e-9 < off[9].max() < 1e-6
+    assert off[:9, :9].max() < EXACT
+
+
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+@pytest.mark.parametrize(("word", "theta"), CASES, ids=[w for w, _ in CASES])
+def test_mixed_precision_is_close(convention, word, theta):
+    scans = without_some(measured(theta, 150, (-40.0, 3.0), convention=convention))
+    gram = evaluator(scans, scans.problem(precision="mixed"), 128)(theta)
+    assert_gram(gram, scans, theta, tolerance=MIXED)
+
+
+def test_bins_of_several_q_keep_their_own():
+    scans = measured(FLOW, 70, (0.0, 0.0, 30.0, 30.0), q=[0.004, 0.008, 0.004, 0.008])
+    assert_gram(evaluator(scans)(FLOW), scans, FLOW)
+
+
+def test_uneven_times_and_a_long_wait():
+    rng = np.random.default_rng(3)
+    for wait in (0.0, 1000.0):
+        time = wait + np.cumsum(rng.uniform(0.05, 0.6, 80))
+        scans = measured(FLOW, phi=(0.0, 50.0), time=time)
+        assert_gram(evaluator(scans)(FLOW), scans, FLOW)
+
+
+def test_slots_without_a_bin_are_never_read():
+    scans = measured(FLOW, 60, (0.0, 50.0))
+    (_, block), *rest = blocks(scans, slots=5)
+    assert not rest
+    c2, weights = block.c2.copy(), block.weight_rows.copy()
+    c2[2:], weights[2:] = 1e30, np.nan
+    spoilt = replace(block, c2=c2, weight_rows=weights)
+    gram = block_gram(point(scans.problem(), FLOW, scans.time), spoilt)[0]
+    assert gram.moments.shape == (2, 10, 10)
+    assert_gram(gram, scans, FLOW)
+
+
+def test_what_lies_on_and_below_the_diagonal_is_no_data():
+    scans = measured(FLOW, 60, (0.0,))
+    (_, block), *_ = blocks(scans)
+    c2 = block.c2.copy()
+    c2[:, np.tril(np.ones((64, 64), bool))] = 7.0
+    full = block_gram(point(scans.problem(), FLOW, scans.time), replace(block, c2=c2))[0]
+    assert_gram(full, scans, FLOW)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_no_number_counts_as_masked(value):
+    scans = measured(FLOW, 30, (0.0,))
+    c2 = scans.c2.copy()
+    c2[0, 3, 9] = value
+    masked = c2.copy()
+    masked[0, 3, 9] = np.nan
+    gram = evaluator(replace(scans, c2=c2))(FLOW)
+    assert_gram(gram, replace(scans, c2=masked), FLOW)
+
+
+def test_blocks_without_any_known_pair_give_zero():
+    scans = measured(FLOW, 30, (0.0,))
+    gram = evaluator(replace(scans, c2=np.full_like(scans.c2, np.nan)))(FLOW)
+    assert not gram.moments.any()
+    assert not gram.pairs.any()
+
+
+def test_decay_within_one_frame_leaves_no_f_and_no_nan():
+    theta = np.array([1e6, 2.0, 1e4, 1.0, 2.0, 0.1, 0.0])
+    scans = measured(theta, 200, (0.0, 90.0), dt=10.0)
+    gram = evaluator(scans, side=128)(theta)
+    assert np.isfinite(gram.moments).all()
+    assert_gram(gram, scans, theta)
+
+
+def test_a_model_that_is_no_number_counts_no_pair_silently():
+    """NaN in theta must show: as sums that are not finite, or as pairs that are missing."""
+    scans = measured(FLOW, 30, (0.0,))
+    theta = FLOW.copy()
+    theta[0] = np.nan
+    gram = evaluator(scans)(theta)
+    assert not np.isfinite(gram.moments).all() or gram.pairs[0] == 30 * 29 // 2
+
+
+def test_the_kernel_is_compiled_once_for_all_tiles_and_thetas():
+    scans = measured(FLOW, 300, (0.0, 50.0))
+    evaluate = evaluator(scans, side=128)
+    evaluate(FLOW)
+    before = compilations()
+    for shift in (0.9, 1.1):
+        evaluate(FLOW * shift)
+    evaluator(scans, scans.problem(min_lag=3), side=128)(FLOW)
+    assert compilations() == before
+
+
+def test_coarse_cells_hold_only_pairs_that_are_far_enough_apart():
+    for min_lag in range(1, 40):
+        for factor in (1, 4, 16):
+            lag = coarse_min_lag(min_lag, factor)
+            assert factor * lag - (factor - 1) >= min_lag
+            assert factor * (lag - 1) - (factor - 1) < min_lag
+
+
+def test_a_coarse_block_is_the_model_at_averaged_integrals():
+    """Block means see exp(-q²(mean C(t2) - mean C(t1))): exact for slow changes within a cell."""
+    theta, factor = np.array([300.0, 0.0, 0.0]), 4
+    scans = measured(theta, 256, (0.0,), noise=False)
+    n = 256 // factor
+    full = reference.f_physical(theta, scans.time, Q, 0.0, GAP)
+    coarse = full.reshape(n, factor, n, factor).mean((1, 3)) * 0.2 + 1
+    coarse[np.tril_indices(n)] = np.nan
+    fine = replace(scans, c2=coarse[None].astype(np.float32))
+    (_, block), *rest = blocks(
+        replace(fine, time=scans.time[:n], sigma_row=scans.sigma_row[:, :n]), side=64
+    )
+    assert not rest
+    gram = block_gram(point(scans.problem(), theta, scans.time, factor), block)[0]
+    lag = coarse_min_lag(1, factor)
+    kept = n - lag
+    assert gram.pairs[0] == kept * (kept + 1) // 2
+    w, wf, wff = gram.moments[0, 0, 0], gram.moments[0, 0, 2], gram.moments[0, 2, 2]
+    wy, wfy = gram.moments[0, 0, 1], gram.moments[0, 1, 2]
+    contrast = (wfy - wf * wy / w) / (wff - wf * wf / w)
+    assert contrast == pytest.approx(0.2, rel=1e-2)
+
+
+@pytest.mark.parametrize("precision", ["float64", "mixed"])
+@pytest.mark.parametrize("theta", [STATIC, FLOW], ids=["static", "flow"])
+def test_sums_of_the_data_kept_from_an_earlier_pass_change_no_bit(theta, precision):
+    scans = without_some(measured(theta, 100, (0.0, 50.0)))
+    problem = scans.problem(precision=precision, min_lag=2)
+    for _, block in blocks(scans):
+        _, kept = block_gram(point(problem, 0.7 * theta, scans.time), block)
+        fresh, _ = block_gram(point(problem, theta, scans.time), block)
+        again, _ = block_gram(point(problem, theta, scans.time), block, kept)
+        assert fresh.moments.tobytes() == again.moments.tobytes()
+        assert fresh.pairs.tolist() == again.pairs.tolist()

@@ -1,0 +1,70 @@
+"""What may vary, and how mistakes in it are named."""
+
+import math
+
+import numpy as np
+import pytest
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.models.parameters import search
+
+
+def test_by_default_all_is_free_and_unknown():
+    found = search(LAMINAR_FLOW.parameters)
+    assert found.names == LAMINAR_FLOW.names
+    assert np.isnan(found.start).all()
+    assert found.free.all()
+    assert found.lower.tolist() == [1, -2, -1e4, 1e-8, -2, -0.1, -90]
+    assert found.upper.tolist() == [1e6, 2, 1e4, 1, 2, 0.1, 90]
+    assert found.period.tolist() == [math.inf] * 6 + [180]
+
+
+WRAPPED = [(0, 0), (90, 90), (-90, -90), (91, -89), (-91, 89), (180, 0), (450, 90), (-271, 89)]
+
+
+@pytest.mark.parametrize(("given", "wanted"), WRAPPED)
+def test_phi0_is_wrapped(given, wanted):
+    theta = np.array([100.0, 0, 0, 1e-3, 0, 0, given])
+    found = search(LAMINAR_FLOW.parameters).inside(theta)[6]
+    assert abs((found - wanted + 90) % 180 - 90) < 1e-9
+    assert -90 <= found <= 90
+
+
+def test_others_are_clipped_and_fixed_ones_left_alone():
+    chosen = search(STATIC.parameters, fixed={"D_offset": 5e4}, bounds={"alpha": (-1, 1)})
+    assert chosen.inside(np.array([0.0, 7.0, 5e4])).tolist() == [1.0, 1.0, 5e4]
+
+
+def test_bounds_of_ones_own_on_phi0_are_walls():
+    chosen = search(LAMINAR_FLOW.parameters, bounds={"phi0": (-10, 10)})
+    assert chosen.inside(np.array([100.0, 0, 0, 1e-3, 0, 0, 12]))[6] == 10
+
+
+def test_given_values_are_kept():
+    chosen = search(STATIC.parameters, {"D0": 50}, {"alpha": -0.5})
+    assert chosen.start[:2].tolist() == [50, -0.5]
+    assert chosen.free.tolist() == [True, False, True]
+
+
+MISTAKES = [
+    ("unknown initial", {"initial": {"d0": 1.0}}, "initial: unknown parameter 'd0'; did you mean 'D0'"),
+    ("unknown fixed", {"fixed": {"offset": 1.0}}, "unknown parameter 'offset'; did you mean 'D_offset'"),
+    ("unknown bounds", {"bounds": {"gamma": (0, 1)}}, "bounds: unknown parameter 'gamma'"),
+    ("initial outside", {"initial": {"alpha": 3}}, "alpha = 3 is outside its bounds -2 to 2"),
+    ("not a number", {"initial": {"alpha": "x"}}, "'x' is not a number"),
+    ("not finite", {"fixed": {"alpha": math.nan}}, "not a finite number"),
+    ("infinite", {"initial": {"D0": math.inf}}, "not a finite number"),
+    ("bounds upside down", {"bounds": {"alpha": (1, -1)}}, "1 is not below -1"),
+    ("empty bounds", {"bounds": {"alpha": (1, 1)}}, "to hold it use fixed"),
+    ("one bound", {"bounds": {"alpha": (1,)}}, "not a pair"),
+    ("bounds of words", {"bounds": {"alpha": ("a", "b")}}, "not a pair"),
+    ("twice", {"initial": {"D0": 5}, "fixed": {"D0": 5}}, "both initial and fixed"),
+    ("bound not a number", {"bounds": {"alpha": (math.nan, 1)}}, "not below"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "given", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES])
+def test_mistakes_are_named(word, given, says):
+    with pytest.raises(OptionError, match=says):
+        search(STATIC.parameters, **given)

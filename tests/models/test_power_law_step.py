@@ -1,0 +1,141 @@
+"""Steps along a t^b + c bend with it: in the rate at three times they are straight."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.models.parameters import search
+from homodyne_dask.models.power_law_step import PowerLaw, power_laws
+from homodyne_dask.solver import levenberg_marquardt as lm
+from tests.synthetic import asked, evaluator, measured, solve
+
+LAW = PowerLaw((0, 1, 2), 2.0, 1.7)
+TIMES = 2.0 * 1.7 ** np.arange(3)
+NAMES = [p.name for p in LAMINAR_FLOW.parameters]
+
+
+def rate(theta):
+    a, b, c = theta
+    return a * TIMES**b + c
+
+
+def slope(theta, step):
+    """The change of the rate to first order, by complex steps."""
+    return rate(np.array(theta) + 1e-30j * np.array(step)).imag * 1e30
+
+
+bounded = st.floats(-0.3, 0.3).filter(lambda x: abs(x) > 1e-3)
+
+
+@given(
+    b=st.floats(0.05, 2.0), sign=st.sampled_from([-1, 1]), of=st.tuples(bounded, bounded, bounded)
+)
+def test_the_rate_moves_in_a_straight_line_at_three_times(b, sign, of):
+    theta = np.array([100.0, sign * b, 20.0])
+    step = np.array(of) * [100.0, 1.0, 20.0]
+    there = LAW.after(theta, step)
+    assume(np.isfinite(there).all())
+    assert rate(there) == pytest.approx(
+        rate(theta) + slope(theta, step), rel=1e-8, abs=1e-9 * np.abs(there[[0, 2]]).max()
+    )
+
+
+@given(b=st.floats(-2.0, 2.0), of=st.tuples(bounded, bounded))
+def test_with_the_offset_held_it_does_at_two(b, of):
+    theta, step = np.array([100.0, b, 20.0]), np.array([100 * of[0], of[1], 0.0])
+    there = LAW.after(theta, step)
+    assume(np.isfinite(there).all())
+    assert there[2] == 20.0
+    wanted = rate(theta) + slope(theta, step)
+    assert rate(there)[[0, 2]] == pytest.approx(wanted[[0, 2]], rel=1e-9)
+
+
+@pytest.mark.parametrize("held", [None, 2])
+def test_a_short_step_is_the_plain_one_to_first_order(held):
+    theta, step = np.array([100.0, -0.4, 20.0]), np.array([10.0, 0.1, 3.0])
+    if held is not None:
+        step[held] = 0.0
+    off = [LAW.after(theta, h * step) - (theta + h * step) for h in (1e-2, 1e-3)]
+    assert np.abs(off[1]).max() < 0.011 * np.abs(off[0]).max()
+
+
+@pytest.mark.parametrize("held", [0, 1])
+def test_without_amplitude_or_exponent_moving_there_is_no_bend(held):
+    step = np.array([10.0, 0.1, 3.0])
+    step[held] = 0.0
+    assert np.isnan(LAW.after(np.array([100.0, -0.4, 20.0]), step)).all()
+
+
+def test_where_no_power_law_goes_the_step_is_plain():
+    chosen = search(hd.STATIC.parameters, laws=(LAW,))
+    theta, step = np.array([100.0, 0.5, 0.0]), np.array([-200.0, 0.3, 1.0])  # rises, then falls
+    assert np.isnan(LAW.after(theta, step)).any()
+    assert chosen.moved(theta, step) == pytest.approx(chosen.inside(theta + step), rel=1e-12)
+
+
+def test_where_the_bend_leaves_the_bounds_the_offset_goes_where_the_step_says():
+    chosen = search(hd.STATIC.parameters, bounds={"D_offset": (-20, 20)}, laws=(LAW,))
+    theta, step = np.array([100.0, 0.5, 0.0]), np.array([60.0, -0.2, 15.0])
+    assert LAW.after(theta, step)[2] < -20
+    there = chosen.moved(theta, step)
+    assert there[2] == 15.0
+    straight = rate(theta) + slope(theta, step)
+    assert rate(there)[[0, 2]] == pytest.approx(straight[[0, 2]], rel=1e-12)
+
+
+@given(b=st.floats(-2.0, 2.0), of=st.tuples(bounded, bounded, bounded), plain=st.booleans())
+def test_no_bend_takes_the_amplitude_far_away(b, of, plain):
+    """Else a rate that rises with log t would be a t^b - a, b nearly 0 and a without end."""
+    there = LAW.after(np.array([100.0, b, 20.0]), np.array(of) * [100.0, 1.0, 20.0], plain)
+    assert np.isnan(there).all() or 25 < there[0] < 400
+
+
+@pytest.mark.parametrize("bound", [1e4, -1e4])
+def test_an_offset_that_the_step_takes_to_its_bound_stays_there(bound):
+    chosen = search(hd.STATIC.parameters, laws=(LAW,))
+    theta = np.array([1e5, -1.1, 0.99997 * bound])
+    there = chosen.moved(theta, np.array([160.0, -0.011, bound - theta[2]]))
+    assert there[2] == pytest.approx(bound, rel=1e-15)
+
+
+def test_what_is_fixed_stays_to_the_bit():
+    theta = np.array([100.0, -0.4, 5e4])
+    chosen = search(hd.STATIC.parameters, fixed={"D_offset": 5e4}, laws=(LAW,))
+    moved = chosen.moved(theta, np.array([20.0, 0.2, 0.0]))
+    assert moved[2] == 5e4
+    assert moved[0] != 120.0
+
+
+def test_the_times_are_those_of_the_data():
+    (law, shear) = power_laws(NAMES, LAMINAR_FLOW.power_laws, np.linspace(0, 100, 101))
+    assert (law.at, shear.at) == ((0, 1, 2), (3, 4, 5))
+    assert law.first == pytest.approx(10, rel=0.1)
+    assert law.first * law.ratio**2 == pytest.approx(90, rel=0.02)
+    assert power_laws(NAMES, LAMINAR_FLOW.power_laws, np.array([0.0, 1.0])) == ()
+
+
+def test_a_window_that_sees_little_of_the_power_law_is_fitted_in_few_passes():
+    """Without the bend it takes four times as many, or walks back and forth until it is stopped."""
+    truth = np.array([30000.0, -0.5, 500.0])
+    scans = measured(truth, 80, np.zeros(4), time=50 + 0.3 * np.arange(80), sigma=0.004)
+    states = solve(evaluator(scans), asked(scans), np.array([9000.0, -0.1, -2500.0]))
+    plain = solve(evaluator(scans), search(scans.model.parameters), states[0].theta)
+    assert states[-1].outcome is lm.Outcome.CONVERGED
+    assert len(states) <= 12
+    assert len(plain) > 3 * len(states)
+    assert states[-1].reduced.chisqr <= plain[-1].reduced.chisqr + 1e-3
+
+
+def decay(theta, t1, t2, bin):
+    return theta[0] * (t2 - t1)
+
+
+@pytest.mark.parametrize("law", [("a", "b"), ("a", "b", "x"), ("a", "b", "b")])
+def test_a_power_law_of_other_parameters_is_a_mistake(law):
+    parameters = [hd.Parameter(name, "", (0.0, 1.0)) for name in "abc"]
+    with pytest.raises(OptionError, match=r"is not three of its parameters a, b, c"):
+        hd.separable(decay, parameters, power_laws=[law])

@@ -1,0 +1,126 @@
+"""What f is: golden values, the reference, and the definition's corners."""
+
+import numpy as np
+import pytest
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.predict import predict
+from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention, convention_named, model_named
+from homodyne_dask.models.transport import frame_spacing, tables
+from tests import reference
+from tests.synthetic import FLOW, GAP, Q
+
+GOLDEN = {
+    "times": np.arange(8) * 0.1,
+    "q": 0.0054,
+    "gap": 2.0e6,
+    "phi": (-30, 0, 77.5),
+    "contrast": (0.30, 0.25, 0.35),
+    "offset": (1.00, 1.02, 0.98),
+    "convention": "homodyne",
+}
+GOLDEN_VALUES = [
+    (STATIC, [5000, -0.5, 10], (0, 1, 4), 1.27311536846742),
+    (STATIC, [5000, -0.5, 10], (2, 0, 6), 1.26909216296485),
+    (LAMINAR_FLOW, [19231, -1.2, 150, 2.0e-3, -0.6, 1.0e-4, -4], (0, 1, 4), 1.00068036196317),
+    (LAMINAR_FLOW, [19231, -1.2, 150, 2.0e-3, -0.6, 1.0e-4, -4], (2, 0, 6), 0.99250615899188),
+]
+
+
+@pytest.mark.parametrize(("model", "theta", "at", "value"), GOLDEN_VALUES)
+def test_golden_values_of_the_homodyne_convention(model, theta, at, value):
+    assert predict(model, theta, **GOLDEN)[at] == pytest.approx(value, abs=1e-12, rel=0)
+
+
+@pytest.mark.parametrize(("model", "theta", "at", "value"), GOLDEN_VALUES)
+def test_the_reference_has_the_golden_values_too(model, theta, at, value):
+    b, i, j = at
+    f = reference.f_homodyne(
+        np.array(theta, float), GOLDEN["times"], GOLDEN["q"], GOLDEN["phi"][b], GOLDEN["gap"]
+    )
+    c2 = GOLDEN["offset"][b] + GOLDEN["contrast"][b] * f[i, j]
+    assert c2 == pytest.approx(value, abs=1e-12, rel=0)
+
+
+UNEVEN = np.cumsum([0.0, 0.1, 0.1, 0.3, 0.05, 0.1, 2.0, 0.1, 0.1, 0.1])
+TIMES = [
+    ("even", 0.1 * np.arange(30)),
+    ("after a wait", 300 + 0.1 * np.arange(30)),
+    ("uneven", UNEVEN),
+    ("two frames", np.array([0.0, 0.5])),
+]
+TRUTHS = [
+    ("static", [5000, -0.5, 10]),
+    ("exponent -2 at t = 0", [50, -2.0, 0]),
+    ("J at its floor at late times", [5000, -1.5, -2000]),
+    ("J at its floor always", [1.0, 0.0, -9000]),
+    ("flow", FLOW),
+    ("flow that turns round", [2500, -0.3, 100, 1e-3, -0.5, -1e-3, 17]),
+    ("flow across a bin", [2500, -0.3, 100, 1e-3, -0.5, 1e-3, 120]),
+    ("many turns of the sinc", [100, 0, 0, 0.5, 0.3, 1e-3, -40]),
+]
+
+
+# the homodyne convention refuses uneven times
+SETTINGS = [("physical", *row) for row in TIMES] + [
+    ("homodyne", *row) for row in TIMES if row[0] != "uneven"
+]
+
+
+@pytest.mark.parametrize(
+    ("convention", "word", "time"), SETTINGS, ids=[f"{c}-{w}" for c, w, _ in SETTINGS]
+)
+@pytest.mark.parametrize(("name", "theta"), TRUTHS, ids=[w for w, _ in TRUTHS])
+def test_predict_is_the_reference(convention, word, time, name, theta):
+    theta = np.array(theta, float)
+    model = STATIC if len(theta) == 3 else LAMINAR_FLOW
+    phi = np.array([-30.0, 0.0, 77.5])
+    found = predict(model, theta, time, q=Q, phi=phi, gap=GAP, convention=convention)
+    upper = np.triu_indices(len(time), 1)
+    for b in range(3):
+        with np.errstate(over="ignore"):
+            wanted = reference.CONVENTIONS[convention](theta, time, Q, phi[b], GAP)
+        np.testing.assert_allclose(found[b][upper], wanted[upper], rtol=0, atol=2e-13)
+
+
+def test_the_rates_of_the_conventions_differ_by_pi_over_root_two_for_small_strain():
+    time, small = 0.1 * np.arange(10), np.array([0.0, 0, 0, 1e-5, 0.0, 0.0, 0.0])
+    scaled = small.copy()
+    scaled[3] *= np.pi / np.sqrt(2)
+    physical = predict(LAMINAR_FLOW, small, time, q=Q, gap=GAP)
+    homodyne = predict(LAMINAR_FLOW, scaled, time, q=Q, gap=GAP, convention="homodyne")
+    assert 1 - physical.min() > 1e-4
+    np.testing.assert_allclose(1 - homodyne[0, 0, 5:], 1 - physical[0, 0, 5:], rtol=2e-3)
+
+
+def test_the_homodyne_convention_names_the_first_uneven_step():
+    with pytest.raises(OptionError, match=r"frames 2 and 3 .* 0\.3 s apart"):
+        frame_spacing(UNEVEN, Convention.HOMODYNE)
+
+
+@pytest.mark.parametrize(
+    "time", [[0.0], [0.0, 0.0, 1.0], [0.0, 2.0, 1.0], [0.0, np.nan, 1.0], [0.0, np.inf]]
+)
+def test_times_that_do_not_increase_are_refused(time):
+    with pytest.raises(OptionError, match="each above the last"):
+        frame_spacing(np.array(time))
+
+
+def test_table_rows_are_the_derivatives_of_the_integrals():
+    time = 0.1 * np.arange(12)
+    for convention in Convention:
+        rows = tables(LAMINAR_FLOW, convention, FLOW, time)
+        for p, (row, of) in enumerate(zip((1, 2, 3, 4, 5, 6), (-1,) * 3 + (-2,) * 3, strict=True)):
+            h = 1e-6 * max(abs(FLOW[p]), 1e-3)
+            up, down = (
+                tables(LAMINAR_FLOW, convention, FLOW + s * h * np.eye(7)[p], time) for s in (1, -1)
+            )
+            slope = (up[of] - down[of]) / (2 * h)
+            np.testing.assert_allclose(rows[row], slope, rtol=2e-7, atol=1e-7 * abs(slope).max())
+
+
+def test_unknown_names_of_models_and_conventions_get_a_suggestion():
+    with pytest.raises(OptionError, match="did you mean 'laminar_flow'"):
+        model_named("laminarflow")
+    with pytest.raises(OptionError, match="did you mean 'homodyne'"):
+        convention_named("homodine")

@@ -1,0 +1,60 @@
+"""Lengths as people write them."""
+
+import pytest
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.models.units import gap_in_angstrom, length_in_angstrom
+
+LENGTHS = [
+    ("200 um", 2e6),
+    ("200um", 2e6),
+    ("200 µm", 2e6),
+    ("200 μm", 2e6),
+    ("0.2 mm", 2e6),
+    ("2e6 A", 2e6),
+    ("2.0E+06 Å", 2e6),
+    (" 200000 nm ", 2e6),
+    ("2e-4 m", 2e6),
+    ("200 micron", 2e6),
+    ("2000000 Angstrom", 2e6),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), LENGTHS)
+def test_a_length_is_read_in_angstrom(text, value):
+    assert length_in_angstrom(text) == pytest.approx(value, rel=1e-12)
+
+
+MISTAKES = [
+    ("200", "no unit"),
+    (200.0, "no unit"),
+    ("um", "no unit"),
+    ("200 parsec", "unit 'parsec' is unknown"),
+    ("200 UM", "unit 'UM' is unknown"),
+    ("200 MM", "unit 'MM' is unknown"),
+    ("0 um", "not a positive length"),
+    ("-5 um", "not a positive length"),
+    ("1.2.3 um", "not a number"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), MISTAKES)
+def test_mistakes_are_named(text, says):
+    with pytest.raises(OptionError, match=says):
+        length_in_angstrom(text)
+
+
+def test_a_number_from_python_is_in_angstrom():
+    assert gap_in_angstrom(2e6) == 2e6
+
+
+@pytest.mark.parametrize("gap", [0, -1.0, float("nan")])
+def test_a_gap_that_is_none_is_refused(gap):
+    with pytest.raises(OptionError, match="not a positive length"):
+        gap_in_angstrom(gap)
+
+
+@pytest.mark.parametrize("gap", [float("inf"), "1e999 um"])
+def test_an_infinite_gap_is_refused(gap):
+    with pytest.raises(OptionError, match="not a positive length"):
+        gap_in_angstrom(gap)

@@ -1,0 +1,282 @@
+"""A fit that was stopped goes on to the same bits, and only the same fit does."""
+
+import hashlib
+import json
+import resource
+import signal
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.solver import checkpoint as checkpoints
+from homodyne_dask.solver.checkpoint import Checkpoint, Point, load, previous, save
+from tests.synthetic import angles, fit_here, measured, store
+
+IDENTITY = {"data": "abc", "bins": [0, 1], "start": [None, 1.5], "gap": 2e6}
+
+
+def point(seed=0) -> Point:
+    rng = np.random.default_rng(seed)
+    moments = rng.standard_normal((3, 10, 10)) * 10.0 ** rng.integers(-300, 300, (3, 10, 10))
+    gram = Gram(moments, np.array([0, 5, 2**40]))
+    return Point(list(rng.standard_normal(7)), 1e-7, True, gram)
+
+
+def held(passes=3, fallback=None) -> Checkpoint:
+    return Checkpoint(IDENTITY, passes, point(passes), fallback, [{"pass": 1, "chisqr": 0.1}])
+
+
+def same(a: Point, b: Point) -> bool:
+    grams = a.gram.moments.tobytes() == b.gram.moments.tobytes()
+    return grams and a.gram.pairs.tolist() == b.gram.pairs.tolist() and a[:3] == b[:3]
+
+
+@pytest.mark.parametrize("fallback", [None, point(9)], ids=["none", "one uphill"])
+def test_writing_and_reading_changes_no_bit(tmp_path, fallback):
+    path = tmp_path / "fit.ckpt"
+    written = held(fallback=fallback)
+    save(path, written)
+    read = load(path, IDENTITY)
+    assert same(read.point, written.point)
+    assert (read.fallback is None) == (fallback is None)
+    assert fallback is None or same(read.fallback, fallback)
+    assert (read.passes, read.history, read.identity) == (3, written.history, IDENTITY)
+
+
+CORRUPTED = [
+    ("cut off", lambda b: b[: len(b) // 2]),
+    ("a bit turned", lambda b: b[:900] + bytes([b[900] ^ 1]) + b[901:]),
+    ("empty", lambda b: b""),
+    ("binary", lambda b: b"\xff\xfe\x00" * 100),
+    ("digest only", lambda b: b.split(b"\n")[0]),
+]
+
+
+@pytest.mark.parametrize(("word", "damage"), CORRUPTED, ids=[w for w, _ in CORRUPTED])
+def test_a_damaged_file_costs_one_pass(tmp_path, word, damage):
+    path = tmp_path / "fit.ckpt"
+    save(path, held(3))
+    save(path, held(4))
+    path.write_bytes(damage(path.read_bytes()))
+    assert load(path, IDENTITY).passes == 3
+
+
+@pytest.mark.parametrize(("word", "damage"), CORRUPTED, ids=[w for w, _ in CORRUPTED])
+def test_a_damaged_file_never_replaces_the_good_one_before_it(tmp_path, word, damage):
+    path = tmp_path / "fit.ckpt"
+    save(path, held(3))
+    save(path, held(4))
+    path.write_bytes(damage(path.read_bytes()))
+    save(path, held(5))
+    path.write_bytes(damage(path.read_bytes()))
+    assert load(path, IDENTITY).passes == 3
+
+
+def test_a_full_disk_leaves_both_checkpoints_as_they_were(tmp_path):
+    path = tmp_path / "fit.ckpt"
+    save(path, held(3))
+    save(path, held(4))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    asked = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            save(path, held(5))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, asked)
+    assert load(path, IDENTITY).passes == 4
+    path.unlink()
+    assert load(path, IDENTITY).passes == 3
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("text", [b"my only copy of chapter 1\n", b'{"a": 1}\n{}\n'], ids=str)
+def test_a_file_that_is_no_checkpoint_is_refused_and_kept(tmp_path, text):
+    scan, path = store(measured(TRUTH, 30, angles(3)), tmp_path), tmp_path / "thesis.tex"
+    path.write_bytes(text)
+    with pytest.raises(OptionError, match=r"thesis\.tex exists and is no checkpoint"):
+        hd.fit(scan, LAMINAR_FLOW, gap=2e6, checkpoint=path)
+    assert path.read_bytes() == text
+
+
+def test_two_damaged_files_are_named(tmp_path):
+    path = tmp_path / "fit.ckpt"
+    save(path, held(3))
+    save(path, held(4))
+    for file in (path, previous(path)):
+        file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(OptionError, match=r"fit.ckpt and .*fit.ckpt.previous cannot be read or"):
+        load(path, IDENTITY)
+
+
+FORGED = [
+    ("no identity", lambda body: body.pop("identity")),
+    ("moments of another shape", lambda body: body["point"]["gram"].update(shape=[3, 9, 9])),
+    ("no number of passes", lambda body: body.pop("passes")),
+    ("identity of another kind", lambda body: body.update(identity=[1])),
+    ("no base64", lambda body: body["point"]["gram"].update(moments="?")),
+]
+
+
+@pytest.mark.parametrize(("word", "forge"), FORGED, ids=[w for w, _ in FORGED])
+def test_a_whole_file_with_other_contents_is_refused(tmp_path, word, forge):
+    path = tmp_path / "fit.ckpt"
+    save(path, held())
+    body = json.loads(path.read_text().split("\n")[1])
+    forge(body)
+    text = json.dumps(body)
+    path.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n")
+    with pytest.raises(OptionError, match=r"whole but not a checkpoint"):
+        load(path, IDENTITY)
+
+
+def test_a_crash_between_the_two_renames_loses_nothing(tmp_path):
+    path = tmp_path / "fit.ckpt"
+    save(path, held(3))
+    path.replace(previous(path))
+    assert load(path, IDENTITY).passes == 3
+
+
+def test_no_checkpoint_is_said_so(tmp_path):
+    with pytest.raises(
+        OptionError, match=r"no checkpoint to resume from at .*run without --resume"
+    ):
+        load(tmp_path / "none.ckpt", IDENTITY)
+
+
+OTHERS = [
+    ("data", "xyz", "data was abc, now xyz"),
+    ("bins", [0], r"bins was \[0, 1\], now \[0\]"),
+    ("gap", 1e6, "gap was 2000000.0, now 1000000.0"),
+    ("start", [None, 2.0], "start was"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "says"), OTHERS, ids=[k for k, *_ in OTHERS])
+def test_another_fit_is_refused_by_what_differs(tmp_path, key, value, says):
+    path = tmp_path / "fit.ckpt"
+    save(path, held())
+    with pytest.raises(OptionError, match=says):
+        load(path, IDENTITY | {key: value})
+
+
+def test_another_version_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "fit.ckpt"
+    with monkeypatch.context() as m:
+        m.setattr(checkpoints, "VERSION", 99)
+        save(path, held())
+    with pytest.raises(OptionError, match="version 99"):
+        load(path, IDENTITY)
+
+
+TRUTH = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
+START = dict(zip(LAMINAR_FLOW.names, [3700, -0.9, 2000, 2.3e-3, -0.32, 7.4e-5, 24], strict=True))
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A fit from a poor start, with steps back and uphill, in one go."""
+    folder = tmp_path_factory.mktemp("fit")
+    scan = store(measured(TRUTH, 60, angles(5), contrast=0.3), folder)
+    options = {"gap": 2e6, "initial": START}
+    return scan, options, fit_here(scan, LAMINAR_FLOW, folder / "whole.ckpt", **options)
+
+
+def bits(result):
+    return (
+        result.outcome,
+        result.passes,
+        result.chisqr.hex(),
+        result.parameters["value"].values.tobytes(),
+        result.covariance_naive.values.tobytes() if result.covariance_naive is not None else None,
+        result.scaling["contrast"].values.tobytes(),
+        [(h["pass"], h["theta"], h["chisqr"], h["damping"], h["accepted"]) for h in result.history],
+    )
+
+
+def test_the_fit_steps_back_and_uphill_on_its_way(fitted):
+    """Else the next test would not see every kind of state."""
+    *_, result = fitted
+    assert not all(entry["accepted"] for entry in result.history)
+    assert result.passes >= 8
+
+
+def test_resuming_after_any_pass_gives_the_same_bits_and_passes(fitted, tmp_path):
+    scan, options, whole = fitted
+    for passes in range(1, whole.passes):
+        path = tmp_path / f"after-{passes}.ckpt"
+        assert fit_here(scan, LAMINAR_FLOW, path, stop_after=passes, **options) is None
+        again = fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)
+        assert bits(again) == bits(whole), passes
+
+
+def test_resuming_every_pass_gives_the_same_bits(fitted, tmp_path):
+    scan, options, whole = fitted
+    path = tmp_path / "each.ckpt"
+    assert fit_here(scan, LAMINAR_FLOW, path, stop_after=1, **options) is None
+    for passes in range(2, whole.passes):
+        given = options | {"resume": True, "stop_after": passes}
+        assert fit_here(scan, LAMINAR_FLOW, path, **given) is None
+    assert bits(fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)) == bits(whole)
+
+
+def test_a_fit_that_has_ended_is_not_begun_again(fitted, tmp_path):
+    scan, options, whole = fitted
+    path = tmp_path / "ended.ckpt"
+    fit_here(scan, LAMINAR_FLOW, path, **options)
+    assert bits(fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)) == bits(whole)
+
+
+def test_more_passes_may_be_given_to_a_fit_that_ran_out_of_them(fitted, tmp_path):
+    scan, options, whole = fitted
+    path = tmp_path / "short.ckpt"
+    short = fit_here(scan, LAMINAR_FLOW, path, max_passes=4, **options)
+    assert short.outcome.name == "MAX_PASSES"
+    more = fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)
+    assert more.outcome is whole.outcome
+    assert more.chisqr == pytest.approx(whole.chisqr, rel=1e-10)
+
+
+CHANGES = [
+    ("gap", {"gap": 1e6}, "gap_angstrom was 2000000.0, now 1000000.0"),
+    ("scaling", {"scaling": "shared"}, "scaling was individual, now shared"),
+    ("convention", {"convention": "homodyne"}, "convention was physical, now homodyne"),
+    ("bounds", {"bounds": {"alpha": (-1, 1)}}, "lower was"),
+    ("min_lag", {"min_lag": 2}, "min_lag was 1, now 2"),
+]
+
+
+@pytest.mark.parametrize(("word", "change", "says"), CHANGES, ids=[w for w, *_ in CHANGES])
+def test_a_fit_with_other_options_is_not_resumed(fitted, tmp_path, word, change, says):
+    scan, options, _ = fitted
+    path = tmp_path / "other.ckpt"
+    fit_here(scan, LAMINAR_FLOW, path, stop_after=2, **options)
+    with pytest.raises(OptionError, match=says):
+        fit_here(scan, LAMINAR_FLOW, path, resume=True, **(options | change))
+
+
+@pytest.mark.parametrize("package", ["jaxlib", "numpy", "homodyne-dask"])
+def test_another_version_of_what_computes_is_another_fit(fitted, tmp_path, package):
+    scan, options, _ = fitted
+    path = tmp_path / "version.ckpt"
+    fit_here(scan, LAMINAR_FLOW, path, stop_after=2, **options)
+    held = json.loads(path.read_text().split("\n")[1])
+    held["identity"][f"version of {package}"] = "0.0.1"
+    text = json.dumps(held)
+    path.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n")
+    with pytest.raises(OptionError, match=rf"version of {package} was 0.0.1, now [1-9]|now 0.1"):
+        fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)
+
+
+def test_the_same_matrices_with_another_time_step_are_other_data(tmp_path):
+    scans = measured(TRUTH, 30, angles(3), contrast=0.3)
+    scan, path = store(scans, tmp_path), tmp_path / "fit.ckpt"
+    fit_here(scan, LAMINAR_FLOW, path, stop_after=2, gap=2e6)
+    scan = store(scans, tmp_path, time=scans.time * 2)
+    with pytest.raises(OptionError, match="data was"):
+        fit_here(scan, LAMINAR_FLOW, path, resume=True, gap=2e6)

@@ -1,0 +1,242 @@
+"""Error bars against the residual-level formulas, written out with every column and every pair."""
+
+import numpy as np
+import pytest
+
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.models.parameters import search
+from homodyne_dask.solver.covariance import friedel_clusters, uncertainty
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.normal_equations import deviation
+from homodyne_dask.solver.variable_projection import reduce
+from tests.solver.test_variable_projection import EVERY as MODES
+from tests.solver.test_variable_projection import Dense, scaling_at
+from tests.synthetic import angles, evaluator, measured, solve, without_some
+
+STRONG = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
+CREEP = np.array([20000.0, -0.4, 1000.0])
+
+
+def half_root(M):
+    """M^(-1/2) on what is not null."""
+    values, vectors = np.linalg.eigh(M)
+    keep = values > 1e-9
+    return vectors[:, keep] / np.sqrt(values[keep]) @ vectors[:, keep].T
+
+
+def clubsandwich(dense: Dense, clusters, p):
+    """CR2 and its Bell-McCaffrey degrees of freedom from residuals and the full design."""
+    X = np.concatenate([dense.J, dense.Z], axis=1)
+    size = np.sqrt((X**2).sum(0))
+    X = X / size
+    B = np.linalg.pinv(X.T @ X, rcond=1e-13, hermitian=True)
+    off = np.eye(len(X)) - X @ B @ X.T
+    owner = np.asarray(clusters)[dense.owner]
+    V, vectors = np.zeros_like(B), []
+    for cluster in np.unique(owner):
+        at = np.flatnonzero(owner == cluster)
+        A = half_root(off[np.ix_(at, at)])
+        g = X[at].T @ A @ dense.residual[at]
+        V += np.outer(g, g)
+        vectors.append(off[:, at] @ A @ X[at] @ B)
+    dof = []
+    for n in range(p):
+        S = np.array([v[:, n] for v in vectors])
+        form = S @ S.T
+        dof.append(np.trace(form) ** 2 / (form**2).sum())
+    V = B @ V @ B / np.outer(size, size)
+    return V, np.array(dof)
+
+
+def of_scaling(dense: Dense, covariance, p):
+    """Errors of (offset, contrast) of every bin from the covariance of everything."""
+    m = dense.series.shape[1]
+    parts = covariance[p : p + m, p : p + m], covariance[p + m :, p + m :]
+    t = dense.series
+    return np.sqrt(np.stack([np.einsum("km,mn,kn->k", t, V, t) for V in parts], axis=1))
+
+
+def at_optimum(theta, bins=10, n=12, mode="individual", seed=0):
+    phi = angles(bins)
+    scans = measured(theta, n, phi, sigma=0.004, contrast=np.linspace(0.2, 0.4, bins), seed=seed)
+    scans = without_some(scans, 0.1)
+    reduced = reduce(evaluator(scans)(theta), scaling_at(phi, mode))
+    return scans, reduced, Dense(scans, theta, mode)
+
+
+EVERY = [("each bin its own", np.arange(10)), ("pairs of bins", np.arange(20) // 2)]
+
+
+@pytest.mark.parametrize(("word", "clusters"), EVERY, ids=[w for w, _ in EVERY])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("theta", [CREEP, STRONG], ids=["static", "flow"])
+def test_cr2_and_its_degrees_of_freedom_are_those_of_the_dense_formulas(
+    word, clusters, theta, mode
+):
+    p = len(theta)
+    _, reduced, dense = at_optimum(theta, len(clusters), mode=mode)
+    names = (STATIC if p == 3 else LAMINAR_FLOW).names
+    found = uncertainty(names, reduced, np.ones(p, bool), clusters)
+    everything, dof = clubsandwich(dense, clusters, p)
+    V = everything[:p, :p]
+    size = np.sqrt(np.diag(V))
+    np.testing.assert_allclose(
+        found.robust / np.outer(size, size), V / np.outer(size, size), atol=1e-5
+    )
+    np.testing.assert_allclose(found.dof, dof, rtol=1e-4)
+    if mode == "fixed":
+        assert np.isnan(found.scaling_robust).all()
+    elif mode != "individual":  # there no other bin knows of a bin's own noise
+        wanted = of_scaling(dense, everything, p)
+        np.testing.assert_allclose(found.scaling_robust, wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("theta", [CREEP, STRONG], ids=["static", "flow"])
+def test_naive_errors_are_the_inverse_of_the_joint_normal_matrix(mode, theta):
+    p = len(theta)
+    _, reduced, dense = at_optimum(theta, mode=mode)
+    names = (STATIC if p == 3 else LAMINAR_FLOW).names
+    found = uncertainty(names, reduced, np.ones(p, bool), np.arange(10))
+    wanted = dense.covariance[:p, :p]
+    size = np.sqrt(np.diag(wanted))
+    np.testing.assert_allclose(
+        found.naive / np.outer(size, size), wanted / np.outer(size, size), atol=1e-6
+    )
+    if mode == "fixed":
+        assert np.isnan(found.scaling_naive).all()
+    else:
+        wanted = of_scaling(dense, dense.covariance, p)
+        np.testing.assert_allclose(found.scaling_naive, wanted, rtol=1e-4)
+
+
+def test_parameters_that_did_not_move_have_no_error():
+    _, reduced, _ = at_optimum(STRONG)
+    moved = np.array([True, True, False, True, True, False, True])
+    found = uncertainty(LAMINAR_FLOW.names, reduced, moved, np.arange(10))
+    assert np.isfinite(np.diag(found.naive)).tolist() == moved.tolist()
+    assert np.isfinite(found.dof).tolist() == moved.tolist()
+    some = np.ix_(moved, moved)
+    H = reduced.hessian[some]
+    size = np.sqrt(np.diag(H))
+    np.testing.assert_allclose(
+        found.naive[some] * np.outer(size, size), np.linalg.inv(H / np.outer(size, size)), rtol=1e-8
+    )
+
+
+def test_with_fewer_than_eight_clusters_there_is_no_robust_error():
+    _, reduced, _ = at_optimum(STRONG)
+    for clusters, some in ((np.arange(10) % 7, False), (np.arange(10) % 8, True)):
+        found = uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), clusters)
+        assert (found.robust is not None) is some
+        assert found.naive is not None
+
+
+def test_bins_without_pairs_are_no_clusters():
+    scans = measured(STRONG, 12, angles(10), sigma=0.004)
+    scans.c2[:3] = np.nan
+    reduced = reduce(evaluator(scans)(STRONG), "individual")
+    found = uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), np.arange(10))
+    assert found.robust is None
+
+
+def test_what_the_data_do_not_determine_has_no_error_and_a_sentence():
+    theta = np.array([20000.0, 0.0, 500.0])
+    scans = measured(theta, 40, np.zeros(9))
+    reduced = reduce(evaluator(scans)(theta), "individual")
+    moved = np.array([True, False, True])
+    found = uncertainty(STATIC.names, reduced, moved, np.arange(9))
+    assert found.naive is None
+    assert found.robust is None
+    assert len(found.sentences) == 1
+    assert "D0 and D_offset" in found.sentences[0]
+
+
+def test_directions_are_the_eigenvectors_of_the_hessian_of_unit_diagonal():
+    _, reduced, _ = at_optimum(STRONG)
+    moved = np.array([True, True, False, True, True, True, True])
+    found = uncertainty(LAMINAR_FLOW.names, reduced, moved, np.arange(10))
+    H = reduced.hessian / np.sqrt(np.outer(*[np.diag(reduced.hessian)] * 2))
+    H = np.where(np.outer(moved, moved), H, 0)
+    assert (np.diff(found.eigenvalues) > 0).all()
+    assert not found.directions[:, 2].any()
+    for value, vector in zip(found.eigenvalues, found.directions, strict=True):
+        np.testing.assert_allclose(H @ vector, value * vector, atol=1e-12)
+
+
+def test_strong_correlations_become_a_sentence():
+    theta = np.array([20000.0, -0.01, 500.0])
+    scans = measured(theta, 40, np.zeros(9))
+    reduced = reduce(evaluator(scans)(theta), "individual")
+    found = uncertainty(STATIC.names, reduced, np.ones(3, bool), np.arange(9))
+    assert any("D0 and D_offset are determined only in combination" in s for s in found.sentences)
+
+
+def test_an_error_that_rests_on_one_bin_says_so():
+    scans = measured(STRONG, 30, angles(10), sigma=0.004, contrast=[0.4] + [0.002] * 9)
+    reduced = reduce(evaluator(scans)(STRONG), "individual")
+    found = uncertainty(LAMINAR_FLOW.names, reduced, np.ones(7, bool), np.arange(10))
+    assert (found.dof[:3] < 2).all()
+    assert any("error of D0 rests on one or two bins" in s for s in found.sentences)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_errors_follow_the_noise(scale):
+    scans = measured(STRONG, 30, angles(10), sigma=0.004)
+    evaluate = evaluator(scans)(STRONG)
+    scaled = evaluate._replace(moments=evaluate.moments / scale**2)
+    one, other = (
+        uncertainty(LAMINAR_FLOW.names, reduce(g, "individual"), np.ones(7, bool), np.arange(10))
+        for g in (evaluate, scaled)
+    )
+    np.testing.assert_allclose(other.naive, one.naive * scale**2, rtol=1e-9)
+    # the robust error knows the residuals, not sigma
+    np.testing.assert_allclose(other.robust, one.robust, rtol=1e-9)
+
+
+FRIEDEL = [
+    ("none opposite", [0, 10, 20, 30], [0, 1, 2, 3]),
+    ("opposite", [0, 90, 180, 270], [0, 1, 0, 1]),
+    ("opposite within half the spacing", [0, 20, 183, 201], [0, 1, 0, 1]),
+    ("opposite across 360", [-175, 4, 90], [0, 0, 2]),
+    ("not quite opposite", [0, 20, 195], [0, 1, 2]),
+]
+
+
+@pytest.mark.parametrize(("word", "phi", "wanted"), FRIEDEL, ids=[w for w, *_ in FRIEDEL])
+def test_opposite_bins_of_a_ring_are_one_cluster(word, phi, wanted):
+    phi = np.array(phi, float)
+    assert friedel_clusters(np.full(len(phi), 0.005), phi).tolist() == wanted
+    assert friedel_clusters(np.full(len(phi), np.nan), phi).tolist() == wanted
+
+
+def test_opposite_bins_of_a_ring_are_one_cluster_though_q_differs_by_rounding():
+    found = friedel_clusters(np.array([0.005, 0.006, 0.005 * (1 + 3e-7)]), np.array([0, 90, 180.0]))
+    assert found.tolist() == [0, 1, 0]
+
+
+def test_opposite_bins_of_other_rings_are_not():
+    found = friedel_clusters(np.array([0.005, 0.006]), np.array([0.0, 180.0]))
+    assert found.tolist() == [0, 1]
+
+
+def pulls(seeds, theta=STRONG, n=40, bins=9):
+    """(estimate - truth) / naive error, over seeds."""
+    z = []
+    for seed in seeds:
+        scans = measured(theta, n, angles(bins), sigma=0.003, contrast=0.3, seed=seed)
+        last = solve(evaluator(scans), search(LAMINAR_FLOW.parameters), theta)[-1]
+        assert last.outcome is Outcome.CONVERGED
+        found = uncertainty(LAMINAR_FLOW.names, last.reduced, np.ones(7, bool), np.arange(bins))
+        z.append((last.theta - theta) / np.sqrt(np.diag(found.naive)))
+    return np.array(z)
+
+
+def test_pulls_of_twenty_seeds_are_about_normal():
+    z = pulls(range(20))
+    assert (np.abs(z.mean(0)) < 0.65).all(), z.mean(0)
+    assert ((z.std(0) > 0.6) & (z.std(0) < 1.45)).all(), z.std(0)
+
+
+def test_a_variance_that_rounding_leaves_below_zero_is_not_known():
+    assert deviation(np.array([4.0, -1e-20])) == pytest.approx([2.0, np.nan], nan_ok=True)

@@ -1,0 +1,299 @@
+"""The optimum is that of a dense solver; every way a fit can end, and what holds it in its bounds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.models.parameters import search
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.variable_projection import reduce
+from tests import reference
+from tests.solver.test_variable_projection import Dense
+from tests.synthetic import FLOW, angles, evaluator, measured, published_case, solve, without_some
+
+START = np.array([4000.0, -0.1, 50.0, 4e-4, 0.0, 2e-5, 0.0])
+"""Where PHYSICS.md §5 starts."""
+TIGHT = lm.Options(decrement=1e-7)
+ANYWHERE = search(LAMINAR_FLOW.parameters)
+
+
+def in_errors(found, wanted, reduced) -> float:
+    """The largest distance in standard errors, however strongly the parameters are correlated."""
+    away = found - wanted
+    return float(np.sqrt(away @ reduced.hessian @ away))
+
+
+@pytest.fixture(scope="module")
+def published():
+    scans = published_case()
+    return scans, evaluator(scans, side=512)
+
+
+def test_the_published_case_reaches_its_optimum_in_ten_passes(published):
+    scans, evaluate = published
+    states = solve(evaluate, ANYWHERE, START)
+    last = states[-1]
+    assert last.outcome is Outcome.CONVERGED
+    assert last.passes <= 10
+    assert last.passes == len(states)
+    # how far the reference's own Newton step still goes, in standard errors
+    H, g = np.zeros((7, 7)), np.zeros(7)
+    for b, part in enumerate(scans.dense()):
+        M, _ = reference.gram(last.theta, *part, convention="homodyne", exact_phi0=True)
+        beta = np.linalg.solve(M[np.ix_([0, 2], [0, 2])], M[[0, 2], 1])
+        assert last.reduced.contrast[b] == pytest.approx(beta[1], rel=1e-8)
+        x = np.zeros(10)
+        x[:3] = -beta[0], 1, -beta[1]
+        d, z = slice(3, None), [0, 2]
+        A, B = M[np.ix_(z, z)], M[z, d]
+        H += beta[1] ** 2 * (M[d, d] - B.T @ np.linalg.solve(A, B))
+        g += beta[1] * (M @ x)[d]
+    size = np.sqrt(np.diag(H))
+    left = g / size @ np.linalg.solve(H / np.outer(size, size), g / size)
+    assert np.sqrt(left) < 1e-4
+    error = np.sqrt(np.diag(np.linalg.inv(H / np.outer(size, size)))) / size
+    assert (np.abs(last.theta - FLOW) < 4 * error).all()
+    assert last.reduced.chisqr / last.reduced.ndata == pytest.approx(1, abs=0.01)
+
+
+def test_one_shared_contrast_and_offset_bias_the_published_case(published):
+    _, evaluate = published
+    last = solve(evaluate, ANYWHERE, START, "shared")[-1]
+    assert last.outcome is Outcome.CONVERGED
+    assert last.reduced.chisqr / last.reduced.ndata == pytest.approx(1.47, abs=0.01)
+    assert last.theta[0] / 2500 - 1 == pytest.approx(0.2, abs=0.06)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_published_case_ends_where_the_dense_solver_does(published):
+    scans, evaluate = published
+    last = solve(evaluate, ANYWHERE, START, options=TIGHT)[-1]
+    theta, contrast, offset, chisqr = reference.dense_fit(
+        FLOW, scans.dense(), convention="homodyne"
+    )
+    assert in_errors(last.theta, theta, last.reduced) < 1e-5
+    assert last.reduced.chisqr == pytest.approx(chisqr, rel=1e-11)
+    np.testing.assert_allclose(last.reduced.contrast, contrast, rtol=1e-7)
+    np.testing.assert_allclose(last.reduced.offset, offset, rtol=1e-8)
+
+
+STRONG = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
+OFF = np.array([1.1, 1.2, 0.8, 1.1, 0.9, 1.3, 1.4])
+DENSE = [
+    ("static", np.array([20000.0, -0.4, 1000.0]), OFF[:3], "physical", "individual"),
+    ("static", np.array([20000.0, -0.4, 1000.0]), OFF[:3], "homodyne", "shared"),
+    ("flow", STRONG, OFF, "physical", "individual"),
+    ("flow", STRONG, OFF, "physical", "shared"),
+    ("flow", STRONG, OFF, "homodyne", "individual"),
+]
+
+
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+def test_polished_by_scipy_the_optimum_stays_within_a_hundred_millionth(convention):
+    truth = np.array([2500, -0.3, 100.0])
+    scans = measured(
+        truth, 60, np.zeros(3), q=0.02, convention=convention, contrast=0.3, sigma=0.01
+    )
+    off = truth * [1.2, 0.9, 1.1]
+    closest = lm.Options(decrement=1e-10)
+    last = solve(evaluator(scans), search(scans.model.parameters), off, options=closest)[-1]
+    theta, contrast, _, chisqr = reference.dense_fit(
+        last.theta * (1 + 1e-4), scans.dense(), convention=convention
+    )
+    np.testing.assert_allclose(last.theta, theta, rtol=1e-8)
+    np.testing.assert_allclose(last.reduced.contrast, contrast, rtol=1e-8)
+    assert last.reduced.chisqr == pytest.approx(chisqr, rel=1e-12)
+
+
+@pytest.mark.parametrize(("word", "truth", "off", "convention", "mode"), DENSE)
+def test_the_optimum_is_the_dense_solvers(word, truth, off, convention, mode):
+    scans = measured(truth, 36, angles(4), sigma=0.003, convention=convention, contrast=0.3)
+    scans = without_some(scans)
+    last = solve(evaluator(scans), search(scans.model.parameters), truth * off, mode, TIGHT)[-1]
+    assert last.outcome is Outcome.CONVERGED
+    theta, contrast, offset, chisqr = reference.dense_fit(
+        truth * off, scans.dense(), mode, convention=convention
+    )
+    assert last.reduced.chisqr == pytest.approx(chisqr, rel=1e-11)
+    # scipy stops where χ² changes by rounding, √(1e-16 χ²) of a standard error from the optimum
+    assert in_errors(last.theta, theta, last.reduced) < 1e-5
+    np.testing.assert_allclose(last.reduced.contrast, np.broadcast_to(contrast, 4), rtol=1e-6)
+    np.testing.assert_allclose(last.reduced.offset, np.broadcast_to(offset, 4), rtol=1e-7)
+    # where the gradient of the joint problem, written out, vanishes: 1e-8 of a standard error
+    dense = Dense(scans, solve_on(scans, last, mode), mode)
+    size = np.sqrt((dense.projected**2).sum(0))
+    assert (np.abs(dense.projected.T @ dense.residual) / size < 1e-8 * len(dense.owner)).all()
+
+
+def solve_on(scans, state, mode):
+    """Return theta after one more undamped step."""
+    step = lm.propose(search(scans.model.parameters), replace(state, damping=0.0))
+    return step.theta
+
+
+def quiet(n=60, bins=7, theta=STRONG, **options):
+    return measured(theta, n, angles(bins), sigma=0.003, contrast=0.3, **options)
+
+
+def test_a_bound_holds_and_the_rest_is_the_optimum_there():
+    scans = quiet()
+    evaluate = evaluator(scans, side=128)
+    held = search(LAMINAR_FLOW.parameters, bounds={"alpha": (-0.2, 2.0)})
+    bound = solve(evaluate, held, STRONG + np.array([0, 0.2, 0, 0, 0, 0, 0]), options=TIGHT)[-1]
+    fixed = search(LAMINAR_FLOW.parameters, fixed={"alpha": -0.2})
+    there = solve(evaluate, fixed, STRONG + np.array([0, 0.1, 0, 0, 0, 0, 0]), options=TIGHT)[-1]
+    assert bound.outcome is Outcome.CONVERGED
+    assert bound.theta[1] == -0.2
+    assert in_errors(bound.theta, there.theta, there.reduced) < 1e-5
+
+
+def test_a_start_at_a_bound_can_leave_it():
+    scans = quiet()
+    held = search(LAMINAR_FLOW.parameters, bounds={"alpha": (-0.9, 0.0), "D0": (15000.0, 1e5)})
+    first = STRONG * [0.75, 0, 1, 1, 1, 1, 1]
+    last = solve(evaluator(scans, side=128), held, first)[-1]
+    free = solve(evaluator(scans, side=128), held, STRONG)[-1]
+    assert last.outcome is Outcome.CONVERGED
+    assert in_errors(last.theta, free.theta, free.reduced) < 1e-3
+
+
+def test_every_point_tried_is_inside_the_bounds():
+    scans = measured(FLOW, 80, angles(7))
+    held = search(LAMINAR_FLOW.parameters, bounds={"D0": (3000.0, 5000.0), "beta": (-0.1, 0.1)})
+    evaluate, tried = evaluator(scans, side=128), []
+    solve(lambda theta: tried.append(theta) or evaluate(theta), held, START)
+    assert len(tried) > 1
+    for theta in tried:
+        assert ((theta >= held.lower) & (theta <= held.upper)).all(), theta
+
+
+def test_fixed_parameters_do_not_move_by_a_bit():
+    scans = measured(FLOW, 80, angles(7))
+    held = {"beta": 0.2, "D_offset": 100.0, "phi0": 5.0}
+    chosen = search(LAMINAR_FLOW.parameters, fixed=held)
+    first = START.copy()
+    first[[2, 4, 6]] = 100.0, 0.2, 5.0
+    states = solve(evaluator(scans, side=128), chosen, first)
+    assert states[-1].outcome is Outcome.CONVERGED
+    for state in states:
+        assert state.theta[[2, 4, 6]].tolist() == [100.0, 0.2, 5.0]
+
+
+def test_a_fixed_value_outside_the_bounds_is_kept():
+    """Bounds are for what moves: no shear at all, or an offset beyond them, can be asked for."""
+    truth = np.array([2000.0, 0.3, 2e4])
+    scans = measured(truth, 80, np.zeros(3))
+    chosen = search(STATIC.parameters, fixed={"D_offset": 2e4})
+    states = solve(evaluator(scans, side=128), chosen, truth * [2, 1, 1])
+    assert len(states) > 1
+    assert all(state.theta[2] == 2e4 for state in states)
+    still = search(LAMINAR_FLOW.parameters, fixed={"gamma_dot_t0": 0.0, "phi0": 130.0})
+    kept = still.inside(np.array([5e3, 0, 0, 0.0, 0, 0, 130.0]))
+    assert kept[[3, 6]].tolist() == [0.0, 130.0]
+
+
+@pytest.mark.parametrize(("true", "first"), [(88.0, -88.0), (-89.5, 85.0)])
+def test_phi0_goes_round_the_corner(true, first):
+    truth = np.array([*STRONG[:6], true])
+    scans = quiet(bins=9, theta=truth)
+    last = solve(evaluator(scans, side=128), ANYWHERE, np.array([*truth[:6], first]))[-1]
+    assert last.outcome is Outcome.CONVERGED
+    assert -90 <= last.theta[6] <= 90
+    assert abs((last.theta[6] - true + 90) % 180 - 90) < 1
+
+
+def test_data_that_do_not_determine_a_parameter_end_singular():
+    scans = measured([20000.0, 0.0, 500.0], 60, np.zeros(3))
+    chosen = search(STATIC.parameters, fixed={"alpha": 0.0})
+    last = solve(evaluator(scans), chosen, [15000.0, 0.0, 400.0])[-1]
+    assert last.outcome is Outcome.SINGULAR
+    assert (last.theta[0] + last.theta[2]) == pytest.approx(20500, rel=0.03)
+
+
+def test_constant_matrices_end_singular():
+    scans = measured([20000.0, 0.0, 500.0], 60, np.zeros(3), contrast=0.0, noise=False)
+    last = solve(evaluator(scans), search(STATIC.parameters), [15000.0, 0.0, 400.0])[-1]
+    assert last.outcome in (Outcome.SINGULAR, Outcome.CONVERGED)
+    assert last.outcome is not Outcome.CONVERGED, "nothing is determined by constant data"
+
+
+def test_noise_free_data_give_the_truth_back():
+    scans = measured(FLOW * [1, 1, 1, 10, 1, 1, 1], 80, angles(9), noise=False, contrast=0.3)
+    states = solve(evaluator(scans, side=128), ANYWHERE, scans.theta * 1.2)
+    # c2 is stored in float32: noise of 3e-8
+    assert states[-1].outcome is Outcome.CONVERGED
+    np.testing.assert_allclose(states[-1].theta, scans.theta, rtol=2e-3, atol=1e-6)
+
+
+def test_a_start_that_is_no_number_ends_nonfinite():
+    scans = measured(FLOW, 40, angles(3))
+    gram = evaluator(scans)(FLOW)
+    gram.moments[1, 2, 4] = np.nan
+    states = solve(lambda theta: gram, ANYWHERE, FLOW)
+    assert [s.outcome for s in states] == [Outcome.NONFINITE]
+
+
+def test_a_trial_that_is_no_number_is_stepped_back_from():
+    scans = measured(FLOW, 60, angles(7))
+    evaluate, seen = evaluator(scans), []
+
+    def sometimes(theta):
+        gram = evaluate(theta)
+        seen.append(theta)
+        return gram._replace(moments=gram.moments * np.nan) if len(seen) == 2 else gram
+
+    last = solve(sometimes, ANYWHERE, FLOW * 1.1)[-1]
+    wanted = solve(evaluate, ANYWHERE, FLOW * 1.1)[-1]
+    assert last.outcome is wanted.outcome is Outcome.CONVERGED
+    assert in_errors(last.theta, wanted.theta, wanted.reduced) < 1e-3
+
+
+def test_a_gradient_that_lies_ends_stalled_where_chisqr_was_lowest():
+    scans = measured(FLOW, 60, angles(7))
+    evaluate = evaluator(scans)
+
+    def lying(theta):
+        reduced = reduce(evaluate(theta), "individual")
+        return replace(reduced, gradient=-reduced.gradient)
+
+    first = FLOW * 1.05
+    state = lm.start(ANYWHERE, first, lying(first), lm.Options())
+    lowest = state.reduced.chisqr
+    while state.outcome is Outcome.RUNNING:
+        trial = lm.propose(ANYWHERE, state)
+        state = lm.judge(ANYWHERE, state, trial, lying(trial.theta), lm.Options())
+        lowest = min(lowest, state.reduced.chisqr)
+    assert state.outcome is Outcome.STALLED
+    assert state.reduced.chisqr == lowest
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5])
+def test_the_limit_of_passes_is_kept_and_the_lowest_point_returned(limit):
+    scans = measured(FLOW, 60, angles(7))
+    evaluate, chisqr = evaluator(scans), []
+
+    def counted(theta):
+        gram = evaluate(theta)
+        chisqr.append(reduce(gram, "individual").chisqr)
+        return gram
+
+    last = solve(counted, ANYWHERE, START, options=lm.Options(max_passes=limit))[-1]
+    assert last.outcome is Outcome.MAX_PASSES
+    assert last.passes == len(chisqr) == limit
+    assert last.reduced.chisqr == min(chisqr)
+
+
+def test_nothing_free_is_one_pass():
+    scans = measured(FLOW, 40, angles(3))
+    chosen = search(LAMINAR_FLOW.parameters, fixed=dict(zip(LAMINAR_FLOW.names, FLOW, strict=True)))
+    states = solve(evaluator(scans), chosen, FLOW)
+    assert [s.outcome for s in states] == [Outcome.CONVERGED]
+
+
+def test_every_outcome_is_a_sentence():
+    for outcome in Outcome:
+        assert len(outcome.value.split()) > 2, outcome

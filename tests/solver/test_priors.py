@@ -1,0 +1,160 @@
+"""Bounds and priors of contrast and offset, against scipy with bounds and with one row more each."""
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from homodyne_dask.models import STATIC
+from homodyne_dask.models.parameters import search
+from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.normal_equations import joint_of
+from homodyne_dask.solver.priors import restraint_of
+from homodyne_dask.solver.scaling_modes import scaling_of
+from homodyne_dask.solver.variable_projection import reduce
+from tests import reference
+from tests.kernels.test_losses import CREEP, TIGHT, with_outliers
+from tests.solver.test_variable_projection import series
+from tests.synthetic import angles, evaluator, fit_here, measured, solve, solve_robust, store
+
+CHOSEN = search(STATIC.parameters, bounds={"D_offset": (-1e6, 1e6)})
+BOUNDS = {"contrast_bounds": (0.21, 0.28), "offset_bounds": (0.995, 1.015)}
+PRIORS = {"contrast_prior": (0.23, 1e-3), "offset_prior": (1.005, 1e-4)}
+
+
+@pytest.fixture(scope="module")
+def scans():
+    """Contrasts and offsets of which some are beyond BOUNDS and all are off PRIORS."""
+    return measured(
+        CREEP, 40, angles(4), contrast=[0.2, 0.25, 0.3, 0.22], offset=[1, 1.01, 1.02, 0.99],
+        sigma=0.003,
+    )  # fmt: skip
+
+
+def restrained(scans, mode, given):
+    return scaling_of(mode, scans.phi, restraint=restraint_of(**given))
+
+
+def scipys(scans, mode, loss, given):
+    limits, prior = None, []
+    if "contrast_bounds" in given:
+        limits = np.array([given["offset_bounds"], given["contrast_bounds"]]).T - [1, 0]
+    if "contrast_prior" in given:
+        parts = (*given["offset_prior"], 1.0), (*given["contrast_prior"], 0.0)
+        prior = [
+            (b, part, mean - shift, sd)
+            for b in range(len(scans.q) if mode == "individual" else 1)
+            for part, (mean, sd, shift) in enumerate(parts)
+        ]
+    beta = np.tile([0.005, 0.24], (len(scans.q), 1))
+    columns = series(scans.phi, mode)
+    return reference.robust_fit(
+        CREEP, scans.dense(), columns, beta, loss, 1.345, limits=limits, prior=prior
+    )
+
+
+@pytest.mark.parametrize("loss", ["linear", "huber"])
+@pytest.mark.parametrize("given", [BOUNDS, PRIORS], ids=["bounds", "priors"])
+@pytest.mark.parametrize("mode", ["individual", "shared"])
+def test_the_optimum_is_scipys(scans, mode, given, loss):
+    if mode == "shared":  # of all bins alike, and again beyond the bounds
+        scans = measured(CREEP, 40, angles(4), contrast=0.3, offset=0.99, sigma=0.003)
+    scans = with_outliers(scans) if loss == "huber" else scans
+    scaling = restrained(scans, mode, given)
+    if loss == "linear":
+        last = solve(evaluator(scans), CHOSEN, CREEP * 1.02, scaling, TIGHT)[-1]
+    else:
+        evaluate = evaluator(scans, scans.problem(loss=loss, loss_scale=1.345))
+        last = solve_robust(evaluate, CHOSEN, CREEP * 1.02, scaling, TIGHT)[-1]
+    theta, offset, contrast, cost = scipys(scans, mode, loss, given)
+    assert last.outcome is Outcome.CONVERGED
+    assert last.reduced.chisqr / 2 == pytest.approx(cost, rel=1e-9)
+    away = last.theta - theta
+    assert np.sqrt(away @ last.reduced.hessian @ away) < 1e-4
+    np.testing.assert_allclose(last.reduced.offset, offset, atol=1e-8)
+    np.testing.assert_allclose(last.reduced.contrast, contrast, atol=1e-7)
+    assert last.reduced.held.any() == (given is BOUNDS)
+
+
+@pytest.mark.parametrize(
+    "given", [BOUNDS, PRIORS, BOUNDS | PRIORS], ids=["bounds", "priors", "both"]
+)
+@pytest.mark.parametrize("mode", ["individual", "shared"])
+def test_the_gradient_is_that_of_chisqr_with_contrast_and_offset_following(scans, mode, given):
+    evaluate, scaling = evaluator(scans), restrained(scans, mode, given)
+    theta = CREEP * 1.1
+    here = reduce(evaluate(theta), scaling)
+    for p in range(3):
+        step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(3)[p]
+        up, down = (reduce(evaluate(theta + s * step), scaling).chisqr for s in (1, -1))
+        slope = -(up - down) / 4e-3 * np.sqrt(here.hessian[p, p])
+        assert here.gradient[p] == pytest.approx(
+            slope, rel=1e-4, abs=1e-3 * here.hessian[p, p] ** 0.5
+        )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"contrast_bounds": (0.05, 0.1), "offset_bounds": (1.2, 1.3)},
+        {"contrast_prior": (0.05, 1e-8), "offset_prior": (1.2, 1e-8)},
+    ],
+    ids=["bounds", "priors"],
+)
+@pytest.mark.parametrize("mode", ["individual", "shared"])
+def test_what_is_pressed_or_known_for_certain_is_as_good_as_fixed(scans, mode, given):
+    gram = evaluator(scans)(CREEP)
+    found = reduce(gram, restrained(scans, mode, given))
+    fixed = reduce(gram, scaling_of("fixed", scans.phi, contrast=0.05, offset=1.2))
+    np.testing.assert_allclose(found.contrast, 0.05, rtol=1e-6)
+    np.testing.assert_allclose(found.offset, 1.2, rtol=1e-6)
+    assert found.chisqr == pytest.approx(fixed.chisqr, rel=1e-5)
+    np.testing.assert_allclose(found.hessian, fixed.hessian, rtol=1e-4)
+    errors = [
+        uncertainty(STATIC.names, each, np.ones(3, bool), np.arange(4)) for each in (found, fixed)
+    ]
+    np.testing.assert_allclose(errors[0].naive, errors[1].naive, rtol=1e-3)
+    if "contrast_bounds" in given:
+        assert found.linear == 0
+        assert np.isnan(errors[0].scaling_naive).all()
+    else:
+        assert (errors[0].scaling_naive < 1.1e-8).all()
+    np.testing.assert_allclose(
+        joint_of(found, np.ones(3, bool)).blocks.sum(0)[:3, :3],
+        joint_of(fixed, np.ones(3, bool)).blocks.sum(0)[:3, :3], rtol=1e-4,
+    )  # fmt: skip
+
+
+def test_a_bin_without_decay_has_the_contrast_that_is_known_beforehand(scans):
+    fast = measured(CREEP, 40, angles(2), q=[0.0054, 5.0], contrast=0.25, sigma=0.003)
+    found = reduce(evaluator(fast)(CREEP), restrained(fast, "individual", PRIORS))
+    assert found.contrast[1] == pytest.approx(0.23)
+    assert not found.undetermined.any()
+    assert found.finite
+
+
+def test_a_fit_says_what_stands_at_a_bound(scans, tmp_path):
+    scan = store(scans, tmp_path)
+    result = fit_here(scan, hd.STATIC, contrast_bounds=(0.21, 0.28), initial={"D_offset": 1000.0})
+    assert any("contrast stands at its bound in 2 of 4 bins" in said for said in result.warnings)
+    held = np.isnan(result.scaling["contrast_stderr_naive"].values)
+    assert held.tolist() == [True, False, True, False]
+    assert result.scalings is None
+    assert "bounds and priors hold in this one alone" in " ".join(str(result).split())
+    result.to_json(tmp_path / "result.json")
+
+
+REFUSED = [
+    ("a series", {"scaling": "fourier1", "contrast_prior": (0.2, 0.1)}, "say nothing of scaling"),
+    ("fixed", {"scaling": "fixed", "offset_bounds": (0.9, 1.1)}, "say nothing of scaling 'fixed'"),
+    ("empty bounds", {"contrast_bounds": (0.3, 0.2)}, "0.3 is not below 0.2"),
+    ("no deviation", {"contrast_prior": (0.3, 0.0)}, "positive standard deviation"),
+    ("one number", {"offset_prior": 1.0}, "offset_prior = 1.0 is not two numbers"),
+]
+
+
+@pytest.mark.parametrize(("word", "given", "says"), REFUSED, ids=[w for w, *_ in REFUSED])
+def test_what_makes_no_sense_is_refused(scans, tmp_path, word, given, says):
+    with pytest.raises(OptionError, match=says):
+        hd.fit(store(scans, tmp_path), hd.STATIC, **given)

@@ -1,0 +1,247 @@
+"""Contrast and offset eliminated, against the dense joint problem in which they are free."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.solver.scaling_modes import plain_mode, scaling_of
+from homodyne_dask.solver.variable_projection import reduce
+from tests import reference
+from tests.synthetic import FLOW, evaluator, measured, without_some
+
+MODES = ["individual", "shared"]
+EVERY = [*MODES, "fourier1", "fourier2", "fourier3", "fixed"]
+GIVEN = {"contrast": 0.21, "offset": 1.03}
+STATIC = np.array([20000.0, -0.4, 100.0])
+CASES = [("static", STATIC), ("flow", FLOW)]
+
+
+def scaling_at(phi, mode):
+    """The scaling of bins at these angles; that of `fixed` is GIVEN."""
+    return scaling_of(mode, np.asarray(phi, float), **(GIVEN if mode == "fixed" else {}))
+
+
+def series(phi, mode):
+    """How much each bin takes of every linear parameter of offset, and likewise of contrast."""
+    if mode == "individual":
+        return np.eye(len(phi))
+    if mode == "fixed":
+        return np.zeros((len(phi), 0))
+    order = 0 if mode == "shared" else int(mode[-1])
+    angle = np.deg2rad(phi)
+    waves = [f(n * angle) for n in range(1, order + 1) for f in (np.cos, np.sin)]
+    return np.stack([np.ones(len(phi)), *waves], axis=1)
+
+
+class Dense:
+    """The joint least squares at theta, every residual and every column written out."""
+
+    def __init__(self, scans, theta, mode):
+        y, J, Z, owner = [], [], [], []
+        self.series = series(scans.phi, mode)
+        for b, part in enumerate(scans.dense()):
+            c2, time, q, phi, gap, sigma = part
+            use = np.triu(np.isfinite(c2), 1)
+            root = 1 / (sigma[:, None] * sigma[None, :])[use]
+            model = lambda p: reference.CONVENTIONS[scans.convention](p, time, q, phi, gap)  # noqa: B023, E731
+            df = reference.gradient(model, theta)
+            if scans.convention == "homodyne" and len(theta) == 7:
+                df[6] *= reference.unsmoothed(theta, time)
+            f = model(np.asarray(theta, float))
+            z = np.concatenate([np.outer(x, self.series[b]) for x in (0 * f[use] + 1, f[use])], 1)
+            fixed = GIVEN["offset"] - 1 + GIVEN["contrast"] * f[use] if mode == "fixed" else 0
+            y.append(root * (c2[use] - 1 - fixed))
+            Z.append(root[:, None] * z)
+            J.append(root[:, None] * np.stack([d[use] for d in df], axis=1))
+            owner.append(np.full(use.sum(), b))
+        self.Z, self.owner = np.concatenate(Z), np.concatenate(owner)
+        y, J = np.concatenate(y), np.concatenate(J)
+        beta = np.linalg.lstsq(self.Z, y, rcond=None)[0]
+        self.offset, self.contrast = (self.series @ part for part in np.split(beta, 2))
+        self.offset = self.offset + (GIVEN["offset"] if mode == "fixed" else 1)
+        self.contrast = self.contrast + (GIVEN["contrast"] if mode == "fixed" else 0)
+        self.residual = y - self.Z @ beta
+        self.J = J * self.contrast[self.owner, None]
+        self.projected = self.J - self.Z @ np.linalg.lstsq(self.Z, self.J, rcond=None)[0]
+        self.chisqr = self.residual @ self.residual
+        full = np.concatenate([self.J, self.Z], axis=1)
+        size = np.sqrt((full**2).sum(0))
+        # columns of a series that the angles do not tell apart have no inverse
+        scaled = np.linalg.pinv(full.T @ full / np.outer(size, size), rcond=1e-13, hermitian=True)
+        self.covariance = scaled / np.outer(size, size)
+
+    def by_bin(self, columns):
+        return [columns[self.owner == b] for b in np.unique(self.owner)]
+
+
+@pytest.mark.parametrize("mode", EVERY)
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+@pytest.mark.parametrize(("word", "truth"), CASES, ids=[w for w, _ in CASES])
+def test_the_reduced_problem_is_the_schur_complement_of_the_joint_one(
+    mode, convention, word, truth
+):
+    phi = (-70.0, -35.0, -10.0, 10.0, 25.0, 60.0)
+    scans = measured(
+        truth, 40, phi, contrast=[0.1, 0.2, 0.3, 0.15, 0.2, 0.25],
+        offset=[1.0, 1.1, 0.98, 1.02, 1.05, 1.01], convention=convention,
+    )  # fmt: skip
+    scans = without_some(scans)
+    theta = truth * 1.15 + 1e-5
+    found = reduce(evaluator(scans)(theta), scaling_at(phi, mode))
+    dense = Dense(scans, theta, mode)
+    p = len(theta)
+    assert found.chisqr == pytest.approx(dense.chisqr, rel=1e-11)
+    assert found.linear == np.linalg.matrix_rank(dense.Z)
+    np.testing.assert_allclose(found.contrast, dense.contrast, rtol=1e-9)
+    np.testing.assert_allclose(found.offset, dense.offset, rtol=1e-10)
+    H, g = dense.projected.T @ dense.projected, dense.J.T @ dense.residual
+    size = np.sqrt(np.einsum("np,np->p", dense.J, dense.J))
+    np.testing.assert_allclose(
+        found.hessian / np.outer(size, size), H / np.outer(size, size), atol=1e-10
+    )
+    np.testing.assert_allclose(found.gradient / size, g / size, atol=1e-9 * np.sqrt(dense.chisqr))
+    for b, (D, r) in enumerate(
+        zip(dense.by_bin(dense.projected), dense.by_bin(dense.residual), strict=True)
+    ):
+        # a bin's own score is not orthogonal to [1, f] when they are shared
+        np.testing.assert_allclose(
+            found.bin_gradient[b] / size, D.T @ r / size, atol=1e-9 * np.sqrt(dense.chisqr)
+        )
+        np.testing.assert_allclose(
+            found.bin_hessian[b] / np.outer(size, size), D.T @ D / np.outer(size, size), atol=1e-10
+        )
+        assert found.chisqr_per_bin[b] == pytest.approx(r @ r, rel=1e-11)
+    covariance = np.linalg.inv(found.hessian / np.outer(size, size)) / np.outer(size, size)
+    error = np.sqrt(np.diag(dense.covariance)[:p])
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), error, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", EVERY)
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+def test_the_gradient_is_that_of_chisqr_with_contrast_and_offset_following(mode, convention):
+    scans = measured(FLOW, 60, (-70.0, -10.0, 25.0, 60.0), contrast=0.3, convention=convention)
+    evaluate, mode = evaluator(scans), scaling_at(scans.phi, mode)
+    theta = FLOW * 1.1
+    here = reduce(evaluate(theta), mode)
+    for p in range(7):
+        step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(7)[p]
+        up, down = (reduce(evaluate(theta + s * step), mode).chisqr for s in (1, -1))
+        slope = -(up - down) / 4e-3 * np.sqrt(here.hessian[p, p])
+        assert here.gradient[p] == pytest.approx(
+            slope, rel=1e-4, abs=1e-3 * here.hessian[p, p] ** 0.5
+        )
+
+
+UNDETERMINED = [
+    ("f constant: too small a q", 1e-9),
+    ("f gone: too large a q", 5.0),
+]
+
+
+@pytest.mark.parametrize(("word", "q"), UNDETERMINED, ids=[w for w, _ in UNDETERMINED])
+def test_a_bin_without_decay_adds_its_offset_only_chisqr_and_nothing_else(word, q):
+    scans = measured(FLOW, 40, (0.0, 40.0, 80.0), q=[0.0054, 0.0054, q])
+    both, alone = (
+        evaluator(scans)(FLOW),
+        evaluator(
+            replace(scans, **{k: getattr(scans, k)[:2] for k in ("q", "phi", "c2", "sigma_row")})
+        )(FLOW),
+    )
+    found, without = reduce(both, "individual"), reduce(alone, "individual")
+    y = scans.c2[2][np.triu_indices(40, 1)].astype(float)
+    assert found.undetermined.tolist() == [False, False, True]
+    assert found.contrast[2] == 0
+    assert found.offset[2] == pytest.approx(y.mean(), rel=1e-12)
+    assert found.chisqr_per_bin[2] == pytest.approx(((y - y.mean()) ** 2).sum() / 0.02**2, rel=1e-9)
+    np.testing.assert_allclose(found.hessian, without.hessian, rtol=1e-12)
+    np.testing.assert_allclose(found.gradient, without.gradient, rtol=1e-12)
+    assert found.linear == without.linear + 1
+    assert found.finite
+
+
+def test_a_bin_without_pairs_is_absent():
+    scans = measured(FLOW, 40, (0.0, 40.0, 80.0))
+    scans.c2[1] = np.nan
+    for mode in MODES:
+        found = reduce(evaluator(scans)(FLOW), mode)
+        kept = {k: getattr(scans, k)[[0, 2]] for k in ("q", "phi", "c2", "sigma_row")}
+        without = reduce(evaluator(replace(scans, **kept))(FLOW), mode)
+        assert np.isnan(found.contrast[1])
+        assert np.isnan(found.offset[1])
+        assert not found.undetermined[1]
+        assert (found.ndata, found.linear) == (without.ndata, without.linear)
+        assert found.chisqr == pytest.approx(without.chisqr, rel=1e-13)
+        np.testing.assert_allclose(found.hessian, without.hessian, rtol=1e-12)
+
+
+def test_bins_without_any_pair_at_all_give_zero_and_no_warning():
+    found = reduce(Gram(np.zeros((3, 10, 10)), np.zeros(3, np.int64)), "individual")
+    assert (found.chisqr, found.ndata, found.linear) == (0, 0, 0)
+    assert not found.hessian.any()
+    assert np.isnan(found.contrast).all()
+
+
+@pytest.mark.parametrize("mode", EVERY)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("at", [(0, 0), (1, 1), (2, 2), (1, 2), (5, 5), (2, 6)])
+def test_sums_that_are_not_finite_stay_so(mode, value, at):
+    scans = measured(FLOW, 30, (0.0, 40.0))
+    gram = evaluator(scans)(FLOW)
+    gram.moments[1][at] = gram.moments[1][at[::-1]] = value
+    assert not reduce(gram, scaling_at(scans.phi, mode)).finite
+
+
+def test_degrees_of_freedom_count_pairs_less_what_is_fitted():
+    scans = measured(FLOW, 30, (0.0, 40.0, 80.0))
+    gram = evaluator(scans)(FLOW)
+    pairs = 3 * 30 * 29 // 2
+    for mode, linear in (("individual", 6), ("shared", 2)):
+        found = reduce(gram, mode)
+        assert found.ndata == pairs
+        assert found.variance(7) == pytest.approx(found.chisqr / (pairs - 7 - linear))
+
+
+def test_another_word_for_a_mode_is_refused():
+    with pytest.raises(OptionError, match="did you mean 'individual'"):
+        plain_mode("individuell")
+
+
+OF_HOMODYNE = [("auto", 3, "shared"), ("auto", 2, "individual"), ("constant", 9, "individual")]
+
+
+@pytest.mark.parametrize(("name", "bins", "plain"), OF_HOMODYNE)
+def test_names_of_homodyne_are_read_with_a_note(name, bins, plain):
+    scaling = scaling_of(name, np.arange(bins, dtype=float))
+    assert scaling.mode == plain
+    assert f"homodyne's '{name}'" in scaling.note
+
+
+def test_a_series_that_the_angles_do_not_resolve_is_as_good_as_each_bin_on_its_own():
+    phi = (-70.0, -10.0, 25.0)
+    gram = evaluator(measured(FLOW, 30, phi, contrast=[0.2, 0.1, 0.3]))(FLOW)
+    tied, apart = (reduce(gram, scaling_at(phi, mode)) for mode in ("fourier3", "individual"))
+    assert tied.linear == apart.linear == 6
+    assert tied.chisqr == pytest.approx(apart.chisqr, rel=1e-12)
+    np.testing.assert_allclose(tied.contrast, apart.contrast, rtol=1e-10)
+    np.testing.assert_allclose(tied.hessian, apart.hessian, rtol=1e-8)
+
+
+WRONG = [
+    ("missing", {"contrast": 0.2}, "needs offset"),
+    ("too many", {"contrast": [0.1, 0.2], "offset": 1.0}, "give one number, or 3"),
+    ("no number", {"contrast": "high", "offset": 1.0}, "'high' is not a number"),
+]
+
+
+@pytest.mark.parametrize(("word", "given", "sentence"), WRONG, ids=[w for w, *_ in WRONG])
+def test_fixed_values_are_checked(word, given, sentence):
+    with pytest.raises(OptionError, match=sentence):
+        scaling_of("fixed", np.zeros(3), **given)
+
+
+def test_values_for_another_mode_are_refused():
+    with pytest.raises(OptionError, match="use scaling 'fixed'"):
+        scaling_of("shared", np.zeros(3), contrast=0.2)

@@ -1,0 +1,253 @@
+"""What is selected, and stores that are refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import zarr
+
+from homodyne_dask.errors import HomodyneDaskError, SelectionError, StoreError
+from homodyne_dask.store import schema
+from homodyne_dask.store.rings import nearest_ring
+from homodyne_dask.store.scan import manifest, open_dataset
+from tests.synthetic import FLOW, measured, store
+
+RINGS = [0.004, 0.004, 0.004, 0.008, 0.008]
+PHI = [-60.0, 0.0, 60.0, 0.0, 45.0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("dataset")
+
+
+@pytest.fixture(scope="module")
+def scan(folder):
+    return store(measured(FLOW, 40, PHI, q=RINGS, dt=0.5), folder)
+
+
+SELECTED = [
+    ("a ring", {"q": 0.004}, [1, 2, 3]),
+    ("a ring within 2 %", {"q": 0.00407}, [1, 2, 3]),
+    ("two rings", {"q": [0.004, 0.008]}, [1, 2, 3, 4, 5]),
+    ("angles between", {"phi": (-10, 50)}, [2, 4, 5]),
+    ("the ends of angles belong", {"phi": (0, 45)}, [2, 4, 5]),
+    ("one angle", {"phi": 60.5}, [3]),
+    ("one angle, a turn further", {"phi": 420}, [3]),
+    ("labels", {"label": [5, 1]}, [1, 5]),
+    ("one label", {"label": 4}, [4]),
+    ("ring and angles", {"q": 0.008, "phi": (-10, 10)}, [4]),
+]
+
+
+@pytest.mark.parametrize(("word", "given", "labels"), SELECTED, ids=[w for w, *_ in SELECTED])
+def test_bins_are_selected(scan, word, given, labels):
+    found = scan.select(**given)
+    assert found.label.tolist() == labels
+    assert found.frames == (0, 40)
+    assert scan.label.tolist() == [1, 2, 3, 4, 5]
+
+
+FRAMES = [
+    ("frames", {"frames": (5, 20)}, (5, 20)),
+    ("frames beyond the last", {"frames": (5, 400)}, (5, 40)),
+    ("time", {"time": (2.0, 5.0)}, (4, 11)),
+    ("time between frames", {"time": (1.9, 5.2)}, (4, 11)),
+    ("both", {"frames": (6, 30), "time": (2.0, 5.0)}, (6, 11)),
+]
+
+
+@pytest.mark.parametrize(("word", "given", "frames"), FRAMES, ids=[w for w, *_ in FRAMES])
+def test_frames_are_selected_and_time_keeps_its_origin(scan, word, given, frames):
+    found = scan.select(**given)
+    assert found.frames == frames
+    assert np.flatnonzero(found.use).tolist() == list(range(*frames))
+    assert found.time[0] == 0
+
+
+RINGS_CLOSE = np.array([0.00536, 0.00543, 0.00543 * (1 + 4e-7), 0.00610, np.nan])
+NAMED = [
+    ("a value between two that is nearer to one", 0.00538, [0]),
+    ("bins whose q differs by rounding", 0.00543, [1, 2]),
+    ("within 2 %", 0.0062, [3]),
+]
+
+
+@pytest.mark.parametrize(("word", "asked", "found"), NAMED, ids=[w for w, *_ in NAMED])
+def test_a_q_names_the_ring_it_is_near(word, asked, found):
+    assert nearest_ring(RINGS_CLOSE, asked).tolist() == found
+
+
+def test_a_q_that_may_be_two_rings_is_refused_with_all_there_are():
+    says = "q = 0.0054 1/Å may be the rings 0.00536 and 0.00543 1/Å: .*; there is: .*0.0061 1/Å"
+    with pytest.raises(SelectionError, match=says):
+        nearest_ring(RINGS_CLOSE, 0.0054)
+    with pytest.raises(SelectionError, match="does not know any q"):
+        nearest_ring(RINGS_CLOSE[4:], 0.0054)
+
+
+def test_selections_of_selections_get_narrower(scan):
+    once = scan.select(q=0.004, frames=(5, 30))
+    twice = once.select(phi=(-10, 70), frames=(0, 20))
+    assert twice.label.tolist() == [2, 3]
+    assert twice.frames == (5, 20)
+
+
+MISTAKES = [
+    (
+        "no such ring",
+        {"q": 0.006},
+        "no ring within 2 % of q = 0.006 1/Å; there is: 0.004, 0.008 1/Å",
+    ),
+    ("no such angle", {"phi": (70, 80)}, "phi from -60 to 60°"),
+    ("no such label", {"label": 9}, "no bin is labelled 9; .*labels 1, 2, 3, 4, 5"),
+    ("nothing in common", {"q": 0.008, "phi": 60}, "no bin has q = 0.008, phi = 60"),
+    ("two frames", {"frames": (3, 5)}, "fewer than 3 frames; there are 40 from 0 to 19.5 s"),
+    ("frames upside down", {"frames": (20, 5)}, "fewer than 3 frames"),
+    ("no such time", {"time": (100, 200)}, "fewer than 3 frames"),
+]
+
+
+@pytest.mark.parametrize(("word", "given", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES])
+def test_an_empty_selection_says_what_there_is(scan, word, given, says):
+    with pytest.raises(SelectionError, match=says):
+        scan.select(**given)
+
+
+def test_the_table_of_bins_is_printed(scan):
+    text = str(scan.select(q=0.008))
+    shown = scan.select(q=0.008)._repr_html_()
+    assert "<table" in shown
+    for words in ("2 of 5 bins", "0.008", "45.00"):
+        assert words in text
+        assert words in shown
+
+
+def test_xarray_opens_the_same_store(scan):
+    dataset = scan.dataset
+    assert dict(dataset.sizes)["bin"] == 5
+    c2 = dataset["c2"].values
+    lower = np.tril(np.ones((40, 40), bool))
+    assert np.isnan(c2[:, lower]).all()
+    assert np.isfinite(c2[:, ~lower]).all()
+
+
+def test_the_manifest_counts_every_pair(scan):
+    tiles = manifest(scan)["tiles"]
+    assert sum(tile["pairs"] for tile in tiles.values()) == 5 * 40 * 39 // 2
+
+
+def test_cuts_hold_every_pair_once_and_only_those_far_enough_apart(scan):
+    assert scan.cuts().count.sum() == 5 * 40 * 39 // 2
+    for min_lag in (2, 3, 5, 9):
+        assert (scan.cuts(min_lag).count[0].sum()) <= (41 - min_lag) * (40 - min_lag) // 2
+
+
+@pytest.fixture
+def copy(scan, tmp_path):
+    target = tmp_path / "copy.zarr"
+    shutil.copytree(scan.path, target)
+    return target
+
+
+def change(path, **attributes):
+    group = zarr.open_group(str(path), mode="r+", use_consolidated=False)
+    group.attrs.update(attributes)
+
+
+def drop(name):
+    return lambda path: shutil.rmtree(path / name)
+
+
+def rewritten(name, values):
+    def write(path):
+        group = zarr.open_group(str(path), mode="r+", use_consolidated=False)
+        group[name].with_config({"write_empty_chunks": True})[...] = values
+
+    return write
+
+
+def shorter(name):
+    def write(path):
+        group = zarr.open_group(str(path), mode="r+", use_consolidated=False)
+        held = np.asarray(group[name])[..., :-1]
+        del group[name]
+        group.create_array(name, data=held)
+
+    return write
+
+
+def without(attribute):
+    def write(path):
+        file = path / "zarr.json"
+        held = json.loads(file.read_text())
+        del held["attributes"][attribute]
+        file.write_text(json.dumps(held))
+
+    return write
+
+
+DAMAGED = [
+    ("incomplete", lambda p: change(p, complete=False), "incomplete: run .* again"),
+    ("another version", lambda p: change(p, schema_version=99), "version 99, this program reads 1"),
+    ("foreign zarr", lambda p: change(p, format="other"), "not one of ours"),
+    ("an attribute missing", without("sigma_source"), "lacks the attribute 'sigma_source'"),
+    ("sigma_row missing", drop("sigma_row"), "damaged"),
+    ("c2 missing", drop("c2"), "damaged"),
+    ("time shorter", shorter("time"), "has shape"),
+    ("phi shorter", shorter("phi"), "phi has shape"),
+    ("sigma_row shorter", shorter("sigma_row"), "sigma_row has shape"),
+    ("metadata cut off", lambda p: (p / "zarr.json").write_text("{"), "cannot be read|not a Zarr"),
+    ("metadata gone", lambda p: (p / "zarr.json").unlink(), "not a Zarr store"),
+    ("sigma zero", rewritten("sigma_row", 0.0), "sigma_row holds values that are not above 0"),
+    ("sigma NaN", rewritten("sigma_row", np.nan), "sigma_row holds values that are not above 0"),
+    ("time stands still", rewritten("time", 1.0), "time does not increase"),
+]
+
+
+@pytest.mark.parametrize(("word", "damage", "says"), DAMAGED, ids=[w for w, *_ in DAMAGED])
+def test_a_store_that_is_not_whole_is_refused(copy, word, damage, says):
+    open_dataset(copy)
+    damage(copy)
+    with pytest.raises(StoreError, match=says):
+        open_dataset(copy)
+
+
+def test_what_is_no_store_is_refused(tmp_path):
+    file = tmp_path / "result.hdf"
+    file.write_bytes(b"\x89HDF")
+    (tmp_path / "empty").mkdir()
+    for path, says in (
+        (tmp_path / "missing.zarr", "does not exist"),
+        (file, "is a file, not a store"),
+        (tmp_path / "empty", "not a Zarr store"),
+    ):
+        with pytest.raises(StoreError, match=says):
+            open_dataset(path)
+
+
+def test_every_refusal_is_one_sentence(copy):
+    change(copy, complete=False)
+    with pytest.raises(HomodyneDaskError) as caught:
+        open_dataset(copy)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_same_data_with_another_sigma_time_or_q_are_another_selection(folder):
+    """The digest of c2 alone took them for the same, and a fit in this process used the old ones."""
+    scans = measured(FLOW, 30, (0.0, 40.0), dt=0.5)
+    first = store(scans, folder, "changing").selection
+    changes = {
+        "sigma": [0.01, 0.03],
+        "time": 2 * scans.time,
+        "q": [0.005, 0.006],
+        "phi": [10.0, 50.0],
+    }
+    for name, value in changes.items():
+        assert store(scans, folder, "changing", **{name: value}).selection != first, name
+    assert store(scans, folder, "changing").selection == first
+
+
+def test_the_schema_is_version_one():
+    assert schema.VERSION == 1

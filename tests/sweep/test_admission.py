@@ -1,0 +1,121 @@
+"""A worker that joins while a fit runs computes nothing before it was examined."""
+
+import os
+from collections import Counter
+
+import pytest
+from distributed import SchedulerPlugin
+
+import homodyne_dask as hd
+from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.errors import ClusterError
+from tests.cluster.slurm.fits import OPTIONS, bits
+from tests.faults.local import everything
+from tests.faults.programs import finish, start, wait_for_pass
+from tests.faults.schedulers import another, dask
+from tests.synthetic import FLOW, angles, fit_here, measured, store
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+MANY = str(100 * (os.cpu_count() or 1))
+"""More threads than there are cores."""
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    """4 angles of 1100 frames: 2.4 million pairs."""
+    return store(measured(FLOW, 1100, angles(4), dt=0.1), tmp_path_factory.mktemp("joining"))
+
+
+class Done(SchedulerPlugin):
+    """How many tasks each worker has finished."""
+
+    def __init__(self, scheduler) -> None:
+        self.by: Counter[str] = Counter()
+        self.scheduler = scheduler
+        scheduler.add_plugin(self, name="done")
+
+    def transition(self, key, start, finish, *args, worker="", **kwargs) -> None:
+        if (start, finish) == ("processing", "memory"):
+            self.by[str(self.scheduler.workers[worker].name)] += 1
+
+
+def examinations(client) -> list[str]:
+    """What a scheduler holds of examinations: plugins, and what was said."""
+    scheduler = client.cluster.scheduler
+    held = {*scheduler.worker_plugins, *scheduler.plugins, *scheduler.get_events()}
+    return [name for name in held if name.startswith("homodyne_dask-examination")]
+
+
+def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes_nothing(
+    tmp_path, caplog
+):
+    scan = store(measured([20000.0, -0.4, 1000.0], 60, [0.0, 45.0], dt=0.1), tmp_path)
+    given = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}}
+    said, left = [], []
+    path = another("0.0.1", tmp_path)
+    with local_cluster(processes=1, threads=1) as client:
+        client.wait_for_workers(1, timeout=120)
+        done = Done(client.cluster.scheduler)
+        joining = client.scheduler.address, "--host", "127.0.0.1", "--no-nanny", "--nthreads", "1"
+
+        def join(state) -> None:
+            if state.passes == 1:
+                with dask(
+                    tmp_path, "worker", *joining, "--name", "odd", PYTHONPATH=path, NPROC=MANY
+                ) as odd:
+                    left.append(odd.wait(60))  # it ends by itself
+
+        result = hd.fit(
+            scan, hd.STATIC, **given, client=client, progress=join,
+            watch=lambda standing: said.append(standing.refused),
+        )  # fmt: skip
+        assert not examinations(client)
+    assert result.passes > 2
+    assert bits(result) == bits(fit_here(scan, hd.STATIC, **given))
+    assert left == [0]
+    assert done.by["0"] > 0
+    assert "odd" not in done.by
+    (words,) = said[-1]
+    assert any(words in logged for logged in caplog.messages)
+    version, threads = words.splitlines()
+    assert version.startswith("worker odd has jaxlib 0.0.1, this program ")
+    assert threads.startswith(
+        f"worker odd has 1 threads and computes on {MANY}, more than there are"
+    )
+
+
+@pytest.mark.slow
+def test_where_only_such_a_worker_joins_the_fit_ends_and_names_it(scan, tmp_path, monkeypatch):
+    monkeypatch.setattr("homodyne_dask.cluster.local.NO_PROGRESS", 20.0)
+    path = another("0.0.1", tmp_path)
+    with local_cluster(processes=1, threads=1) as client:
+        client.wait_for_workers(1, timeout=120)
+        joining = client.scheduler.address, "--host", "127.0.0.1", "--nthreads", "1"
+
+        def join(state) -> None:
+            for process in everything(client):
+                process.kill()
+            with dask(tmp_path, "worker", *joining, "--name", "odd", PYTHONPATH=path) as odd:
+                assert odd.wait(60) == 0  # with its nanny
+
+        with pytest.raises(ClusterError, match=r"worker odd has jaxlib 0\.0\.1, this program"):
+            hd.fit(scan, hd.LAMINAR_FLOW, **OPTIONS, client=client, progress=join)
+
+
+@pytest.mark.slow
+def test_a_fit_that_is_killed_examines_nobody_any_more(scan, tmp_path):
+    with local_cluster(processes=1, threads=1) as client:
+        client.wait_for_workers(1, timeout=120)
+        initial = [
+            w for name, at in OPTIONS["initial"].items() for w in ("--initial", f"{name}={at}")
+        ]
+        words = ["fit", scan.path, "--model", "laminar_flow", "--gap", "200 um", *initial]
+        words += ["--memory", "stream", "--output", "result"]
+        program = start(*words, "--scheduler", client.scheduler.address, folder=tmp_path)
+        wait_for_pass(program, 1)
+        assert examinations(client)
+        program.kill()
+        finish(program)
+        with dask(tmp_path, "worker", client.scheduler.address, "--host", "127.0.0.1"):
+            client.wait_for_workers(2, timeout=60)
+            assert not examinations(client)

@@ -1,0 +1,171 @@
+"""A plan covers each selected pair once, and refuses what cannot work."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError, PlanError, SelectionError
+from homodyne_dask.store import schema
+from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep import plan as planning
+from homodyne_dask.sweep.plan import MAX_SLOTS, Workers, layout, make_plan, runs
+from tests.synthetic import FLOW, measured, store
+
+
+def scan(n, bins=1, frames=None, mask=None, q=None) -> Scan:
+    """A scan that is nowhere on disk: a plan is arithmetic."""
+    q = np.full(bins, 0.005) if q is None else np.asarray(q, float)
+    per_bin = {"q": q, "phi": np.zeros(len(q)), "label": np.arange(len(q))}
+    use = np.ones(n, bool) if mask is None else mask
+    return Scan(
+        "/nowhere", {}, np.arange(n) * 1.0, use, tuple(range(len(q))), frames or (0, n), per_bin
+    )
+
+
+def pairs_by_tile(of, min_lag):
+    """Selected pairs in every tile, counted one by one."""
+    used = np.flatnonzero(of.use)
+    side = schema.tile_side(of.n_frames)
+    i, j = np.meshgrid(used, used, indexing="ij")
+    far = j - i >= min_lag
+    tiles, counts = np.unique(
+        np.stack([i[far] // side, j[far] // side]), axis=1, return_counts=True
+    )
+    return {(int(a), int(b)): int(c) for (a, b), c in zip(tiles.T, counts, strict=True)}
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    n=st.integers(3, 1600),
+    window=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    min_lag=st.integers(1, 700),
+    masked=st.floats(0, 0.9),
+    seed=st.integers(0, 99),
+)
+def test_every_pair_of_a_selection_lies_in_one_tile_and_is_counted(
+    n, window, min_lag, masked, seed
+):
+    first, last = sorted(int(w * n) for w in window)
+    mask = np.random.default_rng(seed).random(n) >= masked
+    of = scan(n, bins=2, frames=(first, last), mask=mask)
+    wanted = pairs_by_tile(of, min_lag)
+    if not wanted:
+        with pytest.raises(SelectionError, match="no pair of frames is left"):
+            layout(of, min_lag)
+        return
+    found = layout(of, min_lag)
+    assert len(set(found.tiles)) == len(found.tiles)
+    assert set(wanted) <= set(found.tiles)
+    assert found.pairs == 2 * sum(wanted.values())
+
+
+@given(
+    q=st.lists(st.sampled_from([0.004, 0.005, 0.006, np.nan]), min_size=1, max_size=150),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_bin_is_in_one_group_of_its_own_q(q):
+    found = layout(scan(10, q=q))
+    members = [b for group in found.groups for b in group]
+    assert sorted(members) == list(range(len(q)))
+    for group in found.groups:
+        assert len(group) <= min(MAX_SLOTS, found.slots)
+        values = {str(q[b]) for b in group}
+        assert len(values) == 1
+
+
+@given(tiles=st.integers(1, 300), groups=st.integers(1, 4), threads=st.integers(1, 64))
+@settings(max_examples=60, deadline=None)
+def test_tasks_are_aligned_runs_that_cover_every_tile_once(tiles, groups, threads):
+    found = replace(
+        layout(scan(64)), tiles=tuple((0, n) for n in range(tiles)), groups=((0,),) * groups
+    )
+    tasks = runs(found, threads)
+    lengths = [task.length for task in tasks]
+    assert lengths == sorted(lengths, reverse=True)
+    covered = []
+    for task in tasks:
+        assert task.length & (task.length - 1) == 0
+        assert found.tiles.index(task.tiles[0]) % task.length == 0
+        covered += [(task.group, n) for _, n in task.tiles]
+    assert covered == [(g, n) for g in range(groups) for n in range(tiles)]
+
+
+@pytest.mark.parametrize("frames", [60, 1100, 40_000])
+def test_no_task_is_longer_than_what_lifetimes_of_workers_are_chosen_for(frames):
+    found = layout(scan(frames, 23))
+    longest = [max(len(task.tiles) for task in runs(found, threads)) for threads in (1, 7, 1000)]
+    assert longest[0] == max(longest)
+    assert 0 < planning.longest_task(found) <= planning.LONGEST_TASK
+
+
+def test_the_layout_does_not_depend_on_workers():
+    found = layout(scan(3000, 40))
+    small = make_plan(found, Workers(1, 1, 10**12), "static", 40)
+    large = make_plan(found, Workers(40, 320, 10**13), "static", 40)
+    assert small.layout == large.layout
+
+
+REFUSED = [
+    ("resident data too large", (4, 8, 4 * 10**9), "resident", "needs .* use memory='stream'"),
+    ("a worker too small", (4, 8, 10**9), "auto", "a worker would need .* but has 250 MB"),
+    ("a worker too small to stream", (1, 8, 9 * 10**8), "stream", "a worker would need"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "workers", "memory", "says"), REFUSED, ids=[w for w, *_ in REFUSED]
+)
+def test_what_does_not_fit_is_refused_with_numbers(word, workers, memory, says):
+    found = layout(scan(20000, 32))
+    with pytest.raises(PlanError, match=says):
+        make_plan(found, Workers(*workers), "static", 32, memory)
+
+
+def test_data_stay_with_the_workers_when_they_fit():
+    found = layout(scan(1000, 8))
+    assert make_plan(found, Workers(2, 4, 10**10), "static", 8).resident
+    assert not make_plan(found, Workers(2, 4, 10**10), "static", 8, "stream").resident
+    large = layout(scan(40000, 32))
+    assert not make_plan(large, Workers(2, 4, 10**10), "static", 32).resident
+
+
+def test_no_pair_left_is_said_before_any_work():
+    with pytest.raises(SelectionError, match="10 of 10 frames are in use and min_lag is 10"):
+        layout(scan(10), min_lag=10)
+    with pytest.raises(SelectionError, match="0 of 10 frames are in use"):
+        layout(scan(10, mask=np.zeros(10, bool)))
+
+
+def test_an_absurd_min_lag_takes_no_memory():
+    with pytest.raises(SelectionError, match="lower min_lag"):
+        layout(scan(10), min_lag=10**13)
+
+
+def test_the_plan_is_printed():
+    text = str(make_plan(layout(scan(1000, 8)), Workers(2, 4, 10**10), "static", 8))
+    for part in ("3,996,000", "8 in 1 groups of one q", "3 of 512 x 512", "2 workers, 4 threads"):
+        assert part in text, part
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        ({"local": True}, "in this process (fewer than 4,000,000 pairs)"),
+        ({"to_start": True}, "on Dask: 2 workers, 4 threads (4,000,000 pairs or more)"),
+        ({}, "on Dask: 2 workers, 4 threads (a client is given)"),
+    ],
+)
+def test_the_plan_says_where_the_work_is_done_and_why(workers, said):
+    text = str(make_plan(layout(scan(1000, 8)), Workers(2, 4, 10**10, **workers), "static", 8))
+    assert said in text
+
+
+def test_a_plan_needs_no_gap(tmp_path):
+    scan = store(measured(FLOW, 40, [0.0]), tmp_path)
+    assert "pairs              780" in str(hd.plan(scan, hd.LAMINAR_FLOW))
+    with pytest.raises(OptionError, match="needs the gap"):
+        hd.fit(scan, hd.LAMINAR_FLOW)

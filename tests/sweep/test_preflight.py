@@ -1,0 +1,63 @@
+"""What is said of workers that cannot do their part, each by its name; nothing here needs a cluster."""
+
+import pytest
+
+from homodyne_dask.sweep.preflight import (
+    Asked,
+    Found,
+    Worker,
+    same,
+    too_little_memory,
+    too_many_threads,
+)
+
+GB = 10**9
+ASKED = Asked({"jaxlib": "0.12.0"}, "/data/A_c2.zarr", "/data/A_c2.zarr/c2/c/0", "d" * 64, 2 * GB)
+WELL = Found("n1", {"jaxlib": "0.12.0"}, True, 4, 8, 20 * GB, GB, "d" * 64)
+
+
+def worker(limit: int = 4 * GB, name: str = "worker 7", **differs) -> Worker:
+    """A worker with 4 threads that is what is asked for, but for this."""
+    return Worker(name, 4, limit, WELL._replace(**differs))
+
+
+def said(*workers: Worker) -> list[str]:
+    """All that is said of workers."""
+    each = [words for one in workers for words in same(one, ASKED)]
+    return [*each, *too_many_threads([*workers]), *too_little_memory([*workers], ASKED)]
+
+
+def test_nothing_is_said_of_workers_that_are_what_is_asked_for():
+    assert said(worker(), worker(name="worker 8")) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "words"),
+    [
+        (worker(versions={"jaxlib": "0.11.0"}), "has jaxlib 0.11.0, this program 0.12.0: start"),
+        (worker(x64=False), "does not compute in float64: unset the variables JAX_"),
+        (
+            worker(chunk="e" * 64),
+            "on n1 does not see the store /data/A_c2.zarr (it reads other data)",
+        ),
+        (worker(chunk="Permission denied"), "on n1 does not see the store /data/A_c2.zarr (Perm"),
+        (worker(pool=64), "has 4 threads and computes on 64, more than there are cores for on n1"),
+        (worker(limit=GB), "may use 1 GB and the plan needs 2 GB: give jobs more memory"),
+        (worker(available=GB // 2), "needs 2 GB, and n1 with 1 workers has 1.5 GB for them: start"),
+    ],
+    ids=["version", "float64", "other data", "no data", "threads", "limit", "memory"],
+)
+def test_what_is_wrong_with_a_worker_is_one_sentence_with_its_name(one, words):
+    (sentence,) = said(one, worker(name="worker 8", host="n2"))
+    assert sentence.startswith(f"worker 7 {words}")
+
+
+def test_a_worker_alone_on_its_node_may_compute_on_more_threads_than_it_takes_tasks():
+    assert said(worker(pool=8)) == []
+    assert len(said(worker(pool=8), worker(name="worker 8"))) == 1
+
+
+def test_workers_of_one_node_share_its_memory():
+    beside = [worker(name=f"worker {n}", available=GB) for n in range(3)]
+    assert len(said(*beside)) == 3
+    assert said(*[one._replace(found=one.found._replace(used=2 * GB)) for one in beside]) == []

@@ -1,0 +1,167 @@
+"""One answer, whoever computes it: real processes, real signals."""
+
+import os
+import shutil
+import signal
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.cluster import local as cluster
+from homodyne_dask.errors import ClusterError
+from homodyne_dask.sweep import admission as joining
+from tests.synthetic import FLOW, angles, fit_here, measured, store
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    """9 angles of 600 frames: three blocks of 512 x 512, 1.6 million pairs."""
+    return store(measured(FLOW, 600, angles(9), dt=0.2), tmp_path_factory.mktemp("bits"))
+
+
+@pytest.fixture(scope="module")
+def quiet(scan):
+    """The fit in this process."""
+    return fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
+
+
+def same_bits(result, quiet) -> bool:
+    one, other = result.parameters, quiet.parameters
+    return (
+        one["value"].values.tobytes() == other["value"].values.tobytes()
+        and one["stderr"].values.tobytes() == other["stderr"].values.tobytes()
+        and (result.chisqr, result.passes) == (quiet.chisqr, quiet.passes)
+    )
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("memory", ["resident", "stream"])
+def test_one_worker_and_two_resident_or_streaming_give_the_same_bits(
+    scan, quiet, processes, memory
+):
+    with cluster.local_cluster(processes=processes, threads=1) as client:
+        result = hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", client=client, memory=memory)
+    assert same_bits(result, quiet)
+    assert result.compilations["gram"] == 1
+
+
+@pytest.mark.slow
+def test_the_lower_bound_of_few_angles_and_a_profile_have_the_same_bits(scan):
+    few = scan.select(phi=(-90.0, -10.0))
+    options = {"gap": "200 um", "fixed": {"D_offset": 100.0}, "profile": ("phi0",)}
+    here = fit_here(few, hd.LAMINAR_FLOW, **options)
+    with cluster.local_cluster(processes=2, threads=1) as client:
+        there = hd.fit(few, hd.LAMINAR_FLOW, client=client, **options)
+    assert same_bits(there, here)
+    assert there.covariance_lower.values.tobytes() == here.covariance_lower.values.tobytes()
+    assert there.profiles["phi0"].identical(here.profiles["phi0"])
+
+
+def kill_while_it_computes(
+    client, pids: dict[str, int], killed: list[int], named: str = "gram-"
+) -> None:
+    """Wait until a worker holds a task, of a pass unless said otherwise, then end it."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        for address, worker in list(client.cluster.scheduler.workers.items()):
+            if any(named in str(task.key) for task in list(worker.processing)):
+                os.kill(pids[address], signal.SIGKILL)
+                killed.append(pids[address])
+                return
+
+
+def test_killing_a_worker_in_mid_pass_changes_no_bit(scan, quiet):
+    killed: list[int] = []
+    with cluster.local_cluster(processes=2, threads=1) as client:
+        client.wait_for_workers(2, timeout=60)
+        pids = client.run(os.getpid)
+        killer = threading.Thread(target=kill_while_it_computes, args=(client, pids, killed))
+
+        def after_pass(state):
+            if state.passes == 2:
+                killer.start()  # the next pass begins when this returns
+
+        result = hd.fit(
+            scan, hd.LAMINAR_FLOW, gap="200 um", client=client, memory="stream", progress=after_pass
+        )
+        killer.join()
+        assert len(killed) == 1
+        assert not psutil.pid_exists(killed[0])
+    assert same_bits(result, quiet)
+
+
+def test_small_fits_made_whole_by_workers_one_of_which_is_killed_are_those_made_here(scan):
+    given = {"gap": "200 um", "fixed": {"D_offset": 100.0, "gamma_dot_t_offset": 1e-5}}
+    windows = [(0.0, 50.0), (20.0, 70.0), (70.0, 119.0)]
+    killed: list[int] = []
+    told: list[int] = []
+    with cluster.local_cluster(processes=2, threads=1) as client:
+        client.wait_for_workers(2, timeout=60)
+        doom = client, client.run(os.getpid), killed, "fit-"
+        killer = threading.Thread(target=kill_while_it_computes, args=doom)
+        killer.start()
+        series = hd.fit_each(
+            scan, hd.LAMINAR_FLOW, over="age", windows=windows, client=client, **given,
+            progress=lambda state: told.append(state.passes),
+        )  # fmt: skip
+        killer.join()
+    assert len(killed) == 1
+    for (low, high), result in zip(windows, series.results, strict=True):
+        here = fit_here(scan.select(time=(low, high)), hd.LAMINAR_FLOW, **given)
+        assert same_bits(result, here)
+    assert told == [n for r in series.results for n in range(1, r.passes + 1)]
+
+
+def test_a_small_fit_that_fails_on_a_worker_is_a_row_and_the_rest_goes_on(scan, tmp_path):
+    shutil.copytree(scan.path, tmp_path / "spoilt.zarr")
+    (tmp_path / "spoilt.zarr/c2/c/0/0/0").unlink()  # of the first window alone
+    given = {"gap": "200 um", "fixed": {"D_offset": 100.0, "gamma_dot_t_offset": 1e-5}}
+    with cluster.local_cluster(processes=1, threads=1) as client:
+        series = hd.fit_each(
+            tmp_path / "spoilt.zarr", hd.LAMINAR_FLOW, over="age", client=client,
+            windows=[(0.0, 90.0), (104.0, 120.0)], **given,
+        )  # fmt: skip
+    assert [entry.outcome == "FAILED" for entry in series.ended] == [True, False]
+    assert "cannot be read" in series.ended[0].message
+
+
+def test_workers_are_examined_before_they_are_sent_whole_fits(scan, monkeypatch):
+    def refuse(*_):
+        raise ClusterError("worker 0 has jaxlib 0.0.1")
+
+    monkeypatch.setattr(joining, "preflight", refuse)
+    with (
+        cluster.local_cluster(processes=1, threads=1) as client,
+        pytest.raises(ClusterError, match=r"jaxlib 0\.0\.1"),
+    ):
+        hd.fit_each(scan, hd.LAMINAR_FLOW, over="age", windows=3, client=client, gap="200 um")
+
+
+def test_a_fit_in_a_plain_script_needs_no_main_guard(scan, tmp_path, quiet):
+    import subprocess
+    import sys
+
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import homodyne_dask as hd\n"
+        f"result = hd.fit({scan.path!r}, hd.LAMINAR_FLOW, gap='200 um')\n"
+        "print(repr(float(result.parameters['value'].sel(param='D0'))))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert float(done.stdout.split()[-1]) == float(quiet.parameters["value"].sel(param="D0"))
+
+
+def test_float64_is_in_force_whatever_the_users_settings(scan, quiet):
+    import jax
+
+    assert not jax.config.jax_enable_x64
+    assert quiet.covariance.dtype == np.float64
+    assert quiet.outcome is hd.Outcome.CONVERGED

@@ -1,0 +1,107 @@
+"""What a pass reads and computes, and what it may leave out."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.cluster.local import this_process
+from homodyne_dask.errors import StoreError
+from homodyne_dask.fitting.options import prepare
+from homodyne_dask.store.chunk_reader import chunk_path
+from homodyne_dask.sweep import blocks
+from homodyne_dask.sweep import plan as planning
+from homodyne_dask.sweep.plan import layout, make_plan
+from homodyne_dask.sweep.sweep import sweep_of
+from tests.kernels.test_candidates import FAST
+from tests.synthetic import angles, fit_here, measured, store
+
+SLOW = np.array([200.0, -0.3, 20.0, 3e-6, 0.2, 2e-7, 5.0])
+"""f changes little over 16 frames."""
+
+
+@pytest.fixture(scope="module")
+def fast(tmp_path_factory):
+    """3 angles of 1100 frames: six blocks; beyond 20 frames f is gone."""
+    return store(measured(FAST, 1100, angles(3)), tmp_path_factory.mktemp("fast"))
+
+
+def streaming(scan, **options):
+    """What makes passes that read the store every time, in this process."""
+    request = prepare(scan, hd.LAMINAR_FLOW, gap="200 um", **options)
+    plan = make_plan(
+        layout(request.scan, request.problem.min_lag), this_process(), "flow", 3, "stream"
+    )
+    return sweep_of(plan, request.scan.selection, request.problem, None)
+
+
+def far_chunk(scan) -> Path:
+    return chunk_path(scan.path, 1, 1, (0, 2))
+
+
+@contextmanager
+def without(path: Path) -> Iterator[None]:
+    held = path.read_bytes()
+    path.unlink()
+    try:
+        yield
+    finally:
+        path.write_bytes(held)
+
+
+def test_a_chunk_without_any_f_left_is_not_read(fast):
+    """Its sums are in the store."""
+    blocks.forget()
+    whole = streaming(fast, min_lag=2)(FAST)
+    blocks.forget()
+    with without(far_chunk(fast)):
+        sweep = streaming(fast, min_lag=2)
+        assert sweep(FAST).moments.tobytes() == whole.moments.tobytes()
+        assert (sweep.cost.read, sweep.cost.blocks) == (5, 6)
+        assert sweep.cost.computed < 0.4 * sweep.cost.sub_blocks
+        with pytest.raises(StoreError, match=r"labelled .* cannot be read"):
+            sweep(SLOW)
+
+
+def test_a_selection_the_store_has_no_sums_of_reads_a_chunk_without_f_once(fast):
+    blocks.forget()
+    sweep = streaming(fast.select(frames=(0, 1090)), min_lag=2)
+    first = sweep(FAST)
+    assert sweep.cost.read == 6
+    with without(far_chunk(fast)):
+        assert sweep(FAST).moments.tobytes() == first.moments.tobytes()
+        assert sweep.cost.read == 5
+
+
+@pytest.mark.parametrize("select", [{"frames": (0, 1090)}, {"frames": (30, 1100)}], ids=str)
+def test_sums_of_other_pairs_are_not_taken_from_the_store(fast, select):
+    blocks.forget()
+    scan = fast.select(**select)
+    sweep = streaming(scan)
+    gram = sweep(FAST)
+    frames = select["frames"][1] - select["frames"][0]
+    assert gram.pairs.tolist() == [frames * (frames - 1) // 2] * 3
+    inside = np.triu(np.ones((1100, 1100), bool), 1)
+    inside[: select["frames"][0]] = False
+    inside[:, select["frames"][1] :] = False
+    for k in range(3):
+        c2 = np.asarray(scan.dataset["c2"][k])[inside].astype(float) - 1
+        w = np.median(scan.sigma_row[k]) ** -4.0
+        np.testing.assert_allclose(gram.moments[k, 1, 1], w * (c2**2).sum(), rtol=1e-10)
+
+
+def test_levels_lead_to_the_optimum_of_all_data(tmp_path, monkeypatch):
+    scan = store(measured(SLOW, 700, angles(9)), tmp_path)
+    straight = fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
+    monkeypatch.setattr(planning, "LEVELS_FROM", 0)
+    through = fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
+    assert [entry["level"] for entry in through.history if "level" in entry] == [16, 4]
+    assert through.passes <= straight.passes
+    one, other = through.parameters, straight.parameters
+    apart = (one["value"] - other["value"]) / other["stderr_naive"]
+    assert abs(apart).max() < 1e-3
+    assert "over 16×16 means" in str(through)
+    assert through.compilations["candidates"] <= 1
