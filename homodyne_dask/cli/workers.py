@@ -64,7 +64,8 @@ def connected(config: "FitConfig") -> "Iterator[Client | None]":
 def longest_task(config: "FitConfig") -> float:
     """Return the seconds that a task of the fits of a configuration may take."""
     from homodyne_dask.cli.options import selected
-    from homodyne_dask.sweep.plan import LONGEST_TASK, layout
+    from homodyne_dask.cluster.workers import LONGEST_TASK
+    from homodyne_dask.sweep.plan import layout
     from homodyne_dask.sweep.plan import longest_task as of
 
     found = []

@@ -19,8 +19,8 @@ from distributed.deploy.subprocess import SubprocessWorker
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
 from homodyne_dask.cluster.closed import let_go
+from homodyne_dask.cluster.workers import Workers
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.sweep.plan import Workers
 
 THREADS = 4
 """Most threads of one worker process on this machine."""

@@ -23,6 +23,7 @@ from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, coarse_levels, layo
 from homodyne_dask.sweep.unreadable import without_unreadable
 
 if TYPE_CHECKING:
+    from homodyne_dask.live.watch import Watched
     from homodyne_dask.results.fit_result import FitResult
 
 
@@ -131,10 +132,10 @@ def iterate(
         # JAX and tables load while workers start
         from homodyne_dask.fitting.errors.assemble import result_of
         from homodyne_dask.fitting.errors.extra_passes import certainty
-        from homodyne_dask.live.watch import Watch, watched
+        from homodyne_dask.live.watch import Watch
         from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 
-        told = Watch(watched(request), work, connected, watch, refused)
+        told = Watch(_watched(request), work, connected, watch, refused)
         with told.to_its_end():
             selection, problem = request.scan.selection, request.problem
             sweep = told.listened(sweep_of(work, selection, problem, connected))
@@ -193,3 +194,16 @@ def plan_of(request: Request, client: Client | None) -> Plan:
     name = request.problem.model.name
     levels = coarse_levels(request.scan, work, request.problem.min_lag)
     return make_plan(work, workers, name, len(request.scan.bins), request.memory, levels)
+
+
+def _watched(request: Request) -> "Watched":
+    """Return what is told of a fit of a scan."""
+    from homodyne_dask.fitting.errors.assemble import errors_of
+    from homodyne_dask.live.watch import Watched
+
+    return Watched(
+        f"{request.problem.model.name} fitted to {Path(request.scan.path).name}",
+        request.search.names,
+        tuple(parameter.unit for parameter in request.parameters),
+        lambda state: errors_of(request, state, None),
+    )

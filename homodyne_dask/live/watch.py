@@ -6,15 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from distributed import Client, span
 from jaxtyping import Float
 
-from homodyne_dask.fitting.errors.assemble import errors_of
-from homodyne_dask.fitting.options import Request
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.live import dashboard
 from homodyne_dask.live.notebook import cell
@@ -48,16 +45,6 @@ class Watched(NamedTuple):
     units: tuple[str, ...]
     errors: Callable[[lm.State], Float[np.ndarray, " p"]]
     """Of theta at a state; NaN where unknown."""
-
-
-def watched(request: Request) -> Watched:
-    """Return what is told of a fit of a scan."""
-    return Watched(
-        f"{request.problem.model.name} fitted to {Path(request.scan.path).name}",
-        request.search.names,
-        tuple(parameter.unit for parameter in request.parameters),
-        lambda state: errors_of(request, state, None),
-    )
 
 
 class Watch:

@@ -16,7 +16,6 @@ from homodyne_dask.models.parameters import listed
 from homodyne_dask.solver.normal_equations import SINGULAR, Joint, deviation, joint_of
 from homodyne_dask.solver.robust_step import slope_known
 from homodyne_dask.solver.variable_projection import Reduced
-from homodyne_dask.store.rings import ring_numbers
 
 MIN_CLUSTERS = 8
 _WEAK = 1e-7
@@ -105,28 +104,6 @@ def uncertainty(
 def clusters_in(reduced: Reduced, clusters: Int[np.ndarray, " bin"]) -> int:
     """Return how many clusters hold data."""
     return len(np.unique(clusters[reduced.count > 0]))
-
-
-def friedel_clusters(
-    q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"]
-) -> Int[np.ndarray, " bin"]:
-    """Return a cluster number per bin: bins of equal q whose φ differ by 180° see one speckle.
-
-    Within half the spacing of neighbouring angles of a ring, at most 5°.
-    """
-    clusters = np.arange(len(q))
-    rings = ring_numbers(q)
-    for ring in np.unique(rings):
-        members = np.flatnonzero(rings == ring)
-        if len(members) < 2:
-            continue
-        gaps = np.diff(np.sort(np.mod(phi[members], 360)))
-        width = min(5.0, 0.5 * gaps[gaps > 1e-9].min(initial=10.0))
-        for a, b in combinations(members, 2):
-            apart = (phi[a] - phi[b]) % 360
-            if abs(apart - 180) < width:
-                clusters[b] = clusters[a]
-    return clusters
 
 
 def cr2(

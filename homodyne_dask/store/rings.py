@@ -1,5 +1,7 @@
 """Rings: bins of one q, to the digits that the beamline's software keeps."""
 
+from itertools import combinations
+
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -19,6 +21,28 @@ def ring_numbers(q: Float[np.ndarray, " bin"]) -> Int[np.ndarray, " bin"]:
     numbers = np.empty(len(q), int)
     numbers[order] = np.cumsum(step) - 1
     return numbers
+
+
+def friedel_clusters(
+    q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"]
+) -> Int[np.ndarray, " bin"]:
+    """Return a cluster number per bin: bins of equal q whose φ differ by 180° see one speckle.
+
+    Within half the spacing of neighbouring angles of a ring, at most 5°.
+    """
+    clusters = np.arange(len(q))
+    rings = ring_numbers(q)
+    for ring in np.unique(rings):
+        members = np.flatnonzero(rings == ring)
+        if len(members) < 2:
+            continue
+        gaps = np.diff(np.sort(np.mod(phi[members], 360)))
+        width = min(5.0, 0.5 * gaps[gaps > 1e-9].min(initial=10.0))
+        for a, b in combinations(members, 2):
+            apart = (phi[a] - phi[b]) % 360
+            if abs(apart - 180) < width:
+                clusters[b] = clusters[a]
+    return clusters
 
 
 def rings_of(q: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " ring"]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from markupsafe import Markup
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
@@ -214,9 +215,13 @@ class Scan:
 
     def _repr_html_(self) -> str:
         """Return the table of bins, as Jupyter shows it."""
-        from homodyne_dask.results.markup import joined, listed, table
-
-        return str(joined(table(self._in_short(), self._rows(), 0), listed(self.attrs["notes"])))
+        head, *body = self._rows()
+        return Markup("<table><caption>{}</caption>{}{}</table><ul>{}</ul>").format(
+            self._in_short(),
+            _row("th", head),
+            Markup("").join(_row("td", row) for row in body),
+            Markup("").join(Markup("<li>{}</li>").format(note) for note in self.attrs["notes"]),
+        )
 
     def _in_short(self) -> str:
         first, stop = self.frames
@@ -238,6 +243,12 @@ class Scan:
             shown = f"{q:.6g}" if np.isfinite(q) else "unknown"
             rows.append([str(label), shown, f"{phi:.2f}", str(pixels or "-"), f"{s:.4g}"])
         return rows
+
+
+def _row(tag: str, cells: Sequence[str]) -> Markup:
+    """Return a row of an HTML table, every cell escaped."""
+    each = (Markup("<{0}>{1}</{0}>").format(Markup(tag), cell) for cell in cells)
+    return Markup("<tr>{}</tr>").format(Markup("").join(each))
 
 
 def open_dataset(path: str | Path) -> Scan:

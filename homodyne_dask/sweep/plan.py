@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from homodyne_dask.cluster.workers import DEAREST, LONGEST, RATE, SLOWEST, Workers
 from homodyne_dask.errors import PlanError, SelectionError
 from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Scan, coarse_use
-from homodyne_dask.sweep.size_label import size_label
 
 MAX_SLOTS = 32
 """Most bins of one q that are worked together in a block."""
@@ -21,16 +21,8 @@ LEVELS_FROM = 20_000_000
 """From this number of pairs a fit comes down through the store's coarser levels."""
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
-RATE = 150e6
-"""Pairs per second and thread that tasks are sized for; no result depends on it."""
-LONGEST = 2.0
-"""Seconds of the longest task of a pass at that rate."""
-SLOWEST = 25e6
-"""Pairs per second and thread of the slowest node counted on: `doctor` complains of less."""
-DEAREST = 4.2
-"""Times a pass over all data that the dearest, for the errors under a loss, was measured to take."""
-LONGEST_TASK = DEAREST * LONGEST * RATE / SLOWEST
-"""Seconds that a task of any plan may take there."""
+SIZES = ((1_000_000, "STANDARD"), (10_000_000, "LARGE"), (100_000_000, "CHUNKED"))
+"""Pairs below which, in homodyne's words, a fit has the label; above all of them it is STREAMING."""
 _PROCESS_BYTES = 700_000_000
 """An idle worker with its libraries and compiled kernels."""
 
@@ -139,6 +131,11 @@ def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
     return tuple(groups)
 
 
+def size_label(pairs: int) -> str:
+    """Return STANDARD, LARGE, CHUNKED or STREAMING for a number of pairs."""
+    return next((label for below, label in SIZES if pairs < below), "STREAMING")
+
+
 def size_in_words(points: int) -> str:
     """Return the label of a size, and that it is nothing more."""
     return f"{size_label(points)}, a label: every size takes one code path"
@@ -179,29 +176,6 @@ def longest_task(layout: Layout) -> float:
     """Return the seconds that a task may take in the dearest pass, on the slowest node counted on."""
     tiles = max(len(run.tiles) for run in runs(layout, 1))
     return DEAREST * tiles * layout.pairs / layout.blocks / SLOWEST
-
-
-@dataclass(frozen=True)
-class Workers:
-    """The workers a plan is made for."""
-
-    processes: int
-    threads: int
-    """Threads of all processes."""
-    memory: int
-    """Bytes of all processes."""
-    local: bool = False
-    """The caller's own process, no cluster."""
-    to_start: bool = False
-    """Not running yet: a fit starts them on this machine."""
-
-    @property
-    def in_words(self) -> str:
-        """Where the work is done."""
-        if self.local:
-            return "in this process"
-        plural = "s" * (self.processes > 1)
-        return f"on {self.processes} Dask worker{plural} with {self.threads} threads"
 
 
 @dataclass(frozen=True)

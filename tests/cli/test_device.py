@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from homodyne_dask import device
+from homodyne_dask.cli.homodyne import device
 from homodyne_dask.errors import PlanError
 
 

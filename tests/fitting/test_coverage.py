@@ -9,7 +9,8 @@ import scipy.stats
 from homodyne_dask.fitting.errors.dyadic import dyadic
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.covariance import friedel_clusters, uncertainty
+from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.store.rings import friedel_clusters
 from tests import reference
 from tests.fitting.test_dyadic import by_blocks
 from tests.photons import MEAN, MODES, excess, photographed

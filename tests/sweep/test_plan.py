@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import homodyne_dask as hd
+from homodyne_dask.cluster.workers import Workers
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep import plan as planning
-from homodyne_dask.sweep.plan import MAX_SLOTS, Workers, layout, make_plan, runs
+from homodyne_dask.sweep.plan import MAX_SLOTS, layout, make_plan, runs
 from tests.synthetic import FLOW, measured, store
 
 

@@ -52,7 +52,7 @@ def _site(name: str, config: "FitConfig | None") -> Iterator[str]:
     from homodyne_dask.cluster.slurm import queue
     from homodyne_dask.cluster.slurm.jobs import script
     from homodyne_dask.cluster.slurm.sites import site_named
-    from homodyne_dask.sweep.plan import LONGEST_TASK
+    from homodyne_dask.cluster.workers import LONGEST_TASK
     from homodyne_dask.sweep.preflight import versions
 
     site = site_named(name)
@@ -60,8 +60,8 @@ def _site(name: str, config: "FitConfig | None") -> Iterator[str]:
     yield script(site, site.shared / "<key>", task).strip()
     yield ""
     if not site["tried"]:
-        yield f"{'site':<18} {name} was not tried on the real machine: read its "
-            f"file in homodyne_dask/cluster/slurm/templates"
+        where = "homodyne_dask/cluster/slurm/templates"
+        yield f"{'site':<18} {name} was not tried on the real machine: read its file in {where}"
     yield f"{'versions':<18} " + ", ".join(f"{what} {text}" for what, text in versions().items())
     yield f"{'interface':<18} {site.interface}"
     for what, folder in (("keys", site.shared), ("logs", site.logs)):

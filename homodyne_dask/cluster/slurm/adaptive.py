@@ -18,7 +18,7 @@ from distributed.deploy.spec import ProcessInterface
 
 from homodyne_dask.cluster.slurm import queue
 from homodyne_dask.cluster.slurm.sites import Site
-from homodyne_dask.sweep.plan import Workers
+from homodyne_dask.cluster.workers import Workers
 
 TRIES = 5
 """Jobs in a row that are refused or whose workers do not stay; then no more are sent."""

@@ -16,8 +16,8 @@ from homodyne_dask.cluster.slurm.adaptive import CLUSTERS, Healing
 from homodyne_dask.cluster.slurm.jobs import job_options, worker_memory
 from homodyne_dask.cluster.slurm.lifetimes import LOST
 from homodyne_dask.cluster.slurm.sites import Site, site_named
+from homodyne_dask.cluster.workers import LONGEST_TASK, Workers
 from homodyne_dask.errors import ClusterError, OptionError
-from homodyne_dask.sweep.plan import LONGEST_TASK, Workers
 
 IDLE = 60
 """Seconds without work after which workers above the least number are let go."""

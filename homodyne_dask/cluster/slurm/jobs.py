@@ -11,7 +11,7 @@ from homodyne_dask.cluster.local import quiet_environment, worker_environment
 from homodyne_dask.cluster.slurm.adaptive import CLUSTERS
 from homodyne_dask.cluster.slurm.lifetimes import lifetime
 from homodyne_dask.cluster.slurm.sites import Site
-from homodyne_dask.sweep.plan import LONGEST_TASK
+from homodyne_dask.cluster.workers import LONGEST_TASK
 
 NANNY = 250_000_000
 """Bytes of a job that each worker's nanny takes, with its interpreter."""

@@ -29,13 +29,13 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import (
     MIN_CLUSTERS,
     Uncertainty,
-    friedel_clusters,
     uncertainty,
 )
 from homodyne_dask.solver.influence import compared_scalings, left_out
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.robust_step import mean_weight
 from homodyne_dask.solver.variable_projection import Reduced
+from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.sweep.unreadable import sentence
 
 

@@ -7,7 +7,8 @@ from homodyne_dask.fitting.errors.dyadic import dyadic, frame_scores
 from homodyne_dask.fitting.errors.profile import profile
 from homodyne_dask.fitting.options import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in, friedel_clusters
+from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
+from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.sweep.sweep import Sweep
 
 

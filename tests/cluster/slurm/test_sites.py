@@ -13,8 +13,8 @@ from homodyne_dask.cluster import tls as keys
 from homodyne_dask.cluster.slurm import jobs, lifetimes, sites
 from homodyne_dask.cluster.slurm.driver import driver_script
 from homodyne_dask.cluster.slurm.sites import site_named
+from homodyne_dask.cluster.workers import LONGEST_TASK
 from homodyne_dask.errors import ClusterError, OptionError
-from homodyne_dask.sweep.plan import LONGEST_TASK
 from tests.cluster.slurm.loopback import HERE, ROOT
 
 SCRIPTS = HERE / "scripts"

@@ -1,0 +1,37 @@
+"""Workers: how many, with which memory, and how long a task of ours may keep one."""
+
+from dataclasses import dataclass
+
+RATE = 150e6
+"""Pairs per second and thread that tasks are sized for; no result depends on it."""
+LONGEST = 2.0
+"""Seconds of the longest task of a pass at that rate."""
+SLOWEST = 25e6
+"""Pairs per second and thread of the slowest node counted on: `doctor` complains of less."""
+DEAREST = 4.2
+"""Times a pass over all data that the dearest, for the errors under a loss, was measured to take."""
+LONGEST_TASK = DEAREST * LONGEST * RATE / SLOWEST
+"""Seconds that a task of any plan may take there."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The workers a plan is made for."""
+
+    processes: int
+    threads: int
+    """Threads of all processes."""
+    memory: int
+    """Bytes of all processes."""
+    local: bool = False
+    """The caller's own process, no cluster."""
+    to_start: bool = False
+    """Not running yet: a fit starts them on this machine."""
+
+    @property
+    def in_words(self) -> str:
+        """Where the work is done."""
+        if self.local:
+            return "in this process"
+        plural = "s" * (self.processes > 1)
+        return f"on {self.processes} Dask worker{plural} with {self.threads} threads"
