@@ -1,0 +1,120 @@
+"""The house keeps its shape: rooms, imports, sizes and names."""
+
+import ast
+import re
+import subprocess
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SEAMS: dict[str, str] = {}
+"""Small modules that one other imports, and why each stands by itself."""
+SAME_NAME = {
+    "fit": "the function and its command",
+    "iterate": "the function for scans and for other data",
+    "plan": "the function and its command",
+    "ingest": "the function and its command",
+    "simulate": "the function and its command",
+    "preflight": "the function and its command",
+}
+"""Public functions of one name that do one thing."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the package and of ingest, by its dotted name."""
+    files = [*(ROOT / "homodyne_dask").rglob("*.py"), *(ROOT / "ingest").rglob("*.py")]
+    names = (".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files)
+    return {name.removesuffix(".__init__"): file for name, file in zip(names, files, strict=True)}
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(modules()[name].read_text())
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """What every module imports of the others, but for type checking."""
+    return {name: _imports(name) - {name} for name in modules()}
+
+
+def _imports(name: str) -> set[str]:
+    found: set[str] = set()
+    todo: list[ast.AST] = [tree(name)]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            todo += node.orelse
+            continue
+        todo += ast.iter_child_nodes(node)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            whole = [f"{node.module}.{one.name}" for one in node.names]
+            found |= {one if one in modules() else node.module for one in whole}
+        elif isinstance(node, ast.Import):
+            found |= {one.name for one in node.names}
+    return found & set(modules())
+
+
+def test_the_package_opens_with_at_most_13_entries():
+    entries = [e.name for e in (ROOT / "homodyne_dask").iterdir() if e.name != "__pycache__"]
+    assert len(entries) <= 13, sorted(entries)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    left = {name: set(of) for name, of in imports().items()}
+    while free := [name for name, of in left.items() if not of & set(left)]:
+        for name in free:
+            del left[name]
+    used = set.union(*left.values()) if left else set()
+    assert not [name for name in left if name in used]
+
+
+def test_no_module_is_a_scrap_of_the_one_that_imports_it():
+    users: dict[str, set[str]] = defaultdict(set)
+    for name, of in imports().items():
+        for one in of:
+            users[one].add(name)
+    scraps = [
+        name
+        for name, file in modules().items()
+        if len(users[name]) == 1
+        and file.name != "__init__.py"
+        and ".cli.commands." not in name  # one command, one file
+        and len(file.read_text().splitlines()) < 50
+    ]
+    assert sorted(scraps) == sorted(SEAMS)
+
+
+def test_no_file_has_more_than_300_lines():
+    tests = [*(ROOT / "tests").rglob("*.py")]
+    lengths = {file: len(file.read_text().splitlines()) for file in [*modules().values(), *tests]}
+    assert not [str(file) for file, lines in lengths.items() if lines > 300]
+
+
+def test_a_name_is_used_for_one_thing():
+    homes: dict[str, set[str]] = defaultdict(set)
+    for name in modules():
+        for node in tree(name).body:
+            public = isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+            if isinstance(node, ast.ClassDef) or public:
+                homes[node.name].add(name)
+    twice = {word: of for word, of in homes.items() if len(of) > 1 and word not in SAME_NAME}
+    assert not twice
+
+
+def test_what_a_model_is_matters_to_models_and_kernels_alone():
+    asks = re.compile(r"isinstance\([^)]*(Transport|Separable|Residual)Model|theta\[\d*:\d*\]")
+    rooms = ("homodyne_dask.models", "homodyne_dask.kernels")
+    found = [
+        name
+        for name, file in modules().items()
+        if not name.startswith(rooms) and asks.search(file.read_text())
+    ]
+    assert not found
+
+
+def test_no_file_of_the_project_is_a_link():
+    listed = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True)
+    assert not [line for line in listed.stdout.splitlines() if line.startswith("120000")]
