@@ -26,7 +26,7 @@ from homodyne_dask.solver import (
     variable_projection as scaling,
 )
 from homodyne_dask.solver.trust_region import Trust
-from homodyne_dask.store.memory import give_back
+from homodyne_dask.store.memory import trim_memory
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.start.minima import Minimum
@@ -137,7 +137,7 @@ def _first(request: Request, levels: Sequence["Sweep"], record: Record) -> Begin
     from homodyne_dask.fitting.start.minima import rivals
 
     minima = first_values(request)
-    give_back()
+    trim_memory()
     record.minima = [_by_name(request.search.names, at) for at in minima]
     record.timings["start"] = time.perf_counter() - record.began
     theta, coarse = descend(request, rivals(minima), levels, record.told)
@@ -248,7 +248,7 @@ def _identity(request: Request) -> dict[str, Any]:
         "data": request.scan.digest,
         "bins": list(request.scan.bins),
         "frames": list(request.scan.frames),
-        "chunks left out": [list(chunk) for chunk in request.scan.left_out],
+        "chunks left out": [list(chunk) for chunk in request.scan.excluded],
         **{key: request.config[key] for key in given},
         "free": [n for n, free in zip(names, request.search.free, strict=True) if free],
         "start": [None if np.isnan(v) else float(v) for v in request.search.start],

@@ -10,7 +10,7 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 
 
 @cache
-def keep_small(spare: int = 2 * LARGE) -> None:
+def set_allocator_thresholds(spare: int = 2 * LARGE) -> None:
     """Set this process's allocator, once; other C libraries than glibc are left as they are.
 
     spare: bytes that each thread keeps for what it asks for next.
@@ -24,7 +24,7 @@ def keep_small(spare: int = 2 * LARGE) -> None:
         mallopt(_TRIM_THRESHOLD, spare)
 
 
-def give_back() -> None:
+def trim_memory() -> None:
     """Return to the system what this process has freed and its allocator keeps: after a search."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

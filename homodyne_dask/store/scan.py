@@ -44,7 +44,7 @@ class Selection(NamedTuple):
     """Positions in the store."""
     frames: tuple[int, int]
     """First frame and the one after the last."""
-    left_out: tuple[Chunk, ...] = ()
+    excluded: tuple[Chunk, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Scan:
     frames: tuple[int, int]
     all_bins: dict[str, np.ndarray]
     """Every per-bin array of the store, all bins."""
-    left_out: tuple[Chunk, ...] = ()
+    excluded: tuple[Chunk, ...] = ()
     """Damaged chunks whose pairs count as unknown (see `fit`, on_bad_tile)."""
 
     @property
@@ -147,7 +147,7 @@ class Scan:
     @property
     def selection(self) -> Selection:
         """The identity of what is selected."""
-        return Selection(self.path, self.digest, self.bins, self.frames, self.left_out)
+        return Selection(self.path, self.digest, self.bins, self.frames, self.excluded)
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
@@ -318,7 +318,7 @@ def opened(selection: Selection) -> Scan:
     scan = open_dataset(selection.path)
     if scan.digest != selection.digest:
         raise StoreError(f"{selection.path} changed while it was being read: start the fit again")
-    return replace(scan, bins=selection.bins, frames=selection.frames, left_out=selection.left_out)
+    return replace(scan, bins=selection.bins, frames=selection.frames, excluded=selection.excluded)
 
 
 def manifest(scan: Scan) -> dict[str, Any]:

@@ -39,9 +39,9 @@ def read_block(source: Source, place: Place, data: Float32[np.ndarray, "slot T T
     """Return one block, decoded into `data`; raises StoreError naming what cannot be read."""
     scan = opened(source.selection)
     members = list(place.members)
-    left_out = _left_out(source, scan, place)
+    excluded = _excluded(source, scan, place)
     for slot, member in enumerate(members):
-        if slot in left_out:
+        if slot in excluded:
             data[slot] = np.nan
             continue
         read_chunk(
@@ -82,18 +82,18 @@ def stored_sums(source: Source, place: Place, min_lag: int) -> Float[np.ndarray,
         return None
     sums = np.zeros((source.slots, 4))
     sums[: len(place.members)] = scan.chunk_sums[list(place.members), i, j]
-    sums[_left_out(source, scan, place)] = 0.0
+    sums[_excluded(source, scan, place)] = 0.0
     return sums
 
 
-def _left_out(source: Source, scan: Scan, place: Place) -> list[int]:
+def _excluded(source: Source, scan: Scan, place: Place) -> list[int]:
     """Return the slots of a block whose chunks are damaged and left out."""
-    if not scan.left_out:
+    if not scan.excluded:
         return []
     return [
         slot
         for slot, member in enumerate(place.members)
-        if (source.factor, scan.bins[member], *place.tile) in scan.left_out
+        if (source.factor, scan.bins[member], *place.tile) in scan.excluded
     ]
 
 

@@ -227,13 +227,13 @@ def _lifetimes(client: Client, plan: Plan) -> Iterator[str]:
 
 def _chunk(scan: Scan, plan: Plan) -> Path:
     """Return the file of the first chunk that a fit may read."""
-    left_out = {(chunk.bin, chunk.i, chunk.j) for chunk in scan.left_out if chunk.factor == 1}
+    excluded = {(chunk.bin, chunk.i, chunk.j) for chunk in scan.excluded if chunk.factor == 1}
     member, tile = next(
         (scan.bins[member], tile)
         for tile in plan.layout.tiles
         for group in plan.layout.groups
         for member in group
-        if (scan.bins[member], *tile) not in left_out
+        if (scan.bins[member], *tile) not in excluded
     )
     return chunk_path(scan.path, 1, member, tile)
 

@@ -17,7 +17,7 @@ from homodyne_dask.kernels.backend import Point, compilations, kind_of
 from homodyne_dask.kernels.gram import Gram, gram_of_data, merge_tree
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import Block
-from homodyne_dask.store.memory import keep_small
+from homodyne_dask.store.memory import set_allocator_thresholds
 from homodyne_dask.store.scan import known_q, opened
 from homodyne_dask.sweep.blocks import SUMS, Place, Source, announce, block, stored_sums
 from homodyne_dask.sweep.plan import Run
@@ -76,7 +76,7 @@ def gram_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[Gram, Re
 
     at: theta; and with a loss (offset - 1, contrast) of every selected bin, one after the other.
     """
-    keep_small()
+    set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
     scan = opened(work.source.selection)
     theta, beta = np.split(at, [work.problem.model.size])
@@ -102,7 +102,7 @@ def candidates_of(
     work: Work, run: Run, thetas: Float[np.ndarray, "point p"]
 ) -> tuple[Gram, Report]:
     """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta; a task, too."""
-    keep_small()
+    set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
     scan, factor = opened(work.source.selection), work.source.factor
     kind = kind_of(work.problem.model)

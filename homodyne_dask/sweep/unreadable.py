@@ -50,10 +50,10 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: Client | N
     else:
         with finishing(client):
             found = client.gather(client.map(unreadable, shares, pure=False))
-    left_out = tuple(sorted(chunk for part in found for chunk in part))
-    if set(left_out) >= {chunk for chunk in chunks if chunk.factor == 1}:
+    excluded = tuple(sorted(chunk for part in found for chunk in part))
+    if set(excluded) >= {chunk for chunk in chunks if chunk.factor == 1}:
         raise StoreError(f"{scan.path}: no chunk of c2 can be read; ingest the source again")
-    return replace(scan, left_out=left_out)
+    return replace(scan, excluded=excluded)
 
 
 def unreadable(share: _Share) -> list[Chunk]:
@@ -69,7 +69,7 @@ def unreadable(share: _Share) -> list[Chunk]:
 
 def sentence(scan: Scan) -> str:
     """Return what was left out of the full resolution, '' for nothing."""
-    chunks = [chunk for chunk in scan.left_out if chunk.factor == 1]
+    chunks = [chunk for chunk in scan.excluded if chunk.factor == 1]
     if not chunks:
         return ""
     tiles = manifest(scan)["tiles"]

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float32
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
-from homodyne_dask.store.memory import keep_small
+from homodyne_dask.store.memory import set_allocator_thresholds
 from ingest import (
     block_means as summary,
 )
@@ -41,7 +41,7 @@ DIGEST = 16
 
 def write_bin(source: Source, target: Path, index: int, use: Bool[np.ndarray, " t"]) -> Record:
     """Write the only bin of `source` at position `index`, its record last; return the record."""
-    keep_small(spare=2 * 2**20)
+    set_allocator_thresholds(spare=2 * 2**20)
     found = matrix.clean(source.read(0), source.n_frames, source.name(0))
     record = {
         "baseline": found.baseline,

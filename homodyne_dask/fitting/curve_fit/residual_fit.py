@@ -27,7 +27,7 @@ from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.normal_equations import SINGULAR
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.store.memory import keep_small
+from homodyne_dask.store.memory import set_allocator_thresholds
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, Run, make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_over
 from homodyne_dask.sweep.tasks import NOTHING, Report, reported
@@ -52,7 +52,7 @@ class Work(NamedTuple):
 
 def residuals_of(work: Work, run: Run, at: Float[np.ndarray, "q p"]) -> tuple[Gram, Report]:
     """Return the merged Gram of a run of chunks; this is the task. at: see `columns_gram`."""
-    keep_small()
+    set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
     leaves = [
         columns_gram(work.model, at, columns(work.points, number, work.budget), work.points.step)

@@ -295,7 +295,7 @@ def _inputs(request: Request) -> dict[str, Any]:
         **{key: scan.attrs[key] for key in kept},
         "frames": [first, stop],
         "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
-        "chunks_left_out": [list(chunk) for chunk in scan.left_out],
+        "chunks_left_out": [list(chunk) for chunk in scan.excluded],
         "frames_masked": int((~scan.frame_mask[first:stop]).sum()),
         "bins": len(scan.bins),
         "labels": scan.label.tolist(),
