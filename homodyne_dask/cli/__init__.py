@@ -20,7 +20,7 @@ from homodyne_dask.cli.commands.preflight import preflight
 from homodyne_dask.cli.commands.show import show
 from homodyne_dask.cli.commands.simulate import simulate
 from homodyne_dask.cli.commands.submit import submit
-from homodyne_dask.cli.program import Program
+from homodyne_dask.cli.exit_status import Program
 
 __all__ = ["main"]
 

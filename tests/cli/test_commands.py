@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.cli import progress
+from homodyne_dask.cli import progress_bar as progress
 from homodyne_dask.results.figures import save as plots
 from homodyne_dask.results.fit_result import load_result
 from tests.cli.commands import FIT, done, interrupting, run

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 import homodyne_dask as hd
 from homodyne_dask.cli import main
-from homodyne_dask.cli.homodyne import fitted, output
+from homodyne_dask.cli.homodyne import fitted_data as fitted
+from homodyne_dask.cli.homodyne import output_files as output
 from homodyne_dask.results.figures import save as plots
 
 FIT = (

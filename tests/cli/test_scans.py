@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from homodyne_dask.cli import progress
+from homodyne_dask.cli import progress_bar as progress
 from homodyne_dask.results import folder, index
 from homodyne_dask.results.figures.scans import scans
 from homodyne_dask.results.fit_result import load_result

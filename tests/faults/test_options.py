@@ -11,8 +11,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import homodyne_dask as hd
-from homodyne_dask.cli.commands.scans import jobs_of
 from homodyne_dask.cli.config import FitConfig, read_config
+from homodyne_dask.cli.several_fits import jobs_of
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.options import prepare
 from homodyne_dask.models import model_named

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from homodyne_dask.cli.exit_status import NOT_CONVERGED, Interrupted
 from homodyne_dask.cli.options import LOSS, PROBLEM, SELECTION, configuration, named, with_options
-from homodyne_dask.cli.program import NOT_CONVERGED, Interrupted
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-    from homodyne_dask.cli.commands.scans import Job
     from homodyne_dask.cli.config import FitConfig
+    from homodyne_dask.cli.several_fits import Job
     from homodyne_dask.fitting.series.whole_fits import Whole
     from homodyne_dask.live.progress import Standing
     from homodyne_dask.models import Model
@@ -83,7 +83,7 @@ def fit(
     """
     options |= {name: named(name, options[name]) for name in ("initial", "fixed", "bounds")}
     config = configuration(sources, options)
-    from homodyne_dask.cli.commands.scans import fit_all, jobs_of
+    from homodyne_dask.cli.several_fits import fit_all, jobs_of
     from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import checkpoint_in
     from homodyne_dask.solver.checkpoint import begun
@@ -112,7 +112,7 @@ def fit(
 @contextmanager
 def _workers(config: "FitConfig", jobs: "list[Job]") -> Iterator["Client | None"]:
     """Yield a client that all fits share, None where each is to start its own workers or none."""
-    from homodyne_dask.cli.workers import connected
+    from homodyne_dask.cli.worker_options import connected
     from homodyne_dask.fitting.series.fit_each import MANY_DRAWN, workers_for
 
     with connected(config) as client:
@@ -162,13 +162,13 @@ def _fit(
 
 
 def _refusal(scan: "Scan") -> str | None:
-    from homodyne_dask.cli.homodyne.fitted import refusal
+    from homodyne_dask.cli.homodyne.fitted_data import refusal
 
     return refusal(scan)
 
 
 def _homodyne_files(result: "FitResult", scan: "Scan", folder: Path) -> list[Path]:
-    from homodyne_dask.cli.homodyne.output import write
+    from homodyne_dask.cli.homodyne.output_files import write
 
     return write(result, scan, folder)
 
@@ -218,7 +218,7 @@ def _run(
     resume: bool,
     trace: Callable[..., None],
 ) -> "FitResult":
-    from homodyne_dask.cli.progress import progress
+    from homodyne_dask.cli.progress_bar import progress
     from homodyne_dask.fitting.fit import fit as run
 
     passes = 0

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from homodyne_dask.cli.exit_status import Interrupted
 from homodyne_dask.cli.options import numbers
-from homodyne_dask.cli.program import Interrupted
 
 WORKERS_FROM = 500_000_000
 """Bytes of source from which workers are started: below, two threads are done sooner."""

@@ -29,7 +29,7 @@ def plan(source: str, no_measure: bool, **options: Any) -> None:
     workers.
     """
     config = configuration((source,), options)
-    from homodyne_dask.cli.workers import connected
+    from homodyne_dask.cli.worker_options import connected
     from homodyne_dask.fitting.fit import plan as plan_of
     from homodyne_dask.fitting.forecast import forecast
     from homodyne_dask.models import model_named

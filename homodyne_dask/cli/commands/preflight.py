@@ -48,7 +48,7 @@ def _configuration(sources: tuple[str, ...], model: str | None) -> "FitConfig":
 
 
 def _site(name: str, config: "FitConfig | None") -> Iterator[str]:
-    from homodyne_dask.cli.workers import longest_task
+    from homodyne_dask.cli.worker_options import longest_task
     from homodyne_dask.cluster.slurm import queue
     from homodyne_dask.cluster.slurm.jobs import script
     from homodyne_dask.cluster.slurm.sites import site_named

@@ -20,7 +20,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
     crash, submit again: it goes on from the checkpoint.
     """
     from homodyne_dask.cli.config import read_config
-    from homodyne_dask.cli.workers import longest_task, refuse_unused
+    from homodyne_dask.cli.worker_options import longest_task, refuse_unused
     from homodyne_dask.cluster.slurm.driver import driver_script
     from homodyne_dask.cluster.slurm.driver import submit as send
     from homodyne_dask.cluster.slurm.sites import site_named

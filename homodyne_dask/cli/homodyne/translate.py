@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from homodyne_dask.cli.config import from_options
-from homodyne_dask.cli.homodyne.keys import leftovers
-from homodyne_dask.cli.homodyne.theirs import Theirs, finite, read
+from homodyne_dask.cli.homodyne.homodyne_yaml import Theirs, finite, read
 from homodyne_dask.cli.homodyne.translation import Translation
+from homodyne_dask.cli.homodyne.unsupported_keys import leftovers
 from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.models import LAMINAR_FLOW, MODELS
 from homodyne_dask.models.units import gap_in_angstrom

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from homodyne_dask.cli.homodyne.device import get_device_status
-from homodyne_dask.cli.homodyne.fitted import refusal, write_fitted
+from homodyne_dask.cli.homodyne.fitted_data import refusal, write_fitted
 from homodyne_dask.results.figures.block_means import View, view_of
 from homodyne_dask.results.figures.rates import fitted
 from homodyne_dask.results.figures.style import UNKNOWN, figure

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from homodyne_dask.cli.exit_status import (
+    BAD_INPUT,
+    BUG,
+    NOT_CONVERGED,
+    Interrupted,
+    report,
+    sentence,
+)
 from homodyne_dask.cli.options import selected
-from homodyne_dask.cli.program import BAD_INPUT, BUG, NOT_CONVERGED, Interrupted, report, sentence
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 
 if TYPE_CHECKING:
@@ -124,7 +131,7 @@ def _sent(
 
     Workers of this machine write the folders, too; others may not see them.
     """
-    from homodyne_dask.cli.workers import on_this_machine
+    from homodyne_dask.cli.worker_options import on_this_machine
     from homodyne_dask.fitting.series.whole_fits import Asked, begun, whole_fit
     from homodyne_dask.results.folder import check, checkpoint_in
 
