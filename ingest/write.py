@@ -14,8 +14,7 @@ from ingest import chunk_sums as sums
 from ingest import noise
 from ingest import store_writer as store
 from ingest.readers.bins import Record, read_record, write_bin
-from ingest.readers.detect import open_source
-from ingest.readers.inspect import look
+from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import Options, Source, options_from, sha256
 from ingest.report import IngestReport, report_of
 
@@ -50,7 +49,7 @@ def ingest(
     """
     options = options_from(q, phi, frame_time, sigma, time_offset, gap)
     path = Path(source_path)
-    look(path, options)
+    check_opens(path, options)
     source = open_source(path, options)
     target = Path(store_path) if store_path is not None else default_store(path)
     target = target.absolute()

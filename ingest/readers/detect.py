@@ -1,14 +1,53 @@
-"""What kind of file it is, by its content."""
+"""Which format a file has, by its content; and whether the HDF5 library gets through it at all.
 
+Damage can make that library hang or crash, so the description of the matrices is read first in a
+process of its own.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers import aps_legacy, aps_u, esrf, hdf5, nxxpcs
 from ingest.readers import homodyne_cache as homodyne
 from ingest.readers.numpy_arrays import names_in, open_npy, open_npz
-from ingest.readers.source import Options, Source, apply_options
+from ingest.readers.source import Options, Source, apply_options, options_from
 
 HDF5, NPY, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PK\x03\x04"
+PATIENCE = 60.0
+"""Seconds for the little that describes the matrices."""
+
+
+def check_opens(path: Path, options: Options) -> None:
+    """Raise SourceError for an HDF5 file whose description makes the library hang or crash."""
+    if first_bytes(path) != HDF5:
+        return
+    program = f"import sys; from {__name__} import _open_and_end; _open_and_end(*sys.argv[1:])"
+    command = [sys.executable, "-c", program, str(path), json.dumps(options.as_json())]
+    try:
+        child = subprocess.run(command, timeout=PATIENCE, capture_output=True, text=True)
+    except subprocess.TimeoutExpired:
+        raise SourceError(
+            f"{path} cannot be read: HDF5 finds no end of its description within {PATIENCE:g} s; it "
+            "is damaged, copy it again"
+        ) from None
+    if child.returncode < 0:
+        raise SourceError(
+            f"{path} cannot be read: its description crashes HDF5 (signal {-child.returncode}); it is "
+            "damaged, copy it again"
+        )
+    if child.returncode > 0:
+        raise RuntimeError(f"a process that opens {path} first has failed:\n{child.stderr}")
+
+
+def _open_and_end(path: str, options: str) -> None:
+    """Open a file, in the child process; an exception is left to the process that opens it next."""
+    given = options_from(**json.loads(options))
+    with contextlib.suppress(Exception):
+        open_source(Path(path), given)
 
 
 def open_source(path: Path, options: Options) -> Source:

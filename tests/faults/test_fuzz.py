@@ -10,7 +10,7 @@ import pytest
 
 import ingest
 from homodyne_dask.errors import SourceError
-from ingest.readers.inspect import look
+from ingest.readers.detect import check_opens
 from ingest.readers.source import options_from
 from tests.faults.fuzz import KINDS, nexus
 from tests.faults.programs import ENVIRONMENT
@@ -24,7 +24,7 @@ LONG = {"nexus": 10_000, "aps-u": 25_000, "legacy": 25_000, "zarr": 20_000, "con
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     """The first look at a file takes no longer than that."""
-    monkeypatch.setattr("ingest.readers.inspect.PATIENCE", PATIENCE / 2)
+    monkeypatch.setattr("ingest.readers.detect.PATIENCE", PATIENCE / 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -58,7 +58,7 @@ def all_read(kind: str, number: int, seed: int, folder: Path) -> int:
         if program.returncode != 0:
             assert "Traceback" not in said, said[-3000:]
             with pytest.raises(SourceError, match=r"finds no end|crashes HDF5"):
-                look(folder / "current.hdf", NOTHING)
+                check_opens(folder / "current.hdf", NOTHING)
             print(f"{kind}: {done.stat().st_size} read, then {program.returncode}")
         seed += 1000
     assert not found.exists(), found.read_text()[:5000]
@@ -90,7 +90,7 @@ def watched(program: subprocess.Popen, done: Path) -> str:
 
 def test_a_file_that_makes_hdf5_hang_is_said_by_an_ingest_from_python(tmp_path, monkeypatch):
     """The strings of its attributes lie in a heap, whose first entry now says that it is empty."""
-    monkeypatch.setattr("ingest.readers.inspect.PATIENCE", 3.0)
+    monkeypatch.setattr("ingest.readers.detect.PATIENCE", 3.0)
     path = nexus(tmp_path / "A.hdf")
     held = bytearray(path.read_bytes())
     first = held.index(b"GCOL") + 16
