@@ -14,8 +14,8 @@ from homodyne_dask.fitting.start.averages import Summary
 from homodyne_dask.fitting.start.minima import first_values
 from homodyne_dask.kernels.gram import merge_tree
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import Block, block_gram, point
-from homodyne_dask.kernels.transport_robust import block_robust
+from homodyne_dask.kernels.transport import Block, transport_gram, transport_point
+from homodyne_dask.kernels.transport_robust import transport_robust_gram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.power_law_step import power_laws
@@ -150,15 +150,17 @@ def evaluator(scans: Scans, problem: Problem | None = None, side: int = 64, cuts
     problem = problem or scans.problem()
     pieces = blocks(scans, side, cuts)
 
-    def evaluate(theta, beta=None):
+    def evaluate(theta, linear_params=None):
         k = problem.model.size + 3
-        rows = k if beta is None else k + 1
+        rows = k if linear_params is None else k + 1
         moments, pairs = np.zeros((len(scans.q), rows, k)), np.zeros(len(scans.q), np.int64)
         groups = {tuple(members): [] for members, _ in pieces}
         for members, block in pieces:
-            at = point(problem, theta, scans.time)
+            at = transport_point(problem, theta, scans.time)
             gram = (
-                block_gram(at, block)[0] if beta is None else block_robust(at, block, beta[members])
+                transport_gram(at, block)[0]
+                if linear_params is None
+                else transport_robust_gram(at, block, linear_params[members])
             )
             groups[tuple(members)].append(gram)
         for members, grams in groups.items():
@@ -198,8 +200,12 @@ def summary(scans: Scans, problem: Problem | None = None) -> Summary:
 def solve_robust(evaluate, chosen, theta, scaling, options=None) -> list[lm.State]:
     """All states of a fit with the loss of the evaluator's problem."""
     options, theta = options or lm.Options(), np.asarray(theta, float)
-    beta = reduce(evaluate(theta), scaling).beta
-    states = [lm.start(chosen, theta, reduced(evaluate(theta, beta), scaling, beta), options)]
+    linear_params = reduce(evaluate(theta), scaling).beta
+    states = [
+        lm.start(
+            chosen, theta, reduced(evaluate(theta, linear_params), scaling, linear_params), options
+        )
+    ]
     while states[-1].outcome is lm.Outcome.RUNNING:
         trial = lm.propose(chosen, states[-1])
         there = reduced(evaluate(trial.theta, trial.beta), scaling, trial.beta)

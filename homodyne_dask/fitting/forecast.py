@@ -16,7 +16,7 @@ from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.fit import plan_of
 from homodyne_dask.fitting.options import Request, prepare, require_gap
 from homodyne_dask.fitting.start.initial_values import averages_of, first_values
-from homodyne_dask.kernels.backend import kind_of
+from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import Model
 from homodyne_dask.solver import variable_projection as scaling
 from homodyne_dask.store.chunk_reader import chunk_path
@@ -154,8 +154,8 @@ def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> li
     """Return every tile of a pass; what is computed of it follows from theta."""
     scan, layout, source = request.scan, sweep.layout, sweep.work.source
     q, robust = known_q(scan), request.problem.loss != "linear"
-    kind = kind_of(request.problem.model)
-    at = kind.point(request.problem, theta, scan.time, 1, scan.frames)
+    backend = backend_of(request.problem.model)
+    at = backend.point(request.problem, theta, scan.time, 1, scan.frames)
     found = []
     for (group, members), tile in product(enumerate(layout.groups), layout.tiles):
         cut = at.sub_blocks(

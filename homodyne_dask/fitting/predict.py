@@ -7,7 +7,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError, nearest
-from homodyne_dask.kernels.backend import kind_of
+from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named
 from homodyne_dask.models.transport import frame_spacing
@@ -51,11 +51,11 @@ def predict(
         ) from None
     qs, phis, contrasts, offsets = per_bin
     frame_spacing(time, kind)
-    of = kind_of(model)
-    at = of.point(Problem(model, kind, width), theta, time)
+    backend = backend_of(model)
+    at = backend.point(Problem(model, kind, width), theta, time)
     t1, t2 = time[:, None], time[None, :]
     f = np.concatenate(
-        [of.shape(at, time, qs[b : b + 1], phis[b : b + 1], t1, t2) for b in range(len(qs))]
+        [backend.f_at(at, time, qs[b : b + 1], phis[b : b + 1], t1, t2) for b in range(len(qs))]
     )
     return offsets[:, None, None] + contrasts[:, None, None] * f
 

@@ -30,7 +30,7 @@ class PlaneSums:
     by_column: Float[Array, "slot F T"]
 
     def plus(
-        self, part: "Part", b: Array, i: Array, j: Array, w_i: Array, w_j: Array
+        self, part: "SubBlockSums", b: Array, i: Array, j: Array, w_i: Array, w_j: Array
     ) -> "PlaneSums":
         """Return the sums with what bin b adds on the sub-block at (i, j)."""
         return PlaneSums(
@@ -40,7 +40,7 @@ class PlaneSums:
         )
 
 
-class Part(NamedTuple):
+class SubBlockSums(NamedTuple):
     """What one sub-block of one bin adds, by_row and by_column still without their own weight."""
 
     thin: list[Float[Array, "u u"]]
@@ -66,7 +66,9 @@ class Fields:
         by_frame = jnp.zeros((slots, self.number, T))
         return PlaneSums(tuple(jnp.zeros((slots, u, u)) for u in sizes), by_frame, by_frame)
 
-    def summed(self, fields: list[Array], here: Array, there: Array, kind: DTypeLike) -> Part:
+    def summed(
+        self, fields: list[Array], here: Array, there: Array, kind: DTypeLike
+    ) -> SubBlockSums:
         """Return the sums of the fields on a sub-block, the tables of both sides weighted already."""
         left, right = here.astype(kind), there[0].astype(kind)
         thin, by_column = [], []
@@ -80,7 +82,7 @@ class Fields:
                 by_column.append(left[0] @ F)
         by_row = jnp.stack([F @ right for F in fields])
         by_column = jnp.stack([c.astype(jnp.float64) for c in by_column])
-        return Part(thin, by_row.astype(jnp.float64), by_column)
+        return SubBlockSums(thin, by_row.astype(jnp.float64), by_column)
 
 
 def _assemble_shear(

@@ -41,7 +41,7 @@ class SeparablePoint:
         return sub_blocks(i0, j0, T, self.min_lag, everywhere, self.frames)
 
 
-def point(
+def separable_point(
     problem: Problem,
     theta: Float[np.ndarray, " p"],
     time: Float[np.ndarray, " n"],

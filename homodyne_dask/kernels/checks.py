@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError
-from homodyne_dask.kernels.autodiff import of_pairs, point
+from homodyne_dask.kernels.autodiff import of_pairs, separable_point
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.separable import Bin, SeparableModel
 
@@ -121,7 +121,7 @@ def check_finite(
     """Raise OptionError where f or a derivative is not a number between the first frames or at lag 1."""
     model = problem.model
     assert isinstance(model, SeparableModel)
-    at = point(problem, theta, time)
+    at = separable_point(problem, theta, time)
     last = len(time) - 1
     i = np.concatenate([np.zeros(last, int), np.arange(last)])
     j = np.concatenate([np.arange(1, last + 1)] * 2)

@@ -12,7 +12,7 @@ from homodyne_dask.models.shear_factor import Wave, decay, sheared, strain, unsh
 from homodyne_dask.models.sincos import NEAR, sin_cos
 from homodyne_dask.models.transport import Convention
 
-KINDS = {"float64": jnp.float64, "mixed": jnp.float32}
+DTYPES = {"float64": jnp.float64, "mixed": jnp.float32}
 """What the plane is computed in."""
 COMPILER: dict[str, str | int] = {
     # one step after the other, in one thread: in other orders XLA hands the steps of a loop to its

@@ -27,12 +27,15 @@ def columns_gram(
     it, where it has more than one row, the directions along which derivatives are taken.
     """
     with jax.enable_x64(True):
-        moments, pairs = _gram(at, columns, model=model, step=step)
+        moments, pairs = columns_kernel(at, columns, model=model, step=step)
         return Gram(np.asarray(moments)[None], np.asarray(pairs)[None].astype(np.int64))
 
 
 @partial(jax.jit, static_argnames=("model", "step"), compiler_options=COMPILER)
-def _gram(at: Array, columns: Array, *, model: ResidualModel, step: int) -> tuple[Array, Array]:
+def columns_kernel(
+    at: Array, columns: Array, *, model: ResidualModel, step: int
+) -> tuple[Array, Array]:
+    """Return Xᵀ W X and the number of points whose variables are all known."""
     theta = at[0]
     m = len(theta) + 3
 
@@ -52,11 +55,6 @@ def _gram(at: Array, columns: Array, *, model: ResidualModel, step: int) -> tupl
     parts = columns.reshape(len(columns), -1, step).swapaxes(0, 1)
     start = jnp.zeros((m, m)), jnp.zeros((), int)
     return lax.scan(add, start, parts)[0]
-
-
-def compilations() -> int:
-    """Return how many times this process has compiled the kernel."""
-    return _gram._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray, "v n"]) -> None:

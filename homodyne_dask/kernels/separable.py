@@ -9,21 +9,21 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Float32, Int
 
-from homodyne_dask.kernels.autodiff import SeparablePoint, Tables, of_pairs, point
-from homodyne_dask.kernels.backend import Kind
+from homodyne_dask.kernels.autodiff import SeparablePoint, Tables, of_pairs, separable_point
+from homodyne_dask.kernels.backend import Backend
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.pair_fields import COMPILER, Data, add_at, counted
-from homodyne_dask.kernels.subblocks import shape_in
-from homodyne_dask.kernels.transport import Block, padded
+from homodyne_dask.kernels.subblocks import subblock_shape
+from homodyne_dask.kernels.transport import Block, padded_bins
 from homodyne_dask.kernels.transport_robust import lost
 from homodyne_dask.models.separable import Bin, SeparableModel
 
-RESOLVED = 0.3
+ADEQUATE = 0.3
 """A level is used where over three quarters of its frames f falls by less than this share."""
 Bins = Float[np.ndarray, " bin"]
 
 
-def block_gram(
+def separable_gram(
     at: SeparablePoint, block: Block, data: Float[np.ndarray, "slot 4"] | None = None
 ) -> tuple[Gram, Float[np.ndarray, "slot 4"]]:
     """Return the Gram of every bin of the block at a point, and the sums of the data alone."""
@@ -33,16 +33,18 @@ def block_gram(
     return Gram(moments[:bins], pairs[:bins].astype(np.int64)), sums
 
 
-def block_robust(at: SeparablePoint, block: Block, beta: Float[np.ndarray, "bin 2"]) -> Gram:
+def separable_robust_gram(
+    at: SeparablePoint, block: Block, linear_params: Float[np.ndarray, "bin 2"]
+) -> Gram:
     """Return the Gram of every bin under the loss of the point's problem; see `robust.block_robust`."""
-    moments, pairs, lost = _sums(at, block, at.problem.loss, beta)
+    moments, pairs, lost = _sums(at, block, at.problem.loss, linear_params)
     row = np.pad(lost, ((0, 0), (0, moments.shape[-1] - lost.shape[1])))
     moments, bins = np.concatenate([moments, row[:, None]], axis=1), len(block.q)
     return Gram(moments[:bins], pairs[:bins].astype(np.int64))
 
 
 def _sums(
-    at: SeparablePoint, block: Block, loss: str, beta: Float[np.ndarray, "bin 2"]
+    at: SeparablePoint, block: Block, loss: str, linear_params: Float[np.ndarray, "bin 2"]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return moments, pairs and the row of the loss of every slot."""
     T, bins, slots = block.c2.shape[-1], len(block.q), len(block.c2)
@@ -56,14 +58,14 @@ def _sums(
             at.theta,
             cut_out(both, at.n, block.i0, T),
             cut_out(both, at.n, block.j0, T),
-            padded(block.q, slots),
-            padded(block.phi, slots),
+            padded_bins(block.q, slots),
+            padded_bins(block.phi, slots),
             cut.corners,
             cut.number,
             bins,
             block.j0 - block.i0,
             at.min_lag,
-            np.pad(beta, ((0, slots - bins), (0, 0))),
+            np.pad(linear_params, ((0, slots - bins), (0, 0))),
             at.problem.loss_scale,
             model=at.problem.model,
             loss=loss,
@@ -93,7 +95,7 @@ def _gram(
     bins: Int[Array, ""],
     lag: Int[Array, ""],
     min_lag: Int[Array, ""],
-    beta: Float[Array, "slot 2"],
+    linear_params: Float[Array, "slot 2"],
     scale: Float[Array, ""],
     *,
     model: SeparableModel,
@@ -102,7 +104,7 @@ def _gram(
     """Return Xᵀ W X over X = [1, y - 1, f, ∂f/∂theta], and the row of the loss and the pairs."""
     measured = Data(c2, weight_rows, weight_columns)
     slots, T, _ = c2.shape
-    R, S = shape_in(T)
+    R, S = subblock_shape(T)
     m = len(theta) + 3
 
     def sub_block(index: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -123,7 +125,7 @@ def _gram(
                 pairs = jnp.sum(known, dtype=jnp.int32).astype(float)
                 row = jnp.zeros(5).at[4].set(pairs)
             else:
-                r = y - beta[b, 0] - beta[b, 1] * f
+                r = y - linear_params[b, 0] - linear_params[b, 1] * f
                 weight, row = lost(loss, scale, known, r, w_i, w_j)
                 root = root * jnp.sqrt(weight)
             X = lax.optimization_barrier(jnp.where(known, X * root, 0.0).reshape(m, R * S))
@@ -134,14 +136,14 @@ def _gram(
     return lax.fori_loop(0, number, sub_block, (jnp.zeros((slots, m, m)), jnp.zeros((slots, 5))))
 
 
-def block_candidates(points: Sequence[SeparablePoint], block: Block) -> Gram:
+def separable_candidate_grams(points: Sequence[SeparablePoint], block: Block) -> Gram:
     """Return Xᵀ W X over X = [1, y - 1, f] of every bin at some points: moments (bin, point, 3, 3)."""
-    grams = [block_gram(at, block)[0] for at in points]
+    grams = [separable_gram(at, block)[0] for at in points]
     moments = np.stack([gram.moments[:, :3, :3] for gram in grams], axis=1)
     return Gram(moments, grams[0].pairs)
 
 
-def shape(
+def separable_f(
     at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "bin ..."]:
     """Return f of bins at times that broadcast together; between frames tables are linear."""
@@ -164,7 +166,9 @@ def _shape(theta: Array, t1: Tables, t2: Tables, bin: Bin, *, model: SeparableMo
     return jnp.asarray(model.f(theta, t1, t2, bin), float)
 
 
-def resolved(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int) -> bool:
+def separable_adequate(
+    at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int
+) -> bool:
     """Return whether f falls little enough over `factor` frames for block means to show it."""
     first, stop = frames
     t = np.arange(first, stop - factor, factor)
@@ -172,10 +176,12 @@ def resolved(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int], fa
         return False
     near, far = (_by_frame(at, q, phi, t, t + lag) for lag in (1, factor))
     share = np.abs(far - near) / np.maximum(np.abs(near), np.finfo(float).tiny)
-    return bool(np.quantile(share, 0.75, axis=1).max() < RESOLVED)
+    return bool(np.quantile(share, 0.75, axis=1).max() < ADEQUATE)
 
 
-def memory(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int]) -> float:
+def separable_correlation_time(
+    at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int]
+) -> float:
     """Return after how many frames f is down to 1/e, in the middle of the record and of the bins."""
     first, stop = frames
     middle = (first + stop) // 2
@@ -191,14 +197,16 @@ def memory(at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int]) -> f
 
 def _by_frame(at: SeparablePoint, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """Return f of bins at pairs of frames, counted in frames instead of seconds."""
-    return shape(at, np.arange(at.n), q, phi, i, j)
+    return separable_f(at, np.arange(at.n), q, phi, i, j)
 
 
-def compilations() -> dict[str, int]:
-    """Return how many times this process has compiled each kernel."""
-    return {"gram": _gram._cache_size(), "candidates": 0, "robust": 0}  # pyright: ignore[reportAttributeAccessIssue]
-
-
-SEPARABLE = Kind(
-    point, block_gram, block_robust, block_candidates, shape, resolved, memory, compilations
+SEPARABLE = Backend(
+    separable_point,
+    separable_gram,
+    separable_robust_gram,
+    separable_candidate_grams,
+    separable_f,
+    separable_adequate,
+    separable_correlation_time,
+    {"gram": _gram},
 )

@@ -21,7 +21,7 @@ class SubBlocks(NamedTuple):
     number: int
 
 
-def shape_in(T: int) -> tuple[int, int]:
+def subblock_shape(T: int) -> tuple[int, int]:
     """Return rows and columns of the sub-blocks of a block of side T."""
     return min(ROWS, T), min(COLUMNS, T)
 
@@ -40,7 +40,7 @@ def sub_blocks(
     one of them leaves something to compute in. C never falls, so that f <= exp(-k ΔC) of the pair
     of least lag, whatever the shear.
     """
-    shape = shape_in(T)
+    shape = subblock_shape(T)
     corners = _with_pairs(i0, j0, T, shape, frames, min_lag)
     last_row = np.minimum(i0 + corners[:, 0] + shape[0], kC.shape[1]) - 1
     live = (kC[:, j0 + corners[:, 1]] - kC[:, last_row]).min(axis=0) < GONE

@@ -18,7 +18,7 @@ from homodyne_dask.kernels.assembly import SHEAR_FIELDS, STATIC_FIELDS, PlaneSum
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.pair_fields import (
     COMPILER,
-    KINDS,
+    DTYPES,
     Data,
     counted,
     field_at_rest,
@@ -27,7 +27,7 @@ from homodyne_dask.kernels.pair_fields import (
     waves,
 )
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
-from homodyne_dask.kernels.subblocks import SubBlocks, shape_in, sub_blocks
+from homodyne_dask.kernels.subblocks import SubBlocks, sub_blocks, subblock_shape
 from homodyne_dask.models.transport import Convention, bin_scales, frame_spacing, tables
 
 
@@ -51,7 +51,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Point:
+class TransportPoint:
     """The integrals at one theta, at all frames of a level: made once, used by every block."""
 
     problem: Problem
@@ -77,13 +77,13 @@ class Point:
         return sub_blocks(i0, j0, T, self.min_lag, k * self.rows[-1:], self.frames)
 
 
-def point(
+def transport_point(
     problem: Problem,
     theta: Float[np.ndarray, " p"],
     time: Float[np.ndarray, " n"],
     factor: int = 1,
     frames: tuple[int, int] | None = None,
-) -> Point:
+) -> TransportPoint:
     """Return the integrals at theta; `time` holds all frame times of the full resolution [s].
 
     frames: the first selected and the one after the last, of the full resolution; by default
@@ -94,11 +94,13 @@ def point(
     rows = rows[:, : m * factor].reshape(len(rows), m, factor).mean(axis=2)
     spacing = frame_spacing(time, problem.convention)
     span = coarse_frames(frames or (0, len(time)), factor)
-    return Point(problem, theta, rows, spacing, coarse_min_lag(problem.min_lag, factor), span)
+    return TransportPoint(
+        problem, theta, rows, spacing, coarse_min_lag(problem.min_lag, factor), span
+    )
 
 
-def block_gram(
-    at: Point, block: Block, data: Float[np.ndarray, "slot 4"] | None = None
+def transport_gram(
+    at: TransportPoint, block: Block, data: Float[np.ndarray, "slot 4"] | None = None
 ) -> tuple[Gram, Float[np.ndarray, "slot 4"]]:
     """Return the Gram of every bin of the block at a point, and the sums of the data alone.
 
@@ -122,7 +124,9 @@ def choices(problem: Problem) -> dict[str, Any]:
     }
 
 
-def arguments(at: Point, block: Block, data: Float[np.ndarray, "slot 4"] | None = None) -> tuple:
+def arguments(
+    at: TransportPoint, block: Block, data: Float[np.ndarray, "slot 4"] | None = None
+) -> tuple:
     """Return what the compiled kernel is called with; theta is in it as tables and scales."""
     T = block.c2.shape[-1]
     slots, bins = len(block.c2), len(block.q)
@@ -136,8 +140,8 @@ def arguments(at: Point, block: Block, data: Float[np.ndarray, "slot 4"] | None 
         block.weight_rows,
         block.weight_columns,
         scales.k[0],
-        padded(scales.s, slots),
-        padded(scales.ds, slots),
+        padded_bins(scales.s, slots),
+        padded_bins(scales.ds, slots),
         cut.corners,
         cut.live,
         cut.number,
@@ -147,11 +151,6 @@ def arguments(at: Point, block: Block, data: Float[np.ndarray, "slot 4"] | None 
         np.zeros((slots, 4)) if data is None else data,
         data is None,
     )
-
-
-def compilations() -> int:
-    """Return how many times this process has compiled the Gram kernel."""
-    return gram_kernel._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def centred(
@@ -170,7 +169,7 @@ def centred(
     return rows[:, i] - origin[:, None], rows[:, j] - origin[:, None]
 
 
-def padded(values: Float[np.ndarray, " bin"], slots: int) -> Float[np.ndarray, " slot"]:
+def padded_bins(values: Float[np.ndarray, " bin"], slots: int) -> Float[np.ndarray, " slot"]:
     """Return one value per slot, 0 where there is no bin."""
     return np.pad(values, (0, slots - len(values)))
 
@@ -199,9 +198,9 @@ def gram_kernel(
     precision: str,
 ) -> tuple[Float[Array, "slot m m"], Float[Array, "slot 4"]]:
     """Return Xᵀ W X and the sums of the data of every slot."""
-    kind = KINDS[precision]
+    kind = DTYPES[precision]
     slots, T, _ = c2.shape
-    R, S = shape_in(T)
+    R, S = subblock_shape(T)
     fields = SHEAR_FIELDS if shear else STATIC_FIELDS
     u = len(rows) - 1  # the last row is C itself
     measured = Data(c2, weight_rows, weight_columns)

@@ -16,18 +16,18 @@ from homodyne_dask.kernels import (
 from homodyne_dask.kernels import (
     transport_robust as robust,
 )
-from homodyne_dask.kernels.backend import Kind
+from homodyne_dask.kernels.backend import Backend
 from homodyne_dask.models.shear_factor import decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.transport import Convention
 
-RESOLVED = 0.3
+ADEQUATE = 0.3
 """A level is used where over three quarters of its frames k ΔC and s ΔG stay below this: a mean
 over a cell is then the value at its middle but for some (RESOLVED²/24)."""
 Bins = Float[np.ndarray, " bin"]
 
 
-def shape(
-    at: kernel.Point, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
+def transport_f(
+    at: kernel.TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "bin ..."]:
     """Return f of bins at times that broadcast together; between frames integrals are linear."""
     scales = at.scales(q, phi)
@@ -54,7 +54,9 @@ def _shape(
     return sheared(convention, E, wave(s * strain(convention, dG)[0]))[0]
 
 
-def resolved(at: kernel.Point, q: Bins, phi: Bins, frames: tuple[int, int], factor: int) -> bool:
+def transport_adequate(
+    at: kernel.TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int
+) -> bool:
     """Return whether f changes little enough over `factor` frames for block means to show it."""
     first, stop = frames
     steps = np.abs(np.diff(at.rows[-2:, first:stop:factor]))
@@ -63,10 +65,12 @@ def resolved(at: kernel.Point, q: Bins, phi: Bins, frames: tuple[int, int], fact
     scales = at.scales(q, phi)
     typical = np.quantile(steps, 0.75, axis=1)
     turned = np.abs(scales.s).max() * typical[0] if at.problem.model.shear else 0.0
-    return bool(max(turned, scales.k.max() * typical[1]) < RESOLVED)
+    return bool(max(turned, scales.k.max() * typical[1]) < ADEQUATE)
 
 
-def memory(at: kernel.Point, q: Bins, phi: Bins, frames: tuple[int, int]) -> float:
+def transport_correlation_time(
+    at: kernel.TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int]
+) -> float:
     """Return after how many frames f is down to 1/e, in the middle of the record and of the bins."""
     scales = at.scales(q, phi)
     first, stop = frames
@@ -79,19 +83,17 @@ def memory(at: kernel.Point, q: Bins, phi: Bins, frames: tuple[int, int]) -> flo
     return float(gone[0]) if len(gone) else float(stop - middle)
 
 
-def compilations() -> dict[str, int]:
-    """Return how many times this process has compiled each kernel."""
-    kernels = {"gram": kernel, "candidates": candidates, "robust": robust}
-    return {name: of.compilations() for name, of in kernels.items()}
-
-
-TRANSPORT = Kind(
-    kernel.point,
-    kernel.block_gram,
-    robust.block_robust,
-    candidates.block_candidates,
-    shape,
-    resolved,
-    memory,
-    compilations,
+TRANSPORT = Backend(
+    kernel.transport_point,
+    kernel.transport_gram,
+    robust.transport_robust_gram,
+    candidates.transport_candidate_grams,
+    transport_f,
+    transport_adequate,
+    transport_correlation_time,
+    {
+        "gram": kernel.gram_kernel,
+        "candidates": candidates.candidates_kernel,
+        "robust": robust.robust_kernel,
+    },
 )

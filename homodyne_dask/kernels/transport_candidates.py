@@ -12,7 +12,7 @@ from jaxtyping import Float, Float32, Int
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.pair_fields import (
     COMPILER,
-    KINDS,
+    DTYPES,
     Data,
     add_at,
     counted,
@@ -21,15 +21,15 @@ from homodyne_dask.kernels.pair_fields import (
     shared,
     waves,
 )
-from homodyne_dask.kernels.subblocks import shape_in, sub_blocks
-from homodyne_dask.kernels.transport import Block, Point, centred, padded
+from homodyne_dask.kernels.subblocks import sub_blocks, subblock_shape
+from homodyne_dask.kernels.transport import Block, TransportPoint, centred, padded_bins
 from homodyne_dask.models.transport import Convention
 
 AT_ONCE = 8
 """Thetas of one call; fewer are filled up, so that the kernel is compiled once."""
 
 
-def block_candidates(points: Sequence[Point], block: Block) -> Gram:
+def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) -> Gram:
     """Return Xᵀ W X over X = [1, y - 1, f] of every bin at up to AT_ONCE points of one problem.
 
     Moments have the shape (bin, point, 3, 3).
@@ -43,14 +43,14 @@ def block_candidates(points: Sequence[Point], block: Block) -> Gram:
     kC = np.array([of.k[0] * at.rows[-1] for of, at in zip(scales, points, strict=True)])
     cut = sub_blocks(block.i0, block.j0, T, points[0].min_lag, kC, points[0].frames)
     with jax.enable_x64(True):
-        moments, pairs = _candidates(
+        moments, pairs = candidates_kernel(
             block.c2,
             np.array([rows for rows, _ in both]),
             np.array([columns for _, columns in both]),
             block.weight_rows,
             block.weight_columns,
             scales[0].k[0],
-            np.array([padded(of.s, slots) for of in scales]),
+            np.array([padded_bins(of.s, slots) for of in scales]),
             cut.corners,
             cut.live,
             cut.number,
@@ -66,13 +66,8 @@ def block_candidates(points: Sequence[Point], block: Block) -> Gram:
     return Gram(moments[:bins, :given], pairs[:bins].astype(np.int64))
 
 
-def compilations() -> int:
-    """Return how many times this process has compiled the kernel of candidates."""
-    return _candidates._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
-
-
 @partial(jax.jit, static_argnames=("shear", "convention", "precision"), compiler_options=COMPILER)
-def _candidates(
+def candidates_kernel(
     c2: Float32[Array, "slot T T"],
     rows: Float[Array, "point 2 T"],
     columns: Float[Array, "point 2 T"],
@@ -93,9 +88,9 @@ def _candidates(
     precision: str,
 ) -> tuple[Float[Array, "slot point 3 3"], Float[Array, " slot"]]:
     """Return Xᵀ W X of every slot and point, and the pairs of every slot."""
-    kind = KINDS[precision]
+    kind = DTYPES[precision]
     slots, T, _ = c2.shape
-    R, S = shape_in(T)
+    R, S = subblock_shape(T)
     measured = Data(c2, weight_rows, weight_columns)
     trig = jax.vmap(lambda s, r, c: waves(s, r[0], c[0], kind))(s, rows, columns)
 

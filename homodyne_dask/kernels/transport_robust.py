@@ -26,8 +26,8 @@ from homodyne_dask.kernels.pair_fields import (
     shared,
     waves,
 )
-from homodyne_dask.kernels.subblocks import shape_in
-from homodyne_dask.kernels.transport import Block, Point, arguments, padded
+from homodyne_dask.kernels.subblocks import subblock_shape
+from homodyne_dask.kernels.transport import Block, TransportPoint, arguments, padded_bins
 from homodyne_dask.models.transport import Convention
 
 
@@ -72,7 +72,9 @@ def lost(
     return jnp.where(known, weight, 0), row * jnp.array([scale**2, 1, 1, scale**2, 1])
 
 
-def block_robust(at: Point, block: Block, beta: Float[np.ndarray, "bin 2"]) -> Gram:
+def transport_robust_gram(
+    at: TransportPoint, block: Block, linear_params: Float[np.ndarray, "bin 2"]
+) -> Gram:
     """Return the Gram of every bin of the block under the loss of the point's problem.
 
     beta: (offset - 1, contrast) of the bins. Moments have the shape (bin, k + 1, k): Xᵀ W X with
@@ -82,8 +84,8 @@ def block_robust(at: Point, block: Block, beta: Float[np.ndarray, "bin 2"]) -> G
     problem, (slots, bins) = at.problem, (len(block.c2), len(block.q))
     given = arguments(at, block)[:14]
     with jax.enable_x64(True):
-        moments, pairs = _robust(
-            *given, *(padded(values, slots) for values in beta.T), problem.loss_scale,
+        moments, pairs = robust_kernel(
+            *given, *(padded_bins(values, slots) for values in linear_params.T), problem.loss_scale,
             shear=problem.model.shear, convention=problem.convention,
             loss=problem.loss,
         )  # fmt: skip
@@ -91,13 +93,8 @@ def block_robust(at: Point, block: Block, beta: Float[np.ndarray, "bin 2"]) -> G
     return Gram(moments[:bins], pairs[:bins].astype(np.int64))
 
 
-def compilations() -> int:
-    """Return how many times this process has compiled the kernel of a loss."""
-    return _robust._cache_size()  # pyright: ignore[reportAttributeAccessIssue]
-
-
 @partial(jax.jit, static_argnames=("shear", "convention", "loss"), compiler_options=COMPILER)
-def _robust(
+def robust_kernel(
     c2: Float32[Array, "slot T T"],
     rows: Float[Array, "rows T"],
     columns: Float[Array, "rows T"],
@@ -123,7 +120,7 @@ def _robust(
     """Return Xᵀ W X with the row of the loss, and the pairs of every slot."""
     kind = jnp.float64
     slots, T, _ = c2.shape
-    R, S = shape_in(T)
+    R, S = subblock_shape(T)
     fields = SHEAR_FIELDS if shear else STATIC_FIELDS
     u = len(rows) - 1  # the last row is C itself
     measured = Data(c2, weight_rows, weight_columns)

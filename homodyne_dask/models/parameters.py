@@ -99,7 +99,7 @@ class Search:
         return np.where(self.free, theta, given)
 
 
-def listed(names: Sequence[str]) -> str:
+def joined_with_and(names: Sequence[str]) -> str:
     """Return names as people list them: 'D0, alpha and beta'."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 

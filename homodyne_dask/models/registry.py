@@ -28,7 +28,7 @@ def remember(model: SeparableModel) -> None:
 
 
 @cache
-def known() -> Mapping[str, Any]:
+def importable_models() -> Mapping[str, Any]:
     """Return the models that every process finds by name: built in, and of installed packages.
 
     Raises OptionError for an entry point that gives no model.
@@ -47,7 +47,7 @@ def known() -> Mapping[str, Any]:
 
 def model_named(name: str) -> Model:
     """Return the model of that name; raises OptionError with the nearest name."""
-    models = {**_MADE, **known()}
+    models = {**_MADE, **importable_models()}
     if name not in models:
         raise OptionError(f"model {name!r} is unknown; {nearest(name, models)}")
     return models[name]

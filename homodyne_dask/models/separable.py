@@ -45,9 +45,9 @@ class SeparableModel(Parametrized):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Travel to workers by name where they can import it, else by value."""
-        from homodyne_dask.models.registry import known, model_named
+        from homodyne_dask.models.registry import importable_models, model_named
 
-        if known().get(self.name) is self:
+        if importable_models().get(self.name) is self:
             return model_named, (self.name,)
         return _unpacked, (self._packed,)
 

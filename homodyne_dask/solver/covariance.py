@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.models.parameters import listed
+from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.solver.normal_equations import SINGULAR, Joint, deviation, joint_of
 from homodyne_dask.solver.robust_step import slope_known
 from homodyne_dask.solver.variable_projection import Reduced
@@ -238,4 +238,6 @@ def _lone(vector: np.ndarray) -> bool:
 
 
 def _combination(names: list[str], vector: np.ndarray) -> str:
-    return listed([name for name, part in zip(names, vector, strict=True) if abs(part) > 0.3])
+    return joined_with_and(
+        [name for name, part in zip(names, vector, strict=True) if abs(part) > 0.3]
+    )

@@ -13,7 +13,7 @@ import numpy as np
 from distributed.metrics import context_meter
 from jaxtyping import Float
 
-from homodyne_dask.kernels.backend import Point, compilations, kind_of
+from homodyne_dask.kernels.backend import ModelPoint, backend_of, compilations
 from homodyne_dask.kernels.gram import Gram, gram_of_data, merge_tree
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import Block
@@ -80,7 +80,7 @@ def gram_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[Gram, Re
     began, before = time.perf_counter(), compilations()
     scan = opened(work.source.selection)
     theta, beta = np.split(at, [work.problem.model.size])
-    here = kind_of(work.problem.model).point(
+    here = backend_of(work.problem.model).point(
         work.problem, theta, scan.time, work.source.factor, scan.frames
     )
     places = [Place(run.members, tile) for tile in run.tiles]
@@ -105,16 +105,18 @@ def candidates_of(
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
     scan, factor = opened(work.source.selection), work.source.factor
-    kind = kind_of(work.problem.model)
-    points = [kind.point(work.problem, theta, scan.time, factor, scan.frames) for theta in thetas]
+    backend = backend_of(work.problem.model)
+    points = [
+        backend.point(work.problem, theta, scan.time, factor, scan.frames) for theta in thetas
+    ]
     leaves = []
     for tile in run.tiles:
         data = block(work.source, Place(run.members, tile), work.budget)
-        leaves.append(kind.candidates(points, data))
+        leaves.append(backend.candidate_grams(points, data))
     return merge_tree(leaves), reported(began, before, NOTHING)
 
 
-def _leaf(work: Work, at: Point, place: Place) -> tuple[Gram, Cost]:
+def _leaf(work: Work, at: ModelPoint, place: Place) -> tuple[Gram, Cost]:
     """Return the Gram of one block; one where nothing is left of f is not even read.
 
     The sums of the data alone are those of the store where they are of the same pairs, else those
@@ -135,7 +137,7 @@ def _leaf(work: Work, at: Point, place: Place) -> tuple[Gram, Cost]:
             data = block(source, place, work.budget)
         reading = time.perf_counter() - began
         with context_meter.meter("gram"):
-            gram, sums = kind_of(work.problem.model).gram(at, data, sums)
+            gram, sums = backend_of(work.problem.model).gram(at, data, sums)
         SUMS.put(key, sums)
     if gram is None or not cut.live:
         assert sums is not None
@@ -144,14 +146,14 @@ def _leaf(work: Work, at: Point, place: Place) -> tuple[Gram, Cost]:
 
 
 def _robust_leaf(
-    work: Work, at: Point, place: Place, beta: Float[np.ndarray, "bin 2"]
+    work: Work, at: ModelPoint, place: Place, beta: Float[np.ndarray, "bin 2"]
 ) -> tuple[Gram, Cost]:
     """Return the Gram of one block under the loss of the problem: every residual counts."""
     began = time.perf_counter()
     data = block(work.source, place, work.budget)
     reading = time.perf_counter() - began
     cut = at.sub_blocks(data.q[0], data.i0, data.j0, work.source.side)
-    gram = kind_of(work.problem.model).robust(at, data, beta[list(place.members)])
+    gram = backend_of(work.problem.model).robust_gram(at, data, beta[list(place.members)])
     return gram, Cost(cut.live, cut.number, 1, 1, reading)
 
 
@@ -162,12 +164,12 @@ def warm_up(work: Work) -> Report:
     data, weights = np.zeros((slots, side, side), np.float32), np.zeros((slots, side))
     nothing = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
     theta = np.ones(work.problem.model.size)
-    kind = kind_of(work.problem.model)
-    at = kind.point(work.problem, theta, np.arange(2.0))
+    backend = backend_of(work.problem.model)
+    at = backend.point(work.problem, theta, np.arange(2.0))
     if work.problem.loss == "linear":
-        kind.gram(at, nothing, None)
+        backend.gram(at, nothing, None)
     else:
-        kind.robust(at, nothing, np.zeros((1, 2)))
+        backend.robust_gram(at, nothing, np.zeros((1, 2)))
     return reported(began, before, NOTHING)
 
 

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import homodyne_dask as hd
-from homodyne_dask.kernels import separable as of_kind
+from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import LOSSES, Problem
-from homodyne_dask.kernels.transport import Block, block_gram, point
-from homodyne_dask.kernels.transport_candidates import AT_ONCE, block_candidates
-from homodyne_dask.kernels.transport_robust import block_robust
+from homodyne_dask.kernels.transport import Block, transport_gram, transport_point
+from homodyne_dask.kernels.transport_candidates import AT_ONCE, transport_candidate_grams
+from homodyne_dask.kernels.transport_robust import transport_robust_gram
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.sweep.blocks import ALIGNMENT
 from tests import reference
@@ -83,7 +83,7 @@ def check(problem: Problem, tolerance: float) -> None:
                 1 / sigma[first : first + side] ** 2
             )
         block = Block(part, weights[0], weights[1], np.full(1, Q), PHI[7:8], i, j)
-        total = total + block_gram(point(problem, THETA, time_), block)[0].moments[0]
+        total = total + transport_gram(transport_point(problem, THETA, time_), block)[0].moments[0]
     truth, _ = reference.gram(
         THETA, c2.astype(float), time_, Q, PHI[7], GAP, sigma, MIN_LAG, "physical"
     )
@@ -118,8 +118,8 @@ def _cumulative(p, t):
 def run(precision: str = "float64") -> dict[str, float]:
     problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
     check(problem, 1e-10 if precision == "float64" else 1e-5)
-    scan, at = blocks(), point(problem, THETA, TIME)
-    sums = [block_gram(at, b)[1] for b in scan]
+    scan, at = blocks(), transport_point(problem, THETA, TIME)
+    sums = [transport_gram(at, b)[1] for b in scan]
     ours, first, peer = [], [], []
     with jax.enable_x64(True):
         theta = jnp.append(jnp.asarray(THETA), jnp.array([0.3, 1.0]))
@@ -130,7 +130,7 @@ def run(precision: str = "float64") -> dict[str, float]:
         for _ in range(RUNS):
             began = time.perf_counter()
             pairs = sum(
-                block_gram(at, b, s)[0].pairs.sum() for b, s in zip(scan, sums, strict=True)
+                transport_gram(at, b, s)[0].pairs.sum() for b, s in zip(scan, sums, strict=True)
             )
             ours.append(pairs / (time.perf_counter() - began))
             began = time.perf_counter()
@@ -138,7 +138,7 @@ def run(precision: str = "float64") -> dict[str, float]:
             peer.append(T * T / (time.perf_counter() - began))
     for _ in range(3):
         began = time.perf_counter()
-        pairs = sum(block_gram(at, b)[0].pairs.sum() for b in scan)
+        pairs = sum(transport_gram(at, b)[0].pairs.sum() for b in scan)
         first.append(pairs / (time.perf_counter() - began))
     rate, other = statistics.median(ours), statistics.median(peer)
     return {
@@ -166,23 +166,24 @@ def beside_another() -> dict[str, float]:
 def robust(precision: str = "float64") -> dict[str, float]:
     """Pairs per second of the kernel of each loss, beside the one of squares, in turn."""
     plain = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
-    scan, at = blocks(), point(plain, THETA, TIME)
-    beta = np.tile([0.1, 0.25], (BINS, 1))
-    sums = [block_gram(at, block)[1] for block in scan]
+    scan, at = blocks(), transport_point(plain, THETA, TIME)
+    linear_params = np.tile([0.1, 0.25], (BINS, 1))
+    sums = [transport_gram(at, block)[1] for block in scan]
     pairs = float(sum(s[:, 3].sum() for s in sums))
     points = {
-        loss: point(replace(plain, loss=loss, loss_scale=1.5), THETA, TIME) for loss in LOSSES[1:]
+        loss: transport_point(replace(plain, loss=loss, loss_scale=1.5), THETA, TIME)
+        for loss in LOSSES[1:]
     }
     seconds = {loss: [] for loss in LOSSES}
     for _ in range(1 + RUNS // 3):  # the first compiles
         began = time.perf_counter()
         for block, known in zip(scan, sums, strict=True):
-            block_gram(at, block, known)
+            transport_gram(at, block, known)
         seconds["linear"].append(time.perf_counter() - began)
         for loss, there in points.items():
             began = time.perf_counter()
             for block in scan:
-                block_robust(there, block, beta)
+                transport_robust_gram(there, block, linear_params)
             seconds[loss].append(time.perf_counter() - began)
     rates = {loss: pairs / statistics.median(times[1:]) for loss, times in seconds.items()}
     found = {f"M pairs/s {loss}": rate / 1e6 for loss, rate in rates.items()}
@@ -192,11 +193,12 @@ def robust(precision: str = "float64") -> dict[str, float]:
 def separable() -> dict[str, float]:
     """Pairs per second of laminar_flow as a user writes it: seven parameters, differentiated by JAX."""
     model = hd.separable(flow, LAMINAR_FLOW.parameters, precompute=integrals)
-    at, scan = of_kind.point(Problem(model, min_lag=MIN_LAG), THETA, TIME), blocks()
+    backend, scan = backend_of(model), blocks()
+    at = backend.point(Problem(model, min_lag=MIN_LAG), THETA, TIME)
     rates = []
     for _ in range(RUNS // 3):
         began = time.perf_counter()
-        pairs = sum(of_kind.block_gram(at, block)[0].pairs.sum() for block in scan)
+        pairs = sum(backend.gram(at, block)[0].pairs.sum() for block in scan)
         rates.append(pairs / (time.perf_counter() - began))
     return {"M pairs/s": statistics.median(rates[1:]) / 1e6}
 
@@ -205,19 +207,19 @@ def candidates(precision: str = "float64") -> dict[str, float]:
     """Pairs per second and theta of the kernel of many thetas, beside the Gram's, in turn."""
     problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
     scan = blocks()
-    points = [point(problem, THETA * (1 + 0.01 * n), TIME) for n in range(AT_ONCE)]
-    sums = [block_gram(points[0], block)[1] for block in scan]
-    block_candidates(points, scan[0])
+    points = [transport_point(problem, THETA * (1 + 0.01 * n), TIME) for n in range(AT_ONCE)]
+    sums = [transport_gram(points[0], block)[1] for block in scan]
+    transport_candidate_grams(points, scan[0])
     pairs = float(sum(s[:, 3].sum() for s in sums))
     many, one = [], []
     for _ in range(RUNS // 3):
         began = time.perf_counter()
         for block in scan:
-            block_candidates(points, block)
+            transport_candidate_grams(points, block)
         many.append(AT_ONCE * pairs / (time.perf_counter() - began))
         began = time.perf_counter()
         for block, known in zip(scan, sums, strict=True):
-            block_gram(points[0], block, known)
+            transport_gram(points[0], block, known)
         one.append(pairs / (time.perf_counter() - began))
     rate, gram = statistics.median(many), statistics.median(one)
     return {"M pairs/s per theta": rate / 1e6, "of the Gram": gram / 1e6, "ratio": rate / gram}

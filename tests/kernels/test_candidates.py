@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from homodyne_dask.kernels.subblocks import shape_in, sub_blocks
-from homodyne_dask.kernels.transport import block_gram, point
-from homodyne_dask.kernels.transport_candidates import AT_ONCE, block_candidates
+from homodyne_dask.kernels.subblocks import sub_blocks, subblock_shape
+from homodyne_dask.kernels.transport import transport_gram, transport_point
+from homodyne_dask.kernels.transport_candidates import AT_ONCE, transport_candidate_grams
 from tests.kernels.test_transport import EXACT, STATIC, assert_gram, worst
 from tests.synthetic import FLOW, blocks, evaluator, measured, without_some
 
@@ -21,12 +21,12 @@ def test_the_sums_of_every_candidate_are_those_of_its_gram(convention, theta):
     scans = without_some(measured(theta, 150, (-40.0, 3.0, 61.0), convention=convention))
     problem = scans.problem(min_lag=2)
     thetas = [theta * factor for factor in (1.0, 0.3, 2.0)]
-    points = [point(problem, at, scans.time) for at in thetas]
+    points = [transport_point(problem, at, scans.time) for at in thetas]
     for _, block in blocks(scans, side=64):
-        found = block_candidates(points, block)
+        found = transport_candidate_grams(points, block)
         assert found.moments.shape[1:] == (3, 3, 3)
         for n, at in enumerate(points):
-            one = block_gram(at, block)[0]
+            one = transport_gram(at, block)[0]
             np.testing.assert_array_equal(found.pairs, one.pairs)
             head = one.moments[:, :3, :3]
             assert (worst(found.moments[:, n], head) <= EXACT).all()
@@ -34,9 +34,11 @@ def test_the_sums_of_every_candidate_are_those_of_its_gram(convention, theta):
 
 def test_no_more_candidates_go_at_once_than_are_compiled_for():
     scans = measured(STATIC, 40, (0.0,))
-    points = [point(scans.problem(), STATIC * (1 + n), scans.time) for n in range(AT_ONCE)]
+    points = [
+        transport_point(scans.problem(), STATIC * (1 + n), scans.time) for n in range(AT_ONCE)
+    ]
     (_, block), *_ = blocks(scans, side=64)
-    assert block_candidates(points, block).moments.shape == (1, AT_ONCE, 3, 3)
+    assert transport_candidate_grams(points, block).moments.shape == (1, AT_ONCE, 3, 3)
 
 
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
@@ -53,7 +55,7 @@ def test_sub_blocks_without_any_f_left_change_nothing(convention, min_lag):
 )  # fmt: skip
 @settings(max_examples=100, deadline=None)
 def test_sub_blocks_left_out_hold_no_f_above_the_limit(i, j, rate, min_lag, n, span):
-    T, shape = 256, shape_in(256)
+    T, shape = 256, subblock_shape(256)
     kC = rate * np.cumsum(np.random.default_rng(n).random(n))
     first, stop = sorted(round(share * n) for share in span)
     found = sub_blocks(i * T, j * T, T, min_lag, kC[None], (first, stop))
@@ -77,7 +79,7 @@ def test_sub_blocks_left_out_hold_no_f_above_the_limit(i, j, rate, min_lag, n, s
 
 
 def test_of_a_window_of_frames_only_the_sub_blocks_with_its_pairs_are_listed():
-    window, (R, S) = range(300, 420), shape_in(512)
+    window, (R, S) = range(300, 420), subblock_shape(512)
     found = sub_blocks(0, 0, 512, 1, np.zeros((1, 1000)), (window.start, window.stop))
     listed = {(int(a), int(b)) for a, b in found.corners[: found.number]}
     assert listed == {(i // R * R, j // S * S) for i in window for j in window if i < j}

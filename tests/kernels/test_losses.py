@@ -51,10 +51,12 @@ def losing(scans, loss="huber", scale=1.345, **options):
 
 def dense(scans, mode, loss, scale, start):
     """scipy's optimum, all contrasts and offsets free as the mode has them."""
-    beta = np.tile([0.0, 0.2], (len(scans.q), 1))
+    linear_params = np.tile([0.0, 0.2], (len(scans.q), 1))
     if mode == "fixed":
-        beta[:] = GIVEN["offset"] - 1, GIVEN["contrast"]
-    return reference.robust_fit(start, scans.dense(), series(scans.phi, mode), beta, loss, scale)
+        linear_params[:] = GIVEN["offset"] - 1, GIVEN["contrast"]
+    return reference.robust_fit(
+        start, scans.dense(), series(scans.phi, mode), linear_params, loss, scale
+    )
 
 
 def assert_scipys(scans, mode, loss, scale, truth):
@@ -90,11 +92,13 @@ GRAMS = [(CREEP, *loss) for loss in LOSSES] + [(FLOW, *LOSSES[0]), (FAST, *LOSSE
 def test_the_gram_is_that_of_the_dense_weights(truth, loss, scale):
     """Cut small, so that nothing is left of f in some blocks; their residuals count all the same."""
     scans = without_some(with_outliers(measured(truth, 90, (-40.0, 3.0, 30.0, 80.0), sigma=0.01)))
-    beta = np.array([[0.02, 0.18], [-0.01, 0.23], [0.0, 0.2], [0.1, -0.1]])
-    gram = losing(scans, loss, scale, min_lag=2)(truth, beta)
+    linear_params = np.array([[0.02, 0.18], [-0.01, 0.23], [0.0, 0.2], [0.1, -0.1]])
+    gram = losing(scans, loss, scale, min_lag=2)(truth, linear_params)
     for b, part in enumerate(scans.dense()):
         with np.errstate(over="ignore", invalid="ignore"):  # below the diagonal
-            moments, cost, pairs = reference.robust_gram(truth, beta[b], part, 2, loss, scale)
+            moments, cost, pairs = reference.robust_gram(
+                truth, linear_params[b], part, 2, loss, scale
+            )
         size = np.sqrt(np.diag(moments))
         size = np.where(size > 0, size, 1.0)
         assert (np.abs(gram.moments[b, :-1] - moments) <= 1e-10 * np.outer(size, size)).all()
@@ -107,10 +111,10 @@ def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mod
     """Where contrast and offset rest, so that the reduced gradient is the plain one."""
     scaling = scaling_at(flow.phi, mode)
     evaluate = losing(flow)
-    theta, beta = FLOW * 1.01, reduce(evaluate(FLOW * 1.01), scaling).beta
+    theta, linear_params = FLOW * 1.01, reduce(evaluate(FLOW * 1.01), scaling).beta
     for _ in range(25):
-        here = reduced(evaluate(theta, beta), scaling, beta)
-        beta = here.beta + here.move
+        here = reduced(evaluate(theta, linear_params), scaling, linear_params)
+        linear_params = here.beta + here.move
     for p in range(7):
         step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(7)[p]
         up, down = (

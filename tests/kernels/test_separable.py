@@ -11,11 +11,10 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.backend import kind_of
+from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import block_gram as by_hand
-from homodyne_dask.kernels.transport import point as by_hand_point
-from homodyne_dask.kernels.transport_robust import block_robust
+from homodyne_dask.kernels.transport import transport_gram, transport_point
+from homodyne_dask.kernels.transport_robust import transport_robust_gram
 from homodyne_dask.store.scan import open_dataset
 from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store, without_some
 
@@ -53,17 +52,17 @@ RELAXATION = (
 
 
 def grams(model, scans, theta, **options):
-    kind = kind_of(model)
-    at = kind.point(Problem(model, **options), theta, scans.time)
-    return [kind.gram(at, block, None) for _, block in blocks(scans)]
+    backend = backend_of(model)
+    at = backend.point(Problem(model, **options), theta, scans.time)
+    return [backend.gram(at, block, None) for _, block in blocks(scans)]
 
 
-def test_the_traced_gram_of_laminar_flow_is_the_one_made_by_hand():
+def test_the_traced_gram_of_laminar_flow_is_the_one_made_transport_gram():
     scans = without_some(measured(FLOW, 90, angles(3), offset=1.1))
     model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
-    at = by_hand_point(scans.problem(), FLOW, scans.time)
+    at = transport_point(scans.problem(), FLOW, scans.time)
     for (gram, sums), (_, block) in zip(grams(model, scans, FLOW), blocks(scans), strict=True):
-        wanted, of_data = by_hand(at, block)
+        wanted, of_data = transport_gram(at, block)
         size = np.sqrt(np.einsum("kii->ki", wanted.moments))
         apart = np.abs(gram.moments - wanted.moments) / (size[:, :, None] * size[:, None, :])
         assert apart.max() < 1e-10
@@ -71,14 +70,17 @@ def test_the_traced_gram_of_laminar_flow_is_the_one_made_by_hand():
         np.testing.assert_allclose(sums, of_data, rtol=1e-12)
 
 
-def test_the_traced_gram_under_a_loss_is_the_one_made_by_hand():
+def test_the_traced_gram_under_a_loss_is_the_one_made_transport_gram():
     scans = without_some(measured(FLOW, 40, angles(3), offset=1.1))
     model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
-    beta, options = np.tile([0.12, 0.21], (3, 1)), {"loss": "soft_l1", "loss_scale": 1.3}
-    at = by_hand_point(scans.problem(**options), FLOW, scans.time)
-    here = kind_of(model).point(Problem(model, **options), FLOW, scans.time)
+    linear_params, options = np.tile([0.12, 0.21], (3, 1)), {"loss": "soft_l1", "loss_scale": 1.3}
+    at = transport_point(scans.problem(**options), FLOW, scans.time)
+    here = backend_of(model).point(Problem(model, **options), FLOW, scans.time)
     for _, block in blocks(scans):
-        gram, wanted = kind_of(model).robust(here, block, beta), block_robust(at, block, beta)
+        gram, wanted = (
+            backend_of(model).robust_gram(here, block, linear_params),
+            transport_robust_gram(at, block, linear_params),
+        )
         size = np.sqrt(np.einsum("kii->ki", wanted.moments[:, :-1]))
         apart = np.abs(gram.moments - wanted.moments)[:, :-1] / (size[:, :, None] * size[:, None])
         assert apart.max() < 1e-10
@@ -89,7 +91,7 @@ def test_the_traced_gram_under_a_loss_is_the_one_made_by_hand():
 def test_a_level_averages_the_tables_as_its_data_are_averaged():
     model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
     time = 0.1 * np.arange(50)
-    coarse = kind_of(model).point(Problem(model), FLOW, time, 4)
+    coarse = backend_of(model).point(Problem(model), FLOW, time, 4)
     C = np.asarray(integrals(FLOW, time)["C"])
     np.testing.assert_allclose(coarse.tables["C"], C[:48].reshape(12, 4).mean(1), rtol=1e-5)
     assert coarse.slopes["C"].shape == (7, 12)

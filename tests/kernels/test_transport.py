@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.problem import coarse_min_lag
-from homodyne_dask.kernels.transport import block_gram, compilations, point
+from homodyne_dask.kernels.transport import transport_gram, transport_point
 from tests import reference
 from tests.synthetic import FLOW, GAP, Q, blocks, evaluator, measured, without_some
 
@@ -128,7 +129,7 @@ def test_slots_without_a_bin_are_never_read():
     c2, weights = block.c2.copy(), block.weight_rows.copy()
     c2[2:], weights[2:] = 1e30, np.nan
     spoilt = replace(block, c2=c2, weight_rows=weights)
-    gram = block_gram(point(scans.problem(), FLOW, scans.time), spoilt)[0]
+    gram = transport_gram(transport_point(scans.problem(), FLOW, scans.time), spoilt)[0]
     assert gram.moments.shape == (2, 10, 10)
     assert_gram(gram, scans, FLOW)
 
@@ -138,7 +139,9 @@ def test_what_lies_on_and_below_the_diagonal_is_no_data():
     (_, block), *_ = blocks(scans)
     c2 = block.c2.copy()
     c2[:, np.tril(np.ones((64, 64), bool))] = 7.0
-    full = block_gram(point(scans.problem(), FLOW, scans.time), replace(block, c2=c2))[0]
+    full = transport_gram(
+        transport_point(scans.problem(), FLOW, scans.time), replace(block, c2=c2)
+    )[0]
     assert_gram(full, scans, FLOW)
 
 
@@ -209,7 +212,7 @@ def test_a_coarse_block_is_the_model_at_averaged_integrals():
         replace(fine, time=scans.time[:n], sigma_row=scans.sigma_row[:, :n]), side=64
     )
     assert not rest
-    gram = block_gram(point(scans.problem(), theta, scans.time, factor), block)[0]
+    gram = transport_gram(transport_point(scans.problem(), theta, scans.time, factor), block)[0]
     lag = coarse_min_lag(1, factor)
     kept = n - lag
     assert gram.pairs[0] == kept * (kept + 1) // 2
@@ -225,8 +228,8 @@ def test_sums_of_the_data_kept_from_an_earlier_pass_change_no_bit(theta, precisi
     scans = without_some(measured(theta, 100, (0.0, 50.0)))
     problem = scans.problem(precision=precision, min_lag=2)
     for _, block in blocks(scans):
-        _, kept = block_gram(point(problem, 0.7 * theta, scans.time), block)
-        fresh, _ = block_gram(point(problem, theta, scans.time), block)
-        again, _ = block_gram(point(problem, theta, scans.time), block, kept)
+        _, kept = transport_gram(transport_point(problem, 0.7 * theta, scans.time), block)
+        fresh, _ = transport_gram(transport_point(problem, theta, scans.time), block)
+        again, _ = transport_gram(transport_point(problem, theta, scans.time), block, kept)
         assert fresh.moments.tobytes() == again.moments.tobytes()
         assert fresh.pairs.tolist() == again.pairs.tolist()

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import Block, block_gram, point
+from homodyne_dask.kernels.transport import Block, transport_gram, transport_point
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.transport import tables
 from homodyne_dask.sweep.blocks import aligned
@@ -41,14 +41,14 @@ class Workload:
     @cached_property
     def sums(self) -> list[Float[np.ndarray, "slot 4"]]:
         """What the data alone give; a fit makes them in its first pass."""
-        at = point(self.problem, THETA, self.time)
-        return [block_gram(at, block)[1] for block in self.blocks]
+        at = transport_point(self.problem, THETA, self.time)
+        return [transport_gram(at, block)[1] for block in self.blocks]
 
     def gram(self, theta: Float[np.ndarray, " p"] = THETA) -> Gram:
         """Return the Gram of all blocks."""
-        at = point(self.problem, theta, self.time)
+        at = transport_point(self.problem, theta, self.time)
         leaves = [
-            block_gram(at, block, sums)[0]
+            transport_gram(at, block, sums)[0]
             for block, sums in zip(self.blocks, self.sums, strict=True)
         ]
         return merge_tree(leaves)
@@ -72,7 +72,7 @@ class Workload:
         The sums of 1, y - 1 and f and the number of pairs, on the last block's geometry.
         """
         block, b = self.blocks[-1], len(self.blocks[-1].q) // 2
-        gram = block_gram(point(self.problem, THETA, self.time), block)[0]
+        gram = transport_gram(transport_point(self.problem, THETA, self.time), block)[0]
         X, weight = self._points(block, b)
         truth = np.einsum("an,n,bn->ab", X, weight, X)
         size = np.sqrt(np.diag(truth))

@@ -21,7 +21,7 @@ from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.residual import check_residual, columns_gram
 from homodyne_dask.live.progress import Standing
 from homodyne_dask.live.watch import Watch, Watched
-from homodyne_dask.models.parameters import Search, listed, search
+from homodyne_dask.models.parameters import Search, joined_with_and, search
 from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -199,7 +199,7 @@ def _ended(request: ArrayRequest, sweep: Sweep, state: lm.State, record: Record)
         covariance=None if inverse is None or np.isnan(scale) else inverse * scale,
         redchi=redchi,
         undetermined=tuple(
-            f"the data do not determine {listed(names)}: fix one, or give bounds"
+            f"the data do not determine {joined_with_and(names)}: fix one, or give bounds"
             for names in lm.undetermined(request.search, state)
         ),
         history=record.history,

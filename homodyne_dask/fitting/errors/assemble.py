@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.fitting.errors.profile import Point
 from homodyne_dask.fitting.options import Request
-from homodyne_dask.models.parameters import listed
+from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.results.fit_result import (
     FitResult,
     covariance_table,
@@ -196,7 +196,7 @@ def _versions() -> dict[str, str]:
 def _undetermined(request: Request, state: lm.State) -> tuple[str, ...]:
     """Return a sentence for every direction in which the fit rests without knowing where."""
     return tuple(
-        f"the data do not determine {listed(names)}: one standard error goes beyond "
+        f"the data do not determine {joined_with_and(names)}: one standard error goes beyond "
         + ("their whole size; fix one of them" if len(names) > 1 else "its whole size; fix it")
         for names in dict.fromkeys(lm.undetermined(request.search, state))
     )

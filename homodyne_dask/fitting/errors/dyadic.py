@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.options import Request
-from homodyne_dask.kernels.backend import Point, compilations, kind_of
+from homodyne_dask.kernels.backend import ModelPoint, backend_of, compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.transport import Block
 from homodyne_dask.solver.levenberg_marquardt import State
@@ -38,7 +38,7 @@ def frame_grams_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[G
     began, before = time.perf_counter(), compilations()
     scan = opened(work.source.selection)
     length, (theta, beta) = int(at[0]), np.split(at[1:], [work.problem.model.size])
-    here = kind_of(work.problem.model).point(work.problem, theta, scan.time, 1, scan.frames)
+    here = backend_of(work.problem.model).point(work.problem, theta, scan.time, 1, scan.frames)
     carried = beta.reshape(-1, 2)[list(run.members)] if beta.size else None
     leaves = []
     for tile in run.tiles:
@@ -48,9 +48,9 @@ def frame_grams_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[G
 
 
 def _leaf(
-    at: Point, data: Block, beta: Float[np.ndarray, "bin 2"] | None, length: int, frames: int
+    at: ModelPoint, data: Block, beta: Float[np.ndarray, "bin 2"] | None, length: int, frames: int
 ) -> Gram:
-    kind, number = kind_of(at.problem.model), -(-frames // length)
+    backend, number = backend_of(at.problem.model), -(-frames // length)
     bins, T, k = len(data.q), data.c2.shape[-1], at.problem.model.size + 3
     side = min(length, T)
     moments, pairs = np.zeros((bins, number, number, k, k)), np.zeros(bins, np.int64)
@@ -66,7 +66,11 @@ def _leaf(
                 np.ascontiguousarray(data.weight_columns[:, columns]),
                 data.q, data.phi, i0, j0,
             )  # fmt: skip
-            gram = kind.gram(at, part, None)[0] if beta is None else kind.robust(at, part, beta)
+            gram = (
+                backend.gram(at, part, None)[0]
+                if beta is None
+                else backend.robust_gram(at, part, beta)
+            )
             moments[:, i0 // length, j0 // length] += gram.moments[:, :k]
             pairs += gram.pairs
     return Gram(moments, pairs)
@@ -85,9 +89,9 @@ def block_length(request: Request, theta: Float[np.ndarray, " p"], side: int) ->
 
 def _memory(request: Request, theta: Float[np.ndarray, " p"]) -> float:
     """Return after how many frames f is down to 1/e, in the middle of the record and of the bins."""
-    scan, kind = request.scan, kind_of(request.problem.model)
-    at = kind.point(request.problem, theta, scan.time)
-    return kind.memory(at, known_q(scan), scan.phi, scan.frames)
+    scan, backend = request.scan, backend_of(request.problem.model)
+    at = backend.point(request.problem, theta, scan.time)
+    return backend.correlation_time(at, known_q(scan), scan.phi, scan.frames)
 
 
 def frame_scores(

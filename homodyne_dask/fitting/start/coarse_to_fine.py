@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.options import Request
-from homodyne_dask.kernels.backend import kind_of
+from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.scan import known_q
@@ -62,6 +62,6 @@ def descend(
 
 def resolved(request: Request, theta: Float[np.ndarray, " p"], factor: int) -> bool:
     """Return whether f changes little enough over `factor` frames for block means to show it."""
-    scan, kind = request.scan, kind_of(request.problem.model)
-    at = kind.point(request.problem, theta, scan.time)
-    return kind.resolved(at, known_q(scan), scan.phi, scan.frames, factor)
+    scan, backend = request.scan, backend_of(request.problem.model)
+    at = backend.point(request.problem, theta, scan.time)
+    return backend.adequate(at, known_q(scan), scan.phi, scan.frames, factor)

@@ -22,7 +22,7 @@ from homodyne_dask.fitting.start.minima import (
     Minimum,
     best_carried,
 )
-from homodyne_dask.kernels.autodiff import Tables, of_pairs, point
+from homodyne_dask.kernels.autodiff import Tables, of_pairs, separable_point
 from homodyne_dask.kernels.checks import check_finite
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
@@ -120,7 +120,7 @@ def _at(summary: Summary, tables: Tables) -> tuple[Tables, Tables]:
 
 def averaged_gram(summary: Summary, theta: Float[np.ndarray, " p"]) -> Gram:
     """Return the Gram of the averages at theta."""
-    at = point(summary.problem, theta, summary.time)
+    at = separable_point(summary.problem, theta, summary.time)
     here, there = zip(_at(summary, at.tables), _at(summary, at.slopes), strict=True)
     with jax.enable_x64(True):
         moments = _moments(

@@ -7,9 +7,9 @@ from jaxtyping import Float, Int
 from scipy.special import ndtri, stdtrit
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.backend import Point, kind_of
+from homodyne_dask.kernels.backend import ModelPoint, backend_of
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import Point as TransportPoint
+from homodyne_dask.kernels.transport import TransportPoint
 from homodyne_dask.models import Convention, convention_named, model_named
 from homodyne_dask.models.rates import rate, rate_stderr
 from homodyne_dask.models.transport import RATE_FLOOR, frame_spacing
@@ -26,7 +26,7 @@ DECAY_POINTS = 400
 class Fitted:
     """A model with its parameters, on the times and bins of a scan."""
 
-    at: Point
+    at: ModelPoint
     time: Float[np.ndarray, " t"]
     """s, all frames of the store."""
     q: Float[np.ndarray, " bin"]
@@ -39,8 +39,8 @@ class Fitted:
         t2: Float[np.ndarray, "..."],
     ) -> Float[np.ndarray, "b ..."]:
         """Return f of some bins at times that broadcast together; between frames f is interpolated."""
-        shape = kind_of(self.at.problem.model).shape
-        return shape(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
+        f_at = backend_of(self.at.problem.model).f_at
+        return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
 
 
 def fitted(result: FitResult, scan: Scan) -> Fitted:
@@ -76,7 +76,7 @@ def _on(
     model = model_named(result.config["model"])
     convention = convention_named(result.config["convention"])
     problem = Problem(model, convention, result.config["gap_angstrom"])
-    return Fitted(kind_of(model).point(problem, theta, scan.time), scan.time, q, phi)
+    return Fitted(backend_of(model).point(problem, theta, scan.time), scan.time, q, phi)
 
 
 def decay_times(model: Fitted, scan: Scan) -> Float[np.ndarray, " bin"]:
