@@ -15,7 +15,7 @@ import click
 from homodyne_dask.errors import HomodyneDaskError, nearest
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
-MISTAKES = (HomodyneDaskError, click.ClickException, OSError)
+USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 
 
 class Interrupted(Exception):  # noqa: N818 - an ending, not an error
@@ -50,7 +50,7 @@ class Program(click.Group):
         except (Exception, KeyboardInterrupt) as e:
             if debug:
                 traceback.print_exc()
-            status = report(e)
+            status = print_error(e)
         sys.exit(status if isinstance(status, int) else 0)
 
     def resolve_command(
@@ -63,21 +63,21 @@ class Program(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def report(error: BaseException) -> int:
+def print_error(error: BaseException) -> int:
     """Print what went wrong as one sentence; return the exit status."""
     if isinstance(error, click.Abort | KeyboardInterrupt):
         error = Interrupted("interrupted")
     if isinstance(error, Interrupted):
         click.echo(str(error), err=True)
         return INTERRUPTED
-    click.echo(f"error: {sentence(error)}", err=True)
-    return BAD_INPUT if isinstance(error, MISTAKES) else BUG
+    click.echo(f"error: {error_sentence(error)}", err=True)
+    return BAD_INPUT if isinstance(error, USER_ERRORS) else BUG
 
 
-def sentence(error: BaseException) -> str:
+def error_sentence(error: BaseException) -> str:
     """Return what went wrong and what to do, in one line."""
-    if isinstance(error, MISTAKES):
-        return one_line(_mistake(error))
+    if isinstance(error, USER_ERRORS):
+        return one_line(_user_error_sentence(error))
     return (
         f"a bug in homodyne-dask ({type(error).__name__}: {one_line(str(error))}): run again with "
         f"--debug and report the traceback"
@@ -89,7 +89,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _mistake(error: Exception) -> str:
+def _user_error_sentence(error: Exception) -> str:
     if isinstance(error, click.NoSuchOption):
         known = [o for p in _parameters(error) for o in (*p.opts, *p.secondary_opts)]
         return f"no option {error.option_name}; {nearest(error.option_name, known)}"

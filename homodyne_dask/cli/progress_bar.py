@@ -6,32 +6,33 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import BarColumn, SpinnerColumn, TextColumn
+from rich.progress import Progress as ProgressBar
 
 from homodyne_dask.live.progress import line
 
 if TYPE_CHECKING:
     from homodyne_dask.live.progress import Standing
 
-EVERY = 30.0
+LINE_INTERVAL = 30.0
 """Seconds between two plain lines within a pass."""
 
-Show = Callable[["Standing"], None]
+ShowProgress = Callable[["Standing"], None]
 
 
 @contextmanager
-def progress() -> Iterator[Show]:
+def progress_on_stderr() -> Iterator[ShowProgress]:
     """Yield what `fit` calls as `watch`; lines go to stderr."""
-    with shown(Console(stderr=True, highlight=False, soft_wrap=True)) as show:
+    with progress_on(Console(stderr=True, highlight=False, soft_wrap=True)) as show:
         yield show
 
 
-def shown(console: Console) -> AbstractContextManager[Show]:
+def progress_on(console: Console) -> AbstractContextManager[ShowProgress]:
     """Return what shows a fit on a console, as it can."""
     return _bar(console) if console.is_terminal else nullcontext(_plain(console))
 
 
-def _lines(console: Console) -> Show:
+def _lines(console: Console) -> ShowProgress:
     """Return what prints the work as it begins, and each pass when it is done."""
     printed, said = -1, 0
 
@@ -54,7 +55,7 @@ def _lines(console: Console) -> Show:
     return show
 
 
-def _plain(console: Console) -> Show:
+def _plain(console: Console) -> ShowProgress:
     """Return what prints lines alone; in a pass that takes long, one every now and then."""
     lines, said = _lines(console), 0.0
 
@@ -63,17 +64,17 @@ def _plain(console: Console) -> Show:
         lines(standing)
         if standing.now is None or standing.now.done == 0:
             said = standing.at
-        elif standing.at - said >= EVERY:
-            console.print(f"  {standing.doing}: {state_of(standing)}")
+        elif standing.at - said >= LINE_INTERVAL:
+            console.print(f"  {standing.doing}: {pass_state(standing)}")
             said = standing.at
 
     return show
 
 
 @contextmanager
-def _bar(console: Console) -> Iterator[Show]:
+def _bar(console: Console) -> Iterator[ShowProgress]:
     columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20)
-    with Progress(
+    with ProgressBar(
         *columns, TextColumn("{task.fields[more]}"), console=console, transient=True
     ) as bar:
         task = bar.add_task("workers and first values", total=None, more="")
@@ -87,14 +88,14 @@ def _bar(console: Console) -> Iterator[Show]:
                 description=standing.doing,
                 total=now.tiles if now else None,
                 completed=now.done if now else 0,
-                more=state_of(standing),
+                more=pass_state(standing),
                 refresh=True,
             )
 
         yield show
 
 
-def state_of(standing: "Standing") -> str:
+def pass_state(standing: "Standing") -> str:
     """Return tiles, rate, time left and χ² of the pass that is being made, as far as they are known."""
     words = []
     if standing.now is not None:

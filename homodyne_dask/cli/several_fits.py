@@ -15,8 +15,8 @@ from homodyne_dask.cli.exit_status import (
     BUG,
     NOT_CONVERGED,
     Interrupted,
-    report,
-    sentence,
+    error_sentence,
+    print_error,
 )
 from homodyne_dask.cli.options import selected
 from homodyne_dask.errors import HomodyneDaskError, OptionError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan, Selection
 
 
-class Job(NamedTuple):
+class FitJob(NamedTuple):
     """One fit of a command."""
 
     name: str
@@ -46,25 +46,25 @@ class Job(NamedTuple):
     """Of a part of a scan: where it stands (see `Part`)."""
 
 
-Fit = Callable[[Job, bool, "Future | None"], "FitResult"]
+Fit = Callable[[FitJob, bool, "Future | None"], "FitResult"]
 """Do a job, resumed or not; or take what a worker that was sent the whole fit makes of it."""
 
 
-def jobs_of(config: "FitConfig", model: "Model") -> list[Job]:
+def fit_jobs(config: "FitConfig", model: "Model") -> list[FitJob]:
     """Return a job for each store, or for each part of the one store that is cut into parts."""
     return _parts(config, model) if config.over else _stores(config)
 
 
-def _stores(config: "FitConfig") -> list[Job]:
+def _stores(config: "FitConfig") -> list[FitJob]:
     if config.windows is not None:
         raise OptionError("windows belong to over 'age': give --over age too")
     return [
-        Job(store.name, folder, partial(selected, config, store), config.fit_options(), {})
+        FitJob(store.name, folder, partial(selected, config, store), config.fit_options(), {})
         for store, folder in zip(config.data, _folders(config), strict=True)
     ]
 
 
-def _parts(config: "FitConfig", model: "Model") -> list[Job]:
+def _parts(config: "FitConfig", model: "Model") -> list[FitJob]:
     from homodyne_dask.fitting.options import prepare, require_gap
     from homodyne_dask.fitting.series.partition import options_of, parts_of
     from homodyne_dask.results.folder import default_folder
@@ -79,7 +79,7 @@ def _parts(config: "FitConfig", model: "Model") -> list[Job]:
     default = default_folder(store)
     where = config.output or default.with_name(f"{default.name}_{over}")
     return [
-        Job(
+        FitJob(
             part.name,
             where / part.folder,
             lambda scan=part.scan: scan,
@@ -93,7 +93,7 @@ def _parts(config: "FitConfig", model: "Model") -> list[Job]:
 def fit_all(
     config: "FitConfig",
     model: "Model",
-    jobs: Sequence[Job],
+    jobs: Sequence[FitJob],
     client: "Client | None",
     resume: bool,
     fit: Fit,
@@ -125,17 +125,17 @@ def fit_all(
 
 @contextmanager
 def _sent(
-    config: "FitConfig", client: "Client | None", model: "Model", jobs: Sequence[Job]
+    config: "FitConfig", client: "Client | None", model: "Model", jobs: Sequence[FitJob]
 ) -> "Iterator[dict[Path, Future]]":
     """Yield the small fits that are sent to workers, by folder; those with a mistake wait for their turn.
 
     Workers of this machine write the folders, too; others may not see them.
     """
-    from homodyne_dask.cli.worker_options import on_this_machine
+    from homodyne_dask.cli.worker_options import workers_are_local
     from homodyne_dask.fitting.series.whole_fits import Asked, begun, whole_fit
     from homodyne_dask.results.folder import check, checkpoint_in
 
-    here = on_this_machine(config)
+    here = workers_are_local(config)
     fits: dict[Path, Asked] = {}
     for job in jobs if client is not None else ():
         with suppress(HomodyneDaskError):
@@ -159,14 +159,14 @@ def fit_into(
     return whole._replace(files=tuple(write(whole.result, opened(selection), folder)))
 
 
-def _touched(job: Job) -> bool:
+def _touched(job: FitJob) -> bool:
     """Return whether a job has a result or a checkpoint."""
     from homodyne_dask.results.folder import SUMMARY
 
     return _begun(job.folder) or (job.folder / SUMMARY).exists()
 
 
-def _where(config: "FitConfig", jobs: Sequence[Job]) -> Path:
+def _where(config: "FitConfig", jobs: Sequence[FitJob]) -> Path:
     if config.over:
         return jobs[0].folder.parent
     return config.output or Path(os.path.commonpath([job.folder.resolve().parent for job in jobs]))
@@ -191,7 +191,7 @@ def _folders(config: "FitConfig") -> list[Path]:
 
 
 def _one(
-    model: "Model", job: Job, resume: bool, fit: Fit, sent: "Future | None"
+    model: "Model", job: FitJob, resume: bool, fit: Fit, sent: "Future | None"
 ) -> "tuple[Ended, int]":
     """Return how one job ended, and the exit status it gives; whatever goes wrong with it."""
     from homodyne_dask.results.series_entry import Ended
@@ -203,7 +203,7 @@ def _one(
     except Interrupted:
         raise
     except Exception as e:  # a bad scan, even one that shows a bug, is no reason to lose the others
-        return Ended(job.name, job.folder, None, sentence(e), job.at), report(e)
+        return Ended(job.name, job.folder, None, error_sentence(e), job.at), print_error(e)
     status = 0 if result.converged else NOT_CONVERGED
     return Ended(job.name, job.folder, result, "", job.at), status
 
@@ -215,7 +215,7 @@ def _begun(folder: Path) -> bool:
     return begun(checkpoint_in(folder))
 
 
-def _kept(model: "Model", job: Job) -> "FitResult | None":
+def _kept(model: "Model", job: FitJob) -> "FitResult | None":
     """Return the result a job has already, None where it has none or can go on from a checkpoint.
 
     Raises OptionError where it is of other data or options.

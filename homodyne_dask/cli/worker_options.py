@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
     from homodyne_dask.cli.config import FitConfig
 
-WAYS = ("scheduler", "scheduler_file", "site")
+WORKER_OPTIONS = ("scheduler", "scheduler_file", "site")
 
 
-def on_this_machine(config: "FitConfig") -> bool:
+def workers_are_local(config: "FitConfig") -> bool:
     """Return whether the workers are started here, and so see and write the same files."""
-    return not any(getattr(config, name) for name in WAYS)
+    return not any(getattr(config, name) for name in WORKER_OPTIONS)
 
 
-def refuse_unused(config: "FitConfig") -> None:
+def check_worker_options(config: "FitConfig") -> None:
     """Raise OptionError where a configuration says of its workers what would not be heard."""
-    ways = [name for name in WAYS if getattr(config, name)]
+    ways = [name for name in WORKER_OPTIONS if getattr(config, name)]
     if len(ways) > 1:
         raise OptionError(f"{ways[0]} and {ways[1]} are both given: one of them says who computes")
     if config.jobs and not config.site:
@@ -38,11 +38,11 @@ def refuse_unused(config: "FitConfig") -> None:
 
 
 @contextmanager
-def connected(config: "FitConfig") -> "Iterator[Client | None]":
+def client_of(config: "FitConfig") -> "Iterator[Client | None]":
     """Yield a client of the workers that a configuration names, None where it names none."""
     from homodyne_dask.cluster.connect import connect
 
-    refuse_unused(config)
+    check_worker_options(config)
     if config.scheduler:
         with connect(config.scheduler, config.key) as client:
             yield client
@@ -54,22 +54,21 @@ def connected(config: "FitConfig") -> "Iterator[Client | None]":
     elif config.site:
         from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 
-        jobs, task = config.jobs or 1, longest_task(config)
+        jobs, task = config.jobs or 1, longest_task_of(config)
         with slurm_cluster(config.site, jobs, task=task) as cluster, cluster.get_client() as client:
             yield client
     else:
         yield None
 
 
-def longest_task(config: "FitConfig") -> float:
+def longest_task_of(config: "FitConfig") -> float:
     """Return the seconds that a task of the fits of a configuration may take."""
     from homodyne_dask.cli.options import selected
     from homodyne_dask.cluster.workers import LONGEST_TASK
-    from homodyne_dask.sweep.plan import layout
-    from homodyne_dask.sweep.plan import longest_task as of
+    from homodyne_dask.sweep.plan import layout, longest_task
 
     found = []
     for store in config.data:
         with suppress(HomodyneDaskError):  # its own fit says what is wrong with it
-            found.append(of(layout(selected(config, store), config.min_lag)))
+            found.append(longest_task(layout(selected(config, store), config.min_lag)))
     return max(found, default=LONGEST_TASK)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.cli import progress_bar as progress
+from homodyne_dask.cli import progress_bar
 from homodyne_dask.results.figures import save as plots
 from homodyne_dask.results.fit_result import load_result
 from tests.cli.commands import FIT, done, interrupting, run
@@ -127,7 +127,7 @@ def test_an_interrupted_fit_says_where_it_stands_and_resumes_to_the_same_bits(
     here, no_pictures, monkeypatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(progress, "progress", interrupting)
+        patch.setattr(progress_bar, "progress_on_stderr", interrupting)
         result = run(*FIT, "--output", "cut")
     assert result.exit_code == 130
     assert "after pass 2: the checkpoint is cut/checkpoint.json" in result.stderr

@@ -5,7 +5,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from homodyne_dask.cli import progress_bar as progress
+from homodyne_dask.cli import progress_bar
 from tests.live.test_page import ENDED, RUNNING
 
 BEGUN = replace(RUNNING, now=None, done=(), at=1001.0, page="http://127.0.0.1:8787/fit")
@@ -17,16 +17,16 @@ def lines(standings, terminal=False):
     console = Console(
         file=written, force_terminal=terminal, width=150, soft_wrap=True, highlight=False
     )
-    with progress.shown(console) as show:
+    with progress_bar.progress_on(console) as show:
         for standing in standings:
             show(standing)
     return written.getvalue()
 
 
 def test_tiles_rate_time_left_and_chisqr_are_in_one_line():
-    assert progress.state_of(RUNNING) == "12/45 tiles  15 M pairs/s  6 s left  χ²/N 1.01"
-    assert progress.state_of(replace(RUNNING, now=None)) == "χ²/N 1.01"
-    assert progress.state_of(BEGUN) == ""
+    assert progress_bar.pass_state(RUNNING) == "12/45 tiles  15 M pairs/s  6 s left  χ²/N 1.01"
+    assert progress_bar.pass_state(replace(RUNNING, now=None)) == "χ²/N 1.01"
+    assert progress_bar.pass_state(BEGUN) == ""
 
 
 def test_without_a_terminal_there_is_a_line_for_the_work_and_one_for_each_pass():

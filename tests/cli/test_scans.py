@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from homodyne_dask.cli import progress_bar as progress
+from homodyne_dask.cli import progress_bar
 from homodyne_dask.results import folder, index
 from homodyne_dask.results.figures.scans import scans
 from homodyne_dask.results.fit_result import load_result
@@ -125,7 +125,7 @@ def test_ctrl_c_ends_all_and_leaves_what_is_done_in_the_index(three, monkeypatch
     shutil.rmtree("A_fit", ignore_errors=True)
     done(*FIT, "A_c2.zarr")
     with monkeypatch.context() as patch:
-        patch.setattr(progress, "progress", interrupting)
+        patch.setattr(progress_bar, "progress_on_stderr", interrupting)
         result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
     assert result.exit_code == 130
     assert [row["scan"] for row in rows()] == ["A_c2.zarr"]

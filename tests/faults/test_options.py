@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.cli.config import FitConfig, read_config
-from homodyne_dask.cli.several_fits import jobs_of
+from homodyne_dask.cli.several_fits import fit_jobs
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.options import prepare
 from homodyne_dask.models import model_named
@@ -60,7 +60,7 @@ def ending(scan, chosen, work) -> str:
     try:
         config = read_config(file)
         model = model_named(config.model)
-        for job in jobs_of(config, model):
+        for job in fit_jobs(config, model):
             work(job.scan(), model, job.options)
     except HomodyneDaskError as e:
         said = str(e)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from homodyne_dask.cli.config import FitConfig
-    from homodyne_dask.cli.several_fits import Job
+    from homodyne_dask.cli.several_fits import FitJob
     from homodyne_dask.fitting.series.whole_fits import Whole
     from homodyne_dask.live.progress import Standing
     from homodyne_dask.models import Model
@@ -83,13 +83,13 @@ def fit(
     """
     options |= {name: named(name, options[name]) for name in ("initial", "fixed", "bounds")}
     config = configuration(sources, options)
-    from homodyne_dask.cli.several_fits import fit_all, jobs_of
+    from homodyne_dask.cli.several_fits import fit_all, fit_jobs
     from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import checkpoint_in
     from homodyne_dask.solver.checkpoint import begun
 
     model = model_named(config.model)
-    jobs = jobs_of(config, model)
+    jobs = fit_jobs(config, model)
     one = len(jobs) == 1 and not config.over
     if not one and (config.checkpoint or profile):
         raise OptionError(
@@ -97,7 +97,7 @@ def fit(
         )
     with _workers(config, jobs) as client:
 
-        def run(job: "Job", resume: bool, sent: "Future | None" = None) -> "FitResult":
+        def run(job: "FitJob", resume: bool, sent: "Future | None" = None) -> "FitResult":
             return _fit(config, model, job, client, resume, homodyne_output, profile, sent)
 
         if one:
@@ -110,12 +110,12 @@ def fit(
 
 
 @contextmanager
-def _workers(config: "FitConfig", jobs: "list[Job]") -> Iterator["Client | None"]:
+def _workers(config: "FitConfig", jobs: "list[FitJob]") -> Iterator["Client | None"]:
     """Yield a client that all fits share, None where each is to start its own workers or none."""
-    from homodyne_dask.cli.worker_options import connected
+    from homodyne_dask.cli.worker_options import client_of
     from homodyne_dask.fitting.series.fit_each import MANY_DRAWN, workers_for
 
-    with connected(config) as client:
+    with client_of(config) as client:
         if client is not None or len(jobs) == 1:
             yield client
             return
@@ -130,7 +130,7 @@ def _workers(config: "FitConfig", jobs: "list[Job]") -> Iterator["Client | None"
 def _fit(
     config: "FitConfig",
     model: "Model",
-    job: "Job",
+    job: "FitJob",
     client: "Client | None",
     resume: bool,
     homodyne_output: bool,
@@ -162,15 +162,15 @@ def _fit(
 
 
 def _refusal(scan: "Scan") -> str | None:
-    from homodyne_dask.cli.homodyne.fitted_data import refusal
+    from homodyne_dask.cli.homodyne.fitted_data import fitted_data_refusal
 
-    return refusal(scan)
+    return fitted_data_refusal(scan)
 
 
 def _homodyne_files(result: "FitResult", scan: "Scan", folder: Path) -> list[Path]:
-    from homodyne_dask.cli.homodyne.output_files import write
+    from homodyne_dask.cli.homodyne.output_files import write_homodyne_files
 
-    return write(result, scan, folder)
+    return write_homodyne_files(result, scan, folder)
 
 
 @contextmanager
@@ -218,12 +218,12 @@ def _run(
     resume: bool,
     trace: Callable[..., None],
 ) -> "FitResult":
-    from homodyne_dask.cli.progress_bar import progress
+    from homodyne_dask.cli.progress_bar import progress_on_stderr
     from homodyne_dask.fitting.fit import fit as run
 
     passes = 0
     try:
-        with progress() as show:
+        with progress_on_stderr() as show:
 
             def seen(standing: "Standing") -> None:
                 nonlocal passes

@@ -29,13 +29,13 @@ def plan(source: str, no_measure: bool, **options: Any) -> None:
     workers.
     """
     config = configuration((source,), options)
-    from homodyne_dask.cli.worker_options import connected
+    from homodyne_dask.cli.worker_options import client_of
     from homodyne_dask.fitting.fit import plan as plan_of
     from homodyne_dask.fitting.forecast import forecast
     from homodyne_dask.models import model_named
 
     model = model_named(config.model)
-    with connected(config) as client:
+    with client_of(config) as client:
         for store in config.data:
             scan = selected(config, store)
             given = config.plan_options()

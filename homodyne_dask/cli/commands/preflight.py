@@ -48,7 +48,7 @@ def _configuration(sources: tuple[str, ...], model: str | None) -> "FitConfig":
 
 
 def _site(name: str, config: "FitConfig | None") -> Iterator[str]:
-    from homodyne_dask.cli.worker_options import longest_task
+    from homodyne_dask.cli.worker_options import longest_task_of
     from homodyne_dask.cluster.slurm import queue
     from homodyne_dask.cluster.slurm.jobs import script
     from homodyne_dask.cluster.slurm.sites import site_named
@@ -56,7 +56,7 @@ def _site(name: str, config: "FitConfig | None") -> Iterator[str]:
     from homodyne_dask.sweep.preflight import versions
 
     site = site_named(name)
-    task = LONGEST_TASK if config is None else longest_task(config)
+    task = LONGEST_TASK if config is None else longest_task_of(config)
     yield script(site, site.shared / "<key>", task).strip()
     yield ""
     if not site["tried"]:

@@ -20,7 +20,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
     crash, submit again: it goes on from the checkpoint.
     """
     from homodyne_dask.cli.config import read_config
-    from homodyne_dask.cli.worker_options import longest_task, refuse_unused
+    from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
     from homodyne_dask.cluster.slurm.driver import driver_script
     from homodyne_dask.cluster.slurm.driver import submit as send
     from homodyne_dask.cluster.slurm.sites import site_named
@@ -28,7 +28,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
     read = read_config(config)
     if read.scheduler or read.scheduler_file:
         raise OptionError(f"{config} names a scheduler: take it out, submit starts its own")
-    refuse_unused(read.model_copy(update={"site": site}))
+    check_worker_options(read.model_copy(update={"site": site}))
     for store in read.data:
         if not store.exists():
             raise OptionError(f"{config}: data: {store} does not exist")
@@ -38,7 +38,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
     if dry_run:
         click.echo(driver_script(chosen, words, Path.cwd()), nl=False)
         return
-    number = send(chosen, words, Path.cwd(), longest_task(read))
+    number = send(chosen, words, Path.cwd(), longest_task_of(read))
     click.echo(
         f"job {number} submitted; what it says: {chosen.logs}/{chosen['name']}-driver-{number}.out"
     )

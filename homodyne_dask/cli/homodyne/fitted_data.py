@@ -14,22 +14,22 @@ from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import size
 
-LIMIT = 4_000_000_000
+LARGEST = 4_000_000_000
 """Bytes; a larger file is not written."""
-STRIP = 512
+ROWS_AT_ONCE = 512
 """Rows read at once."""
 Matrix = Float[np.ndarray, "t t"]
 
 
-def refusal(scan: Scan) -> str | None:
+def fitted_data_refusal(scan: Scan) -> str | None:
     """Return why fitted_data.npz is not written of a scan, None where it is."""
     needed = _large(scan)
-    if needed <= LIMIT:
+    if needed <= LARGEST:
         return None
     frames = scan.frames[1] - scan.frames[0]
     return (
         f"fitted_data.npz is not written: {len(_planes())} arrays of {len(scan.bins)} x {frames} x "
-        f"{frames} numbers take {size(needed)}, and the most is {size(LIMIT)}; select fewer bins or "
+        f"{frames} numbers take {size(needed)}, and the most is {size(LARGEST)}; select fewer bins or "
         f"frames, or take c2 from the store and the model from hd.predict"
     )
 
@@ -38,7 +38,7 @@ def _large(scan: Scan) -> int:
     return 8 * len(_planes()) * len(scan.bins) * (scan.frames[1] - scan.frames[0]) ** 2
 
 
-def write_fitted(result: FitResult, scan: Scan, path: Path) -> None:
+def write_fitted_data(result: FitResult, scan: Scan, path: Path) -> None:
     """Write homodyne's fitted_data.npz; no more than a few matrices of one bin are in memory.
 
     Matrices are full and symmetric; their diagonal, which is no data, is the mean of its neighbours,
@@ -61,7 +61,9 @@ def write_fitted(result: FitResult, scan: Scan, path: Path) -> None:
                 np.lib.format.write_array(member, np.asarray(values, float))
         for name, plane in _planes().items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                _write(member, (plane(Bin(scan, model, per_bin, b)) for b in _bins(scan)), scan)
+                _write(
+                    member, (plane(BinMatrices(scan, model, per_bin, b)) for b in _bins(scan)), scan
+                )
 
 
 def _bins(scan: Scan) -> range:
@@ -76,7 +78,7 @@ def _write(member: IO[bytes], matrices: Iterator[Matrix], scan: Scan) -> None:
         member.write(np.ascontiguousarray(matrix, "<f8").data)
 
 
-class Bin:
+class BinMatrices:
     """One bin's matrices over the selected frames, each made when it is asked for."""
 
     def __init__(
@@ -90,8 +92,8 @@ class Bin:
         start, stop = self.scan.frames
         held = zarr.open_array(self.scan.path, path="c2", mode="r", zarr_format=3)
         c2 = np.full((stop - start,) * 2, np.nan)
-        for row in range(start, stop, STRIP):
-            end = min(row + STRIP, stop)
+        for row in range(start, stop, ROWS_AT_ONCE):
+            end = min(row + ROWS_AT_ONCE, stop)
             part = np.asarray(held[self.scan.bins[self.at], row:end, row:stop], float)
             c2[row - start : end - start, row - start :] = part
         c2 = np.where(np.isnan(c2), c2.T, c2)
@@ -117,15 +119,15 @@ class Bin:
         return self.residual() / np.outer(rows, rows)
 
 
-def _planes() -> dict[str, Callable[[Bin], Matrix]]:
+def _planes() -> dict[str, Callable[[BinMatrices], Matrix]]:
     """Return homodyne's names of the arrays over all pairs."""
     return {
-        "c2_exp": Bin.data,
-        "c2_theoretical_raw": Bin.shape,
-        "c2_theoretical_scaled": Bin.fit,
-        "c2_solver_scaled": Bin.fit,
-        "residuals": Bin.residual,
-        "residuals_normalized": Bin.normalized,
+        "c2_exp": BinMatrices.data,
+        "c2_theoretical_raw": BinMatrices.shape,
+        "c2_theoretical_scaled": BinMatrices.fit,
+        "c2_solver_scaled": BinMatrices.fit,
+        "residuals": BinMatrices.residual,
+        "residuals_normalized": BinMatrices.normalized,
     }
 
 

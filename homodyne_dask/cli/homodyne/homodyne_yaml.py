@@ -21,7 +21,7 @@ MODES = {
 """Their analysis_mode, in small letters → our model."""
 
 
-def read(where: Path) -> "Theirs":
+def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
     """Return the file; raises OptionError for one that is no configuration of theirs."""
     try:
         held = yaml.safe_load(where.read_text())
@@ -35,10 +35,10 @@ def read(where: Path) -> "Theirs":
             f"{where} has no analysis_mode, so it is no configuration of homodyne or xpcsjax"
             + (": it is one of ours, run `homodyne-dask fit` with it" if ours else "")
         )
-    return Theirs(held)
+    return HomodyneYaml(held)
 
 
-class Theirs:
+class HomodyneYaml:
     """Their keys; every method raises OptionError naming the key and the value."""
 
     def __init__(self, held: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class Theirs:
         value = self.get(path)
         if value is None:
             raise OptionError(f"{path} is missing: give a number")
-        number = finite(path, value)
+        number = finite_number(path, value)
         if number <= 0:
             raise OptionError(f"{path} = {value!r} must be above 0")
         return number
@@ -102,20 +102,20 @@ class Theirs:
             if not isinstance(held, Mapping):
                 raise OptionError(f"phi_filtering.target_ranges[{n}] has no min_angle, max_angle")
             path = f"phi_filtering.target_ranges[{n}]"
-            low = finite(f"{path}.min_angle", held.get("min_angle", -180))
-            found.append((low, finite(f"{path}.max_angle", held.get("max_angle", 180))))
+            low = finite_number(f"{path}.min_angle", held.get("min_angle", -180))
+            found.append((low, finite_number(f"{path}.max_angle", held.get("max_angle", 180))))
         return found
 
     def whole(self, path: str, default: int) -> int:
         """Return a whole number."""
         value = self.get(path)
-        number = finite(path, default if value is None else value)
+        number = finite_number(path, default if value is None else value)
         if number != int(number):
             raise OptionError(f"{path} = {value!r} is not a whole number")
         return int(number)
 
 
-def finite(path: str, value: Any) -> float:
+def finite_number(path: str, value: Any) -> float:
     """Return the finite number that a key holds."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from homodyne_dask.cli.homodyne.device import get_device_status
-from homodyne_dask.cli.homodyne.fitted_data import refusal, write_fitted
+from homodyne_dask.cli.homodyne.fitted_data import fitted_data_refusal, write_fitted_data
 from homodyne_dask.results.figures.block_means import View, view_of
 from homodyne_dask.results.figures.rates import fitted
 from homodyne_dask.results.figures.style import UNKNOWN, figure
@@ -30,7 +30,7 @@ GOOD, MARGINAL = 2.0, 5.0
 """Reduced χ² below which they call a fit good, and marginal."""
 
 
-def write(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
+def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     """Write homodyne's files of a fit into `folder`/nlsq and return them.
 
     scan: what was fitted. All is written aside first; earlier files of these names are replaced.
@@ -38,10 +38,10 @@ def write(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     target = folder / FOLDER
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as aside:
         there = Path(aside)
-        for name, held in documents(result, scan).items():
+        for name, held in json_files(result, scan).items():
             (there / name).write_text(json.dumps(held, indent=2, allow_nan=False) + "\n")
-        if refusal(scan) is None:
-            write_fitted(result, scan, there / "fitted_data.npz")
+        if fitted_data_refusal(scan) is None:
+            write_fitted_data(result, scan, there / "fitted_data.npz")
         for name, view in zip(_picture_names(scan), _views(result, scan), strict=True):
             _heatmaps(view, float(scan.phi[view.bin])).savefig(there / name, format="png")
         target.mkdir(exist_ok=True)
@@ -50,7 +50,7 @@ def write(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
         return [path.replace(target / path.name) for path in sorted(there.iterdir())]
 
 
-def documents(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:
+def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:
     """Return homodyne's three JSON files by name; what is not known is None.
 
     χ² counts each pair of frames once, theirs twice.
@@ -90,7 +90,7 @@ def documents(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:
                 "q_value": _number(scan.q[0]),
             },
             "optimization_summary": {"convergence_status": status, **summary},
-            "fitted_data": refusal(scan) or "fitted_data.npz",
+            "fitted_data": fitted_data_refusal(scan) or "fitted_data.npz",
         },
         "convergence_metrics.json": {
             "convergence": {

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from homodyne_dask.cli.config import from_options
-from homodyne_dask.cli.homodyne.homodyne_yaml import Theirs, finite, read
+from homodyne_dask.cli.homodyne.homodyne_yaml import HomodyneYaml, finite_number, read_homodyne_yaml
 from homodyne_dask.cli.homodyne.translation import Translation
-from homodyne_dask.cli.homodyne.unsupported_keys import leftovers
+from homodyne_dask.cli.homodyne.unsupported_keys import unsupported_keys
 from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.models import LAMINAR_FLOW, MODELS
 from homodyne_dask.models.units import gap_in_angstrom
@@ -18,7 +18,7 @@ NAMES = {name: MODELS[name].names for name in ("static", "laminar_flow", "two_co
 ALIASES = {"gamma_dot_0": "gamma_dot_t0", "gamma_dot_offset": "gamma_dot_t_offset", "phi_0": "phi0"}
 SCALING = ("contrast", "offset")
 PER_ANGLE_MODES = ("auto", "individual", "constant", "fourier")
-"""Theirs; `ties` says what each is here."""
+"""Of homodyne; `solver.scaling_modes` says what each is here."""
 SIGMA = 0.01
 """Noise of every pair, as they take it."""
 TO_THE_LAST = 1_000_000_000
@@ -33,14 +33,14 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
     for a file that is none of theirs, and for values that cannot be meant.
     """
     where = Path(path)
-    theirs = read(where)
+    theirs = read_homodyne_yaml(where)
     try:
         return _translated(where, theirs)
     except OptionError as e:
         raise OptionError(f"{where}: {e}") from None
 
 
-def _translated(where: Path, theirs: Theirs) -> Translation:
+def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
     model = theirs.model()
     source = theirs.data()
     frames, offset, on_frames = _frames(theirs, source)
@@ -69,7 +69,7 @@ def _translated(where: Path, theirs: Theirs) -> Translation:
         remarks.append("phi: ranges of angles in degrees, around ±180° where low is above high")
     options["frames"] = frames
     found, on_parameters = _parameters(theirs, NAMES[model])
-    left = list(leftovers(theirs.held))
+    left = list(unsupported_keys(theirs.held))
     return Translation(
         source=where,
         config=from_options(options | found),
@@ -80,7 +80,7 @@ def _translated(where: Path, theirs: Theirs) -> Translation:
     )
 
 
-def _frames(theirs: Theirs, source: Path) -> tuple[tuple[int, int], float, list[str]]:
+def _frames(theirs: HomodyneYaml, source: Path) -> tuple[tuple[int, int], float, list[str]]:
     """Return frames counted from 0, seconds to add to all times, and what to say."""
     first, last = (
         theirs.whole(f"analyzer_parameters.{key}", default)
@@ -112,7 +112,7 @@ def _frames(theirs: Theirs, source: Path) -> tuple[tuple[int, int], float, list[
     return (first, stop), offset, remarks
 
 
-def _scaling(theirs: Theirs) -> tuple[str, str]:
+def _scaling(theirs: HomodyneYaml) -> tuple[str, str]:
     """Return our scaling, and what it is here."""
     path = "optimization.nlsq.anti_degeneracy"
     mode = theirs.get(f"{path}.per_angle_mode")
@@ -128,7 +128,7 @@ def _scaling(theirs: Theirs) -> tuple[str, str]:
 
 
 def _parameters(
-    theirs: Theirs, names: tuple[str, ...]
+    theirs: HomodyneYaml, names: tuple[str, ...]
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return our initial, fixed and bounds, and what to say."""
     start, remarks = _start(theirs, names)
@@ -164,7 +164,7 @@ def _parameters(
     return {key: value for key, value in found.items() if value}, remarks
 
 
-def _start(theirs: Theirs, names: tuple[str, ...]) -> tuple[dict[str, float], list[str]]:
+def _start(theirs: HomodyneYaml, names: tuple[str, ...]) -> tuple[dict[str, float], list[str]]:
     path = "initial_parameters.values"
     values = theirs.get(path)
     if values is None:
@@ -179,14 +179,14 @@ def _start(theirs: Theirs, names: tuple[str, ...]) -> tuple[dict[str, float], li
     return _by_name(path, dict(zip(listed, values, strict=True)), names), []
 
 
-def _bounds(theirs: Theirs, names: tuple[str, ...]) -> dict[str, tuple[float, float]]:
+def _bounds(theirs: HomodyneYaml, names: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     path, found = "parameter_space.bounds", {}
     for n, held in enumerate(theirs.listed(path, list)):
         if not isinstance(held, Mapping) or not {"name", "min", "max"} <= set(held):
             raise OptionError(f"{path}[{n}] needs name, min and max: {held!r}")
         name = _name(f"{path}[{n}].name", held["name"], (*names, *_FLOW_ONLY))
         if name in names:
-            ends = (finite(f"{path} of {name}, {key}", held[key]) for key in ("min", "max"))
+            ends = (finite_number(f"{path} of {name}, {key}", held[key]) for key in ("min", "max"))
             found[name] = tuple(ends)
     return found
 
@@ -201,7 +201,7 @@ def _by_name(path: str, given: Mapping[Any, Any], names: tuple[str, ...]) -> dic
     for key, value in given.items():
         name = _name(path, key, names)
         if name not in SCALING:
-            found[name] = finite(f"{path} of {key}", value)
+            found[name] = finite_number(f"{path} of {key}", value)
     return found
 
 

@@ -189,7 +189,7 @@ def _sections() -> dict[str, Section]:
 SECTIONS = _sections()
 
 
-class Leftover(NamedTuple):
+class UnsupportedKey(NamedTuple):
     """A key that is not carried over."""
 
     key: str
@@ -200,20 +200,20 @@ class Leftover(NamedTuple):
     """The reason; for an unknown key what may have been meant."""
 
 
-def leftovers(held: Mapping[str, Any], section: str = "") -> Iterator[Leftover]:
+def unsupported_keys(held: Mapping[str, Any], section: str = "") -> Iterator[UnsupportedKey]:
     """Yield every key of a file that is not carried over, in the file's order."""
     for name, value in held.items():
         path = f"{section}.{name}" if section else str(name)
         if path in READ:
             continue
         if path in SECTIONS and (value is None or isinstance(value, Mapping)):
-            yield from leftovers(value or {}, path)
+            yield from unsupported_keys(value or {}, path)
         elif path in SECTIONS:
-            yield Leftover(path, True, SECTIONS[path].reason)
+            yield UnsupportedKey(path, True, SECTIONS[path].reason)
         elif {str(name), ANY} & SECTIONS[section].keys:
-            yield Leftover(path, True, _OF_ONE_KEY.get(path, SECTIONS[section].reason))
+            yield UnsupportedKey(path, True, _OF_ONE_KEY.get(path, SECTIONS[section].reason))
         else:
-            yield Leftover(path, False, nearest(str(name), _names_in(section)))
+            yield UnsupportedKey(path, False, nearest(str(name), _names_in(section)))
 
 
 def _names_in(section: str) -> list[str]:

@@ -1,0 +1,60 @@
+"""homodyne-dask …: from files of two-time correlations to fitted parameters.
+
+Exit status: 0 done (`fit`: converged), 2 bad input, 3 `fit` ended without converging, 130 interrupted,
+1 for a bug of ours; `doctor`: 1 for something to look at.
+"""
+
+import click
+
+from homodyne_dask.cli.commands.cluster import cluster
+from homodyne_dask.cli.commands.config import config
+from homodyne_dask.cli.commands.doctor import doctor
+from homodyne_dask.cli.commands.explain import explain
+from homodyne_dask.cli.commands.fit import fit
+from homodyne_dask.cli.commands.from_homodyne import from_homodyne
+from homodyne_dask.cli.commands.info import info
+from homodyne_dask.cli.commands.ingest import ingest
+from homodyne_dask.cli.commands.key import key
+from homodyne_dask.cli.commands.plan import plan
+from homodyne_dask.cli.commands.preflight import preflight
+from homodyne_dask.cli.commands.show import show
+from homodyne_dask.cli.commands.simulate import simulate
+from homodyne_dask.cli.commands.submit import submit
+from homodyne_dask.cli.exit_status import Program
+
+
+@click.group(cls=Program, invoke_without_command=True, context_settings={"max_content_width": 100})
+@click.option("--debug", is_flag=True, help="Show tracebacks, warnings and logs; in any place.")
+@click.version_option(package_name="homodyne-dask", prog_name="homodyne-dask")
+@click.pass_context
+def main(context: click.Context, debug: bool) -> None:
+    """Fit transport models to X-ray two-time correlations.
+
+    \b
+    ingest a result file, look at its bins, fit, read the report:
+      homodyne-dask ingest A0123_results.hdf
+      homodyne-dask info A0123_c2.zarr
+      homodyne-dask fit A0123_c2.zarr --model laminar_flow --gap "200 um"
+      homodyne-dask show A0123_fit
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for command in (
+    ingest,
+    info,
+    plan,
+    fit,
+    show,
+    explain,
+    config,
+    from_homodyne,
+    simulate,
+    key,
+    doctor,
+    cluster,
+    submit,
+    preflight,
+):
+    main.add_command(command)
