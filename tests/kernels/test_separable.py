@@ -176,7 +176,7 @@ def test_predict_takes_any_model():
 SCRIPT = """
 import jax.numpy as jnp
 import homodyne_dask as hd
-import homodyne_dask.fitting as fitting
+import homodyne_dask.fitting.fit as fitting
 
 fitting.IN_PROCESS_PAIRS = LIMIT
 
