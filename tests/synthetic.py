@@ -6,12 +6,12 @@ import numpy as np
 
 import ingest
 from homodyne_dask.cluster.local import this_process
-from homodyne_dask.fitting.descent import Record, descent
-from homodyne_dask.fitting.errors.assemble import result_of
-from homodyne_dask.fitting.errors.extra_passes import certainty
+from homodyne_dask.fitting.errors.assemble import assemble_result
+from homodyne_dask.fitting.errors.extra_passes import estimate_errors
+from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.options import prepare
-from homodyne_dask.fitting.start.averages import Summary
-from homodyne_dask.fitting.start.minima import first_values
+from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.minima import transport_minima
 from homodyne_dask.kernels.gram import merge_tree
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import Block, transport_gram, transport_point
@@ -171,7 +171,7 @@ def evaluator(scans: Scans, problem: Problem | None = None, side: int = 64, cuts
     return evaluate
 
 
-def summary(scans: Scans, problem: Problem | None = None) -> Summary:
+def summary(scans: Scans, problem: Problem | None = None) -> BinnedAverages:
     """The averages that first values are made from, as ingest makes them."""
     n, problem = len(scans.time), problem or scans.problem()
     ages, lags = averages.age_edges(n), averages.lag_edges(n)
@@ -185,7 +185,7 @@ def summary(scans: Scans, problem: Problem | None = None) -> Summary:
     t1, t2 = averages.cell_times(scans.time, ages, lags)
     inside = np.isfinite(t1)
     weight = 1 / np.median(scans.sigma_row, axis=1) ** 4
-    return Summary(
+    return BinnedAverages(
         problem,
         scans.time,
         np.nan_to_num(c2[:, inside], nan=1.0),
@@ -233,7 +233,7 @@ def asked(scans: Scans, **given) -> Search:
 def searched(scans: Scans, **given) -> list[lm.State]:
     """All states of a fit that starts from the data alone."""
     chosen = asked(scans, **given)
-    theta = first_values(summary(scans), chosen, "individual")[0].theta
+    theta = transport_minima(summary(scans), chosen, "individual")[0].theta
     return solve(evaluator(scans), chosen, theta)
 
 
@@ -261,12 +261,12 @@ def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **opti
     plan = make_plan(work, this_process(), model.name, bins, levels=levels)
     sweep = sweep_of(plan, request.scan.selection, request.problem, None)
     coarse = level_sweeps(plan, request.scan.selection, request.problem, None)
-    record = Record(0.0)
-    for state in descent(request, sweep, checkpoint, resume, record, coarse):
+    record = FitRecord(0.0)
+    for state in minimize(request, sweep, checkpoint, resume, record, coarse):
         if state.passes == stop_after:
             return None
-    more = certainty(request, sweep, state)
-    return result_of(
+    more = estimate_errors(request, sweep, state)
+    return assemble_result(
         request, state, record.history, record.timings, sweep.compilations(), more, record.minima
     )
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homodyne_dask.fitting.start.minima import first_values
+from homodyne_dask.fitting.start.minima import transport_minima
 from homodyne_dask.models import MODELS, Convention
 from homodyne_dask.models.transport import bin_scales
 from homodyne_dask.solver.variable_projection import reduce
@@ -100,7 +100,7 @@ def attempt(scans: Scans) -> Found:
     """Fit from the data alone and from the truth."""
     chosen = synthetic.asked(scans)
     evaluate = synthetic.evaluator(scans, side=128)
-    first = first_values(synthetic.summary(scans), chosen, "individual")[0].theta
+    first = transport_minima(synthetic.summary(scans), chosen, "individual")[0].theta
     here = synthetic.solve(evaluate, chosen, first)[-1]
     there = synthetic.solve(evaluate, chosen, chosen.inside(scans.theta))[-1]
     size = np.sqrt(np.maximum(np.diag(there.reduced.hessian), 1e-300))

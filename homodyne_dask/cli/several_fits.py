@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from homodyne_dask.cli.config import FitConfig
-    from homodyne_dask.fitting.series.whole_fits import Whole
+    from homodyne_dask.fitting.series.whole_fits import FitOutput
     from homodyne_dask.models import Model
     from homodyne_dask.results.fit_result import FitResult
     from homodyne_dask.results.series_entry import Ended
@@ -132,23 +132,23 @@ def _sent(
     Workers of this machine write the folders, too; others may not see them.
     """
     from homodyne_dask.cli.worker_options import workers_are_local
-    from homodyne_dask.fitting.series.whole_fits import Asked, begun, whole_fit
+    from homodyne_dask.fitting.series.whole_fits import FitRequest, submitted, whole_fit
     from homodyne_dask.results.folder import check, checkpoint_in
 
     here = workers_are_local(config)
-    fits: dict[Path, Asked] = {}
+    fits: dict[Path, FitRequest] = {}
     for job in jobs if client is not None else ():
         with suppress(HomodyneDaskError):
             check(job.folder, checkpoint_in(job.folder), config.overwrite, resume=False)
-            fits[job.folder] = Asked(job.scan(), job.options, (job.folder,) if here else ())
-    with begun(client, model, list(fits.values()), fit_into if here else whole_fit) as futures:
+            fits[job.folder] = FitRequest(job.scan(), job.options, (job.folder,) if here else ())
+    with submitted(client, model, list(fits.values()), fit_into if here else whole_fit) as futures:
         found = zip(fits, futures, strict=True)
         yield {folder: future for folder, future in found if future is not None}
 
 
 def fit_into(
     selection: "Selection", model: "Model", options: Mapping[str, Any], folder: Path
-) -> "Whole":
+) -> "FitOutput":
     """Fit a small scan and write the folder of its result; a task."""
     from homodyne_dask.fitting.series.whole_fits import whole_fit
     from homodyne_dask.results.folder import write

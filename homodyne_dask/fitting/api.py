@@ -61,8 +61,11 @@ def plan(
 def plan(data: Any, model: Any, **options: Any) -> Any:
     """Plan a fit of a scan, or of any dataset."""
     if isinstance(model, ResidualModel):
-        from homodyne_dask.fitting.curve_fit.residual_fit import plan_of, prepare
+        from homodyne_dask.fitting.curve_fit.residual_fit import (
+            plan_residual_fit,
+            prepare_residual_fit,
+        )
 
         client = options.pop("client", None)
-        return plan_of(prepare(data, model, **options), client)
+        return plan_residual_fit(prepare_residual_fit(data, model, **options), client)
     return fitting.plan(data, model, **options)

@@ -11,7 +11,7 @@ from distributed import Client
 
 from homodyne_dask.cluster.local import local_cluster, local_workers, this_process, workers_of
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.descent import Record, descent, to_its_end
+from homodyne_dask.fitting.minimize import FitRecord, minimize, run_to_completion
 from homodyne_dask.fitting.options import Request, prepare, require_gap
 from homodyne_dask.live.progress import Standing
 from homodyne_dask.models import Model
@@ -92,7 +92,7 @@ def fit(
         memory=memory, starts=starts, profile=profile, max_passes=max_passes,
         on_bad_tile=on_bad_tile,
     )  # fmt: skip
-    return to_its_end(passes, progress)
+    return run_to_completion(passes, progress)
 
 
 def iterate(
@@ -121,7 +121,7 @@ def iterate(
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
     if path is not None and not resume:
         checkpoints.check_target(path)
-    work = plan_of(request, client)
+    work = plan_for(request, client)
     with (
         local_cluster() if work.workers.to_start else nullcontext(client) as connected,
         examined(client, request.scan, work) as refused,
@@ -130,8 +130,8 @@ def iterate(
             layouts = (work.layout, *work.levels)
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
         # JAX and tables load while workers start
-        from homodyne_dask.fitting.errors.assemble import result_of
-        from homodyne_dask.fitting.errors.extra_passes import certainty
+        from homodyne_dask.fitting.errors.assemble import assemble_result
+        from homodyne_dask.fitting.errors.extra_passes import estimate_errors
         from homodyne_dask.live.watch import Watch
         from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 
@@ -141,20 +141,20 @@ def iterate(
             sweep = told.listened(sweep_of(work, selection, problem, connected))
             levels = [told.listened(s) for s in level_sweeps(work, selection, problem, connected)]
             sweep.warm_up()
-            record = Record(began, told.state)
+            record = FitRecord(began, told.state)
             state = None
-            for state in descent(request, sweep, path, resume, record, levels):
+            for state in minimize(request, sweep, path, resume, record, levels):
                 told.state(state)
                 yield state
             assert state is not None  # there is at least one pass
             told.doing("finding the errors")
             ended = time.perf_counter()
-            more = certainty(request, sweep, state)
+            more = estimate_errors(request, sweep, state)
             record.timings["errors"] = time.perf_counter() - ended
             compilations = sweep.compilations()  # asks the workers, so before they are let go
             record.timings["total"] = time.perf_counter() - began
             found = record.history, record.timings, compilations, more, record.minima
-            result = result_of(request, state, *found)
+            result = assemble_result(request, state, *found)
             told.ended(result)
     record.timings["total"] = time.perf_counter() - began
     return result
@@ -181,10 +181,10 @@ def plan(
         data, model, gap=gap, convention=convention, min_lag=min_lag, memory=memory,
         loss=loss, loss_scale=loss_scale,
     )  # fmt: skip
-    return plan_of(request, client)
+    return plan_for(request, client)
 
 
-def plan_of(request: Request, client: Client | None) -> Plan:
+def plan_for(request: Request, client: Client | None) -> Plan:
     """Return the plan for the client's workers, or for this process or the workers to be started."""
     work = layout(request.scan, request.problem.min_lag)
     if client is not None:
@@ -198,12 +198,12 @@ def plan_of(request: Request, client: Client | None) -> Plan:
 
 def _watched(request: Request) -> "Watched":
     """Return what is told of a fit of a scan."""
-    from homodyne_dask.fitting.errors.assemble import errors_of
+    from homodyne_dask.fitting.errors.assemble import standard_errors
     from homodyne_dask.live.watch import Watched
 
     return Watched(
         f"{request.problem.model.name} fitted to {Path(request.scan.path).name}",
         request.search.names,
         tuple(parameter.unit for parameter in request.parameters),
-        lambda state: errors_of(request, state, None),
+        lambda state: standard_errors(request, state, None),
     )

@@ -13,9 +13,9 @@ from distributed import Client
 from jaxtyping import Float
 
 from homodyne_dask.cluster.local import local_cluster
-from homodyne_dask.fitting.fit import plan_of
+from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.options import Request, prepare, require_gap
-from homodyne_dask.fitting.start.initial_values import averages_of, first_values
+from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import Model
 from homodyne_dask.solver import variable_projection as scaling
@@ -90,10 +90,10 @@ def forecast(
         loss=loss, loss_scale=loss_scale,
     )  # fmt: skip
     require_gap(request)
-    plan = plan_of(request, client)
+    plan = plan_for(request, client)
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
         sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
-        theta = first_values(request)[0].theta
+        theta = find_initial_values(request)[0].theta
         beta = np.empty(0)
         if request.problem.loss != "linear":
             beta = scaling.reduce(averages_of(request)(theta), request.scaling).beta

@@ -12,8 +12,8 @@ import psutil
 
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import cores, local_cluster
-from homodyne_dask.fitting.descent import descent
-from homodyne_dask.fitting.fit import plan_of
+from homodyne_dask.fitting.fit import plan_for
+from homodyne_dask.fitting.minimize import minimize
 from homodyne_dask.fitting.options import prepare
 from homodyne_dask.fitting.series.partition import parts_of
 from homodyne_dask.sweep.sweep import sweep_of
@@ -52,8 +52,8 @@ def from_optimum(scan, result, client) -> float:
     values = result.parameters["value"].to_series().to_dict()
     request = prepare(scan, hd.LAMINAR_FLOW, initial=values)
     exact = replace(request, options=replace(request.options, decrement=1e-9, damping=0.0))
-    sweep = sweep_of(plan_of(exact, client), scan.selection, exact.problem, client)
-    *_, last = descent(exact, sweep)
+    sweep = sweep_of(plan_for(exact, client), scan.selection, exact.problem, client)
+    *_, last = minimize(exact, sweep)
     apart = (last.theta - list(values.values())) / result.parameters["stderr_naive"].values
     return float(abs(apart).max())
 

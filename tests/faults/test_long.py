@@ -13,7 +13,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
-from homodyne_dask.fitting.fit import plan_of
+from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.options import prepare
 from homodyne_dask.sweep.sweep import sweep_of
 from homodyne_dask.sweep.tasks import warm_up
@@ -68,7 +68,7 @@ def seconds_of_a_start(path) -> float:
     request = prepare(scan, hd.LAMINAR_FLOW, gap="200 um", memory="stream")
     began = time.perf_counter()
     with local_cluster(processes=1, threads=1) as client:
-        sweep = sweep_of(plan_of(request, client), scan.selection, request.problem, client)
+        sweep = sweep_of(plan_for(request, client), scan.selection, request.problem, client)
         client.submit(warm_up, sweep.work).result()
         return time.perf_counter() - began
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.start.minima import first_values
+from homodyne_dask.fitting.start.minima import transport_minima
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.robust_step import reduced
 from homodyne_dask.solver.scaling_modes import Scaling
@@ -60,7 +60,7 @@ def test_nine_of_ten_random_flows_among_outliers_are_found():
     for seed in range(40):
         scans = with_outliers(truths.drawn("laminar_flow", seed), seed=1000 + seed)
         chosen = asked(scans)
-        first = first_values(summary(scans), chosen, "individual")[0].theta
+        first = transport_minima(summary(scans), chosen, "individual")[0].theta
         above = ended(scans, first) - ended(scans, chosen.inside(scans.theta))
         missed += [(seed, above)] * (above >= 1)
     assert len(missed) <= 4, missed

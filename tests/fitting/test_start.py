@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.start.minima import Minimum, first_values, rivals
+from homodyne_dask.fitting.start.minima import Minimum, competing_minima, transport_minima
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.fit_result import load_result
 from homodyne_dask.solver.levenberg_marquardt import Outcome
@@ -68,7 +68,7 @@ def test_ninety_eight_of_a_hundred_random_truths_are_found(model, convention):
 def test_values_the_user_gave_in_full_are_the_start_as_they_are():
     scans = measured([20000.0, -0.4, 100.0], 40, np.zeros(2))
     given = {"D0": 777.0, "alpha": 0.1, "D_offset": -3.0}
-    starts = first_values(summary(scans), asked(scans, initial=given), "individual")
+    starts = transport_minima(summary(scans), asked(scans, initial=given), "individual")
     assert [at.theta.tolist() for at in starts] == [[777.0, 0.1, -3.0]]
 
 
@@ -86,7 +86,7 @@ def test_the_direction_of_flow_is_found_wherever_it_is(phi0, shear):
 def test_directions_the_data_cannot_tell_apart_are_both_reported():
     # two bins across each other see phi0 and -phi0 alike
     scans = measured([8000, -0.2, 200, 3e-3, -0.1, 0, 20], 120, [0.0, 90.0], dt=0.1, **QUIET)
-    minima = first_values(summary(scans), asked(scans), "individual", 20)
+    minima = transport_minima(summary(scans), asked(scans), "individual", 20)
     assert sum(at.starts for at in minima) >= 20
     assert [at.chisqr for at in minima] == sorted(at.chisqr for at in minima)
     good = [at for at in minima if at.chisqr < minima[0].chisqr + 0.1]
@@ -100,7 +100,7 @@ def test_directions_the_data_cannot_tell_apart_are_both_reported():
 def test_every_minimum_keeps_what_the_user_gave():
     scans = measured([8000, -0.2, 0, 3e-3, -0.1, 0, 20], 60, angles(7), dt=0.1, **QUIET)
     given = {"fixed": {"D_offset": 0.0}, "bounds": {"beta": (-0.3, 0.3), "phi0": (-50.0, 30.0)}}
-    minima = first_values(summary(scans), asked(scans, **given), "individual", 20)
+    minima = transport_minima(summary(scans), asked(scans, **given), "individual", 20)
     theta = np.array([at.theta for at in minima])
     assert (theta[:, 2] == 0).all()
     assert (np.abs(theta[:, 4]) <= 0.3).all()
@@ -111,8 +111,8 @@ def test_every_minimum_keeps_what_the_user_gave():
 def test_only_minima_that_may_be_the_lowest_are_compared_on_the_data():
     at = np.arange(3.0)
     minima = [Minimum(at, 100.0, 5), Minimum(at + 1, 101.0, 2), Minimum(at + 2, 1e4, 1)]
-    assert [theta.tolist() for theta in rivals(minima)] == [[0, 1, 2], [1, 2, 3]]
-    assert len(rivals([Minimum(at, np.nan, 1)])) == 1
+    assert [theta.tolist() for theta in competing_minima(minima)] == [[0, 1, 2], [1, 2, 3]]
+    assert len(competing_minima([Minimum(at, np.nan, 1)])) == 1
 
 
 def test_a_fit_reports_the_minima_of_its_starts(tmp_path):
@@ -168,6 +168,6 @@ def test_the_averages_have_the_gradient_of_their_own_chisqr():
 
 def test_averages_are_near_enough_to_the_full_data_to_start_from():
     scans = measured([30000, -0.5, 500, 5e-4, -0.5, 5e-5, -3], 200, angles(9), dt=0.1, **QUIET)
-    first = first_values(summary(scans), asked(scans), "individual")[0].theta
+    first = transport_minima(summary(scans), asked(scans), "individual")[0].theta
     states = solve(evaluator(scans, side=256), asked(scans), first)
     assert states[-1].passes <= 6

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from homodyne_dask.cli.config import FitConfig
     from homodyne_dask.cli.several_fits import FitJob
-    from homodyne_dask.fitting.series.whole_fits import Whole
+    from homodyne_dask.fitting.series.whole_fits import FitOutput
     from homodyne_dask.live.progress import Standing
     from homodyne_dask.models import Model
     from homodyne_dask.results.fit_result import FitResult
@@ -197,12 +197,12 @@ def _profiled(
         yield connected, trace
 
 
-def _whole(client: "Client | None", sent: "Future") -> "Whole":
+def _whole(client: "Client | None", sent: "Future") -> "FitOutput":
     """Wait for a fit that a worker makes as a whole; it has no checkpoint."""
-    from homodyne_dask.fitting.series.whole_fits import ended
+    from homodyne_dask.fitting.series.whole_fits import output_of
 
     try:
-        return ended(client, sent)
+        return output_of(client, sent)
     except KeyboardInterrupt:
         raise Interrupted(
             "interrupted: nothing is kept of this fit; the same command with --resume goes on with it"

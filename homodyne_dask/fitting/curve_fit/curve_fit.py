@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.curve_fit import residual_fit as arrayfit
-from homodyne_dask.fitting.descent import to_its_end
+from homodyne_dask.fitting.minimize import run_to_completion
 from homodyne_dask.live.progress import Standing
 from homodyne_dask.models.parameters import Parameter
 from homodyne_dask.models.residual import ResidualModel
@@ -191,7 +191,7 @@ def fit(
     **options: Any,
 ) -> CurveFit:
     """Fit a model made by `hd.model` to a dataset; see `iterate` for the options."""
-    return to_its_end(iterate(data, model, **options), progress)
+    return run_to_completion(iterate(data, model, **options), progress)
 
 
 def iterate(
@@ -209,12 +209,16 @@ def iterate(
     watch: Callable[[Standing], None] | None = None,
 ) -> Generator[lm.State, None, CurveFit]:
     """Fit as `fit` does and yield the state after each pass; residuals are taken to be over their σ."""
-    request = arrayfit.prepare(data, model, initial, fixed, bounds, absolute_sigma, max_passes)
+    request = arrayfit.prepare_residual_fit(
+        data, model, initial, fixed, bounds, absolute_sigma, max_passes
+    )
     path = None if checkpoint is None else Path(checkpoint)
-    return result_of(request, (yield from arrayfit.iterate(request, client, path, resume, watch)))
+    return curve_fit_result(
+        request, (yield from arrayfit.iterate(request, client, path, resume, watch))
+    )
 
 
-def result_of(request: arrayfit.ArrayRequest, ended: arrayfit.Ended) -> CurveFit:
+def curve_fit_result(request: arrayfit.ResidualRequest, ended: arrayfit.ResidualOutput) -> CurveFit:
     """Return the result of a fit that is over."""
     state = ended.state
     return CurveFit(

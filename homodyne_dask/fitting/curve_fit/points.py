@@ -120,7 +120,7 @@ def columns(points: Points, number: int, budget: int) -> Float[np.ndarray, "v ro
 
 
 @dataclass(frozen=True)
-class ArrayLayout:
+class PointsLayout:
     """How points are cut: what `planning.Layout` is for a scan."""
 
     tiles: tuple[tuple[int, int], ...]
@@ -167,11 +167,11 @@ class ArrayLayout:
         ]
 
 
-def array_layout(points: Points) -> ArrayLayout:
+def points_layout(points: Points) -> PointsLayout:
     """Return how points are cut into tasks."""
     block_bytes = 8 * len(points.variables) * points.room
     tiles = tuple((number, -1) for number in range(len(points.places)))
-    return ArrayLayout(tiles, points.number, block_bytes, points.in_memory)
+    return PointsLayout(tiles, points.number, block_bytes, points.in_memory)
 
 
 def points_of(data: Any, variables: Sequence[str]) -> Points:

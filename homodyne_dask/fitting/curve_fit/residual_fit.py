@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.cluster.local import local_cluster, local_workers, this_process, workers_of
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.curve_fit.points import Points, array_layout, columns, points_of
-from homodyne_dask.fitting.descent import Beginning, Record, descent
+from homodyne_dask.fitting.curve_fit.points import Points, columns, points_layout, points_of
+from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.residual import check_residual, columns_gram
@@ -62,7 +62,7 @@ def residuals_of(work: Work, run: Run, at: Float[np.ndarray, "q p"]) -> tuple[Gr
 
 
 @dataclass(frozen=True)
-class ArrayRequest:
+class ResidualRequest:
     """A fit that has been checked and can be started."""
 
     points: Points
@@ -77,7 +77,7 @@ class ArrayRequest:
 _EDGES = ("start", "lower", "upper")
 
 
-def _identity(request: ArrayRequest) -> dict[str, Any]:
+def _identity(request: ResidualRequest) -> dict[str, Any]:
     """Return what must be the same for a fit to be resumed."""
     search = request.search
     return {
@@ -93,7 +93,7 @@ def _identity(request: ArrayRequest) -> dict[str, Any]:
     }
 
 
-def prepare(
+def prepare_residual_fit(
     data: Any,
     model: ResidualModel,
     initial: Mapping[str, float] | None = None,
@@ -101,7 +101,7 @@ def prepare(
     bounds: Mapping[str, tuple[float, float]] | None = None,
     absolute_sigma: bool = True,
     max_passes: int = 1000,
-) -> ArrayRequest:
+) -> ResidualRequest:
     """Return the checked fit; raises a HomodyneDaskError for mistakes in any of it."""
     chosen = search(model.parameters, initial, fixed, bounds)
     missing = np.array(chosen.names)[np.isnan(chosen.start)]
@@ -110,12 +110,12 @@ def prepare(
     points = points_of(data, model.variables)
     check_residual(model, chosen.start, points.columns(0)[:, : points.step])
     options = replace(OPTIONS, max_passes=max_passes)
-    return ArrayRequest(points, model, chosen, options, absolute_sigma)
+    return ResidualRequest(points, model, chosen, options, absolute_sigma)
 
 
-def plan_of(request: ArrayRequest, client: Client | None) -> Plan:
+def plan_residual_fit(request: ResidualRequest, client: Client | None) -> Plan:
     """Return the plan for the client's workers, or for this process or the workers to be started."""
-    work: Any = array_layout(request.points)
+    work: Any = points_layout(request.points)
     if client is None:
         here = work.in_memory or work.pairs < IN_PROCESS_PAIRS
         workers = this_process() if here else local_workers()
@@ -129,7 +129,7 @@ def plan_of(request: ArrayRequest, client: Client | None) -> Plan:
     return make_plan(work, workers, request.model.name, 1)
 
 
-class Ended(NamedTuple):
+class ResidualOutput(NamedTuple):
     """A fit that is over."""
 
     state: lm.State
@@ -145,19 +145,19 @@ class Ended(NamedTuple):
 
 
 def iterate(
-    request: ArrayRequest,
+    request: ResidualRequest,
     client: Client | None,
     checkpoint: Path | None,
     resume: bool,
     watch: Callable[[Standing], None] | None,
-) -> Generator[lm.State, None, Ended]:
+) -> Generator[lm.State, None, ResidualOutput]:
     """Yield the state after each pass and return how the fit ended; see `fit` for the options."""
     began = time.perf_counter()
     if resume and checkpoint is None:
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
     if checkpoint is not None and not resume:
         checkpoints.check_target(checkpoint)
-    plan = plan_of(request, client)
+    plan = plan_residual_fit(request, client)
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
         budget = plan.layout.resident_bytes if plan.resident else 0
         if request.points.in_memory:  # what is here already is not kept twice
@@ -166,12 +166,12 @@ def iterate(
         told = Watch(_watched(request), plan, connected, watch)
         with told.to_its_end():
             sweep = told.listened(sweep_over(work, plan, residuals_of, connected))
-            record, state = Record(began, told.state), None
+            record, state = FitRecord(began, told.state), None
 
             def evaluate(theta: Float[np.ndarray, " p"], _: None) -> Gram:
                 return sweep(theta[None])
 
-            for state in descent(
+            for state in minimize(
                 request, evaluate, checkpoint, resume, record, (), _first, _identity
             ):
                 told.state(state)
@@ -188,13 +188,15 @@ def iterate(
     return ended
 
 
-def _ended(request: ArrayRequest, sweep: Sweep, state: lm.State, record: Record) -> Ended:
+def _ended(
+    request: ResidualRequest, sweep: Sweep, state: lm.State, record: FitRecord
+) -> ResidualOutput:
     """Return how a fit ended; the covariance takes one more pass."""
     inverse = _inverse(sweep, state, _moved(request.search, state))
     freedom = state.reduced.ndata - int(request.search.free.sum())
     redchi = state.reduced.chisqr / freedom if freedom > 0 else np.nan
     scale = 1.0 if request.absolute_sigma else redchi
-    return Ended(
+    return ResidualOutput(
         state=state,
         covariance=None if inverse is None or np.isnan(scale) else inverse * scale,
         redchi=redchi,
@@ -213,15 +215,15 @@ def stderr(covariance: Float[np.ndarray, "p p"] | None, size: int) -> Float[np.n
     return np.full(size, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
 
 
-def _watched(request: ArrayRequest) -> Watched:
+def _watched(request: ResidualRequest) -> Watched:
     model = request.model
     units, unknown = tuple(p.unit for p in model.parameters), np.full(model.size, np.nan)
     title = f"{model.name} fitted to {request.points.number:,} points"
     return Watched(title, request.search.names, units, lambda _: unknown)
 
 
-def _first(request: ArrayRequest, *_: Any) -> Beginning:
-    return Beginning(request.search.start, None, [])
+def _first(request: ResidualRequest, *_: Any) -> StartingPoint:
+    return StartingPoint(request.search.start, None, [])
 
 
 def _moved(search: Search, state: lm.State) -> Bool[np.ndarray, " p"]:

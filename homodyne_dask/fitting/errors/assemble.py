@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.fitting.errors.profile import Point
+from homodyne_dask.fitting.errors.profile import ProfilePoint
 from homodyne_dask.fitting.options import Request
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.results.fit_result import (
@@ -39,15 +39,15 @@ from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.sweep.unreadable import sentence
 
 
-class Certainty(NamedTuple):
+class ErrorEstimates(NamedTuple):
     """What passes beyond those of the fit found."""
 
     lower: Float[np.ndarray, "p p"] | None = None
     """Dyadic-robust covariance, a lower bound; None where there are bins enough for CR2."""
-    profiles: Mapping[str, list[Point]] = MappingProxyType({})
+    profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
 
 
-NOTHING_MORE = Certainty()
+NOTHING_MORE = ErrorEstimates()
 
 FAR_OFF = 10.0
 """χ² per pair of a bin from which it is said: data and model differ by more than 3 σ on average."""
@@ -55,18 +55,18 @@ FAR_OFF = 10.0
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
 
 
-def result_of(
+def assemble_result(
     request: Request,
     state: lm.State,
     history: list[dict[str, Any]],
     timings: dict[str, float],
     compilations: dict[str, int],
-    more: Certainty = NOTHING_MORE,
+    more: ErrorEstimates = NOTHING_MORE,
     minima: Sequence[dict[str, Any]] = (),
 ) -> FitResult:
     """Return the result of a fit that ended in `state`; `more` is what further passes found."""
     scan, search, reduced = request.scan, request.search, state.reduced
-    moved = moved_in(request, state)
+    moved = free_inside_bounds(request, state)
     at_bound = search.free & ~moved
     clusters = friedel_clusters(scan.q, scan.phi)
     errors = uncertainty(search.names, reduced, moved, clusters)
@@ -128,20 +128,22 @@ def result_of(
     )
 
 
-def moved_in(request: Request, state: lm.State) -> Bool[np.ndarray, " p"]:
+def free_inside_bounds(request: Request, state: lm.State) -> Bool[np.ndarray, " p"]:
     """Return the parameters that are neither fixed nor stand at a bound."""
     search = request.search
     at_bound = (state.theta <= search.lower) | (state.theta >= search.upper)
     return search.free & (np.isfinite(search.period) | ~at_bound)
 
 
-def errors_of(
+def standard_errors(
     request: Request, state: lm.State, lower: Float[np.ndarray, "p p"] | None
 ) -> Float[np.ndarray, " p"]:
     """Return the best known errors: CR2, else the lower bound, else the naive ones."""
     scan = request.scan
     clusters = friedel_clusters(scan.q, scan.phi)
-    errors = uncertainty(request.search.names, state.reduced, moved_in(request, state), clusters)
+    errors = uncertainty(
+        request.search.names, state.reduced, free_inside_bounds(request, state), clusters
+    )
     return _best_known(errors, lower)
 
 
@@ -175,7 +177,7 @@ def _what_if(
 
 
 def _profiles(
-    request: Request, state: lm.State, errors: Uncertainty, more: Certainty
+    request: Request, state: lm.State, errors: Uncertainty, more: ErrorEstimates
 ) -> dict[str, Any]:
     if errors.naive is None:
         return {}

@@ -2,7 +2,11 @@
 
 import numpy as np
 
-from homodyne_dask.fitting.errors.assemble import Certainty, errors_of, moved_in
+from homodyne_dask.fitting.errors.assemble import (
+    ErrorEstimates,
+    free_inside_bounds,
+    standard_errors,
+)
 from homodyne_dask.fitting.errors.dyadic import dyadic, frame_scores
 from homodyne_dask.fitting.errors.profile import profile
 from homodyne_dask.fitting.options import Request
@@ -12,21 +16,21 @@ from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.sweep.sweep import Sweep
 
 
-def certainty(request: Request, sweep: Sweep, state: lm.State) -> Certainty:
+def estimate_errors(request: Request, sweep: Sweep, state: lm.State) -> ErrorEstimates:
     """Return the lower bound of the errors where bins are too few, and the profiles asked for."""
     ended = state.outcome in (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
     if not ended:
-        return Certainty()
+        return ErrorEstimates()
     reduced, scan = state.reduced, request.scan
-    moved, clusters = moved_in(request, state), friedel_clusters(scan.q, scan.phi)
+    moved, clusters = free_inside_bounds(request, state), friedel_clusters(scan.q, scan.phi)
     lower = None
     if moved.any() and clusters_in(reduced, clusters) < MIN_CLUSTERS:
         moments = frame_scores(sweep, request, state)
         lower = dyadic(reduced, moments, moved, clusters)
-    error = errors_of(request, state, lower)
+    error = standard_errors(request, state, lower)
     profiles = {}
     for name in request.profile:
         at = request.search.names.index(name)
         if moved[at] and np.isfinite(error[at]):
             profiles[name] = profile(request, sweep, state, name, float(error[at]))
-    return Certainty(lower, profiles)
+    return ErrorEstimates(lower, profiles)

@@ -19,7 +19,7 @@ OPTIONS = lm.Options(max_passes=20, decrement=0.03)
 """Closer would change χ² by less than a thousandth."""
 
 
-class Point(NamedTuple):
+class ProfilePoint(NamedTuple):
     """The best fit with one parameter held."""
 
     theta: Float[np.ndarray, " p"]
@@ -34,14 +34,16 @@ def profile(
     state: lm.State,
     name: str,
     error: float,
-) -> list[Point]:
+) -> list[ProfilePoint]:
     """Return the points of a profile in order of the parameter, the optimum among them.
 
     error: how far a step goes. Each point starts where the last one ended, moved as the Hessian says
     the other parameters follow; points beyond a bound stand at the bound.
     """
     at = request.search.names.index(name)
-    middle = Point(state.theta, state.reduced.chisqr, 0, state.outcome is lm.Outcome.CONVERGED)
+    middle = ProfilePoint(
+        state.theta, state.reduced.chisqr, 0, state.outcome is lm.Outcome.CONVERGED
+    )
     below = _outwards(request, evaluate, state, at, -error)
     return [*reversed(below), middle, *_outwards(request, evaluate, state, at, error)]
 
@@ -52,7 +54,7 @@ def _outwards(
     state: lm.State,
     at: int,
     error: float,
-) -> list[Point]:
+) -> list[ProfilePoint]:
     search = request.search
     held = replace(search, free=search.free & (np.arange(len(search.names)) != at))
     origin, found = state.theta[at], []
@@ -76,7 +78,7 @@ def _outwards(
             reduced = measured(trial.theta, trial.beta)
             state = lm.judge(held, state, trial, reduced, OPTIONS)
         converged = state.outcome is lm.Outcome.CONVERGED
-        found.append(Point(state.theta, state.reduced.chisqr, state.passes, converged))
+        found.append(ProfilePoint(state.theta, state.reduced.chisqr, state.passes, converged))
         if not state.reduced.finite:
             break
     return found

@@ -49,11 +49,11 @@ def fit_each(
     scan = data if isinstance(data, Scan) else open_dataset(data)
     parts = parts_of(scan, over, windows)
     require_gap(prepare(scan, model, **options))
-    fits = [together.Asked(part.scan, options_of(part, scan, options)) for part in parts]
+    fits = [together.FitRequest(part.scan, options_of(part, scan, options)) for part in parts]
     ended = []
     with (
         workers_for([part.scan for part in parts], client, MANY) as connected,
-        together.begun(connected, model, fits) as futures,
+        together.submitted(connected, model, fits) as futures,
     ):
         for part, asked, future in zip(parts, fits, futures, strict=True):
             try:
@@ -61,7 +61,7 @@ def fit_each(
                     given = {"client": connected, "progress": progress, **asked.options}
                     result = fit(asked.scan, model, **given)
                 else:
-                    result = _told(together.ended(connected, future), progress)
+                    result = _told(together.output_of(connected, future), progress)
             except ClusterError:
                 raise
             except HomodyneDaskError as e:
@@ -71,7 +71,7 @@ def fit_each(
     return FitSeries(over, tuple(ended))
 
 
-def _told(whole: together.Whole, progress: Callable[[lm.State], None] | None) -> FitResult:
+def _told(whole: together.FitOutput, progress: Callable[[lm.State], None] | None) -> FitResult:
     if progress is not None:
         for state in whole.states:
             progress(state)

@@ -14,8 +14,8 @@ from distributed import Client, Future
 
 from homodyne_dask.cluster.local import finishing
 from homodyne_dask.errors import ClusterError, HomodyneDaskError
-from homodyne_dask.fitting.descent import to_its_end
-from homodyne_dask.fitting.fit import iterate, plan_of
+from homodyne_dask.fitting.fit import iterate, plan_for
+from homodyne_dask.fitting.minimize import run_to_completion
 from homodyne_dask.fitting.options import prepare
 from homodyne_dask.models import Model
 from homodyne_dask.results.fit_result import FitResult
@@ -25,7 +25,7 @@ from homodyne_dask.sweep.admission import examined
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan
 
 
-class Asked(NamedTuple):
+class FitRequest(NamedTuple):
     """One of several fits."""
 
     scan: Scan
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
     """What else its task is told."""
 
 
-class Whole(NamedTuple):
+class FitOutput(NamedTuple):
     """A fit that a worker made."""
 
     states: tuple[lm.State, ...]
@@ -51,19 +51,19 @@ def small(scan: Scan) -> bool:
     return frames * (frames - 1) // 2 * len(scan.bins) < IN_PROCESS_PAIRS
 
 
-def whole_fit(selection: Selection, model: Model, options: Mapping[str, Any]) -> Whole:
+def whole_fit(selection: Selection, model: Model, options: Mapping[str, Any]) -> FitOutput:
     """Fit a small scan in this process; a task."""
     states: list[lm.State] = []
-    result = to_its_end(iterate(opened(selection), model, **options), states.append)
-    return Whole(tuple(states), result)
+    result = run_to_completion(iterate(opened(selection), model, **options), states.append)
+    return FitOutput(tuple(states), result)
 
 
 @contextmanager
-def begun(
+def submitted(
     client: Client | None,
     model: Model,
-    fits: Sequence[Asked],
-    task: Callable[..., Whole] = whole_fit,
+    fits: Sequence[FitRequest],
+    task: Callable[..., FitOutput] = whole_fit,
 ) -> Iterator[list[Future | None]]:
     """Send the small ones of several fits to the workers, which are examined before, for a `with`.
 
@@ -87,11 +87,11 @@ def begun(
         ]  # fmt: skip
 
 
-def _planned(client: Client, model: Model, fits: Sequence[Asked]) -> tuple[Scan, Plan] | None:
+def _planned(client: Client, model: Model, fits: Sequence[FitRequest]) -> tuple[Scan, Plan] | None:
     """Return the first of some fits that can be planned, to examine the workers for."""
     for asked in fits:
         try:
-            return asked.scan, plan_of(prepare(asked.scan, model, **asked.options), client)
+            return asked.scan, plan_for(prepare(asked.scan, model, **asked.options), client)
         except ClusterError:
             raise
         except HomodyneDaskError:  # the worker that fits says so
@@ -99,7 +99,7 @@ def _planned(client: Client, model: Model, fits: Sequence[Asked]) -> tuple[Scan,
     return None
 
 
-def ended(client: Client | None, future: Future) -> Whole:
+def output_of(client: Client | None, future: Future) -> FitOutput:
     """Return a fit that was begun when it has ended.
 
     Raises what the fit raised, and ClusterError where the workers cannot finish it.

@@ -43,7 +43,7 @@ class _Between(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Summary:
+class BinnedAverages:
     """The averages over age and lag as a fit sees them, all bins on the same cells."""
 
     problem: Problem
@@ -64,7 +64,7 @@ class Summary:
         here, there = self._places
         return there.of(rows) - here.of(rows)
 
-    def some(self, number: int) -> "Summary":
+    def some(self, number: int) -> "BinnedAverages":
         """Return this with no more than `number` cells, chosen at random, but always the same."""
         cells = len(self.t1)
         if cells <= number:
@@ -114,7 +114,7 @@ class Summary:
             return Gram(np.asarray(moments), (self.weight > 0).sum(1))
 
 
-def summary_of(scan: Scan, problem: Problem) -> Summary:
+def binned_averages(scan: Scan, problem: Problem) -> BinnedAverages:
     """Return the averages of the selected bins; raises SelectionError where none is known."""
     cuts = scan.cuts(problem.min_lag)
     if len(cuts.t1) < FEWEST_CELLS:  # a narrow selection: the same theta describes the whole record
@@ -124,7 +124,7 @@ def summary_of(scan: Scan, problem: Problem) -> Summary:
             f"all pairs of the selected {len(scan.bins)} bins are masked or unknown: "
             f"widen the selection"
         )
-    return Summary(
+    return BinnedAverages(
         problem=problem,
         time=scan.time,
         c2=np.nan_to_num(cuts.c2, nan=1.0),

@@ -16,7 +16,7 @@ OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
 
 
 @dataclass(frozen=True)
-class End:
+class BinnedFit:
     """Where a small fit stands, or several that came to the same minimum."""
 
     state: lm.State
@@ -53,7 +53,7 @@ def _part(whole: Reduced, at: slice) -> Reduced:
     )
 
 
-class SmallFits:
+class BinnedFits:
     """Fits of one summary: what gives the Gram of the averages at theta."""
 
     def __init__(
@@ -61,12 +61,14 @@ class SmallFits:
     ) -> None:
         self.summary, self.search, self.mode = summary, search, mode
 
-    def begun(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[End]:
+    def started(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[BinnedFit]:
         """Return a fit at its first point for each theta."""
         found = zip(thetas, self._reduced(thetas), strict=True)
-        return [End(lm.start(self.search, theta, reduced, OPTIONS)) for theta, reduced in found]
+        return [
+            BinnedFit(lm.start(self.search, theta, reduced, OPTIONS)) for theta, reduced in found
+        ]
 
-    def carried(self, ends: Sequence[End], passes: int) -> list[End]:
+    def advanced(self, ends: Sequence[BinnedFit], passes: int) -> list[BinnedFit]:
         """Return every fit `passes` further, or where it ended before."""
         states = [end.state for end in ends]
         for _ in range(passes):
@@ -91,9 +93,9 @@ class SmallFits:
         whole = reduce(Gram(moments, pairs), "individual")
         return [_part(whole, slice(n * bins, (n + 1) * bins)) for n in range(len(grams))]
 
-    def merged(self, ends: list[End]) -> list[End]:
+    def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
         """Return one end for all that are at the same minimum, best first."""
-        found: list[End] = []
+        found: list[BinnedFit] = []
         finite = [end for end in ends if end.lowest.reduced.finite]
         for end in sorted(finite, key=lambda end: end.chisqr):
             for n, other in enumerate(found):
@@ -104,7 +106,7 @@ class SmallFits:
                 found.append(end)
         return found
 
-    def same(self, one: End, other: End) -> bool:
+    def same(self, one: BinnedFit, other: BinnedFit) -> bool:
         """Return whether both are at one minimum: as good, and within three standard errors."""
         low, high = one.lowest, other.lowest
         variance = low.reduced.variance(int(self.search.free.sum()))
@@ -117,7 +119,7 @@ class SmallFits:
         return bool(better < variance and distance < 9 * variance)
 
 
-def credible(ends: list[End], times: float) -> list[End]:
+def credible(ends: list[BinnedFit], times: float) -> list[BinnedFit]:
     """Return the ends whose χ² is at most so many times the lowest."""
     finite = [end for end in ends if end.lowest.reduced.finite]
     lowest = min((end.chisqr for end in finite), default=np.inf)

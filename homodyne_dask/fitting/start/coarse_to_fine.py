@@ -22,7 +22,7 @@ OPTIONS = lm.Options(max_passes=30, decrement=0.03)
 """Closer the optimum of means is not worth the way: it is not that of the data."""
 
 
-def descend(
+def coarse_to_fine(
     request: Request,
     starts: Sequence[Float[np.ndarray, " p"]],
     sweeps: Sequence[Sweep],
@@ -36,7 +36,7 @@ def descend(
     theta, record = starts[0], []
     for sweep in sweeps:
         factor = sweep.layout.factor
-        if not resolved(request, theta, factor):
+        if not adequate(request, theta, factor):
             continue
         began, tried = time.perf_counter(), 0
         if not record and len(starts) > 1:
@@ -60,7 +60,7 @@ def descend(
     return theta, record
 
 
-def resolved(request: Request, theta: Float[np.ndarray, " p"], factor: int) -> bool:
+def adequate(request: Request, theta: Float[np.ndarray, " p"], factor: int) -> bool:
     """Return whether f changes little enough over `factor` frames for block means to show it."""
     scan, backend = request.scan, backend_of(request.problem.model)
     at = backend.point(request.problem, theta, scan.time)

@@ -7,7 +7,7 @@ taking each other's part: a least-squares step does not cross from one to the ot
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.start.averages import Summary
+from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.grid import Grid, best_scaled
 from homodyne_dask.models.transport import Convention
 
@@ -15,8 +15,8 @@ TAKEN = 3
 """Exponents that are tried, each with the rate that is best for it."""
 
 
-def decays(
-    grid: Grid, summary: Summary, theta: Float[np.ndarray, " p"], below: float
+def diffusion_candidates(
+    grid: Grid, summary: BinnedAverages, theta: Float[np.ndarray, " p"], below: float
 ) -> list[Float[np.ndarray, " p"]]:
     """Return other starts: theta with the rates and exponents of the scan that suit its shear best.
 
@@ -33,7 +33,7 @@ def decays(
 
 
 def _chisqr(
-    grid: Grid, summary: Summary, theta: Float[np.ndarray, " p"]
+    grid: Grid, summary: BinnedAverages, theta: Float[np.ndarray, " p"]
 ) -> Float[np.ndarray, " flow"]:
     """Return χ² of all bins for every (rate, alpha) of the scan."""
     power = 4 if summary.problem.convention is Convention.HOMODYNE else 2

@@ -8,7 +8,7 @@ phi0 costs nothing more, because a bin sees it only through the size of its shea
 import numpy as np
 from jaxtyping import Float, Float32
 
-from homodyne_dask.fitting.start.averages import Summary
+from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.transport import Convention, frame_spacing
 
@@ -79,7 +79,7 @@ def _distant(points: list[tuple[int, ...]], best: int) -> list[tuple[int, ...]]:
 class Grid:
     """The points of the scan: (rate, alpha) × (shear, beta) × phi0, as the user left them open."""
 
-    def __init__(self, summary: Summary, search: Search) -> None:
+    def __init__(self, summary: BinnedAverages, search: Search) -> None:
         self.search = search
         self.summary = summary = summary.some(CELLS)
         time = summary.time
@@ -156,7 +156,7 @@ def _log_spaced(low: float, high: float, per_decade: int = PER_DECADE) -> Float[
     return np.geomspace(low, high, max(2, round(per_decade * np.log10(high / low)) + 1))
 
 
-def _table(summary: Summary, grid: Grid) -> Float[np.ndarray, "bin flow shear"]:
+def _table(summary: BinnedAverages, grid: Grid) -> Float[np.ndarray, "bin flow shear"]:
     """Return χ² of every bin for every (rate, alpha) and every (beta, strain rate), phi0 apart."""
     problem = summary.problem
     diffusion = []
@@ -175,7 +175,7 @@ def _table(summary: Summary, grid: Grid) -> Float[np.ndarray, "bin flow shear"]:
     return chisqr
 
 
-def _shear_factors(summary: Summary, grid: Grid) -> Float[np.ndarray, "shear cell"]:
+def _shear_factors(summary: BinnedAverages, grid: Grid) -> Float[np.ndarray, "shear cell"]:
     """Return S for every (beta, strain rate): the strain's shape in time times its size."""
     problem = summary.problem
     power = 4 if problem.convention is Convention.HOMODYNE else 2
@@ -216,7 +216,7 @@ def best_scaled(
 
 
 def _over_angles(
-    summary: Summary, grid: Grid, chisqr: Float[np.ndarray, "bin flow shear"]
+    summary: BinnedAverages, grid: Grid, chisqr: Float[np.ndarray, "bin flow shear"]
 ) -> Float[np.ndarray, "flow beta shear angle"]:
     """Return the sum of χ² over the bins for every γ̇ and phi0, by interpolation in strain rate."""
     bins, flows, _ = chisqr.shape

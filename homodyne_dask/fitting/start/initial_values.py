@@ -12,15 +12,15 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.options import Request
 from homodyne_dask.fitting.start import minima as start
-from homodyne_dask.fitting.start.averages import Summary, summary_of
-from homodyne_dask.fitting.start.binned_fits import SmallFits, credible
+from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages
+from homodyne_dask.fitting.start.binned_fits import BinnedFits, credible
 from homodyne_dask.fitting.start.minima import (
     CARRIED,
     CREDIBLE,
     REFINED,
     SHORT,
     Minimum,
-    best_carried,
+    refined,
 )
 from homodyne_dask.kernels.autodiff import Tables, of_pairs, separable_point
 from homodyne_dask.kernels.checks import check_finite
@@ -37,34 +37,36 @@ MOST = 1000
 
 def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:
     """Return what gives the Gram of the averages at theta."""
-    summary = summary_of(request.scan, request.problem)
+    summary = binned_averages(request.scan, request.problem)
     if isinstance(request.problem.model, TransportModel):
         return summary
     return partial(averaged_gram, summary)
 
 
-def first_values(request: Request) -> list[Minimum]:
+def find_initial_values(request: Request) -> list[Minimum]:
     """Return the distinct minima of small fits, the best first; values given in full stay as they are.
 
     Raises OptionError where a model of one's own has no finite value to start from, or an open
     parameter no finite bounds.
     """
-    summary = summary_of(request.scan, request.problem)
+    summary = binned_averages(request.scan, request.problem)
     search, mode, starts = request.search, request.scaling.for_first_values, request.starts
     if isinstance(request.problem.model, TransportModel):
-        return start.first_values(summary, search, mode, starts)
+        return start.transport_minima(summary, search, mode, starts)
     if np.isfinite(search.start).all():
         check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)
         return [Minimum(search.start, np.nan, 1)]
-    fits = SmallFits(partial(averaged_gram, summary), search, mode)
-    ends = fits.carried(fits.begun(_best(summary, search, mode, starts or REFINED)), SHORT)
+    fits = BinnedFits(partial(averaged_gram, summary), search, mode)
+    ends = fits.advanced(fits.started(_best(summary, search, mode, starts or REFINED)), SHORT)
     if starts is None:
         ends = credible(ends, CREDIBLE)
-    ends = best_carried(fits, ends, starts or CARRIED)
+    ends = refined(fits, ends, starts or CARRIED)
     return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
 
 
-def _best(summary: Summary, search: Search, mode: str, best: int) -> list[Float[np.ndarray, " p"]]:
+def _best(
+    summary: BinnedAverages, search: Search, mode: str, best: int
+) -> list[Float[np.ndarray, " p"]]:
     """Return the best points of a scan of the box of bounds, on a log scale where a parameter has one."""
     points = scattered(search)
     chisqr = np.full(len(points), np.inf)
@@ -107,7 +109,7 @@ def scattered(search: Search) -> Float[np.ndarray, "point p"]:
     return np.where(open_, points, search.start)
 
 
-def _at(summary: Summary, tables: Tables) -> tuple[Tables, Tables]:
+def _at(summary: BinnedAverages, tables: Tables) -> tuple[Tables, Tables]:
     """Return tables, or slopes, at the mean times of the cells."""
 
     def between(times: np.ndarray) -> Tables:
@@ -118,7 +120,7 @@ def _at(summary: Summary, tables: Tables) -> tuple[Tables, Tables]:
     return between(summary.t1), between(summary.t2)
 
 
-def averaged_gram(summary: Summary, theta: Float[np.ndarray, " p"]) -> Gram:
+def averaged_gram(summary: BinnedAverages, theta: Float[np.ndarray, " p"]) -> Gram:
     """Return the Gram of the averages at theta."""
     at = separable_point(summary.problem, theta, summary.time)
     here, there = zip(_at(summary, at.tables), _at(summary, at.slopes), strict=True)
@@ -130,7 +132,7 @@ def averaged_gram(summary: Summary, theta: Float[np.ndarray, " p"]) -> Gram:
         return Gram(np.asarray(moments), (summary.weight > 0).sum(1))
 
 
-def _grams(summary: Summary, points: Float[np.ndarray, "point p"]) -> list[Gram]:
+def _grams(summary: BinnedAverages, points: Float[np.ndarray, "point p"]) -> list[Gram]:
     """Return the Grams of [1, y - 1, f] of the averages at many points."""
     pairs = (summary.weight > 0).sum(1)
     with jax.enable_x64(True):

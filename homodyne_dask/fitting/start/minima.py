@@ -1,7 +1,7 @@
 """First values from the data: a scan of the averages over age and lag, small fits, and a look around.
 
 Small fits start from points of the scan that lie apart (`grid`); from the best end the strains and
-directions are scanned again more finely (`around`), and so on until nothing lower turns up.
+directions are scanned again more finely (`shear_scan`), and so on until nothing lower turns up.
 """
 
 from dataclasses import replace
@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.start.averages import Summary
-from homodyne_dask.fitting.start.binned_fits import End, SmallFits, credible
-from homodyne_dask.fitting.start.diffusion_scan import decays
+from homodyne_dask.fitting.start.averages import BinnedAverages
+from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, credible
+from homodyne_dask.fitting.start.diffusion_scan import diffusion_candidates
 from homodyne_dask.fitting.start.grid import Grid, scan_points
-from homodyne_dask.fitting.start.shear_scan import around
+from homodyne_dask.fitting.start.shear_scan import shear_candidates
 from homodyne_dask.models.parameters import Search
 
 REFINED = 8
@@ -44,8 +44,8 @@ class Minimum(NamedTuple):
     """Small fits that ended there."""
 
 
-def first_values(
-    summary: Summary, search: Search, mode: str, starts: int | None = None
+def transport_minima(
+    summary: BinnedAverages, search: Search, mode: str, starts: int | None = None
 ) -> list[Minimum]:
     """Return the distinct minima that small fits ended in, the best first.
 
@@ -54,7 +54,7 @@ def first_values(
     """
     if np.isfinite(search.start).all():
         return [Minimum(search.start, np.nan, 1)]
-    grid, fits = Grid(summary, search), SmallFits(summary, search, mode)
+    grid, fits = Grid(summary, search), BinnedFits(summary, search, mode)
     ends = _scanned(grid, fits, starts)
     for _ in range(LOOKS if summary.problem.model.shear else 0):
         best = ends[0]
@@ -64,14 +64,14 @@ def first_values(
     return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
 
 
-def rivals(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
+def competing_minima(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
     """Return theta of the minima that may be the lowest one of the data themselves."""
     lowest = minima[0].chisqr
     worst = max(RIVAL * lowest, lowest)  # of an exact fit χ² may round to below zero
     return [at.theta for at in minima if not at.chisqr > worst]
 
 
-def _scanned(grid: Grid, fits: SmallFits, starts: int | None) -> list[End]:
+def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit]:
     """Return the ends of fits from points of the scan, best first.
 
     The offsets stay as they are at first: with all free a fit often takes them for the whole rate and
@@ -82,31 +82,33 @@ def _scanned(grid: Grid, fits: SmallFits, starts: int | None) -> list[End]:
         name not in _OFFSETS or np.isfinite(at)
         for name, at in zip(search.names, search.start, strict=True)
     ]
-    held = SmallFits(fits.summary, replace(search, free=search.free & np.array(free)), fits.mode)
-    near = held.carried(held.begun(scan_points(grid, starts or REFINED)), HELD)
+    held = BinnedFits(fits.summary, replace(search, free=search.free & np.array(free)), fits.mode)
+    near = held.advanced(held.started(scan_points(grid, starts or REFINED)), HELD)
     if starts is None:
         near = credible(near, AFTER_HELD)
-    ends = fits.carried(fits.begun([end.lowest.theta for end in near]), SHORT)
+    ends = fits.advanced(fits.started([end.lowest.theta for end in near]), SHORT)
     if starts is None:
         ends = credible(ends, CREDIBLE)
-    return best_carried(fits, ends, starts or CARRIED)
+    return refined(fits, ends, starts or CARRIED)
 
 
 def _looked_around(
-    grid: Grid, summary: Summary, fits: SmallFits, ends: list[End], starts: int | None
-) -> list[End]:
+    grid: Grid, summary: BinnedAverages, fits: BinnedFits, ends: list[BinnedFit], starts: int | None
+) -> list[BinnedFit]:
     """Return `ends` and those of fits from points around the best of them."""
     best = ends[0]
     worst = np.inf if starts else CREDIBLE * best.chisqr
     theta = best.lowest.theta
-    points = around(grid, summary, theta, worst) + decays(grid, summary, theta, worst)
-    found = fits.merged(fits.carried(fits.begun(points), SHORT))
+    points = shear_candidates(grid, summary, theta, worst) + diffusion_candidates(
+        grid, summary, theta, worst
+    )
+    found = fits.merged(fits.advanced(fits.started(points), SHORT))
     there = [end for end in found if fits.same(best, end)]
     new = [end for end in found if not fits.same(best, end) and end.chisqr <= worst]
-    return fits.merged([*ends, *there, *best_carried(fits, new, starts or CARRIED_AROUND)])
+    return fits.merged([*ends, *there, *refined(fits, new, starts or CARRIED_AROUND)])
 
 
-def best_carried(fits: SmallFits, ends: list[End], number: int) -> list[End]:
+def refined(fits: BinnedFits, ends: list[BinnedFit], number: int) -> list[BinnedFit]:
     """Return the distinct ends, the best of them carried on to the end, and then the best first."""
     apart = fits.merged(ends)
-    return fits.merged(fits.carried(apart[:number], LONG))
+    return fits.merged(fits.advanced(apart[:number], LONG))

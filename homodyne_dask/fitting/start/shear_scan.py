@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.start.averages import Summary
+from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.grid import Grid, best_scaled, local_minima
 from homodyne_dask.models.transport import Convention
 
@@ -58,8 +58,8 @@ class _Shape(NamedTuple):
     offset: float
 
 
-def around(
-    grid: Grid, summary: Summary, theta: Float[np.ndarray, " p"], below: float
+def shear_candidates(
+    grid: Grid, summary: BinnedAverages, theta: Float[np.ndarray, " p"], below: float
 ) -> list[Float[np.ndarray, " p"]]:
     """Return other starts: theta with sizes and directions of shear at minima of χ² on the averages.
 
@@ -74,7 +74,7 @@ def around(
 
 def _points(
     grid: Grid,
-    summary: Summary,
+    summary: BinnedAverages,
     theta: Float[np.ndarray, " p"],
     shapes: list[_Shape],
     look: _Look,
@@ -155,7 +155,7 @@ class _Table:
 
 
 def _table(
-    summary: Summary, theta: Float[np.ndarray, " p"], shape: _Shape, per_decade: int
+    summary: BinnedAverages, theta: Float[np.ndarray, " p"], shape: _Shape, per_decade: int
 ) -> _Table:
     """Return the table for strains from 0.05 in the record to 20 per frame."""
     flat = np.array([*theta[:3], *shape, 0.0])

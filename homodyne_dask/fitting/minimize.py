@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from homodyne_dask.sweep.sweep import Sweep
 
 
-class Record:
+class FitRecord:
     """What is written down while a fit runs, and who is told of passes over block means."""
 
     def __init__(
@@ -45,12 +45,12 @@ class Record:
         self.timings: dict[str, float] = {"passes": 0.0}
 
 
-def descent(
+def minimize(
     request: Any,
     evaluate: Callable[..., Gram],
     checkpoint: Path | None = None,
     resume: bool = False,
-    record: Record | None = None,
+    record: FitRecord | None = None,
     levels: Sequence["Sweep"] = (),
     first: "First | None" = None,
     identity_of: Callable[[Any], dict[str, Any]] | None = None,
@@ -62,7 +62,7 @@ def descent(
     `levels` do the same on block means, the coarsest first: the fit comes down through them. A
     request of other data than a scan says itself where it starts (`first`) and what it is.
     """
-    record = record or Record(time.perf_counter())
+    record = record or FitRecord(time.perf_counter())
     search, options = request.search, request.options
     identity = (identity_of or _identity)(request)
 
@@ -103,7 +103,7 @@ def descent(
         yield state
 
 
-def to_its_end[Result](
+def run_to_completion[Result](
     passes: Generator[lm.State, None, Result], progress: Callable[[lm.State], None] | None = None
 ) -> Result:
     """Return what a fit ends with, `progress` called with the state after each of its passes."""
@@ -117,7 +117,7 @@ def to_its_end[Result](
                 progress(state)
 
 
-class Beginning(NamedTuple):
+class StartingPoint(NamedTuple):
     """Where the first pass over all data is made."""
 
     theta: Float[np.ndarray, " p"]
@@ -127,24 +127,24 @@ class Beginning(NamedTuple):
     """A record of each level above."""
 
 
-First = Callable[[Any, Sequence["Sweep"], Record], Beginning]
+First = Callable[[Any, Sequence["Sweep"], FitRecord], StartingPoint]
 
 
-def _first(request: Request, levels: Sequence["Sweep"], record: Record) -> Beginning:
+def _first(request: Request, levels: Sequence["Sweep"], record: FitRecord) -> StartingPoint:
     """Return the lowest of the minima that the averages and the levels show."""
-    from homodyne_dask.fitting.start.coarse_to_fine import descend
-    from homodyne_dask.fitting.start.initial_values import averages_of, first_values
-    from homodyne_dask.fitting.start.minima import rivals
+    from homodyne_dask.fitting.start.coarse_to_fine import coarse_to_fine
+    from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
+    from homodyne_dask.fitting.start.minima import competing_minima
 
-    minima = first_values(request)
+    minima = find_initial_values(request)
     trim_memory()
     record.minima = [_by_name(request.search.names, at) for at in minima]
     record.timings["start"] = time.perf_counter() - record.began
-    theta, coarse = descend(request, rivals(minima), levels, record.told)
+    theta, coarse = coarse_to_fine(request, competing_minima(minima), levels, record.told)
     if request.problem.loss == "linear":
-        return Beginning(theta, None, coarse)
+        return StartingPoint(theta, None, coarse)
     beta = scaling.reduce(averages_of(request)(theta), request.scaling).beta
-    return Beginning(theta, beta, coarse)
+    return StartingPoint(theta, beta, coarse)
 
 
 def _by_name(names: Sequence[str], at: "Minimum") -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _job() -> dict[str, str]:
     return {"job": f"{number}.{again}" if again else number} if number else {}
 
 
-def _note(record: Record, state: lm.State, reduced: scaling.Reduced) -> None:
+def _note(record: FitRecord, state: lm.State, reduced: scaling.Reduced) -> None:
     """Complete the history entry of the pass that led to this state."""
     record.history[-1] |= {
         "pass": state.passes,
@@ -181,7 +181,7 @@ def _note(record: Record, state: lm.State, reduced: scaling.Reduced) -> None:
     }
 
 
-def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: Record) -> None:
+def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: FitRecord) -> None:
     if path is None or not state.reduced.finite:
         return
     point, fallback = _point(state), state.fallback and _point(state.fallback)
@@ -206,7 +206,7 @@ def _point(state: lm.State) -> checkpoints.Point:
     )  # fmt: skip
 
 
-def _resumed(request: Any, path: Path, identity: dict[str, Any], record: Record) -> lm.State:
+def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitRecord) -> lm.State:
     """Return the state a checkpoint holds, as it was when it was written."""
     saved = checkpoints.load(path, identity)
     record.history.extend(saved.history)
