@@ -194,7 +194,7 @@ def test_help_is_quick_because_nothing_heavy_is_loaded(here):
 SLOW_FIT = """
 import sys, time
 from dataclasses import replace
-from homodyne_dask import sweep
+from homodyne_dask.sweep import sweep
 from homodyne_dask.cli import main
 
 quick = sweep.sweep_of

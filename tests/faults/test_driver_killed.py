@@ -94,7 +94,7 @@ def test_a_fit_killed_at_any_moment_resumes_to_the_same_bits(
 SAVED_UNTIL = """
 import os, signal, sys
 from pathlib import Path
-from homodyne_dask import checkpoint
+from homodyne_dask.solver import checkpoint
 from homodyne_dask.cli import main
 
 step, renamed, synced, saves = int(sys.argv.pop(1)), Path.replace, os.fsync, 0
