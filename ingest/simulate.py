@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 
 from homodyne_dask.errors import OptionError, StoreError, nearest
+from homodyne_dask.store.files import replacing
 from ingest.clean import sigma_from_counts
 
 LAYOUTS = ("aps-u", "aps-legacy")
@@ -149,19 +150,18 @@ def simulate(
         row = sigma_from_counts(scan.counts * scan.flux, float(beta[k]), n_pixels)
         return _noisy(c2_of_bin(k), row, np.random.default_rng([seed, k]), counts)
 
-    partial = path.with_name(path.name + ".partial")
     try:
-        with h5py.File(partial, "w", libver=("v108", "latest")) as file:
+        with (
+            replacing(path, durable=False) as partial,
+            h5py.File(partial, "w", libver=("v108", "latest")) as file,
+        ):
             (_write_aps_u if layout == "aps-u" else _write_aps_legacy)(file, scan, noisy, seed)
             if truth is not None:
                 file.attrs["truth"] = json.dumps(_ordered(truth, order))
-        partial.replace(path)
     except OSError as error:
         raise StoreError(
             f"{path} cannot be written ({error}): make room or give another name"
         ) from error
-    finally:
-        partial.unlink(missing_ok=True)
     return path
 
 

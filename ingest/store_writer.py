@@ -1,4 +1,4 @@
-"""The target on disk: who may write there, its arrays, and files that are whole or not there."""
+"""The store while it is written: its lock, its arrays, its chunks and its metadata."""
 
 import fcntl
 import json
@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from jaxtyping import Float32
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
+from homodyne_dask.store.chunk_codec import COMPRESSOR, LEVEL, SHUFFLE, encode_chunk
+from homodyne_dask.store.files import PARTIAL, replacing, write_atomic
 from ingest import block_means as summary
-from ingest.chunks import COMPRESSOR, LEVEL, SHUFFLE
 from ingest.readers.source import Source
 
 if TYPE_CHECKING:
@@ -26,29 +28,9 @@ JOB = "job.json"
 CONFIG: Any = {"write_empty_chunks": True}
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that it is whole or not there, even after a power cut."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder last."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def write_json(path: Path, value: Any) -> None:
     """Write JSON atomically, always the same bytes for the same value."""
-    write_atomic(path, json.dumps(value, sort_keys=True, allow_nan=False).encode())
+    write_atomic(path, json.dumps(value, sort_keys=True, allow_nan=False))
 
 
 def read_json(path: Path) -> Any:
@@ -109,7 +91,7 @@ def clear(store: Path) -> None:
 
 def sweep(store: Path) -> None:
     """Remove what a killed writer left half-written."""
-    for path in store.rglob("*.partial"):
+    for path in store.rglob(f"*{PARTIAL}"):
         path.unlink(missing_ok=True)
 
 
@@ -190,3 +172,20 @@ def put(
     values = np.asarray(values)
     array = _create(group, name, values.shape, values.dtype, dims, values.shape, units)
     array[...] = values
+
+
+def write_chunk(array: Path, key: tuple[int, ...], values: np.ndarray) -> None:
+    """Write one chunk of the array in that folder, at `key` in its grid; whole or not there."""
+    path = array.joinpath("c", *map(str, key))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, durable=False) as partial:
+        partial.write_bytes(encode_chunk(values))
+
+
+def pad_to_chunk(part: Float32[np.ndarray, "rows cols"], side: int) -> Float32[np.ndarray, "T T"]:
+    """Return a part of a matrix as a chunk of full size, NaN past the edges of the array."""
+    if part.shape == (side, side):
+        return np.ascontiguousarray(part)
+    chunk = np.full((side, side), np.nan, dtype=np.float32)
+    chunk[: part.shape[0], : part.shape[1]] = part
+    return chunk

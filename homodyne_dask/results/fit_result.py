@@ -12,7 +12,7 @@ import xarray
 from homodyne_dask.errors import SourceError
 from homodyne_dask.results.tables import plain_table, table_of
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.store.files import write_whole
+from homodyne_dask.store.files import write_atomic
 
 if TYPE_CHECKING:
     from homodyne_dask.results.figures.save import Plots
@@ -186,7 +186,7 @@ class FitResult:
 
     def to_json(self, path: str | Path) -> None:
         """Write the result as JSON, whole or not at all; it holds no NaN literal."""
-        write_whole(Path(path), json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
+        write_atomic(Path(path), json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
 
 
 def load_result(path: str | Path) -> FitResult:

@@ -20,7 +20,7 @@ from homodyne_dask.results.markup import Html, element, joined, listed, table
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import FAILED, NOTHING, Ended, Quantity, quantity_names
 from homodyne_dask.results.series_report import says
-from homodyne_dask.store.files import write_whole
+from homodyne_dask.store.files import write_atomic
 
 SCANS, PARTS = "scans", "series"
 """What an index is of: its files are named so."""
@@ -60,8 +60,8 @@ def write(
     )
     picture = _picture(names, good, series) if complete and len(good) > 1 else None
     table, page = files(folder, kind)
-    write_whole(table, csv_text(names, ended, folder, kind))
-    write_whole(page, _page(folder, names, ended, of, kind, series, picture))
+    write_atomic(table, csv_text(names, ended, folder, kind))
+    write_atomic(page, _page(folder, names, ended, of, kind, series, picture))
     return [table, page, *(_write_series(series, folder, picture) if series else [])]
 
 
@@ -79,7 +79,7 @@ def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> l
     """Write what the parts of a scan say together: text, JSON, netCDF, picture."""
     made = [folder / f"{PARTS}.{kind}" for kind in ("txt", "json", "nc", "png")]
     text, whole, table, drawn = made
-    write_whole(text, f"{series}\n")
+    write_atomic(text, f"{series}\n")
     series.to_json(whole)
     series.table.to_netcdf(table, engine="h5netcdf")
     if picture is None:

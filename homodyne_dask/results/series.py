@@ -15,7 +15,7 @@ from homodyne_dask.models import MODELS
 from homodyne_dask.results.fit_result import FitResult, from_summary
 from homodyne_dask.results.homogeneity import Constancy, PowerLaw, constancy, power_law
 from homodyne_dask.results.series_entry import NOTHING, Ended, Quantity, covariances
-from homodyne_dask.store.files import write_whole
+from homodyne_dask.store.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -160,7 +160,7 @@ class FitSeries:
         """Write a row for each fit; an unknown number is an empty cell."""
         from homodyne_dask.results.index import csv_text
 
-        write_whole(Path(path), csv_text(self.names, self.ended, Path(path).parent))
+        write_atomic(Path(path), csv_text(self.names, self.ended, Path(path).parent))
 
     def to_json(self, path: str | Path) -> None:
         """Write all results as JSON, whole or not at all; `load_series` reads it."""
@@ -176,7 +176,7 @@ class FitSeries:
         ]
         whole = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
         whole |= {"agreement": {name: same._asdict() for name, same in self.agreement.items()}}
-        write_whole(Path(path), json.dumps(whole, indent=1, allow_nan=False) + "\n")
+        write_atomic(Path(path), json.dumps(whole, indent=1, allow_nan=False) + "\n")
 
 
 def load_series(path: str | Path) -> FitSeries:

@@ -6,7 +6,6 @@ The current file and the one before it (`.previous`) are kept, so a damaged one 
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ import numpy as np
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.store.files import partial_files, replacing
 
 VERSION = 2
 FORMAT = "homodyne_dask checkpoint"
@@ -62,19 +62,10 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     }
     body = json.dumps(written, allow_nan=False)
     digest = hashlib.sha256(body.encode()).hexdigest()
-    _, kept, aside = files(path)
-    try:
-        with aside.open("w") as file:
-            file.write(f"{digest}\n{body}\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
-    if _whole(path) is not None:
-        path.replace(kept)
-    aside.replace(path)
-    _sync_folder(path.parent)
+    with replacing(path) as partial:
+        partial.write_text(f"{digest}\n{body}\n")
+        if _whole(path) is not None:
+            path.replace(previous(path))
 
 
 def load(path: Path, identity: dict[str, Any]) -> Checkpoint:
@@ -148,9 +139,9 @@ def begun(path: Path) -> bool:
     return path.exists() or previous(path).exists()
 
 
-def files(path: Path) -> tuple[Path, Path, Path]:
-    """Return the checkpoint, the one before it, and what a killed program may leave half-written."""
-    return path, previous(path), path.with_name(path.name + ".partial")
+def files(path: Path) -> list[Path]:
+    """Return the checkpoint, the one before it, and what killed programs may leave half-written."""
+    return [path, previous(path), *partial_files(path)]
 
 
 def _body(path: Path) -> dict[str, Any] | None:
@@ -167,15 +158,6 @@ def _whole(path: Path) -> bytes | None:
     except (OSError, ValueError):
         return None
     return body if hashlib.sha256(body).hexdigest().encode() == digest else None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder last."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _packed_point(point: Point) -> dict[str, Any]:

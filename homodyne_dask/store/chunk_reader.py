@@ -1,25 +1,18 @@
 """Chunks of c2, decoded straight into place.
 
-`schema.py` fixes how a chunk is stored: a file `c2/c/bin/i/j`, blosc of little-endian float32, then
-the crc32c of that. Read so, without zarr's event loop between the file and the buffer, a chunk
-costs half the processor time; any array tool still opens the store through zarr.
+A chunk is one file, `c2/c/bin/i/j`, in the encoding of `chunk_codec.py`. Read without zarr's event
+loop between the file and the buffer, it costs half the processor time.
 """
 
 import os
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 from jaxtyping import Float32
-from numcodecs import blosc  # pyright: ignore[reportAttributeAccessIssue]
 
 from homodyne_dask.errors import StoreError
-from homodyne_dask.store.files import read_split
-
-_CHECKSUM = 4
-"""Bytes of the crc32c behind each chunk."""
-_HEADERS = 1 << 16
-"""Bytes; what cannot be compressed grows by less."""
+from homodyne_dask.store.chunk_codec import CHECKSUM, MAX_OVERHEAD, decode_chunk
+from homodyne_dask.store.files import read_with_tail
 
 
 def chunk_path(store: str, factor: int, index: int, tile: tuple[int, int]) -> Path:
@@ -57,12 +50,8 @@ def read_chunk(
     """
     path = chunk_path(store, factor, index, tile)
     try:
-        body, checksum = read_split(path, into.nbytes + _HEADERS, _CHECKSUM)
-        if google_crc32c.value(body) != int.from_bytes(checksum, "little"):
-            raise ValueError("its checksum is wrong")
-        if (held := int.from_bytes(body[4:8], "little")) != into.nbytes:  # from blosc's header
-            raise ValueError(f"it holds {held} bytes where {into.nbytes} belong")
-        blosc.decompress(body, into)
+        body, checksum = read_with_tail(path, into.nbytes + MAX_OVERHEAD, CHECKSUM)
+        decode_chunk(body, checksum, into)
     except (OSError, ValueError, RuntimeError) as e:
         level = "" if factor == 1 else f" of level{factor}"
         reason = "it is missing" if isinstance(e, FileNotFoundError) else str(e)

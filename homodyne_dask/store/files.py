@@ -1,46 +1,76 @@
-"""Files that are there whole or not at all, and the reading of files that a stranger may have made."""
+"""Files that are replaced whole or not at all, and files read without trusting who made them."""
 
+import glob
 import os
 import stat
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
+
+PARTIAL = ".partial"
+"""End of the name of a file that is being written; a killed process leaves it behind."""
 
 
-def read_plain(path: Path, most: int) -> bytes:
-    """Return what a file of at most so many bytes holds; OSError for pipes, devices and larger ones.
+@contextmanager
+def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Yield the name of a new file beside `path`; after the block it takes the place of `path`.
+
+    An exception in the block leaves `path` as it was. A durable file is on disk when this returns:
+    it survives a crash of the machine. Several processes may replace one file at the same time.
+    """
+    partial = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
+    try:
+        yield partial
+        if durable:
+            _sync(partial)
+        partial.replace(path)
+        if durable:
+            _sync(path.parent)  # the new name
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Write a file that is there whole or not at all, even after a crash of the machine."""
+    with replacing(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def partial_files(path: Path) -> list[Path]:
+    """Return what killed processes left while they wrote `path`."""
+    return [*path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL}")]
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_regular_file(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a file; OSError for a pipe, a device, or more than `max_bytes`.
 
     Reading from those would never end.
     """
-    whole, _ = read_split(path, most, 0)
-    return whole
+    content, _ = read_with_tail(path, max_bytes, 0)
+    return content
 
 
-def read_split(path: Path, most: int, last: int) -> tuple[bytes, bytes]:
-    """Return the same but for the last so many bytes, and those: slices would copy the first part."""
-    with open(path, "rb", opener=_at_once) as file:
+def read_with_tail(path: Path, max_bytes: int, n_tail: int) -> tuple[bytes, bytes]:
+    """Return the content without its last `n_tail` bytes, and those: slices would be copies."""
+    with open(path, "rb", opener=_open_without_waiting) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError("it is a pipe or a device, not a file")
-        if found.st_size > most:
-            raise OSError(f"it holds {found.st_size} bytes where {most} are most")
-        return file.read(max(found.st_size - last, 0)), file.read(last)
+        if found.st_size > max_bytes:
+            raise OSError(f"it holds {found.st_size} bytes where {max_bytes} are most")
+        return file.read(max(found.st_size - n_tail, 0)), file.read(n_tail)
 
 
-def _at_once(path: str, flags: int) -> int:
+def _open_without_waiting(path: str, flags: int) -> int:
     """Open a file without waiting for whoever writes into a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all, and survives a crash."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

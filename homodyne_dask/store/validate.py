@@ -17,7 +17,7 @@ import zarr.errors
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
-from homodyne_dask.store.files import read_plain
+from homodyne_dask.store.files import read_regular_file
 
 MOST = 1 << 30
 """Bytes of metadata or a manifest that are read."""
@@ -88,7 +88,7 @@ def metadata(store: str | Path, name: str = "") -> dict[str, Any]:
     """Return the metadata of a group or an array; raises StoreError where they cannot be read."""
     file = Path(store, name, "zarr.json")
     try:
-        held = json.loads(read_plain(file, MOST))
+        held = json.loads(read_regular_file(file, MOST))
     except FileNotFoundError as e:
         why = f"is damaged: {name} is missing; ingest it again"
         raise StoreError(
@@ -132,7 +132,9 @@ def check_attributes(store: str | Path, attrs: dict[str, Any]) -> None:
 def check_manifest(store: str | Path, attrs: dict[str, Any]) -> None:
     """Refuse a manifest that is not the one whose digest the attributes hold."""
     file = Path(store, schema.MANIFEST)
-    found = hashlib.sha256(read_plain(file, MOST)).hexdigest() if file.is_file() else "no file"
+    found = (
+        hashlib.sha256(read_regular_file(file, MOST)).hexdigest() if file.is_file() else "no file"
+    )
     if found != attrs["tiles_sha256"]:
         raise StoreError(
             f"{store}: {schema.MANIFEST} is not what tiles_sha256 says ({found[:16]}, not "

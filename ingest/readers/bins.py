@@ -27,7 +27,6 @@ from ingest import (
 from ingest import (
     store_writer as store,
 )
-from ingest.chunks import padded, write_chunk
 from ingest.outliers import without_jumps
 from ingest.readers.source import Source
 
@@ -78,10 +77,10 @@ def _write_tiles(target: Path, index: int, c2: Float32[np.ndarray, "t t"]) -> di
     for rows, cols in matrix.blocks(len(c2), side):
         i, j = rows.start // side, cols.start // side
         part = c2[rows, cols]
-        tile = padded(part, side)
+        tile = store.pad_to_chunk(part, side)
         above = len(part) * (len(part) - 1) // 2 if i == j else part.size
         tiles[schema.tile_key(index, i, j)] = _describe(tile, above)
-        write_chunk(target / "c2", (index, i, j), tile)
+        store.write_chunk(target / "c2", (index, i, j), tile)
     return tiles
 
 
@@ -101,10 +100,10 @@ def _write_averages(
     for factor, means in summary.levels(filled).items():
         for i, row in enumerate(range(0, len(means), side)):
             for j, col in enumerate(range(0, len(means), side)):
-                tile = padded(means[row : row + side, col : col + side], side)
-                write_chunk(target / f"level{factor}/c2", (index, i, j), tile)
+                tile = store.pad_to_chunk(means[row : row + side, col : col + side], side)
+                store.write_chunk(target / f"level{factor}/c2", (index, i, j), tile)
     left_out = leave_out(filled)
     mean, count = summary.cuts(filled, summary.age_edges(n), summary.lag_edges(n))
-    write_chunk(target / "cuts/c2", (index, 0, 0), mean)
-    write_chunk(target / "cuts/count", (index, 0, 0), count)
+    store.write_chunk(target / "cuts/c2", (index, 0, 0), mean)
+    store.write_chunk(target / "cuts/count", (index, 0, 0), count)
     return left_out

@@ -15,8 +15,8 @@ import ingest
 from homodyne_dask.errors import SourceError, StoreError
 from homodyne_dask.store import schema
 from ingest import store_writer as target
-from ingest.chunks import write_chunk
 from ingest.clean import clean
+from ingest.store_writer import write_chunk
 from tests.ingest_files import arrays, attributes, edited, manifest, noisy, simulated
 
 SLOWLY = """

@@ -6,13 +6,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
-from numcodecs import blosc  # pyright: ignore[reportAttributeAccessIssue]
 
 from homodyne_dask.cli.doctor.child import Child, ChildError, brief
 from homodyne_dask.cli.doctor.line import Line
-from homodyne_dask.store.chunk_reader import read_chunk
+from homodyne_dask.store.chunk_codec import encode_chunk
+from homodyne_dask.store.chunk_reader import chunk_path, read_chunk
 from homodyne_dask.sweep.plan import SLOWEST
 
 SIDE = 512
@@ -79,9 +78,8 @@ def decoding_rate() -> float:
 
 
 def _write(store: Path) -> None:
-    """Write one chunk as `schema` says: blosc of float32, then the checksum."""
+    """Write one chunk of c2."""
     c2 = 1.1 + 0.3 * np.random.default_rng(0).random((SIDE, SIDE)).astype(np.float32)
-    body = bytes(blosc.compress(c2, b"lz4", 5, blosc.SHUFFLE, typesize=4))
-    path = store / "c2" / "c" / "0" / "0"
-    path.mkdir(parents=True)
-    (path / "0").write_bytes(body + google_crc32c.value(body).to_bytes(4, "little"))
+    path = chunk_path(str(store), 1, 0, (0, 0))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(encode_chunk(c2))

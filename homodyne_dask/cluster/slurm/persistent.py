@@ -20,7 +20,7 @@ from homodyne_dask.cluster.connect import UNENCRYPTED, connect
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.store.files import write_whole
+from homodyne_dask.store.files import write_atomic
 
 LOCAL = "local"
 """The site that is this machine."""
@@ -78,7 +78,7 @@ def serve(
                 cluster.scheduler_address, cluster.dashboard_link, site, jobs,
                 socket.gethostname(), os.getpid(),
             )  # fmt: skip
-            write_whole(file, json.dumps(asdict(standing)) + "\n")
+            write_atomic(file, json.dumps(asdict(standing)) + "\n")
             ready(standing)
             while not cluster.scheduler.task_metadata.get(END):
                 time.sleep(0.2)

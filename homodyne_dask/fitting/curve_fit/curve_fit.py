@@ -22,7 +22,7 @@ from homodyne_dask.models.parameters import Parameter
 from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.results import numbers
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.store.files import write_whole
+from homodyne_dask.store.files import write_atomic
 
 SIGMA = "homodyne_dask_sigma"
 """The variable that an array or a data array given as sigma becomes."""
@@ -93,7 +93,7 @@ class CurveFit:
             "history": self.history,
             "timings": self.timings,
         }
-        write_whole(Path(path), json.dumps(_known(held), indent=1, allow_nan=False) + "\n")
+        write_atomic(Path(path), json.dumps(_known(held), indent=1, allow_nan=False) + "\n")
 
     def __str__(self) -> str:
         """Return outcome, values with errors, χ² and what is undetermined as text."""
