@@ -23,8 +23,8 @@ from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.store.scan import Scan, known_q
 from homodyne_dask.sweep.blocks import Place, stored_sums
 from homodyne_dask.sweep.plan import Plan, Run, size
-from homodyne_dask.sweep.sweep import Sweep, sweep_of
-from homodyne_dask.sweep.tasks import Cost, Report, gram_of
+from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of
+from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Cost, Report
 
 SAMPLE_PAIRS = 20e6
 """Pairs that each thread works on, twice: a few tenths of a second."""
@@ -94,10 +94,10 @@ def forecast(
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
         sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
         theta = find_initial_values(request)[0].theta
-        beta = np.empty(0)
+        linear_params = None
         if request.problem.loss != "linear":
-            beta = scaling.reduce(averages_of(request)(theta), request.scaling).beta
-        return _forecast(request, plan, sweep, np.append(theta, beta))
+            linear_params = scaling.reduce(averages_of(request)(theta), request.scaling).beta
+        return _forecast(request, plan, sweep, at_point(theta, linear_params))
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,10 @@ class _Tile:
     read: bool
 
 
-def _forecast(request: Request, plan: Plan, sweep: Sweep, at: Float[np.ndarray, " n"]) -> Forecast:
-    theta = at[: request.problem.model.size]
+def _forecast(
+    request: Request, plan: Plan, sweep: Sweep, at: AtTheta | AtThetaAndLinear
+) -> Forecast:
+    theta = at.theta
     tiles = _tiles(request, sweep, theta)
     needed = [tile for tile in tiles if tile.read]
     threads = plan.workers.threads
@@ -152,7 +154,7 @@ def _forecast(request: Request, plan: Plan, sweep: Sweep, at: Float[np.ndarray, 
 
 def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> list[_Tile]:
     """Return every tile of a pass; what is computed of it follows from theta."""
-    scan, layout, source = request.scan, sweep.layout, sweep.work.source
+    scan, layout, source = request.scan, sweep.layout, sweep.context.source
     q, robust = known_q(scan), request.problem.loss != "linear"
     backend = backend_of(request.problem.model)
     at = backend.point(request.problem, theta, scan.time, 1, scan.frames)
@@ -168,10 +170,10 @@ def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> li
     return found
 
 
-def _measured(sweep: Sweep, tiles: list[_Tile], at: Float[np.ndarray, " n"]) -> list[Report]:
-    """Return what the workers report of some tiles, a task each; `at` is that of `gram_of`."""
+def _measured(sweep: Sweep, tiles: list[_Tile], at: AtTheta | AtThetaAndLinear) -> list[Report]:
+    """Return what the workers report of some tiles, a task each."""
     part = replace(sweep, tasks=[tile.run for tile in tiles], owners={})
-    return [report for _, _, report in part.compute(part, gram_of, at)]
+    return [report for _, _, report in part.compute(part, GRAM, at)]
 
 
 def _stored_bytes(scan: Scan, run: Run) -> int:

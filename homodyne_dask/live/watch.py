@@ -18,8 +18,8 @@ from homodyne_dask.live.notebook import cell
 from homodyne_dask.live.progress import Event, Standing, after, line
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.sweep.plan import Plan
-from homodyne_dask.sweep.sweep import Sweep, Task
-from homodyne_dask.sweep.tasks import Report
+from homodyne_dask.sweep.sweep import Sweep
+from homodyne_dask.sweep.tasks import Report, Task
 
 if TYPE_CHECKING:
     from homodyne_dask.results.fit_result import FitResult
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 EVERY = 0.4
 """Seconds between two reports of tiles."""
-_WORDS = {
-    "candidates": "of first values",
-    "frame_grams": "for the errors, over blocks of frames",
-}
-
-
-_OF_THE_FIT = ("gram", "residuals")
-"""Tasks whose passes lead to a state."""
 
 
 class Watched(NamedTuple):
@@ -100,10 +92,9 @@ class Watch:
         """Return a sweep that does the same and tells of its tiles."""
         work = sweep.compute
 
-        def compute(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int, Gram, Report]]:
-            name = task.__name__.removesuffix("_of")
+        def compute(sweep: Sweep, task: Task, at: Any) -> Iterator[tuple[int, Gram, Report]]:
             factor = sweep.layout.factor
-            words = self._words(name, factor)
+            words = self._words(task.label, factor)
             self.pass_began = time.time()
             self.tell("pass", words=words, factor=factor, tiles=sweep.layout.blocks)
             parts = work(sweep, task, at)
@@ -121,12 +112,12 @@ class Watch:
 
         return replace(sweep, compute=compute)
 
-    def _words(self, name: str, factor: int) -> str:
+    def _words(self, label: str | None, factor: int) -> str:
         means = f" over {factor}×{factor} means" if factor > 1 else ""
-        if name in _OF_THE_FIT:
+        if label is None:
             number = self.done.get(factor, 0) + 1
             return f"pass {number}{means or ' over all data'}"
-        return f"pass {_WORDS.get(name, name)}{means}"
+        return f"pass {label}{means}"
 
     def _add(self, sweep: Sweep, here: dict[str, Any], part: tuple[int, Gram, Report]) -> None:
         n, gram, report = part

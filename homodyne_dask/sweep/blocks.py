@@ -1,4 +1,4 @@
-"""Blocks of data: read from the store, and kept in a worker's memory as a hint."""
+"""Blocks of data: read from the store, and cached in a worker's memory."""
 
 import threading
 from collections import OrderedDict
@@ -17,7 +17,7 @@ ALIGNMENT = 64
 """Bytes; XLA copies arrays that are not aligned so."""
 
 
-class Source(NamedTuple):
+class BlockSource(NamedTuple):
     """Where blocks come from: a selection, and how it is cut at one level."""
 
     selection: Selection
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     tile: tuple[int, int]
 
 
-def read_block(source: Source, place: Place, data: Float32[np.ndarray, "slot T T"]) -> Block:
+def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "slot T T"]) -> Block:
     """Return one block, decoded into `data`; raises StoreError naming what cannot be read."""
     scan = opened(source.selection)
     members = list(place.members)
@@ -66,7 +66,9 @@ def read_block(source: Source, place: Place, data: Float32[np.ndarray, "slot T T
     )
 
 
-def stored_sums(source: Source, place: Place, min_lag: int) -> Float[np.ndarray, "slot 4"] | None:
+def stored_sums(
+    source: BlockSource, place: Place, min_lag: int
+) -> Float[np.ndarray, "slot 4"] | None:
     """Return Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of a block as ingest found them.
 
     None unless the selection takes every pair of the block that ingest took.
@@ -86,7 +88,7 @@ def stored_sums(source: Source, place: Place, min_lag: int) -> Float[np.ndarray,
     return sums
 
 
-def _excluded(source: Source, scan: Scan, place: Place) -> list[int]:
+def _excluded(source: BlockSource, scan: Scan, place: Place) -> list[int]:
     """Return the slots of a block whose chunks are damaged and left out."""
     if not scan.excluded:
         return []
@@ -97,7 +99,7 @@ def _excluded(source: Source, scan: Scan, place: Place) -> list[int]:
     ]
 
 
-def announce(source: Source, place: Place) -> None:
+def prefetch(source: BlockSource, place: Place) -> None:
     """Let the operating system fetch a block's chunks while another is computed."""
     if (source, place) in BLOCKS.values:
         return
@@ -115,7 +117,7 @@ def aligned(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
 
 
 def _weights(
-    weights: Float[np.ndarray, "bin t"], source: Source, first: int
+    weights: Float[np.ndarray, "bin t"], source: BlockSource, first: int
 ) -> Float[np.ndarray, "slot T"]:
     here = weights[:, first : first + source.side]
     padded = np.zeros((source.slots, source.side))
@@ -161,7 +163,7 @@ class Kept[T]:
 _OF_THREAD = threading.local()
 
 
-def _scratch(source: Source) -> Float32[np.ndarray, "slot T T"]:
+def _scratch(source: BlockSource) -> Float32[np.ndarray, "slot T T"]:
     """Return the buffer of this thread, made anew when another shape is asked for."""
     shape = source.slots, source.side
     if getattr(_OF_THREAD, "shape", None) != shape:
@@ -174,7 +176,7 @@ SUMS = Kept[np.ndarray](lambda sums: sums.nbytes + 500, budget=50_000_000)
 """What the data of a block give whatever theta is: as good after the block itself is gone."""
 
 
-def block(source: Source, place: Place, budget: int) -> Block:
+def block(source: BlockSource, place: Place, budget: int) -> Block:
     """Return a block from this process's memory, or from the store; `budget` bytes are kept.
 
     With nothing to be kept the block lives in this thread's only buffer, until the next call:

@@ -22,9 +22,21 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_candidates import AT_ONCE
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.affinity import shares
-from homodyne_dask.sweep.blocks import Source
+from homodyne_dask.sweep.blocks import BlockSource
 from homodyne_dask.sweep.plan import Layout, Plan, Run, runs
-from homodyne_dask.sweep.tasks import NOTHING, Cost, Report, Work, candidates_of, gram_of, warm_up
+from homodyne_dask.sweep.tasks import (
+    CANDIDATES,
+    GRAM,
+    NOTHING,
+    AtTheta,
+    AtThetaAndLinear,
+    Candidates,
+    Cost,
+    Report,
+    Task,
+    TaskContext,
+    warm_up,
+)
 
 
 def gather(layout: Layout, tasks: list[Run], parts: dict[int, Gram]) -> Gram:
@@ -39,20 +51,17 @@ def gather(layout: Layout, tasks: list[Run], parts: dict[int, Gram]) -> Gram:
     return Gram(moments, count)
 
 
-Task = Callable[[Any, Run, np.ndarray], tuple[Gram, Report]]
-
-
 @dataclass
 class Sweep:
-    """Passes over one plan; remembers who did what, as a hint for the next pass."""
+    """Passes over one plan; remembers which worker did which task, as a preference for the next pass."""
 
-    work: Any
-    """A `Work`, or what another task knows instead."""
+    context: Any
+    """A `TaskContext`, or what the tasks of other fits share instead."""
     layout: Layout
     tasks: list[Run]
-    compute: Callable[["Sweep", Task, np.ndarray], Iterator[tuple[int, Gram, Report]]]
+    compute: Callable[["Sweep", Task, Any], Iterator[tuple[int, Gram, Report]]]
     client: Client | None = None
-    task: Task = gram_of
+    task: Task = GRAM
     owners: dict[int, str] = field(default_factory=dict)
     compiled: dict[int, tuple[dict[str, int], dict[str, int]]] = field(default_factory=dict)
     """Compilations of each kernel by process: before its first task, and now."""
@@ -63,24 +72,26 @@ class Sweep:
     warming: list[Future] = field(default_factory=list)
 
     def __call__(
-        self, theta: Float[np.ndarray, " p"], beta: Float[np.ndarray, "bin 2"] | None = None
+        self,
+        theta: Float[np.ndarray, " p"],
+        linear_params: Float[np.ndarray, "bin 2"] | None = None,
     ) -> Gram:
         """Return the Gram of all bins at theta: one pass over the data.
 
-        With beta, (offset - 1, contrast) of the bins, it is that of the problem's loss.
+        With linear_params, (offset - 1, contrast) of the bins, it is that of the problem's loss.
         """
-        return self.over(self.task, theta if beta is None else np.append(theta, beta))
+        return self.over(self.task, at_point(theta, linear_params))
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
         """Return the Gram of [1, y - 1, f] at every theta: a pass for each AT_ONCE of them."""
         found: list[Gram] = []
         for first in range(0, len(thetas), AT_ONCE):
-            gram = self.over(candidates_of, thetas[first : first + AT_ONCE])
+            gram = self.over(CANDIDATES, Candidates(thetas[first : first + AT_ONCE]))
             found += [Gram(gram.moments[:, n], gram.pairs) for n in range(gram.moments.shape[1])]
         return found
 
-    def over(self, task: Task, at: np.ndarray) -> Gram:
-        """Return the Gram of all bins of any task: one pass over the data."""
+    def over(self, task: Task, at: Any) -> Gram:
+        """Return the Gram of all bins of any task at its argument: one pass over the data."""
         parts: dict[int, Gram] = {}
         self.cost = Cost()
         for n, gram, report in self.compute(self, task, at):
@@ -92,11 +103,11 @@ class Sweep:
         return gather(self.layout, self.tasks, parts)
 
     def warm_up(self) -> None:
-        """Let the workers load their libraries and compile while first values are searched."""
+        """Let the workers load their libraries and compile while initial values are searched."""
         if self.client is not None:
             self.warming = [
                 self.client.submit(
-                    warm_up, self.work, key=f"warm-{os.urandom(3).hex()}", pure=False
+                    warm_up, self.context, key=f"warm-{os.urandom(3).hex()}", pure=False
                 )
                 for _ in self.client.scheduler_info(n_workers=-1)["workers"] or [None]
             ]
@@ -122,6 +133,15 @@ class Sweep:
         }
 
 
+def at_point(
+    theta: Float[np.ndarray, " p"], linear_params: Float[np.ndarray, "bin 2"] | None
+) -> AtTheta | AtThetaAndLinear:
+    """Return the argument of a task at theta, and under a loss at the linear parameters."""
+    if linear_params is None:
+        return AtTheta(theta)
+    return AtThetaAndLinear(theta, linear_params)
+
+
 def sweep_of(plan: Plan, selection: Selection, problem: Problem, client: Client | None) -> Sweep:
     """Return what makes passes over the plan, on the client's cluster or in this process."""
     if client is not None:
@@ -139,36 +159,36 @@ def level_sweeps(
 def _sweep(
     plan: Plan, layout: Layout, selection: Selection, problem: Problem, client: Client | None
 ) -> Sweep:
-    source = Source(selection, layout.side, layout.slots, layout.factor)
-    work = Work(source, problem, plan.budget)
+    source = BlockSource(selection, layout.side, layout.slots, layout.factor)
+    context = TaskContext(source, problem, plan.budget)
     tasks = runs(layout, plan.workers.threads)
-    return Sweep(work, layout, tasks, _in_process if client is None else _on_cluster, client)
+    return Sweep(context, layout, tasks, _in_process if client is None else _on_cluster, client)
 
 
-def sweep_over(work: Any, plan: Plan, task: Task, client: Client | None) -> Sweep:
+def sweep_over(context: Any, plan: Plan, task: Task, client: Client | None) -> Sweep:
     """Return what makes passes with any task over a plan of any data."""
     if client is not None:
         only_hints(client)
     compute = _in_process if client is None else _on_cluster
-    return Sweep(work, plan.layout, plan.tasks, compute, client, task)
+    return Sweep(context, plan.layout, plan.tasks, compute, client, task)
 
 
-def _in_process(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int, Gram, Report]]:
+def _in_process(sweep: Sweep, task: Task, at: Any) -> Iterator[tuple[int, Gram, Report]]:
     for n, run in enumerate(sweep.tasks):
-        yield n, *task(sweep.work, run, at)
+        yield n, *task.function(sweep.context, run, at)
 
 
-def _on_cluster(sweep: Sweep, task: Task, at: np.ndarray) -> Iterator[tuple[int, Gram, Report]]:
+def _on_cluster(sweep: Sweep, task: Task, at: Any) -> Iterator[tuple[int, Gram, Report]]:
     client = sweep.client
     assert client is not None
-    name = f"{task.__name__.removesuffix('_of')}-{os.urandom(3).hex()}"
+    name = f"{task.key}-{os.urandom(3).hex()}"
     futures: dict[Future, int] = {}
     # who holds the data, or at least their sums
     for owner, mine in shares(sweep.tasks, sweep.owners).items():
         hint: dict[str, Any] = {"workers": [owner], "allow_other_workers": True} if owner else {}
         made = client.map(
-            task,
-            [sweep.work] * len(mine),
+            task.function,
+            [sweep.context] * len(mine),
             [sweep.tasks[n] for n in mine],
             [at] * len(mine),
             key=[f"{name}-{n:05d}" for n in mine],

@@ -1,13 +1,15 @@
-"""What a worker does in a pass: a run of blocks becomes a Gram, and what it cost is told.
+"""What a worker computes in a pass: the Gram of a run of blocks, and a report of what that took.
 
-A task is a pure function of (store, blocks, model, theta): whoever does it, and how often, its Gram
-has the same bits.
+A task is a pure function of (store, blocks, model, theta): on any worker, and repeated any number of
+times, it returns a Gram of the same bits.
 """
 
 import os
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from distributed.metrics import context_meter
@@ -19,21 +21,61 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import Block
 from homodyne_dask.store.memory import set_allocator_thresholds
 from homodyne_dask.store.scan import known_q, opened
-from homodyne_dask.sweep.blocks import SUMS, Place, Source, announce, block, stored_sums
+from homodyne_dask.sweep.blocks import SUMS, BlockSource, Place, block, prefetch, stored_sums
 from homodyne_dask.sweep.plan import Run
 
 
-class Work(NamedTuple):
-    """What every task of a fit shares."""
+class TaskContext(NamedTuple):
+    """What every task of a fit shares: where the blocks are, and the problem."""
 
-    source: Source
+    source: BlockSource
     problem: Problem
     budget: int
     """Bytes of decoded blocks a worker process may keep."""
 
 
+class AtTheta(NamedTuple):
+    """Argument of a task: the parameters at which the Gram is evaluated."""
+
+    theta: Float[np.ndarray, " p"]
+
+
+class AtThetaAndLinear(NamedTuple):
+    """Argument of a task under a loss, whose weights depend on the residuals."""
+
+    theta: Float[np.ndarray, " p"]
+    linear_params: Float[np.ndarray, "bin 2"]
+    """(offset - 1, contrast) of every selected bin."""
+
+
+class Candidates(NamedTuple):
+    """Argument of a task: several trial values of theta, evaluated in one pass."""
+
+    thetas: Float[np.ndarray, "point p"]
+
+
+class Directions(NamedTuple):
+    """Argument of a task: theta, and the directions along which derivatives are taken."""
+
+    theta: Float[np.ndarray, " p"]
+    vectors: Float[np.ndarray, "p p"]
+    """One direction a row."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kind of pass: the function its tasks call, and what it is called."""
+
+    function: Callable[[Any, Run, Any], tuple[Gram, "Report"]]
+    """Of (context, run of blocks, argument)."""
+    key: str
+    """First word of its Dask keys, as in gram-3fa2c1-00012."""
+    label: str | None = None
+    """What progress reports call the pass; None for passes of the iteration, which are numbered."""
+
+
 class Cost(NamedTuple):
-    """What a pass, or a part of it, had to do: where f has decayed to nothing, nothing."""
+    """The work of a pass or of a part of it; blocks where f has decayed to zero cost nothing."""
 
     computed: int = 0
     """Sub-blocks computed, of all bins together."""
@@ -59,7 +101,7 @@ NOTHING = Cost()
 
 
 class Report(NamedTuple):
-    """What a task tells beside its Gram."""
+    """What a task returns besides its Gram."""
 
     worker: str
     process: int
@@ -71,58 +113,52 @@ class Report(NamedTuple):
     """Most memory the process has had [bytes]."""
 
 
-def gram_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[Gram, Report]:
-    """Return the merged Gram of a run of blocks; this is the task.
-
-    at: theta; and with a loss (offset - 1, contrast) of every selected bin, one after the other.
-    """
+def gram_of(context: TaskContext, run: Run, at: AtTheta | AtThetaAndLinear) -> tuple[Gram, Report]:
+    """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
-    scan = opened(work.source.selection)
-    theta, beta = np.split(at, [work.problem.model.size])
-    here = backend_of(work.problem.model).point(
-        work.problem, theta, scan.time, work.source.factor, scan.frames
+    scan = opened(context.source.selection)
+    here = backend_of(context.problem.model).point(
+        context.problem, at.theta, scan.time, context.source.factor, scan.frames
     )
     places = [Place(run.members, tile) for tile in run.tiles]
     leaves, cost = [], Cost()
     for n, place in enumerate(places):
         if n + 1 < len(places):
-            announce(work.source, places[n + 1])
-        if beta.size:
-            gram, part = _robust_leaf(work, here, place, beta.reshape(-1, 2))
+            prefetch(context.source, places[n + 1])
+        if isinstance(at, AtThetaAndLinear):
+            gram, part = _robust_leaf(context, here, place, at.linear_params)
         else:
-            gram, part = _leaf(work, here, place)
+            gram, part = _leaf(context, here, place)
         leaves.append(gram)
         cost = cost.plus(part)
     with context_meter.meter("merge"):
         return merge_tree(leaves), reported(began, before, cost)
 
 
-def candidates_of(
-    work: Work, run: Run, thetas: Float[np.ndarray, "point p"]
-) -> tuple[Gram, Report]:
-    """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta; a task, too."""
+def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Gram, Report]:
+    """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta."""
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
-    scan, factor = opened(work.source.selection), work.source.factor
-    backend = backend_of(work.problem.model)
+    scan, factor = opened(context.source.selection), context.source.factor
+    backend = backend_of(context.problem.model)
     points = [
-        backend.point(work.problem, theta, scan.time, factor, scan.frames) for theta in thetas
+        backend.point(context.problem, theta, scan.time, factor, scan.frames) for theta in at.thetas
     ]
     leaves = []
     for tile in run.tiles:
-        data = block(work.source, Place(run.members, tile), work.budget)
+        data = block(context.source, Place(run.members, tile), context.budget)
         leaves.append(backend.candidate_grams(points, data))
     return merge_tree(leaves), reported(began, before, NOTHING)
 
 
-def _leaf(work: Work, at: ModelPoint, place: Place) -> tuple[Gram, Cost]:
-    """Return the Gram of one block; one where nothing is left of f is not even read.
+def _leaf(context: TaskContext, at: ModelPoint, place: Place) -> tuple[Gram, Cost]:
+    """Return the Gram of one block; a block in which f has decayed to zero is not read.
 
-    The sums of the data alone are those of the store where they are of the same pairs, else those
-    that an earlier pass found: which of them is decided by store and selection.
+    The sums of the data alone are those of the store where they cover the same pairs, else those of
+    an earlier pass: store and selection decide which.
     """
-    source, lag = work.source, work.problem.min_lag
+    source, lag = context.source, context.problem.min_lag
     q = known_q(opened(source.selection))[place.members[0]]
     i, j = (side * source.side for side in place.tile)
     cut = at.sub_blocks(q, i, j, source.side)
@@ -134,39 +170,41 @@ def _leaf(work: Work, at: ModelPoint, place: Place) -> tuple[Gram, Cost]:
     if needed:
         began = time.perf_counter()
         with context_meter.meter("read"):
-            data = block(source, place, work.budget)
+            data = block(source, place, context.budget)
         reading = time.perf_counter() - began
         with context_meter.meter("gram"):
-            gram, sums = backend_of(work.problem.model).gram(at, data, sums)
+            gram, sums = backend_of(context.problem.model).gram(at, data, sums)
         SUMS.put(key, sums)
     if gram is None or not cut.live:
         assert sums is not None
-        gram = gram_of_data(sums[: len(place.members)], work.problem.model.size)
+        gram = gram_of_data(sums[: len(place.members)], context.problem.model.size)
     return gram, Cost(cut.live, cut.number, int(needed), 1, reading)
 
 
 def _robust_leaf(
-    work: Work, at: ModelPoint, place: Place, beta: Float[np.ndarray, "bin 2"]
+    context: TaskContext, at: ModelPoint, place: Place, linear_params: Float[np.ndarray, "bin 2"]
 ) -> tuple[Gram, Cost]:
     """Return the Gram of one block under the loss of the problem: every residual counts."""
     began = time.perf_counter()
-    data = block(work.source, place, work.budget)
+    data = block(context.source, place, context.budget)
     reading = time.perf_counter() - began
-    cut = at.sub_blocks(data.q[0], data.i0, data.j0, work.source.side)
-    gram = backend_of(work.problem.model).robust_gram(at, data, beta[list(place.members)])
+    cut = at.sub_blocks(data.q[0], data.i0, data.j0, context.source.side)
+    gram = backend_of(context.problem.model).robust_gram(
+        at, data, linear_params[list(place.members)]
+    )
     return gram, Cost(cut.live, cut.number, 1, 1, reading)
 
 
-def warm_up(work: Work) -> Report:
+def warm_up(context: TaskContext) -> Report:
     """Compile the kernel in this process before any data come."""
     began, before = time.perf_counter(), compilations()
-    side, slots = work.source.side, work.source.slots
+    side, slots = context.source.side, context.source.slots
     data, weights = np.zeros((slots, side, side), np.float32), np.zeros((slots, side))
     nothing = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
-    theta = np.ones(work.problem.model.size)
-    backend = backend_of(work.problem.model)
-    at = backend.point(work.problem, theta, np.arange(2.0))
-    if work.problem.loss == "linear":
+    theta = np.ones(context.problem.model.size)
+    backend = backend_of(context.problem.model)
+    at = backend.point(context.problem, theta, np.arange(2.0))
+    if context.problem.loss == "linear":
         backend.gram(at, nothing, None)
     else:
         backend.robust_gram(at, nothing, np.zeros((1, 2)))
@@ -186,3 +224,7 @@ def _worker() -> str:
         return get_worker().address
     except ValueError:
         return ""
+
+
+GRAM = Task(gram_of, "gram")
+CANDIDATES = Task(candidates_of, "candidates", "of initial values")

@@ -16,7 +16,7 @@ from homodyne_dask.fitting.options import prepare
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.sweep.plan import Run, layout, make_plan, runs
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
-from homodyne_dask.sweep.tasks import NOTHING, Report, Work
+from homodyne_dask.sweep.tasks import NOTHING, AtTheta, Report, Task, TaskContext
 from tests.benchmarks import data
 
 Row = dict[str, float]
@@ -89,7 +89,7 @@ def skipping(folder: Path) -> Row:
     return found
 
 
-def nothing(work: Work, run: Run, theta: np.ndarray) -> tuple[Gram, Report]:
+def nothing(context: TaskContext, run: Run, at: AtTheta) -> tuple[Gram, Report]:
     """A task that does no work and returns what a task returns."""
     gram = Gram(np.zeros((len(run.members), 10, 10)), np.zeros(len(run.members), np.int64))
     none = {"gram": 0, "candidates": 0}
@@ -111,7 +111,9 @@ def overhead(folder: Path, tiles: int = 100_000) -> Row:
         for name, tasks in (("", runs(many, 2)), ("one tile each, ", single)):
             part = replace(sweep, layout=many, tasks=tasks)
             before, began = processor_time(sweep.client), time.perf_counter()
-            done = sum(1 for _ in part.compute(part, nothing, np.zeros(7)))
+            done = sum(
+                1 for _ in part.compute(part, Task(nothing, "nothing"), AtTheta(np.zeros(7)))
+            )
             seconds = time.perf_counter() - began
             cpu = processor_time(sweep.client) - before
             row[f"{name}tasks"] = done

@@ -194,8 +194,8 @@ def test_help_is_quick_because_nothing_heavy_is_loaded(here):
 SLOW_FIT = """
 import sys, time
 from dataclasses import replace
-from homodyne_dask.sweep import sweep
 from homodyne_dask.cli import main
+from homodyne_dask.sweep import sweep
 
 quick = sweep.sweep_of
 

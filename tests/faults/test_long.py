@@ -69,7 +69,7 @@ def seconds_of_a_start(path) -> float:
     began = time.perf_counter()
     with local_cluster(processes=1, threads=1) as client:
         sweep = sweep_of(plan_for(request, client), scan.selection, request.problem, client)
-        client.submit(warm_up, sweep.work).result()
+        client.submit(warm_up, sweep.context).result()
         return time.perf_counter() - began
 
 

@@ -30,7 +30,7 @@ from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.memory import set_allocator_thresholds
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, Run, make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_over
-from homodyne_dask.sweep.tasks import NOTHING, Report, reported
+from homodyne_dask.sweep.tasks import NOTHING, AtTheta, Directions, Report, Task, reported
 
 OPTIONS = lm.Options(decrement=1e-10, relative_step=1e-10, unseen=1e-9, trust=True)
 """Closer to the optimum than the eight digits that are promised, and careful with starts far away:
@@ -41,8 +41,8 @@ _PLAIN = Scaling("fixed", given=np.array([[0.0, 1.0]]))
 """Nothing is eliminated: y is the residual, f is 0."""
 
 
-class Work(NamedTuple):
-    """What every task of a fit shares."""
+class ResidualContext(NamedTuple):
+    """What every task of a fit of residuals shares."""
 
     points: Points
     model: ResidualModel
@@ -50,15 +50,22 @@ class Work(NamedTuple):
     """Bytes of columns a worker process may keep."""
 
 
-def residuals_of(work: Work, run: Run, at: Float[np.ndarray, "q p"]) -> tuple[Gram, Report]:
-    """Return the merged Gram of a run of chunks; this is the task. at: see `columns_gram`."""
+def residuals_of(
+    context: ResidualContext, run: Run, at: AtTheta | Directions
+) -> tuple[Gram, Report]:
+    """Return the merged Gram of the residuals of a run of chunks."""
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
+    points, vectors = context.points, at.vectors if isinstance(at, Directions) else []
+    rows = np.stack([at.theta, *vectors])
     leaves = [
-        columns_gram(work.model, at, columns(work.points, number, work.budget), work.points.step)
+        columns_gram(context.model, rows, columns(points, number, context.budget), points.step)
         for number, _ in run.tiles
     ]
     return merge_tree(leaves), reported(began, before, NOTHING)
+
+
+RESIDUALS = Task(residuals_of, "residuals")
 
 
 @dataclass(frozen=True)
@@ -162,14 +169,14 @@ def iterate(
         budget = plan.layout.resident_bytes if plan.resident else 0
         if request.points.in_memory:  # what is here already is not kept twice
             budget = min(budget, SMALL)
-        work = Work(request.points, request.model, budget)
+        context = ResidualContext(request.points, request.model, budget)
         told = Watch(_watched(request), plan, connected, watch)
         with told.to_its_end():
-            sweep = told.listened(sweep_over(work, plan, residuals_of, connected))
+            sweep = told.listened(sweep_over(context, plan, RESIDUALS, connected))
             record, state = FitRecord(began, told.state), None
 
             def evaluate(theta: Float[np.ndarray, " p"], _: None) -> Gram:
-                return sweep(theta[None])
+                return sweep(theta)
 
             for state in minimize(
                 request, evaluate, checkpoint, resume, record, (), _first, _identity
@@ -251,7 +258,7 @@ def _inverse(
     n = int(moved.sum())
     directions = np.zeros((len(moved), len(moved)))
     directions[np.flatnonzero(moved), :n] = vectors / np.sqrt(values) / size[:, None]
-    gram = sweep(np.concatenate([state.theta[None], directions]))
+    gram = sweep.over(RESIDUALS, Directions(state.theta, directions))
     nearly_one = gram.moments[0, 3 : 3 + n, 3 : 3 + n]
     inverse = directions[:, :n] @ np.linalg.solve(nearly_one, directions[:, :n].T)
     inverse[~moved] = inverse[:, ~moved] = np.nan

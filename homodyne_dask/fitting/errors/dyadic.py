@@ -5,6 +5,7 @@ first frame and to that of its second.
 """
 
 import time
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -19,8 +20,16 @@ from homodyne_dask.solver.variable_projection import Reduced
 from homodyne_dask.store.scan import known_q, opened
 from homodyne_dask.sweep.blocks import Place, block
 from homodyne_dask.sweep.plan import Run
-from homodyne_dask.sweep.sweep import Sweep
-from homodyne_dask.sweep.tasks import NOTHING, Report, Work, reported
+from homodyne_dask.sweep.sweep import Sweep, at_point
+from homodyne_dask.sweep.tasks import (
+    NOTHING,
+    AtTheta,
+    AtThetaAndLinear,
+    Report,
+    Task,
+    TaskContext,
+    reported,
+)
 
 MOST = 16
 """Blocks of frames, about: each pair of them is a score."""
@@ -30,25 +39,39 @@ _MEMORIES = 5
 """Correlation times in a block, where the record is long enough."""
 
 
-def frame_grams_of(work: Work, run: Run, at: Float[np.ndarray, " n"]) -> tuple[Gram, Report]:
-    """Return the Grams of all pairs of blocks of frames: moments are (bin, block, block, k, k).
+class FrameBlocks(NamedTuple):
+    """Argument of a task: where the Gram is evaluated, and the length of a block of frames."""
 
-    at: the frames of a block, theta, and with a loss (offset - 1, contrast) of every selected bin.
-    """
+    at: AtTheta | AtThetaAndLinear
+    length: int
+    """Frames of a block."""
+
+
+def frame_grams_of(context: TaskContext, run: Run, blocks: FrameBlocks) -> tuple[Gram, Report]:
+    """Return the Grams of all pairs of blocks of frames: moments are (bin, block, block, k, k)."""
     began, before = time.perf_counter(), compilations()
-    scan = opened(work.source.selection)
-    length, (theta, beta) = int(at[0]), np.split(at[1:], [work.problem.model.size])
-    here = backend_of(work.problem.model).point(work.problem, theta, scan.time, 1, scan.frames)
-    carried = beta.reshape(-1, 2)[list(run.members)] if beta.size else None
+    scan = opened(context.source.selection)
+    at, problem = blocks.at, context.problem
+    here = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
+    linear_params = None
+    if isinstance(at, AtThetaAndLinear):
+        linear_params = at.linear_params[list(run.members)]
     leaves = []
     for tile in run.tiles:
-        data = block(work.source, Place(run.members, tile), work.budget)
-        leaves.append(_leaf(here, data, carried, length, scan.n_frames))
+        data = block(context.source, Place(run.members, tile), context.budget)
+        leaves.append(_leaf(here, data, linear_params, blocks.length, scan.n_frames))
     return merge_tree(leaves), reported(began, before, NOTHING)
 
 
+FRAME_GRAMS = Task(frame_grams_of, "frame_grams", "for the errors, over blocks of frames")
+
+
 def _leaf(
-    at: ModelPoint, data: Block, beta: Float[np.ndarray, "bin 2"] | None, length: int, frames: int
+    at: ModelPoint,
+    data: Block,
+    linear_params: Float[np.ndarray, "bin 2"] | None,
+    length: int,
+    frames: int,
 ) -> Gram:
     backend, number = backend_of(at.problem.model), -(-frames // length)
     bins, T, k = len(data.q), data.c2.shape[-1], at.problem.model.size + 3
@@ -66,11 +89,10 @@ def _leaf(
                 np.ascontiguousarray(data.weight_columns[:, columns]),
                 data.q, data.phi, i0, j0,
             )  # fmt: skip
-            gram = (
-                backend.gram(at, part, None)[0]
-                if beta is None
-                else backend.robust_gram(at, part, beta)
-            )
+            if linear_params is None:
+                gram = backend.gram(at, part, None)[0]
+            else:
+                gram = backend.robust_gram(at, part, linear_params)
             moments[:, i0 // length, j0 // length] += gram.moments[:, :k]
             pairs += gram.pairs
     return Gram(moments, pairs)
@@ -99,8 +121,9 @@ def frame_scores(
 ) -> Float[np.ndarray, "bin block block k k"]:
     """Return the moments of every pair of blocks of frames: one pass over the data."""
     length = block_length(request, state.theta, sweep.layout.side)
-    beta = np.empty(0) if state.reduced.move is None else state.reduced.beta
-    return sweep.over(frame_grams_of, np.concatenate([[length], state.theta, beta.ravel()])).moments
+    linear_params = None if state.reduced.move is None else state.reduced.beta
+    at = at_point(state.theta, linear_params)
+    return sweep.over(FRAME_GRAMS, FrameBlocks(at, length)).moments
 
 
 def dyadic(
