@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from homodyne_dask.live.progress import line
+from homodyne_dask.live.progress import pass_line
 
 if TYPE_CHECKING:
-    from homodyne_dask.live.progress import Standing
+    from homodyne_dask.live.progress import Progress
 
 LINE_INTERVAL = 30.0
 """Seconds between two plain lines within a pass."""
 
-ShowProgress = Callable[["Standing"], None]
+ShowProgress = Callable[["Progress"], None]
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def _lines(console: Console) -> ShowProgress:
     """Return what prints the work as it begins, and each pass when it is done."""
     printed, said = -1, 0
 
-    def show(standing: "Standing") -> None:
+    def show(standing: "Progress") -> None:
         nonlocal printed, said
         for words in standing.refused[said:]:
             console.print(f"refused: {words}", markup=False)
@@ -49,7 +49,7 @@ def _lines(console: Console) -> ShowProgress:
                 console.print(f"live: {standing.page}")
             printed = 0
         for one in standing.done[printed:]:
-            console.print(line(one, standing.at - standing.began))
+            console.print(pass_line(one, standing.at - standing.began))
         printed = len(standing.done)
 
     return show
@@ -59,7 +59,7 @@ def _plain(console: Console) -> ShowProgress:
     """Return what prints lines alone; in a pass that takes long, one every now and then."""
     lines, said = _lines(console), 0.0
 
-    def show(standing: "Standing") -> None:
+    def show(standing: "Progress") -> None:
         nonlocal said
         lines(standing)
         if standing.now is None or standing.now.done == 0:
@@ -80,7 +80,7 @@ def _bar(console: Console) -> Iterator[ShowProgress]:
         task = bar.add_task("workers and first values", total=None, more="")
         lines = _lines(console)
 
-        def show(standing: "Standing") -> None:
+        def show(standing: "Progress") -> None:
             lines(standing)
             now = standing.now
             bar.update(
@@ -95,7 +95,7 @@ def _bar(console: Console) -> Iterator[ShowProgress]:
         yield show
 
 
-def pass_state(standing: "Standing") -> str:
+def pass_state(standing: "Progress") -> str:
     """Return tiles, rate, time left and χ² of the pass that is being made, as far as they are known."""
     words = []
     if standing.now is not None:

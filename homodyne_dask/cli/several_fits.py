@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from homodyne_dask.fitting.series.whole_fits import FitOutput
     from homodyne_dask.models import Model
     from homodyne_dask.results.fit_result import FitResult
-    from homodyne_dask.results.series_entry import Ended
+    from homodyne_dask.results.series_entry import SeriesEntry
     from homodyne_dask.store.scan import Scan, Selection
 
 
@@ -108,7 +108,7 @@ def fit_all(
 
     kind = index.PARTS if config.over else index.SCANS
     where = _where(config, jobs)
-    index.claim(where, config.overwrite or resume, kind)
+    index.check_index(where, config.overwrite or resume, kind)
     ended, statuses, files = [], set(), []
     with _sent(config, client, model, [j for j in jobs if not (resume and _touched(j))]) as sent:
         for job in jobs:
@@ -116,10 +116,10 @@ def fit_all(
             entry, status = _one(model, job, resume, fit, sent.pop(job.folder, None))
             ended.append(entry)
             statuses.add(status)
-            files = index.write(where, model.names, ended, len(jobs), kind)
+            files = index.write_index(where, model.names, ended, len(jobs), kind)
     if config.over:
         click.echo(f"\n{FitSeries(config.over, tuple(ended))}")
-    click.echo(f"\n{index.in_short(ended, len(ended), kind)}: {', '.join(map(str, files))}")
+    click.echo(f"\n{index.outcome_counts(ended, len(ended), kind)}: {', '.join(map(str, files))}")
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
 
 
@@ -133,13 +133,13 @@ def _sent(
     """
     from homodyne_dask.cli.worker_options import workers_are_local
     from homodyne_dask.fitting.series.whole_fits import FitRequest, submitted, whole_fit
-    from homodyne_dask.results.folder import check, checkpoint_in
+    from homodyne_dask.results.folder import check_folder, checkpoint_in
 
     here = workers_are_local(config)
     fits: dict[Path, FitRequest] = {}
     for job in jobs if client is not None else ():
         with suppress(HomodyneDaskError):
-            check(job.folder, checkpoint_in(job.folder), config.overwrite, resume=False)
+            check_folder(job.folder, checkpoint_in(job.folder), config.overwrite, resume=False)
             fits[job.folder] = FitRequest(job.scan(), job.options, (job.folder,) if here else ())
     with submitted(client, model, list(fits.values()), fit_into if here else whole_fit) as futures:
         found = zip(fits, futures, strict=True)
@@ -151,12 +151,12 @@ def fit_into(
 ) -> "FitOutput":
     """Fit a small scan and write the folder of its result; a task."""
     from homodyne_dask.fitting.series.whole_fits import whole_fit
-    from homodyne_dask.results.folder import write
+    from homodyne_dask.results.folder import write_result
     from homodyne_dask.store.scan import opened
 
     whole = whole_fit(selection, model, options)
     folder.mkdir(parents=True, exist_ok=True)
-    return whole._replace(files=tuple(write(whole.result, opened(selection), folder)))
+    return whole._replace(files=tuple(write_result(whole.result, opened(selection), folder)))
 
 
 def _touched(job: FitJob) -> bool:
@@ -192,9 +192,9 @@ def _folders(config: "FitConfig") -> list[Path]:
 
 def _one(
     model: "Model", job: FitJob, resume: bool, fit: Fit, sent: "Future | None"
-) -> "tuple[Ended, int]":
+) -> "tuple[SeriesEntry, int]":
     """Return how one job ended, and the exit status it gives; whatever goes wrong with it."""
-    from homodyne_dask.results.series_entry import Ended
+    from homodyne_dask.results.series_entry import SeriesEntry
 
     try:
         result = _kept(model, job) if resume else None
@@ -203,9 +203,9 @@ def _one(
     except Interrupted:
         raise
     except Exception as e:  # a bad scan, even one that shows a bug, is no reason to lose the others
-        return Ended(job.name, job.folder, None, error_sentence(e), job.at), print_error(e)
+        return SeriesEntry(job.name, job.folder, None, error_sentence(e), job.at), print_error(e)
     status = 0 if result.converged else NOT_CONVERGED
-    return Ended(job.name, job.folder, result, "", job.at), status
+    return SeriesEntry(job.name, job.folder, result, "", job.at), status
 
 
 def _begun(folder: Path) -> bool:

@@ -13,7 +13,7 @@ from homodyne_dask.cluster.local import local_cluster, local_workers, this_proce
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.minimize import FitRecord, minimize, run_to_completion
 from homodyne_dask.fitting.options import Request, prepare, require_gap
-from homodyne_dask.live.progress import Standing
+from homodyne_dask.live.progress import Progress
 from homodyne_dask.models import Model
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -23,7 +23,7 @@ from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, coarse_levels, layo
 from homodyne_dask.sweep.unreadable import without_unreadable
 
 if TYPE_CHECKING:
-    from homodyne_dask.live.watch import Watched
+    from homodyne_dask.live.watch import FitDescription
     from homodyne_dask.results.fit_result import FitResult
 
 
@@ -56,7 +56,7 @@ def fit(
     max_passes: int = 100,
     on_bad_tile: str = "raise",
     progress: Callable[[lm.State], None] | None = None,
-    watch: Callable[[Standing], None] | None = None,
+    watch: Callable[[Progress], None] | None = None,
 ) -> "FitResult":
     """Fit a model to all selected pairs t1 < t2 of a scan, each counted once.
 
@@ -102,7 +102,7 @@ def iterate(
     client: Client | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
-    watch: Callable[[Standing], None] | None = None,
+    watch: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Generator[lm.State, None, "FitResult"]:
     """Fit as `fit` does, with its options, and yield the state after each pass over all data.
@@ -135,19 +135,21 @@ def iterate(
         from homodyne_dask.live.watch import Watch
         from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 
-        told = Watch(_watched(request), work, connected, watch, refused)
-        with told.to_its_end():
+        observer = Watch(_watched(request), work, connected, watch, refused)
+        with observer.failures_published():
             selection, problem = request.scan.selection, request.problem
-            sweep = told.listened(sweep_of(work, selection, problem, connected))
-            levels = [told.listened(s) for s in level_sweeps(work, selection, problem, connected)]
+            sweep = observer.watched(sweep_of(work, selection, problem, connected))
+            levels = [
+                observer.watched(s) for s in level_sweeps(work, selection, problem, connected)
+            ]
             sweep.warm_up()
-            record = FitRecord(began, told.state)
+            record = FitRecord(began, observer.state)
             state = None
             for state in minimize(request, sweep, path, resume, record, levels):
-                told.state(state)
+                observer.state(state)
                 yield state
             assert state is not None  # there is at least one pass
-            told.doing("finding the errors")
+            observer.doing("finding the errors")
             ended = time.perf_counter()
             more = estimate_errors(request, sweep, state)
             record.timings["errors"] = time.perf_counter() - ended
@@ -155,7 +157,7 @@ def iterate(
             record.timings["total"] = time.perf_counter() - began
             found = record.history, record.timings, compilations, more, record.minima
             result = assemble_result(request, state, *found)
-            told.ended(result)
+            observer.ended(result)
     record.timings["total"] = time.perf_counter() - began
     return result
 
@@ -196,12 +198,12 @@ def plan_for(request: Request, client: Client | None) -> Plan:
     return make_plan(work, workers, name, len(request.scan.bins), request.memory, levels)
 
 
-def _watched(request: Request) -> "Watched":
+def _watched(request: Request) -> "FitDescription":
     """Return what is told of a fit of a scan."""
     from homodyne_dask.fitting.errors.assemble import standard_errors
-    from homodyne_dask.live.watch import Watched
+    from homodyne_dask.live.watch import FitDescription
 
-    return Watched(
+    return FitDescription(
         f"{request.problem.model.name} fitted to {Path(request.scan.path).name}",
         request.search.names,
         tuple(parameter.unit for parameter in request.parameters),

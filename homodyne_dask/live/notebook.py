@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Callable
 
-from homodyne_dask.live.dashboard.page import STYLE_OF_CELL, in_short
-from homodyne_dask.live.progress import Standing
+from homodyne_dask.live.dashboard.page import STYLE_OF_CELL, render_cell
+from homodyne_dask.live.progress import Progress
 from homodyne_dask.results.markup import element
 
 
-def cell() -> Callable[[Standing], None] | None:
+def notebook_observer() -> Callable[[Progress], None] | None:
     """Return what shows where a fit stands below the cell that runs; None outside of notebooks."""
     shell = sys.modules.get("IPython")
     running = None if shell is None else shell.get_ipython()
@@ -17,8 +17,8 @@ def cell() -> Callable[[Standing], None] | None:
     display = sys.modules["IPython.display"]
     handle = display.display(display.HTML(""), display_id=True)
 
-    def show(standing: Standing) -> None:
-        inside = element("style", STYLE_OF_CELL), in_short(standing)
+    def show(progress: Progress) -> None:
+        inside = element("style", STYLE_OF_CELL), render_cell(progress)
         handle.update(display.HTML(str(element("div", *inside, class_="homodyne-dask"))))
 
     return show

@@ -36,7 +36,7 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Now:
+class CurrentPass:
     """The pass that is being made."""
 
     words: str
@@ -55,7 +55,7 @@ class Now:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Progress:
     """Where a fit stands."""
 
     fit: str
@@ -73,7 +73,7 @@ class Standing:
     page: str = ""
     """Address of the live page; "" where there is none."""
     doing: str = "searching first values"
-    now: Now | None = None
+    now: CurrentPass | None = None
     done: tuple[Pass, ...] = ()
     theta: tuple[float, ...] = ()
     stderr: tuple[float, ...] = ()
@@ -119,20 +119,20 @@ class Standing:
         return max(before[-1] - (at - self.now.began), 0.0) if before else math.nan
 
 
-def after(before: Standing | None, event: Event) -> Standing | None:
+def apply_event(before: Progress | None, event: Event) -> Progress | None:
     """Return where a fit stands after one more event; None for one whose beginning was not seen."""
     what = event["what"]
     if what == "begun":
         return _begun(event)
     if before is None:
         return None
-    standing = replace(before, at=event["at"])
-    return _KINDS[what](standing, event)
+    progress = replace(before, at=event["at"])
+    return _KINDS[what](progress, event)
 
 
-def _begun(event: Event) -> Standing:
+def _begun(event: Event) -> Progress:
     given = ("fit", "title", "where", "pairs", "bins", "threads", "at", "page")
-    return Standing(
+    return Progress(
         names=tuple(event["names"]),
         units=tuple(event["units"]),
         began=event["at"],
@@ -140,25 +140,25 @@ def _begun(event: Event) -> Standing:
     )
 
 
-def _doing(standing: Standing, event: Event) -> Standing:
-    return replace(standing, doing=event["words"], now=None)
+def _doing(progress: Progress, event: Event) -> Progress:
+    return replace(progress, doing=event["words"], now=None)
 
 
-def _pass(standing: Standing, event: Event) -> Standing:
+def _pass(progress: Progress, event: Event) -> Progress:
     words, at = event["words"], event["at"]
-    now = Now(words, event["factor"], event["tiles"], at, last=at)
-    return replace(standing, doing=words, now=now)
+    now = CurrentPass(words, event["factor"], event["tiles"], at, last=at)
+    return replace(progress, doing=words, now=now)
 
 
-def _tiles(standing: Standing, event: Event) -> Standing:
+def _tiles(progress: Progress, event: Event) -> Progress:
     """Add tiles: all numbers but those of totals are of the pass so far."""
-    if standing.now is None:
-        return standing
+    if progress.now is None:
+        return progress
     done, here = {key: event[key] for key in ("done", "pairs", "bytes", "seconds")}, event["at"]
-    now = replace(standing.now, **done, last=here)
-    took, busy = max(here - now.began, 1e-6), max(now.seconds, 1e-6) / standing.threads
+    now = replace(progress.now, **done, last=here)
+    took, busy = max(here - now.began, 1e-6), max(now.seconds, 1e-6) / progress.threads
     return replace(
-        standing,
+        progress,
         now=now,
         rate=now.pairs / took,
         byte_rate=now.bytes / took,
@@ -171,22 +171,22 @@ def _tiles(standing: Standing, event: Event) -> Standing:
     )
 
 
-def _state(standing: Standing, event: Event) -> Standing:
+def _state(progress: Progress, event: Event) -> Progress:
     """Add a pass that is done."""
     keys = ("number", "factor", "chisqr", "per_pair", "distance", "damping", "accepted", "seconds")
     theta, stderr = tuple(event["theta"]), tuple(event["stderr"])
     one = Pass(**{key: event[key] for key in keys}, theta=theta, stderr=stderr)
-    return replace(standing, done=(*standing.done, one), theta=theta, stderr=stderr)
+    return replace(progress, done=(*progress.done, one), theta=theta, stderr=stderr)
 
 
-def _ended(standing: Standing, event: Event) -> Standing:
+def _ended(progress: Progress, event: Event) -> Progress:
     theta, stderr = tuple(event["theta"]), tuple(event["stderr"])
     return replace(
-        standing,
+        progress,
         doing="ended",
         now=None,
-        theta=theta or standing.theta,
-        stderr=stderr or standing.stderr,
+        theta=theta or progress.theta,
+        stderr=stderr or progress.stderr,
         compilations=event["compilations"],
         outcome=event["outcome"],
         sentence=event["sentence"],
@@ -194,11 +194,11 @@ def _ended(standing: Standing, event: Event) -> Standing:
     )
 
 
-def _refused(standing: Standing, event: Event) -> Standing:
-    return replace(standing, refused=(*standing.refused, event["words"]))
+def _refused(progress: Progress, event: Event) -> Progress:
+    return replace(progress, refused=(*progress.refused, event["words"]))
 
 
-_KINDS: dict[str, Callable[[Standing, Event], Standing]] = {
+_KINDS: dict[str, Callable[[Progress, Event], Progress]] = {
     "pass": _pass,
     "tiles": _tiles,
     "state": _state,
@@ -208,13 +208,15 @@ _KINDS: dict[str, Callable[[Standing, Event], Standing]] = {
 }
 
 
-def line(one: Pass, elapsed: float) -> str:
+def pass_line(one: Pass, elapsed: float) -> str:
     """Return a pass that is done as a line: χ²/N, distance to the optimum in standard errors, time."""
     distance = f"{one.distance:.2g}" if math.isfinite(one.distance) else "-"
-    words = f"{over(one.factor, one.number):<26}χ²/N {one.per_pair:<12.7g} distance {distance:<9}"
+    words = (
+        f"{pass_name(one.factor, one.number):<26}χ²/N {one.per_pair:<12.7g} distance {distance:<9}"
+    )
     return f"{words}{elapsed:7.1f} s" + ("" if one.accepted else "   (not lower)")
 
 
-def over(factor: int, number: int) -> str:
+def pass_name(factor: int, number: int) -> str:
     """Return which pass it is: 'pass 3', or 'pass 2 over 4×4 means'."""
     return f"pass {number:3d}" + ("" if factor == 1 else f" over {factor}×{factor} means")

@@ -14,8 +14,8 @@ from jaxtyping import Float
 
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.live import dashboard
-from homodyne_dask.live.notebook import cell
-from homodyne_dask.live.progress import Event, Standing, after, line
+from homodyne_dask.live.notebook import notebook_observer
+from homodyne_dask.live.progress import Event, Progress, apply_event, pass_line
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep
@@ -29,7 +29,7 @@ EVERY = 0.4
 """Seconds between two reports of tiles."""
 
 
-class Watched(NamedTuple):
+class FitDescription(NamedTuple):
     """What is told of a fit beside its passes."""
 
     title: str
@@ -44,23 +44,23 @@ class Watch:
 
     def __init__(
         self,
-        what: Watched,
+        what: FitDescription,
         plan: Plan,
         client: Client | None,
-        watch: Callable[[Standing], None] | None = None,
+        watch: Callable[[Progress], None] | None = None,
         refused: Sequence[str] = (),
     ) -> None:
         self.what, self.refused = what, refused
-        self.watch = cell() if watch is None else watch
-        self.post = None if client is None else dashboard.connected(client)
+        self.watch = notebook_observer() if watch is None else watch
+        self.publisher = None if client is None else dashboard.connect_page(client)
         self.fit = os.urandom(3).hex()
         self.began = time.time()
-        self.standing: Standing | None = None
+        self.progress: Progress | None = None
         self.totals = {"pairs_total": 0, "tiles_total": 0, "tiles_skipped": 0, "busy": 0.0}
         self.done: dict[int, int] = {}
         """Passes done at each resolution, those before a fit was resumed among them."""
         self.pass_began = self.began
-        self.tell(
+        self.publish(
             "begun",
             title=what.title,
             where=plan.workers.in_words,
@@ -69,26 +69,26 @@ class Watch:
             pairs=plan.layout.pairs,
             bins=plan.bins,
             threads=plan.workers.threads,
-            page="" if self.post is None else self.post.page,
+            page="" if self.publisher is None else self.publisher.page,
         )
 
-    def tell(self, what: str, **more: Any) -> None:
+    def publish(self, what: str, **more: Any) -> None:
         """Send an event to whoever wants it, after what was heard of workers that joined."""
-        heard = len(self.refused) if self.standing is None else len(self.standing.refused)
+        heard = len(self.refused) if self.progress is None else len(self.progress.refused)
         for words in self.refused[heard:]:
             LOG.warning("fit %s: %s", self.fit, words)
-            self._tell("refused", words=words)
-        self._tell(what, **more)
+            self._publish("refused", words=words)
+        self._publish(what, **more)
 
-    def _tell(self, what: str, **more: Any) -> None:
+    def _publish(self, what: str, **more: Any) -> None:
         event: Event = {"what": what, "fit": self.fit, "at": time.time()} | more
-        self.standing = after(self.standing, event)
-        if self.post is not None:
-            self.post(dict(event))
-        if self.watch is not None and self.standing is not None:
-            self.watch(self.standing)
+        self.progress = apply_event(self.progress, event)
+        if self.publisher is not None:
+            self.publisher(dict(event))
+        if self.watch is not None and self.progress is not None:
+            self.watch(self.progress)
 
-    def listened(self, sweep: Sweep) -> Sweep:
+    def watched(self, sweep: Sweep) -> Sweep:
         """Return a sweep that does the same and tells of its tiles."""
         work = sweep.compute
 
@@ -96,7 +96,7 @@ class Watch:
             factor = sweep.layout.factor
             words = self._words(task.label, factor)
             self.pass_began = time.time()
-            self.tell("pass", words=words, factor=factor, tiles=sweep.layout.blocks)
+            self.publish("pass", words=words, factor=factor, tiles=sweep.layout.blocks)
             parts = work(sweep, task, at)
             with span(f"fit {self.fit}", words):  # tasks are submitted for the first part
                 part = next(parts, None)
@@ -106,7 +106,7 @@ class Watch:
                 self._add(sweep, here, part)
                 if here["done"] == sweep.layout.blocks or time.perf_counter() - heard > EVERY:
                     heard = time.perf_counter()
-                    self.tell("tiles", **here, **self.totals)
+                    self.publish("tiles", **here, **self.totals)
                 yield part
                 part = next(parts, None)
 
@@ -135,7 +135,7 @@ class Watch:
         now = time.time()
         self.done[factor] = state.passes
         errors = self.what.errors(state)
-        self.tell(
+        self.publish(
             "state",
             number=state.passes,
             factor=factor,
@@ -148,12 +148,12 @@ class Watch:
             theta=state.theta.tolist(),
             stderr=errors.tolist(),
         )
-        assert self.standing is not None
-        LOG.info("fit %s: %s", self.fit, line(self.standing.done[-1], now - self.began))
+        assert self.progress is not None
+        LOG.info("fit %s: %s", self.fit, pass_line(self.progress.done[-1], now - self.began))
 
     def doing(self, words: str) -> None:
         """Tell what the fit does between passes."""
-        self.tell("doing", words=words)
+        self.publish("doing", words=words)
 
     def ended(self, result: "FitResult") -> None:
         """Tell how the fit ended."""
@@ -176,13 +176,13 @@ class Watch:
     ) -> None:
         """Tell how a fit ended: the name of its outcome, a sentence, and what else is to be said."""
         LOG.info("fit %s: %s", self.fit, sentence)
-        self.tell(
+        self.publish(
             "ended", outcome=outcome, sentence=sentence, said=said, theta=theta, stderr=stderr,
             compilations=compilations,
         )  # fmt: skip
 
     @contextmanager
-    def to_its_end(self) -> Iterator[None]:
+    def failures_published(self) -> Iterator[None]:
         """Tell the page and the log of whatever else ends the fit inside the `with`."""
         try:
             yield

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import xarray
 
-from homodyne_dask.results.figures.block_means import View
-from homodyne_dask.results.figures.maps import views
+from homodyne_dask.results.figures.block_means import BinMap
+from homodyne_dask.results.figures.maps import bin_maps
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.scan import Scan
 
@@ -32,7 +32,7 @@ def with_maps(result: FitResult, scan: Scan) -> xarray.Dataset:
     the diagonal and where fewer than half of the pairs are known; map_label is the bin's label, t1 and t2
     [s] the middles of the blocks. The first two carry the attributes of NXxpcs.
     """
-    shown = views(result, scan)
+    shown = bin_maps(result, scan)
     middle = 0.5 * (shown[0].edges[1:] + shown[0].edges[:-1])
     bins = [view.bin for view in shown]
     maps = xarray.Dataset(
@@ -51,7 +51,7 @@ def with_maps(result: FitResult, scan: Scan) -> xarray.Dataset:
     )
 
 
-def _stacked(shown: list[View], part: str) -> tuple[tuple[str, ...], np.ndarray, dict]:
+def _stacked(shown: list[BinMap], part: str) -> tuple[tuple[str, ...], np.ndarray, dict]:
     values = np.stack([getattr(view, part) for view in shown]).astype(np.float32)
     about = _MAPS[part]
     attributes = {"units": "1", "long_name": about}

@@ -24,11 +24,11 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
     others = [f"{name} {number}" for name, number in result.versions.items()]
     return [
         *_cost(result),
-        ("pairs", f"{numbers.count(result.ndata)} in {_bins(result)}, each counted once"),
+        ("pairs", f"{numbers.format_count(result.ndata)} in {_bins(result)}, each counted once"),
         ("left out", _left_out(result)),
         ("passes", _passes(result)),
         *([("starts", _minima(result))] if config.get("starts") and result.minima else []),
-        ("time", ", ".join(f"{name} {numbers.seconds(t)}" for name, t in timings.items())),
+        ("time", ", ".join(f"{name} {numbers.format_seconds(t)}" for name, t in timings.items())),
         ("compilations", compiled or "none"),
         ("convention", f"{config['convention']}: {_meaning(result)}"),
         *([("gap", f"{gap / 1e4:g} um")] if gap is not None else []),
@@ -68,7 +68,7 @@ def _left_out(result: FitResult) -> str:
     shortest = result.config["min_lag"]
     possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
     missing = possible * result.inputs["bins"] - result.ndata
-    words = [f"{numbers.count(missing)} pairs masked or unknown"]
+    words = [f"{numbers.format_count(missing)} pairs masked or unknown"]
     words += [f"{result.inputs['frames_masked']} frames masked"]
     words += ["the diagonal"] if shortest == 1 else [f"lags below {shortest}"]
     return ", ".join(words)

@@ -93,15 +93,15 @@ class FitResult:
 
     def __str__(self) -> str:
         """Return the report as text."""
-        from homodyne_dask.results.text import report
+        from homodyne_dask.results.text import report_text
 
-        return report(self)
+        return report_text(self)
 
     def _repr_html_(self) -> str:
         """Return the report without pictures, as Jupyter shows it."""
-        from homodyne_dask.results.html import fragment
+        from homodyne_dask.results.html import report_fragment
 
-        return fragment(self)
+        return report_fragment(self)
 
     @property
     def plot(self) -> "Plots":

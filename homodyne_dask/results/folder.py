@@ -12,8 +12,8 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.export import write_netcdf
 from homodyne_dask.results.figures.captions import TITLES, alternative
 from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.html import Picture, page
-from homodyne_dask.results.text import report, truth_of
+from homodyne_dask.results.html import Picture, report_page
+from homodyne_dask.results.text import report_text, truth_of
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.scan import Scan
@@ -32,12 +32,12 @@ def checkpoint_in(folder: Path) -> Path:
 
 
 @contextmanager
-def claimed(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> Iterator[None]:
+def claimed_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> Iterator[None]:
     """Make the folder for the length of a `with`; a folder still empty afterwards is removed.
 
     Raises OptionError where it holds something that would be lost.
     """
-    check(folder, checkpoint, overwrite, resume)
+    check_folder(folder, checkpoint, overwrite, resume)
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -47,7 +47,7 @@ def claimed(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> It
             folder.rmdir()
 
 
-def check(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
+def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
     """Raise OptionError where a folder holds something that a fit would lose."""
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"{folder} is a file: give another --output")
@@ -65,7 +65,7 @@ def check(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None
         raise OptionError(f"{folder} exists: give --overwrite to replace it, or another --output")
 
 
-def write(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
+def write_result(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     """Write a result into its folder and return the files, summary.json last.
 
     All is written aside first; a failure leaves the folder as it was.
@@ -76,12 +76,12 @@ def write(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
         there = Path(aside)
         _csv(there / "parameters.csv", _parameter_rows(result))
         _csv(there / "scaling.csv", _scaling_rows(result))
-        (there / "report.txt").write_text(report(result) + "\n")
+        (there / "report.txt").write_text(report_text(result) + "\n")
         pictures = [
             Picture(TITLES[path.stem], alternative(path.stem, result, scan), path.read_bytes())
             for path in save_all(result, scan, there)
         ]
-        (there / "report.html").write_text(page(result, pictures))
+        (there / "report.html").write_text(report_page(result, pictures))
         write_netcdf(result, scan, there / "result.nc")
         result.to_json(there / SUMMARY)
         (folder / SUMMARY).unlink(missing_ok=True)
@@ -93,7 +93,7 @@ def write(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
         return [(there / name).replace(folder / name) for name in names]
 
 
-def settle(result: FitResult, checkpoint: Path) -> None:
+def remove_checkpoint(result: FitResult, checkpoint: Path) -> None:
     """Remove the checkpoint of a fit that ended; one at its limit of passes can still go on."""
     if result.outcome is not Outcome.MAX_PASSES:
         for file in checkpoints.files(checkpoint):
@@ -121,10 +121,10 @@ def _csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
+        writer.writerows({key: csv_cell(value) for key, value in row.items()} for row in rows)
 
 
-def cell(value: Any) -> Any:
+def csv_cell(value: Any) -> Any:
     """Return a value as a table holds it: an unknown number is an empty cell."""
     value = value.item() if hasattr(value, "item") else value
     unknown = value is None or (isinstance(value, float) and not math.isfinite(value))

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from scipy.special import chdtrc, fdtrc
 
 
-class Constancy(NamedTuple):
+class HomogeneityTest(NamedTuple):
     """The weighted mean of some values, and how far they scatter about it."""
 
     mean: float
@@ -21,9 +21,9 @@ class Constancy(NamedTuple):
     """Probability of scatter as large or larger were they all the same."""
 
 
-def constancy(
+def homogeneity_test(
     value: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"], dof: Float[np.ndarray, " n"]
-) -> Constancy | None:
+) -> HomogeneityTest | None:
     """Return how far values agree; None for fewer than two with a known error.
 
     dof: degrees of freedom of each error, NaN for a normal one. p is that of χ², corrected for errors
@@ -45,19 +45,19 @@ def constancy(
     else:
         F = chisqr / (k - 1) / (1 + 2 * (k - 2) / (k**2 - 1) * slack)
         p = fdtrc(k - 1, (k**2 - 1) / (3 * slack), F)
-    return Constancy(float(mean), float(total**-0.5), chisqr, k - 1, float(p))
+    return HomogeneityTest(float(mean), float(total**-0.5), chisqr, k - 1, float(p))
 
 
-class PowerLaw(NamedTuple):
+class PowerLawOfQ(NamedTuple):
     """y ∝ x^exponent."""
 
     exponent: float
     stderr: float
 
 
-def power_law(
+def power_law_of_q(
     x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"]
-) -> PowerLaw | None:
+) -> PowerLawOfQ | None:
     """Return the exponent of y in x by least squares in logarithms; None for fewer than two values."""
     known = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
     if known.sum() < 2:
@@ -67,4 +67,4 @@ def power_law(
     spread = (weight * u**2).sum()
     if spread == 0:
         return None
-    return PowerLaw(float((weight * u * v).sum() / spread), float(spread**-0.5))
+    return PowerLawOfQ(float((weight * u * v).sum() / spread), float(spread**-0.5))

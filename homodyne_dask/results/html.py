@@ -13,14 +13,14 @@ from homodyne_dask.results.palette import STYLE
 from homodyne_dask.results.text import (
     INFLUENCE,
     bin_rows,
-    influence_said,
+    influence_sentences,
+    mode_notes,
     mode_rows,
-    modes_said,
     parameter_rows,
     profile_rows,
+    report_title,
     reservations,
-    scaling_in_short,
-    title,
+    scaling_sentence,
 )
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 
@@ -45,7 +45,7 @@ class Picture(NamedTuple):
     png: bytes
 
 
-def page(result: FitResult, pictures: Sequence[Picture]) -> str:
+def report_page(result: FitResult, pictures: Sequence[Picture]) -> str:
     """Return the report of a fit as a whole HTML file that needs no other."""
     sections = [
         ("verdict", "Verdict", _verdict(result)),
@@ -55,26 +55,26 @@ def page(result: FitResult, pictures: Sequence[Picture]) -> str:
         ("what-if", "What single bins and other scalings change", _what_if(result)),
         ("facts", "How it was found", items(facts(result))),
     ]
-    return document(title(result), [section for section in sections if section[2]])
+    return html_document(report_title(result), [section for section in sections if section[2]])
 
 
-def fragment(result: FitResult) -> str:
+def report_fragment(result: FitResult) -> str:
     """Return verdict, parameters and facts as a piece of HTML, as Jupyter shows it."""
     return str(
         element(
             "div",
             element("style", FRAGMENT_STYLE),
-            element("strong", title(result)),
+            element("strong", report_title(result)),
             _verdict(result),
             _parameters(result),
-            element("details", element("summary", scaling_in_short(result)), _bin_table(result)),
+            element("details", element("summary", scaling_sentence(result)), _bin_table(result)),
             element("details", element("summary", "how it was found"), items(facts(result))),
             class_="homodyne-dask",
         )
     )
 
 
-def document(name: str, sections: Sequence[tuple[str, str, Html]]) -> str:
+def html_document(name: str, sections: Sequence[tuple[str, str, Html]]) -> str:
     """Return a page of (id, heading, content), with links to each."""
     links = [element("a", heading, href=f"#{where}") for where, heading, _ in sections]
     head = [
@@ -114,10 +114,10 @@ def _parameters(result: FitResult) -> Html:
 
 
 def _what_if(result: FitResult) -> Html:
-    parts = [element("p", f"{INFLUENCE}: {said}") for said in influence_said(result)]
+    parts = [element("p", f"{INFLUENCE}: {said}") for said in influence_sentences(result)]
     if result.scalings is not None:
         parts.append(table("Modes of scaling", mode_rows(result.scalings)))
-    parts += [element("p", said, class_="note") for said in modes_said(result)]
+    parts += [element("p", said, class_="note") for said in mode_notes(result)]
     head = ["value", "χ² above the least", "of a parabola"]
     for name, points in result.profiles.items():
         parts.append(table(f"Profile of {name}", [head, *profile_rows(points)], left=0))
@@ -143,7 +143,7 @@ def _bins(result: FitResult) -> Html:
     shown = _bin_table(result)
     if rows > MAX_OPEN_ROWS:
         shown = element("details", element("summary", f"all {rows} bins"), shown)
-    return joined(element("p", scaling_in_short(result)), shown)
+    return joined(element("p", scaling_sentence(result)), shown)
 
 
 def _bin_table(result: FitResult) -> Html:

@@ -13,13 +13,19 @@ import numpy as np
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results import numbers
-from homodyne_dask.results.figures.scans import scans as picture_of
-from homodyne_dask.results.folder import cell
-from homodyne_dask.results.html import FRAGMENT_STYLE, Picture, document, figure_of
+from homodyne_dask.results.figures.scans import draw_scans as picture_of
+from homodyne_dask.results.folder import csv_cell
+from homodyne_dask.results.html import FRAGMENT_STYLE, Picture, figure_of, html_document
 from homodyne_dask.results.markup import Html, element, joined, listed, table
 from homodyne_dask.results.series import FitSeries
-from homodyne_dask.results.series_entry import FAILED, NOTHING, Ended, Quantity, quantity_names
-from homodyne_dask.results.series_report import says
+from homodyne_dask.results.series_entry import (
+    FAILED,
+    UNKNOWN_QUANTITY,
+    Quantity,
+    SeriesEntry,
+    quantity_names,
+)
+from homodyne_dask.results.series_report import agreement_sentences
 from homodyne_dask.store.files import write_atomic
 
 SCANS, PARTS = "scans", "series"
@@ -27,14 +33,14 @@ SCANS, PARTS = "scans", "series"
 _ONE = {SCANS: "scan", PARTS: "fit"}
 
 
-def files(folder: Path, kind: str) -> tuple[Path, Path]:
+def index_files(folder: Path, kind: str) -> tuple[Path, Path]:
     """Return the table and the page of an index."""
     return folder / f"{kind}.csv", folder / f"{kind}.html"
 
 
-def claim(folder: Path, replace: bool, kind: str = SCANS) -> None:
+def check_index(folder: Path, replace: bool, kind: str = SCANS) -> None:
     """Raise OptionError where an index would be lost."""
-    table, _ = files(folder, kind)
+    table, _ = index_files(folder, kind)
     if table.exists() and not replace:
         raise OptionError(
             f"{table} exists: give --resume to fit what has no result yet, --overwrite to "
@@ -42,8 +48,8 @@ def claim(folder: Path, replace: bool, kind: str = SCANS) -> None:
         )
 
 
-def write(
-    folder: Path, names: Sequence[str], ended: Sequence[Ended], of: int, kind: str = SCANS
+def write_index(
+    folder: Path, names: Sequence[str], ended: Sequence[SeriesEntry], of: int, kind: str = SCANS
 ) -> list[Path]:
     """Write the index of the fits done so far, `of` how many in all, and return its files.
 
@@ -59,13 +65,15 @@ def write(
         FitSeries(next(iter(ended[0].at)), tuple(ended)) if kind == PARTS and complete else None
     )
     picture = _picture(names, good, series) if complete and len(good) > 1 else None
-    table, page = files(folder, kind)
+    table, page = index_files(folder, kind)
     write_atomic(table, csv_text(names, ended, folder, kind))
     write_atomic(page, _page(folder, names, ended, of, kind, series, picture))
     return [table, page, *(_write_series(series, folder, picture) if series else [])]
 
 
-def csv_text(names: Sequence[str], ended: Sequence[Ended], folder: Path, kind: str = PARTS) -> str:
+def csv_text(
+    names: Sequence[str], ended: Sequence[SeriesEntry], folder: Path, kind: str = PARTS
+) -> str:
     """Return the table of fits; folders of results are relative to `folder`."""
     rows = [_row(names, entry, folder, _ONE[kind]) for entry in ended]
     text = io.StringIO()
@@ -89,7 +97,7 @@ def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> l
     return made
 
 
-def in_short(ended: Sequence[Ended], of: int, kind: str = SCANS) -> str:
+def outcome_counts(ended: Sequence[SeriesEntry], of: int, kind: str = SCANS) -> str:
     """Return how many fits ended how, as a sentence."""
     outcomes = [entry.outcome for entry in ended]
     converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
@@ -101,13 +109,13 @@ def in_short(ended: Sequence[Ended], of: int, kind: str = SCANS) -> str:
     return ", ".join(words)
 
 
-def _row(names: Sequence[str], entry: Ended, folder: Path, one: str) -> dict[str, Any]:
+def _row(names: Sequence[str], entry: SeriesEntry, folder: Path, one: str) -> dict[str, Any]:
     result = entry.result
     row: dict[str, Any] = {one: entry.name, **entry.at, "outcome": entry.outcome}
     for key in ("redchi", "ndata", "passes"):
         row[key] = None if result is None else getattr(result, key)
     for name in names:
-        found = entry.quantities.get(name, NOTHING)
+        found = entry.quantities.get(name, UNKNOWN_QUANTITY)
         for suffix, key in (
             ("", "value"),
             ("_stderr", "stderr"),
@@ -116,13 +124,13 @@ def _row(names: Sequence[str], entry: Ended, folder: Path, one: str) -> dict[str
             row[name + suffix] = getattr(found, key)
     row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
     row["message"] = entry.message
-    return {key: cell(value) for key, value in row.items()}
+    return {key: csv_cell(value) for key, value in row.items()}
 
 
 def _page(
     folder: Path,
     names: Sequence[str],
-    ended: Sequence[Ended],
+    ended: Sequence[SeriesEntry],
     of: int,
     kind: str,
     series: FitSeries | None,
@@ -134,32 +142,34 @@ def _page(
     said = [f"{entry.name}: {entry.message}" for entry in ended if entry.result is None]
     verdict = element(
         "div",
-        element("p", f"{mark} {in_short(ended, of, kind)}"),
-        listed([*said, *(says(series) if series else [])]),
+        element("p", f"{mark} {outcome_counts(ended, of, kind)}"),
+        listed([*said, *(agreement_sentences(series) if series else [])]),
         class_="verdict converged" if all_well else "verdict",
     )
     table = _table(names, ended, folder, one)
     sections = [("verdict", "Verdict", verdict), ("scans", f"{one.capitalize()}s", table)]
     if picture is not None:
         sections.append(("pictures", "Pictures", figure_of(picture)))
-    return document(f"{good[0].config['model'] if good else 'no fit'}, {of} {one}s", sections)
+    return html_document(f"{good[0].config['model'] if good else 'no fit'}, {of} {one}s", sections)
 
 
-def fragment(series: FitSeries) -> str:
+def series_fragment(series: FitSeries) -> str:
     """Return the table of a series and what it says as a piece of HTML, as Jupyter shows it."""
     return str(
         element(
             "div",
             element("style", FRAGMENT_STYLE),
-            element("strong", in_short(series.ended, len(series.ended), PARTS)),
+            element("strong", outcome_counts(series.ended, len(series.ended), PARTS)),
             _table(series.names, series.ended, None, _ONE[PARTS]),
-            listed(says(series)),
+            listed(agreement_sentences(series)),
             class_="homodyne-dask",
         )
     )
 
 
-def _table(names: Sequence[str], ended: Sequence[Ended], folder: Path | None, one: str) -> Html:
+def _table(
+    names: Sequence[str], ended: Sequence[SeriesEntry], folder: Path | None, one: str
+) -> Html:
     found = next((entry.quantities for entry in ended if entry.result is not None), {})
     units = {name: found[name].unit if name in found else "" for name in names}
     head = [f"{name} [{units[name]}]" if units[name] else name for name in names]
@@ -178,7 +188,7 @@ def _table(names: Sequence[str], ended: Sequence[Ended], folder: Path | None, on
     return joined(table(caption, rows, left=2), element("p", note, class_="note"))
 
 
-def _linked(entry: Ended, folder: Path | None) -> object:
+def _linked(entry: SeriesEntry, folder: Path | None) -> object:
     if entry.folder is None or folder is None:
         return entry.name
     link = Path(os.path.relpath(entry.folder, folder), "report.html").as_posix()
@@ -189,12 +199,12 @@ def _value(found: Quantity) -> str:
     return numbers.value_and_best_error(found.value, found.stderr, found.stderr_naive)
 
 
-def _picture(names: Sequence[str], good: Sequence[Ended], whole: FitSeries | None) -> Picture:
+def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries | None) -> Picture:
     png = io.BytesIO()
     drawn = picture_of(good) if whole is None else whole.plot()
     drawn.savefig(png, format="png")
     spans = [
-        f"{name} {numbers.listed_range(np.array([e.quantities[name].value for e in good]), '.4g')}"
+        f"{name} {numbers.format_range(np.array([e.quantities[name].value for e in good]), '.4g')}"
         for name in names
     ]
     of = "scan" if whole is None else whole.over

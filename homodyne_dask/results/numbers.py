@@ -25,10 +25,10 @@ def value_and_best_error(value: float, robust: float, naive: float) -> str:
     """Return a value with its robust error, or with the naive one in brackets where there is no other."""
     if math.isfinite(robust) or not math.isfinite(naive):
         return value_and_error(value, robust)
-    return f"{value:.6g} ({error(naive)})"
+    return f"{value:.6g} ({format_error(naive)})"
 
 
-def error(value: float) -> str:
+def format_error(value: float) -> str:
     """Return an error with two digits, '-' where it is unknown."""
     if not math.isfinite(value):
         return "-"
@@ -37,17 +37,17 @@ def error(value: float) -> str:
     return f"{value:.1e}"
 
 
-def count(number: float) -> str:
+def format_count(number: float) -> str:
     """Return a whole number with its thousands apart: 1 031 550."""
     return f"{number:,.0f}".replace(",", " ")
 
 
-def seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
     """Return a time with three digits, as '0.324 s'; from 100 s on whole seconds."""
     return f"{value:.0f} s" if value >= 100 else f"{value:.3g} s"
 
 
-def listed_range(values: np.ndarray, form: str) -> str:
+def format_range(values: np.ndarray, form: str) -> str:
     """Return 'from 0.27 to 0.33', the one value there is, or 'unknown'."""
     known = values[np.isfinite(values)]
     if not len(known):

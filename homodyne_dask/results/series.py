@@ -13,8 +13,13 @@ import xarray
 from homodyne_dask.errors import SourceError
 from homodyne_dask.models import MODELS
 from homodyne_dask.results.fit_result import FitResult, from_summary
-from homodyne_dask.results.homogeneity import Constancy, PowerLaw, constancy, power_law
-from homodyne_dask.results.series_entry import NOTHING, Ended, Quantity, covariances
+from homodyne_dask.results.homogeneity import (
+    HomogeneityTest,
+    PowerLawOfQ,
+    homogeneity_test,
+    power_law_of_q,
+)
+from homodyne_dask.results.series_entry import UNKNOWN_QUANTITY, Quantity, SeriesEntry, covariances
 from homodyne_dask.store.files import write_atomic
 
 if TYPE_CHECKING:
@@ -34,7 +39,7 @@ class FitSeries:
 
     over: str
     """'q' or 'age'."""
-    ended: tuple[Ended, ...]
+    ended: tuple[SeriesEntry, ...]
 
     @property
     def converged(self) -> bool:
@@ -81,7 +86,9 @@ class FitSeries:
         return xarray.Dataset(columns, coords, {"over": self.over, "errors": self.errors})
 
     def _rows(self) -> list[list[Quantity]]:
-        return [[e.quantities.get(name, NOTHING) for name in self.names] for e in self.ended]
+        return [
+            [e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in self.ended
+        ]
 
     def unit(self, name: str) -> str:
         """Return the unit of a parameter or rate."""
@@ -94,7 +101,7 @@ class FitSeries:
         complete = [all(of[n] is not None for of in known) for n in range(2)]
         return _ERRORS[complete.index(True)] if known and any(complete) else "stderr_naive"
 
-    def _good(self) -> list[Ended]:
+    def _good(self) -> list[SeriesEntry]:
         return [entry for entry in self.ended if entry.outcome == "CONVERGED"]
 
     @property
@@ -106,7 +113,7 @@ class FitSeries:
         return any(nxt[0] <= one[1] for one, nxt in pairwise(spans))
 
     @cached_property
-    def agreement(self) -> dict[str, Constancy]:
+    def agreement(self) -> dict[str, HomogeneityTest]:
         """Of each parameter and rate, whether the converged fits found the same (see `constancy`).
 
         Those that are fixed or have no known error are left out; empty where windows overlap.
@@ -119,20 +126,20 @@ class FitSeries:
             value = np.array([q.value for q in known])
             stderr = np.array([q.error(self.errors) for q in known])
             dof = np.array([q.dof if self.errors == "stderr" else np.nan for q in known])
-            same = constancy(_unwrapped(value, self._period(name)), stderr, dof)
+            same = homogeneity_test(_unwrapped(value, self._period(name)), stderr, dof)
             if same is not None:
                 found[name] = same
         return found
 
     @property
-    def q_dependence(self) -> PowerLaw | None:
+    def q_dependence(self) -> PowerLawOfQ | None:
         """The exponent of J in q at the mean age: 0 is diffusion; None where it is not known."""
         if self.over != "q" or "J" not in self.names:
             return None
         known = [entry.quantities["J"] for entry in self._good()]
         q = np.array([entry.at["q"] for entry in self._good()])
         value = np.array([J.value for J in known])
-        return power_law(q, value, np.array([J.error(self.errors) for J in known]))
+        return power_law_of_q(q, value, np.array([J.error(self.errors) for J in known]))
 
     def _period(self, name: str) -> float | None:
         model = next(r.config["model"] for r in self.results if r is not None)
@@ -140,21 +147,21 @@ class FitSeries:
 
     def __str__(self) -> str:
         """Return the report as text."""
-        from homodyne_dask.results.series_report import report
+        from homodyne_dask.results.series_report import series_text
 
-        return report(self)
+        return series_text(self)
 
     def _repr_html_(self) -> str:
         """Return the table and what it says, as Jupyter shows it."""
-        from homodyne_dask.results.index import fragment
+        from homodyne_dask.results.index import series_fragment
 
-        return fragment(self)
+        return series_fragment(self)
 
     def plot(self) -> "Figure":
         """Return a picture of each parameter and rate with its error against q or age."""
-        from homodyne_dask.results.figures.scans import series
+        from homodyne_dask.results.figures.scans import draw_series
 
-        return series(self)
+        return draw_series(self)
 
     def to_csv(self, path: str | Path) -> None:
         """Write a row for each fit; an unknown number is an empty cell."""
@@ -198,7 +205,7 @@ def load_series(path: str | Path) -> FitSeries:
             f"fit again"
         )
     ended = (
-        Ended(
+        SeriesEntry(
             name=fit["name"],
             folder=None if fit["folder"] is None else where.parent / fit["folder"],
             result=None if fit["result"] is None else from_summary(fit["result"]),

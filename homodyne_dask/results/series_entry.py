@@ -35,11 +35,11 @@ class Quantity(NamedTuple):
         return getattr(self, kind)
 
 
-NOTHING = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)
+UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)
 
 
 @dataclass(frozen=True)
-class Ended:
+class SeriesEntry:
     """How it went with one fit of several."""
 
     name: str

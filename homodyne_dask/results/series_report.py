@@ -2,10 +2,10 @@
 
 from homodyne_dask.models.rates import RATES
 from homodyne_dask.results import numbers
-from homodyne_dask.results.homogeneity import Constancy
+from homodyne_dask.results.homogeneity import HomogeneityTest
 from homodyne_dask.results.series import FitSeries
-from homodyne_dask.results.series_entry import Ended
-from homodyne_dask.results.text import aligned, wrapped
+from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.results.text import aligned_columns, wrapped
 
 SURE, DOUBTFUL = 0.001, 0.05
 """p below which values are said to differ, and below which they hardly agree."""
@@ -19,7 +19,7 @@ _ERRORS = {
 }
 
 
-def report(series: FitSeries) -> str:
+def series_text(series: FitSeries) -> str:
     """Return a series as text: how each fit ended, its values with errors, whether they agree."""
     ended = series.ended
     result = next((entry.result for entry in ended if entry.result is not None), None)
@@ -35,10 +35,10 @@ def report(series: FitSeries) -> str:
 
 
 def _said(series: FitSeries) -> list[str]:
-    return wrapped("- ", tuple(says(series)))
+    return wrapped("- ", tuple(agreement_sentences(series)))
 
 
-def _blocks(series: FitSeries) -> list[list[Ended]]:
+def _blocks(series: FitSeries) -> list[list[SeriesEntry]]:
     """Return the fits in groups whose columns fit a line."""
     if not series.names:
         return []
@@ -46,7 +46,7 @@ def _blocks(series: FitSeries) -> list[list[Ended]]:
     return [list(series.ended[n : n + per_line]) for n in range(0, len(series.ended), per_line)]
 
 
-def _columns(series: FitSeries, ended: list[Ended]) -> list[str]:
+def _columns(series: FitSeries, ended: list[SeriesEntry]) -> list[str]:
     """Return the table of some fits, a column each."""
     rows = [["", *(entry.name for entry in ended)]]
     if series.over == "age":
@@ -59,17 +59,17 @@ def _columns(series: FitSeries, ended: list[Ended]) -> list[str]:
         cells = [_cell(entry, name) for entry in ended]
         at = f"{name} at mean age" if name in RATES else name
         rows.append([f"{at} [{unit}]" if unit else at, *cells])
-    return aligned(rows, left=1)
+    return aligned_columns(rows, left=1)
 
 
-def _cell(entry: Ended, name: str) -> str:
+def _cell(entry: SeriesEntry, name: str) -> str:
     if entry.result is None:
         return "-"
     found = entry.quantities[name]
     return numbers.value_and_best_error(found.value, found.stderr, found.stderr_naive)
 
 
-def says(series: FitSeries) -> list[str]:
+def agreement_sentences(series: FitSeries) -> list[str]:
     """Return in sentences whether the fits agree, and what J does with q."""
     if series.overlap:
         return ["the windows overlap: their fits are not independent, and no agreement is stated"]
@@ -83,7 +83,7 @@ def says(series: FitSeries) -> list[str]:
     return [*(s for s in sentences if s), f"χ² and p are of {_ERRORS[series.errors]}"]
 
 
-def _agreement(series: FitSeries, name: str, same: Constancy) -> str:
+def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
     everywhere = {"q": "at all q", "age": "in all windows"}[series.over]
     unit = series.unit(name)
     mean = numbers.value_and_error(same.mean, same.stderr) + (f" {unit}" if unit else "")

@@ -6,7 +6,7 @@ import numpy as np
 import xarray
 
 if TYPE_CHECKING:
-    from homodyne_dask.fitting.errors.profile import Point
+    from homodyne_dask.fitting.errors.profile import ProfilePoint
     from homodyne_dask.solver.influence import Compared
 
 
@@ -40,7 +40,7 @@ def directions_table(values: np.ndarray, vectors: np.ndarray, names: list[str]) 
 
 
 def profile_table(
-    points: "list[Point]", at: int, variance: float, names: list[str]
+    points: "list[ProfilePoint]", at: int, variance: float, names: list[str]
 ) -> xarray.Dataset:
     """Return over point: value, chisqr, parabola, passes, converged, and theta (point, param).
 

@@ -21,10 +21,10 @@ MODES_NOTE = (
 _WIDTH = 100
 
 
-def report(result: FitResult) -> str:
+def report_text(result: FitResult) -> str:
     """Return the report of a fit as text."""
     parts = [
-        _verdict(result), _parameters(result), _scaling(result), what_if(result), _facts(result)
+        _verdict(result), _parameters(result), _scaling(result), sensitivity_lines(result), _facts(result)
     ]  # fmt: skip
     return "\n\n".join("\n".join(part) for part in parts if part)
 
@@ -60,7 +60,7 @@ def _other_truth(result: FitResult) -> str:
     return ""
 
 
-def title(result: FitResult) -> str:
+def report_title(result: FitResult) -> str:
     """Return what was fitted to what."""
     return f"{result.config['model']} fitted to {result.inputs['store']}"
 
@@ -76,7 +76,7 @@ def reservations(result: FitResult) -> list[tuple[str, str]]:
 
 
 def _verdict(result: FitResult) -> list[str]:
-    lines = [title(result), "", result.outcome.value]
+    lines = [report_title(result), "", result.outcome.value]
     for kind, sentence in reservations(result):
         lines += wrapped(f"{kind}: ", (sentence,))
     return lines
@@ -84,7 +84,7 @@ def _verdict(result: FitResult) -> list[str]:
 
 def _parameters(result: FitResult) -> list[str]:
     rows, notes = parameter_rows(result)
-    return aligned(rows, left=3) + wrapped("", notes)
+    return aligned_columns(rows, left=3) + wrapped("", notes)
 
 
 def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]:
@@ -103,9 +103,9 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         column = {str(key): table[key].values[n] for key in table.data_vars}
         shown = numbers.value_and_error(column["value"], column["stderr"])
         state = "fixed" if column["fixed"] else "at bound" if column["at_bound"] else ""
-        row = [name, shown, column["unit"], state or numbers.error(column["stderr_naive"])]
+        row = [name, shown, column["unit"], state or numbers.format_error(column["stderr_naive"])]
         if lower is not None:
-            row.append(numbers.error(float(np.sqrt(lower.values[n, n]))))
+            row.append(numbers.format_error(float(np.sqrt(lower.values[n, n]))))
         if truth is not None:
             row.append(f"{truth[name]:.6g}" if name in truth else "-")
             row.append(f"{pull[name]:+.1f}" if name in pull else "-")
@@ -139,11 +139,11 @@ def _on_pulls(robust: bool) -> str:
 def _scaling(result: FitResult) -> list[str]:
     n = len(result.scaling["ndata"])
     if n > MAX_BINS:
-        return [scaling_in_short(result), f"({n} bins, listed in scaling.csv)"]
-    return [scaling_in_short(result), *aligned(bin_rows(result), left=0)]
+        return [scaling_sentence(result), f"({n} bins, listed in scaling.csv)"]
+    return [scaling_sentence(result), *aligned_columns(bin_rows(result), left=0)]
 
 
-def scaling_in_short(result: FitResult) -> str:
+def scaling_sentence(result: FitResult) -> str:
     """Return how contrast and offset were fitted and which values they have."""
     table, mode = result.scaling, result.config["scaling"]
     empty = table["ndata"].values == 0
@@ -180,25 +180,25 @@ def bin_rows(result: FitResult) -> list[list[str]]:
                 _or_dash(at["phi"], ".2f"),
                 "-" if empty[b] else contrast,
                 "-" if empty[b] else _or_dash(at["offset"], ".5f"),
-                numbers.count(at["ndata"]),
+                numbers.format_count(at["ndata"]),
                 _or_dash(at["redchi"], ".4f"),
             ]
         )
     return rows
 
 
-def what_if(result: FitResult) -> list[str]:
+def sensitivity_lines(result: FitResult) -> list[str]:
     """Return lines on what single bins, the scaling mode and profiles say of the parameters."""
-    lines = wrapped(f"{INFLUENCE}: ", influence_said(result))
+    lines = wrapped(f"{INFLUENCE}: ", influence_sentences(result))
     if result.scalings is not None:
-        lines += aligned(mode_rows(result.scalings), left=1)
-    lines += wrapped("", modes_said(result))
+        lines += aligned_columns(mode_rows(result.scalings), left=1)
+    lines += wrapped("", mode_notes(result))
     for name, table in result.profiles.items():
         lines += wrapped("", (_profile(name, table),))
     return lines
 
 
-def modes_said(result: FitResult) -> tuple[str, ...]:
+def mode_notes(result: FitResult) -> tuple[str, ...]:
     """Return what to know of the table of scaling modes, or why there is none."""
     if result.scalings is not None:
         return (MODES_NOTE,)
@@ -212,7 +212,7 @@ def modes_said(result: FitResult) -> tuple[str, ...]:
     return ()
 
 
-def influence_said(result: FitResult) -> tuple[str, ...]:
+def influence_sentences(result: FitResult) -> tuple[str, ...]:
     """Return a sentence on the bins without which parameters move most; none where it is not known."""
     table = result.influence
     if table is None:
@@ -285,7 +285,7 @@ def _or_dash(value: float, form: str) -> str:
     return format(value, form) if math.isfinite(value) else "-"
 
 
-def aligned(rows: list[list[str]], left: int) -> list[str]:
+def aligned_columns(rows: list[list[str]], left: int) -> list[str]:
     """Return aligned columns; the first `left` of them begin at the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

@@ -157,7 +157,7 @@ def choose_by_keyboard(tab, title: str) -> None:
 
 def test_the_report_of_a_fit_opens_without_complaint_light_and_dark(scan, tab, tmp_path):
     result = hd.fit(scan, hd.LAMINAR_FLOW, **FLOWING)
-    written = folder.write(result, scan, tmp_path)
+    written = folder.write_result(result, scan, tmp_path)
     (report,) = [path for path in written if path.name == "report.html"]
     tab.open(report.as_uri())
     for width in (400, 1200):

@@ -11,9 +11,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from homodyne_dask.cli import progress_bar
 from homodyne_dask.results import folder, index
-from homodyne_dask.results.figures.scans import scans
+from homodyne_dask.results.figures.scans import draw_scans
 from homodyne_dask.results.fit_result import load_result
-from homodyne_dask.results.series_entry import Ended
+from homodyne_dask.results.series_entry import SeriesEntry
 from tests.cli.commands import done, interrupting, run
 from tests.results.test_html import Page
 from tests.results.test_text import flow, measured
@@ -68,12 +68,12 @@ def test_the_index_is_a_page_that_leads_to_every_report(three):
 
 
 def test_a_bug_in_one_scan_does_not_stop_the_others(three, monkeypatch):
-    real = folder.write
+    real = folder.write_result
 
     def write(result, scan, where):
         return 1 / 0 if where.name == "A_fit" else real(result, scan, where)
 
-    monkeypatch.setattr(folder, "write", write)
+    monkeypatch.setattr(folder, "write_result", write)
     result = run(*FIT, "A_c2.zarr", "N_c2.zarr")
     assert result.exit_code == 1
     assert [row["outcome"] for row in rows()] == ["FAILED", "CONVERGED"]
@@ -159,10 +159,10 @@ def test_one_store_makes_no_index(three):
 def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
     nasty = '<b>"&'
     ended = [
-        Ended(nasty, tmp_path / "a b <i>", flow()),
-        Ended("x", tmp_path / "c", None, nasty),
+        SeriesEntry(nasty, tmp_path / "a b <i>", flow()),
+        SeriesEntry("x", tmp_path / "c", None, nasty),
     ]
-    index.write(tmp_path, tuple(flow().parameters["param"].values), ended, 2)
+    index.write_index(tmp_path, tuple(flow().parameters["param"].values), ended, 2)
     page = Page((tmp_path / "scans.html").read_text())
     assert not page.all("i") + page.all("b")
     assert page.all("a")[2]["href"] == "a%20b%20%3Ci%3E/report.html"
@@ -171,7 +171,7 @@ def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
 
 def test_the_picture_of_many_scans_shows_every_value_with_its_error(tmp_path):
     names = [f"A{n:04d}_c2.zarr" for n in range(40)]
-    picture = scans([Ended(name, None, flow()) for name in names])
+    picture = draw_scans([SeriesEntry(name, None, flow()) for name in names])
     FigureCanvasAgg(picture).draw()
     first = picture.axes[0]
     assert first.get_ylabel() == "D0 [Å²/s]"
@@ -180,14 +180,14 @@ def test_the_picture_of_many_scans_shows_every_value_with_its_error(tmp_path):
     segment = bars.lines[2][0].get_segments()[0]
     assert segment[1, 1] - segment[0, 1] == pytest.approx(2 * 1532)
     assert [t.get_text() for t in picture.axes[7].get_xticklabels()][:2] == ["A0000_c2", "A0004_c2"]
-    naive = scans([Ended(name, None, measured()) for name in "xy"])
+    naive = draw_scans([SeriesEntry(name, None, measured()) for name in "xy"])
     assert naive.axes[0].containers[0].lines[0].get_markerfacecolor() == "none"
 
 
 def test_pictures_of_all_scans_wait_until_all_are_done(tmp_path):
     names = tuple(flow().parameters["param"].values)
-    ended = [Ended(f"{n}", tmp_path / f"{n}", flow()) for n in range(2)]
-    index.write(tmp_path, names, ended, 3)
+    ended = [SeriesEntry(f"{n}", tmp_path / f"{n}", flow()) for n in range(2)]
+    index.write_index(tmp_path, names, ended, 3)
     assert not Page((tmp_path / "scans.html").read_text()).all("img")
-    index.write(tmp_path, names, ended, 2)
+    index.write_index(tmp_path, names, ended, 2)
     assert len(Page((tmp_path / "scans.html").read_text()).all("img")) == 1

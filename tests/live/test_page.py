@@ -7,21 +7,21 @@ from html.parser import HTMLParser
 import pytest
 
 from homodyne_dask.live.dashboard.drawing import Mark, chart, scale_of, ticks
-from homodyne_dask.live.dashboard.page import Shown, page
-from homodyne_dask.live.dashboard.plugin import FitPage, Worker
-from homodyne_dask.live.progress import Now, Pass, Standing
+from homodyne_dask.live.dashboard.page import PageState, render_page
+from homodyne_dask.live.dashboard.plugin import FitPage, WorkerRow
+from homodyne_dask.live.progress import CurrentPass, Pass, Progress
 from tests.results.test_html import NASTY, Page
 
 NAN = math.nan
 PAGES = ["status", "workers", "fit"]
-WORKERS = (Worker("tcp://127.0.0.1:1", 4, 700_000_000, 8_000_000_000), Worker("b", 4, 1, 0))
+WORKERS = (WorkerRow("tcp://127.0.0.1:1", 4, 700_000_000, 8_000_000_000), WorkerRow("b", 4, 1, 0))
 
 
 def one(number, factor, chisqr, accepted=True, stderr=(NAN, NAN)):
     return Pass(number, factor, chisqr, 1.01, 0.5, 1e-3, accepted, 2.0, (1000.0, -0.5), stderr)
 
 
-RUNNING = Standing(
+RUNNING = Progress(
     fit="a1b2c3",
     title="static fitted to A0001_c2.zarr",
     where="on 2 Dask workers with 8 threads",
@@ -33,7 +33,9 @@ RUNNING = Standing(
     began=1000.0,
     at=1010.0,
     doing="pass 2 over all data",
-    now=Now("pass 2 over all data", 1, 45, 1008.0, 12, 30_000_000, 120_000_000, 12.0, 1010.0),
+    now=CurrentPass(
+        "pass 2 over all data", 1, 45, 1008.0, 12, 30_000_000, 120_000_000, 12.0, 1010.0
+    ),
     done=(
         one(1, 16, 5e5),
         one(2, 16, 4e5, accepted=False),
@@ -62,7 +64,7 @@ ENDED = replace(
 
 
 def shown(*fits, **more):
-    return Page(page(Shown(fits, fits[0] if fits else None, **more), PAGES))
+    return Page(render_page(PageState(fits, fits[0] if fits else None, **more), PAGES))
 
 
 class Words(HTMLParser):
@@ -78,7 +80,7 @@ class Words(HTMLParser):
 
 
 def text(*fits, **more):
-    words = Words(page(Shown(fits, fits[0] if fits else None, **more), PAGES))
+    words = Words(render_page(PageState(fits, fits[0] if fits else None, **more), PAGES))
     return " ".join(" ".join(words.said).split())
 
 
@@ -131,7 +133,9 @@ def test_every_chart_says_what_it_shows_and_every_table_is_reached_by_keyboard(f
 
 
 def test_no_title_becomes_markup():
-    html = page(Shown((replace(RUNNING, title=NASTY, doing=NASTY, said=(NASTY,)),), RUNNING), PAGES)
+    html = render_page(
+        PageState((replace(RUNNING, title=NASTY, doing=NASTY, said=(NASTY,)),), RUNNING), PAGES
+    )
     assert "<script>alert" not in html
 
 

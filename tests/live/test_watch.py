@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
-from homodyne_dask.live.progress import after
+from homodyne_dask.live.progress import apply_event
 from homodyne_dask.sweep import plan as planning
 from tests.synthetic import measured, store
 
@@ -51,10 +51,10 @@ def test_every_tile_and_pair_is_told_once_and_rates_follow(scan):
     ends = [s for s in passes if s.now.done == s.now.tiles]
     assert {s.now.pairs for s in ends} == {result.ndata}
     assert heard[-1].pairs_total >= result.passes * result.ndata
-    for standing in ends:
-        expected = standing.now.pairs / (standing.now.last - standing.now.began)
-        assert standing.rate == pytest.approx(expected)
-        assert standing.target == pytest.approx(standing.now.pairs / standing.now.seconds)
+    for progress in ends:
+        expected = progress.now.pairs / (progress.now.last - progress.now.began)
+        assert progress.rate == pytest.approx(expected)
+        assert progress.target == pytest.approx(progress.now.pairs / progress.now.seconds)
     assert np.isnan(heard[0].target)
     assert any(s.doing == "pass 2 over all data" for s in heard)
     assert any(s.doing == "finding the errors" for s in heard)
@@ -106,7 +106,7 @@ def test_with_two_threads_the_target_is_what_both_can_do(scan):
     last = next(s for s in reversed(heard) if s.now is not None and s.now.done)
     event = {"what": "tiles", "fit": last.fit, "at": last.at, "done": 1, "pairs": 100, "bytes": 400}
     event |= dict.fromkeys(("pairs_total", "tiles_total", "tiles_skipped", "busy"), 0)
-    two = after(replace(last, threads=2), event | {"seconds": 0.5})
+    two = apply_event(replace(last, threads=2), event | {"seconds": 0.5})
     assert (two.target, two.byte_target) == (400.0, 1600.0)
 
 
@@ -121,8 +121,8 @@ def test_leaving_the_loop_ends_the_fit_and_the_log_says_so(scan, caplog):
 
 
 def test_what_a_callback_raises_ends_the_fit(scan):
-    def stop(standing):
-        if standing.passes == 1:
+    def stop(progress):
+        if progress.passes == 1:
             raise OptionError("enough")
 
     with pytest.raises(OptionError, match="enough"):
@@ -130,7 +130,7 @@ def test_what_a_callback_raises_ends_the_fit(scan):
 
 
 def test_an_event_of_a_fit_whose_beginning_was_missed_says_nothing():
-    assert after(None, {"what": "tiles", "fit": "a", "at": 1.0}) is None
+    assert apply_event(None, {"what": "tiles", "fit": "a", "at": 1.0}) is None
 
 
 def test_the_time_left_follows_from_the_tiles_that_are_done(scan):

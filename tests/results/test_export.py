@@ -6,8 +6,8 @@ import xarray
 
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results import export
-from homodyne_dask.results.figures.block_means import view_of
-from homodyne_dask.results.figures.rates import fitted
+from homodyne_dask.results.figures.block_means import bin_map
+from homodyne_dask.results.figures.rates import fitted_model
 from tests.results.figures.made import FLOW, SMALL, result_for, scan_of
 from tests.results.test_text import flow, measured
 
@@ -57,7 +57,7 @@ def test_the_maps_of_a_file_are_those_of_the_pictures_and_say_what_they_are(tmp_
     assert found["param"].values.tolist() == list(LAMINAR_FLOW.names)
     assert found["map_label"].values.tolist() == scan.label.tolist()
     for n in range(3):
-        view = view_of(scan, result, fitted(result, scan), n)
+        view = bin_map(scan, result, fitted_model(result, scan), n)
         for part in ("data", "model", "residual"):
             wanted = getattr(view, part).astype(np.float32)
             np.testing.assert_array_equal(found[f"two_time_{part}"][n], wanted)

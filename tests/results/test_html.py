@@ -23,7 +23,7 @@ import pytest
 from homodyne_dask.fitting.errors.profile import Point
 from homodyne_dask.results.facts import facts
 from homodyne_dask.results.fit_result import load_result
-from homodyne_dask.results.html import Picture, fragment, page
+from homodyne_dask.results.html import Picture, report_fragment, report_page
 from homodyne_dask.results.markup import element, joined, table
 from homodyne_dask.results.tables import influence_table, profile_table, scalings_table
 from homodyne_dask.results.text import bin_rows, parameter_rows
@@ -134,7 +134,7 @@ def compared():
 @pytest.mark.parametrize("make", [flow, measured, many])
 def test_a_page_reads_as_its_file(make):
     path = REPORTS / f"{make.__name__}_html.txt"
-    text = Page(page(make(), [])).text
+    text = Page(report_page(make(), [])).text
     if "HOMODYNE_DASK_ACCEPT" in os.environ:
         path.write_text(text)
     assert text == path.read_text()
@@ -142,7 +142,7 @@ def test_a_page_reads_as_its_file(make):
 
 @pytest.mark.parametrize("make", [flow, measured, many, nasty])
 def test_a_page_is_one_document_with_one_heading_and_links_that_lead_somewhere(make):
-    found = Page(page(make(), [Picture("a <b>", NASTY, png())]))
+    found = Page(report_page(make(), [Picture("a <b>", NASTY, png())]))
     assert len(found.all("h1")) == 1
     assert found.all("html") == [{"lang": "en"}]
     assert [tag for tag, _ in found.tags[:2]] == ["html", "head"]
@@ -153,7 +153,7 @@ def test_a_page_is_one_document_with_one_heading_and_links_that_lead_somewhere(m
 
 
 def test_a_page_needs_no_other_file():
-    html = page(flow(), [Picture("title", "words", png())])
+    html = report_page(flow(), [Picture("title", "words", png())])
     found = Page(html)
     assert not found.all("script") + found.all("link") + found.all("iframe")
     assert [a["src"][:22] for a in found.all("img")] == ["data:image/png;base64,"]
@@ -162,7 +162,7 @@ def test_a_page_needs_no_other_file():
 
 
 def test_every_picture_has_words_and_is_reached_by_keyboard_as_every_wide_table_is():
-    found = Page(page(many(), [Picture("title", f"words {n}", png()) for n in range(3)]))
+    found = Page(report_page(many(), [Picture("title", f"words {n}", png()) for n in range(3)]))
     assert [attributes["alt"] for attributes in found.all("img")] == [
         "words 0",
         "words 1",
@@ -176,7 +176,9 @@ def test_every_picture_has_words_and_is_reached_by_keyboard_as_every_wide_table_
     assert all(attributes["scope"] in ("col", "row") for attributes in found.all("th"))
 
 
-@pytest.mark.parametrize("made", [lambda r: page(r, [Picture(NASTY, NASTY, png())]), fragment])
+@pytest.mark.parametrize(
+    "made", [lambda r: report_page(r, [Picture(NASTY, NASTY, png())]), report_fragment]
+)
 def test_no_value_becomes_markup(made):
     html = made(nasty())
     found = Page(html)
@@ -187,21 +189,21 @@ def test_no_value_becomes_markup(made):
 
 @pytest.mark.parametrize("make", [flow, measured])
 def test_a_page_says_all_that_the_text_says(make):
-    text = Page(page(make(), [])).text
+    text = Page(report_page(make(), [])).text
     rows, notes = parameter_rows(make())
     for said in chain(*rows, *bin_rows(make()), notes, *facts(make())):
         assert said in text
 
 
 def test_how_a_fit_ended_is_said_in_words_and_by_a_mark_not_by_colour_alone():
-    assert "p: ✓ converged: the optimum" in Page(page(flow(), [])).text
-    ended = Page(page(measured(), [])).text
+    assert "p: ✓ converged: the optimum" in Page(report_page(flow(), [])).text
+    ended = Page(report_page(measured(), [])).text
     assert "p: ✗ the data do not determine all parameters" in ended
     assert ended.index("✗") < ended.index("undetermined: ") < ended.index("caption: ")
 
 
 def test_what_other_scalings_and_profiles_say_stands_in_tables():
-    found = Page(page(compared(), []))
+    found = Page(report_page(compared(), []))
     assert not found.all("pre")
     lines = found.text.splitlines()
     assert "caption: Modes of scaling" in lines
@@ -218,12 +220,12 @@ def test_a_result_of_an_early_version_says_nothing_of_packages(tmp_path):
     del told["versions"]
     path.write_text(json.dumps(told))
     assert load_result(path).versions == {}
-    assert "dd: homodyne-dask 0.1.0\n" in Page(page(load_result(path), [])).text
+    assert "dd: homodyne-dask 0.1.0\n" in Page(report_page(load_result(path), [])).text
 
 
 def test_a_long_table_of_bins_is_closed_at_first():
-    assert not Page(page(flow(), [])).all("details")
-    assert "summary: all 45 bins" in Page(page(many(), [])).text
+    assert not Page(report_page(flow(), [])).all("details")
+    assert "summary: all 45 bins" in Page(report_page(many(), [])).text
 
 
 def test_jupyter_shows_the_same_tables():
@@ -273,7 +275,7 @@ chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installe
 @pytest.mark.parametrize("width", [420, 1200])
 def test_chromium_shows_a_page_without_complaint_and_nothing_sticks_out(width, tmp_path):
     path = tmp_path / "report.html"
-    html = page(many(), [Picture("title", "words", png(1800, 900))])
+    html = report_page(many(), [Picture("title", "words", png(1800, 900))])
     path.write_text(html.replace("</body>", f"{MEASURE}</body>"))
     dom, complaints = browse(path, "--dump-dom", f"--window-size={width},900")
     assert not complaints
@@ -286,7 +288,7 @@ def test_chromium_shows_a_page_without_complaint_and_nothing_sticks_out(width, t
 @chromium
 def test_chromium_shows_a_page_light_or_dark_as_is_preferred(tmp_path):
     path, shot = tmp_path / "report.html", tmp_path / "shot.png"
-    path.write_text(page(flow(), []))
+    path.write_text(report_page(flow(), []))
     brightness = {}
     for name, scheme in (("dark", 0), ("light", 1)):
         options = (f"--screenshot={shot}", "--window-size=900,700")

@@ -14,9 +14,9 @@ from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.partition import parts_of
 from homodyne_dask.results.figures.captions import alternative
 from homodyne_dask.results.fit_result import covariance_table
-from homodyne_dask.results.homogeneity import constancy, power_law
+from homodyne_dask.results.homogeneity import homogeneity_test, power_law_of_q
 from homodyne_dask.results.series import FitSeries
-from homodyne_dask.results.series_entry import Ended
+from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.results.tables import influence_table
 from tests import reference
 from tests.results.test_text import flow
@@ -160,7 +160,7 @@ def test_the_error_of_a_rate_is_that_of_its_parameters():
     covariance = covariance_table(root @ root.T, list(result.parameters["param"].values))
     result = replace(result, covariance=covariance)
     theta = result.parameters["value"].values
-    found = Ended("", None, result, "", {"q": 0.005, "age": 30.0}).quantities
+    found = SeriesEntry("", None, result, "", {"q": 0.005, "age": 30.0}).quantities
     for name, first in (("J", 0), ("gamma_dot", 3)):
 
         def value(theta, first=first):
@@ -251,7 +251,9 @@ def test_directions_half_a_turn_apart_agree():
         table = result.parameters.copy(deep=True)
         table["value"].values[6] = phi0
         results.append(replace(result, parameters=table))
-    ended = [Ended("", None, r, "", {"q": q, "age": 1.0}) for r, q in zip(results, Q, strict=True)]
+    ended = [
+        SeriesEntry("", None, r, "", {"q": q, "age": 1.0}) for r, q in zip(results, Q, strict=True)
+    ]
     same = FitSeries("q", tuple(ended)).agreement["phi0"]
     assert same.mean == pytest.approx((89.9 + 90.1 + 89.8) / 3)
 
@@ -263,8 +265,8 @@ def test_agreement_with_few_degrees_of_freedom_is_that_of_welch():
         [(g.mean(), g.std(ddof=1) / len(g) ** 0.5, len(g) - 1) for g in groups]
     ).T
     wanted = stats.f_oneway(*groups, equal_var=False)
-    assert constancy(value, stderr, dof).p == pytest.approx(wanted.pvalue, rel=1e-9)
-    certain = constancy(value, stderr, np.full(4, np.nan))
+    assert homogeneity_test(value, stderr, dof).p == pytest.approx(wanted.pvalue, rel=1e-9)
+    certain = homogeneity_test(value, stderr, np.full(4, np.nan))
     mean = np.average(value, weights=stderr**-2.0)
     assert certain.mean == pytest.approx(mean)
     assert certain.p == pytest.approx(stats.chi2.sf((((value - mean) / stderr) ** 2).sum(), 3))
@@ -272,16 +274,16 @@ def test_agreement_with_few_degrees_of_freedom_is_that_of_welch():
 
 def test_nothing_is_said_of_fewer_than_two_known_values():
     nan = np.nan
-    assert constancy(np.array([1.0, 2.0]), np.array([0.1, nan]), np.full(2, nan)) is None
-    assert power_law(np.array([1.0, 2.0]), np.array([1.0, -1.0]), np.ones(2)) is None
-    assert power_law(np.array([1.0, 1.0]), np.array([1.0, 2.0]), np.ones(2)) is None
+    assert homogeneity_test(np.array([1.0, 2.0]), np.array([0.1, nan]), np.full(2, nan)) is None
+    assert power_law_of_q(np.array([1.0, 2.0]), np.array([1.0, -1.0]), np.ones(2)) is None
+    assert power_law_of_q(np.array([1.0, 1.0]), np.array([1.0, 2.0]), np.ones(2)) is None
 
 
 def test_the_exponent_is_that_of_a_weighted_line_through_logarithms():
     x, y = np.array([1.0, 2.0, 3.0, 5.0]), np.array([2.0, 3.0, 7.0, 9.0])
     stderr = np.array([0.1, 0.2, 0.3, 0.1])
     slope, covariance = np.polyfit(np.log(x), np.log(y), 1, w=y / stderr, cov="unscaled")
-    found = power_law(x, y, stderr)
+    found = power_law_of_q(x, y, stderr)
     assert found.exponent == pytest.approx(slope[0])
     assert found.stderr == pytest.approx(covariance[0, 0] ** 0.5)
 

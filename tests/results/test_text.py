@@ -20,7 +20,7 @@ from homodyne_dask.results.fit_result import (
     parameter_table,
     scaling_table,
 )
-from homodyne_dask.results.text import pulls, report
+from homodyne_dask.results.text import pulls, report_text
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 
 REPORTS = Path(__file__).parent / "reports"
@@ -159,7 +159,7 @@ def many() -> FitResult:
 @pytest.mark.parametrize("make", [flow, measured, many])
 def test_a_report_reads_as_its_file(make):
     path = REPORTS / f"{make.__name__}.txt"
-    text = report(make()) + "\n"
+    text = report_text(make()) + "\n"
     if "HOMODYNE_DASK_ACCEPT" in os.environ:
         path.write_text(text)
     assert text == path.read_text()
@@ -167,11 +167,11 @@ def test_a_report_reads_as_its_file(make):
 
 @pytest.mark.parametrize("make", [flow, measured, many])
 def test_a_report_fits_a_terminal_of_100_columns(make):
-    assert max(map(len, report(make()).splitlines())) <= 100
+    assert max(map(len, report_text(make()).splitlines())) <= 100
 
 
 def test_print_shows_the_report():
-    assert str(flow()) == report(flow())
+    assert str(flow()) == report_text(flow())
 
 
 def test_a_pull_uses_the_robust_error_where_it_is_known():
@@ -218,15 +218,15 @@ def test_a_value_has_as_many_places_as_two_digits_of_its_error(value, error, tex
     ],
 )
 def test_an_error_has_two_digits(value, text):
-    assert numbers.error(value) == text
+    assert numbers.format_error(value) == text
 
 
 def test_pairs_left_out_are_those_of_the_selection_that_were_not_counted():
     result = flow()
     possible = sum(j - i >= 1 for i in range(300) for j in range(i + 1, 300)) * 9
     said = dict(facts(result))["left out"]
-    assert said.startswith(numbers.count(possible - result.ndata))
+    assert said.startswith(numbers.format_count(possible - result.ndata))
     later = replace(result, config=result.config | {"min_lag": 3})
     possible = sum(j - i >= 3 for i in range(300) for j in range(i + 1, 300)) * 9
-    assert dict(facts(later))["left out"].startswith(numbers.count(possible - result.ndata))
+    assert dict(facts(later))["left out"].startswith(numbers.format_count(possible - result.ndata))
     assert dict(facts(later))["left out"].endswith("lags below 3")

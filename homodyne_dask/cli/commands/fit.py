@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from homodyne_dask.cli.config import FitConfig
     from homodyne_dask.cli.several_fits import FitJob
     from homodyne_dask.fitting.series.whole_fits import FitOutput
-    from homodyne_dask.live.progress import Standing
+    from homodyne_dask.live.progress import Progress
     from homodyne_dask.models import Model
     from homodyne_dask.results.fit_result import FitResult
     from homodyne_dask.store.scan import Scan
@@ -145,7 +145,7 @@ def _fit(
     whole = None if sent is None else _whole(client, sent)
     checkpoint = config.checkpoint or folders.checkpoint_in(folder)
     checked = config.overwrite or whole is not None  # before it was sent
-    with folders.claimed(folder, checkpoint, checked, resume):
+    with folders.claimed_folder(folder, checkpoint, checked, resume):
         if whole is not None:
             result = whole.result
         else:
@@ -153,10 +153,10 @@ def _fit(
                 result = _run(job.options, model, scan, client, checkpoint, resume, trace)
         click.echo(str(result))
         written = whole is not None and whole.files
-        files = list(written or folders.write(result, scan, folder))
+        files = list(written or folders.write_result(result, scan, folder))
         if homodyne_output:
             files += _homodyne_files(result, scan, folder)
-        folders.settle(result, checkpoint)
+        folders.remove_checkpoint(result, checkpoint)
     click.echo(f"\n{folder}/ written: {', '.join(str(file.relative_to(folder)) for file in files)}")
     return result
 
@@ -225,7 +225,7 @@ def _run(
     try:
         with progress_on_stderr() as show:
 
-            def seen(standing: "Standing") -> None:
+            def seen(standing: "Progress") -> None:
                 nonlocal passes
                 passes = standing.passes
                 show(standing)

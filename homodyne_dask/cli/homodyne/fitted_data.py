@@ -9,7 +9,7 @@ import numpy as np
 import zarr
 from jaxtyping import Float
 
-from homodyne_dask.results.figures.rates import Fitted, fitted
+from homodyne_dask.results.figures.rates import FittedModel, fitted_model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import size
@@ -44,7 +44,7 @@ def write_fitted_data(result: FitResult, scan: Scan, path: Path) -> None:
     Matrices are full and symmetric; their diagonal, which is no data, is the mean of its neighbours,
     as homodyne has it. residuals_normalized are residuals over sigma(t1, t2).
     """
-    model = fitted(result, scan)
+    model = fitted_model(result, scan)
     per_bin = np.stack([result.scaling[name].values for name in ("contrast", "offset")], axis=1)
     time = scan.time[slice(*scan.frames)]
     small = {
@@ -82,7 +82,7 @@ class BinMatrices:
     """One bin's matrices over the selected frames, each made when it is asked for."""
 
     def __init__(
-        self, scan: Scan, model: Fitted, per_bin: Float[np.ndarray, "bin 2"], at: int
+        self, scan: Scan, model: FittedModel, per_bin: Float[np.ndarray, "bin 2"], at: int
     ) -> None:
         self.scan, self.model, self.at = scan, model, at
         self.contrast, self.offset = per_bin[at]

@@ -12,8 +12,8 @@ import numpy as np
 
 from homodyne_dask.cli.homodyne.device import get_device_status
 from homodyne_dask.cli.homodyne.fitted_data import fitted_data_refusal, write_fitted_data
-from homodyne_dask.results.figures.block_means import View, view_of
-from homodyne_dask.results.figures.rates import fitted
+from homodyne_dask.results.figures.block_means import BinMap, bin_map
+from homodyne_dask.results.figures.rates import fitted_model
 from homodyne_dask.results.figures.style import UNKNOWN, figure
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver.levenberg_marquardt import Outcome
@@ -163,11 +163,11 @@ def _picture_names(scan: Scan) -> list[str]:
 
 
 def _views(result: FitResult, scan: Scan):
-    model = fitted(result, scan)
-    return (view_of(scan, result, model, b) for b in range(len(scan.bins)))
+    model = fitted_model(result, scan)
+    return (bin_map(scan, result, model, b) for b in range(len(scan.bins)))
 
 
-def _heatmaps(view: View, phi: float) -> "Figure":
+def _heatmaps(view: BinMap, phi: float) -> "Figure":
     """Draw data, fit and residual/σ of one bin side by side."""
     from matplotlib import colormaps
 

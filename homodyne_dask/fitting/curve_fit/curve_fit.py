@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.curve_fit import residual_fit as arrayfit
 from homodyne_dask.fitting.minimize import run_to_completion
-from homodyne_dask.live.progress import Standing
+from homodyne_dask.live.progress import Progress
 from homodyne_dask.models.parameters import Parameter
 from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.results import numbers
@@ -206,7 +206,7 @@ def iterate(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     max_passes: int = 1000,
-    watch: Callable[[Standing], None] | None = None,
+    watch: Callable[[Progress], None] | None = None,
 ) -> Generator[lm.State, None, CurveFit]:
     """Fit as `fit` does and yield the state after each pass; residuals are taken to be over their σ."""
     request = arrayfit.prepare_residual_fit(

@@ -19,8 +19,8 @@ from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.residual import check_residual, columns_gram
-from homodyne_dask.live.progress import Standing
-from homodyne_dask.live.watch import Watch, Watched
+from homodyne_dask.live.progress import Progress
+from homodyne_dask.live.watch import FitDescription, Watch
 from homodyne_dask.models.parameters import Search, joined_with_and, search
 from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.solver import checkpoint as checkpoints
@@ -156,7 +156,7 @@ def iterate(
     client: Client | None,
     checkpoint: Path | None,
     resume: bool,
-    watch: Callable[[Standing], None] | None,
+    watch: Callable[[Progress], None] | None,
 ) -> Generator[lm.State, None, ResidualOutput]:
     """Yield the state after each pass and return how the fit ended; see `fit` for the options."""
     began = time.perf_counter()
@@ -170,10 +170,10 @@ def iterate(
         if request.points.in_memory:  # what is here already is not kept twice
             budget = min(budget, SMALL)
         context = ResidualContext(request.points, request.model, budget)
-        told = Watch(_watched(request), plan, connected, watch)
-        with told.to_its_end():
-            sweep = told.listened(sweep_over(context, plan, RESIDUALS, connected))
-            record, state = FitRecord(began, told.state), None
+        observer = Watch(_watched(request), plan, connected, watch)
+        with observer.failures_published():
+            sweep = observer.watched(sweep_over(context, plan, RESIDUALS, connected))
+            record, state = FitRecord(began, observer.state), None
 
             def evaluate(theta: Float[np.ndarray, " p"], _: None) -> Gram:
                 return sweep(theta)
@@ -181,13 +181,13 @@ def iterate(
             for state in minimize(
                 request, evaluate, checkpoint, resume, record, (), _first, _identity
             ):
-                told.state(state)
+                observer.state(state)
                 yield state
             assert state is not None  # there is at least one pass
             ended = _ended(request, sweep, state, record)
             record.timings["total"] = time.perf_counter() - began
             outcome, errors = state.outcome, stderr(ended.covariance, request.model.size)
-            told.end(
+            observer.end(
                 outcome.name, outcome.value, list(ended.undetermined), state.theta.tolist(),
                 errors.tolist(), sum(ended.compilations.values()),
             )  # fmt: skip
@@ -222,11 +222,11 @@ def stderr(covariance: Float[np.ndarray, "p p"] | None, size: int) -> Float[np.n
     return np.full(size, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
 
 
-def _watched(request: ResidualRequest) -> Watched:
+def _watched(request: ResidualRequest) -> FitDescription:
     model = request.model
     units, unknown = tuple(p.unit for p in model.parameters), np.full(model.size, np.nan)
     title = f"{model.name} fitted to {request.points.number:,} points"
-    return Watched(title, request.search.names, units, lambda _: unknown)
+    return FitDescription(title, request.search.names, units, lambda _: unknown)
 
 
 def _first(request: ResidualRequest, *_: Any) -> StartingPoint:

@@ -16,7 +16,7 @@ from homodyne_dask.fitting.series.partition import Windows, options_of, parts_of
 from homodyne_dask.models import Model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.series import FitSeries
-from homodyne_dask.results.series_entry import Ended
+from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan, open_dataset
 
@@ -65,9 +65,9 @@ def fit_each(
             except ClusterError:
                 raise
             except HomodyneDaskError as e:
-                ended.append(Ended(part.name, None, None, str(e), part.at))
+                ended.append(SeriesEntry(part.name, None, None, str(e), part.at))
             else:
-                ended.append(Ended(part.name, None, result, "", part.at))
+                ended.append(SeriesEntry(part.name, None, result, "", part.at))
     return FitSeries(over, tuple(ended))
 
 

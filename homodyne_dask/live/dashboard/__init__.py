@@ -25,7 +25,7 @@ def dask_setup(scheduler: "Scheduler") -> None:
     scheduler.add_plugin(FitPage(), idempotent=True)  # the scheduler starts it
 
 
-def connected(client: Client) -> "Post":
+def connect_page(client: Client) -> "Publisher":
     """Add the page to the client's scheduler and return what sends events there.
 
     A fit is worth more than its page: where the page cannot be added the log says so, and the
@@ -39,10 +39,10 @@ def connected(client: Client) -> "Post":
     except Exception as e:
         LOG.warning("the scheduler shows no page /fit: %s: %s", type(e).__name__, e)
         page = ""
-    return Post(client, page)
+    return Publisher(client, page)
 
 
-class Post:
+class Publisher:
     """Sends events to the scheduler in their order, in the client's own thread; never waits."""
 
     def __init__(self, client: Client, page: str) -> None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from tornado.web import RequestHandler
 
-from homodyne_dask.live.dashboard.page import Shown, live, page
-from homodyne_dask.live.progress import Standing
+from homodyne_dask.live.dashboard.page import PageState, render_page, render_sections
+from homodyne_dask.live.progress import Progress
 
 if TYPE_CHECKING:
     from homodyne_dask.live.dashboard.plugin import FitPage
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 def routes(plugin: "FitPage") -> list[tuple[str, type[RequestHandler], dict[str, object]]]:
     """Return the routes of the page, whatever prefix the dashboard has."""
     given: dict[str, object] = {"plugin": plugin}
-    return [(r"(?:/.*)?/fit", Whole, given), (r"(?:/.*)?/fit-now", Now, given)]
+    return [(r"(?:/.*)?/fit", PageHandler, given), (r"(?:/.*)?/fit-now", SectionsHandler, given)]
 
 
 class _Page(RequestHandler):
     def initialize(self, plugin: "FitPage") -> None:
         self.plugin = plugin
 
-    def shown(self) -> Shown:
+    def shown(self) -> PageState:
         """Return what the page shows: the fit asked for, or the latest."""
         plugin = self.plugin
         plugin.looked = time.monotonic()
@@ -30,11 +30,11 @@ class _Page(RequestHandler):
         chosen = plugin.fits.get(self.get_query_argument("id", ""))
         if chosen is None and fits:
             chosen = next((fit for fit in fits if fit.running), fits[0])
-        return Shown(
+        return PageState(
             tuple(fits), chosen, tuple(plugin.workers()), self._lost(chosen), plugin.seconds
         )
 
-    def _lost(self, fit: Standing | None) -> tuple[str, ...]:
+    def _lost(self, fit: Progress | None) -> tuple[str, ...]:
         return () if fit is None else tuple(self.plugin.lost[fit.fit])
 
     def prepare(self) -> None:
@@ -43,19 +43,19 @@ class _Page(RequestHandler):
         self.set_header("Connection", "close")
 
 
-class Whole(_Page):
+class PageHandler(_Page):
     """The page."""
 
     def get(self) -> None:
         """Answer with the whole page."""
         with self.plugin.accounted():
-            self.write(page(self.shown(), self.plugin.pages))
+            self.write(render_page(self.shown(), self.plugin.pages))
 
 
-class Now(_Page):
+class SectionsHandler(_Page):
     """What changes of the page."""
 
     def get(self) -> None:
         """Answer with the part that changes."""
         with self.plugin.accounted():
-            self.write(str(live(self.shown())))
+            self.write(str(render_sections(self.shown())))

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from homodyne_dask.live.dashboard.plugin import FitPage
-    from homodyne_dask.live.progress import Standing
+    from homodyne_dask.live.progress import Progress
 
 GAUGES = {
     "running": ("1 while the fit runs", lambda s: float(s.running)),
@@ -73,14 +73,14 @@ def _family(
     kind: "type[GaugeMetricFamily | CounterMetricFamily]",
     name: str,
     words: str,
-    fits: "list[Standing]",
-    value: "Callable[[Standing], float | None]",
+    fits: "list[Progress]",
+    value: "Callable[[Progress], float | None]",
 ) -> Metric:
     family = kind(f"homodyne_dask_{name}", words, labels=["fit", "title"])
-    for standing in fits:
-        number = value(standing)
+    for progress in fits:
+        number = value(progress)
         if number is not None:
-            family.add_metric([standing.fit, standing.title], number)
+            family.add_metric([progress.fit, progress.title], number)
     return family
 
 

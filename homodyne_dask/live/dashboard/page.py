@@ -6,14 +6,14 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
 from homodyne_dask.live.dashboard.drawing import Mark, chart
-from homodyne_dask.live.progress import Pass, Standing, over
+from homodyne_dask.live.progress import Pass, Progress, pass_name
 from homodyne_dask.results.markup import Html, element, items, joined, listed, table
-from homodyne_dask.results.numbers import count, seconds, value_and_error
+from homodyne_dask.results.numbers import format_count, format_seconds, value_and_error
 from homodyne_dask.results.palette import STYLE
 from homodyne_dask.sweep.plan import size
 
 if TYPE_CHECKING:
-    from homodyne_dask.live.dashboard.plugin import Worker
+    from homodyne_dask.live.dashboard.plugin import WorkerRow
 
 STYLE_OF_CELL = Html("""
 .homodyne-dask progress { width: 100%; }
@@ -24,20 +24,20 @@ MOST_ROWS = 200
 """Passes listed at most, the latest."""
 
 
-class Shown(NamedTuple):
+class PageState(NamedTuple):
     """What the page shows."""
 
-    fits: tuple[Standing, ...]
+    fits: tuple[Progress, ...]
     """All that are kept, the latest first."""
-    chosen: Standing | None
-    workers: "tuple[Worker, ...]" = ()
+    chosen: Progress | None
+    workers: "tuple[WorkerRow, ...]" = ()
     lost: tuple[str, ...] = ()
     """Workers the chosen fit lost."""
     cost: float = 0.0
     """Seconds of a processor that events and pages took."""
 
 
-def page(shown: Shown, pages: list[str]) -> str:
+def render_page(shown: PageState, pages: list[str]) -> str:
     """Return the whole page; `pages` are those of the dashboard."""
     asset = files("homodyne_dask.live.dashboard")
     tabs = [
@@ -53,7 +53,7 @@ def page(shown: Shown, pages: list[str]) -> str:
     body = [
         element("nav", *tabs, aria_label="pages of the dashboard", class_="tabs"),
         element("h1", "Fits"),
-        element("main", live(shown), id="live"),
+        element("main", render_sections(shown), id="live"),
         element("p", "", id="contact", role="status", class_="note"),
         element("script", Html(asset.joinpath("fit.js").read_text())),
     ]
@@ -61,7 +61,7 @@ def page(shown: Shown, pages: list[str]) -> str:
     return f"<!DOCTYPE html>\n{html}\n"
 
 
-def live(shown: Shown) -> Html:
+def render_sections(shown: PageState) -> Html:
     """Return the parts that change, each in a section of its own."""
     fit = shown.chosen
     if fit is None:
@@ -77,7 +77,7 @@ def live(shown: Shown) -> Html:
     )
 
 
-def in_short(fit: Standing) -> Html:
+def render_cell(fit: Progress) -> Html:
     """Return verdict, progress and parameters alone, as a notebook shows them while a fit runs."""
     link = element("a", "the live page", href=fit.page) if fit.page else joined()
     return joined(
@@ -90,7 +90,7 @@ def _part(name: str, heading: str | None, *inside: Html) -> Html:
     return element("section", *head, *inside, id=name)
 
 
-def _choice(shown: Shown, chosen: Standing) -> Html:
+def _choice(shown: PageState, chosen: Progress) -> Html:
     links = [
         element(
             "a",
@@ -104,41 +104,41 @@ def _choice(shown: Shown, chosen: Standing) -> Html:
     return element("nav", listed(links), aria_label="fits")
 
 
-def _told(fit: Standing) -> str:
+def _told(fit: Progress) -> str:
     if fit.running:
         return f"running, {fit.passes} passes done"
     return f"{fit.outcome.lower().replace('_', ' ')} after {fit.passes} passes"
 
 
-def _mark_of(fit: Standing) -> str:
+def _mark_of(fit: Progress) -> str:
     return "…" if fit.running else "✓" if fit.outcome == "CONVERGED" else "✗"
 
 
-def _verdict(fit: Standing) -> Html:
+def _verdict(fit: Progress) -> Html:
     kind = "verdict running" if fit.running else "verdict"
     kind += " converged" if fit.outcome == "CONVERGED" else ""
     sentence = element("p", f"{_mark_of(fit)} {fit.sentence}", id="outcome")
     return element("div", sentence, listed(fit.said), class_=kind, role="status")
 
 
-def _progress(fit: Standing) -> Html:
+def _progress(fit: Progress) -> Html:
     ended = time.time() if fit.running else fit.at
-    rows = [("doing", fit.doing), ("time", seconds(ended - fit.began))]
+    rows = [("doing", fit.doing), ("time", format_seconds(ended - fit.began))]
     bar = joined()
     if fit.now is not None:
         left = fit.seconds_left(ended)
-        eta = f", about {seconds(left)} left" if math.isfinite(left) else ""
+        eta = f", about {format_seconds(left)} left" if math.isfinite(left) else ""
         words = f"{fit.now.done} of {fit.now.tiles} tiles{eta}"
         rows.append(("this pass", words))
         bar = element("progress", words, value=fit.now.done, max=fit.now.tiles, aria_label=words)
     rows += [
         ("pairs per second", _of(fit.rate, fit.target, 1e6, "M")),
         ("bytes per second", _of(fit.byte_rate, fit.byte_target, 1e9, "GB")),
-        ("pairs", f"{count(fit.pairs)} of {fit.bins} bins, {fit.where}"),
-        ("worked so far", f"{count(fit.pairs_total)} pairs in all passes"),
+        ("pairs", f"{format_count(fit.pairs)} of {fit.bins} bins, {fit.where}"),
+        ("worked so far", f"{format_count(fit.pairs_total)} pairs in all passes"),
         (
             "tiles skipped",
-            f"{count(fit.tiles_skipped)} of {count(fit.tiles_total)}, where f has decayed to 0",
+            f"{format_count(fit.tiles_skipped)} of {format_count(fit.tiles_total)}, where f has decayed to 0",
         ),
     ]
     return joined(bar, items(rows))
@@ -151,7 +151,7 @@ def _of(rate: float, target: float, unit: float, name: str) -> str:
     return f"{rate / unit:.3g} {name} of {target / unit:.3g} {name} if no thread waited"
 
 
-def _parameters(fit: Standing) -> Html:
+def _parameters(fit: Progress) -> Html:
     if not fit.theta:
         return element("p", "No pass is done yet.")
     rows = [["parameter", "value ± 1σ", "unit", "95 % from", "to"]]
@@ -163,7 +163,7 @@ def _parameters(fit: Standing) -> Html:
     return table(caption, rows, left=3)
 
 
-def _charts(fit: Standing) -> Html:
+def _charts(fit: Progress) -> Html:
     if not fit.done:
         return element("p", "None is done yet.")
     lowest = {
@@ -194,7 +194,7 @@ def _charts(fit: Standing) -> Html:
 
 
 def _chart(
-    fit: Standing, name: str, values: list[float], errors: list[float] | None = None
+    fit: Progress, name: str, values: list[float], errors: list[float] | None = None
 ) -> Html:
     first = 1 - sum(one.factor > 1 for one in fit.done)
     error = errors or [math.nan] * len(values)
@@ -205,7 +205,7 @@ def _chart(
     return chart(name, marks, log=errors is None)
 
 
-def _pass_rows(fit: Standing) -> list[list[str]]:
+def _pass_rows(fit: Progress) -> list[list[str]]:
     rows = [["pass", "χ²", "χ²/N", "distance [σ]", "damping", "", "time"]]
     return rows + [_pass_row(one) for one in fit.done[-MOST_ROWS:]]
 
@@ -213,12 +213,12 @@ def _pass_rows(fit: Standing) -> list[list[str]]:
 def _pass_row(one: Pass) -> list[str]:
     distance = f"{one.distance:.2g}" if math.isfinite(one.distance) else "-"
     return [
-        over(one.factor, one.number), f"{one.chisqr:.8g}", f"{one.per_pair:.6g}", distance,
-        f"{one.damping:.1e}", "accepted" if one.accepted else "not accepted", seconds(one.seconds),
+        pass_name(one.factor, one.number), f"{one.chisqr:.8g}", f"{one.per_pair:.6g}", distance,
+        f"{one.damping:.1e}", "accepted" if one.accepted else "not accepted", format_seconds(one.seconds),
     ]  # fmt: skip
 
 
-def _workers(shown: Shown) -> Html:
+def _workers(shown: PageState) -> Html:
     rows = [["worker", "threads", "memory", "of"]]
     rows += [
         [worker.name, str(worker.threads), size(worker.memory), size(worker.limit) if worker.limit else "-"]
@@ -231,7 +231,7 @@ def _workers(shown: Shown) -> Html:
     return joined(said, refused, table("Workers there are now", rows, left=1))
 
 
-def _cost(shown: Shown) -> str:
+def _cost(shown: PageState) -> str:
     busy = sum(fit.busy for fit in shown.fits)
     share = f", {100 * shown.cost / busy:.2g} % of what the fits' threads computed" if busy else ""
     return f"Events and this page took {shown.cost:.2g} s of a processor{share}."

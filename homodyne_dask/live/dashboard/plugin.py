@@ -1,4 +1,4 @@
-"""What the scheduler keeps of fits: their standing from their events, and the workers they lost."""
+"""What the scheduler keeps of fits: their progress from their events, and the workers they lost."""
 
 import asyncio
 import math
@@ -13,7 +13,7 @@ from homodyne_dask.live.dashboard import TOPIC
 from homodyne_dask.live.dashboard.handler import routes
 from homodyne_dask.live.dashboard.metrics import FITS
 from homodyne_dask.live.dashboard.spans import keep_latest
-from homodyne_dask.live.progress import Standing, after
+from homodyne_dask.live.progress import Progress, apply_event
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -25,7 +25,7 @@ LOOKING, GRACE = 3.0, 2.0
 """Seconds since a browser last asked for which somebody is looking, and most that is waited for it."""
 
 
-class Worker(NamedTuple):
+class WorkerRow(NamedTuple):
     """A worker as the page shows it."""
 
     name: str
@@ -43,7 +43,7 @@ class FitPage(SchedulerPlugin):
     idempotent = True
 
     def __init__(self) -> None:
-        self.fits: dict[str, Standing] = {}
+        self.fits: dict[str, Progress] = {}
         self.lost: dict[str, list[str]] = {}
         """Workers that a fit lost while it ran."""
         self.pages: list[str] = []
@@ -85,25 +85,25 @@ class FitPage(SchedulerPlugin):
             with self.accounted():
                 self._hear(msg)
         elif topic == "all" and msg.get("action") == "remove-worker" and not msg["expected"]:
-            for fit, standing in self.fits.items():
-                if standing.running:
+            for fit, progress in self.fits.items():
+                if progress.running:
                     self.lost[fit].append(msg["worker"])
 
     def _hear(self, event: dict[str, Any]) -> None:
         fit, self.heard = event["fit"], time.monotonic()
-        standing = after(self.fits.get(fit), event)
-        if standing is None:
+        progress = apply_event(self.fits.get(fit), event)
+        if progress is None:
             return
-        self.fits[fit] = standing
+        self.fits[fit] = progress
         self.lost.setdefault(fit, [])
         while len(self.fits) > MOST:
             oldest = next(iter(self.fits))
             del self.fits[oldest], self.lost[oldest]
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[WorkerRow]:
         """Return the workers there are now."""
         return [
-            Worker(str(w.name), w.nthreads, w.memory.process, w.memory_limit or 0)
+            WorkerRow(str(w.name), w.nthreads, w.memory.process, w.memory_limit or 0)
             for w in self.scheduler.workers.values()
         ]
 

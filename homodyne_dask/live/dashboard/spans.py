@@ -1,4 +1,4 @@
-"""Spans of passes on the scheduler: Dask keeps every one for ever, of a standing scheduler too many."""
+"""Spans of passes on the scheduler: Dask keeps every one for ever, of a persistent scheduler too many."""
 
 from typing import TYPE_CHECKING
 

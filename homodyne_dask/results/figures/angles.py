@@ -5,11 +5,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.results.figures.rates import Fitted, around, decay_times, fitted
+from homodyne_dask.results.figures.rates import (
+    FittedModel,
+    decay_times,
+    fitted_at_angles,
+    fitted_model,
+)
 from homodyne_dask.results.figures.style import (
     COLOURS,
     figure,
-    finish,
+    label_axes,
     log_scale_if_wide,
     ring_colours,
 )
@@ -30,14 +35,14 @@ SAMPLES = 12
 """Frames and lags at which the model is averaged over a cell."""
 
 
-def angles(result: FitResult, scan: Scan) -> "Figure":
+def draw_angles(result: FitResult, scan: Scan) -> "Figure":
     """Draw contrast, offset, reduced χ² and decay of every bin against φ."""
     picture = figure(12.3, 6.4)
     axes = [picture.add_subplot(2, 3, 1)]
     axes += [picture.add_subplot(2, 3, n, sharex=axes[0]) for n in range(2, 6)]
     table = result.scaling
     hollow = table["undetermined"].values
-    model = fitted(result, scan)
+    model = fitted_model(result, scan)
     decay = np.where(hollow, np.nan, decay_times(model, scan))
     middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
     columns = (
@@ -48,7 +53,7 @@ def angles(result: FitResult, scan: Scan) -> "Figure":
     )
     for axis, (values, y, title) in zip(axes, columns, strict=False):
         by_angle(axis, scan, values, hollow)
-        finish(axis, "", y, title)
+        label_axes(axis, "", y, title)
     for axis in axes:
         angle_axis(axis, scan)
     log_scale_if_wide(axes[3], "y", decay)
@@ -71,7 +76,7 @@ class AtLag(NamedTuple):
     model: Float[np.ndarray, " bin"]
 
 
-def at_one_lag(result: FitResult, scan: Scan, model: Fitted) -> AtLag | None:
+def at_one_lag(result: FitResult, scan: Scan, model: FittedModel) -> AtLag | None:
     """Return the decay at the lag where the bins differ most, a third of the time into the scan.
 
     None where no lag is known for all bins that have pairs.
@@ -118,7 +123,7 @@ def _at_one_lag(
     picture: "Figure", axis: "Axes", result: FitResult, scan: Scan, found: AtLag | None
 ) -> None:
     """Draw the decay at one lag against φ, and once more as directions where they go far around."""
-    finish(axis, axis.get_xlabel(), "(c₂ − offset) / contrast")
+    label_axes(axis, axis.get_xlabel(), "(c₂ − offset) / contrast")
     if found is None or not np.isfinite(found.f).any():
         _say(axis, "no lag is known for all bins")
         return
@@ -145,7 +150,7 @@ def _at_one_lag(
 
 def _ring(result: FitResult, scan: Scan, q: float, at: AtLag) -> Float[np.ndarray, " n"]:
     """Return the model's f of one ring all around the circle."""
-    model = around(result, scan, q if np.isfinite(q) else 1.0, CIRCLE)
+    model = fitted_at_angles(result, scan, q if np.isfinite(q) else 1.0, CIRCLE)
     return model.shape(np.arange(len(CIRCLE)), at.t1, at.t2).mean(axis=1)
 
 

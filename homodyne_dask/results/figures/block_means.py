@@ -8,7 +8,7 @@ import zarr
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import StoreError
-from homodyne_dask.results.figures.rates import Fitted
+from homodyne_dask.results.figures.rates import FittedModel
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Chunk, Scan
@@ -21,7 +21,7 @@ frames. One time in the middle would misread decays about as long as a block."""
 
 
 @dataclass(frozen=True)
-class Grid:
+class BlockGrid:
     """Which frames make which block, and where their means are read."""
 
     array: str
@@ -48,12 +48,12 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class View:
+class BinMap:
     """One bin as a picture: symmetric, blank where fewer than half of a block's pairs are known."""
 
     bin: int
     """Position in the selection."""
-    grid: Grid
+    grid: BlockGrid
     edges: Float[np.ndarray, " edge"]
     """s, where blocks begin and end."""
     data: Float[np.ndarray, "n n"]
@@ -70,7 +70,7 @@ class View:
         return (middle[j] - middle[i])[known], self.residual[i, j][known]
 
 
-def grid_of(scan: Scan) -> Grid:
+def block_grid(scan: Scan) -> BlockGrid:
     """Return the blocks of a scan: as few frames each as `SIDE` allows, whole blocks only.
 
     Read from the coarsest level that still has twice as many rows as the picture, else from c2.
@@ -82,12 +82,12 @@ def grid_of(scan: Scan) -> Grid:
     first, last = -(-start // level), stop // level
     merged = -(-(last - first) // SIDE)
     array = "c2" if level == 1 else f"level{level}/c2"
-    return Grid(array, level, first, merged, (last - first) // merged)
+    return BlockGrid(array, level, first, merged, (last - first) // merged)
 
 
-def view_of(scan: Scan, result: FitResult, model: Fitted, bin: int) -> View:
+def bin_map(scan: Scan, result: FitResult, model: FittedModel, bin: int) -> BinMap:
     """Return one bin as a picture; no more of it than a strip of tiles is in memory at once."""
-    grid = grid_of(scan)
+    grid = block_grid(scan)
     array = zarr.open_array(scan.path, path=grid.array, mode="r", zarr_format=3)
     use = scan.use if grid.level == 1 else np.ones(array.shape[1], bool)
     unread = [Chunk(*chunk) for chunk in result.inputs.get("chunks_left_out", ())]
@@ -100,13 +100,13 @@ def view_of(scan: Scan, result: FitResult, model: Fitted, bin: int) -> View:
     residual = (mean - predicted) / _sigma(scan, grid, bin, count * grid.level**2)
     edges = np.append(scan.time[grid.frames[:, 0]], scan.time[grid.frames[-1, -1]])
     edges[-1] += scan.attrs["frame_time"]
-    return View(bin, grid, edges, _mirrored(mean), predicted, _mirrored(residual))
+    return BinMap(bin, grid, edges, _mirrored(mean), predicted, _mirrored(residual))
 
 
 def block_means(
     array: zarr.Array,
     bin: int,
-    grid: Grid,
+    grid: BlockGrid,
     use: Bool[np.ndarray, " row"],
     unread: Sequence[Chunk] = (),
 ) -> tuple[Float[np.ndarray, "n n"], Int[np.ndarray, "n n"]]:
@@ -154,7 +154,9 @@ def _summed(part: np.ndarray, first: int, side: int) -> np.ndarray:
     return part
 
 
-def model_means(scan: Scan, model: Fitted, grid: Grid, bin: int) -> Float[np.ndarray, "n n"]:
+def model_means(
+    scan: Scan, model: FittedModel, grid: BlockGrid, bin: int
+) -> Float[np.ndarray, "n n"]:
     """Return the mean of f over each block, from `SAMPLES` times along its sides."""
     samples = min(grid.side, SAMPLES)
     inside = (np.arange(samples) + 0.5) / samples * grid.side - 0.5
@@ -165,7 +167,7 @@ def model_means(scan: Scan, model: Fitted, grid: Grid, bin: int) -> Float[np.nda
 
 
 def _sigma(
-    scan: Scan, grid: Grid, bin: int, count: Int[np.ndarray, "n n"]
+    scan: Scan, grid: BlockGrid, bin: int, count: Int[np.ndarray, "n n"]
 ) -> Float[np.ndarray, "n n"]:
     """Return σ of the mean of `count` independent pairs of each block."""
     variance = np.where(scan.use, scan.sigma_row[bin] ** 2, np.nan)[grid.frames]

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 
 from homodyne_dask.results.figures.angles import at_one_lag
-from homodyne_dask.results.figures.block_means import grid_of, representative
+from homodyne_dask.results.figures.block_means import block_grid, representative
 from homodyne_dask.results.figures.passes import BANDS
-from homodyne_dask.results.figures.rates import Curve, curves, decay_times, fitted
+from homodyne_dask.results.figures.rates import Curve, curves, decay_times, fitted_model
 from homodyne_dask.results.figures.style import bin_name
 from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.numbers import listed_range
-from homodyne_dask.results.text import influence_said
+from homodyne_dask.results.numbers import format_range
+from homodyne_dask.results.text import influence_sentences
 from homodyne_dask.store.rings import several
 from homodyne_dask.store.scan import Scan
 
@@ -32,7 +32,7 @@ def alternative(name: str, result: FitResult, scan: Scan) -> str:
 
 
 def _maps(result: FitResult, scan: Scan) -> str:
-    side = grid_of(scan).side
+    side = block_grid(scan).side
     means = f", means over {side}×{side} pairs" if side > 1 else ""
     return (
         f"Maps over t₁ and t₂ of measured c₂, fitted c₂ in the same colours, and residual over σ"
@@ -49,21 +49,21 @@ def _cuts(result: FitResult, scan: Scan) -> str:
 
 
 def _angles(result: FitResult, scan: Scan) -> str:
-    model = fitted(result, scan)
+    model = fitted_model(result, scan)
     found = at_one_lag(result, scan, model)
     words = [f"{name} {_range(result, name)}" for name in ("contrast", "offset")]
     words += [f"reduced χ² {_range(result, 'redchi')}"]
-    words += [f"time to decay to 1/e {listed_range(decay_times(model, scan), '.3g')} s"]
+    words += [f"time to decay to 1/e {format_range(decay_times(model, scan), '.3g')} s"]
     if found is not None:
         at = f"{(found.t2 - found.t1).mean():.3g} s"
-        words += [f"f at a lag of {at} {listed_range(found.f, '.3g')}"]
+        words += [f"f at a lag of {at} {format_range(found.f, '.3g')}"]
     rings = several(scan.q)
     of = f" of {rings}, each in its colour" if rings else ""
     return f"Against φ, of every bin{of}: " + "; ".join(words) + "."
 
 
 def _rates(result: FitResult, scan: Scan) -> str:
-    found = curves(fitted(result, scan), result, scan)
+    found = curves(fitted_model(result, scan), result, scan)
     unit = "1/s (times q²)" if np.isnan(scan.q).any() else "Å²/s"
     words = [f"J goes from {_ends(found.transport)} {unit}"]
     if found.shear_rate is not None and found.strain is not None:
@@ -94,7 +94,7 @@ def _residuals(result: FitResult, scan: Scan) -> str:
 
 
 def _influence(result: FitResult, scan: Scan) -> str:
-    (said,) = influence_said(result)
+    (said,) = influence_sentences(result)
     return f"Against φ, one panel for each parameter; the band is one standard error: {said}."
 
 
@@ -116,7 +116,7 @@ def _bins(result: FitResult, scan: Scan) -> str:
 def _range(result: FitResult, name: str) -> str:
     table = result.scaling
     gone = table["undetermined"].values & (name == "contrast")
-    return listed_range(np.where(gone, np.nan, table[name].values), ".4g")
+    return format_range(np.where(gone, np.nan, table[name].values), ".4g")
 
 
 def _ends(curve: Curve) -> str:

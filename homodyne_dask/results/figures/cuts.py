@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.results.figures.block_means import representative
-from homodyne_dask.results.figures.rates import Fitted, fitted
-from homodyne_dask.results.figures.style import MARKERS, bin_name, figure, finish, logarithmic
+from homodyne_dask.results.figures.rates import FittedModel, fitted_model
+from homodyne_dask.results.figures.style import MARKERS, bin_name, figure, label_axes, logarithmic
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.scan import Cuts, Scan
 
@@ -24,11 +24,11 @@ LINE = 200
 """Points of a line of the model."""
 
 
-def cuts(result: FitResult, scan: Scan) -> "Figure":
+def draw_cuts(result: FitResult, scan: Scan) -> "Figure":
     """Draw c2 against lag at up to five ages, with error bars and the model, for up to four bins."""
     read = scan.cuts(result.config["min_lag"])
     bins = representative(result, scan)
-    model = fitted(result, scan)
+    model = fitted_model(result, scan)
     columns = 2 if len(bins) > 1 else 1
     rows = -(-len(bins) // columns)
     picture = figure(4.6 * columns + 0.4, 0.3 + 3.3 * rows)
@@ -41,11 +41,11 @@ def cuts(result: FitResult, scan: Scan) -> "Figure":
 
 
 def _panel(
-    axis: "Axes", result: FitResult, scan: Scan, read: Cuts, model: Fitted, bin: int
+    axis: "Axes", result: FitResult, scan: Scan, read: Cuts, model: FittedModel, bin: int
 ) -> None:
     from matplotlib import colormaps
 
-    finish(axis, "lag t₂ − t₁ [s]", "c₂", bin_name(scan, bin))
+    label_axes(axis, "lag t₂ − t₁ [s]", "c₂", bin_name(scan, bin))
     logarithmic(axis, "x")
     contrast, offset = (float(result.scaling[name].values[bin]) for name in ("contrast", "offset"))
     chosen = ages(read, bin, scan)

@@ -7,7 +7,7 @@ from jaxtyping import Bool
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.figures.angles import angle_axis, by_angle, legend
-from homodyne_dask.results.figures.style import UNKNOWN, figure, finish
+from homodyne_dask.results.figures.style import UNKNOWN, figure, label_axes
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.scan import Scan
 
@@ -18,7 +18,7 @@ ACROSS = 4
 """Panels in a row."""
 
 
-def influence(result: FitResult, scan: Scan) -> "Figure":
+def draw_influence(result: FitResult, scan: Scan) -> "Figure":
     """Draw by how many standard errors each parameter moves without each bin, against φ.
 
     Raises OptionError where the result does not hold it.
@@ -27,7 +27,7 @@ def influence(result: FitResult, scan: Scan) -> "Figure":
         raise OptionError(
             "the result holds no influence of bins: it has no error, or is an early one"
         )
-    moved = moved_in(result)
+    moved = influential(result)
     names = result.influence["param"].values[moved]
     change = result.influence["change"].values[:, moved]
     across = min(len(names), ACROSS)
@@ -39,7 +39,7 @@ def influence(result: FitResult, scan: Scan) -> "Figure":
         axis.axhspan(-1, 1, color=UNKNOWN, alpha=0.5, linewidth=0)
         axis.axhline(0, color="#555555", linewidth=0.8)
         by_angle(axis, scan, change[:, n], nothing)
-        finish(axis, "", "moves by [σ]" if n % across == 0 else "", str(name))
+        label_axes(axis, "", "moves by [σ]" if n % across == 0 else "", str(name))
         if n + across >= len(names):
             angle_axis(axis, scan)
             axis.locator_params(axis="x", nbins=6)
@@ -50,7 +50,7 @@ def influence(result: FitResult, scan: Scan) -> "Figure":
     return picture
 
 
-def moved_in(result: FitResult) -> Bool[np.ndarray, " p"]:
+def influential(result: FitResult) -> Bool[np.ndarray, " p"]:
     """Return the parameters whose move without some bin is known."""
     assert result.influence is not None
     return np.isfinite(result.influence["change"].values).any(axis=0)

@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from homodyne_dask.results.figures.block_means import View, representative, view_of
-from homodyne_dask.results.figures.rates import fitted
+from homodyne_dask.results.figures.block_means import BinMap, bin_map, representative
+from homodyne_dask.results.figures.rates import fitted_model
 from homodyne_dask.results.figures.style import (
     COLOURS,
     UNKNOWN,
     bin_name,
     figure,
-    finish,
+    label_axes,
     logarithmic,
 )
 from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.numbers import count
+from homodyne_dask.results.numbers import format_count
 from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
@@ -31,15 +31,15 @@ LAG_CELLS = 24
 """Intervals of lag in which residuals are gathered."""
 
 
-def views(result: FitResult, scan: Scan) -> list[View]:
+def bin_maps(result: FitResult, scan: Scan) -> list[BinMap]:
     """Return representative bins as pictures, read one after the other."""
-    model = fitted(result, scan)
-    return [view_of(scan, result, model, int(b)) for b in representative(result, scan)]
+    model = fitted_model(result, scan)
+    return [bin_map(scan, result, model, int(b)) for b in representative(result, scan)]
 
 
-def maps(result: FitResult, scan: Scan) -> "Figure":
+def draw_maps(result: FitResult, scan: Scan) -> "Figure":
     """Draw data, model and residual of up to four bins, as means over blocks of pairs."""
-    shown = views(result, scan)
+    shown = bin_maps(result, scan)
     picture = figure(WIDTH, ROW * len(shown) + BELOW, layout=None)
     reach = _reach(np.concatenate([view.residual.ravel() for view in shown]))
     for row, view in enumerate(shown):
@@ -49,13 +49,13 @@ def maps(result: FitResult, scan: Scan) -> "Figure":
     return picture
 
 
-def _means(view: View) -> str:
+def _means(view: BinMap) -> str:
     side = view.grid.side
     return f", means over {side}×{side} pairs" if side > 1 else ""
 
 
 def _row(
-    picture: "Figure", bottom: float, view: View, title: str, reach: float, last: bool
+    picture: "Figure", bottom: float, view: BinMap, title: str, reach: float, last: bool
 ) -> None:
     """Draw one bin; its places are fixed, which takes half the time of having them worked out."""
     low, high = _range(view)
@@ -92,7 +92,7 @@ def _map(axis: "Axes", edges, values, shades: str, low: float, high: float) -> N
     axis.pcolorfast(edges, edges, values, cmap=shown, vmin=low, vmax=high)
 
 
-def _range(view: View) -> tuple[float, float]:
+def _range(view: BinMap) -> tuple[float, float]:
     """Return the colours' range, of data and model alike: all of both but the outer hundredth."""
     known = np.concatenate([v[np.isfinite(v)] for v in (view.data, view.model)])
     if not len(known):
@@ -107,9 +107,9 @@ def _reach(residual: np.ndarray) -> float:
     return max(3.0, float(np.quantile(known, 0.99))) if len(known) else 3.0
 
 
-def residuals(result: FitResult, scan: Scan) -> "Figure":
+def draw_residuals(result: FitResult, scan: Scan) -> "Figure":
     """Draw how residual/σ of the maps' blocks are distributed, and how they go with lag."""
-    pairs = [view.upper for view in views(result, scan)]
+    pairs = [view.upper for view in bin_maps(result, scan)]
     lag, residual = (np.concatenate([pair[n] for pair in pairs]) for n in (0, 1))
     picture = figure(8.5, 3.6)
     histogram, by_lag = picture.subplots(1, 2)
@@ -119,13 +119,13 @@ def residuals(result: FitResult, scan: Scan) -> "Figure":
 
 
 def _histogram(axis: "Axes", residual: np.ndarray) -> None:
-    finish(axis, "residual / σ", "density", "residuals of the maps")
+    label_axes(axis, "residual / σ", "density", "residuals of the maps")
     if not len(residual):
         return
     reach = _reach(residual) * 1.5
     beyond = int((np.abs(residual) > reach).sum())
-    label = f"{count(len(residual))} blocks"
-    label += f", {count(beyond)} of them further out" if beyond else ""
+    label = f"{format_count(len(residual))} blocks"
+    label += f", {format_count(beyond)} of them further out" if beyond else ""
     edges = np.linspace(-reach, reach, 61)
     axis.hist(residual, edges.tolist(), density=True, color=COLOURS[5], label=label)
     x = np.linspace(-reach, reach, 301)
@@ -137,7 +137,7 @@ def _histogram(axis: "Axes", residual: np.ndarray) -> None:
 
 
 def _by_lag(axis: "Axes", lag: np.ndarray, residual: np.ndarray) -> None:
-    finish(axis, "lag t₂ − t₁ [s]", "residual / σ", "residuals by lag")
+    label_axes(axis, "lag t₂ − t₁ [s]", "residual / σ", "residuals by lag")
     axis.axhline(0, color=UNKNOWN, zorder=0)
     axis.axhline(1, color=COLOURS[6], linestyle="--", linewidth=1, label="expected deviation")
     if not len(residual):

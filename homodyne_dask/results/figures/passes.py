@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.results.figures.rates import Curve, Curves, curves, fitted, true_model
+from homodyne_dask.results.figures.rates import Curve, Curves, curves, fitted_model, true_model
 from homodyne_dask.results.figures.style import (
     COLOURS,
     MARKERS,
     UNKNOWN,
     figure,
-    finish,
+    label_axes,
     limits,
     log_scale_if_wide,
     logarithmic,
@@ -33,9 +33,9 @@ ROOM_FOR_ZERO = 0.5
 """Share of a decade between 0 and the smallest difference of χ²."""
 
 
-def rates(result: FitResult, scan: Scan) -> "Figure":
+def draw_rates(result: FitResult, scan: Scan) -> "Figure":
     """Draw J, γ̇ and the strain against time, with bands of one standard error and of 95 %."""
-    model = curves(fitted(result, scan), result, scan)
+    model = curves(fitted_model(result, scan), result, scan)
     true = true_model(result, scan)
     truth = None if true is None else curves(true, result, scan)
     panels = _panels(model, truth, bool(np.isnan(scan.q).any()))
@@ -43,7 +43,7 @@ def rates(result: FitResult, scan: Scan) -> "Figure":
     axes = np.atleast_1d(np.asarray(picture.subplots(1, len(panels)), dtype=object))
     for axis, panel in zip(axes, panels, strict=True):
         _band(axis, panel.curve, panel.truth)
-        finish(axis, "t [s]", panel.y, panel.title)
+        label_axes(axis, "t [s]", panel.y, panel.title)
         if panel.is_rate:
             log_scale_if_wide(axis, "x", panel.curve.time)
             log_scale_if_wide(axis, "y", panel.curve.value)
@@ -94,7 +94,7 @@ def _edges(curve: Curve, width: float) -> Float[np.ndarray, "2 n"]:
     return np.maximum(curve.value + np.array([[-1.0], [1.0]]) * half, curve.floor)
 
 
-def passes(result: FitResult, scan: Scan | None = None) -> "Figure":
+def draw_passes(result: FitResult, scan: Scan | None = None) -> "Figure":
     """Draw χ² above its lowest, the expected distance to the optimum, and the time of each pass."""
     from matplotlib.ticker import MaxNLocator
 
@@ -130,7 +130,7 @@ def _durations(axis: "Axes", result: FitResult) -> int:
     """
     from matplotlib.ticker import FuncFormatter
 
-    finish(axis, "pass over all data", "time of one pass [s]", "coarse and full passes")
+    label_axes(axis, "pass over all data", "time of one pass [s]", "coarse and full passes")
     levels = [entry for entry in result.history if "level" in entry]
     begins = at = 1 - sum(entry["passes"] for entry in levels)
     for entry, colour, marker in zip(levels, COLOURS[2:], MARKERS[1:], strict=False):
@@ -152,7 +152,7 @@ def _durations(axis: "Axes", result: FitResult) -> int:
 
 
 def _distance(axis: "Axes", number, decrement, accepted) -> None:
-    finish(axis, "pass", "decrement [standard errors]", "expected distance to the optimum")
+    label_axes(axis, "pass", "decrement [standard errors]", "expected distance to the optimum")
     logarithmic(axis, "y")
     enough = lm.Options().decrement
     known = decrement[decrement > 0]
@@ -163,7 +163,7 @@ def _distance(axis: "Axes", number, decrement, accepted) -> None:
 
 def _difference(axis: "Axes", number, chisqr, accepted) -> None:
     """Draw χ² - min χ² on a log axis that has a place for 0."""
-    finish(axis, "pass", "χ² − lowest χ²", "χ² above its lowest")
+    label_axes(axis, "pass", "χ² − lowest χ²", "χ² above its lowest")
     known = chisqr[np.isfinite(chisqr)]
     above = chisqr - known.min() if len(known) else chisqr
     positive = above[above > 0]

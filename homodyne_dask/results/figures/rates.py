@@ -23,7 +23,7 @@ DECAY_POINTS = 400
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedModel:
     """A model with its parameters, on the times and bins of a scan."""
 
     at: ModelPoint
@@ -43,12 +43,12 @@ class Fitted:
         return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
 
 
-def fitted(result: FitResult, scan: Scan) -> Fitted:
+def fitted_model(result: FitResult, scan: Scan) -> FittedModel:
     """Return the model a fit ended with."""
     return _on(result, scan, result.parameters["value"].values)
 
 
-def true_model(result: FitResult, scan: Scan) -> Fitted | None:
+def true_model(result: FitResult, scan: Scan) -> FittedModel | None:
     """Return the model that simulated data were made from, or None where it says something else.
 
     The parameters compare only within one model and convention, and where q is known.
@@ -60,7 +60,9 @@ def true_model(result: FitResult, scan: Scan) -> Fitted | None:
     return _on(result, scan, np.array([truth[name] for name in names], float))
 
 
-def around(result: FitResult, scan: Scan, q: float, phi: Float[np.ndarray, " n"]) -> Fitted:
+def fitted_at_angles(
+    result: FitResult, scan: Scan, q: float, phi: Float[np.ndarray, " n"]
+) -> FittedModel:
     """Return the model a fit ended with at any angles of one ring, as if they were bins."""
     return _on(result, scan, result.parameters["value"].values, np.full(len(phi), q), phi)
 
@@ -71,15 +73,15 @@ def _on(
     theta: Float[np.ndarray, " p"],
     q: Float[np.ndarray, " bin"] | None = None,
     phi: Float[np.ndarray, " bin"] | None = None,
-) -> Fitted:
+) -> FittedModel:
     q, phi = (known_q(scan), scan.phi) if q is None or phi is None else (q, phi)
     model = model_named(result.config["model"])
     convention = convention_named(result.config["convention"])
     problem = Problem(model, convention, result.config["gap_angstrom"])
-    return Fitted(backend_of(model).point(problem, theta, scan.time), scan.time, q, phi)
+    return FittedModel(backend_of(model).point(problem, theta, scan.time), scan.time, q, phi)
 
 
-def decay_times(model: Fitted, scan: Scan) -> Float[np.ndarray, " bin"]:
+def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
     """Return the lag [s] at which f of each bin first falls to 1/e, from the middle age on.
 
     NaN where f stays above 1/e up to the end of the selected frames.
@@ -130,7 +132,7 @@ class Curves:
     """Which covariance the bands come from: robust, naive or none."""
 
 
-def curves(model: Fitted, result: FitResult, scan: Scan) -> Curves:
+def curves(model: FittedModel, result: FitResult, scan: Scan) -> Curves:
     """Return the rates of `model` with the bands of the fit's covariance.
 
     Raises OptionError for a model of one's own: only transport models have rates.

@@ -8,30 +8,26 @@ import numpy as np
 
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.models import TransportModel, model_named
-from homodyne_dask.results.figures.angles import angles
+from homodyne_dask.results.figures.angles import draw_angles
 from homodyne_dask.results.figures.captions import TITLES, alternative
-from homodyne_dask.results.figures.cuts import cuts
-from homodyne_dask.results.figures.influence import influence, moved_in
-from homodyne_dask.results.figures.maps import maps, residuals
-from homodyne_dask.results.figures.passes import passes, rates
+from homodyne_dask.results.figures.cuts import draw_cuts
+from homodyne_dask.results.figures.influence import draw_influence, influential
+from homodyne_dask.results.figures.maps import draw_maps, draw_residuals
+from homodyne_dask.results.figures.passes import draw_passes, draw_rates
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "PICTURES", "Plots", "angles", "cuts", "influence", "maps", "passes", "rates", "residuals", "save_all"
-]  # fmt: skip
-
 PICTURES: dict[str, Callable[[FitResult, Scan], "Figure"]] = {
-    "maps": maps,
-    "cuts": cuts,
-    "angles": angles,
-    "rates": rates,
-    "passes": passes,
-    "residuals": residuals,
-    "influence": influence,
+    "maps": draw_maps,
+    "cuts": draw_cuts,
+    "angles": draw_angles,
+    "rates": draw_rates,
+    "passes": draw_passes,
+    "residuals": draw_residuals,
+    "influence": draw_influence,
 }
 
 
@@ -44,33 +40,33 @@ class Plots:
     def __init__(self, result: FitResult) -> None:
         self.result = result
 
-    def maps(self, scan: Scan) -> "Figure":
+    def draw_maps(self, scan: Scan) -> "Figure":
         """Data, model and residual of single bins over both times."""
-        return self._drawn(maps, scan)
+        return self._drawn(draw_maps, scan)
 
-    def cuts(self, scan: Scan) -> "Figure":
+    def draw_cuts(self, scan: Scan) -> "Figure":
         """c2 against lag at several ages: data with error bars, model as lines."""
-        return self._drawn(cuts, scan)
+        return self._drawn(draw_cuts, scan)
 
-    def angles(self, scan: Scan) -> "Figure":
+    def draw_angles(self, scan: Scan) -> "Figure":
         """Contrast, offset, reduced χ², decay time and the decay at one lag, by angle."""
-        return self._drawn(angles, scan)
+        return self._drawn(draw_angles, scan)
 
-    def rates(self, scan: Scan) -> "Figure":
+    def draw_rates(self, scan: Scan) -> "Figure":
         """J(t), the shear rate and the strain, with bands of one standard error and of 95 %."""
-        return self._drawn(rates, scan)
+        return self._drawn(draw_rates, scan)
 
-    def passes(self, scan: Scan) -> "Figure":
+    def draw_passes(self, scan: Scan) -> "Figure":
         """How the fit came to its optimum."""
-        return self._drawn(passes, scan)
+        return self._drawn(draw_passes, scan)
 
-    def residuals(self, scan: Scan) -> "Figure":
+    def draw_residuals(self, scan: Scan) -> "Figure":
         """The residuals' distribution, and how they go with lag."""
-        return self._drawn(residuals, scan)
+        return self._drawn(draw_residuals, scan)
 
-    def influence(self, scan: Scan) -> "Figure":
+    def draw_influence(self, scan: Scan) -> "Figure":
         """By how many standard errors each parameter moves when one bin is left out."""
-        return self._drawn(influence, scan)
+        return self._drawn(draw_influence, scan)
 
     def _drawn(self, draw: Callable[[FitResult, Scan], "Figure"], scan: Scan) -> "Figure":
         _check(self.result, scan)
@@ -88,9 +84,9 @@ def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     paths = []
     transport = isinstance(model_named(result.config["model"]), TransportModel)
     for name, draw in PICTURES.items():
-        if draw is rates and not transport:
+        if draw is draw_rates and not transport:
             continue
-        if draw is influence and (result.influence is None or not moved_in(result).any()):
+        if draw is draw_influence and (result.influence is None or not influential(result).any()):
             continue
         path = folder / f"{name}.png"
         about = {"Title": TITLES[name], "Description": alternative(name, result, scan)}

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from homodyne_dask.results.figures.style import COLOURS, figure, finish, log_scale_if_wide
+from homodyne_dask.results.figures.style import COLOURS, figure, label_axes, log_scale_if_wide
 from homodyne_dask.results.series import FitSeries
-from homodyne_dask.results.series_entry import Ended
+from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.results.series_report import DOUBTFUL
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _AXES = {"q": "q [Å⁻¹]", "age": "age [s]"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
-def scans(ended: Sequence[Ended]) -> "Figure":
+def draw_scans(ended: Sequence[SeriesEntry]) -> "Figure":
     """Draw each parameter with its error, and the reduced χ², by scan."""
     picture, axes = _panels(ended)
     at = np.arange(len(ended))
@@ -34,7 +34,7 @@ def scans(ended: Sequence[Ended]) -> "Figure":
     return picture
 
 
-def series(whole: FitSeries) -> "Figure":
+def draw_series(whole: FitSeries) -> "Figure":
     """Draw each parameter and rate with its error, and the reduced χ², against q or age.
 
     A line is the weighted mean of fits that agree; bars along age are the windows.
@@ -53,7 +53,7 @@ def series(whole: FitSeries) -> "Figure":
     return picture
 
 
-def _panels(ended: Sequence[Ended]) -> "tuple[Figure, list[Axes]]":
+def _panels(ended: Sequence[SeriesEntry]) -> "tuple[Figure, list[Axes]]":
     """Return a figure with axes for every quantity and for χ²."""
     number = len(ended[0].quantities) + 1
     rows = -(-number // COLUMNS)
@@ -66,7 +66,7 @@ def _panels(ended: Sequence[Ended]) -> "tuple[Figure, list[Axes]]":
     return picture, list(axes[:number])
 
 
-def _windows(ended: Sequence[Ended], at: np.ndarray) -> np.ndarray | None:
+def _windows(ended: Sequence[SeriesEntry], at: np.ndarray) -> np.ndarray | None:
     """Return how far the window of each fit reaches below and above its age."""
     if "from" not in ended[0].at:
         return None
@@ -75,7 +75,7 @@ def _windows(ended: Sequence[Ended], at: np.ndarray) -> np.ndarray | None:
 
 def _draw(
     axes: "Sequence[Axes]",
-    ended: Sequence[Ended],
+    ended: Sequence[SeriesEntry],
     at: np.ndarray,
     reach: np.ndarray | None = None,
 ) -> None:
@@ -86,7 +86,7 @@ def _draw(
             for key in ("value", "stderr", "stderr_naive")
         )
         unit = found[0].unit
-        finish(axis, "", f"{name} [{unit}]" if unit else name)
+        label_axes(axis, "", f"{name} [{unit}]" if unit else name)
         for some, error, face in (
             (np.isfinite(robust), robust, COLOURS[0]),
             (~np.isfinite(robust), naive, "none"),
@@ -98,6 +98,6 @@ def _draw(
                     color=COLOURS[0], markerfacecolor=face, elinewidth=1,
                 )  # fmt: skip
         log_scale_if_wide(axis, "y", value)
-    finish(axes[-1], "", "reduced χ²")
+    label_axes(axes[-1], "", "reduced χ²")
     redchi = [np.nan if e.result is None else e.result.redchi for e in ended]
     axes[-1].plot(at, redchi, "o", ms=5, color=COLOURS[1])

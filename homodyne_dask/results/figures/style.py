@@ -27,7 +27,7 @@ def figure(
     return Figure(figsize=(width, height), dpi=DPI, layout=layout)
 
 
-def finish(axes: "Axes", x: str, y: str, title: str = "") -> None:
+def label_axes(axes: "Axes", x: str, y: str, title: str = "") -> None:
     """Label an axes and take away what says nothing."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)

@@ -13,7 +13,7 @@ from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.figures import save as plots
 from homodyne_dask.results.figures.angles import at_one_lag
 from homodyne_dask.results.figures.captions import TITLES, alternative
-from homodyne_dask.results.figures.rates import around, fitted
+from homodyne_dask.results.figures.rates import fitted_at_angles, fitted_model
 from tests.results.figures.made import CASES, DIFFUSION, FLOW, result_for, scan_of
 
 
@@ -82,7 +82,7 @@ def test_coarse_passes_stand_left_of_those_over_all_data_at_the_time_of_one(flow
     full = [{"pass": n, "chisqr": 10.0 - n, "decrement": 1.0, "accepted": True, "seconds": 2.0 * n}
             for n in (1, 2)]  # fmt: skip
     result = result_for(flowing, FLOW, history=(*COARSE, *full))
-    axis = plots.passes(result, flowing).axes[2]
+    axis = plots.draw_passes(result, flowing).axes[2]
     drawn = {line.get_label(): line.get_xydata() for line in axis.get_lines()}
     np.testing.assert_allclose(drawn["16×16 means"], [[x, 0.05] for x in range(-9, -2)])
     np.testing.assert_allclose(drawn["4×4 means"], [[x, 0.2] for x in (-2, -1, 0)])
@@ -94,19 +94,19 @@ def test_coarse_passes_stand_left_of_those_over_all_data_at_the_time_of_one(flow
 def test_the_decay_at_one_lag_is_the_mean_of_the_same_pairs_in_data_and_model(tmp_path):
     scan = scan_of(tmp_path, FLOW, n=128, phi=np.arange(-90.0, 90.0, 12.0), sigma=1e-7)
     result = result_for(scan, FLOW)
-    found = at_one_lag(result, scan, fitted(result, scan))
+    found = at_one_lag(result, scan, fitted_model(result, scan))
     assert np.ptp(found.f) > 0.2
     np.testing.assert_allclose(found.f, found.model, atol=2e-3)
     noisy = scan_of(tmp_path, FLOW, n=128, phi=np.arange(-90.0, 90.0, 12.0), dt=0.2)
-    again = at_one_lag(result_for(noisy, FLOW), noisy, fitted(result_for(noisy, FLOW), noisy))
+    again = at_one_lag(result_for(noisy, FLOW), noisy, fitted_model(result_for(noisy, FLOW), noisy))
     assert 0.3 < ((again.f - again.model) / again.stderr).std() < 2
 
 
 def test_the_model_around_the_circle_passes_through_every_bin(flowing):
     result = result_for(flowing, FLOW)
     t1, t2 = np.array([1.0]), np.array([2.0])
-    bins = fitted(result, flowing).shape(np.arange(3), t1, t2)
-    circle = around(result, flowing, flowing.q[0], np.array([0.0, 45.0, 90.0, -180.0]))
+    bins = fitted_model(result, flowing).shape(np.arange(3), t1, t2)
+    circle = fitted_at_angles(result, flowing, flowing.q[0], np.array([0.0, 45.0, 90.0, -180.0]))
     f = circle.shape(np.arange(4), t1, t2)
     np.testing.assert_allclose(f[:3], bins, rtol=1e-12)
     np.testing.assert_allclose(f[3], f[0], rtol=1e-9)
@@ -130,12 +130,12 @@ def test_a_result_without_influence_has_no_picture_of_it(diffusing, tmp_path):
     names = [path.stem for path in plots.save_all(result, diffusing, tmp_path)]
     assert names == [name for name in plots.PICTURES if name != "influence"]
     with pytest.raises(OptionError, match="holds no influence"):
-        plots.influence(result, diffusing)
+        plots.draw_influence(result, diffusing)
 
 
 def test_influence_shows_each_parameter_that_moved_against_the_angle(flowing):
     result = result_for(flowing, FLOW)
-    axes = [axis for axis in plots.influence(result, flowing).axes if axis.get_visible()]
+    axes = [axis for axis in plots.draw_influence(result, flowing).axes if axis.get_visible()]
     assert [axis.get_title() for axis in axes] == list(LAMINAR_FLOW.names[:-1])
     drawn = np.vstack(
         [line.get_xydata() for line in axes[2].get_lines() if line.get_marker() == "o"]
@@ -172,6 +172,8 @@ def test_bins_without_decay_or_pairs_and_values_that_are_not_numbers_leave_gaps(
 
 def test_units_follow_what_is_known(tmp_path):
     scan = scan_of(tmp_path, DIFFUSION, q=np.nan)
-    labels = [axis.get_ylabel() for axis in plots.rates(result_for(scan, DIFFUSION), scan).axes]
+    labels = [
+        axis.get_ylabel() for axis in plots.draw_rates(result_for(scan, DIFFUSION), scan).axes
+    ]
     assert labels == ["q²J [1/s]"]
-    assert "q unknown" in plots.cuts(result_for(scan, DIFFUSION), scan).axes[0].get_title()
+    assert "q unknown" in plots.draw_cuts(result_for(scan, DIFFUSION), scan).axes[0].get_title()

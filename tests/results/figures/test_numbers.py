@@ -11,15 +11,15 @@ from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.rates import rate
 from homodyne_dask.results.figures.block_means import (
     SIDE,
-    Grid,
+    BlockGrid,
+    bin_map,
+    block_grid,
     block_means,
-    grid_of,
     model_means,
     representative,
-    view_of,
 )
 from homodyne_dask.results.figures.cuts import ages, cut_of
-from homodyne_dask.results.figures.rates import curves, decay_times, fitted, true_model
+from homodyne_dask.results.figures.rates import curves, decay_times, fitted_model, true_model
 from homodyne_dask.results.figures.style import log_tick
 from tests import synthetic
 from tests.results.figures.made import DIFFUSION, FLOW, SMALL, result_for, scan_of, truth_of
@@ -42,7 +42,7 @@ def test_block_means_are_the_means_of_all_known_pairs(case):
     c2[:, np.tril(np.ones((n, n), bool))] = np.nan
     use = rng.random(n) > 0.05
     array = zarr.array(c2, chunks=(1, 64, 64))
-    grid = Grid("c2", 1, first, merged, blocks)
+    grid = BlockGrid("c2", 1, first, merged, blocks)
     mean, count = block_means(array, 1, grid, use)
     known = np.where(use[:, None] & use, c2[1].astype(float), np.nan)
     for i in range(blocks):
@@ -67,12 +67,14 @@ def test_a_long_scan_is_read_from_block_means_of_the_store(tmp_path):
     )  # fmt: skip
     held.c2[:, np.tril(np.ones((n, n), bool))] = np.nan
     scan = synthetic.store(held, tmp_path, "long")
-    grid = grid_of(scan)
+    grid = block_grid(scan)
     assert (grid.level, grid.merged, grid.blocks) == (4, 3, 171)
-    view = view_of(scan, result_for(scan, DIFFUSION), fitted(result_for(scan, DIFFUSION), scan), 0)
+    view = bin_map(
+        scan, result_for(scan, DIFFUSION), fitted_model(result_for(scan, DIFFUSION), scan), 0
+    )
     block = c2[0][np.ix_(grid.frames[5], grid.frames[90])]
     np.testing.assert_allclose(view.data[90, 5], block.mean(), rtol=1e-6)
-    model = fitted(result_for(scan, DIFFUSION), scan)
+    model = fitted_model(result_for(scan, DIFFUSION), scan)
     np.testing.assert_allclose(
         view.residual[5, 90], (block.mean() - 1 - 0.2 * model_means(scan, model, grid, 0)[5, 90])
         / (1 / grid.side), rtol=1e-5,
@@ -81,19 +83,19 @@ def test_a_long_scan_is_read_from_block_means_of_the_store(tmp_path):
 
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 def test_the_model_of_a_picture_is_the_mean_of_the_prediction(convention, flowing):
-    model = fitted(result_for(flowing, FLOW, convention=convention), flowing)
+    model = fitted_model(result_for(flowing, FLOW, convention=convention), flowing)
     full = predict(
         LAMINAR_FLOW, FLOW, flowing.time, q=flowing.q[1], phi=flowing.phi[1], gap=synthetic.GAP,
         convention=convention,
     )[0]  # fmt: skip
-    means = model_means(flowing, model, Grid("c2", 1, 4, 5, 11), 1)
+    means = model_means(flowing, model, BlockGrid("c2", 1, 4, 5, 11), 1)
     slow = full[4:59, 4:59].reshape(11, 5, 11, 5).mean(axis=(1, 3))
     np.testing.assert_allclose(means, slow, rtol=1e-10, atol=1e-12)
 
 
 def test_maps_are_symmetric_with_a_blank_diagonal_and_residuals_in_units_of_sigma(tmp_path):
     scan = scan_of(tmp_path, FLOW, dead=[30])
-    view = view_of(scan, result_for(scan, FLOW), fitted(result_for(scan, FLOW), scan), 0)
+    view = bin_map(scan, result_for(scan, FLOW), fitted_model(result_for(scan, FLOW), scan), 0)
     for part in (view.data, view.model, view.residual):
         np.testing.assert_array_equal(part, part.T)
         assert np.isnan(np.diag(part)).all()
@@ -110,9 +112,9 @@ def test_bands_are_those_of_random_parameters(convention, flowing):
     spread = np.diag(0.01 * np.abs(FLOW)) @ rng.normal(size=(7, 7))
     covariance = spread @ spread.T / 7
     result = result_for(flowing, FLOW, naive=covariance, convention=convention)
-    found = curves(fitted(result, flowing), result, flowing)
+    found = curves(fitted_model(result, flowing), result, flowing)
     drawn = [
-        curves(fitted(replaced(result, theta), flowing), result, flowing)
+        curves(fitted_model(replaced(result, theta), flowing), result, flowing)
         for theta in rng.multivariate_normal(FLOW, covariance, 1000)
     ]
     for name in ("transport", "shear_rate", "strain"):
@@ -131,7 +133,7 @@ def replaced(result, theta):
 def test_robust_bands_widen_with_few_degrees_of_freedom(flowing):
     result = result_for(flowing, FLOW, covariance=SMALL)
     result.parameters["dof"].values[:] = [12.0, 3.0, 20.0, np.nan, np.nan, np.nan, 5.0]
-    found = curves(fitted(result, flowing), result, flowing)
+    found = curves(fitted_model(result, flowing), result, flowing)
     assert found.errors == "robust"
     assert found.transport.quantile == pytest.approx(3.182, abs=1e-3)  # Student, 3
     assert found.shear_rate.quantile == pytest.approx(1.960, abs=1e-3)
@@ -141,7 +143,7 @@ def test_the_strain_is_the_trapezoid_sum_of_the_shear_rate(tmp_path):
     scan = scan_of(tmp_path, FLOW).select(frames=(10, 50))
     for convention in ("physical", "homodyne"):
         result = result_for(scan, FLOW, convention=convention)
-        found = curves(fitted(result, scan), result, scan)
+        found = curves(fitted_model(result, scan), result, scan)
         t, value = found.shear_rate.time, found.shear_rate.value
         steps = 0.5 * (value[1:] + value[:-1]) * np.diff(t)
         np.testing.assert_allclose(found.strain.value[1:], np.cumsum(steps), rtol=1e-9)
@@ -163,15 +165,15 @@ def test_the_gradient_of_a_rate_is_its_difference_quotient():
 def test_the_decay_time_is_where_f_falls_to_one_over_e(tmp_path):
     theta = np.array([20000.0, 0.0, 0.0])
     scan = scan_of(tmp_path, theta, n=100)
-    times = decay_times(fitted(result_for(scan, theta), scan), scan)
+    times = decay_times(fitted_model(result_for(scan, theta), scan), scan)
     np.testing.assert_allclose(times, 1 / (synthetic.Q**2 * 20000), rtol=1e-3)
-    slow = decay_times(fitted(result_for(scan, theta * 0.01), scan), scan)
+    slow = decay_times(fitted_model(result_for(scan, theta * 0.01), scan), scan)
     assert np.isnan(slow).all()
 
 
 def test_cuts_have_the_error_of_a_mean_of_their_pairs(tmp_path):
     scan = scan_of(tmp_path, DIFFUSION, n=128, phi=[0.0])
-    model, read = fitted(result_for(scan, DIFFUSION), scan), scan.cuts()
+    model, read = fitted_model(result_for(scan, DIFFUSION), scan), scan.cuts()
     shown = ages(read, 0, scan)
     assert 3 <= len(shown) <= 5
     pulls = []
