@@ -20,7 +20,7 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.power_law_step import power_laws
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.robust_step import reduced
+from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.sweep.plan import coarse_levels, layout, make_plan
@@ -200,15 +200,20 @@ def summary(scans: Scans, problem: Problem | None = None) -> BinnedAverages:
 def solve_robust(evaluate, chosen, theta, scaling, options=None) -> list[lm.State]:
     """All states of a fit with the loss of the evaluator's problem."""
     options, theta = options or lm.Options(), np.asarray(theta, float)
-    linear_params = reduce(evaluate(theta), scaling).beta
+    linear_params = reduce(evaluate(theta), scaling).linear_params
     states = [
-        lm.start(
-            chosen, theta, reduced(evaluate(theta, linear_params), scaling, linear_params), options
+        lm.initial_state(
+            chosen,
+            theta,
+            reduced_problem(evaluate(theta, linear_params), scaling, linear_params),
+            options,
         )
     ]
     while states[-1].outcome is lm.Outcome.RUNNING:
         trial = lm.propose(chosen, states[-1])
-        there = reduced(evaluate(trial.theta, trial.beta), scaling, trial.beta)
+        there = reduced_problem(
+            evaluate(trial.theta, trial.linear_params), scaling, trial.linear_params
+        )
         states.append(lm.judge(chosen, states[-1], trial, there, options))
     return states
 
@@ -216,7 +221,9 @@ def solve_robust(evaluate, chosen, theta, scaling, options=None) -> list[lm.Stat
 def solve(evaluate, chosen, theta, mode="individual", options=None) -> list[lm.State]:
     """All states of a fit that starts at theta."""
     options = options or lm.Options()
-    states = [lm.start(chosen, np.asarray(theta, float), reduce(evaluate(theta), mode), options)]
+    states = [
+        lm.initial_state(chosen, np.asarray(theta, float), reduce(evaluate(theta), mode), options)
+    ]
     while states[-1].outcome is lm.Outcome.RUNNING:
         trial = lm.propose(chosen, states[-1])
         reduced = reduce(evaluate(trial.theta), mode)

@@ -210,9 +210,9 @@ def _one(
 
 def _begun(folder: Path) -> bool:
     from homodyne_dask.results.folder import checkpoint_in
-    from homodyne_dask.solver.checkpoint import begun
+    from homodyne_dask.solver.checkpoint import checkpoint_exists
 
-    return begun(checkpoint_in(folder))
+    return checkpoint_exists(checkpoint_in(folder))
 
 
 def _kept(model: "Model", job: FitJob) -> "FitResult | None":

@@ -120,7 +120,7 @@ def iterate(
     if resume and path is None:
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
     if path is not None and not resume:
-        checkpoints.check_target(path)
+        checkpoints.check_checkpoint_target(path)
     work = plan_for(request, client)
     with (
         local_cluster() if work.workers.to_start else nullcontext(client) as connected,

@@ -96,7 +96,9 @@ def forecast(
         theta = find_initial_values(request)[0].theta
         linear_params = None
         if request.problem.loss != "linear":
-            linear_params = scaling.reduce(averages_of(request)(theta), request.scaling).beta
+            linear_params = scaling.reduce(
+                averages_of(request)(theta), request.scaling
+            ).linear_params
         return _forecast(request, plan, sweep, at_point(theta, linear_params))
 
 

@@ -16,16 +16,10 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.options import Request
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver import checkpoint as checkpoints
-from homodyne_dask.solver import (
-    levenberg_marquardt as lm,
-)
-from homodyne_dask.solver import (
-    robust_step as carried,
-)
-from homodyne_dask.solver import (
-    variable_projection as scaling,
-)
-from homodyne_dask.solver.trust_region import Trust
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.robust_step import reduced_problem
+from homodyne_dask.solver.trust_region import TrustRegion
+from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
 from homodyne_dask.store.memory import trim_memory
 
 if TYPE_CHECKING:
@@ -67,10 +61,10 @@ def minimize(
     identity = (identity_of or _identity)(request)
 
     def measured(
-        theta: Float[np.ndarray, " p"], beta: Float[np.ndarray, "bin 2"] | None
-    ) -> scaling.Reduced:
+        theta: Float[np.ndarray, " p"], linear_params: Float[np.ndarray, "bin 2"] | None
+    ) -> ReducedProblem:
         began = time.perf_counter()
-        gram = evaluate(theta, beta)
+        gram = evaluate(theta, linear_params)
         seconds = time.perf_counter() - began
         record.timings["passes"] += seconds
         cost = getattr(evaluate, "cost", None)
@@ -78,25 +72,25 @@ def minimize(
         if peak := getattr(evaluate, "peak", 0):
             entry["peak_bytes"] = peak
         record.history.append(entry)
-        return carried.reduced(gram, request.scaling, beta)
+        return reduced_problem(gram, request.scaling, linear_params)
 
     if resume:
         assert checkpoint is not None
         state = _resumed(request, checkpoint, identity, record)
         record.timings["start"] = time.perf_counter() - record.began
     else:
-        theta, beta, coarse = (first or _first)(request, levels, record)
+        theta, linear_params, coarse = (first or _first)(request, levels, record)
         record.history.extend(coarse)
-        reduced = measured(theta, beta)
+        reduced = measured(theta, linear_params)
         # at the optimum of the means damping would only slow the weak directions
         undamped = replace(options, damping=0.0) if coarse else options
-        state = lm.start(search, theta, reduced, undamped)
+        state = lm.initial_state(search, theta, reduced, undamped)
         _note(record, state, reduced)
         _save(checkpoint, identity, state, record)
     yield state
     while state.outcome is lm.Outcome.RUNNING:
         trial = lm.propose(search, state)
-        reduced = measured(trial.theta, trial.beta)
+        reduced = measured(trial.theta, trial.linear_params)
         state = lm.judge(search, state, trial, reduced, options)
         _note(record, state, reduced)
         _save(checkpoint, identity, state, record)
@@ -121,7 +115,7 @@ class StartingPoint(NamedTuple):
     """Where the first pass over all data is made."""
 
     theta: Float[np.ndarray, " p"]
-    beta: Float[np.ndarray, "bin 2"] | None
+    linear_params: Float[np.ndarray, "bin 2"] | None
     """(offset - 1, contrast) of the bins, where a loss asks for them."""
     coarse: list[dict[str, Any]]
     """A record of each level above."""
@@ -143,8 +137,8 @@ def _first(request: Request, levels: Sequence["Sweep"], record: FitRecord) -> St
     theta, coarse = coarse_to_fine(request, competing_minima(minima), levels, record.told)
     if request.problem.loss == "linear":
         return StartingPoint(theta, None, coarse)
-    beta = scaling.reduce(averages_of(request)(theta), request.scaling).beta
-    return StartingPoint(theta, beta, coarse)
+    linear_params = reduce(averages_of(request)(theta), request.scaling).linear_params
+    return StartingPoint(theta, linear_params, coarse)
 
 
 def _by_name(names: Sequence[str], at: "Minimum") -> dict[str, Any]:
@@ -170,7 +164,7 @@ def _job() -> dict[str, str]:
     return {"job": f"{number}.{again}" if again else number} if number else {}
 
 
-def _note(record: FitRecord, state: lm.State, reduced: scaling.Reduced) -> None:
+def _note(record: FitRecord, state: lm.State, reduced: ReducedProblem) -> None:
     """Complete the history entry of the pass that led to this state."""
     record.history[-1] |= {
         "pass": state.passes,
@@ -184,9 +178,9 @@ def _note(record: FitRecord, state: lm.State, reduced: scaling.Reduced) -> None:
 def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: FitRecord) -> None:
     if path is None or not state.reduced.finite:
         return
-    point, fallback = _point(state), state.fallback and _point(state.fallback)
+    saved_state, best = _saved(state), state.best and _saved(state.best)
     saved = checkpoints.Checkpoint(
-        identity, state.passes, point, fallback, record.history, record.minima
+        identity, state.passes, saved_state, best, record.history, record.minima
     )
     try:
         checkpoints.save(path, saved)
@@ -197,12 +191,13 @@ def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: 
         ) from e
 
 
-def _point(state: lm.State) -> checkpoints.Point:
-    return checkpoints.Point(
+def _saved(state: lm.State) -> checkpoints.SavedState:
+    return checkpoints.SavedState(
         state.theta.tolist(), state.damping, state.accepted, state.reduced.gram,
-        (state.uphill, state.rejections),
-        None if state.reduced.move is None else state.reduced.beta.tolist(),
-        state.trust and (state.trust.size.tolist(), state.trust.radius),
+        state.nonmonotone_steps, state.rejected_steps,
+        None if state.reduced.linear_step is None else state.reduced.linear_params.tolist(),
+        state.trust_region
+        and (state.trust_region.size.tolist(), state.trust_region.radius),
     )  # fmt: skip
 
 
@@ -212,17 +207,23 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
     record.history.extend(saved.history)
     record.minima = list(saved.minima)
 
-    def state(point: checkpoints.Point, fallback: lm.State | None = None) -> lm.State:
-        beta = None if point.beta is None else np.array(point.beta)
-        reduced = carried.reduced(point.gram, request.scaling, beta)
-        theta = np.array(point.theta)
-        trust = point.trust and Trust(np.array(point.trust[0]), point.trust[1])
-        return lm.restored(
-            request.search, theta, reduced, point.damping, saved.passes, point.accepted, point.counts,
-            fallback, request.options, trust,
-        )  # fmt: skip
+    def state(of: checkpoints.SavedState, best: lm.State | None = None) -> lm.State:
+        linear_params = None if of.linear_params is None else np.array(of.linear_params)
+        region = of.trust_region and TrustRegion(np.array(of.trust_region[0]), of.trust_region[1])
+        restored = lm.State(
+            np.array(of.theta),
+            reduced_problem(of.gram, request.scaling, linear_params),
+            of.damping,
+            passes=saved.passes,
+            accepted=of.accepted,
+            best=best,
+            nonmonotone_steps=of.nonmonotone_steps,
+            rejected_steps=of.rejected_steps,
+            trust_region=region,
+        )
+        return lm.restored_state(request.search, restored, request.options)
 
-    return state(saved.point, saved.fallback and state(saved.fallback))
+    return state(saved.state, saved.best and state(saved.best))
 
 
 def _identity(request: Request) -> dict[str, Any]:

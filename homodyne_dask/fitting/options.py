@@ -15,7 +15,7 @@ from homodyne_dask.models.power_law_step import power_laws
 from homodyne_dask.models.transport import Convention, frame_spacing
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.priors import restraint_of
+from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 from homodyne_dask.store.scan import Scan, open_dataset
 
@@ -106,8 +106,8 @@ def prepare(
     parameters = _with_known_q(model, scan, needs_q)
     laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
     chosen = search(parameters, initial, fixed, bounds, laws)
-    restraint = restraint_of(contrast_bounds, offset_bounds, contrast_prior, offset_prior)
-    tied = scaling_of(scaling, scan.phi, contrast, offset, restraint)
+    prior = scaling_prior(contrast_bounds, offset_bounds, contrast_prior, offset_prior)
+    tied = scaling_of(scaling, scan.phi, contrast, offset, prior)
     config |= {"model": model.name, "gap_angstrom": width, "scaling": tied.mode}
     if tied.given is not None:
         config |= {"offset": (1 + tied.given[:, 0]).tolist(), "contrast": tied.given[:, 1].tolist()}

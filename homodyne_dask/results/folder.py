@@ -51,7 +51,7 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
     """Raise OptionError where a folder holds something that a fit would lose."""
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"{folder} is a file: give another --output")
-    if checkpoints.begun(checkpoint) and not (overwrite or resume):
+    if checkpoints.checkpoint_exists(checkpoint) and not (overwrite or resume):
         raise OptionError(
             f"{checkpoint} is of an interrupted fit: give --resume to go on, --overwrite to start "
             f"again, or another --output"
@@ -59,7 +59,7 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
     held = folder.iterdir() if folder.exists() else ()
     if all(".partial" in path.name for path in held):  # what a killed fit left, or nothing
         return
-    if not ((folder / SUMMARY).exists() or checkpoints.begun(checkpoint)):
+    if not ((folder / SUMMARY).exists() or checkpoints.checkpoint_exists(checkpoint)):
         raise OptionError(f"{folder} holds files that are no result: give another --output")
     if (folder / SUMMARY).exists() and not (overwrite or resume):
         raise OptionError(f"{folder} exists: give --overwrite to replace it, or another --output")
@@ -96,7 +96,7 @@ def write_result(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
 def remove_checkpoint(result: FitResult, checkpoint: Path) -> None:
     """Remove the checkpoint of a fit that ended; one at its limit of passes can still go on."""
     if result.outcome is not Outcome.MAX_PASSES:
-        for file in checkpoints.files(checkpoint):
+        for file in checkpoints.checkpoint_files(checkpoint):
             file.unlink(missing_ok=True)
 
 

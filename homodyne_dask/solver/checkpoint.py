@@ -16,23 +16,23 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.store.files import partial_files, replacing
 
-VERSION = 2
+VERSION = 3
 FORMAT = "homodyne_dask checkpoint"
 
 
-class Point(NamedTuple):
+class SavedState(NamedTuple):
     """A state of the solver, with the Gram it was made from."""
 
     theta: list[float]
     damping: float
     accepted: bool
     gram: Gram
-    counts: tuple[int, int] = (0, 0)
-    """Uphill steps that led here, and trials given up since the fit began."""
-    beta: list[list[float]] | None = None
-    """(offset - 1, contrast) of every bin, where a loss has them carried along."""
-    trust: tuple[list[float], float] | None = None
-    """Size and radius of `lm.State.trust`."""
+    nonmonotone_steps: int = 0
+    rejected_steps: int = 0
+    linear_params: list[list[float]] | None = None
+    """(offset - 1, contrast) of every bin, where a loss does not let them be eliminated."""
+    trust_region: tuple[list[float], float] | None = None
+    """Size and radius of `lm.State.trust_region`."""
 
 
 class Checkpoint(NamedTuple):
@@ -41,8 +41,8 @@ class Checkpoint(NamedTuple):
     identity: dict[str, Any]
     """Data, model and options; a fit resumes only from a checkpoint with the same."""
     passes: int
-    point: Point
-    fallback: Point | None
+    state: SavedState
+    best: SavedState | None
     history: list[dict[str, Any]]
     minima: Sequence[dict[str, Any]] = ()
     """The distinct minima that first values saw."""
@@ -57,8 +57,8 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         "format": FORMAT,
         "version": VERSION,
         **checkpoint._asdict(),
-        "point": _packed_point(checkpoint.point),
-        "fallback": None if checkpoint.fallback is None else _packed_point(checkpoint.fallback),
+        "state": _packed_state(checkpoint.state),
+        "best": None if checkpoint.best is None else _packed_state(checkpoint.best),
     }
     body = json.dumps(written, allow_nan=False)
     digest = hashlib.sha256(body.encode()).hexdigest()
@@ -81,8 +81,8 @@ def load(path: Path, identity: dict[str, Any]) -> Checkpoint:
         return Checkpoint(
             identity=read["identity"],
             passes=read["passes"],
-            point=_point(read["point"]),
-            fallback=None if read["fallback"] is None else _point(read["fallback"]),
+            state=_state(read["state"]),
+            best=None if read["best"] is None else _state(read["best"]),
             history=read["history"],
             minima=read["minima"],
         )
@@ -93,7 +93,7 @@ def load(path: Path, identity: dict[str, Any]) -> Checkpoint:
         ) from e
 
 
-def check_target(path: Path) -> None:
+def check_checkpoint_target(path: Path) -> None:
     """Refuse to write a checkpoint over a file that is none: raises OptionError.
 
     A damaged checkpoint cannot be told from a foreign file, but it has a `.previous` beside it.
@@ -134,12 +134,12 @@ def previous(path: Path) -> Path:
     return path.with_name(path.name + ".previous")
 
 
-def begun(path: Path) -> bool:
+def checkpoint_exists(path: Path) -> bool:
     """Whether there is something to go on from, whole or not."""
     return path.exists() or previous(path).exists()
 
 
-def files(path: Path) -> list[Path]:
+def checkpoint_files(path: Path) -> list[Path]:
     """Return the checkpoint, the one before it, and what killed programs may leave half-written."""
     return [path, previous(path), *partial_files(path)]
 
@@ -160,25 +160,24 @@ def _whole(path: Path) -> bytes | None:
     return body if hashlib.sha256(body).hexdigest().encode() == digest else None
 
 
-def _packed_point(point: Point) -> dict[str, Any]:
-    moments = {"shape": point.gram.moments.shape, "moments": _packed(point.gram.moments)}
-    return point._asdict() | {"gram": moments | {"count": _packed(point.gram.pairs)}}
+def _packed_state(state: SavedState) -> dict[str, Any]:
+    moments = {"shape": state.gram.moments.shape, "moments": _packed(state.gram.moments)}
+    return state._asdict() | {"gram": moments | {"count": _packed(state.gram.pairs)}}
 
 
-def _point(read: dict[str, Any]) -> Point:
+def _state(read: dict[str, Any]) -> SavedState:
     packed = read["gram"]
     moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
     gram = Gram(moments, _unpacked(packed["count"], "<i8"))
-    uphill, rejections = read["counts"]
-    counts = uphill, rejections
-    return Point(
+    return SavedState(
         read["theta"],
         read["damping"],
         read["accepted"],
         gram,
-        counts,
-        read["beta"],
-        None if read["trust"] is None else tuple(read["trust"]),
+        read["nonmonotone_steps"],
+        read["rejected_steps"],
+        read["linear_params"],
+        None if read["trust_region"] is None else tuple(read["trust_region"]),
     )
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.solver.normal_equations import SINGULAR, Joint, deviation, joint_of
 from homodyne_dask.solver.robust_step import slope_known
-from homodyne_dask.solver.variable_projection import Reduced
+from homodyne_dask.solver.variable_projection import ReducedProblem
 
 MIN_CLUSTERS = 8
 _WEAK = 1e-7
@@ -52,7 +52,7 @@ class Uncertainty:
 
 def uncertainty(
     names: tuple[str, ...],
-    reduced: Reduced,
+    reduced: ReducedProblem,
     moved: Bool[np.ndarray, " p"],
     clusters: Int[np.ndarray, " bin"],
 ) -> Uncertainty:
@@ -84,7 +84,7 @@ def uncertainty(
         dof[moved] = freedom
         if joint.linear:
             scaling_robust = joint.of_scaling(covariance)
-        elif reduced.ties.shape[1]:
+        elif reduced.columns.shape[1]:
             effect = np.trace(joint.hessian @ covariance) / joint.moved
             followed = joint.of_scaling(covariance)
             scaling_robust = deviation(followed**2 + effect * _own(reduced) ** 2)
@@ -95,13 +95,13 @@ def uncertainty(
         sentences=_weak(chosen, values, vectors, joint.inverse[: joint.moved, : joint.moved])
         + _few(names, dof),
         scaling_naive=np.sqrt(noise) * _naive_scaling(reduced, joint),
-        scaling_robust=np.where(used[:, None] & ~reduced.held, scaling_robust, np.nan),
+        scaling_robust=np.where(used[:, None] & ~reduced.at_bound, scaling_robust, np.nan),
         eigenvalues=values,
         directions=directions,
     )
 
 
-def clusters_in(reduced: Reduced, clusters: Int[np.ndarray, " bin"]) -> int:
+def clusters_in(reduced: ReducedProblem, clusters: Int[np.ndarray, " bin"]) -> int:
     """Return how many clusters hold data."""
     return len(np.unique(clusters[reduced.count > 0]))
 
@@ -172,7 +172,7 @@ def _by_cluster(
     return scores, np.array([joint.blocks[of].sum(0) for of in members])
 
 
-def _naive_scaling(reduced: Reduced, joint: Joint) -> Float[np.ndarray, "bin 2"]:
+def _naive_scaling(reduced: ReducedProblem, joint: Joint) -> Float[np.ndarray, "bin 2"]:
     """Return the errors of (offset, contrast) of every bin for white noise.
 
     They follow theta (P H⁻¹ Pᵀ) and have noise of their own ((ZᵀWZ)⁻¹).
@@ -182,14 +182,14 @@ def _naive_scaling(reduced: Reduced, joint: Joint) -> Float[np.ndarray, "bin 2"]
     return np.sqrt(followed + _own(reduced) ** 2)
 
 
-def _own(reduced: Reduced) -> Float[np.ndarray, "bin 2"]:
+def _own(reduced: ReducedProblem) -> Float[np.ndarray, "bin 2"]:
     """Return the errors of (offset, contrast) of every bin for white noise at a known theta."""
-    bins, m = reduced.ties.shape
+    bins, m = reduced.columns.shape
     own = np.repeat(reduced.inverse, bins // len(reduced.inverse), axis=0)
     own = own.reshape(bins, 2, m, 2, m)
-    alone = np.einsum("kazaw,kz,kw->ka", own, reduced.ties, reduced.ties)
+    alone = np.einsum("kazaw,kz,kw->ka", own, reduced.columns, reduced.columns)
     free = (reduced.count > 0) & (m > 0)
-    known = np.stack([free, free & ~reduced.undetermined], axis=1) & ~reduced.held
+    known = np.stack([free, free & ~reduced.undetermined], axis=1) & ~reduced.at_bound
     return np.where(known, np.sqrt(alone), np.nan)
 
 

@@ -1,7 +1,7 @@
 """The algebra of the elimination: normal equations of contrast and offset, solved group by group.
 
 The linear parameters of a group of bins enter as (offset_k - 1, contrast_k) = t_k·β, t_k a row of
-the columns of `ties`: `individual` is a group per bin with t_k = 1, the other modes are one group of
+`columns`: `individual` is a group per bin with t_k = 1, the other modes are one group of
 all; in `fixed` nothing is eliminated.
 """
 
@@ -20,7 +20,7 @@ _GONE = 1e-12
 """Weighted mean of f² below which nothing is left of f."""
 
 
-def tied_groups(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "bin m"], int]:
+def constraint_columns(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "bin m"], int]:
     """Return the columns that tie the bins, and how many groups of bins there are."""
     if scaling.given is not None:
         return np.zeros((bins, 0)), 1
@@ -29,17 +29,17 @@ def tied_groups(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "bin m"]
     return scaling.columns, 1
 
 
-def unheld(
-    A_k: Float[np.ndarray, "bin 2 2"], held: Bool[np.ndarray, "bin 2"]
+def without_active(
+    A_k: Float[np.ndarray, "bin 2 2"], at_bound: Bool[np.ndarray, "bin 2"]
 ) -> Float[np.ndarray, "bin 2 2"]:
     """Return the normal equations without what stands at a bound."""
-    return np.where(held[:, :, None] | held[:, None, :], 0.0, A_k)
+    return np.where(at_bound[:, :, None] | at_bound[:, None, :], 0.0, A_k)
 
 
-class Linear(NamedTuple):
+class Elimination(NamedTuple):
     """The elimination of offset, then contrast, from the normal equations of each group."""
 
-    ties: Float[np.ndarray, "group member m"]
+    columns: Float[np.ndarray, "group member m"]
     offset: Float[np.ndarray, "group m m"]
     """Inverse of the offset block."""
     mean: Float[np.ndarray, "group m m"]
@@ -50,21 +50,21 @@ class Linear(NamedTuple):
     """Groups with any contrast."""
     rank: int
     """Linear parameters determined."""
-    spoilt: Bool[np.ndarray, " group"]
+    nonfinite: Bool[np.ndarray, " group"]
     """Groups with sums that are not finite: they must not pass for undetermined ones."""
 
     def solved(self, per_bin: Float[np.ndarray, "bin 2 *n"]) -> Float[np.ndarray, "bin 2 *n"]:
         """Return Z_k (ZᵀWZ)⁻¹ Σ Z_kᵀ b_k of every bin: what the group makes of right-hand sides b_k."""
-        groups, members, _ = self.ties.shape
+        groups, members, _ = self.columns.shape
         shape = per_bin.shape
         b = per_bin.reshape(groups, members, 2, -1)
         with np.errstate(invalid="ignore", over="ignore"):
-            upper, lower = np.moveaxis(np.einsum("gkm,gkzn->gzmn", self.ties, b), 1, 0)
+            upper, lower = np.moveaxis(np.einsum("gkm,gkzn->gzmn", self.columns, b), 1, 0)
             lower = self.contrast @ (lower - np.swapaxes(self.mean, 1, 2) @ upper)
             upper = self.offset @ upper - self.mean @ lower
         both = np.stack([upper, lower], axis=1)
-        both[self.spoilt] = np.nan
-        return np.einsum("gkm,gzmn->gkzn", self.ties, both).reshape(shape)
+        both[self.nonfinite] = np.nan
+        return np.einsum("gkm,gzmn->gkzn", self.columns, both).reshape(shape)
 
     def inverse(self) -> Float[np.ndarray, "group 2m 2m"]:
         """Return the inverse of the whole normal matrix of each group."""
@@ -74,24 +74,24 @@ class Linear(NamedTuple):
 
 
 def eliminated(
-    A_k: Float[np.ndarray, "bin 2 2"], ties: Float[np.ndarray, "bin m"], groups: int
-) -> Linear:
+    A_k: Float[np.ndarray, "bin 2 2"], columns: Float[np.ndarray, "bin m"], groups: int
+) -> Elimination:
     """Return the elimination of the linear parameters of every group."""
     each = len(A_k) // groups
-    ties = ties.reshape(groups, each, ties.shape[1])
+    columns = columns.reshape(groups, each, columns.shape[1])
     members = A_k.reshape(groups, each, 2, 2)
-    spoilt = ~np.isfinite(members).all((1, 2, 3))
-    members = np.where(spoilt[:, None, None, None], np.eye(2), members)
-    A = np.einsum("gka,gkb,gkzy->gzyab", ties, ties, members)
+    nonfinite = ~np.isfinite(members).all((1, 2, 3))
+    members = np.where(nonfinite[:, None, None, None], np.eye(2), members)
+    A = np.einsum("gka,gkb,gkzy->gzyab", columns, columns, members)
     w, wf, wff = A[:, 0, 0], A[:, 0, 1], A[:, 1, 1]
     offset, of_offset = _inverse(w, np.diagonal(w, axis1=1, axis2=2), 1e-13)
     mean = offset @ wf
     size = np.diagonal(wff, axis1=1, axis2=2)
     size = np.where(size > _GONE * np.diagonal(w, axis1=1, axis2=2), size, 0.0)
     contrast, of_contrast = _inverse(wff - np.swapaxes(wf, 1, 2) @ mean, size, _RANK)
-    known = (of_contrast > 0) | spoilt
-    return Linear(
-        ties, offset, mean, contrast, known, int(of_offset.sum() + of_contrast.sum()), spoilt
+    known = (of_contrast > 0) | nonfinite
+    return Elimination(
+        columns, offset, mean, contrast, known, int(of_offset.sum() + of_contrast.sum()), nonfinite
     )
 
 
@@ -109,17 +109,17 @@ def _inverse(
     return half @ np.swapaxes(half, 1, 2), known.sum(1)
 
 
-def cost(M: Float[np.ndarray, "bin k k"], beta: Float[np.ndarray, "bin 2"]) -> np.ndarray:
+def cost(M: Float[np.ndarray, "bin k k"], linear_params: Float[np.ndarray, "bin 2"]) -> np.ndarray:
     """Return Σ w (y - offset - contrast f)² of every bin."""
-    x = np.stack([-beta[:, 0], np.ones(len(M)), -beta[:, 1]], axis=1)
+    x = np.stack([-linear_params[:, 0], np.ones(len(M)), -linear_params[:, 1]], axis=1)
     return np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x)
 
 
-def pulled(
-    M: Float[np.ndarray, "bin k k"], beta: Float[np.ndarray, "bin 2"]
+def columns_times_residual(
+    M: Float[np.ndarray, "bin k k"], linear_params: Float[np.ndarray, "bin 2"]
 ) -> Float[np.ndarray, "bin k"]:
-    """Return Xᵀ W r of every bin, r at beta."""
-    x = np.stack([-beta[:, 0], np.ones(len(M)), -beta[:, 1]], axis=1)
+    """Return Xᵀ W r of every bin, r at linear_params."""
+    x = np.stack([-linear_params[:, 0], np.ones(len(M)), -linear_params[:, 1]], axis=1)
     return np.einsum("ka,kab->kb", x, M[:, :3, :])
 
 
@@ -131,13 +131,13 @@ def counting(
 
 
 def scores(
-    pull: Float[np.ndarray, "bin k"],
+    right: Float[np.ndarray, "bin k"],
     contrast: Float[np.ndarray, " bin"],
     P: Float[np.ndarray, "bin 2 p"],
     on: Bool[np.ndarray, " bin"],
 ) -> Float[np.ndarray, "bin p"]:
     """Return the scores of the physical parameters: g_k = contrast_k dᵀWr - Pᵀ ZᵀWr, P = A⁻¹B."""
-    g = contrast[:, None] * pull[:, 3:] - np.einsum("kzp,kz->kp", P, pull[:, Z])
+    g = contrast[:, None] * right[:, 3:] - np.einsum("kzp,kz->kp", P, right[:, Z])
     return np.where(on[:, None], g, 0.0)
 
 

@@ -7,12 +7,14 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.solver.normal_equations import joint_of
 from homodyne_dask.solver.scaling_modes import MODES, Scaling, scaling_of
-from homodyne_dask.solver.variable_projection import Reduced, reduce
+from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
 
 _SINGULAR = 1e-13
 
 
-def left_out(reduced: Reduced, moved: Bool[np.ndarray, " p"]) -> Float[np.ndarray, "bin p"]:
+def leave_one_out(
+    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]
+) -> Float[np.ndarray, "bin p"]:
     """Return how far each parameter moves when one bin is left out: a Gauss-Newton step.
 
     NaN for bins without pairs, and where the other bins do not determine all parameters. Contrasts
@@ -53,7 +55,7 @@ class Compared(NamedTuple):
 
 
 def compared_scalings(
-    reduced: Reduced,
+    reduced: ReducedProblem,
     scaling: Scaling,
     phi: Float[np.ndarray, " bin"],
     moved: Bool[np.ndarray, " p"],
@@ -88,7 +90,7 @@ def compared_scalings(
     return found
 
 
-def _step(reduced: Reduced, scaling: Scaling, moved: Bool[np.ndarray, " p"]) -> Compared:
+def _step(reduced: ReducedProblem, scaling: Scaling, moved: Bool[np.ndarray, " p"]) -> Compared:
     at = reduce(reduced.gram, scaling)
     joint = joint_of(at, moved)
     gradient = at.gradient[moved] / joint.size[: joint.moved]

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.trust_region import NOT_AT_ALL, Trust, trust_of
-from homodyne_dask.solver.variable_projection import Reduced
+from homodyne_dask.solver.trust_region import NOT_AT_ALL, TrustRegion, trust_region_at
+from homodyne_dask.solver.variable_projection import ReducedProblem
 
 
 class Outcome(Enum):
@@ -36,10 +36,10 @@ class Options:
     """Converged when the expected distance to the optimum is below this many standard errors."""
     relative_step: float = 0.0
     """Or where the next undamped step would change no parameter by more than this share of it."""
-    unseen: float = 0.0
+    relative_rounding: float = 0.0
     """Share of χ² below which a gain is rounding, where that is more than the sums alone have."""
-    trust: bool = False
-    """Keep steps as short as the last ones were foretold right (see `Trust`): for starts far away."""
+    trust_region: bool = False
+    """Limit the length of steps by how well the last one was predicted: for starts far away."""
     max_passes: int = 100
     damping: float = 1e-3
     """The first damping, relative to the Hessian's diagonal."""
@@ -50,8 +50,8 @@ class Trial(NamedTuple):
 
     theta: Float[np.ndarray, " p"]
     predicted: float
-    beta: Float[np.ndarray, "bin 2"] | None = None
-    """(offset - 1, contrast) to try with it, where a loss has them carried along."""
+    linear_params: Float[np.ndarray, "bin 2"] | None = None
+    """(offset - 1, contrast) to try with it, where a loss does not let them be eliminated."""
 
 
 @dataclass(frozen=True)
@@ -59,61 +59,50 @@ class State:
     """Where a fit stands; the last one says how it ended."""
 
     theta: Float[np.ndarray, " p"]
-    reduced: Reduced
+    reduced: ReducedProblem
     damping: float
     outcome: Outcome = Outcome.RUNNING
     passes: int = 1
     accepted: bool = True
     """Whether the last trial has the lowest χ² so far."""
-    fallback: "State | None" = None
+    best: "State | None" = None
     """The lowest state so far, while steps above it are being tried (see `judge`)."""
-    uphill: int = 0
-    """How many such steps lead here."""
-    rejections: int = 0
-    """Trials given up since the fit began."""
-    trust: Trust | None = None
-    """How far the next step may go, where that is kept instead of damping."""
+    nonmonotone_steps: int = 0
+    """How many steps above it lead here."""
+    rejected_steps: int = 0
+    """Since the fit began."""
+    trust_region: TrustRegion | None = None
+    """How far the next step may go, where that limits steps instead of damping."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: expected distance to the optimum in standard errors."""
 
+    @property
+    def lowest(self) -> "State":
+        """The state with the lowest χ² so far."""
+        return self.best or self
 
-RESTS = 3
+
+REJECTED_BEFORE_REST = 3
 """Trials given up before a fit may rest along what the data do not determine."""
-UPHILL = 3
+MAX_NONMONOTONE_STEPS = 3
 """Steps above the lowest χ² that may follow each other before the fit returns to it."""
 _SINGULAR = 1e-14
 """Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
 
 
-def start(
-    search: Search, theta: Float[np.ndarray, " p"], reduced: Reduced, options: Options
+def initial_state(
+    search: Search, theta: Float[np.ndarray, " p"], reduced: ReducedProblem, options: Options
 ) -> State:
     """Return the first state of a fit."""
     theta = np.asarray(theta, float)
-    trust = trust_of(theta, reduced.hessian) if options.trust else None
-    state = State(theta, reduced, options.damping, trust=trust)
+    trust = trust_region_at(theta, reduced.hessian) if options.trust_region else None
+    state = State(theta, reduced, options.damping, trust_region=trust)
     return _ended(search, state, options)
 
 
-def restored(
-    search: Search,
-    theta: Float[np.ndarray, " p"],
-    reduced: Reduced,
-    damping: float,
-    passes: int,
-    accepted: bool,
-    counts: tuple[int, int],
-    fallback: State | None,
-    options: Options,
-    trust: Trust | None = None,
-) -> State:
-    """Return a state as it was when it was saved; counts are its `uphill` and `rejections`."""
-    uphill, rejections = counts
-    state = State(
-        theta, reduced, damping, passes=passes, accepted=accepted, fallback=fallback,
-        uphill=uphill, rejections=rejections, trust=trust,
-    )  # fmt: skip
-    return state if fallback else _ended(search, state, options)
+def restored_state(search: Search, saved: State, options: Options) -> State:
+    """Return a saved state with its decrement, and with its ending if it has reached one."""
+    return saved if saved.best else _ended(search, saved, options)
 
 
 def propose(search: Search, state: State) -> Trial:
@@ -121,10 +110,16 @@ def propose(search: Search, state: State) -> Trial:
     step = _bounded_step(search, state)
     theta = search.moved(state.theta, step)
     reduced, damping = state.reduced, state.damping
-    return Trial(theta, reduced.gained(step, damping), reduced.followed(step, damping))
+    return Trial(
+        theta,
+        reduced.predicted_reduction(step, damping),
+        reduced.linear_params_after(step, damping),
+    )
 
 
-def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options: Options) -> State:
+def judge(
+    search: Search, state: State, trial: Trial, reduced: ReducedProblem, options: Options
+) -> State:
     """Return the state after the trial was evaluated: moved there, or damped more.
 
     In a curved valley an undamped step lands up the far wall and the next one far down the valley,
@@ -132,50 +127,59 @@ def judge(search: Search, state: State, trial: Trial, reduced: Reduced, options:
     point; if none of them ends below it, the fit returns there with more damping (the watchdog
     technique, Chamberlain et al. 1982).
     """
-    if state.trust is not None:
-        return _trusted(search, state, state.trust, trial, reduced, options)
-    best = state.fallback or state
+    if state.trust_region is not None:
+        return _trusted(search, state, state.trust_region, trial, reduced, options)
+    lowest = state.lowest
     passes = state.passes + 1
-    gain = best.reduced.chisqr - reduced.chisqr
-    unseen, left, variance = _unseen(search, best, gain, options)
+    gain = lowest.reduced.chisqr - reduced.chisqr
+    unseen, left, variance = _unseen(search, lowest, gain, options)
     if reduced.finite and (gain > 0 or unseen):
         exact = unseen or trial.predicted <= 0
         damping = _relaxed(state, 1.0 if exact else gain / trial.predicted)
         moved = State(
-            trial.theta, reduced, damping, passes=passes, rejections=best.rejections
+            trial.theta, reduced, damping, passes=passes, rejected_steps=lowest.rejected_steps
         )  # fmt: skip
         return _ended(search, moved, options)
     credible = reduced.finite and state.damping <= 1e-2 and -gain < 100 * max(variance, left)
-    if credible and state.uphill < UPHILL and passes < options.max_passes:
+    if credible and state.nonmonotone_steps < MAX_NONMONOTONE_STEPS and passes < options.max_passes:
         return State(
-            trial.theta, reduced, state.damping, passes=passes, accepted=False, fallback=best,
-            uphill=state.uphill + 1, rejections=best.rejections,
+            trial.theta, reduced, state.damping, passes=passes, accepted=False, best=lowest,
+            nonmonotone_steps=state.nonmonotone_steps + 1, rejected_steps=lowest.rejected_steps,
         )  # fmt: skip
-    damping = max(best.damping * 10, _weakest(search, best))
-    held = replace(
-        best, damping=damping, passes=passes, accepted=False, rejections=best.rejections + 1
+    damping = max(lowest.damping * 10, _weakest(search, lowest))
+    rejected = replace(
+        lowest,
+        damping=damping,
+        passes=passes,
+        accepted=False,
+        rejected_steps=lowest.rejected_steps + 1,
     )
-    if held.damping > 1e12:
-        return replace(held, outcome=Outcome.STALLED)
-    return _ended(search, held, options)
+    if rejected.damping > 1e12:
+        return replace(rejected, outcome=Outcome.STALLED)
+    return _ended(search, rejected, options)
 
 
 def _unseen(
-    search: Search, best: State, gain: float, options: Options
+    search: Search, lowest: State, gain: float, options: Options
 ) -> tuple[bool, float, float]:
     """Return whether a gain is rounding, what is left to gain, and the variance of a residual.
 
     Below rounding a gain cannot be seen; the decrement alone decides there. What counts is all that
     is left to gain, not what a damped step would: else tiny steps go on for ever and none stalls.
     """
-    variance = best.reduced.variance(int(search.free.sum()))
-    left = best.decrement**2 * variance
-    rounding = max(best.reduced.rounding, options.unseen * best.reduced.chisqr)
+    variance = lowest.reduced.variance(int(search.free.sum()))
+    left = lowest.decrement**2 * variance
+    rounding = max(lowest.reduced.rounding, options.relative_rounding * lowest.reduced.chisqr)
     return bool(left <= rounding and abs(gain) <= rounding), left, variance
 
 
 def _trusted(
-    search: Search, state: State, trust: Trust, trial: Trial, reduced: Reduced, options: Options
+    search: Search,
+    state: State,
+    trust: TrustRegion,
+    trial: Trial,
+    reduced: ReducedProblem,
+    options: Options,
 ) -> State:
     """Return the state after the trial was evaluated: moved there, or with a shorter step to come."""
     passes, step = state.passes + 1, trial.theta - state.theta
@@ -184,16 +188,20 @@ def _trusted(
     next_ = trust.after(step, trial.predicted if unseen else gain, trial.predicted, passes == 2)
     if unseen or gain > NOT_AT_ALL * max(trial.predicted, 0.0):
         moved = State(
-            trial.theta, reduced, state.damping, passes=passes, rejections=state.rejections,
-            trust=next_.at(reduced.hessian),
+            trial.theta, reduced, state.damping, passes=passes, rejected_steps=state.rejected_steps,
+            trust_region=next_.at(reduced.hessian),
         )  # fmt: skip
         return _ended(search, moved, options)
-    held = replace(
-        state, passes=passes, accepted=False, rejections=state.rejections + 1, trust=next_
+    rejected = replace(
+        state,
+        passes=passes,
+        accepted=False,
+        rejected_steps=state.rejected_steps + 1,
+        trust_region=next_,
     )
     if next_.radius <= np.finfo(float).eps * trust.length(state.theta):
-        return replace(held, outcome=Outcome.STALLED)
-    return _ended(search, held, options)
+        return replace(rejected, outcome=Outcome.STALLED)
+    return _ended(search, rejected, options)
 
 
 def _weakest(search: Search, state: State) -> float:
@@ -222,7 +230,7 @@ def _ended(search: Search, state: State, options: Options) -> State:
     free = movable(search, state.theta, state.reduced.gradient)
     all_of = _directions(search, state, free)
     left = (all_of.along**2)[all_of.known] @ (1 / all_of.values[all_of.known])
-    length = np.sqrt(left + state.reduced.remaining)
+    length = np.sqrt(left + state.reduced.linear_reduction)
     variance = state.reduced.variance(int(search.free.sum()))
     decrement = 0.0 if length == 0 else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
     state = replace(state, decrement=decrement)
@@ -247,9 +255,9 @@ def _limited(state: State, options: Options) -> State:
 def movable(
     search: Search, theta: Float[np.ndarray, " p"], gradient: Float[np.ndarray, " p"]
 ) -> Bool[np.ndarray, " p"]:
-    """Return which parameters may move: not fixed, and not pressed against a bound."""
-    pressed = (theta <= search.lower) & (gradient < 0) | (theta >= search.upper) & (gradient > 0)
-    return search.free & ~(pressed & ~np.isfinite(search.period))
+    """Return which parameters may move: not fixed, and no active bound."""
+    active = (theta <= search.lower) & (gradient < 0) | (theta >= search.upper) & (gradient > 0)
+    return search.free & ~(active & ~np.isfinite(search.period))
 
 
 def undetermined(search: Search, state: State) -> list[tuple[str, ...]]:
@@ -298,10 +306,10 @@ def _directions(
     matrix = H / size[:, None] / size[None, :]
     matrix[absent, :] = matrix[:, absent] = 0.0
     values, vectors = np.linalg.eigh(matrix)
-    pull = (reduced.gradient if gradient is None else gradient)[which]
-    along = vectors.T @ (pull / size * ~absent)
+    right = (reduced.gradient if gradient is None else gradient)[which]
+    along = vectors.T @ (right / size * ~absent)
     known = values > _SINGULAR
-    if known.any() and state.rejections >= RESTS:
+    if known.any() and state.rejected_steps >= REJECTED_BEFORE_REST:
         variance = reduced.variance(int(search.free.sum()))
         lengths = np.sqrt(variance / np.where(known, values, 1.0))
         reach = np.where(search.log, np.abs(theta), search.upper - search.lower)[which] * size
@@ -317,11 +325,11 @@ def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
     free = movable(search, theta, reduced.gradient)
     step = np.zeros_like(theta)
     while free.any():
-        pull = reduced.gradient - reduced.hessian @ np.where(free, 0.0, step)
-        if state.trust is not None:
-            step[free] = state.trust.step(reduced.hessian, pull, free)
+        right = reduced.gradient - reduced.hessian @ np.where(free, 0.0, step)
+        if state.trust_region is not None:
+            step[free] = state.trust_region.step(reduced.hessian, right, free)
         else:
-            step[free] = _solved(_directions(search, state, free, pull), state.damping)
+            step[free] = _solved(_directions(search, state, free, right), state.damping)
         low, high = search.lower - theta, search.upper - theta
         bounded = free & ~np.isfinite(search.period)
         past = bounded & ((step < low) | (step > high))

@@ -1,4 +1,4 @@
-"""The normal equations of theta and of what ties the bins, bin by bin: what error bars are made of.
+"""Normal equations of theta and of the linear parameters that bins share: what errors are made of.
 
 In `individual` and `fixed` the bins share theta alone. In the other modes they share the linear
 parameters β too, and a bin has leverage on them: without it CR2 comes out too small. The columns are
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.solver.elimination import Z
-from homodyne_dask.solver.variable_projection import Reduced
+from homodyne_dask.solver.variable_projection import ReducedProblem
 
 SINGULAR = 1e-14
 """Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
@@ -53,7 +53,7 @@ def deviation(variance: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     return np.sqrt(np.where(variance >= 0, variance, np.nan))
 
 
-def joint_of(reduced: Reduced, moved: Bool[np.ndarray, " p"]) -> Joint:
+def joint_of(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> Joint:
     """Return the joint normal equations at theta, of the parameters that moved."""
     some = np.ix_(moved, moved)
     H = reduced.hessian[some]
@@ -63,22 +63,25 @@ def joint_of(reduced: Reduced, moved: Bool[np.ndarray, " p"]) -> Joint:
     blocks = reduced.bin_hessian[:, moved][:, :, moved]
     scores = reduced.bin_gradient[:, moved]
     follow = -reduced.projection[:, :, moved]
-    shared = len(reduced.inverse) == 1 and reduced.ties.shape[1] > 0
+    shared = len(reduced.inverse) == 1 and reduced.columns.shape[1] > 0
     inverse = _inverse(hessian)
     if shared:
-        beta = np.sqrt(np.diag(reduced.inverse[0]))
-        beta = np.where(beta > 0, 1 / np.where(beta > 0, beta, 1.0), 1.0)
-        own = reduced.inverse[0] * np.outer(beta, beta)
+        error = np.sqrt(np.diag(reduced.inverse[0]))
+        linear_size = np.where(error > 0, 1 / np.where(error > 0, error, 1.0), 1.0)
+        own = reduced.inverse[0] * np.outer(linear_size, linear_size)
         inverse = np.block(
-            [[inverse, np.zeros((len(size), len(beta)))], [np.zeros((len(beta), len(size))), own]]
+            [
+                [inverse, np.zeros((len(size), len(own)))],
+                [np.zeros((len(own), len(size))), own],
+            ]
         )
-        A, C = _of_beta(reduced, moved)
-        z = np.einsum("km,kz->kzm", reduced.ties, reduced.pull).reshape(bins, -1)
+        A, C = _of_linear_params(reduced, moved)
+        z = np.einsum("km,kz->kzm", reduced.columns, reduced.linear_gradient).reshape(bins, -1)
         blocks = np.block([[blocks, np.swapaxes(C, 1, 2)], [C, A]])
         scores = np.concatenate([scores, z], axis=1)
-        taken = np.einsum("km,zy->kzym", reduced.ties, np.eye(2)).reshape(bins, 2, -1)
+        taken = np.einsum("km,zy->kzym", reduced.columns, np.eye(2)).reshape(bins, 2, -1)
         follow = np.concatenate([follow, taken], axis=2)
-        size = np.concatenate([size, beta])
+        size = np.concatenate([size, linear_size])
     return Joint(
         moved=int(moved.sum()),
         linear=len(size) - int(moved.sum()),
@@ -92,16 +95,18 @@ def joint_of(reduced: Reduced, moved: Bool[np.ndarray, " p"]) -> Joint:
     )
 
 
-def _of_beta(reduced: Reduced, moved: Bool[np.ndarray, " p"]) -> tuple[np.ndarray, np.ndarray]:
+def _of_linear_params(
+    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]
+) -> tuple[np.ndarray, np.ndarray]:
     """Return ZᵀWZ and ZᵀWJ, J projected, of every bin."""
-    M, ties, bins = reduced.normal, reduced.ties, len(reduced.count)
+    M, columns, bins = reduced.normal, reduced.columns, len(reduced.count)
     known = (reduced.count > 0) & ~reduced.undetermined
     contrast = np.where(known, reduced.contrast, 0.0)
     A_k = M[:, Z][:, :, Z]
     B_k = M[:, Z, 3:] * contrast[:, None, None] - A_k @ reduced.projection
-    n = 2 * ties.shape[1]
-    A = np.einsum("km,kzy,kn->kzmyn", ties, A_k, ties).reshape(bins, n, n)
-    C = np.einsum("km,kzp->kzmp", ties, B_k[:, :, moved]).reshape(bins, n, -1)
+    n = 2 * columns.shape[1]
+    A = np.einsum("km,kzy,kn->kzmyn", columns, A_k, columns).reshape(bins, n, n)
+    C = np.einsum("km,kzp->kzmp", columns, B_k[:, :, moved]).reshape(bins, n, -1)
     return A, C
 
 

@@ -17,7 +17,7 @@ Pair = tuple[float, float] | None
 
 
 @dataclass(frozen=True)
-class Restraint:
+class ScalingPrior:
     """Bounds and priors of (offset - 1, contrast) of every bin, or of what all bins share."""
 
     lower: Float[np.ndarray, "2"]
@@ -26,7 +26,7 @@ class Restraint:
     weight: Float[np.ndarray, "2"]
     """1/sd², 0 where there is no prior."""
 
-    def prior(self, each: Float[np.ndarray, " bin"], k: int) -> Float[np.ndarray, "bin k k"]:
+    def moments(self, each: Float[np.ndarray, " bin"], k: int) -> Float[np.ndarray, "bin k k"]:
         """Return the moments of the priors over 1, y - 1, f, ...; each: the share that a bin takes."""
         total = np.zeros((k, k))
         for column, mean, weight in zip((0, 2), self.mean, self.weight, strict=True):
@@ -35,34 +35,40 @@ class Restraint:
             total += weight * np.outer(row, row)
         return each[:, None, None] * total
 
-    def inside(self, beta: Float[np.ndarray, "bin 2"]) -> Float[np.ndarray, "bin 2"]:
-        """Return beta with what is beyond a bound put there."""
-        return np.clip(beta, self.lower, self.upper)
+    def inside(self, linear_params: Float[np.ndarray, "bin 2"]) -> Float[np.ndarray, "bin 2"]:
+        """Return (offset - 1, contrast) with each value clipped into its bounds."""
+        return np.clip(linear_params, self.lower, self.upper)
 
-    def pressed(
-        self, beta: Float[np.ndarray, "group 2"], pull: Float[np.ndarray, "group 2"]
+    def active(
+        self, linear_params: Float[np.ndarray, "group 2"], gradient: Float[np.ndarray, "group 2"]
     ) -> Bool[np.ndarray, "group 2"]:
-        """Return what stands at a bound and is pulled beyond."""
-        return (beta <= self.lower) & (pull < 0) | (beta >= self.upper) & (pull > 0)
+        """Return which values stand at a bound with the gradient pointing outwards."""
+        return (linear_params <= self.lower) & (gradient < 0) | (linear_params >= self.upper) & (
+            gradient > 0
+        )
 
     def solved(
         self,
         A: Float[np.ndarray, "group 2 2"],
         b: Float[np.ndarray, "group 2"],
-        beta: Float[np.ndarray, "group 2"],
+        linear_params: Float[np.ndarray, "group 2"],
     ) -> tuple[Float[np.ndarray, "group 2"], Bool[np.ndarray, "group 2"]]:
         """Return what makes βᵀAβ - 2bᵀβ least inside the bounds, and which parts stand at one.
 
-        beta: where it is least without bounds.
+        linear_params: where it is least without bounds.
         """
-        beta, held = beta.copy(), np.zeros(beta.shape, bool)
-        beyond = np.isfinite(beta).all(1) & (self.inside(beta) != beta).any(1)
+        linear_params, at_bound = linear_params.copy(), np.zeros(linear_params.shape, bool)
+        beyond = np.isfinite(linear_params).all(1) & (
+            self.inside(linear_params) != linear_params
+        ).any(1)
         for group in np.flatnonzero(beyond):
-            beta[group] = min(
+            linear_params[group] = min(
                 self._edges(A[group], b[group]), key=lambda x: x @ A[group] @ x - 2 * b[group] @ x
             )
-            held[group] = (beta[group] == self.lower) | (beta[group] == self.upper)
-        return beta, held
+            at_bound[group] = (linear_params[group] == self.lower) | (
+                linear_params[group] == self.upper
+            )
+        return linear_params, at_bound
 
     def _edges(self, A: Float[np.ndarray, "2 2"], b: Float[np.ndarray, "2"]) -> list[np.ndarray]:
         """Return the lowest point of every edge of the rectangle."""
@@ -81,13 +87,13 @@ class Restraint:
         return found
 
 
-def restraint_of(
+def scaling_prior(
     contrast_bounds: Pair = None,
     offset_bounds: Pair = None,
     contrast_prior: Pair = None,
     offset_prior: Pair = None,
-) -> Restraint | None:
-    """Return the restraint of bounds (low, high) and priors (mean, standard deviation), None without.
+) -> ScalingPrior | None:
+    """Return bounds (low, high) and priors (mean, standard deviation) as one value; None without any.
 
     Raises OptionError for what is not a pair of numbers, empty bounds and deviations that are not
     positive.
@@ -107,7 +113,7 @@ def restraint_of(
             ("offset_prior", offset_prior, 1.0), ("contrast_prior", contrast_prior, 0.0)
         )
     ]  # fmt: skip
-    return Restraint(*np.array(limits).T, *np.array(priors).T)
+    return ScalingPrior(*np.array(limits).T, *np.array(priors).T)
 
 
 def _bounds(name: str, pair: Any) -> Float[np.ndarray, "2"]:

@@ -9,15 +9,22 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.solver.elimination import Z, cost, eliminated, pulled, tied_groups, unheld
+from homodyne_dask.solver.elimination import (
+    Z,
+    columns_times_residual,
+    constraint_columns,
+    cost,
+    eliminated,
+    without_active,
+)
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.variable_projection import (
     DIGITS,
-    Point,
-    Reduced,
-    prior_of,
+    LinearSolution,
+    ReducedProblem,
+    prior_moments,
+    problem_at,
     reduce,
-    reduced_at,
 )
 
 LEAST_SLOPE = 0.25
@@ -26,9 +33,14 @@ LEAST_BEND = 0.1
 """The same, below which it is taken for this: steps are then too short, and never without end."""
 
 
-def reduced(gram: Gram, scaling: Scaling, beta: Float[np.ndarray, "bin 2"] | None) -> Reduced:
-    """Return the reduced problem; beta: the (offset - 1, contrast) that a pass with a loss was at."""
-    return reduce(gram, scaling) if beta is None else _at(gram, scaling, beta)
+def reduced_problem(
+    gram: Gram, scaling: Scaling, linear_params: Float[np.ndarray, "bin 2"] | None
+) -> ReducedProblem:
+    """Return the reduced problem of a pass.
+
+    linear_params: the (offset - 1, contrast) at which a pass with a loss was made; None without a loss.
+    """
+    return reduce(gram, scaling) if linear_params is None else _at(gram, scaling, linear_params)
 
 
 def mean_weight(gram: Gram) -> float:
@@ -51,43 +63,43 @@ def _slope(gram: Gram) -> Float[np.ndarray, " bin"]:
     return np.where(weight > 0, slope / np.where(weight > 0, weight, 1.0), 1.0)
 
 
-def _at(gram: Gram, scaling: Scaling, beta: Float[np.ndarray, "bin 2"]) -> Reduced:
+def _at(gram: Gram, scaling: Scaling, linear_params: Float[np.ndarray, "bin 2"]) -> ReducedProblem:
     """Return the joint problem at a point, offset and contrast eliminated from its next step."""
-    M, (lost, weight, _, square) = gram.moments[:, :-1], gram.moments[:, -1, :4].T
+    M, (chisqr_per_bin, weight, _, square) = gram.moments[:, :-1], gram.moments[:, -1, :4].T
     used = gram.pairs > 0
     slope = np.maximum(_slope(gram), LEAST_BEND)
-    prior = prior_of(scaling, used, M.shape[2])
+    prior = prior_moments(scaling, used, M.shape[2])
     normal = slope[:, None, None] * M + prior
-    ties, groups = tied_groups(scaling, len(M))
-    fixed = not ties.shape[1]
+    columns, groups = constraint_columns(scaling, len(M))
+    fixed = not columns.shape[1]
     with np.errstate(invalid="ignore", over="ignore"):
-        pull = pulled(M + prior, beta)
-        held = _held(scaling, beta, pull[:, Z], groups)
-        linear = eliminated(unheld(normal[:, Z][:, :, Z], held), ties, groups)
-        determined = np.repeat(linear.known | fixed, len(M) // groups) | held[:, 1]
-        move = linear.solved(pull[:, Z])
-        lost = lost + cost(prior, beta)
-    contrast = np.where(determined, beta[:, 1] + move[:, 1], 0.0)
-    point = Point(beta, held, determined, contrast)
-    return reduced_at(
-        gram, point, (normal, pull), (ties, linear), lost,
+        gradient = columns_times_residual(M + prior, linear_params)
+        at_bound = _at_bound(scaling, linear_params, gradient[:, Z], groups)
+        linear = eliminated(without_active(normal[:, Z][:, :, Z], at_bound), columns, groups)
+        determined = np.repeat(linear.known | fixed, len(M) // groups) | at_bound[:, 1]
+        linear_step = linear.solved(gradient[:, Z])
+        chisqr_per_bin = chisqr_per_bin + cost(prior, linear_params)
+    contrast = np.where(determined, linear_params[:, 1] + linear_step[:, 1], 0.0)
+    point = LinearSolution(linear_params, at_bound, determined, contrast)
+    return problem_at(
+        gram, point, (normal, gradient), (columns, linear), chisqr_per_bin,
         rounding=float(DIGITS * (M + prior)[:, 1, 1].sum()),
-        restraint=scaling.restraint,
-        move=move,
-        remaining=float((pull[:, Z] * move).sum()),
+        prior=scaling.prior,
+        linear_step=linear_step,
+        linear_reduction=float((gradient[:, Z] * linear_step).sum()),
         noise=float(square.sum() / (slope * weight).sum()),
     )  # fmt: skip
 
 
-def _held(
+def _at_bound(
     scaling: Scaling,
-    beta: Float[np.ndarray, "bin 2"],
-    pull: Float[np.ndarray, "bin 2"],
+    linear_params: Float[np.ndarray, "bin 2"],
+    gradient: Float[np.ndarray, "bin 2"],
     groups: int,
 ) -> Bool[np.ndarray, "bin 2"]:
-    """Return which of (offset - 1, contrast) stand at a bound and are pulled beyond."""
-    if scaling.restraint is None:
-        return np.zeros(beta.shape, bool)
-    each = len(beta) // groups
-    held = scaling.restraint.pressed(beta[::each], pull.reshape(groups, each, 2).sum(1))
-    return np.repeat(held, each, axis=0)
+    """Return which of (offset - 1, contrast) stand at a bound with the gradient pointing outwards."""
+    if scaling.prior is None:
+        return np.zeros(linear_params.shape, bool)
+    each = len(linear_params) // groups
+    at_bound = scaling.prior.active(linear_params[::each], gradient.reshape(groups, each, 2).sum(1))
+    return np.repeat(at_bound, each, axis=0)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest
-from homodyne_dask.solver.priors import Restraint
+from homodyne_dask.solver.priors import ScalingPrior
 
 MODES = ("individual", "shared", "fourier1", "fourier2", "fourier3", "fixed")
 _SAME = {"fourier": "fourier2"}
@@ -41,7 +41,7 @@ class Scaling:
     """(offset - 1, contrast) where they are fixed."""
     note: str = ""
     """How a name of another program was read."""
-    restraint: Restraint | None = None
+    prior: ScalingPrior | None = None
     """What is known of contrast and offset beforehand; in `individual` and `shared` only."""
 
     @property
@@ -72,16 +72,16 @@ def scaling_of(
     phi: Float[np.ndarray, " bin"],
     contrast: float | Sequence[float] | None = None,
     offset: float | Sequence[float] | None = None,
-    restraint: Restraint | None = None,
+    prior: ScalingPrior | None = None,
 ) -> Scaling:
     """Return the scaling of bins at angles phi [degree].
 
-    contrast and offset, one value or one per bin, belong to 'fixed' and to no other mode; a restraint
-    to 'individual', where it holds for every bin, and to 'shared'. Raises
-    OptionError for unknown modes and for values that are missing, too many or not numbers.
+    contrast and offset, one value or one per bin, belong to 'fixed' and to no other mode; a prior
+    to 'individual', where it holds for every bin, and to 'shared'. Raises OptionError for unknown
+    modes and for values that are missing, too many or not numbers.
     """
     plain, note = plain_mode(mode, len(phi))
-    if restraint is not None and plain not in ("individual", "shared"):
+    if prior is not None and plain not in ("individual", "shared"):
         raise OptionError(
             f"bounds and priors of contrast and offset say nothing of scaling {mode!r}: "
             f"leave them out, or use 'individual' or 'shared'"
@@ -92,11 +92,11 @@ def scaling_of(
             if value is not None:
                 raise OptionError(f"{name} is given, but scaling is {mode!r}: use scaling 'fixed'")
         if plain == "individual":
-            return Scaling(note=note, restraint=restraint)
+            return Scaling(note=note, prior=prior)
         order = 0 if plain == "shared" else int(plain[-1])
         if order and not np.isfinite(phi).all():
             raise OptionError(f"scaling {mode!r} needs φ, and it is unknown for some bins")
-        return Scaling(plain, fourier_columns(phi, order), note=note, restraint=restraint)
+        return Scaling(plain, fourier_columns(phi, order), note=note, prior=prior)
     fixed = {name: _per_bin(name, value, len(phi)) for name, value in values.items()}
     return Scaling(plain, given=np.stack([fixed["offset"] - 1, fixed["contrast"]], axis=1))
 

@@ -2,7 +2,7 @@
 
 Each parameter is measured by the largest root of the Hessian's diagonal that has been met, so that one
 that drifts to where nothing depends on it is held back, and the longest step follows how well the last
-one was foretold (Moré 1978, as MINPACK's lmder).
+one was predicted (Moré 1978, as MINPACK's lmder).
 """
 
 from typing import NamedTuple
@@ -13,14 +13,14 @@ from jaxtyping import Bool, Float
 FIRST = 100.0
 """The longest first step, in lengths of theta."""
 WELL, BADLY, NOT_AT_ALL = 0.75, 0.25, 1e-4
-"""Gain over what was foretold, from which on steps may be longer; below which they are made shorter;
+"""Gain over what was predicted, from which on steps may be longer; below which they are made shorter;
 below which the step is not taken."""
 _ROUNDS = 60
 _SLACK = 0.01
 """Share of the radius by which a step's length may differ from it."""
 
 
-class Trust(NamedTuple):
+class TrustRegion(NamedTuple):
     """How far the next step may go."""
 
     size: Float[np.ndarray, " p"]
@@ -35,48 +35,50 @@ class Trust(NamedTuple):
     def step(
         self,
         hessian: Float[np.ndarray, "p p"],
-        pull: Float[np.ndarray, " p"],
+        gradient: Float[np.ndarray, " p"],
         free: Bool[np.ndarray, " p"],
     ) -> Float[np.ndarray, " m"]:
         """Return the Gauss-Newton step of the free parameters, or one damped to the radius."""
         size = np.where(self.size > 0, self.size, 1.0)[free]
         values, vectors = np.linalg.eigh(hessian[np.ix_(free, free)] / np.outer(size, size))
-        values, along = np.maximum(values, 0.0), vectors.T @ (pull[free] / size)
+        values, along = np.maximum(values, 0.0), vectors.T @ (gradient[free] / size)
         damping = max(np.finfo(float).eps * values.max(), np.finfo(float).tiny)
-        moved = along / (values + damping)
+        scaled = along / (values + damping)
         for _ in range(_ROUNDS):
-            length = np.linalg.norm(moved)
+            length = np.linalg.norm(scaled)
             if not length > self.radius * (1 + _SLACK):
                 break
-            slope = moved @ (moved / (values + damping))
+            slope = scaled @ (scaled / (values + damping))
             damping += length**2 / slope * (length / self.radius - 1)
-            moved = along / (values + damping)
-        return vectors @ moved / size
+            scaled = along / (values + damping)
+        return vectors @ scaled / size
 
     def after(
-        self, step: Float[np.ndarray, " p"], gain: float, foretold: float, first: bool
-    ) -> "Trust":
-        """Return how far to go after a step that gained so much of χ² where so much was foretold."""
+        self, step: Float[np.ndarray, " p"], gain: float, predicted: float, first: bool
+    ) -> "TrustRegion":
+        """Return how far to go after a step that gained so much of χ² where so much was predicted."""
         length = self.length(step)
         radius = min(self.radius, length) if first else self.radius
-        ratio = gain / foretold if foretold > 0 else 0.0
+        ratio = gain / predicted if predicted > 0 else 0.0
         if not ratio > BADLY:
             # where the parabola through both χ² and the slope has its least
-            share = 0.5 if gain >= 0 else np.clip(0.5 * foretold / (foretold - gain), 0.1, 0.5)
+            share = 0.5 if gain >= 0 else np.clip(0.5 * predicted / (predicted - gain), 0.1, 0.5)
             return self._replace(radius=float(share * min(radius, length / 0.1)))
         free = length < radius * (1 - 2 * _SLACK)
         return self._replace(radius=2 * length if ratio >= WELL or free else radius)
 
-    def at(self, hessian: Float[np.ndarray, "p p"]) -> "Trust":
+    def at(self, hessian: Float[np.ndarray, "p p"]) -> "TrustRegion":
         """Return the same where the Hessian is another."""
         return self._replace(size=np.fmax(self.size, _roots(hessian)))
 
 
-def trust_of(theta: Float[np.ndarray, " p"], hessian: Float[np.ndarray, "p p"]) -> Trust:
+def trust_region_at(
+    theta: Float[np.ndarray, " p"], hessian: Float[np.ndarray, "p p"]
+) -> TrustRegion:
     """Return how far the first step may go."""
     size = _roots(hessian)
     length = float(np.linalg.norm(size * theta))
-    return Trust(size, FIRST * (length if length > 0 else 1.0))
+    return TrustRegion(size, FIRST * (length if length > 0 else 1.0))
 
 
 def _roots(hessian: Float[np.ndarray, "p p"]) -> Float[np.ndarray, " p"]:

@@ -14,18 +14,18 @@ from jaxtyping import Bool, Float
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver.elimination import (
-    Linear,
+    Elimination,
     Z,
+    columns_times_residual,
+    constraint_columns,
     cost,
     counting,
     eliminated,
     projected,
-    pulled,
     scores,
-    tied_groups,
-    unheld,
+    without_active,
 )
-from homodyne_dask.solver.priors import Restraint
+from homodyne_dask.solver.priors import ScalingPrior
 from homodyne_dask.solver.scaling_modes import Scaling, fourier_columns, plain_mode
 
 DIGITS = 100 * float(np.finfo(float).eps)
@@ -33,7 +33,7 @@ DIGITS = 100 * float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
-class Reduced:
+class ReducedProblem:
     """The least-squares problem in the physical parameters alone, at one theta."""
 
     chisqr: float
@@ -60,22 +60,22 @@ class Reduced:
     """What all this was made from."""
     projection: Float[np.ndarray, "bin 2 p"]
     """How (offset, contrast) of a bin follow theta: they change by minus this times its change."""
-    ties: Float[np.ndarray, "bin m"]
+    columns: Float[np.ndarray, "bin m"]
     """Columns that tie (offset - 1, contrast) to what is eliminated of the group; none when fixed."""
     inverse: Float[np.ndarray, "group 2m 2m"]
     """(ZᵀWZ)⁻¹ of the eliminated parameters of each group of bins, those of offset first."""
-    beta: Float[np.ndarray, "bin 2"]
+    linear_params: Float[np.ndarray, "bin 2"]
     """(offset - 1, contrast) to the last bit; numbers for bins without pairs, too."""
-    held: Bool[np.ndarray, "bin 2"]
+    at_bound: Bool[np.ndarray, "bin 2"]
     """Which of them stand at a bound and do not follow theta."""
     normal: Float[np.ndarray, "bin k k"]
     """What the normal equations were made of: the Gram, priors among it."""
-    pull: Float[np.ndarray, "bin 2"]
+    linear_gradient: Float[np.ndarray, "bin 2"]
     """ZᵀWr of every bin, priors among it."""
-    restraint: Restraint | None = None
-    move: Float[np.ndarray, "bin 2"] | None = None
+    prior: ScalingPrior | None = None
+    linear_step: Float[np.ndarray, "bin 2"] | None = None
     """How (offset, contrast) of a bin go on at this theta, where a loss has them carried along."""
-    remaining: float = 0.0
+    linear_reduction: float = 0.0
     """What χ² would lose by that."""
     noise: float | None = None
     """With a loss: the variance of white noise over what the inverse Hessian says."""
@@ -98,22 +98,24 @@ class Reduced:
         """Return the degrees of freedom with `free` physical parameters, at least 1."""
         return max(self.ndata - free - self.linear, 1)
 
-    def followed(
+    def linear_params_after(
         self, step: Float[np.ndarray, " p"], damping: float
     ) -> Float[np.ndarray, "bin 2"] | None:
-        """Return (offset - 1, contrast) to try beside a step of theta; None where nothing is carried."""
-        if self.move is None:
+        """Return (offset - 1, contrast) to try with a step of theta; None where they are eliminated."""
+        if self.linear_step is None:
             return None
-        beta = self.beta + self.move / (1 + damping) - self.projection @ step
-        return beta if self.restraint is None else self.restraint.inside(beta)
+        linear_params = (
+            self.linear_params + self.linear_step / (1 + damping) - self.projection @ step
+        )
+        return linear_params if self.prior is None else self.prior.inside(linear_params)
 
-    def gained(self, step: Float[np.ndarray, " p"], damping: float) -> float:
-        """Return what the quadratic model has χ² lose by a step, what is carried following."""
+    def predicted_reduction(self, step: Float[np.ndarray, " p"], damping: float) -> float:
+        """Return what χ² loses by a step of theta in the quadratic model, linear parameters following."""
         gain = 2 * step @ self.gradient - step @ self.hessian @ step
-        return float(gain + self.remaining * (1 - (1 - 1 / (1 + damping)) ** 2))
+        return float(gain + self.linear_reduction * (1 - (1 - 1 / (1 + damping)) ** 2))
 
 
-def reduce(gram: Gram, scaling: Scaling | str) -> Reduced:
+def reduce(gram: Gram, scaling: Scaling | str) -> ReducedProblem:
     """Return the reduced problem of all bins.
 
     scaling: a value, or the name of a mode that needs nothing more: 'individual' or 'shared'.
@@ -123,32 +125,34 @@ def reduce(gram: Gram, scaling: Scaling | str) -> Reduced:
     if isinstance(scaling, str):
         scaling = _named(scaling, len(M))
     used = gram.pairs > 0
-    M = M + prior_of(scaling, used, M.shape[2])
+    M = M + prior_moments(scaling, used, M.shape[2])
     A_k, b_k = M[:, Z][:, :, Z], M[:, 1, Z]
-    ties, groups = tied_groups(scaling, len(M))
-    linear, held = eliminated(A_k, ties, groups), np.zeros((len(M), 2), bool)
+    columns, groups = constraint_columns(scaling, len(M))
+    linear, at_bound = eliminated(A_k, columns, groups), np.zeros((len(M), 2), bool)
     if scaling.given is None:
-        beta = linear.solved(b_k)
-        if scaling.restraint is not None:
-            beta, held = _inside(scaling.restraint, A_k, b_k, beta, groups)
-            linear = eliminated(unheld(A_k, held), ties, groups)
-        determined = np.repeat(linear.known, len(M) // groups) | held[:, 1]
+        linear_params = linear.solved(b_k)
+        if scaling.prior is not None:
+            linear_params, at_bound = _inside(scaling.prior, A_k, b_k, linear_params, groups)
+            linear = eliminated(without_active(A_k, at_bound), columns, groups)
+        determined = np.repeat(linear.known, len(M) // groups) | at_bound[:, 1]
     else:
-        beta, determined = scaling.given, np.ones(len(M), bool)
+        linear_params, determined = scaling.given, np.ones(len(M), bool)
     with np.errstate(invalid="ignore", over="ignore"):
-        lost, pull = cost(M, beta), pulled(M, beta)
-    contrast = np.where(determined, beta[:, 1], 0.0)
+        chisqr_per_bin, right = cost(M, linear_params), columns_times_residual(M, linear_params)
+    contrast = np.where(determined, linear_params[:, 1], 0.0)
     rounding = DIGITS * M[:, 1, 1].sum()
-    point = Point(beta, held, determined, contrast)
-    return reduced_at(gram, point, (M, pull), (ties, linear), lost, rounding=float(rounding))
+    point = LinearSolution(linear_params, at_bound, determined, contrast)
+    return problem_at(
+        gram, point, (M, right), (columns, linear), chisqr_per_bin, rounding=float(rounding)
+    )
 
 
-class Point(NamedTuple):
+class LinearSolution(NamedTuple):
     """Where contrast and offset stand."""
 
-    beta: Float[np.ndarray, "bin 2"]
+    linear_params: Float[np.ndarray, "bin 2"]
     """(offset - 1, contrast)."""
-    held: Bool[np.ndarray, "bin 2"]
+    at_bound: Bool[np.ndarray, "bin 2"]
     """Which of them stand at a bound."""
     determined: Bool[np.ndarray, " bin"]
     """Bins that show a decay."""
@@ -156,72 +160,72 @@ class Point(NamedTuple):
     """Of c2 by f; 0 where it is not determined."""
 
 
-def reduced_at(
+def problem_at(
     gram: Gram,
-    at: Point,
+    at: LinearSolution,
     equations: tuple[Float[np.ndarray, "bin k k"], Float[np.ndarray, "bin k"]],
-    elimination: tuple[Float[np.ndarray, "bin m"], Linear],
-    lost: Float[np.ndarray, " bin"],
+    elimination: tuple[Float[np.ndarray, "bin m"], Elimination],
+    chisqr_per_bin: Float[np.ndarray, " bin"],
     **more: Any,
-) -> Reduced:
+) -> ReducedProblem:
     """Return the problem in theta alone of normal equations and their right-hand sides at a point.
 
-    elimination: the ties and how what they tie is eliminated. lost: χ² of every bin. more: the fields
-    of `Reduced` that do not follow from these.
+    elimination: the columns of the linear parameters, and their elimination. more: the fields of
+    `ReducedProblem` that do not follow from these.
     """
-    (normal, pull), (ties, linear), used = equations, elimination, gram.pairs > 0
+    (normal, right), (columns, linear), used = equations, elimination, gram.pairs > 0
     with np.errstate(invalid="ignore", over="ignore"):
         P = linear.solved(normal[:, Z, 3:] * at.slope[:, None, None])
         on = counting(normal, at.determined)
-        gradient = scores(pull, at.slope, P, on)
+        gradient = scores(right, at.slope, P, on)
         hessian = projected(normal, at.slope, P, on)
-    return Reduced(
-        chisqr=float(lost.sum()),
+    return ReducedProblem(
+        chisqr=float(chisqr_per_bin.sum()),
         gradient=gradient.sum(0),
         hessian=hessian.sum(0),
         ndata=int(gram.pairs.sum()),
         linear=linear.rank,
-        contrast=np.where(used, at.beta[:, 1], np.nan),
-        offset=np.where(used, 1 + at.beta[:, 0], np.nan),
+        contrast=np.where(used, at.linear_params[:, 1], np.nan),
+        offset=np.where(used, 1 + at.linear_params[:, 0], np.nan),
         undetermined=used & ~at.determined,
-        chisqr_per_bin=lost,
+        chisqr_per_bin=chisqr_per_bin,
         count=gram.pairs.astype(float),
         bin_gradient=gradient,
         bin_hessian=hessian,
         gram=gram,
         projection=P,
-        ties=ties,
+        columns=columns,
         inverse=linear.inverse(),
-        beta=at.beta,
-        held=at.held,
+        linear_params=at.linear_params,
+        at_bound=at.at_bound,
         normal=normal,
-        pull=pull[:, Z],
+        linear_gradient=right[:, Z],
         **more,
     )
 
 
-def prior_of(
+def prior_moments(
     scaling: Scaling, used: Bool[np.ndarray, " bin"], k: int
 ) -> Float[np.ndarray, "bin k k"]:
     """Return the moments of what is known beforehand: of each bin, or once of what they share."""
-    if scaling.restraint is None:
+    if scaling.prior is None:
         return np.zeros((len(used), k, k))
     each = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
-    return scaling.restraint.prior(each, k)
+    return scaling.prior.moments(each, k)
 
 
 def _inside(
-    restraint: Restraint,
+    prior: ScalingPrior,
     A_k: Float[np.ndarray, "bin 2 2"],
     b_k: Float[np.ndarray, "bin 2"],
-    beta: Float[np.ndarray, "bin 2"],
+    linear_params: Float[np.ndarray, "bin 2"],
     groups: int,
 ) -> tuple[Float[np.ndarray, "bin 2"], Bool[np.ndarray, "bin 2"]]:
     """Return (offset - 1, contrast) inside the bounds, and which stand at one."""
     each = len(A_k) // groups
     A, b = A_k.reshape(groups, each, 2, 2).sum(1), b_k.reshape(groups, each, 2).sum(1)
-    beta, held = restraint.solved(A, b, beta[::each])
-    return np.repeat(beta, each, axis=0), np.repeat(held, each, axis=0)
+    linear_params, at_bound = prior.solved(A, b, linear_params[::each])
+    return np.repeat(linear_params, each, axis=0), np.repeat(at_bound, each, axis=0)
 
 
 def _named(mode: str, bins: int) -> Scaling:

@@ -6,7 +6,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.fitting.start.minima import transport_minima
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.robust_step import reduced
+from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.variable_projection import reduce
 from tests import truths
@@ -43,11 +43,15 @@ def ended(scans, theta):
     """Where the fit under a loss ends from theta."""
     chosen, scaling = asked(scans), Scaling()
     evaluate = evaluator(scans, scans.problem(loss="huber", loss_scale=1.345), 128)
-    beta = reduce(summary(scans)(theta), scaling).beta
-    at = lm.start(chosen, theta, reduced(evaluate(theta, beta), scaling, beta), lm.Options())
+    beta = reduce(summary(scans)(theta), scaling).linear_params
+    at = lm.initial_state(
+        chosen, theta, reduced_problem(evaluate(theta, beta), scaling, beta), lm.Options()
+    )
     while at.outcome is lm.Outcome.RUNNING:
         trial = lm.propose(chosen, at)
-        there = reduced(evaluate(trial.theta, trial.beta), scaling, trial.beta)
+        there = reduced_problem(
+            evaluate(trial.theta, trial.linear_params), scaling, trial.linear_params
+        )
         at = lm.judge(chosen, at, trial, there, lm.Options())
     return at.reduced.chisqr
 

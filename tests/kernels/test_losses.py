@@ -10,7 +10,7 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.robust_step import mean_weight, reduced
+from homodyne_dask.solver.robust_step import mean_weight, reduced_problem
 from homodyne_dask.solver.variable_projection import reduce
 from tests import reference
 from tests.solver.test_variable_projection import EVERY, GIVEN, scaling_at, series
@@ -111,14 +111,16 @@ def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mod
     """Where contrast and offset rest, so that the reduced gradient is the plain one."""
     scaling = scaling_at(flow.phi, mode)
     evaluate = losing(flow)
-    theta, linear_params = FLOW * 1.01, reduce(evaluate(FLOW * 1.01), scaling).beta
+    theta, linear_params = FLOW * 1.01, reduce(evaluate(FLOW * 1.01), scaling).linear_params
     for _ in range(25):
-        here = reduced(evaluate(theta, linear_params), scaling, linear_params)
-        linear_params = here.beta + here.move
+        here = reduced_problem(evaluate(theta, linear_params), scaling, linear_params)
+        linear_params = here.linear_params + here.linear_step
     for p in range(7):
         step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(7)[p]
         up, down = (
-            reduced(evaluate(theta + s * step, here.beta), scaling, here.beta).chisqr
+            reduced_problem(
+                evaluate(theta + s * step, here.linear_params), scaling, here.linear_params
+            ).chisqr
             for s in (1, -1)
         )
         slope = -(up - down) / 4e-3 * np.sqrt(here.hessian[p, p])
@@ -181,7 +183,7 @@ def errors_over_repeats(share, loss, scale, number=120):
         scans = with_outliers(measured(truth, 24, np.zeros(4), seed=seed), share, 100 + seed)
         last = solve_robust(losing(scans, loss, scale), chosen, truth, scaling)[-1]
         known = uncertainty(STATIC.names, last.reduced, chosen.free, np.arange(4))
-        values.append([*last.theta[:2], *last.reduced.beta[0]])
+        values.append([*last.theta[:2], *last.reduced.linear_params[0]])
         errors.append([*np.sqrt(np.diag(known.naive)[:2]), *known.scaling_naive[0]])
     return np.array(values), np.array(errors)
 

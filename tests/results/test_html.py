@@ -20,7 +20,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.errors.profile import Point
+from homodyne_dask.fitting.errors.profile import ProfilePoint
 from homodyne_dask.results.facts import facts
 from homodyne_dask.results.fit_result import load_result
 from homodyne_dask.results.html import Picture, report_fragment, report_page
@@ -122,7 +122,9 @@ def compared():
         Compared("individual", 1000.0, 10.0, 20.0, 25, np.zeros(7)),
         Compared("shared", 1010.0, 18.0, 21.0, 9, np.eye(7)[0] * 2),
     ]
-    points = [Point(np.full(7, v), c, n, True) for v, c, n in ((-1.3, 2.1, 3), (-1.2, 1.0, 0))]
+    points = [
+        ProfilePoint(np.full(7, v), c, n, True) for v, c, n in ((-1.3, 2.1, 3), (-1.2, 1.0, 0))
+    ]
     return replace(
         base,
         influence=influence_table(moves, names, base.scaling["label"].values),

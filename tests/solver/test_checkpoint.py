@@ -13,37 +13,37 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.solver import checkpoint as checkpoints
-from homodyne_dask.solver.checkpoint import Checkpoint, Point, load, previous, save
+from homodyne_dask.solver.checkpoint import Checkpoint, SavedState, load, previous, save
 from tests.synthetic import angles, fit_here, measured, store
 
 IDENTITY = {"data": "abc", "bins": [0, 1], "start": [None, 1.5], "gap": 2e6}
 
 
-def point(seed=0) -> Point:
+def saved_state(seed=0) -> SavedState:
     rng = np.random.default_rng(seed)
     moments = rng.standard_normal((3, 10, 10)) * 10.0 ** rng.integers(-300, 300, (3, 10, 10))
     gram = Gram(moments, np.array([0, 5, 2**40]))
-    return Point(list(rng.standard_normal(7)), 1e-7, True, gram)
+    return SavedState(list(rng.standard_normal(7)), 1e-7, True, gram)
 
 
-def held(passes=3, fallback=None) -> Checkpoint:
-    return Checkpoint(IDENTITY, passes, point(passes), fallback, [{"pass": 1, "chisqr": 0.1}])
+def checkpoint_after(passes=3, best=None) -> Checkpoint:
+    return Checkpoint(IDENTITY, passes, saved_state(passes), best, [{"pass": 1, "chisqr": 0.1}])
 
 
-def same(a: Point, b: Point) -> bool:
+def same(a: SavedState, b: SavedState) -> bool:
     grams = a.gram.moments.tobytes() == b.gram.moments.tobytes()
     return grams and a.gram.pairs.tolist() == b.gram.pairs.tolist() and a[:3] == b[:3]
 
 
-@pytest.mark.parametrize("fallback", [None, point(9)], ids=["none", "one uphill"])
-def test_writing_and_reading_changes_no_bit(tmp_path, fallback):
+@pytest.mark.parametrize("best", [None, saved_state(9)], ids=["none", "one above it"])
+def test_writing_and_reading_changes_no_bit(tmp_path, best):
     path = tmp_path / "fit.ckpt"
-    written = held(fallback=fallback)
+    written = checkpoint_after(best=best)
     save(path, written)
     read = load(path, IDENTITY)
-    assert same(read.point, written.point)
-    assert (read.fallback is None) == (fallback is None)
-    assert fallback is None or same(read.fallback, fallback)
+    assert same(read.state, written.state)
+    assert (read.best is None) == (best is None)
+    assert best is None or same(read.best, best)
     assert (read.passes, read.history, read.identity) == (3, written.history, IDENTITY)
 
 
@@ -59,8 +59,8 @@ CORRUPTED = [
 @pytest.mark.parametrize(("word", "damage"), CORRUPTED, ids=[w for w, _ in CORRUPTED])
 def test_a_damaged_file_costs_one_pass(tmp_path, word, damage):
     path = tmp_path / "fit.ckpt"
-    save(path, held(3))
-    save(path, held(4))
+    save(path, checkpoint_after(3))
+    save(path, checkpoint_after(4))
     path.write_bytes(damage(path.read_bytes()))
     assert load(path, IDENTITY).passes == 3
 
@@ -68,24 +68,24 @@ def test_a_damaged_file_costs_one_pass(tmp_path, word, damage):
 @pytest.mark.parametrize(("word", "damage"), CORRUPTED, ids=[w for w, _ in CORRUPTED])
 def test_a_damaged_file_never_replaces_the_good_one_before_it(tmp_path, word, damage):
     path = tmp_path / "fit.ckpt"
-    save(path, held(3))
-    save(path, held(4))
+    save(path, checkpoint_after(3))
+    save(path, checkpoint_after(4))
     path.write_bytes(damage(path.read_bytes()))
-    save(path, held(5))
+    save(path, checkpoint_after(5))
     path.write_bytes(damage(path.read_bytes()))
     assert load(path, IDENTITY).passes == 3
 
 
 def test_a_full_disk_leaves_both_checkpoints_as_they_were(tmp_path):
     path = tmp_path / "fit.ckpt"
-    save(path, held(3))
-    save(path, held(4))
+    save(path, checkpoint_after(3))
+    save(path, checkpoint_after(4))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     asked = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises(OSError, match="too large"):
-            save(path, held(5))
+            save(path, checkpoint_after(5))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, asked)
@@ -106,8 +106,8 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_kept(tmp_path, text):
 
 def test_two_damaged_files_are_named(tmp_path):
     path = tmp_path / "fit.ckpt"
-    save(path, held(3))
-    save(path, held(4))
+    save(path, checkpoint_after(3))
+    save(path, checkpoint_after(4))
     for file in (path, previous(path)):
         file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(OptionError, match=r"fit.ckpt and .*fit.ckpt.previous cannot be read or"):
@@ -116,17 +116,17 @@ def test_two_damaged_files_are_named(tmp_path):
 
 FORGED = [
     ("no identity", lambda body: body.pop("identity")),
-    ("moments of another shape", lambda body: body["point"]["gram"].update(shape=[3, 9, 9])),
+    ("moments of another shape", lambda body: body["state"]["gram"].update(shape=[3, 9, 9])),
     ("no number of passes", lambda body: body.pop("passes")),
     ("identity of another kind", lambda body: body.update(identity=[1])),
-    ("no base64", lambda body: body["point"]["gram"].update(moments="?")),
+    ("no base64", lambda body: body["state"]["gram"].update(moments="?")),
 ]
 
 
 @pytest.mark.parametrize(("word", "forge"), FORGED, ids=[w for w, _ in FORGED])
 def test_a_whole_file_with_other_contents_is_refused(tmp_path, word, forge):
     path = tmp_path / "fit.ckpt"
-    save(path, held())
+    save(path, checkpoint_after())
     body = json.loads(path.read_text().split("\n")[1])
     forge(body)
     text = json.dumps(body)
@@ -137,7 +137,7 @@ def test_a_whole_file_with_other_contents_is_refused(tmp_path, word, forge):
 
 def test_a_crash_between_the_two_renames_loses_nothing(tmp_path):
     path = tmp_path / "fit.ckpt"
-    save(path, held(3))
+    save(path, checkpoint_after(3))
     path.replace(previous(path))
     assert load(path, IDENTITY).passes == 3
 
@@ -160,7 +160,7 @@ OTHERS = [
 @pytest.mark.parametrize(("key", "value", "says"), OTHERS, ids=[k for k, *_ in OTHERS])
 def test_another_fit_is_refused_by_what_differs(tmp_path, key, value, says):
     path = tmp_path / "fit.ckpt"
-    save(path, held())
+    save(path, checkpoint_after())
     with pytest.raises(OptionError, match=says):
         load(path, IDENTITY | {key: value})
 
@@ -169,7 +169,7 @@ def test_another_version_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "fit.ckpt"
     with monkeypatch.context() as m:
         m.setattr(checkpoints, "VERSION", 99)
-        save(path, held())
+        save(path, checkpoint_after())
     with pytest.raises(OptionError, match="version 99"):
         load(path, IDENTITY)
 
@@ -180,7 +180,7 @@ START = dict(zip(LAMINAR_FLOW.names, [3700, -0.9, 2000, 2.3e-3, -0.32, 7.4e-5, 2
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
-    """A fit from a poor start, with steps back and uphill, in one go."""
+    """A fit from a poor start, with rejected and non-monotone steps, in one go."""
     folder = tmp_path_factory.mktemp("fit")
     scan = store(measured(TRUTH, 60, angles(5), contrast=0.3), folder)
     options = {"gap": 2e6, "initial": START}
@@ -199,7 +199,7 @@ def bits(result):
     )
 
 
-def test_the_fit_steps_back_and_uphill_on_its_way(fitted):
+def test_the_fit_has_rejected_and_nonmonotone_steps(fitted):
     """Else the next test would not see every kind of state."""
     *_, result = fitted
     assert not all(entry["accepted"] for entry in result.history)

@@ -5,7 +5,7 @@ import pytest
 
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.influence import compared_scalings, left_out
+from homodyne_dask.solver.influence import compared_scalings, leave_one_out
 from homodyne_dask.solver.variable_projection import reduce
 from tests.solver.test_covariance import CREEP, STRONG
 from tests.solver.test_variable_projection import EVERY, Dense, scaling_at
@@ -20,7 +20,7 @@ def test_leaving_out_a_bin_is_a_step_of_the_joint_problem_without_its_rows(mode,
     phi, p = angles(9), len(theta)
     scans = measured(theta, 14, phi, sigma=0.01, contrast=np.linspace(0.2, 0.4, 9))
     dense = Dense(scans, theta * NEAR, mode)
-    found = left_out(
+    found = leave_one_out(
         reduce(evaluator(scans)(theta * NEAR), scaling_at(phi, mode)), np.ones(p, bool)
     )
     X = np.concatenate([dense.J, dense.Z], axis=1)
@@ -33,7 +33,7 @@ def test_leaving_out_a_bin_is_a_step_of_the_joint_problem_without_its_rows(mode,
 
 def test_a_bin_that_a_parameter_rests_on_cannot_be_left_out():
     scans = measured(CREEP, 30, (0.0, 40.0, 80.0), q=[0.0054, 1e-9, 1e-9], sigma=0.004)
-    found = left_out(reduce(evaluator(scans)(CREEP), "individual"), np.ones(3, bool))
+    found = leave_one_out(reduce(evaluator(scans)(CREEP), "individual"), np.ones(3, bool))
     assert np.isnan(found[0]).all()
     np.testing.assert_allclose(found[1:], found[1:2].repeat(2, axis=0), rtol=1e-6)
 

@@ -261,7 +261,7 @@ def test_a_gradient_that_lies_ends_stalled_where_chisqr_was_lowest():
         return replace(reduced, gradient=-reduced.gradient)
 
     first = FLOW * 1.05
-    state = lm.start(ANYWHERE, first, lying(first), lm.Options())
+    state = lm.initial_state(ANYWHERE, first, lying(first), lm.Options())
     lowest = state.reduced.chisqr
     while state.outcome is Outcome.RUNNING:
         trial = lm.propose(ANYWHERE, state)

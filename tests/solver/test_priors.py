@@ -10,7 +10,7 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.normal_equations import joint_of
-from homodyne_dask.solver.priors import restraint_of
+from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.scaling_modes import scaling_of
 from homodyne_dask.solver.variable_projection import reduce
 from tests import reference
@@ -33,7 +33,7 @@ def scans():
 
 
 def restrained(scans, mode, given):
-    return scaling_of(mode, scans.phi, restraint=restraint_of(**given))
+    return scaling_of(mode, scans.phi, prior=scaling_prior(**given))
 
 
 def scipys(scans, mode, loss, given):
@@ -74,7 +74,7 @@ def test_the_optimum_is_scipys(scans, mode, given, loss):
     assert np.sqrt(away @ last.reduced.hessian @ away) < 1e-4
     np.testing.assert_allclose(last.reduced.offset, offset, atol=1e-8)
     np.testing.assert_allclose(last.reduced.contrast, contrast, atol=1e-7)
-    assert last.reduced.held.any() == (given is BOUNDS)
+    assert last.reduced.at_bound.any() == (given is BOUNDS)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def fit(
     from homodyne_dask.cli.several_fits import fit_all, fit_jobs
     from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import checkpoint_in
-    from homodyne_dask.solver.checkpoint import begun
+    from homodyne_dask.solver.checkpoint import checkpoint_exists
 
     model = model_named(config.model)
     jobs = fit_jobs(config, model)
@@ -102,7 +102,7 @@ def fit(
 
         if one:
             checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
-            again = resume or (go_on and begun(checkpoint))
+            again = resume or (go_on and checkpoint_exists(checkpoint))
             status = 0 if run(jobs[0], again).converged else NOT_CONVERGED
         else:
             status = fit_all(config, model, jobs, client, resume or go_on, run)

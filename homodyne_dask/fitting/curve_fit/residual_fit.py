@@ -32,7 +32,9 @@ from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, Run, make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_over
 from homodyne_dask.sweep.tasks import NOTHING, AtTheta, Directions, Report, Task, reported
 
-OPTIONS = lm.Options(decrement=1e-10, relative_step=1e-10, unseen=1e-9, trust=True)
+OPTIONS = lm.Options(
+    decrement=1e-10, relative_step=1e-10, relative_rounding=1e-9, trust_region=True
+)
 """Closer to the optimum than the eight digits that are promised, and careful with starts far away:
 first values are the user's, not searched in the data."""
 SMALL = 64_000_000
@@ -163,7 +165,7 @@ def iterate(
     if resume and checkpoint is None:
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
     if checkpoint is not None and not resume:
-        checkpoints.check_target(checkpoint)
+        checkpoints.check_checkpoint_target(checkpoint)
     plan = plan_residual_fit(request, client)
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
         budget = plan.layout.resident_bytes if plan.resident else 0

@@ -31,10 +31,10 @@ from homodyne_dask.solver.covariance import (
     Uncertainty,
     uncertainty,
 )
-from homodyne_dask.solver.influence import compared_scalings, left_out
+from homodyne_dask.solver.influence import compared_scalings, leave_one_out
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.robust_step import mean_weight
-from homodyne_dask.solver.variable_projection import Reduced
+from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.sweep.unreadable import sentence
 
@@ -166,11 +166,11 @@ def _what_if(
     if not (moved.any() and state.reduced.finite):
         return {}
     names, scan = list(request.search.names), request.scan
-    change = left_out(state.reduced, moved) / error
+    change = leave_one_out(state.reduced, moved) / error
     ratio = (error / _deviation(errors.naive, len(names)))[moved] ** 2
     effect = float(ratio.mean()) if np.isfinite(ratio).all() else 1.0
     tables = {"influence": influence_table(change, names, scan.label)}
-    if request.problem.loss != "linear" or request.scaling.restraint is not None:
+    if request.problem.loss != "linear" or request.scaling.prior is not None:
         return tables  # another mode has other weights, or what is known beforehand is not of it
     modes = compared_scalings(state.reduced, request.scaling, scan.phi, moved, max(effect, 1.0))
     return tables | {"scalings": scalings_table(modes, error, names)}
@@ -216,7 +216,7 @@ def _redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bi
         return np.where(reduced.count > own, reduced.chisqr_per_bin / (reduced.count - own), np.nan)
 
 
-def _flat(reduced: Reduced) -> str | None:
+def _flat(reduced: ReducedProblem) -> str | None:
     """Return a sentence where c2 of no bin varies by more than the rounding of its sums."""
     M = reduced.gram.moments[reduced.gram.pairs > 0]
     varies = M[:, 1, 1] - M[:, 0, 1] ** 2 / M[:, 0, 0]
@@ -273,11 +273,12 @@ def _warnings(
     return tuple(sentences)
 
 
-def _held(reduced: Reduced) -> list[str]:
+def _held(reduced: ReducedProblem) -> list[str]:
     """Return sentences on contrasts and offsets that stand at a bound."""
     used = reduced.count > 0
     numbers = [
-        (name, int(reduced.held[used, at].sum())) for at, name in ((1, "contrast"), (0, "offset"))
+        (name, int(reduced.at_bound[used, at].sum()))
+        for at, name in ((1, "contrast"), (0, "offset"))
     ]
     return [
         f"{name} stands at its bound in {number} of {int(used.sum())} bins: it has no error there, and "

@@ -16,7 +16,7 @@ from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.transport import Block
 from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.normal_equations import joint_of
-from homodyne_dask.solver.variable_projection import Reduced
+from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.store.scan import known_q, opened
 from homodyne_dask.sweep.blocks import Place, block
 from homodyne_dask.sweep.plan import Run
@@ -121,13 +121,13 @@ def frame_scores(
 ) -> Float[np.ndarray, "bin block block k k"]:
     """Return the moments of every pair of blocks of frames: one pass over the data."""
     length = block_length(request, state.theta, sweep.layout.side)
-    linear_params = None if state.reduced.move is None else state.reduced.beta
+    linear_params = None if state.reduced.linear_step is None else state.reduced.linear_params
     at = at_point(state.theta, linear_params)
     return sweep.over(FRAME_GRAMS, FrameBlocks(at, length)).moments
 
 
 def dyadic(
-    reduced: Reduced,
+    reduced: ReducedProblem,
     moments: Float[np.ndarray, "bin block block k k"],
     moved: Bool[np.ndarray, " p"],
     clusters: Int[np.ndarray, " bin"],

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from homodyne_dask.fitting.options import Request
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.robust_step import reduced as reduced_at
-from homodyne_dask.solver.variable_projection import Reduced
+from homodyne_dask.solver.robust_step import reduced_problem
+from homodyne_dask.solver.variable_projection import ReducedProblem
 
 STEPS = (1.0, 2.0)
 """Standard errors away from the optimum, on both sides."""
@@ -60,9 +60,9 @@ def _outwards(
     origin, found = state.theta[at], []
 
     def measured(
-        theta: Float[np.ndarray, " p"], beta: Float[np.ndarray, "bin 2"] | None
-    ) -> Reduced:
-        return reduced_at(evaluate(theta, beta), request.scaling, beta)
+        theta: Float[np.ndarray, " p"], linear_params: Float[np.ndarray, "bin 2"] | None
+    ) -> ReducedProblem:
+        return reduced_problem(evaluate(theta, linear_params), request.scaling, linear_params)
 
     for step in STEPS:
         value = origin + step * error
@@ -71,11 +71,14 @@ def _outwards(
         if value == state.theta[at]:
             break  # the bound is reached
         there = _followed(held, state, at, value)
-        theta, beta = held.inside(there), state.reduced.followed(there - state.theta, 0.0)
-        state = lm.start(held, theta, measured(theta, beta), OPTIONS)
+        theta, linear_params = (
+            held.inside(there),
+            state.reduced.linear_params_after(there - state.theta, 0.0),
+        )
+        state = lm.initial_state(held, theta, measured(theta, linear_params), OPTIONS)
         while state.outcome is lm.Outcome.RUNNING:
             trial = lm.propose(held, state)
-            reduced = measured(trial.theta, trial.beta)
+            reduced = measured(trial.theta, trial.linear_params)
             state = lm.judge(held, state, trial, reduced, OPTIONS)
         converged = state.outcome is lm.Outcome.CONVERGED
         found.append(ProfilePoint(state.theta, state.reduced.chisqr, state.passes, converged))

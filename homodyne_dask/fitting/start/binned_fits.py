@@ -9,7 +9,7 @@ from jaxtyping import Float
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.variable_projection import Reduced, reduce
+from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
 
 OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
 """Closer the optimum of the averages is not worth the way."""
@@ -25,7 +25,7 @@ class BinnedFit:
     @property
     def lowest(self) -> lm.State:
         """The lowest state of the fit."""
-        return self.state.fallback or self.state
+        return self.state.lowest
 
     @property
     def chisqr(self) -> float:
@@ -33,10 +33,10 @@ class BinnedFit:
         return self.lowest.reduced.chisqr
 
 
-def _part(whole: Reduced, at: slice) -> Reduced:
+def _part(whole: ReducedProblem, at: slice) -> ReducedProblem:
     """Return the reduced problem of some of the bins, each with its own contrast and offset."""
     per_bin = ("contrast", "offset", "undetermined", "chisqr_per_bin", "count")
-    per_bin += ("bin_gradient", "bin_hessian", "projection", "ties", "inverse")
+    per_bin += ("bin_gradient", "bin_hessian", "projection", "columns", "inverse")
     part = {name: getattr(whole, name)[at] for name in per_bin}
     gram = Gram(whole.gram.moments[at], whole.gram.pairs[at])
     used = gram.pairs > 0
@@ -65,7 +65,8 @@ class BinnedFits:
         """Return a fit at its first point for each theta."""
         found = zip(thetas, self._reduced(thetas), strict=True)
         return [
-            BinnedFit(lm.start(self.search, theta, reduced, OPTIONS)) for theta, reduced in found
+            BinnedFit(lm.initial_state(self.search, theta, reduced, OPTIONS))
+            for theta, reduced in found
         ]
 
     def advanced(self, ends: Sequence[BinnedFit], passes: int) -> list[BinnedFit]:
@@ -79,7 +80,7 @@ class BinnedFits:
                 states[n] = lm.judge(self.search, states[n], trial, reduced, OPTIONS)
         return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]
 
-    def _reduced(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[Reduced]:
+    def _reduced(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[ReducedProblem]:
         """Return the reduced problem at each theta, all reduced in one go."""
         grams = [self.summary(theta) for theta in thetas]
         if not grams:

@@ -44,7 +44,9 @@ def coarse_to_fine(
             grams = sweep.candidates(np.array(starts))
             chisqr = [reduce(gram, request.scaling).chisqr for gram in grams]
             theta = starts[int(np.nanargmin(chisqr))]
-        state = lm.start(request.search, theta, reduce(sweep(theta), request.scaling), OPTIONS)
+        state = lm.initial_state(
+            request.search, theta, reduce(sweep(theta), request.scaling), OPTIONS
+        )
         told(state, factor)
         while state.outcome is lm.Outcome.RUNNING:
             trial = lm.propose(request.search, state)
