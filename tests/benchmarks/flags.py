@@ -1,12 +1,18 @@
-"""What flags and variables that people copy do to the kernel; `homodyne-dask doctor --flags` too."""
+"""The effect of flags and variables that people copy on the kernel; takes ten minutes."""
 
-from homodyne_dask.cli.doctor.audit import audit, collected, table
+from tests.benchmarks.flag_audit import audit, table
 
 
 def run() -> dict[str, float]:
     """Print the table; return rates relative to the plain environment, 0 for what ends a process."""
-    rows, measured = collected(audit())
-    for line in table(measured):
+    rows = []
+
+    def kept():
+        for row in audit():
+            rows.append(row)
+            yield row
+
+    for line in table(kept()):
         print(line)
     found = {}
     for row in rows:

@@ -1,35 +1,43 @@
-"""homodyne-dask doctor: is this machine set up right."""
+"""homodyne-dask doctor: check this machine and its environment."""
 
 import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from homodyne_dask.cli.doctor.finding import Finding
+
 
 @click.command()
-@click.option("--cluster", is_flag=True, help="Start workers on this machine too.")
-@click.option("--flags", is_flag=True, help="Measure what flags people copy do (ten minutes).")
+@click.option("--cluster", is_flag=True, help="Also start workers on this machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def doctor(cluster: bool, flags: bool, as_json: bool) -> None:
-    """Tell in seconds whether this machine and environment are set up right for fits.
+def doctor(cluster: bool, as_json: bool) -> None:
+    """Check in a few seconds whether this machine and its environment are ready for fits.
 
-    Versions, cores, memory, folders, variables that JAX reads, float64, the rate of the kernel and
-    of decoding. Exit status: 0 all is well, 1 look at the lines that say so.
+    Checked are versions, cores, memory, folders, environment variables that JAX reads, float64, and
+    the rates of the kernel and of decoding. Exit status: 0 nothing to do, 1 a line says what to do.
     """
-    from homodyne_dask.cli.doctor import examine
-    from homodyne_dask.cli.doctor.audit import audit, collected, table
-
-    found, rows = [], []
-    for line in examine(cluster):
-        found.append(line)
+    findings = []
+    for finding in examine(cluster):
+        findings.append(finding)
         if not as_json:
-            click.echo(str(line))
-    if flags:
-        rows, measured = collected(audit())
-        for text in table(measured):
-            if not as_json:
-                click.echo(text)
-    well = all(line.ok for line in found)
+            click.echo(str(finding))
+    ok = all(finding.ok for finding in findings)
     if as_json:
-        said = {"ok": well, "lines": [line.as_json() for line in found]}
-        click.echo(json.dumps(said | ({"flags": rows} if flags else {}), indent=1, allow_nan=False))
-    click.get_current_context().exit(0 if well else 1)
+        lines = [finding.as_json() for finding in findings]
+        click.echo(json.dumps({"ok": ok, "lines": lines}, indent=1, allow_nan=False))
+    click.get_current_context().exit(0 if ok else 1)
+
+
+def examine(cluster: bool = False) -> "Iterator[Finding]":
+    """Yield each finding as soon as it is known; `cluster`: also start workers."""
+    from homodyne_dask.cli.doctor import environment, machine, rates
+
+    yield from machine.machine_findings()
+    yield from environment.environment_findings()
+    yield from rates.kernel_findings()
+    yield rates.decoding()
+    if cluster:
+        yield rates.cluster_start()

@@ -1,4 +1,4 @@
-"""A second of the kernel, and of decoding chunks: is this machine as fast as it should be."""
+"""Measured on this machine: the kernel, the decoding of chunks, and the start of a local cluster."""
 
 import os
 import tempfile
@@ -8,78 +8,115 @@ from pathlib import Path
 
 import numpy as np
 
-from homodyne_dask.cli.doctor.child import Child, ChildError, brief
-from homodyne_dask.cli.doctor.line import Line
+from homodyne_dask.cli.doctor.finding import Finding
+from homodyne_dask.cli.doctor.kernel_process import (
+    KernelProcess,
+    KernelProcessError,
+    first_sentence,
+    jax_pool_threads,
+)
+from homodyne_dask.cluster.local import FIRST_WORKER, local_cluster
 from homodyne_dask.store.chunk_codec import encode_chunk
 from homodyne_dask.store.chunk_reader import chunk_path, read_chunk
 from homodyne_dask.sweep.plan import SLOWEST
 
 SIDE = 512
-KERNEL = SLOWEST / 1e6
+SLOW_KERNEL = SLOWEST / 1e6
 """M pairs/s: a core with AVX2 of the last ten years does more."""
-DECODE = 0.2
+SLOW_DECODING = 0.2
 """GB/s."""
+SLOW_START = 20.0
+"""Seconds from starting a local cluster to the result of its first task."""
 TOLERANCE = 1e-9
+"""Largest relative difference between the kernel and plain NumPy."""
 SECONDS = 1.0
-_MEND = "unset XLA_FLAGS and JAX_* variables, or install jax and jaxlib anew"
+"""For which the kernel is measured."""
+_REPAIR = "unset XLA_FLAGS and JAX_* variables, or install jax and jaxlib anew"
 
 
-def lines() -> Iterator[Line]:
-    """Yield whether the kernel is right and how fast, and how fast chunks are decoded."""
-    yield from kernel()
-    yield decoding()
-
-
-def kernel() -> Iterator[Line]:
-    """Yield whether float64 holds, and the rate of one thread, in a process with NPROC=1."""
-    with Child(os.environ | {"NPROC": "1"}) as child:
+def kernel_findings() -> Iterator[Finding]:
+    """Yield whether float64 is in use, and the rate of one thread, in a process with NPROC=1."""
+    with KernelProcess(os.environ | {"NPROC": "1"}) as process:
         try:
-            told = child.answer()
-            rate = kernel_rate(child, told["pairs"])
-        except ChildError as e:
-            yield Line("kernel", f"does not run: {brief(str(e))}", _MEND)
+            first = process.answer()
+            rate = kernel_rate(process, first["pairs"])
+        except KernelProcessError as e:
+            yield Finding("kernel", f"does not run: {first_sentence(str(e))}", _REPAIR)
             return
-    apart = told["wrong"]
-    value = f"the kernel is {apart:.0e} from plain NumPy"
-    yield Line("float64", value, "" if apart < TOLERANCE else f"results would be wrong: {_MEND}")
-    value = f"{rate:.0f} M pairs/s on one thread, {told['first']:.1f} s to compile"
-    slow = "other programs use this core, or the environment slows the kernel (--flags)"
-    yield Line("kernel", value, "" if rate >= KERNEL else slow)
+    error = first["error"]
+    value = f"the kernel differs from plain NumPy by {error:.0e}"
+    yield Finding(
+        "float64", value, "" if error < TOLERANCE else f"results would be wrong: {_REPAIR}"
+    )
+    value = f"{rate:.0f} M pairs/s on one thread, {first['first']:.1f} s to compile"
+    slow = "other programs use this core, or XLA_FLAGS or JAX_* variables slow the kernel"
+    yield Finding("kernel", value, "" if rate >= SLOW_KERNEL else slow)
 
 
-def kernel_rate(child: Child, pairs: int) -> float:
-    """Return the rate of the faster half of a second, on one thread [M pairs/s]."""
-    seconds, began = [], time.perf_counter()
-    while not seconds or time.perf_counter() - began < SECONDS:
-        seconds.append(child.seconds(threads=1, passes=1))
+def kernel_rate(process: KernelProcess, pairs: int) -> float:
+    """Return the rate of one thread, from the faster half of the passes of a second [M pairs/s]."""
+    seconds, start = [], time.perf_counter()
+    while not seconds or time.perf_counter() - start < SECONDS:
+        seconds.append(process.seconds(threads=1, passes=1))
     return pairs / float(np.median(sorted(seconds)[: len(seconds) // 2 + 1])) / 1e6
 
 
-def decoding() -> Line:
-    """Return the line on how fast chunks come out of a store."""
+def decoding() -> Finding:
+    """Return how fast chunks of a store are read and decoded."""
     try:
         rate = decoding_rate()
     except OSError as e:
-        return Line("decoding", f"not measured ({e.strerror or e})", "set TMPDIR to another folder")
+        return Finding(
+            "decoding", f"not measured ({e.strerror or e})", "set TMPDIR to another folder"
+        )
     slow = "other programs use this core, or numcodecs was built without vector instructions"
-    return Line("decoding", f"{rate:.1f} GB/s on one thread", "" if rate >= DECODE else slow)
+    return Finding(
+        "decoding", f"{rate:.1f} GB/s on one thread", "" if rate >= SLOW_DECODING else slow
+    )
 
 
 def decoding_rate() -> float:
-    """Return the rate at which chunks come out of a store in the temporary folder [GB/s]."""
+    """Return the rate at which chunks of a store in the temporary folder are read [GB/s]."""
     into = np.empty((SIDE, SIDE), np.float32)
     with tempfile.TemporaryDirectory(prefix="homodyne_dask_doctor_") as folder:
-        _write(Path(folder))
-        chunks, began = 0, time.perf_counter()
-        while chunks < 3 or time.perf_counter() - began < 0.3 * SECONDS:
+        _write_chunk(Path(folder))
+        chunks, start = 0, time.perf_counter()
+        while chunks < 3 or time.perf_counter() - start < 0.3 * SECONDS:
             read_chunk(folder, 1, 0, 0, (0, 0), into)
             chunks += 1
-        return chunks * into.nbytes / (time.perf_counter() - began) / 1e9
+        return chunks * into.nbytes / (time.perf_counter() - start) / 1e9
 
 
-def _write(store: Path) -> None:
+def _write_chunk(store: Path) -> None:
     """Write one chunk of c2."""
     c2 = 1.1 + 0.3 * np.random.default_rng(0).random((SIDE, SIDE)).astype(np.float32)
     path = chunk_path(str(store), 1, 0, (0, 0))
     path.parent.mkdir(parents=True)
     path.write_bytes(encode_chunk(c2))
+
+
+def cluster_start() -> Finding:
+    """Return the time from starting a local cluster to the result of its first task."""
+    start = time.perf_counter()
+    try:
+        with local_cluster(dashboard=None) as client:
+            threads = client.submit(_compute_something).result(timeout=FIRST_WORKER)
+            seconds = time.perf_counter() - start
+    except (OSError, RuntimeError) as e:
+        value = f"does not start: {type(e).__name__}: {' '.join(str(e).split())}"
+        advice = "may this user start processes and listen on 127.0.0.1? (--debug shows the logs)"
+        return Finding("local cluster", value, advice)
+    slow = (
+        "the disk with the Python environment is slow, or the machine is busy: copy the "
+        "environment to a local disk"
+    )
+    value = f"first task after {seconds:.1f} s, {threads} threads for JAX"
+    return Finding("local cluster", value, "" if seconds < SLOW_START else slow)
+
+
+def _compute_something() -> int:
+    import jax
+
+    with jax.enable_x64(True):
+        jax.jit(lambda x: x + 1)(1.0).block_until_ready()
+    return jax_pool_threads()

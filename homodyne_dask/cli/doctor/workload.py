@@ -1,4 +1,4 @@
-"""A small scan of made-up data, the kernel on it, and what plain NumPy says of it."""
+"""Random blocks, passes of the kernel over them, and a check of the kernel against plain NumPy."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ MIN_LAG = 2
 
 
 class Workload:
-    """The blocks of two tiles' length of frames, and passes over them as a fit makes them."""
+    """Three blocks of a scan of 2·side frames, and passes over them as a fit makes them."""
 
     def __init__(self, bins: int = 23, side: int = 512) -> None:
         rng = np.random.default_rng(0)
@@ -40,7 +40,7 @@ class Workload:
 
     @cached_property
     def sums(self) -> list[Float[np.ndarray, "slot 4"]]:
-        """What the data alone give; a fit makes them in its first pass."""
+        """The sums that depend on the data alone; a fit computes them in its first pass."""
         at = transport_point(self.problem, THETA, self.time)
         return [transport_gram(at, block)[1] for block in self.blocks]
 
@@ -54,7 +54,7 @@ class Workload:
         return merge_tree(leaves)
 
     def seconds(self, threads: int, passes: int) -> float:
-        """Return the seconds in which each of some Python threads makes some passes."""
+        """Return the seconds in which each of `threads` Python threads makes `passes` passes."""
 
         def work(_: int) -> None:
             for _ in range(passes):
@@ -62,29 +62,29 @@ class Workload:
 
         self.gram()
         with ThreadPoolExecutor(threads) as pool:
-            began = time.perf_counter()
+            start = time.perf_counter()
             list(pool.map(work, range(threads)))
-            return time.perf_counter() - began
+            return time.perf_counter() - start
 
-    def wrong(self) -> float:
-        """Return how far the kernel is from plain NumPy on one bin, relative; infinite for NaN.
+    def error(self) -> float:
+        """Return the largest relative difference from plain NumPy on one bin; infinite for NaN.
 
-        The sums of 1, y - 1 and f and the number of pairs, on the last block's geometry.
+        Compared are the sums of 1, y - 1 and f and the number of pairs of the last block.
         """
         block, b = self.blocks[-1], len(self.blocks[-1].q) // 2
         gram = transport_gram(transport_point(self.problem, THETA, self.time), block)[0]
         X, weight = self._points(block, b)
-        truth = np.einsum("an,n,bn->ab", X, weight, X)
-        size = np.sqrt(np.diag(truth))
-        apart = np.abs(gram.moments[b, :3, :3] - truth) / np.outer(size, size)
+        expected = np.einsum("an,n,bn->ab", X, weight, X)
+        size = np.sqrt(np.diag(expected))
+        difference = np.abs(gram.moments[b, :3, :3] - expected) / np.outer(size, size)
         if gram.pairs[b] != len(weight) or not np.isfinite(gram.moments).all():
             return np.inf
-        return float(apart.max())
+        return float(difference.max())
 
     def _points(
         self, block: Block, b: int
     ) -> tuple[Float[np.ndarray, "3 n"], Float[np.ndarray, " n"]]:
-        """Return 1, y - 1 and f of the pairs that count in bin b, and their weights."""
+        """Return 1, y - 1 and f of the valid pairs of bin b, and their weights."""
         model, convention = self.problem.model, self.problem.convention
         rows = tables(model, convention, THETA, self.time)
         side = block.c2.shape[-1]
@@ -93,6 +93,6 @@ class Workload:
         x = 0.5 * Q * GAP * np.cos(np.deg2rad(THETA[-1] - block.phi[b])) * (G[j] - G[i][:, None])
         f = np.exp(-(Q**2) * (C[j] - C[i][:, None])) * np.sinc(x / np.pi) ** 2
         y = block.c2[b].astype(float)
-        use = np.isfinite(y) & (j - i[:, None] >= MIN_LAG)
+        valid = np.isfinite(y) & (j - i[:, None] >= MIN_LAG)
         weight = block.weight_rows[b][:, None] * block.weight_columns[b]
-        return np.stack([np.ones(use.sum()), y[use] - 1, f[use]]), weight[use]
+        return np.stack([np.ones(valid.sum()), y[valid] - 1, f[valid]]), weight[valid]

@@ -1,16 +1,16 @@
-"""One line of what the doctor says."""
+"""One line of the report of `doctor`."""
 
 from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
-class Line:
-    """A thing looked at, what was found, and what to do where it is not well."""
+class Finding:
+    """What was checked, what was found, and what to do where something is wrong."""
 
     what: str
     value: str
     advice: str = ""
-    """Empty where all is well."""
+    """Empty where nothing has to be done."""
 
     @property
     def ok(self) -> bool:
@@ -22,5 +22,5 @@ class Line:
         return f"{text} {self.advice}".rstrip()
 
     def as_json(self) -> dict[str, str | bool]:
-        """Return the line for machines."""
+        """Return the finding as a JSON object."""
         return asdict(self) | {"ok": self.ok}

@@ -1,7 +1,7 @@
-"""What settings that people copy do to the kernel that a fit calls: to its rate and to its bits.
+"""The effect of flags and variables that people copy on the kernel: on its rate and on its bits.
 
-Every setting gets a process of its own, which takes turns with a process of the plain environment,
-so that whatever else this machine does slows both.
+Each setting runs in a process of its own, which takes turns with a process of the plain environment,
+so that other programs on this machine slow both.
 """
 
 import hashlib
@@ -15,9 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from homodyne_dask.cli.doctor import flags
-from homodyne_dask.cli.doctor.child import Child, ChildError, brief, decoded, plain_environment
-from homodyne_dask.cli.doctor.settings import FLAGS, THREADS, VARIABLES, Setting
+from homodyne_dask.cli.doctor import xla_flags
+from homodyne_dask.cli.doctor.kernel_process import (
+    KernelProcess,
+    KernelProcessError,
+    decoded_moments,
+    first_sentence,
+    plain_environment,
+)
+from tests.benchmarks.flag_settings import FLAGS, THREADS, VARIABLES, Setting
 
 ROUNDS = 9
 POOLS = (1, 2)
@@ -25,108 +31,115 @@ POOLS = (1, 2)
 Row = dict[str, Any]
 
 
-class Told(NamedTuple):
-    """A child that has run the kernel once, and what it said of that."""
+class Started(NamedTuple):
+    """A process that has run the kernel once, and its first answer."""
 
-    child: Child
+    process: KernelProcess
     first: float
     """Seconds of the first pass, with its compilation."""
     pairs: int
     moments: bytes
-    wrong: float
+    error: float
+    """Relative, against plain NumPy."""
     pool: int
+    """Threads of XLA."""
 
     @property
     def sha256(self) -> str:
-        """The identity of the Gram's bits."""
+        """Of the bits of the Gram."""
         return hashlib.sha256(self.moments).hexdigest()
 
 
 def audit(rounds: int = ROUNDS) -> Iterator[Row]:
-    """Yield what was measured of each setting, flags first, then threads, then traced and static."""
+    """Yield a row for each setting: flags and variables, then threads, then static arguments."""
     yield from flag_rows((*FLAGS, *VARIABLES), rounds)
     yield from thread_rows(THREADS, rounds)
     yield from static_rows()
 
 
 def flag_rows(settings: Iterable[Setting], rounds: int = ROUNDS) -> Iterator[Row]:
-    """Yield for each setting: is it known, the ratio of rates with it and without, same bits or not."""
+    """Yield for each setting whether it is known, the rate relative to none, and whether bits change."""
     with ExitStack() as stack:
         plain = [_started(stack, {"NPROC": str(pool)}) for pool in POOLS]
         for setting in settings:
             row: Row = {"setting": setting.text, "known": known(setting)}
-            row["does"] = setting.does
+            row["effect"] = setting.effect
             try:
-                for pool, beside in zip(POOLS, plain, strict=True):
-                    row |= _compared(setting, pool, beside, rounds)
-            except ChildError as e:
+                for pool, reference in zip(POOLS, plain, strict=True):
+                    row |= _compared(setting, pool, reference, rounds)
+            except KernelProcessError as e:
                 row["ends with"] = str(e)
             yield row
 
 
-def _compared(setting: Setting, pool: int, plain: Told, rounds: int) -> Row:
+def _compared(setting: Setting, pool: int, plain: Started, rounds: int) -> Row:
     with ExitStack() as stack:
-        told = _started(stack, {"NPROC": str(pool)} | setting.environment)
-        slow = told.first > 20 * plain.first
-        ratios = [_turn(plain.child) / _turn(told.child) for _ in range(1 if slow else rounds)]
+        started = _started(stack, {"NPROC": str(pool)} | setting.environment)
+        slow = started.first > 20 * plain.first
+        ratios = [
+            _turn(plain.process) / _turn(started.process) for _ in range(1 if slow else rounds)
+        ]
         row: Row = {
             f"rate x{pool}": statistics.median(ratios),
             f"spread x{pool}": statistics.quantiles(ratios, n=4)[::2] if ratios[1:] else None,
-            f"first s x{pool}": told.first,
-            f"bits x{pool}": bits(told, plain),
+            f"first s x{pool}": started.first,
+            f"bits x{pool}": bits(started, plain),
         }
     return row
 
 
-def _turn(child: Child) -> float:
-    return child.seconds(threads=1, passes=1)
+def _turn(process: KernelProcess) -> float:
+    return process.seconds(threads=1, passes=1)
 
 
-def bits(told: Told, plain: Told) -> str:
-    """Return 'same', how far the Gram is from the plain one, or 'wrong' against plain NumPy."""
-    if not told.wrong < 1e-9 or told.pairs != plain.pairs:
+def bits(started: Started, plain: Started) -> str:
+    """Return 'same', the relative difference from the plain Gram, or 'WRONG' against plain NumPy."""
+    if not started.error < 1e-9 or started.pairs != plain.pairs:
         return "WRONG"
-    if told.sha256 == plain.sha256:
+    if started.sha256 == plain.sha256:
         return "same"
-    ours, theirs = (np.frombuffer(t.moments).reshape(-1, 10, 10) for t in (told, plain))
+    ours, theirs = (np.frombuffer(t.moments).reshape(-1, 10, 10) for t in (started, plain))
     size = np.sqrt(np.einsum("bii->bi", theirs))
     apart = np.abs(ours - theirs) / (size[:, :, None] * size[:, None, :])
     return f"{apart.max():.0e}"
 
 
 def known(setting: Setting) -> str:
-    """Return whether JAX or this jaxlib's XLA reads a setting."""
+    """Return whether JAX or XLA reads a setting."""
     if "XLA_FLAGS" in setting.environment:
-        return flags.state(setting.environment["XLA_FLAGS"])
+        return xla_flags.flag_state(setting.environment["XLA_FLAGS"])
     names = [name for name in setting.environment if name.startswith("JAX_")]
-    if names and not flags.options().issuperset(names):
+    if names and not xla_flags.jax_variables().issuperset(names):
         return "no option of JAX"
-    return "known" if names else "not JAX's" if setting.environment else "how far noise goes"
+    return "known" if names else "not of JAX" if setting.environment else "noise"
 
 
 def thread_rows(settings: Sequence[Setting], rounds: int = ROUNDS) -> Iterator[Row]:
     """Yield the rates with one and with two Python threads calling the kernel at once [M pairs/s].
 
-    All processes take turns.
+    The processes take turns.
     """
     with ExitStack() as stack:
-        told = [_started(stack, setting.environment) for setting in settings]
-        seconds: dict[int, list[list[float]]] = {1: [[] for _ in told], 2: [[] for _ in told]}
+        all_started = [_started(stack, setting.environment) for setting in settings]
+        seconds: dict[int, list[list[float]]] = {
+            1: [[] for _ in settings],
+            2: [[] for _ in settings],
+        }
         for _ in range(rounds):
-            for n, one in enumerate(told):
+            for n, one in enumerate(all_started):
                 for threads, lists in seconds.items():
-                    lists[n].append(one.child.seconds(threads, passes=2))
-        for n, (setting, one) in enumerate(zip(settings, told, strict=True)):
-            row: Row = {"setting": setting.text, "does": setting.does, "pool": one.pool}
+                    lists[n].append(one.process.seconds(threads, passes=2))
+        for n, (setting, one) in enumerate(zip(settings, all_started, strict=True)):
+            row: Row = {"setting": setting.text, "effect": setting.effect, "pool": one.pool}
             for threads, lists in seconds.items():
                 rate = threads * 2 * one.pairs / statistics.median(lists[n]) / 1e6
                 row[f"M pairs/s, {threads} calling"] = rate
-            yield row | {"bits": bits(one, told[0])}
+            yield row | {"bits": bits(one, all_started[0])}
 
 
 def static_rows() -> Iterator[Row]:
-    """Yield what theta as a traced argument costs beside theta, q and gap as static constants."""
-    module = "homodyne_dask.cli.doctor.static"
+    """Yield compilations and times of the kernel with traced theta, and with theta, q and gap static."""
+    module = "tests.benchmarks.static_arguments"
     environment = plain_environment() | {"NPROC": "1"}
     done = subprocess.run(
         [sys.executable, "-m", module], env=environment, capture_output=True, text=True, check=True
@@ -134,11 +147,11 @@ def static_rows() -> Iterator[Row]:
     yield from json.loads(done.stdout)
 
 
-def _started(stack: ExitStack, environment: dict[str, str]) -> Told:
-    child = stack.enter_context(Child(plain_environment() | environment))
-    said = child.answer()
-    moments = decoded(said.pop("moments")).tobytes()
-    return Told(child, moments=moments, **said)
+def _started(stack: ExitStack, environment: dict[str, str]) -> Started:
+    process = stack.enter_context(KernelProcess(plain_environment() | environment))
+    answer = process.answer()
+    moments = decoded_moments(answer.pop("moments")).tobytes()
+    return Started(process, moments=moments, **answer)
 
 
 def table(rows: Iterable[Row]) -> Iterator[str]:
@@ -168,7 +181,7 @@ def _line(kind: str, row: Row) -> str:
         cells = [row["setting"], *(f"{v:.2f}" if v else "-" for v in values)]
         cells += [row.get("bits x1", "-")]
         ending = row.get("ends with")
-        note = row["known"] + (f": {brief(ending)}" if ending else "")
+        note = row["known"] + (f": {first_sentence(ending)}" if ending else "")
     elif kind == "compilations":
         cells = [row["setting"], str(row["compilations"])]
         cells += [f"{row['first s']:.3f}", f"{row['again s']:.3f}", row["bits"]]
@@ -180,15 +193,3 @@ def _line(kind: str, row: Row) -> str:
     first, *middle, last = cells
     text = f"{first:<{_WIDTH}} " + " ".join(f"{cell:>8}" for cell in middle) + f" {last:>6}"
     return f"{text}  {note}".rstrip()
-
-
-def collected(rows: Iterable[Row]) -> tuple[list[Row], Iterator[Row]]:
-    """Return a list that fills as the iterator beside it is used."""
-    kept: list[Row] = []
-
-    def keep() -> Iterator[Row]:
-        for row in rows:
-            kept.append(row)
-            yield row
-
-    return kept, keep()

@@ -1,7 +1,7 @@
-"""The kernel in a process of its own, with settings that count only before JAX starts.
+"""The kernel in a process of its own, for environment variables that JAX reads only at its start.
 
-`python -m homodyne_dask.cli.doctor.child` prints one line of JSON about itself, then, for each line
-"threads passes" it reads, one with the seconds that took.
+`python -m homodyne_dask.cli.doctor.kernel_process` prints one line of JSON on its first pass, then,
+for each line "threads passes" that it reads, one with the seconds those passes took.
 """
 
 import base64
@@ -21,16 +21,16 @@ import numpy as np
 from jaxtyping import Float
 
 TIMEOUT = 45.0
-"""Seconds of silence after which a child is ended."""
-_OURS = ("XLA_FLAGS", "NPROC", "PJRT_NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Seconds without an answer after which the process is killed."""
+_READ_BY_JAX = ("XLA_FLAGS", "NPROC", "PJRT_NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class ChildError(Exception):
-    """A child that died or said nothing; the message is its last word."""
+class KernelProcessError(Exception):
+    """A process that died or did not answer; the message is the last line it wrote."""
 
 
-class Child:
-    """A process that runs the kernel; use in a `with`."""
+class KernelProcess:
+    """A process that runs the kernel on the blocks of a `Workload`; use it in a `with`."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed in exit
@@ -43,7 +43,7 @@ class Child:
             text=True,
         )
 
-    def __enter__(self) -> "Child":
+    def __enter__(self) -> "KernelProcess":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -52,7 +52,11 @@ class Child:
         self.errors.close()
 
     def answer(self) -> dict[str, Any]:
-        """Return the next thing the child says; raises ChildError when it cannot."""
+        """Return the next line the process prints; raises KernelProcessError where there is none.
+
+        The first answer: first [s], with its compilation; pairs; moments (see `decoded_moments`);
+        error, relative, against plain NumPy; pool, the threads of XLA.
+        """
         assert self.process.stdout is not None
         watch = threading.Timer(TIMEOUT, self.process.kill)
         watch.start()
@@ -60,72 +64,73 @@ class Child:
         watch.cancel()
         if not line:
             self.process.wait()
-            raise ChildError(last_word(self.stderr()) or f"silent for {TIMEOUT:g} s")
+            raise KernelProcessError(fatal_line(self.stderr()) or f"no answer within {TIMEOUT:g} s")
         return json.loads(line)
 
     def seconds(self, threads: int, passes: int) -> float:
-        """Return the seconds in which each of some threads made some passes."""
+        """Return the seconds in which each of `threads` Python threads made `passes` passes."""
         assert self.process.stdin is not None
         try:
             print(threads, passes, file=self.process.stdin, flush=True)
         except BrokenPipeError:
-            raise ChildError(last_word(self.stderr())) from None
+            raise KernelProcessError(fatal_line(self.stderr())) from None
         return self.answer()["seconds"]
 
     def stderr(self) -> str:
-        """Return what the child wrote for people."""
+        """Return what the process wrote to stderr."""
         self.errors.seek(0)
         return self.errors.read()
 
 
-def last_word(text: str) -> str:
-    """Return the reason in what a dying process wrote: without time, file and line."""
+def fatal_line(text: str) -> str:
+    """Return the last fatal line of a log of XLA, without time, file and line number."""
     lines = [line for line in text.splitlines() if line.strip()]
     fatal = [line for line in lines if re.match(r"F\d{4} ", line)]
     last = (fatal or lines or [""])[-1]
     return re.sub(r"^[A-Z]\d{4} .*?\] ", "", last).strip()
 
 
-def brief(reason: str) -> str:
-    """Return the first sentence of a reason, without what it tells a second time."""
+def first_sentence(reason: str) -> str:
+    """Return the first sentence of a reason, without a repetition of the flags in it."""
     return re.sub(r"^(Unknown flag)s? in XLA_FLAGS.*", r"\1", reason.partition(". ")[0])
 
 
 def plain_environment() -> dict[str, str]:
-    """Return this process's environment without what JAX and XLA read."""
-    return {k: v for k, v in os.environ.items() if k not in _OURS and not k.startswith("JAX_")}
+    """Return the environment of this process without the variables that JAX and XLA read."""
+    return {
+        k: v for k, v in os.environ.items() if k not in _READ_BY_JAX and not k.startswith("JAX_")
+    }
 
 
-def decoded(moments: str) -> Float[np.ndarray, " n"]:
-    """Return the moments a child told."""
+def decoded_moments(moments: str) -> Float[np.ndarray, " n"]:
+    """Return the moments of the Gram in the first answer of a process."""
     return np.frombuffer(base64.b64decode(moments))
 
 
-def pool() -> int:
-    """Return the threads on which XLA executes in this process."""
+def jax_pool_threads() -> int:
+    """Return the number of threads on which XLA executes in this process."""
     names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
     return names.count("tf_XLAExecute")
 
 
-def main() -> None:
-    """Be the child."""
+def _serve() -> None:
     from homodyne_dask.cli.doctor.workload import Workload
 
     work = Workload()
-    began = time.perf_counter()
+    start = time.perf_counter()
     gram = work.gram()
-    told = {
-        "first": time.perf_counter() - began,
+    answer = {
+        "first": time.perf_counter() - start,
         "pairs": int(gram.pairs.sum()),
         "moments": base64.b64encode(np.ascontiguousarray(gram.moments)).decode(),
-        "wrong": work.wrong(),
-        "pool": pool(),
+        "error": work.error(),
+        "pool": jax_pool_threads(),
     }
-    print(json.dumps(told), flush=True)
+    print(json.dumps(answer), flush=True)
     for line in sys.stdin:
         threads, passes = map(int, line.split())
         print(json.dumps({"seconds": work.seconds(threads, passes)}), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    _serve()

@@ -1,4 +1,4 @@
-"""What this jaxlib's XLA knows, and what it does to a process that is given some flags."""
+"""Which XLA_FLAGS and JAX_* variables the installed jaxlib knows, and how a process starts with them."""
 
 import difflib
 import json
@@ -9,78 +9,80 @@ import sys
 from functools import cache
 from typing import NamedTuple
 
-from homodyne_dask.cli.doctor.child import last_word, plain_environment
+from homodyne_dask.cli.doctor.kernel_process import fatal_line, plain_environment
 
 _START = "import jax; jax.jit(lambda x: x + 1)(1.0).block_until_ready()"
 _LIST = "import jax, json; print(json.dumps(sorted(jax.config.values)))"
 _TIMEOUT = 60.0
 
 
-class Started(NamedTuple):
+class StartWithFlags(NamedTuple):
     """How JAX started with some XLA_FLAGS."""
 
     alive: bool
     reason: str
-    """The last word of a process that died."""
+    """The fatal line of a process that died."""
     warnings: tuple[str, ...]
 
 
 @cache
-def listed() -> dict[str, str]:
-    """Return flags of XLA with what it says of them; it breaks its list off after some."""
+def known_flags() -> dict[str, str]:
+    """Return XLA's flags with its descriptions, as far as its `--help` lists them."""
     text = _ran("--help").stderr
     rows = re.findall(r"^\s*--(\w+)=[^\t]*\t[^\t]*\t(.*)$", text, re.MULTILINE)
-    return {name: says.strip() for name, says in rows}
+    return {name: text.strip() for name, text in rows}
 
 
 @cache
-def options() -> frozenset[str]:
-    """Return JAX's own options as variables of the environment."""
+def jax_variables() -> frozenset[str]:
+    """Return the names of the environment variables that are options of JAX."""
     names = json.loads(_ran("", _LIST).stdout)
     return frozenset(name.upper() for name in names)
 
 
 @cache
-def started(words: str) -> Started:
+def start_with_flags(words: str) -> StartWithFlags:
     """Return how a process starts with these XLA_FLAGS."""
     done = _ran(words)
     lines = re.findall(r"^[WE]\d{4} .*?\] (.*)$", done.stderr, re.MULTILINE)
     alive = done.returncode == 0
-    return Started(alive, "" if alive else last_word(done.stderr), tuple(dict.fromkeys(lines)))
+    return StartWithFlags(
+        alive, "" if alive else fatal_line(done.stderr), tuple(dict.fromkeys(lines))
+    )
 
 
-def bad(words: str) -> list[tuple[str, str]]:
+def fatal_flags(words: str) -> list[tuple[str, str]]:
     """Return the words of XLA_FLAGS that end a process, each with the reason."""
-    if started(words).alive:
+    if start_with_flags(words).alive:
         return []
-    good, found = [], []
+    good, fatal = [], []
     for word in words.split():
-        start = started(" ".join([*good, word]))
+        start = start_with_flags(" ".join([*good, word]))
         if start.alive:
             good.append(word)
         else:
-            found.append((word, start.reason))
-    return found
+            fatal.append((word, start.reason))
+    return fatal
 
 
-def advice(word: str) -> str:
-    """Return what to do about a word that ends processes."""
-    near = difflib.get_close_matches(name_of(word), listed(), n=1)
+def advice_on_flag(word: str) -> str:
+    """Return what to do about a flag that ends processes."""
+    near = difflib.get_close_matches(flag_name(word), known_flags(), n=1)
     return f"take it out of XLA_FLAGS{f', or is it --{near[0]}?' if near else ''}"
 
 
-def state(word: str) -> str:
+def flag_state(word: str) -> str:
     """Return whether this jaxlib knows a flag: known, deprecated or ends the process."""
-    start = started(word)
+    start = start_with_flags(word)
     if not start.alive:
         return "ends the process"
-    said = [listed().get(name_of(word), ""), *start.warnings]
-    old = any(word in text.lower() for text in said for word in ("deprecated", "no longer"))
+    texts = [known_flags().get(flag_name(word), ""), *start.warnings]
+    old = any(word in text.lower() for text in texts for word in ("deprecated", "no longer"))
     return "deprecated" if old else "known"
 
 
-def name_of(word: str) -> str:
-    """Return the flag's name in '--name=value'."""
+def flag_name(word: str) -> str:
+    """Return the name of the flag in '--name=value'."""
     return word.removeprefix("--").partition("=")[0]
 
 

@@ -1,6 +1,6 @@
-"""The kernel with theta as a traced argument beside the same with theta, q and gap compiled in.
+"""The kernel with theta as a traced argument compared with theta, q and gap compiled in.
 
-`python -m homodyne_dask.cli.doctor.static` prints the rows of the audit as JSON.
+`python -m tests.benchmarks.static_arguments` prints the rows as JSON.
 """
 
 import json
@@ -23,11 +23,11 @@ CALLS = 7
 
 
 def rows(work: Workload) -> list[dict[str, object]]:
-    """Return compilations and times per call over some thetas, of both ways."""
+    """Return compilations and times per call over some thetas, for both ways."""
     block, problem = work.blocks[1], work.problem
     nothing = np.zeros(len(block.q))
     plain = gram_kernel.__wrapped__  # pyright: ignore[reportAttributeAccessIssue]
-    # how to compile is said to the outermost alone
+    # compiler options belong to the outermost function
     inner = jax.jit(plain, static_argnames=tuple(choices(problem)))
 
     def traced(theta: tuple[float, ...]) -> jax.Array:
