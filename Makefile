@@ -25,6 +25,9 @@ demo: install  ## simulate, ingest and fit a scan of known truth; leaves demo/
 	cp demo/A0001_fit/* demo/
 	@echo "the result is in demo/ and demo/A0001_fit; its report again: $(BIN)/homodyne-dask show demo/A0001_fit"
 
+picture: demo  ## docs/demo.png, the picture of the README, from the demo
+	$(BIN)/python -m tests.examples.demo_picture
+
 test: install  ## the whole test suite, two files at a time
 	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile
 
@@ -82,4 +85,4 @@ clean:  ## remove what was built, .venv too
 	rm -rf $(VENV) $(PEERS) demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo test chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers profile-nlsq lint clean
+.PHONY: help install demo picture test chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers profile-nlsq lint clean

@@ -1,4 +1,4 @@
-"""Every command and every line of Python in the README runs, in order, on a small scan."""
+"""What README and docs/ show runs, in their order, on a small scan; what they name exists."""
 
 import re
 import shlex
@@ -10,16 +10,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from homodyne_dask.cli import main
+import homodyne_dask as hd
+from homodyne_dask.cli import guide, main
 from homodyne_dask.results import folder
 from homodyne_dask.results.figures import save as plots
+from tests.documents import ALL, README, ROOT, blocks, code_spans, commands, links
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+RESULTS = (ROOT / "docs" / "results.md").read_text()
 
 
 def run(line: str) -> str:
@@ -32,7 +29,7 @@ def run(line: str) -> str:
 
 @pytest.fixture(scope="module")
 def scan(tmp_path_factory) -> Path:
-    """A folder with a measured file of the README's name and what its commands make of it."""
+    """A folder with a measured file of the README's name and what the commands make of it."""
     folder = tmp_path_factory.mktemp("readme")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -43,26 +40,37 @@ def scan(tmp_path_factory) -> Path:
     return folder
 
 
-def test_the_commands_of_the_readme_run(scan):
+def test_the_commands_run(scan):
     assert (scan / "A0123_fit" / "summary.json").exists()
+    assert (scan / "A0123_fit_q" / "series.csv").exists()
     assert (scan / "B0001.h5").exists()
 
 
 @pytest.mark.parametrize("name", ["parameters.csv", "scaling.csv"])
-def test_the_tables_have_the_columns_the_readme_names(scan, name):
-    (named,) = re.findall(rf"{name} +(.*)", README)
+def test_the_tables_have_the_columns_that_are_named(scan, name):
+    (named,) = re.findall(rf"{re.escape(name)} +((?:\w+, *\n? *)+\w+)", RESULTS)
     header = (scan / "A0123_fit" / name).read_text().splitlines()[0]
-    assert sorted(header.split(",")) == sorted(named.split(", "))
+    assert sorted(header.split(",")) == sorted(re.split(r",\s+", named))
 
 
-def test_the_folder_holds_what_the_readme_lists(scan):
-    listed = re.findall(r"^ {8}(\S+\.\w+)  ", README, re.MULTILINE)
+def test_every_column_is_explained(scan):
+    rows = re.findall(r"^\| ([\w, ]+) \|", RESULTS, re.MULTILINE)
+    explained = {name for row in rows for name in row.split(", ")}
+    errors = re.compile(r"(contrast|offset)_stderr")  # "with their errors"
+    for name in ("parameters.csv", "scaling.csv"):
+        columns = (scan / "A0123_fit" / name).read_text().splitlines()[0].split(",")
+        columns = {column for column in columns if not errors.match(column)}
+        assert columns - {"name"} <= explained
+
+
+def test_the_folder_holds_what_is_listed(scan):
+    listed = re.findall(r"^ {8}(\S+\.\w+)  ", RESULTS, re.MULTILINE)
     assert folder.SUMMARY in listed
     for name in listed:
         assert "*" in name or (scan / "A0123_fit" / name).exists(), name
 
 
-def test_the_python_of_the_readme_runs_as_a_plain_script_with_workers(scan):
+def test_the_python_runs_as_a_plain_script_with_workers(scan):
     script = "\n".join(blocks("python"))
     # a scan this small would not start workers by itself
     workers = "import homodyne_dask.fitting.fit as fitting\nfitting.IN_PROCESS_PAIRS = 0\n"
@@ -79,18 +87,9 @@ def test_the_python_of_the_readme_runs_as_a_plain_script_with_workers(scan):
     assert not ran.stderr
 
 
-def test_the_two_commands_are_targets_of_the_makefile():
-    makefile = (ROOT / "Makefile").read_text()
-    targets = re.findall(r"^make (\w+)", "".join(blocks("text")), re.MULTILINE)
-    assert targets == ["demo", "test"]
-    for target in targets:
-        assert f"\n{target}:" in makefile
-
-
-def test_every_command_of_the_guide_to_clusters_exists_with_its_options():
-    guide = (ROOT / "deploy" / "README.md").read_text()
-    lines = re.findall(r"^homodyne-dask (.*)", guide, re.MULTILINE)
-    assert len(lines) >= 8
+def test_every_command_exists_with_its_options():
+    lines = commands()
+    assert len(lines) >= 20
     for line in lines:
         command, words = main, shlex.split(line, comments=True)
         while isinstance(command, click.Group):
@@ -98,3 +97,51 @@ def test_every_command_of_the_guide_to_clusters_exists_with_its_options():
             assert command is not None, line
         known = {name for parameter in command.params for name in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known, line
+
+
+def options(command: click.Command) -> set[str]:
+    """Return the options of a command and of those below it."""
+    own = {name for parameter in command.params for name in parameter.opts}
+    below = command.commands.values() if isinstance(command, click.Group) else []
+    return own.union(*map(options, below))
+
+
+@pytest.mark.parametrize("file", ALL, ids=lambda file: str(file.relative_to(ROOT)))
+def test_options_and_names_in_a_sentence_exist(file):
+    known = options(main)
+    for span in code_spans(file):
+        named = re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)
+        if not span.startswith(("dask ", "ssh ", "homodyne --")):
+            assert {name for name in named if not name.endswith("-")} <= known, span
+        for name in re.findall(r"\bhd\.(\w+)", span):
+            assert name in hd.__all__, span
+        for target in re.findall(r"^make ([a-z-]+)", span):
+            assert f"\n{target}:" in (ROOT / "Makefile").read_text(), span
+        if re.fullmatch(r"(?:docs|deploy|tests|homodyne_dask|ingest)/[\w./*-]+", span):
+            assert list(ROOT.glob(span)), span
+
+
+def test_the_two_commands_are_targets_of_the_makefile():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^make (\w+)", "".join(blocks("text", README)), re.MULTILINE)
+    assert targets == ["demo", "test"]
+    for target in targets:
+        assert f"\n{target}:" in makefile
+
+
+@pytest.mark.parametrize("file", ALL, ids=lambda file: str(file.relative_to(ROOT)))
+def test_links_lead_to_files(file):
+    for link in links(file):
+        assert (file.parent / link).is_file(), link
+
+
+def test_the_readme_is_short_and_has_one_picture():
+    assert len(README.read_text().splitlines()) <= 130
+    (picture,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", README.read_text())
+    assert (ROOT / picture).stat().st_size < 200_000
+
+
+def test_the_index_lists_every_page_and_the_readme_leads_to_each():
+    there = {file.stem for file in (ROOT / "docs").glob("*.md")} - {guide.INDEX}
+    assert set(guide.PAGES) == there
+    assert {f"docs/{name}.md" for name in there} <= set(links(README))

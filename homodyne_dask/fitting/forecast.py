@@ -29,7 +29,7 @@ from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Cost, Rep
 SAMPLE_PAIRS = 20e6
 """Pairs that each thread works on, twice: a few tenths of a second."""
 _TASK = 0.008
-"""Processor time Dask takes for a task, driver and worker together [s]; deploy/SCALING.md."""
+"""Processor time Dask takes for a task, driver and worker together [s]; docs/performance.md."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""The user guide: its examples run, its numbers are computed, its pages are printed."""
+"""The user guide: its examples give what they show, its numbers are computed, its pages are printed."""
 
 import doctest
 import re
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,27 +11,46 @@ from homodyne_dask.cli import guide
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.variable_projection import reduce
 from tests.cli.commands import done, run
+from tests.documents import ROOT, blocks
 from tests.synthetic import evaluator, measured
 
 
-@pytest.mark.parametrize("name", guide.PAGES)
+@pytest.mark.parametrize("name", ["conventions", "errors"])
 def test_the_examples_of_a_page_give_what_they_show(name):
-    assert doctest.testmod(import_module(f"homodyne_dask.cli.guide.{name}")).failed == 0
+    text = "\n".join(blocks("pycon", ROOT / "docs" / f"{name}.md"))
+    examples = doctest.DocTestParser().get_doctest(text, {}, name, None, None)
+    assert examples.examples
+    assert doctest.DocTestRunner().run(examples).failed == 0
+
+
+def test_no_other_page_has_examples():
+    assert len(blocks("pycon")) == 3
 
 
 @pytest.mark.parametrize("name", guide.PAGES)
 def test_a_page_is_printed_and_is_a_page(name):
     printed = done("explain", name)
+    assert printed == (ROOT / "docs" / f"{name}.md").read_text()
     assert printed == guide.page(name) + "\n"
-    assert len(printed.splitlines()) < 70
-    assert max(map(len, printed.splitlines())) <= 110
-    assert f"    {name} " in done("explain")
+    lines = printed.splitlines()
+    assert re.fullmatch(r"# \w+", lines[0])
+    assert lines[2] == f"{guide.PAGES[name][0].upper()}{guide.PAGES[name][1:]}."
+    assert len(lines) < 130
+    assert max(len(line) for line in lines if not line.startswith("|")) <= 110
+
+
+def test_without_a_page_the_pages_are_listed_with_a_line_each():
+    printed = done("explain")
+    for name, line in guide.PAGES.items():
+        assert re.search(rf"^{name} +{re.escape(line)}$", printed, re.MULTILINE)
+    assert printed.startswith(hd.guide.index())
 
 
 def test_a_page_that_there_is_not_is_named():
     result = run("explain", "error")
     assert result.exit_code == 2
     assert "did you mean 'errors'" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
     assert hd.guide.page("errors") == guide.page("errors")
 
 

@@ -6,9 +6,10 @@ import click
 @click.command()
 @click.argument("page", required=False)
 def explain(page: str | None) -> None:
-    """Print a PAGE of the user guide: conventions, scaling, errors or undetermined."""
-    import inspect
-
+    """Print a PAGE of the user guide, or without PAGE the list of pages."""
     from homodyne_dask.cli import guide
 
-    click.echo(guide.page(page) if page else inspect.getdoc(guide))
+    if page:
+        click.echo(guide.page(page))
+        return
+    click.echo(f"{guide.index()}\n\nhomodyne-dask explain PAGE prints one of them.")

@@ -1,4 +1,4 @@
-"""Our fit from homodyne's YAML file and cache, by the commands of deploy/MIGRATION.md.
+"""Our fit from homodyne's YAML file and cache, by the commands of docs/migration.md.
 
 Called as `python -m tests.benchmarks.peers.our_yaml DATA RESULT SCALING`.
 """

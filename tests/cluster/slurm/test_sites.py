@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import dask.config
@@ -15,7 +14,7 @@ from homodyne_dask.cluster.slurm.driver import driver_script
 from homodyne_dask.cluster.slurm.sites import site_named
 from homodyne_dask.cluster.workers import LONGEST_TASK
 from homodyne_dask.errors import ClusterError, OptionError
-from tests.cluster.slurm.loopback import HERE, ROOT
+from tests.cluster.slurm.loopback import HERE
 
 SCRIPTS = HERE / "scripts"
 OURS = ("generic", "perlmutter", "esrf", "alcf")
@@ -156,18 +155,3 @@ def test_a_key_is_not_put_where_others_may_go_and_their_rights_stay(tmp_path):
 def test_a_key_that_cannot_be_read_is_an_error_that_says_who_may(tmp_path):
     with pytest.raises(ClusterError, match="only who started the cluster may use it"):
         keys.held(tmp_path)
-
-
-def test_the_sites_are_in_the_wheel(tmp_path):
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "homodyne_dask", "ingest", "deploy"):
-        (tree / name).symlink_to(ROOT / name)
-    build = "import setuptools.build_meta as b; print(b.build_wheel('..'))"
-    subprocess.run(
-        [sys.executable, "-c", build], cwd=tree, check=True, capture_output=True, timeout=100
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if "/sites/" in name}
-    there = {f"homodyne_dask/sites/{file.name}" for file in sites.FOLDER.iterdir()}
-    assert held == there

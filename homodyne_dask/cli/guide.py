@@ -1,0 +1,46 @@
+"""The user guide: the Markdown pages of docs/, which `homodyne-dask explain` prints.
+
+import homodyne_dask as hd
+
+print(hd.guide.index())           # the pages, with a line each
+print(hd.guide.page("errors"))
+"""
+
+import re
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from homodyne_dask.errors import OptionError, nearest
+
+
+def _folder() -> Traversable:
+    """Return where the pages are: in the installed package, or beside it in a checkout."""
+    package = files("homodyne_dask")
+    installed = package / "docs"
+    return installed if installed.is_dir() else package / ".." / "docs"
+
+
+INDEX = "README"
+"""The page that lists the others."""
+_LISTED = re.compile(r"^- \[(\w+)\]\(\1\.md\): (.*)$", re.MULTILINE)
+
+
+def _text(name: str) -> str:
+    return (_folder() / f"{name}.md").read_text(encoding="utf-8").rstrip("\n")
+
+
+PAGES: dict[str, str] = dict(_LISTED.findall(_text(INDEX)))
+"""Name of each page and what it is about, in the order in which they are read."""
+
+
+def page(name: str) -> str:
+    """Return a page of the guide as Markdown; raises OptionError for an unknown name."""
+    if name not in PAGES:
+        raise OptionError(f"the guide has no page {name!r}; {nearest(name, PAGES)}")
+    return _text(name)
+
+
+def index() -> str:
+    """Return the names of the pages, with a line each."""
+    width = max(map(len, PAGES))
+    return "\n".join(f"{name:<{width}}  {line}" for name, line in PAGES.items())

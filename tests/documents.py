@@ -1,0 +1,36 @@
+"""README.md and the pages of docs/: their blocks, their links and what they name."""
+
+import re
+from pathlib import Path
+
+from homodyne_dask.cli import guide
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [ROOT / "docs" / f"{name}.md" for name in guide.PAGES]
+ALL = [README, ROOT / "docs" / "README.md", *PAGES]
+"""In the order in which they are read, and in which their blocks run."""
+
+
+def blocks(language: str, *files: Path) -> list[str]:
+    """Return the fenced blocks of a language in these files, or in all."""
+    text = "\n".join(file.read_text() for file in files or ALL)
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(*files: Path) -> list[str]:
+    """Return the lines of `sh` and `text` blocks that begin with homodyne-dask, without that word."""
+    text = "".join(blocks("(?:sh|text)", *files))
+    return re.findall(r"^homodyne-dask (.*)", text, re.MULTILINE)
+
+
+def links(file: Path) -> list[str]:
+    """Return the files that a page links to, without those of the web."""
+    found = re.findall(r"\]\(([^)#]+)[^)]*\)", file.read_text())
+    return [link for link in found if "://" not in link]
+
+
+def code_spans(file: Path) -> list[str]:
+    """Return what stands between backquotes outside fenced blocks."""
+    text = re.sub(r"^```.*?^```", "", file.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)]
