@@ -40,31 +40,31 @@ class Plots:
     def __init__(self, result: FitResult) -> None:
         self.result = result
 
-    def draw_maps(self, scan: Scan) -> "Figure":
+    def maps(self, scan: Scan) -> "Figure":
         """Data, model and residual of single bins over both times."""
         return self._drawn(draw_maps, scan)
 
-    def draw_cuts(self, scan: Scan) -> "Figure":
+    def cuts(self, scan: Scan) -> "Figure":
         """c2 against lag at several ages: data with error bars, model as lines."""
         return self._drawn(draw_cuts, scan)
 
-    def draw_angles(self, scan: Scan) -> "Figure":
+    def angles(self, scan: Scan) -> "Figure":
         """Contrast, offset, reduced χ², decay time and the decay at one lag, by angle."""
         return self._drawn(draw_angles, scan)
 
-    def draw_rates(self, scan: Scan) -> "Figure":
+    def rates(self, scan: Scan) -> "Figure":
         """J(t), the shear rate and the strain, with bands of one standard error and of 95 %."""
         return self._drawn(draw_rates, scan)
 
-    def draw_passes(self, scan: Scan) -> "Figure":
+    def passes(self, scan: Scan) -> "Figure":
         """How the fit came to its optimum."""
         return self._drawn(draw_passes, scan)
 
-    def draw_residuals(self, scan: Scan) -> "Figure":
+    def residuals(self, scan: Scan) -> "Figure":
         """The residuals' distribution, and how they go with lag."""
         return self._drawn(draw_residuals, scan)
 
-    def draw_influence(self, scan: Scan) -> "Figure":
+    def influence(self, scan: Scan) -> "Figure":
         """By how many standard errors each parameter moves when one bin is left out."""
         return self._drawn(draw_influence, scan)
 
