@@ -1,0 +1,1 @@
+"""Modules under their former names: `homodyne_dask.NAME` finds each module NAME of this folder."""
