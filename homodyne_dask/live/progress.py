@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 Event = Mapping[str, Any]
-"""'what' (one of `after`'s kinds), 'fit' (its id), 'at' (seconds since 1970), and what belongs to it."""
+"""'what' (see `apply_event`), 'fit' (its id), 'at' (seconds since 1970), and what belongs to it."""
+TOPIC = "homodyne_dask"
+"""The topic of these among Dask's structured events: `client.get_events(TOPIC)` returns them."""
 RUNNING = "RUNNING"
 
 

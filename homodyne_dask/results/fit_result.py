@@ -1,7 +1,6 @@
 """What a fit gives: values with errors and units, how it ended, and where it came from."""
 
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,17 @@ import numpy as np
 import xarray
 
 from homodyne_dask.errors import SourceError
-from homodyne_dask.results.tables import plain_table, table_of
+from homodyne_dask.results.rendering import renderer
+from homodyne_dask.results.tables import (
+    covariance_table,
+    parameter_table,
+    plain_columns,
+    plain_rows,
+    plain_table,
+    plain_values,
+    scaling_table,
+    table_of,
+)
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import write_atomic
 
@@ -93,15 +102,11 @@ class FitResult:
 
     def __str__(self) -> str:
         """Return the report as text."""
-        from homodyne_dask.results.text import report_text
-
-        return report_text(self)
+        return renderer("report_text")(self)
 
     def _repr_html_(self) -> str:
         """Return the report without pictures, as Jupyter shows it."""
-        from homodyne_dask.results.html import report_fragment
-
-        return report_fragment(self)
+        return renderer("report_fragment")(self)
 
     @property
     def plot(self) -> "Plots":
@@ -109,9 +114,7 @@ class FitResult:
 
         maps, cuts, angles, rates, passes, residuals, influence.
         """
-        from homodyne_dask.results.figures.save import Plots
-
-        return Plots(self)
+        return renderer("Plots")(self)
 
     def to_dataset(self) -> xarray.Dataset:
         """Return all numbers as one Dataset with units, for netCDF and Zarr.
@@ -142,12 +145,12 @@ class FitResult:
             source=self.inputs["source_file"],
             source_sha256=self.inputs["source_sha256"],
             history=f"homodyne-dask {self.version}",
-            config=json.dumps(_plain(self.config)),
+            config=json.dumps(plain_values(self.config)),
         )
 
     def summary(self) -> dict[str, Any]:
         """Return the result as plain values, as written to summary.json; unknown numbers are None."""
-        return _plain(
+        return plain_values(
             {
                 "format": "homodyne_dask result",
                 "format_version": VERSION,
@@ -158,10 +161,10 @@ class FitResult:
                 "scaling": self.config["scaling"],
                 "outcome": self.outcome.name,
                 "outcome_sentence": self.outcome.value,
-                "parameters": _by_name(self.parameters, "param"),
+                "parameters": plain_rows(self.parameters, "param"),
                 "covariance": _matrix(self.covariance),
                 "covariance_naive": _matrix(self.covariance_naive),
-                "scaling_per_bin": _columns(self.scaling),
+                "scaling_per_bin": plain_columns(self.scaling),
                 "chisqr": self.chisqr,
                 "redchi": self.redchi,
                 "mean_weight": self.mean_weight,
@@ -224,12 +227,12 @@ def from_summary(read: dict[str, Any]) -> FitResult:
             }
             | {"param": names}
         ),
-        covariance=covariance_table(_unmatrix(read["covariance"]), names),
-        covariance_naive=covariance_table(_unmatrix(read["covariance_naive"]), names),
+        covariance=covariance_table(read["covariance"], names),
+        covariance_naive=covariance_table(read["covariance_naive"], names),
         scaling=scaling_table(read["scaling_per_bin"]),
         truth=read["truth"],
         mean_weight=read.get("mean_weight"),
-        covariance_lower=covariance_table(_unmatrix(read.get("covariance_lower")), names),
+        covariance_lower=covariance_table(read.get("covariance_lower"), names),
         profiles={
             key: table
             for key, part in read.get("profiles", {}).items()
@@ -247,76 +250,5 @@ def from_summary(read: dict[str, Any]) -> FitResult:
     )
 
 
-def parameter_table(columns: dict[str, Any]) -> xarray.Dataset:
-    """Return the Dataset over `param` from columns; None becomes NaN."""
-    kinds = {"at_bound": bool, "fixed": bool, "unit": str}
-    return xarray.Dataset(
-        {
-            key: ("param", _array(values, kinds.get(key, float)))
-            for key, values in columns.items()
-            if key != "param"
-        },
-        coords={"param": list(columns["param"])},
-    )
-
-
-def scaling_table(columns: dict[str, Any]) -> xarray.Dataset:
-    """Return the Dataset over `bin` from columns; `label` becomes a coordinate."""
-    kinds = {"label": np.int64, "undetermined": bool, "ndata": np.int64}
-    arrays = {key: ("bin", _array(v, kinds.get(key, float))) for key, v in columns.items()}
-    return xarray.Dataset(
-        {key: value for key, value in arrays.items() if key != "label"},
-        coords={"label": arrays["label"]},
-    )
-
-
-def covariance_table(matrix: Any, names: list[str]) -> xarray.DataArray | None:
-    """Return the matrix with parameter names on both sides, or None."""
-    if matrix is None:
-        return None
-    return xarray.DataArray(
-        np.asarray(matrix, float),
-        dims=("cov_i", "cov_j"),
-        coords={"cov_i": names, "cov_j": names},
-        name="covariance",
-    )
-
-
-def _array(values: Any, kind: Any) -> np.ndarray:
-    if kind is float:
-        return np.array([math.nan if v is None else v for v in values], float)
-    return np.array(values, kind)
-
-
-def _by_name(table: xarray.Dataset, dim: str) -> dict[str, dict[str, Any]]:
-    return {
-        str(name): {str(key): table[key].values[n] for key in table.data_vars}
-        for n, name in enumerate(table[dim].values)
-    }
-
-
-def _columns(table: xarray.Dataset) -> dict[str, Any]:
-    return {str(key): table[key].values for key in (*table.data_vars, "label")}
-
-
-def _matrix(table: xarray.DataArray | None) -> Any:
+def _matrix(table: xarray.DataArray | None) -> np.ndarray | None:
     return None if table is None else table.values
-
-
-def _unmatrix(rows: Any) -> Any:
-    if rows is None:
-        return None
-    return [[math.nan if value is None else value for value in row] for row in rows]
-
-
-def _plain(value: Any) -> Any:
-    """Return values JSON knows: arrays become lists, numbers that are not finite None."""
-    if isinstance(value, dict):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(part) for part in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

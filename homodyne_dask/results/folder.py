@@ -1,19 +1,17 @@
 """The folder of a result: summary.json, tables, report, pictures; whole, or not there."""
 
-import csv
-import math
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.results.csv_tables import parameters_csv, scaling_csv
 from homodyne_dask.results.export import write_netcdf
 from homodyne_dask.results.figures.captions import TITLES, alternative
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.html import Picture, report_page
-from homodyne_dask.results.text import report_text, truth_of
+from homodyne_dask.results.text import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.scan import Scan
@@ -74,8 +72,8 @@ def write_result(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
 
     with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as aside:
         there = Path(aside)
-        _csv(there / "parameters.csv", _parameter_rows(result))
-        _csv(there / "scaling.csv", _scaling_rows(result))
+        (there / "parameters.csv").write_text(parameters_csv(result))
+        (there / "scaling.csv").write_text(scaling_csv(result))
         (there / "report.txt").write_text(report_text(result) + "\n")
         pictures = [
             Picture(TITLES[path.stem], alternative(path.stem, result, scan), path.read_bytes())
@@ -98,34 +96,3 @@ def remove_checkpoint(result: FitResult, checkpoint: Path) -> None:
     if result.outcome is not Outcome.MAX_PASSES:
         for file in checkpoints.checkpoint_files(checkpoint):
             file.unlink(missing_ok=True)
-
-
-def _parameter_rows(result: FitResult) -> Iterator[dict[str, Any]]:
-    truth = truth_of(result) or {}
-    for n, name in enumerate(result.parameters["param"].values):
-        columns = {
-            str(key): result.parameters[key].values[n] for key in result.parameters.data_vars
-        }
-        yield {"name": str(name), **columns, "truth": truth.get(str(name))}
-
-
-def _scaling_rows(result: FitResult) -> Iterator[dict[str, Any]]:
-    for n, label in enumerate(result.scaling["label"].values):
-        columns = {str(key): result.scaling[key].values[n] for key in result.scaling.data_vars}
-        yield {"label": label, **columns}
-
-
-def _csv(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows of equal keys."""
-    rows = list(rows)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({key: csv_cell(value) for key, value in row.items()} for row in rows)
-
-
-def csv_cell(value: Any) -> Any:
-    """Return a value as a table holds it: an unknown number is an empty cell."""
-    value = value.item() if hasattr(value, "item") else value
-    unknown = value is None or (isinstance(value, float) and not math.isfinite(value))
-    return "" if unknown else value

@@ -10,7 +10,7 @@ from homodyne_dask.results.figures.style import DPI
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.markup import Html, element, items, joined, listed, table
 from homodyne_dask.results.palette import STYLE
-from homodyne_dask.results.text import (
+from homodyne_dask.results.report_content import (
     INFLUENCE,
     bin_rows,
     influence_sentences,

@@ -1,26 +1,23 @@
 """An index of many fits: a table for programs, a page for people; scans.csv and scans.html of stores,
 series.csv and series.html of the parts of one."""
 
-import csv
 import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results import numbers
+from homodyne_dask.results.csv_tables import entries_csv
 from homodyne_dask.results.figures.scans import draw_scans as picture_of
-from homodyne_dask.results.folder import csv_cell
 from homodyne_dask.results.html import FRAGMENT_STYLE, Picture, figure_of, html_document
 from homodyne_dask.results.markup import Html, element, joined, listed, table
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import (
     FAILED,
-    UNKNOWN_QUANTITY,
     Quantity,
     SeriesEntry,
     quantity_names,
@@ -66,21 +63,9 @@ def write_index(
     )
     picture = _picture(names, good, series) if complete and len(good) > 1 else None
     table, page = index_files(folder, kind)
-    write_atomic(table, csv_text(names, ended, folder, kind))
+    write_atomic(table, entries_csv(names, ended, folder, _ONE[kind]))
     write_atomic(page, _page(folder, names, ended, of, kind, series, picture))
     return [table, page, *(_write_series(series, folder, picture) if series else [])]
-
-
-def csv_text(
-    names: Sequence[str], ended: Sequence[SeriesEntry], folder: Path, kind: str = PARTS
-) -> str:
-    """Return the table of fits; folders of results are relative to `folder`."""
-    rows = [_row(names, entry, folder, _ONE[kind]) for entry in ended]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> list[Path]:
@@ -107,24 +92,6 @@ def outcome_counts(ended: Sequence[SeriesEntry], of: int, kind: str = SCANS) -> 
     words += [f"{failed} failed"] * (failed > 0)
     words += [f"{of - len(ended)} still to do"] * (of > len(ended))
     return ", ".join(words)
-
-
-def _row(names: Sequence[str], entry: SeriesEntry, folder: Path, one: str) -> dict[str, Any]:
-    result = entry.result
-    row: dict[str, Any] = {one: entry.name, **entry.at, "outcome": entry.outcome}
-    for key in ("redchi", "ndata", "passes"):
-        row[key] = None if result is None else getattr(result, key)
-    for name in names:
-        found = entry.quantities.get(name, UNKNOWN_QUANTITY)
-        for suffix, key in (
-            ("", "value"),
-            ("_stderr", "stderr"),
-            ("_stderr_naive", "stderr_naive"),
-        ):
-            row[name + suffix] = getattr(found, key)
-    row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
-    row["message"] = entry.message
-    return {key: csv_cell(value) for key, value in row.items()}
 
 
 def _page(

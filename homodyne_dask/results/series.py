@@ -12,6 +12,7 @@ import xarray
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.models import MODELS
+from homodyne_dask.results.csv_tables import entries_csv
 from homodyne_dask.results.fit_result import FitResult, from_summary
 from homodyne_dask.results.homogeneity import (
     HomogeneityTest,
@@ -19,6 +20,7 @@ from homodyne_dask.results.homogeneity import (
     homogeneity_test,
     power_law_of_q,
 )
+from homodyne_dask.results.rendering import renderer
 from homodyne_dask.results.series_entry import UNKNOWN_QUANTITY, Quantity, SeriesEntry, covariances
 from homodyne_dask.store.files import write_atomic
 
@@ -147,27 +149,20 @@ class FitSeries:
 
     def __str__(self) -> str:
         """Return the report as text."""
-        from homodyne_dask.results.series_report import series_text
-
-        return series_text(self)
+        return renderer("series_text")(self)
 
     def _repr_html_(self) -> str:
         """Return the table and what it says, as Jupyter shows it."""
-        from homodyne_dask.results.index import series_fragment
-
-        return series_fragment(self)
+        return renderer("series_fragment")(self)
 
     def plot(self) -> "Figure":
         """Return a picture of each parameter and rate with its error against q or age."""
-        from homodyne_dask.results.figures.scans import draw_series
-
-        return draw_series(self)
+        return renderer("draw_series")(self)
 
     def to_csv(self, path: str | Path) -> None:
         """Write a row for each fit; an unknown number is an empty cell."""
-        from homodyne_dask.results.index import csv_text
-
-        write_atomic(Path(path), csv_text(self.names, self.ended, Path(path).parent))
+        table = entries_csv(self.names, self.ended, Path(path).parent, "fit")
+        write_atomic(Path(path), table)
 
     def to_json(self, path: str | Path) -> None:
         """Write all results as JSON, whole or not at all; `load_series` reads it."""

@@ -1,5 +1,6 @@
-"""Tables of a result: made from columns, and to plain values and back."""
+"""Tables of a result: made from columns, and converted to plain values for JSON and back."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,8 +63,56 @@ def profile_table(
     )
 
 
+def parameter_table(columns: dict[str, Any]) -> xarray.Dataset:
+    """Return the Dataset over `param` from columns; None becomes NaN."""
+    dtypes = {"at_bound": bool, "fixed": bool, "unit": str}
+    return xarray.Dataset(
+        {
+            key: ("param", np.array(values, dtypes.get(key, float)))
+            for key, values in columns.items()
+            if key != "param"
+        },
+        coords={"param": list(columns["param"])},
+    )
+
+
+def scaling_table(columns: dict[str, Any]) -> xarray.Dataset:
+    """Return the Dataset over `bin` from columns; `label` becomes a coordinate, None becomes NaN."""
+    dtypes = {"label": np.int64, "undetermined": bool, "ndata": np.int64}
+    arrays = {key: ("bin", np.array(v, dtypes.get(key, float))) for key, v in columns.items()}
+    return xarray.Dataset(
+        {key: value for key, value in arrays.items() if key != "label"},
+        coords={"label": arrays["label"]},
+    )
+
+
+def covariance_table(matrix: Any, names: list[str]) -> xarray.DataArray | None:
+    """Return the matrix with parameter names on both sides, None becoming NaN; None for None."""
+    if matrix is None:
+        return None
+    return xarray.DataArray(
+        np.array(matrix, float),
+        dims=("cov_i", "cov_j"),
+        coords={"cov_i": names, "cov_j": names},
+        name="covariance",
+    )
+
+
+def plain_rows(table: xarray.Dataset, dim: str) -> dict[str, dict[str, Any]]:
+    """Return the values at each point of a dimension, by its name and theirs."""
+    return {
+        str(name): {str(key): table[key].values[n] for key in table.data_vars}
+        for n, name in enumerate(table[dim].values)
+    }
+
+
+def plain_columns(table: xarray.Dataset) -> dict[str, Any]:
+    """Return the columns of a table over `bin` and its labels, as `scaling_table` takes them."""
+    return {str(key): table[key].values for key in (*table.data_vars, "label")}
+
+
 def plain_table(table: xarray.Dataset | None) -> dict[str, Any] | None:
-    """Return a table as plain values."""
+    """Return dimensions and values of each coordinate and column of a table."""
     if table is None:
         return None
     both = ((table.coords, "coords"), (table.data_vars, "columns"))
@@ -74,7 +123,7 @@ def plain_table(table: xarray.Dataset | None) -> dict[str, Any] | None:
 
 
 def table_of(read: dict[str, Any] | None) -> xarray.Dataset | None:
-    """Return the table of plain values; None becomes NaN."""
+    """Return the table that `plain_table` took apart; None becomes NaN."""
     if read is None:
         return None
     coords, columns = (
@@ -85,5 +134,18 @@ def table_of(read: dict[str, Any] | None) -> xarray.Dataset | None:
 
 
 def _array(values: Any) -> np.ndarray:
-    found = np.array(values)
-    return found.astype(float) if found.dtype == object else found
+    array = np.array(values)
+    return array.astype(float) if array.dtype == object else array
+
+
+def plain_values(value: Any) -> Any:
+    """Return values as JSON takes them: arrays become lists, numbers that are not finite None."""
+    if isinstance(value, dict):
+        return {str(key): plain_values(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain_values(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

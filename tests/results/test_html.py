@@ -25,8 +25,8 @@ from homodyne_dask.results.facts import facts
 from homodyne_dask.results.fit_result import load_result
 from homodyne_dask.results.html import Picture, report_fragment, report_page
 from homodyne_dask.results.markup import element, joined, table
+from homodyne_dask.results.report_content import bin_rows, parameter_rows
 from homodyne_dask.results.tables import influence_table, profile_table, scalings_table
-from homodyne_dask.results.text import bin_rows, parameter_rows
 from homodyne_dask.solver.influence import Compared
 from tests.results.test_text import REPORTS, flow, many, measured
 

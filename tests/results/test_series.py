@@ -13,11 +13,10 @@ import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.partition import parts_of
 from homodyne_dask.results.figures.captions import alternative
-from homodyne_dask.results.fit_result import covariance_table
 from homodyne_dask.results.homogeneity import homogeneity_test, power_law_of_q
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
-from homodyne_dask.results.tables import influence_table
+from homodyne_dask.results.tables import covariance_table, influence_table
 from tests import reference
 from tests.results.test_text import flow
 from tests.synthetic import measured, store

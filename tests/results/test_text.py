@@ -14,13 +14,10 @@ import pytest
 
 from homodyne_dask.results import numbers
 from homodyne_dask.results.facts import facts
-from homodyne_dask.results.fit_result import (
-    FitResult,
-    covariance_table,
-    parameter_table,
-    scaling_table,
-)
-from homodyne_dask.results.text import pulls, report_text
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.tables import covariance_table, parameter_table, scaling_table
+from homodyne_dask.results.text import report_text
+from homodyne_dask.results.truth import pulls
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 
 REPORTS = Path(__file__).parent / "reports"

@@ -13,16 +13,14 @@ from jaxtyping import Bool, Float
 from homodyne_dask.fitting.errors.profile import ProfilePoint
 from homodyne_dask.fitting.options import Request
 from homodyne_dask.models.parameters import joined_with_and
-from homodyne_dask.results.fit_result import (
-    FitResult,
-    covariance_table,
-    parameter_table,
-    scaling_table,
-)
+from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.tables import (
+    covariance_table,
     directions_table,
     influence_table,
+    parameter_table,
     profile_table,
+    scaling_table,
     scalings_table,
 )
 from homodyne_dask.solver import levenberg_marquardt as lm

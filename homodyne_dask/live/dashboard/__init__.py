@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 
+from homodyne_dask.live.progress import TOPIC
+
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-TOPIC = "homodyne_dask"
-"""Of Dask's structured events: `client.get_events` and `subscribe_topic` give what the page shows."""
 LOG = logging.getLogger(__name__)
 
 

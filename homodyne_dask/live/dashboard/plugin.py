@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from homodyne_dask.live.dashboard import TOPIC
 from homodyne_dask.live.dashboard.handler import routes
 from homodyne_dask.live.dashboard.metrics import FITS
 from homodyne_dask.live.dashboard.spans import keep_latest
-from homodyne_dask.live.progress import Progress, apply_event
+from homodyne_dask.live.progress import TOPIC, Progress, apply_event
 
 if TYPE_CHECKING:
     from distributed import Scheduler

@@ -11,7 +11,7 @@ from homodyne_dask.results.figures.rates import Curve, curves, decay_times, fitt
 from homodyne_dask.results.figures.style import bin_name
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.numbers import format_range
-from homodyne_dask.results.text import influence_sentences
+from homodyne_dask.results.report_content import influence_sentences
 from homodyne_dask.store.rings import several
 from homodyne_dask.store.scan import Scan
 

@@ -14,7 +14,7 @@ from homodyne_dask.models import Convention, convention_named, model_named
 from homodyne_dask.models.rates import rate, rate_stderr
 from homodyne_dask.models.transport import RATE_FLOOR, frame_spacing
 from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.text import truth_of
+from homodyne_dask.results.truth import truth_of
 from homodyne_dask.store.scan import Scan, known_q
 
 TWO_SIDED_95 = 0.975

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.results.fit_result import (
-    FitResult,
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.tables import (
     covariance_table,
+    influence_table,
     parameter_table,
     scaling_table,
 )
-from homodyne_dask.results.tables import influence_table
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests import synthetic
 

@@ -1,0 +1,81 @@
+"""Results as CSV: parameters and bins of a fit, a row for each of several fits; unknown cells are empty."""
+
+import csv
+import io
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.series_entry import UNKNOWN_QUANTITY, SeriesEntry
+from homodyne_dask.results.truth import truth_of
+
+
+def parameters_csv(result: FitResult) -> str:
+    """Return a row for each parameter: name, value, its errors and what else is known, true value."""
+    return _csv(list(_parameter_rows(result)))
+
+
+def scaling_csv(result: FitResult) -> str:
+    """Return a row for each bin: label, contrast, offset, reduced χ², q, φ, ..."""
+    return _csv(list(_scaling_rows(result)))
+
+
+def entries_csv(
+    names: Sequence[str], entries: Sequence[SeriesEntry], folder: Path, name_column: str
+) -> str:
+    """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`."""
+    return _csv([_entry_row(names, entry, folder, name_column) for entry in entries])
+
+
+def _parameter_rows(result: FitResult) -> Iterator[dict[str, Any]]:
+    truth = truth_of(result) or {}
+    for n, name in enumerate(result.parameters["param"].values):
+        columns = {
+            str(key): result.parameters[key].values[n] for key in result.parameters.data_vars
+        }
+        yield {"name": str(name), **columns, "truth": truth.get(str(name))}
+
+
+def _scaling_rows(result: FitResult) -> Iterator[dict[str, Any]]:
+    for n, label in enumerate(result.scaling["label"].values):
+        columns = {str(key): result.scaling[key].values[n] for key in result.scaling.data_vars}
+        yield {"label": label, **columns}
+
+
+def _entry_row(
+    names: Sequence[str], entry: SeriesEntry, folder: Path, name_column: str
+) -> dict[str, Any]:
+    result = entry.result
+    row: dict[str, Any] = {name_column: entry.name, **entry.at, "outcome": entry.outcome}
+    for key in ("redchi", "ndata", "passes"):
+        row[key] = None if result is None else getattr(result, key)
+    for name in names:
+        found = entry.quantities.get(name, UNKNOWN_QUANTITY)
+        for suffix, key in (
+            ("", "value"),
+            ("_stderr", "stderr"),
+            ("_stderr_naive", "stderr_naive"),
+        ):
+            row[name + suffix] = getattr(found, key)
+    row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
+    row["message"] = entry.message
+    return row
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows of equal keys as CSV, the keys first."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as a table holds it: an unknown number is an empty cell."""
+    value = value.item() if hasattr(value, "item") else value
+    unknown = value is None or (isinstance(value, float) and not math.isfinite(value))
+    return "" if unknown else value

@@ -1,0 +1,204 @@
+"""What the report of a fit says, for text and HTML alike: rows of tables, and sentences."""
+
+import math
+from typing import Any
+
+import numpy as np
+import xarray
+
+from homodyne_dask.results import numbers
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.truth import pulls, truth_mismatch, truth_of
+from homodyne_dask.store.rings import several
+
+INFLUENCE = "influence of single bins, in standard errors"
+MODES_NOTE = (
+    "each mode is one step from this optimum; AIC and BIC are above the least and allow for "
+    "correlated pairs; moves are in standard errors"
+)
+
+
+def report_title(result: FitResult) -> str:
+    """Return what was fitted to what."""
+    return f"{result.config['model']} fitted to {result.inputs['store']}"
+
+
+def reservations(result: FitResult) -> list[tuple[str, str]]:
+    """Return what is to be said against the fit: (undetermined | warning | note, sentence)."""
+    found = [("undetermined", sentence) for sentence in result.undetermined]
+    found += [("warning", sentence) for sentence in result.warnings]
+    other = truth_mismatch(result)
+    if other:
+        found += [("note", f"the data were simulated with {other}: no truth is compared")]
+    return found
+
+
+def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]:
+    """Return the table of parameters, its head first, and what is to be known about its errors."""
+    table, truth, pull = result.parameters, truth_of(result), pulls(result)
+    lower = result.covariance_lower
+    head = [
+        "parameter",
+        "value ± stderr",
+        "unit",
+        "naive error",
+        *["at least"] * (lower is not None),
+    ]
+    rows = []
+    for n, name in enumerate(map(str, table["param"].values)):
+        column = {str(key): table[key].values[n] for key in table.data_vars}
+        shown = numbers.value_and_error(column["value"], column["stderr"])
+        state = "fixed" if column["fixed"] else "at bound" if column["at_bound"] else ""
+        row = [name, shown, column["unit"], state or numbers.format_error(column["stderr_naive"])]
+        if lower is not None:
+            row.append(numbers.format_error(float(np.sqrt(lower.values[n, n]))))
+        if truth is not None:
+            row.append(f"{truth[name]:.6g}" if name in truth else "-")
+            row.append(f"{pull[name]:+.1f}" if name in pull else "-")
+        rows.append(row)
+    if truth is not None:
+        head += ["truth", "pull"]
+    robust = bool(np.isfinite(table["stderr"].values).any())
+    bound = "at least: dyadic-robust over blocks of frames; the true error is that or larger"
+    notes = (
+        _on_errors(robust, lower is not None),
+        *([bound] if lower is not None else []),
+        *([_on_pulls(robust)] if truth is not None else []),
+    )
+    return [head, *rows], notes
+
+
+def _on_errors(robust: bool, bounded: bool) -> str:
+    if robust:
+        return (
+            "stderr is cluster-robust (CR2 over bins); the naive error would hold for white noise"
+        )
+    if bounded:
+        return "the naive error would hold for white noise"
+    return "only the naive error is known; it would hold for white noise"
+
+
+def _on_pulls(robust: bool) -> str:
+    return f"pull is (value - truth) / {'stderr' if robust else 'naive error'}"
+
+
+def scaling_sentence(result: FitResult) -> str:
+    """Return how contrast and offset were fitted and which values they have."""
+    table, mode = result.scaling, result.config["scaling"]
+    empty = table["ndata"].values == 0
+    gone = table["undetermined"].values | empty
+    return (
+        f"scaling, {mode}{_known_before(result)}: contrast {_range(table['contrast'].values[~gone])}, "
+        f"offset {_range(table['offset'].values[~empty])}"
+    )
+
+
+def _known_before(result: FitResult) -> str:
+    """Return which bounds and priors contrast and offset had."""
+    words = []
+    for name in ("contrast", "offset"):
+        if bounds := result.config.get(f"{name}_bounds"):
+            words.append(f"{name} held between {bounds[0]:g} and {bounds[1]:g}")
+        if prior := result.config.get(f"{name}_prior"):
+            words.append(f"{name} known beforehand as {prior[0]:g} ± {prior[1]:g}")
+    return "".join(f", {word}" for word in words)
+
+
+def _range(values: np.ndarray) -> str:
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return "-"
+    low, high = float(known.min()), float(known.max())
+    return f"{low:.5f}" if low == high else f"{low:.5f} to {high:.5f}"
+
+
+def bin_rows(result: FitResult) -> list[list[str]]:
+    """Return the table of bins, its head first."""
+    table = result.scaling
+    empty = table["ndata"].values == 0
+    rows = [["label", "q [1/Å]", "φ [°]", "contrast", "offset", "pairs", "χ²/N"]]
+    for b in range(len(empty)):
+        at: dict[str, Any] = {str(key): table[key].values[b] for key in table.data_vars}
+        contrast = "no decay" if at["undetermined"] else _or_dash(at["contrast"], ".5f")
+        rows.append(
+            [
+                str(table["label"].values[b]),
+                _or_dash(at["q"], ".6g"),
+                _or_dash(at["phi"], ".2f"),
+                "-" if empty[b] else contrast,
+                "-" if empty[b] else _or_dash(at["offset"], ".5f"),
+                numbers.format_count(at["ndata"]),
+                _or_dash(at["redchi"], ".4f"),
+            ]
+        )
+    return rows
+
+
+def influence_sentences(result: FitResult) -> tuple[str, ...]:
+    """Return a sentence on the bins without which parameters move most; none where it is not known."""
+    table = result.influence
+    if table is None:
+        return ()
+    change = table["change"].values
+    moved = np.isfinite(change).any(axis=0)
+    if not moved.any():
+        return ()
+    rings, phi = several(result.scaling["q"].values), result.scaling["phi"].values
+    where = [f"q {q:.6g} 1/Å, " * bool(rings) for q in result.scaling["q"].values]
+    where = [f"{ring}φ {angle:.2f}°" for ring, angle in zip(where, phi, strict=True)]
+    largest = np.nanargmax(np.abs(np.where(moved, change, 0.0)), axis=0)
+    words = [
+        f"{name} by {change[b, p]:+.1f} without label {table['label'].values[b]} ({where[b]})"
+        for p, (name, b) in enumerate(zip(table["param"].values, largest, strict=True))
+        if moved[p] and abs(change[b, p]) > 1
+    ]
+    return ("; ".join(words) or "no parameter by more than 1",)
+
+
+def mode_notes(result: FitResult) -> tuple[str, ...]:
+    """Return what to know of the table of scaling modes, or why there is none."""
+    if result.scalings is not None:
+        return (MODES_NOTE,)
+    restraints = [
+        f"{part}_{kind}" for part in ("contrast", "offset") for kind in ("bounds", "prior")
+    ]
+    if result.config.get("loss", "linear") != "linear":
+        return ("modes of scaling are not compared: each has outliers of its own under a loss",)
+    if any(result.config.get(name) is not None for name in restraints):
+        return ("modes of scaling are not compared: bounds and priors hold in this one alone",)
+    return ()
+
+
+def mode_rows(table: xarray.Dataset) -> list[list[str]]:
+    """Return the table of scaling modes, its head first."""
+    rows = [["scaling", "fitted", "χ²", "AIC", "BIC", "largest move"]]
+    least = {key: table[key].values.min() for key in ("aic", "bic")}
+    for n, mode in enumerate(table["mode"].values):
+        at = {key: float(table[key].values[n]) for key in ("fitted", "chisqr", "aic", "bic")}
+        change = table["change"].values[n]
+        move = "-"
+        if np.nanmax(np.abs(change), initial=0.0) >= 0.05:
+            most = int(np.nanargmax(np.abs(change)))
+            move = f"{table['param'].values[most]} {change[most]:+.1f}"
+        row = [str(mode), f"{at['fitted']:.0f}", f"{at['chisqr']:.8g}"]
+        rows.append([*row, *(_or_dash(at[key] - least[key], "+.1f") for key in least), move])
+    return rows
+
+
+def profile_rows(table: xarray.Dataset) -> list[list[str]]:
+    """Return the points of a profile without the optimum: value, χ² above the least, and a parabola's."""
+    middle = int(np.flatnonzero(table["passes"].values == 0)[0])
+    best = table["chisqr"].values[middle]
+    return [
+        [
+            f"{table['value'].values[n]:.6g}",
+            f"{table['chisqr'].values[n] - best:.3g}",
+            f"{table['parabola'].values[n] - best:.3g}",
+        ]
+        for n in range(len(table["value"]))
+        if n != middle
+    ]
+
+
+def _or_dash(value: float, form: str) -> str:
+    return format(value, form) if math.isfinite(value) else "-"

@@ -1,0 +1,38 @@
+"""Fits of simulated data: their true parameters, where these compare with what was fitted."""
+
+import math
+
+import numpy as np
+
+from homodyne_dask.results.fit_result import FitResult
+
+
+def truth_of(result: FitResult) -> dict[str, float] | None:
+    """Return the true parameters of simulated data, if the fit is of what they were made with."""
+    truth = result.truth
+    if not truth or truth_mismatch(result):
+        return None
+    return truth["parameters"]
+
+
+def pulls(result: FitResult) -> dict[str, float]:
+    """Return (value - truth) / error by parameter: the robust error where known, else the naive one."""
+    truth, table = truth_of(result) or {}, result.parameters
+    robust, naive = table["stderr"].values, table["stderr_naive"].values
+    errors = np.where(np.isfinite(robust), robust, naive)
+    return {
+        str(name): float((value - truth[name]) / error)
+        for name, value, error in zip(
+            table["param"].values, table["value"].values, errors, strict=True
+        )
+        if name in truth and math.isfinite(error) and error > 0
+    }
+
+
+def truth_mismatch(result: FitResult) -> str:
+    """Return how the simulation differs from the fit, '' where it does not."""
+    made, config = result.truth or {}, result.config
+    for key in ("model", "convention", "gap_angstrom"):
+        if made.get(key) is not None and made[key] != config.get(key):
+            return f"{key.removesuffix('_angstrom')} {made[key]}"
+    return ""
