@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from distributed import Client, Security
 
-from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster import tls
 from homodyne_dask.errors import ClusterError
 
 CONNECT = 10.0
@@ -57,8 +57,8 @@ def _security(address: str, key: str | Path | None) -> Security | None:
     if not encrypted:
         return None
     folder = Path(str(key))
-    security = keys.held(folder)
-    _check_private(folder / keys.KEY)
+    security = tls.load_key(folder)
+    _check_private(folder / tls.KEY)
     return security
 
 

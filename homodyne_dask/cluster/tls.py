@@ -10,7 +10,7 @@ from homodyne_dask.errors import ClusterError
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
 
 
-def make(folder: Path) -> Security:
+def make_key(folder: Path) -> Security:
     """Write a new key and its certificate to a folder only the user may enter (0700, files 0600).
 
     Raises ClusterError for a folder that others may enter.
@@ -21,16 +21,16 @@ def make(folder: Path) -> Security:
             f"others may enter {folder}, and the key of a cluster belongs into a folder of its own: "
             f"give another one, or chmod 700 it"
         )
-    remove(folder)  # what a killed program left
+    remove_key(folder)  # what a killed program left
     made = Security.temporary().get_tls_config_for_role("worker")
     for name, text in ((CERTIFICATE, made["cert"]), (KEY, made["key"])):
         handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(text)
-    return held(folder)
+    return load_key(folder)
 
 
-def held(folder: Path) -> Security:
+def load_key(folder: Path) -> Security:
     """Return the security of the cluster whose key is in a folder; raises ClusterError if unreadable."""
     for file in (folder / CERTIFICATE, folder / KEY):
         try:
@@ -40,10 +40,10 @@ def held(folder: Path) -> Security:
                 f"the key of the cluster cannot be read ({file}: {e.strerror}): only who started "
                 f"the cluster may use it"
             ) from e
-    return placed(folder)
+    return key_at(folder)
 
 
-def placed(folder: Path) -> Security:
+def key_at(folder: Path) -> Security:
     """Return the security whose key is, or will be, in a folder."""
     certificate, key = str(folder / CERTIFICATE), str(folder / KEY)
     files = {"tls_ca_file": certificate}
@@ -52,7 +52,7 @@ def placed(folder: Path) -> Security:
     return Security(require_encryption=True, **files)
 
 
-def remove(folder: Path) -> None:
+def remove_key(folder: Path) -> None:
     """Take a key away."""
     for name in (CERTIFICATE, KEY):
         (folder / name).unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from homodyne_dask.models import Model
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.admission import examined
+from homodyne_dask.sweep.admission import checked_workers
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
 from homodyne_dask.sweep.unreadable import without_unreadable
 
@@ -124,7 +124,7 @@ def iterate(
     work = plan_for(request, client)
     with (
         local_cluster() if work.workers.to_start else nullcontext(client) as connected,
-        examined(client, request.scan, work) as refused,
+        checked_workers(client, request.scan, work) as refused,
     ):
         if options.get("on_bad_tile") == "skip":
             layouts = (work.layout, *work.levels)

@@ -1,4 +1,4 @@
-"""Workers that join while a fit runs: each is examined before its first task, and leaves if it must.
+"""Workers that join while a fit runs: each is checked before its first task, and leaves if it must.
 
 A plugin of the scheduler hands the examination to every worker that registers; the worker starts to
 listen for tasks when it is through.
@@ -20,13 +20,13 @@ from homodyne_dask.errors import ClusterError
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.preflight import (
-    Asked,
-    Found,
-    Worker,
-    asked,
-    look,
+    InspectedWorker,
+    Requirements,
+    WorkerInfo,
+    differences,
+    inspect,
     preflight,
-    same,
+    requirements,
     too_little_memory,
     too_many_threads,
 )
@@ -35,11 +35,11 @@ ENDING = 10.0
 """Seconds to wait for a scheduler that is told to examine no more."""
 
 
-class Examination(WorkerPlugin):
+class WorkerCheck(WorkerPlugin):
     """A worker that is not what a fit asks for says so and leaves, and no task was begun on it."""
 
-    def __init__(self, name: str, asked: Asked) -> None:
-        self.name, self.asked = name, asked
+    def __init__(self, name: str, required: Requirements) -> None:
+        self.name, self.required = name, required
 
     async def setup(self, worker: DaskWorker) -> None:
         """Examine the worker that registers."""
@@ -56,7 +56,7 @@ class Examination(WorkerPlugin):
 
     async def _said(self, worker: DaskWorker) -> str:
         """Return what is wrong with a worker, '' for nothing."""
-        found = await asyncio.to_thread(look, self.asked.chunk)
+        found = await asyncio.to_thread(inspect, self.required.chunk)
         known: Any = await worker.scheduler.identity(n_workers=-1)
         here = [
             _neighbour(info, found)
@@ -64,21 +64,23 @@ class Examination(WorkerPlugin):
             if info["host"] == worker.ip and address != worker.address
         ]
         limit = worker.memory_manager.memory_limit or 0
-        mine = Worker(f"worker {worker.name}", worker.state.nthreads, limit, found)
+        mine = InspectedWorker(f"worker {worker.name}", worker.state.nthreads, limit, found)
         here.append(mine)
-        told = [*same(mine, self.asked), *too_many_threads(here)]
-        told += too_little_memory(here, self.asked)
+        told = [*differences(mine, self.required), *too_many_threads(here)]
+        told += too_little_memory(here, self.required)
         return "\n".join(words for words in told if words.startswith(f"{mine.name} "))
 
 
-def _neighbour(info: dict[str, Any], found: Found) -> Worker:
+def _neighbour(info: dict[str, Any], found: WorkerInfo) -> InspectedWorker:
     """Return a worker beside one that was examined: another process of the same kind."""
     used = info["metrics"].get("memory", 0)
     beside = found._replace(used=used, pool=info["nthreads"])
-    return Worker(f"worker {info['name']}", info["nthreads"], info["memory_limit"] or 0, beside)
+    return InspectedWorker(
+        f"worker {info['name']}", info["nthreads"], info["memory_limit"] or 0, beside
+    )
 
 
-class Examiner(SchedulerPlugin):
+class WorkerCheckInstaller(SchedulerPlugin):
     """Hands the examination of a fit to every worker that registers, as long as its client is there."""
 
     def __init__(self, name: str, examination: bytes, client: str) -> None:
@@ -102,7 +104,7 @@ def end(dask_scheduler: Scheduler, name: str) -> None:
 
 
 @contextmanager
-def examined(client: Client | None, scan: Scan, plan: Plan) -> Iterator[list[str]]:
+def checked_workers(client: Client | None, scan: Scan, plan: Plan) -> Iterator[list[str]]:
     """Examine a client's workers, and inside the `with` every one that joins.
 
     Yields what there is to say against workers that joined; they have left again. Raises
@@ -114,9 +116,9 @@ def examined(client: Client | None, scan: Scan, plan: Plan) -> Iterator[list[str
         yield refused
         return
     name = f"homodyne_dask-examination-{os.urandom(3).hex()}"
-    examination = dumps(Examination(name, asked(scan, plan)))
+    examination = dumps(WorkerCheck(name, requirements(scan, plan)))
     client.subscribe_topic(name, lambda event: refused.append(event[1]))
-    register(client, Examiner(name, examination, client.id))
+    register(client, WorkerCheckInstaller(name, examination, client.id))
     try:
         preflight(client, scan, plan)
         yield refused

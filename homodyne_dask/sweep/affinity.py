@@ -13,7 +13,7 @@ def weight(run: Run) -> float:
     return sum(0.5 if i == j else 1.0 for i, j in run.tiles)
 
 
-def shares(tasks: Sequence[Run], owners: Mapping[int, str]) -> dict[str, list[int]]:
+def assign_tasks(tasks: Sequence[Run], owners: Mapping[int, str]) -> dict[str, list[int]]:
     """Return the tasks to hint at each worker, by address; "" holds those without an owner.
 
     An owner keeps the data of its tasks, so a task moves only from one with more than its fair

@@ -108,7 +108,7 @@ def prefetch(source: BlockSource, place: Place) -> None:
         chunks.announce(chunk_path(scan.path, source.factor, scan.bins[member], place.tile))
 
 
-def aligned(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
+def aligned_array(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
     """Return an aligned array, not yet filled."""
     count = slots * side * side
     raw = np.empty(count * 4 + ALIGNMENT, np.uint8)
@@ -167,7 +167,7 @@ def _scratch(source: BlockSource) -> Float32[np.ndarray, "slot T T"]:
     """Return the buffer of this thread, made anew when another shape is asked for."""
     shape = source.slots, source.side
     if getattr(_OF_THREAD, "shape", None) != shape:
-        _OF_THREAD.data, _OF_THREAD.shape = aligned(*shape), shape
+        _OF_THREAD.data, _OF_THREAD.shape = aligned_array(*shape), shape
     return _OF_THREAD.data
 
 
@@ -186,7 +186,7 @@ def block(source: BlockSource, place: Place, budget: int) -> Block:
         return read_block(source, place, _scratch(source))
     found = BLOCKS.get((source, place))
     if found is None:
-        found = read_block(source, place, aligned(source.slots, source.side))
+        found = read_block(source, place, aligned_array(source.slots, source.side))
         BLOCKS.put((source, place), found, budget)
     return found
 

@@ -29,7 +29,7 @@ PACKAGES = ("homodyne-dask", "jax", "jaxlib", "numpy", "numcodecs", "dask", "dis
 OF_SCHEDULER = ("python", "dask", "distributed", "msgpack")
 
 
-class Found(NamedTuple):
+class WorkerInfo(NamedTuple):
     """What a process is, as far as a fit is concerned."""
 
     host: str
@@ -48,16 +48,16 @@ class Found(NamedTuple):
     """SHA-256 of a chunk of the store, or what was in the way of reading it."""
 
 
-def look(chunk: str) -> Found:
+def inspect(chunk: str) -> WorkerInfo:
     """Return what this process is, and what it reads in a file; runs in every worker."""
     import jax
     import jax.numpy as jnp
 
     with jax.enable_x64(True):
         x64 = jnp.zeros(1).dtype == jnp.float64
-    return Found(
+    return WorkerInfo(
         host=socket.gethostname(),
-        versions=versions(),
+        versions=package_versions(),
         x64=bool(x64),
         pool=jax_threads(),
         cores=cores(),
@@ -67,7 +67,7 @@ def look(chunk: str) -> Found:
     )
 
 
-class Asked(NamedTuple):
+class Requirements(NamedTuple):
     """What every worker of a fit must be."""
 
     versions: dict[str, str]
@@ -80,17 +80,17 @@ class Asked(NamedTuple):
     """Bytes it must have."""
 
 
-class Worker(NamedTuple):
+class InspectedWorker(NamedTuple):
     """A worker: what the scheduler knows of it, and what it found."""
 
     name: str
     threads: int
     limit: int
     """Bytes it may use, 0 for no limit."""
-    found: Found
+    found: WorkerInfo
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the versions in this process of all that must be the same everywhere."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python} | {name: metadata.version(name) for name in PACKAGES}
@@ -110,8 +110,8 @@ def preflight(client: Client, scan: Scan, plan: Plan) -> None:
 def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
     """Yield a sentence for each thing that is not as the plan needs it."""
     yield from _scheduler(client)
-    wanted = asked(scan, plan)
-    found = _answered(client, client._run, look, wanted.chunk, on_error="return")
+    wanted = requirements(scan, plan)
+    found = _answered(client, client._run, inspect, wanted.chunk, on_error="return")
     known = client.scheduler_info(n_workers=-1)["workers"]
     workers = []
     for address, one in found.items():
@@ -119,24 +119,26 @@ def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
             continue  # it has left: another comes
         info = known[address]
         name = f"worker {info['name']}"
-        if isinstance(one, Found):
-            workers.append(Worker(name, info["nthreads"], info["memory_limit"] or 0, one))
+        if isinstance(one, WorkerInfo):
+            workers.append(InspectedWorker(name, info["nthreads"], info["memory_limit"] or 0, one))
         else:
             yield (
                 f"{name} cannot load homodyne_dask ({type(one).__name__}: {one}): install it in the "
                 f"worker's environment"
             )
     for worker in workers:
-        yield from same(worker, wanted)
+        yield from differences(worker, wanted)
     yield from too_many_threads(workers)
     yield from too_little_memory(workers, wanted)
     yield from _lifetimes(client, plan)
 
 
-def asked(scan: Scan, plan: Plan) -> Asked:
+def requirements(scan: Scan, plan: Plan) -> Requirements:
     """Return what a plan asks of every worker."""
     chunk = str(_chunk(scan, plan).absolute())
-    return Asked(versions(), str(scan.path), chunk, _digest(chunk), plan.memory_per_worker)
+    return Requirements(
+        package_versions(), str(scan.path), chunk, _digest(chunk), plan.memory_per_worker
+    )
 
 
 def _answered(client: Client, question: Any, *words: Any, **options: Any) -> Any:
@@ -163,10 +165,10 @@ def _short(name: str, version: str | None) -> str:
     return ".".join(str(version).split(".")[:2]) if name == "python" else str(version)
 
 
-def same(worker: Worker, asked: Asked) -> Iterator[str]:
+def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str]:
     """Yield in what a worker's numbers would be others."""
     name, found = worker.name, worker.found
-    for package, wanted in asked.versions.items():
+    for package, wanted in required.versions.items():
         if found.versions[package] != wanted:
             yield (
                 f"{name} has {package} {found.versions[package]}, this program {wanted}: start the "
@@ -174,15 +176,15 @@ def same(worker: Worker, asked: Asked) -> Iterator[str]:
             )
     if not found.x64:
         yield f"{name} does not compute in float64: unset the variables JAX_* there"
-    if found.chunk != asked.digest:
+    if found.chunk != required.digest:
         what = "it reads other data" if len(found.chunk) == 64 else found.chunk
         yield (
-            f"{name} on {found.host} does not see the store {asked.store} ({what}): put it on a file "
+            f"{name} on {found.host} does not see the store {required.store} ({what}): put it on a file "
             f"system that all nodes see, and check its rights"
         )
 
 
-def too_many_threads(workers: list[Worker]) -> Iterator[str]:
+def too_many_threads(workers: list[InspectedWorker]) -> Iterator[str]:
     """Yield workers that compute on more threads than theirs, where there are no cores for them."""
     taken = Counter[str]()
     for worker in workers:
@@ -195,9 +197,9 @@ def too_many_threads(workers: list[Worker]) -> Iterator[str]:
             )
 
 
-def too_little_memory(workers: list[Worker], asked: Asked) -> Iterator[str]:
+def too_little_memory(workers: list[InspectedWorker], required: Requirements) -> Iterator[str]:
     """Yield workers that may use less memory than they need, or have less with those beside them."""
-    needed, beside, used = asked.memory, Counter[str](), Counter[str]()
+    needed, beside, used = required.memory, Counter[str](), Counter[str]()
     for worker in workers:
         beside[worker.found.host] += 1
         used[worker.found.host] += worker.found.used

@@ -21,7 +21,7 @@ from homodyne_dask.kernels.gram import Gram, merge_runs
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_candidates import AT_ONCE
 from homodyne_dask.store.scan import Selection
-from homodyne_dask.sweep.affinity import shares
+from homodyne_dask.sweep.affinity import assign_tasks
 from homodyne_dask.sweep.blocks import BlockSource
 from homodyne_dask.sweep.plan import Layout, Plan, Run, runs
 from homodyne_dask.sweep.tasks import (
@@ -184,7 +184,7 @@ def _on_cluster(sweep: Sweep, task: Task, at: Any) -> Iterator[tuple[int, Gram, 
     name = f"{task.key}-{os.urandom(3).hex()}"
     futures: dict[Future, int] = {}
     # who holds the data, or at least their sums
-    for owner, mine in shares(sweep.tasks, sweep.owners).items():
+    for owner, mine in assign_tasks(sweep.tasks, sweep.owners).items():
         hint: dict[str, Any] = {"workers": [owner], "allow_other_workers": True} if owner else {}
         made = client.map(
             task.function,

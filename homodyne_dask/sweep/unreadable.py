@@ -46,17 +46,17 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: Client | N
         for n in range(0, len(chunks), AT_ONCE)
     ]
     if client is None:
-        found: Any = [unreadable(share) for share in shares]
+        found: Any = [unreadable_chunks(share) for share in shares]
     else:
         with finishing(client):
-            found = client.gather(client.map(unreadable, shares, pure=False))
+            found = client.gather(client.map(unreadable_chunks, shares, pure=False))
     excluded = tuple(sorted(chunk for part in found for chunk in part))
     if set(excluded) >= {chunk for chunk in chunks if chunk.factor == 1}:
         raise StoreError(f"{scan.path}: no chunk of c2 can be read; ingest the source again")
     return replace(scan, excluded=excluded)
 
 
-def unreadable(share: _Share) -> list[Chunk]:
+def unreadable_chunks(share: _Share) -> list[Chunk]:
     """Return the chunks of a share that cannot be read; this is the task."""
     into, found = np.empty((share.side, share.side), np.float32), []
     for chunk in share.chunks:
@@ -67,7 +67,7 @@ def unreadable(share: _Share) -> list[Chunk]:
     return found
 
 
-def sentence(scan: Scan) -> str:
+def excluded_sentence(scan: Scan) -> str:
     """Return what was left out of the full resolution, '' for nothing."""
     chunks = [chunk for chunk in scan.excluded if chunk.factor == 1]
     if not chunks:

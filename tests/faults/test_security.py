@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import homodyne_dask as hd
 from homodyne_dask.cli import main
-from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError
 from tests.faults.local import everything, shared_memory
@@ -33,7 +33,7 @@ def key(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def encrypted(key, tmp_path_factory) -> Iterator[str]:
     """The address of a scheduler, and a worker, started as the command says."""
-    certificate, secret = key / keys.CERTIFICATE, key / keys.KEY
+    certificate, secret = key / tls.CERTIFICATE, key / tls.KEY
     files = ["--tls-ca-file", certificate, "--tls-cert", certificate, "--tls-key", secret]
     folder = tmp_path_factory.mktemp("cluster")
     with ExitStack() as stack:
@@ -45,7 +45,7 @@ def encrypted(key, tmp_path_factory) -> Iterator[str]:
 
 def test_a_key_is_for_its_owner_alone(key):
     assert oct(key.stat().st_mode & 0o777) == "0o700"
-    assert oct((key / keys.KEY).stat().st_mode & 0o777) == "0o600"
+    assert oct((key / tls.KEY).stat().st_mode & 0o777) == "0o600"
 
 
 def test_a_key_is_not_written_over_another(key):
@@ -67,7 +67,7 @@ def test_a_fit_with_the_key_is_the_fit_without_a_cluster(key, encrypted, tmp_pat
 
 @pytest.mark.cluster
 def test_without_the_key_nobody_gets_in(key, encrypted, tmp_path):
-    keys.make(tmp_path / "other")
+    tls.make_key(tmp_path / "other")
     plain = encrypted.replace("tls://", "tcp://")
     for address, given, says in (
         (encrypted, None, "give the folder of its key with --key"),
@@ -81,8 +81,8 @@ def test_without_the_key_nobody_gets_in(key, encrypted, tmp_path):
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path):
-    keys.make(tmp_path / "key")
-    (tmp_path / "key" / keys.KEY).chmod(0o640)
+    tls.make_key(tmp_path / "key")
+    (tmp_path / "key" / tls.KEY).chmod(0o640)
     with (
         pytest.raises(ClusterError, match="has mode 0640"),
         hd.connect("tls://x:1", tmp_path / "key"),

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homodyne_dask.sweep.affinity import shares, weight
+from homodyne_dask.sweep.affinity import assign_tasks, weight
 from homodyne_dask.sweep.plan import Run
 
 OFF, ON = (0, 1), (2, 2)
@@ -14,17 +14,17 @@ def run(*tiles: tuple[int, int]) -> Run:
 
 
 def test_tasks_without_an_owner_are_nobody_s():
-    assert shares([run(OFF), run(ON)], {}) == {"": [0, 1]}
+    assert assign_tasks([run(OFF), run(ON)], {}) == {"": [0, 1]}
 
 
 def test_a_fair_division_stays_as_it_is():
     tasks = [run(OFF, OFF), run(OFF), run(OFF)]
-    assert shares(tasks, {0: "a", 1: "b", 2: "b"}) == {"a": [0], "b": [1, 2]}
+    assert assign_tasks(tasks, {0: "a", 1: "b", 2: "b"}) == {"a": [0], "b": [1, 2]}
 
 
 def test_who_has_too_much_gives_to_who_has_least():
     tasks = [run(OFF, OFF), run(OFF), run(OFF), run(ON, ON)]
-    assert shares(tasks, {0: "a", 1: "a", 2: "a", 3: "b"}) == {"a": [0], "b": [1, 2, 3]}
+    assert assign_tasks(tasks, {0: "a", 1: "a", 2: "a", 3: "b"}) == {"a": [0], "b": [1, 2, 3]}
 
 
 @given(
@@ -34,7 +34,7 @@ def test_who_has_too_much_gives_to_who_has_least():
 def test_every_task_is_given_once_and_none_has_more_than_a_share_and_a_task(sizes, names):
     tasks = [run(*[OFF] * size) for size in sizes]
     owners = dict(enumerate(names[: len(tasks)]))
-    given_to = shares(tasks, owners)
+    given_to = assign_tasks(tasks, owners)
     assert sorted(n for mine in given_to.values() for n in mine) == list(range(len(tasks)))
     fair = sum(sizes) / len(set(owners.values()))
     for mine in given_to.values():

@@ -3,28 +3,30 @@
 import pytest
 
 from homodyne_dask.sweep.preflight import (
-    Asked,
-    Found,
-    Worker,
-    same,
+    InspectedWorker,
+    Requirements,
+    WorkerInfo,
+    differences,
     too_little_memory,
     too_many_threads,
 )
 
 GB = 10**9
-ASKED = Asked({"jaxlib": "0.12.0"}, "/data/A_c2.zarr", "/data/A_c2.zarr/c2/c/0", "d" * 64, 2 * GB)
-WELL = Found("n1", {"jaxlib": "0.12.0"}, True, 4, 8, 20 * GB, GB, "d" * 64)
+REQUIRED = Requirements(
+    {"jaxlib": "0.12.0"}, "/data/A_c2.zarr", "/data/A_c2.zarr/c2/c/0", "d" * 64, 2 * GB
+)
+WELL = WorkerInfo("n1", {"jaxlib": "0.12.0"}, True, 4, 8, 20 * GB, GB, "d" * 64)
 
 
-def worker(limit: int = 4 * GB, name: str = "worker 7", **differs) -> Worker:
+def worker(limit: int = 4 * GB, name: str = "worker 7", **differs) -> InspectedWorker:
     """A worker with 4 threads that is what is asked for, but for this."""
-    return Worker(name, 4, limit, WELL._replace(**differs))
+    return InspectedWorker(name, 4, limit, WELL._replace(**differs))
 
 
-def said(*workers: Worker) -> list[str]:
+def said(*workers: InspectedWorker) -> list[str]:
     """All that is said of workers."""
-    each = [words for one in workers for words in same(one, ASKED)]
-    return [*each, *too_many_threads([*workers]), *too_little_memory([*workers], ASKED)]
+    each = [words for one in workers for words in differences(one, REQUIRED)]
+    return [*each, *too_many_threads([*workers]), *too_little_memory([*workers], REQUIRED)]
 
 
 def test_nothing_is_said_of_workers_that_are_what_is_asked_for():

@@ -31,22 +31,22 @@ def cluster() -> None:
 @FILE
 def start(site: str, jobs: str, foreground: bool, file: Path | None) -> None:
     """Start a scheduler and its workers; they stay until `cluster stop`."""
-    from homodyne_dask.cluster.slurm import persistent as standing
+    from homodyne_dask.cluster.slurm import persistent
 
     where = _file(file)
     if foreground:
-        standing.serve(site, jobs_asked(jobs), where, lambda there: _tell(there, where))
+        persistent.serve(site, jobs_asked(jobs), where, lambda there: _tell(there, where))
     else:
-        _tell(standing.start(site, jobs, where), where)
+        _tell(persistent.start_scheduler(site, jobs, where), where)
 
 
 @cluster.command()
 @FILE
 def status(file: Path | None) -> None:
     """Print the scheduler, its workers and what they do."""
-    from homodyne_dask.cluster.slurm.persistent import connection_by, read
+    from homodyne_dask.cluster.slurm.persistent import connection_by, read_scheduler_file
 
-    there = read(_file(file))
+    there = read_scheduler_file(_file(file))
     with connection_by(_file(file)) as client:
         known: Any = client.scheduler_info(n_workers=-1)
     workers = list(known["workers"].values())
@@ -63,9 +63,9 @@ def status(file: Path | None) -> None:
 @FILE
 def stop(file: Path | None) -> None:
     """End the scheduler, its workers and their jobs."""
-    from homodyne_dask.cluster.slurm import persistent as standing
+    from homodyne_dask.cluster.slurm import persistent
 
-    standing.stop(_file(file))
+    persistent.stop_scheduler(_file(file))
     click.echo("stopped")
 
 

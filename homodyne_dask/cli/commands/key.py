@@ -14,12 +14,12 @@ def key(folder: Path) -> None:
 
     Whoever has the key may run programs as you on every machine of the cluster.
     """
-    from homodyne_dask.cluster import tls as keys
+    from homodyne_dask.cluster import tls
 
     if folder.exists() and any(folder.iterdir()):
         raise OptionError(f"{folder} is not empty: give the name of a new folder")
-    keys.make(folder)
-    certificate, secret = folder / keys.CERTIFICATE, folder / keys.KEY
+    tls.make_key(folder)
+    certificate, secret = folder / tls.CERTIFICATE, folder / tls.KEY
     files = f"--tls-ca-file {certificate} --tls-cert {certificate} --tls-key {secret}"
     click.echo(
         f"{folder}/ written. With it:\n"

@@ -53,7 +53,7 @@ def _site(name: str, config: "FitConfig | None") -> Iterator[str]:
     from homodyne_dask.cluster.slurm.jobs import script
     from homodyne_dask.cluster.slurm.sites import site_named
     from homodyne_dask.cluster.workers import LONGEST_TASK
-    from homodyne_dask.sweep.preflight import versions
+    from homodyne_dask.sweep.preflight import package_versions
 
     site = site_named(name)
     task = LONGEST_TASK if config is None else longest_task_of(config)
@@ -62,7 +62,9 @@ def _site(name: str, config: "FitConfig | None") -> Iterator[str]:
     if not site["tried"]:
         where = "homodyne_dask/cluster/slurm/templates"
         yield f"{'site':<18} {name} was not tried on the real machine: read its file in {where}"
-    yield f"{'versions':<18} " + ", ".join(f"{what} {text}" for what, text in versions().items())
+    yield f"{'versions':<18} " + ", ".join(
+        f"{what} {text}" for what, text in package_versions().items()
+    )
     yield f"{'interface':<18} {site.interface}"
     for what, folder in (("keys", site.shared), ("logs", site.logs)):
         yield f"{what:<18} {folder}, {_rights(folder)}"

@@ -21,8 +21,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
     """
     from homodyne_dask.cli.config import read_config
     from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
-    from homodyne_dask.cluster.slurm.driver import driver_script
-    from homodyne_dask.cluster.slurm.driver import submit as send
+    from homodyne_dask.cluster.slurm.driver import driver_script, submit_fit
     from homodyne_dask.cluster.slurm.sites import site_named
 
     read = read_config(config)
@@ -38,7 +37,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
     if dry_run:
         click.echo(driver_script(chosen, words, Path.cwd()), nl=False)
         return
-    number = send(chosen, words, Path.cwd(), longest_task_of(read))
+    number = submit_fit(chosen, words, Path.cwd(), longest_task_of(read))
     click.echo(
         f"job {number} submitted; what it says: {chosen.logs}/{chosen['name']}-driver-{number}.out"
     )

@@ -12,7 +12,7 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import Block, transport_gram, transport_point
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.transport import tables
-from homodyne_dask.sweep.blocks import aligned
+from homodyne_dask.sweep.blocks import aligned_array
 
 GAP, Q = 2e6, 0.0054
 """Å, 1/Å."""
@@ -25,7 +25,7 @@ class Workload:
 
     def __init__(self, bins: int = 23, side: int = 512) -> None:
         rng = np.random.default_rng(0)
-        c2 = aligned(bins, side)
+        c2 = aligned_array(bins, side)
         c2[...] = 1.1 + 0.3 * rng.random(c2.shape)
         c2[rng.random(c2.shape) < 0.01] = np.nan
         weight = 1 / (0.1 * (1 + 0.1 * rng.random((bins, side)))) ** 2

@@ -51,7 +51,7 @@ class _Knowing(JobQueueCluster):
     """All workers it may have."""
     task: float
     """Seconds of the longest task that its workers' lifetimes allow."""
-    listing: tuple[queue.Job, ...] = ()
+    listing: tuple[queue.QueuedJob, ...] = ()
     """The user's jobs when the queue was last asked."""
     refusal = ""
     """What the batch system said last of a job it refused."""
@@ -105,7 +105,7 @@ class PbsCluster(_Knowing, PBSCluster):
 CLUSTERS: dict[str, Any] = {"slurm": SlurmCluster, "pbs": PbsCluster}
 
 
-class Healing(Adaptive):
+class ReplacingAdaptive(Adaptive):
     """Asks for as many jobs as the work needs, and drops those that are lost: then others come."""
 
     cluster: Any
@@ -164,7 +164,7 @@ class Healing(Adaptive):
                 said = await one._call(queue.query())
             except RuntimeError:
                 return  # the controller does not answer now
-            self.cluster.listing = tuple(queue.listed(said))
+            self.cluster.listing = tuple(queue.parse_queue(said))
             there = {job.number for job in self.cluster.listing}
             lost += [name for name, job in new.items() if job.job_id and job.job_id not in there]
         for name in lost:

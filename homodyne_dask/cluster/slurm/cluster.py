@@ -9,10 +9,10 @@ from typing import Any
 import dask.config
 from distributed import Security
 
-from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.local import QUIET, SETTINGS
 from homodyne_dask.cluster.slurm import queue
-from homodyne_dask.cluster.slurm.adaptive import CLUSTERS, Healing
+from homodyne_dask.cluster.slurm.adaptive import CLUSTERS, ReplacingAdaptive
 from homodyne_dask.cluster.slurm.jobs import job_options, worker_memory
 from homodyne_dask.cluster.slurm.lifetimes import LOST
 from homodyne_dask.cluster.slurm.sites import Site, site_named
@@ -60,7 +60,11 @@ def slurm_cluster(
             memory=most * chosen["processes"] * worker_memory(chosen),
         )
         cluster.adapt(
-            Adaptive=Healing, minimum_jobs=least, maximum_jobs=most, interval="1s", wait_count=IDLE
+            Adaptive=ReplacingAdaptive,
+            minimum_jobs=least,
+            maximum_jobs=most,
+            interval="1s",
+            wait_count=IDLE,
         )
         cluster.scale(jobs=least)
         cluster.sync(cluster._correct_state)
@@ -111,8 +115,8 @@ def _key(site: Site, folder: Path) -> Iterator[Security | None]:
         return
     made = not folder.exists()
     try:
-        yield keys.make(folder)
+        yield tls.make_key(folder)
     finally:
-        keys.remove(folder)
+        tls.remove_key(folder)
         if made and not any(folder.iterdir()):
             folder.rmdir()

@@ -9,7 +9,7 @@ from dask.utils import parse_bytes
 
 from homodyne_dask.cluster.slurm import queue
 from homodyne_dask.cluster.slurm.jobs import environment, script
-from homodyne_dask.cluster.slurm.sites import FOLDER, Site, seconds
+from homodyne_dask.cluster.slurm.sites import FOLDER, Site, walltime_seconds
 from homodyne_dask.errors import OptionError
 
 TEMPLATE = FOLDER / "driver.sbatch"
@@ -39,7 +39,7 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
         cores=driver["cores"],
         memory=f"{parse_bytes(driver['memory']) // 2**20}M",
         walltime=driver["walltime"],
-        seconds=f"{seconds(driver['walltime'], 'driver.walltime'):.0f}",
+        seconds=f"{walltime_seconds(driver['walltime'], 'driver.walltime'):.0f}",
         directives="\n".join(f"#SBATCH {line}" for line in directives),
         prologue="\n".join([*site["job-script-prologue"], *environment(site, driver["cores"])]),
         folder=shlex.quote(str(folder)),
@@ -47,7 +47,7 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
     )
 
 
-def submit(site: Site, words: Sequence[str], folder: Path, task: float) -> str:
+def submit_fit(site: Site, words: Sequence[str], folder: Path, task: float) -> str:
     """Send the job that runs `homodyne-dask WORDS` in a folder; return its number.
 
     task: seconds that a task of its workers may take. Raises ClusterError with sbatch's words where
@@ -57,4 +57,4 @@ def submit(site: Site, words: Sequence[str], folder: Path, task: float) -> str:
     site.logs.mkdir(parents=True, exist_ok=True)
     queue.probe(script(site, site.shared / "key", task))
     queue.probe(driver)
-    return queue.submit(driver)
+    return queue.submit_script(driver)

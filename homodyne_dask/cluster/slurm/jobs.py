@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.local import quiet_environment, worker_environment
 from homodyne_dask.cluster.slurm.adaptive import CLUSTERS
 from homodyne_dask.cluster.slurm.lifetimes import lifetime
@@ -63,7 +63,7 @@ def script(site: Site, key: Path, task: float = LONGEST_TASK) -> str:
     """Return the job script of a site, with a scheduler's address and a worker's name to come."""
     options = job_options(site, task)
     if site["security"] == "tls":
-        options |= {"security": keys.placed(key), "protocol": "tls://"}
+        options |= {"security": tls.key_at(key), "protocol": "tls://"}
     job = CLUSTERS[site["batch"]].job_cls("<scheduler>", name="<worker>", **options)
     return job.job_script()
 

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from distributed import Client, Security
 
-from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.connect import UNENCRYPTED, connect
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
@@ -25,7 +25,7 @@ from homodyne_dask.store.files import write_atomic
 LOCAL = "local"
 """The site that is this machine."""
 START = 60.0
-"""Seconds a standing scheduler may take to start."""
+"""Seconds a persistent scheduler may take to start."""
 STOP = 60.0
 """Seconds it may take to end, with its jobs."""
 END = "homodyne-dask is to end"
@@ -33,8 +33,8 @@ END = "homodyne-dask is to end"
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What the file of a standing scheduler holds."""
+class PersistentScheduler:
+    """What the file of a persistent scheduler holds."""
 
     address: str
     dashboard: str
@@ -44,42 +44,42 @@ class Standing:
     pid: int
 
 
-def read(file: Path) -> Standing:
-    """Return what the file of a standing scheduler says; raises ClusterError if it is none."""
+def read_scheduler_file(file: Path) -> PersistentScheduler:
+    """Return what the file of a persistent scheduler says; raises ClusterError if it is none."""
     try:
         held = json.loads(file.read_text())
-        return Standing(**held)
+        return PersistentScheduler(**held)
     except OSError as e:
         raise ClusterError(
             f"{file} cannot be read ({e.strerror}): is the scheduler running? `homodyne-dask cluster "
             f"start` starts one"
         ) from e
     except (ValueError, TypeError) as e:
-        raise ClusterError(f"{file} is not the file of a standing scheduler: {e}") from e
+        raise ClusterError(f"{file} is not the file of a persistent scheduler: {e}") from e
 
 
 @contextmanager
 def connection_by(file: Path) -> Iterator[Client]:
     """Connect to the scheduler of a file, with the key beside it, for the length of a `with`."""
-    standing = read(file)
-    tls = standing.address.startswith("tls:")
-    with connect(standing.address, file.parent if tls else UNENCRYPTED) as client:
+    running = read_scheduler_file(file)
+    encrypted = running.address.startswith("tls:")
+    with connect(running.address, file.parent if encrypted else UNENCRYPTED) as client:
         yield client
 
 
 def serve(
-    site: str, jobs: int | tuple[int, int], file: Path, ready: Callable[[Standing], None]
+    site: str, jobs: int | tuple[int, int], file: Path, ready: Callable[[PersistentScheduler], None]
 ) -> None:
-    """Be a standing scheduler until somebody stops it; `file` is there while it can be used."""
+    """Be a persistent scheduler until somebody stops it; `file` is there while it can be used."""
     refuse_second(file)
     try:
         with _cluster(site, jobs, file.parent) as cluster:
-            standing = Standing(
+            running = PersistentScheduler(
                 cluster.scheduler_address, cluster.dashboard_link, site, jobs,
                 socket.gethostname(), os.getpid(),
             )  # fmt: skip
-            write_atomic(file, json.dumps(asdict(standing)) + "\n")
-            ready(standing)
+            write_atomic(file, json.dumps(asdict(running)) + "\n")
+            ready(running)
             while not cluster.scheduler.task_metadata.get(END):
                 time.sleep(0.2)
     finally:  # when nothing else of it is left
@@ -99,15 +99,15 @@ def _cluster(site: str, jobs: int | tuple[int, int], folder: Path) -> Iterator[A
 @contextmanager
 def _kept(folder: Path) -> Iterator[Security]:
     try:
-        yield keys.make(folder)
+        yield tls.make_key(folder)
     finally:
-        keys.remove(folder)
+        tls.remove_key(folder)
 
 
 def refuse_second(file: Path) -> None:
-    """Raise ClusterError where a standing scheduler has that file already."""
+    """Raise ClusterError where a persistent scheduler has that file already."""
     if file.exists():
-        there = read(file)
+        there = read_scheduler_file(file)
         if there.host == socket.gethostname() and not psutil.pid_exists(there.pid):
             file.unlink()  # it was killed
             return
@@ -117,8 +117,8 @@ def refuse_second(file: Path) -> None:
         )
 
 
-def start(site: str, jobs: str, file: Path) -> Standing:
-    """Start a standing scheduler as a process of its own on this machine; return when it is ready.
+def start_scheduler(site: str, jobs: str, file: Path) -> PersistentScheduler:
+    """Start a persistent scheduler as a process of its own on this machine; return when it is ready.
 
     Raises ClusterError with its last word if it ends.
     """
@@ -140,11 +140,11 @@ def start(site: str, jobs: str, file: Path) -> Standing:
             process.terminate()
             raise ClusterError(f"the scheduler did not start within {START:g} s: see {log}")
         time.sleep(0.05)
-    return read(file)
+    return read_scheduler_file(file)
 
 
-def stop(file: Path) -> None:
-    """End a standing scheduler and its jobs; raises ClusterError if it does not end in time."""
+def stop_scheduler(file: Path) -> None:
+    """End a persistent scheduler and its jobs; raises ClusterError if it does not end in time."""
     with connection_by(file) as client:
         client.set_metadata(END, True)
     until = time.monotonic() + STOP

@@ -12,7 +12,7 @@ TIMEOUT = 60.0
 """Seconds a command of the batch system may take."""
 
 
-class Job(NamedTuple):
+class QueuedJob(NamedTuple):
     """A job in the queue."""
 
     number: str
@@ -31,7 +31,7 @@ def probe(script: str) -> str:
     return words
 
 
-def submit(script: str) -> str:
+def submit_script(script: str) -> str:
     """Submit a job script and return the job's number; raises ClusterError with sbatch's message."""
     said = _called(["sbatch", "--parsable"], script)
     if said.returncode:
@@ -50,17 +50,17 @@ def query() -> list[str]:
     return [*COMMAND, pwd.getpwuid(os.getuid()).pw_name]
 
 
-def listed(said: str) -> list[Job]:
+def parse_queue(said: str) -> list[QueuedJob]:
     """Return the jobs that a listing holds."""
-    return [Job(*line.split("|", 2)) for line in said.splitlines() if line.count("|") >= 2]
+    return [QueuedJob(*line.split("|", 2)) for line in said.splitlines() if line.count("|") >= 2]
 
 
-def jobs() -> list[Job]:
+def jobs() -> list[QueuedJob]:
     """Return the user's jobs that wait or run."""
     said = _called(query(), "")
     if said.returncode:
         raise ClusterError(f"squeue does not answer ({' '.join(said.stderr.split())})")
-    return listed(said.stdout)
+    return parse_queue(said.stdout)
 
 
 def _called(command: list[str], given: str) -> subprocess.CompletedProcess[str]:

@@ -36,7 +36,7 @@ class Site:
     @property
     def walltime(self) -> float:
         """Seconds a job may run."""
-        return seconds(self["walltime"], f"jobqueue.{self.name}.walltime")
+        return walltime_seconds(self["walltime"], f"jobqueue.{self.name}.walltime")
 
     @property
     def threads(self) -> int:
@@ -126,7 +126,7 @@ def _checked(site: Site) -> Site:
     return site
 
 
-def seconds(text: str, what: str) -> float:
+def walltime_seconds(text: str, what: str) -> float:
     """Return the seconds of a walltime as SLURM and PBS write it: [days-]hours:minutes:seconds."""
     days, _, rest = str(text).rpartition("-")
     try:

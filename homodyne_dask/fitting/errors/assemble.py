@@ -34,7 +34,7 @@ from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.solver.robust_step import mean_weight
 from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.store.rings import friedel_clusters
-from homodyne_dask.sweep.unreadable import sentence
+from homodyne_dask.sweep.unreadable import excluded_sentence
 
 
 class ErrorEstimates(NamedTuple):
@@ -241,7 +241,12 @@ def _warnings(
     request: Request, state: lm.State, at_bound: Bool[np.ndarray, " p"], clusters: np.ndarray
 ) -> tuple[str, ...]:
     scan = request.scan
-    said = (request.scaling.note, sentence(scan), _flat(state.reduced), _far_off(request, state))
+    said = (
+        request.scaling.note,
+        excluded_sentence(scan),
+        _flat(state.reduced),
+        _far_off(request, state),
+    )
     sentences = [each for each in said if each]
     for n in np.flatnonzero(at_bound):
         low, high = request.search.lower[n], request.search.upper[n]

@@ -21,7 +21,7 @@ from homodyne_dask.models import Model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan, Selection, opened
-from homodyne_dask.sweep.admission import examined
+from homodyne_dask.sweep.admission import checked_workers
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan
 
 
@@ -65,7 +65,7 @@ def submitted(
     fits: Sequence[FitRequest],
     task: Callable[..., FitOutput] = whole_fit,
 ) -> Iterator[list[Future | None]]:
-    """Send the small ones of several fits to the workers, which are examined before, for a `with`.
+    """Send the small ones of several fits to the workers, which are checked before, for a `with`.
 
     Yields None for each fit that is to be made otherwise. Futures that nobody holds any more are not
     worked. Raises ClusterError where the workers cannot do what is asked.
@@ -76,7 +76,7 @@ def submitted(
         yield [None] * len(fits)
         return
     name = os.urandom(3).hex()
-    with examined(client, *found):
+    with checked_workers(client, *found):
         yield [
             client.submit(
                 task, asked.scan.selection, model, asked.options, *asked.more,

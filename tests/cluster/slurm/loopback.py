@@ -27,7 +27,7 @@ class Slurm:
     section: dict[str, Any]
     """The site's settings in Dask's configuration."""
 
-    def jobs(self) -> list[queue.Job]:
+    def jobs(self) -> list[queue.QueuedJob]:
         """All jobs in the queue."""
         return queue.jobs()
 

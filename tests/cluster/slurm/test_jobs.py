@@ -8,7 +8,7 @@ import psutil
 import pytest
 from distributed import Client
 
-from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.connect import UNENCRYPTED, connect
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
@@ -55,7 +55,7 @@ def test_a_job_that_is_requeued_changes_no_bit_and_is_replaced(scan, quiet, clie
 def test_without_the_key_nobody_connects(cluster, client, slurm, tmp_path):
     address = cluster.scheduler_address
     assert address.startswith("tls://")
-    keys.make(tmp_path / "other")
+    tls.make_key(tmp_path / "other")
     for key in (None, UNENCRYPTED, tmp_path / "other"):
         with pytest.raises(ClusterError), connect(address, key):
             pass

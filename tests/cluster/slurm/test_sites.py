@@ -8,7 +8,7 @@ from pathlib import Path
 import dask.config
 import pytest
 
-from homodyne_dask.cluster import tls as keys
+from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.slurm import jobs, lifetimes, sites
 from homodyne_dask.cluster.slurm.driver import driver_script
 from homodyne_dask.cluster.slurm.sites import site_named
@@ -102,7 +102,7 @@ def test_an_unknown_site_is_an_error_with_the_nearest_name():
     ("text", "seconds"), [("00:10:00", 600), ("1-00:00:30", 86430), ("90:00", 5400)]
 )
 def test_walltimes_are_read_as_slurm_reads_them(text, seconds):
-    assert sites.seconds(text, "walltime") == seconds
+    assert sites.walltime_seconds(text, "walltime") == seconds
 
 
 TASKS = {"of a few million pairs": 0.5, "of 20 million": 3.4, "of any plan": LONGEST_TASK}
@@ -137,9 +137,9 @@ def test_a_job_script_has_the_lifetime_that_the_plans_tasks_ask_for():
 
 
 def test_a_key_is_for_its_user_alone_and_each_is_another(tmp_path):
-    made = [keys.make(tmp_path / name) for name in ("one", "other")]
+    made = [tls.make_key(tmp_path / name) for name in ("one", "other")]
     assert (tmp_path / "one").stat().st_mode & 0o777 == 0o700
-    for name in (keys.CERTIFICATE, keys.KEY):
+    for name in (tls.CERTIFICATE, tls.KEY):
         assert (tmp_path / "one" / name).stat().st_mode & 0o777 == 0o600
         assert (tmp_path / "one" / name).read_text() != (tmp_path / "other" / name).read_text()
     assert all(security.require_encryption for security in made)
@@ -148,10 +148,10 @@ def test_a_key_is_for_its_user_alone_and_each_is_another(tmp_path):
 def test_a_key_is_not_put_where_others_may_go_and_their_rights_stay(tmp_path):
     tmp_path.chmod(0o755)
     with pytest.raises(ClusterError, match="others may enter"):
-        keys.make(tmp_path)
+        tls.make_key(tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
 def test_a_key_that_cannot_be_read_is_an_error_that_says_who_may(tmp_path):
     with pytest.raises(ClusterError, match="only who started the cluster may use it"):
-        keys.held(tmp_path)
+        tls.load_key(tmp_path)
