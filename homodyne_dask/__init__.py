@@ -7,6 +7,7 @@
     result = hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um")       # workers on this machine
     print(result)                                              # outcome, value ± error [unit]
     result.to_json("A0123.json")
+    print(hd.guide.index())                                    # the pages of the user guide
 
 Importing the package sets nothing and loads nothing heavy: each name below is loaded at first use.
 """
