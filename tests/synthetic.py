@@ -197,38 +197,30 @@ def summary(scans: Scans, problem: Problem | None = None) -> BinnedAverages:
     )
 
 
-def solve_robust(evaluate, chosen, theta, scaling, options=None) -> list[lm.State]:
+def solve_robust(
+    evaluate, chosen, theta, scaling, options=None, linear_params=None
+) -> list[lm.State]:
     """All states of a fit with the loss of the evaluator's problem."""
-    options, theta = options or lm.Options(), np.asarray(theta, float)
-    linear_params = reduce(evaluate(theta), scaling).linear_params
-    states = [
-        lm.initial_state(
-            chosen,
-            theta,
-            reduced_problem(evaluate(theta, linear_params), scaling, linear_params),
-            options,
-        )
-    ]
-    while states[-1].outcome is lm.Outcome.RUNNING:
-        trial = lm.propose(chosen, states[-1])
-        there = reduced_problem(
+    if linear_params is None:
+        linear_params = reduce(evaluate(theta), scaling).linear_params
+    start = lm.Trial(np.asarray(theta, float), linear_params)
+
+    def problem(trial):
+        return reduced_problem(
             evaluate(trial.theta, trial.linear_params), scaling, trial.linear_params
         )
-        states.append(lm.judge(chosen, states[-1], trial, there, options))
-    return states
+
+    return list(lm.iterate(chosen, problem, start, options or lm.Options()))
 
 
 def solve(evaluate, chosen, theta, mode="individual", options=None) -> list[lm.State]:
     """All states of a fit that starts at theta."""
-    options = options or lm.Options()
-    states = [
-        lm.initial_state(chosen, np.asarray(theta, float), reduce(evaluate(theta), mode), options)
-    ]
-    while states[-1].outcome is lm.Outcome.RUNNING:
-        trial = lm.propose(chosen, states[-1])
-        reduced = reduce(evaluate(trial.theta), mode)
-        states.append(lm.judge(chosen, states[-1], trial, reduced, options))
-    return states
+    start = lm.Trial(np.asarray(theta, float))
+    return list(
+        lm.iterate(
+            chosen, lambda at: reduce(evaluate(at.theta), mode), start, options or lm.Options()
+        )
+    )
 
 
 def asked(scans: Scans, **given) -> Search:

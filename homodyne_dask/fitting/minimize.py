@@ -14,7 +14,6 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.options import Request
-from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.robust_step import reduced_problem
@@ -25,6 +24,7 @@ from homodyne_dask.store.memory import trim_memory
 if TYPE_CHECKING:
     from homodyne_dask.fitting.start.minima import Minimum
     from homodyne_dask.sweep.sweep import Sweep
+    from homodyne_dask.sweep.tasks import Cost
 
 
 class FitRecord:
@@ -41,7 +41,7 @@ class FitRecord:
 
 def minimize(
     request: Any,
-    evaluate: Callable[..., Gram],
+    sweep: "Sweep",
     checkpoint: Path | None = None,
     resume: bool = False,
     record: FitRecord | None = None,
@@ -51,48 +51,39 @@ def minimize(
 ) -> Iterator[lm.State]:
     """Yield one state per pass over the data; the last one says how it ended.
 
-    `evaluate` gives the Gram of all data at theta, and with a loss at (offset - 1, contrast) of the
-    bins: a sweep over a cluster, or a few lines of NumPy.
-    `levels` do the same on block means, the coarsest first: the fit comes down through them. A
-    request of other data than a scan says itself where it starts (`first`) and what it is.
+    sweep: passes over all data. levels: passes over block means, the coarsest first, through which
+    the fit starts. first, identity_of: where a request of other data than a scan starts, and what
+    its checkpoint has to agree with.
     """
     record = record or FitRecord(time.perf_counter())
     search, options = request.search, request.options
     identity = (identity_of or _identity)(request)
 
-    def measured(
-        theta: Float[np.ndarray, " p"], linear_params: Float[np.ndarray, "bin 2"] | None
-    ) -> ReducedProblem:
+    def evaluate(trial: lm.Trial) -> ReducedProblem:
         began = time.perf_counter()
-        gram = evaluate(theta, linear_params)
+        gram = sweep(trial.theta, trial.linear_params)
         seconds = time.perf_counter() - began
         record.timings["passes"] += seconds
-        cost = getattr(evaluate, "cost", None)
-        entry = {"seconds": seconds, "theta": theta.tolist()} | _shares(cost) | _job()
-        if peak := getattr(evaluate, "peak", 0):
-            entry["peak_bytes"] = peak
-        record.history.append(entry)
-        return reduced_problem(gram, request.scaling, linear_params)
+        reduced = reduced_problem(gram, request.scaling, trial.linear_params)
+        chisqr = reduced.chisqr if np.isfinite(reduced.chisqr) else None
+        entry = {"seconds": seconds, "theta": trial.theta.tolist(), "chisqr": chisqr}
+        record.history.append(entry | _shares(sweep.cost) | _peak(sweep.peak) | _job())
+        return reduced
 
     if resume:
         assert checkpoint is not None
         state = _resumed(request, checkpoint, identity, record)
         record.timings["start"] = time.perf_counter() - record.began
+        yield state
+        states = lm.iterate_from(search, evaluate, state, options)
     else:
         theta, linear_params, coarse = (first or _first)(request, levels, record)
         record.history.extend(coarse)
-        reduced = measured(theta, linear_params)
         # at the optimum of the means damping would only slow the weak directions
-        undamped = replace(options, damping=0.0) if coarse else options
-        state = lm.initial_state(search, theta, reduced, undamped)
-        _note(record, state, reduced)
-        _save(checkpoint, identity, state, record)
-    yield state
-    while state.outcome is lm.Outcome.RUNNING:
-        trial = lm.propose(search, state)
-        reduced = measured(trial.theta, trial.linear_params)
-        state = lm.judge(search, state, trial, reduced, options)
-        _note(record, state, reduced)
+        options = replace(options, damping=0.0) if coarse else options
+        states = lm.iterate(search, evaluate, lm.Trial(theta, linear_params), options)
+    for state in states:
+        _note(record, state)
         _save(checkpoint, identity, state, record)
         yield state
 
@@ -148,9 +139,13 @@ def _by_name(names: Sequence[str], at: "Minimum") -> dict[str, Any]:
     return {"theta": theta, "chisqr": chisqr, "starts": at.starts}
 
 
-def _shares(cost: Any) -> dict[str, float]:
+def _peak(peak: int) -> dict[str, int]:
+    return {"peak_bytes": peak} if peak else {}
+
+
+def _shares(cost: "Cost") -> dict[str, float]:
     """Return which share of sub-blocks a pass computed, and of blocks it needed the data of."""
-    if cost is None or not cost.blocks:
+    if not cost.blocks:
         return {}
     return {
         "computed": cost.computed / max(cost.sub_blocks, 1),
@@ -164,11 +159,10 @@ def _job() -> dict[str, str]:
     return {"job": f"{number}.{again}" if again else number} if number else {}
 
 
-def _note(record: FitRecord, state: lm.State, reduced: ReducedProblem) -> None:
+def _note(record: FitRecord, state: lm.State) -> None:
     """Complete the history entry of the pass that led to this state."""
     record.history[-1] |= {
         "pass": state.passes,
-        "chisqr": reduced.chisqr if np.isfinite(reduced.chisqr) else None,
         "damping": state.damping,
         "accepted": state.accepted,
         "decrement": state.decrement if np.isfinite(state.decrement) else None,

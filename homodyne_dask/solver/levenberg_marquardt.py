@@ -4,6 +4,7 @@ Marquardt's scaling (1963) with bounds by an active set. The solver sees numbers
 evaluation may come from a cluster or from ten lines of NumPy.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
@@ -46,12 +47,13 @@ class Options:
 
 
 class Trial(NamedTuple):
-    """A proposed point and the reduction of χ² the quadratic model expects there."""
+    """A point to evaluate."""
 
     theta: Float[np.ndarray, " p"]
-    predicted: float
     linear_params: Float[np.ndarray, "bin 2"] | None = None
     """(offset - 1, contrast) to try with it, where a loss does not let them be eliminated."""
+    predicted: float = np.nan
+    """The reduction of χ² that the quadratic model expects of a step there."""
 
 
 @dataclass(frozen=True)
@@ -105,16 +107,51 @@ def restored_state(search: Search, saved: State, options: Options) -> State:
     return saved if saved.best else _ended(search, saved, options)
 
 
+Evaluate = Callable[[Trial], ReducedProblem]
+"""One pass over the data."""
+
+
+def iterate(search: Search, evaluate: Evaluate, start: Trial, options: Options) -> Iterator[State]:
+    """Yield the states of a fit, one for each evaluation; the last one says how it ended."""
+    state = initial_state(search, start.theta, evaluate(start), options)
+    yield state
+    yield from iterate_from(search, evaluate, state, options)
+
+
+def iterate_from(
+    search: Search, evaluate: Evaluate, state: State, options: Options
+) -> Iterator[State]:
+    """Yield the states that follow one: none if the fit has ended there."""
+
+    def evaluate_one(trials: Sequence[Trial]) -> list[ReducedProblem]:
+        return [evaluate(trial) for trial in trials]
+
+    for [one] in iterate_several(search, evaluate_one, [state], options):
+        yield one
+
+
+def iterate_several(
+    search: Search,
+    evaluate: Callable[[Sequence[Trial]], Sequence[ReducedProblem]],
+    states: Sequence[State],
+    options: Options,
+) -> Iterator[list[State]]:
+    """Yield the states of several fits after each joint evaluation, until all of them have ended."""
+    states = list(states)
+    while running := [n for n, at in enumerate(states) if at.outcome is Outcome.RUNNING]:
+        trials = [propose(search, states[n]) for n in running]
+        for n, trial, reduced in zip(running, trials, evaluate(trials), strict=True):
+            states[n] = judge(search, states[n], trial, reduced, options)
+        yield list(states)
+
+
 def propose(search: Search, state: State) -> Trial:
     """Return the next point to evaluate: a damped Gauss-Newton step inside the bounds."""
     step = _bounded_step(search, state)
     theta = search.moved(state.theta, step)
     reduced, damping = state.reduced, state.damping
-    return Trial(
-        theta,
-        reduced.predicted_reduction(step, damping),
-        reduced.linear_params_after(step, damping),
-    )
+    linear_params = reduced.linear_params_after(step, damping)
+    return Trial(theta, linear_params, reduced.predicted_reduction(step, damping))
 
 
 def judge(

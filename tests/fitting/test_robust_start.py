@@ -5,13 +5,20 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.start.minima import transport_minima
-from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.variable_projection import reduce
 from tests import truths
 from tests.kernels.test_losses import with_outliers
-from tests.synthetic import angles, asked, evaluator, fit_here, measured, store, summary
+from tests.synthetic import (
+    angles,
+    asked,
+    evaluator,
+    fit_here,
+    measured,
+    solve_robust,
+    store,
+    summary,
+)
 
 CREEP = [60000, -1.0, 500]
 FLOWS = [
@@ -43,17 +50,9 @@ def ended(scans, theta):
     """Where the fit under a loss ends from theta."""
     chosen, scaling = asked(scans), Scaling()
     evaluate = evaluator(scans, scans.problem(loss="huber", loss_scale=1.345), 128)
-    beta = reduce(summary(scans)(theta), scaling).linear_params
-    at = lm.initial_state(
-        chosen, theta, reduced_problem(evaluate(theta, beta), scaling, beta), lm.Options()
-    )
-    while at.outcome is lm.Outcome.RUNNING:
-        trial = lm.propose(chosen, at)
-        there = reduced_problem(
-            evaluate(trial.theta, trial.linear_params), scaling, trial.linear_params
-        )
-        at = lm.judge(chosen, at, trial, there, lm.Options())
-    return at.reduced.chisqr
+    linear_params = reduce(summary(scans)(theta), scaling).linear_params
+    last = solve_robust(evaluate, chosen, theta, scaling, linear_params=linear_params)[-1]
+    return last.reduced.chisqr
 
 
 @pytest.mark.slow

@@ -256,19 +256,13 @@ def test_a_gradient_that_lies_ends_stalled_where_chisqr_was_lowest():
     scans = measured(FLOW, 60, angles(7))
     evaluate = evaluator(scans)
 
-    def lying(theta):
-        reduced = reduce(evaluate(theta), "individual")
+    def lying(trial):
+        reduced = reduce(evaluate(trial.theta), "individual")
         return replace(reduced, gradient=-reduced.gradient)
 
-    first = FLOW * 1.05
-    state = lm.initial_state(ANYWHERE, first, lying(first), lm.Options())
-    lowest = state.reduced.chisqr
-    while state.outcome is Outcome.RUNNING:
-        trial = lm.propose(ANYWHERE, state)
-        state = lm.judge(ANYWHERE, state, trial, lying(trial.theta), lm.Options())
-        lowest = min(lowest, state.reduced.chisqr)
-    assert state.outcome is Outcome.STALLED
-    assert state.reduced.chisqr == lowest
+    states = list(lm.iterate(ANYWHERE, lying, lm.Trial(FLOW * 1.05), lm.Options()))
+    assert states[-1].outcome is Outcome.STALLED
+    assert states[-1].reduced.chisqr == min(state.reduced.chisqr for state in states)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])

@@ -176,12 +176,8 @@ def iterate(
         with observer.failures_published():
             sweep = observer.watched(sweep_over(context, plan, RESIDUALS, connected))
             record, state = FitRecord(began, observer.state), None
-
-            def evaluate(theta: Float[np.ndarray, " p"], _: None) -> Gram:
-                return sweep(theta)
-
             for state in minimize(
-                request, evaluate, checkpoint, resume, record, (), _first, _identity
+                request, sweep, checkpoint, resume, record, (), _first, _identity
             ):
                 observer.state(state)
                 yield state

@@ -59,10 +59,9 @@ def _outwards(
     held = replace(search, free=search.free & (np.arange(len(search.names)) != at))
     origin, found = state.theta[at], []
 
-    def measured(
-        theta: Float[np.ndarray, " p"], linear_params: Float[np.ndarray, "bin 2"] | None
-    ) -> ReducedProblem:
-        return reduced_problem(evaluate(theta, linear_params), request.scaling, linear_params)
+    def measured(trial: lm.Trial) -> ReducedProblem:
+        gram = evaluate(trial.theta, trial.linear_params)
+        return reduced_problem(gram, request.scaling, trial.linear_params)
 
     for step in STEPS:
         value = origin + step * error
@@ -71,15 +70,9 @@ def _outwards(
         if value == state.theta[at]:
             break  # the bound is reached
         there = _followed(held, state, at, value)
-        theta, linear_params = (
-            held.inside(there),
-            state.reduced.linear_params_after(there - state.theta, 0.0),
-        )
-        state = lm.initial_state(held, theta, measured(theta, linear_params), OPTIONS)
-        while state.outcome is lm.Outcome.RUNNING:
-            trial = lm.propose(held, state)
-            reduced = measured(trial.theta, trial.linear_params)
-            state = lm.judge(held, state, trial, reduced, OPTIONS)
+        linear_params = state.reduced.linear_params_after(there - state.theta, 0.0)
+        first = lm.Trial(held.inside(there), linear_params)
+        *_, state = lm.iterate(held, measured, first, OPTIONS)
         converged = state.outcome is lm.Outcome.CONVERGED
         found.append(ProfilePoint(state.theta, state.reduced.chisqr, state.passes, converged))
         if not state.reduced.finite:

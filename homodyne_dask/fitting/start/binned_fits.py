@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 from jaxtyping import Float
@@ -63,7 +64,7 @@ class BinnedFits:
 
     def started(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[BinnedFit]:
         """Return a fit at its first point for each theta."""
-        found = zip(thetas, self._reduced(thetas), strict=True)
+        found = zip(thetas, self._evaluated([lm.Trial(theta) for theta in thetas]), strict=True)
         return [
             BinnedFit(lm.initial_state(self.search, theta, reduced, OPTIONS))
             for theta, reduced in found
@@ -72,17 +73,14 @@ class BinnedFits:
     def advanced(self, ends: Sequence[BinnedFit], passes: int) -> list[BinnedFit]:
         """Return every fit `passes` further, or where it ended before."""
         states = [end.state for end in ends]
-        for _ in range(passes):
-            running = [n for n, at in enumerate(states) if at.outcome is lm.Outcome.RUNNING]
-            trials = [lm.propose(self.search, states[n]) for n in running]
-            found = zip(running, trials, self._reduced([at.theta for at in trials]), strict=True)
-            for n, trial, reduced in found:
-                states[n] = lm.judge(self.search, states[n], trial, reduced, OPTIONS)
+        together = lm.iterate_several(self.search, self._evaluated, states, OPTIONS)
+        for after in islice(together, passes):
+            states = after
         return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]
 
-    def _reduced(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[ReducedProblem]:
-        """Return the reduced problem at each theta, all reduced in one go."""
-        grams = [self.summary(theta) for theta in thetas]
+    def _evaluated(self, trials: Sequence[lm.Trial]) -> list[ReducedProblem]:
+        """Return the reduced problem at each trial, all reduced in one go."""
+        grams = [self.summary(trial.theta) for trial in trials]
         if not grams:
             return []
         if self.mode == "shared":  # one contrast and offset: the bins are one

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from homodyne_dask.fitting.options import Request
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
 from homodyne_dask.store.scan import known_q
 from homodyne_dask.sweep.sweep import Sweep
 
@@ -44,15 +44,7 @@ def coarse_to_fine(
             grams = sweep.candidates(np.array(starts))
             chisqr = [reduce(gram, request.scaling).chisqr for gram in grams]
             theta = starts[int(np.nanargmin(chisqr))]
-        state = lm.initial_state(
-            request.search, theta, reduce(sweep(theta), request.scaling), OPTIONS
-        )
-        told(state, factor)
-        while state.outcome is lm.Outcome.RUNNING:
-            trial = lm.propose(request.search, state)
-            reduced = reduce(sweep(trial.theta), request.scaling)
-            state = lm.judge(request.search, state, trial, reduced, OPTIONS)
-            told(state, factor)
+        state = _descended(request, sweep, theta, told)
         if state.outcome is lm.Outcome.CONVERGED:  # else the level leads nowhere
             theta = state.theta
         seconds = time.perf_counter() - began
@@ -60,6 +52,25 @@ def coarse_to_fine(
             {"level": factor, "passes": state.passes, "candidates": tried, "seconds": seconds}
         )
     return theta, record
+
+
+def _descended(
+    request: Request,
+    sweep: Sweep,
+    theta: Float[np.ndarray, " p"],
+    told: Callable[[lm.State, int], None],
+) -> lm.State:
+    """Return the state in which a fit of one level ends."""
+
+    def evaluate(trial: lm.Trial) -> ReducedProblem:
+        return reduce(sweep(trial.theta), request.scaling)
+
+    states = lm.iterate(request.search, evaluate, lm.Trial(theta), OPTIONS)
+    state = next(states)
+    told(state, sweep.layout.factor)
+    for state in states:
+        told(state, sweep.layout.factor)
+    return state
 
 
 def adequate(request: Request, theta: Float[np.ndarray, " p"], factor: int) -> bool:
