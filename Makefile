@@ -8,7 +8,7 @@ help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /	/' | expand -t 18
 
 # uv finds a Python >= 3.12 wherever it is installed; it is itself installed from the package index.
-$(VENV)/ready: pyproject.toml
+$(VENV)/ready: pyproject.toml setup.py
 	python3 -m venv $(VENV)/uv
 	$(VENV)/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(UV) venv --quiet --allow-existing --no-python-downloads --python '>=3.12' $(VENV)
