@@ -9,7 +9,7 @@ from homodyne_dask.cluster.local import this_process
 from homodyne_dask.fitting.errors.assemble import assemble_result
 from homodyne_dask.fitting.errors.extra_passes import estimate_errors
 from homodyne_dask.fitting.minimize import FitRecord, minimize
-from homodyne_dask.fitting.options import prepare
+from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.minima import transport_minima
 from homodyne_dask.kernels.gram import merge_tree

@@ -1,17 +1,18 @@
 """The options of a fit as one checked value, from a YAML file or from the command line."""
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.config import JsonDict
 
 from homodyne_dask.cli.values import (
+    BY_TYPE,
     Angle,
     Frames,
-    Gap,
     Jobs,
     Number,
     Pair,
@@ -21,6 +22,7 @@ from homodyne_dask.cli.values import (
     Windows,
 )
 from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.fitting.options import Option, fit_options, plan_options
 
 
 def _option(what: str, form: str, example: str, default: Any = ...) -> Any:
@@ -29,8 +31,8 @@ def _option(what: str, form: str, example: str, default: Any = ...) -> Any:
     return Field(default, description=what, json_schema_extra=more)
 
 
-class FitConfig(BaseModel):
-    """All options of `homodyne-dask fit`, by the names they have on the command line."""
+class _Source(BaseModel):
+    """What is fitted, and with which model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,55 +46,24 @@ class FitConfig(BaseModel):
         "static, laminar_flow or another model's name",
         "laminar_flow",
     )
-    gap: Gap | None = _option(
-        "distance of the plates with its unit; default: what the store knows",
-        "a length with its unit, as '200 um'",
-        '"200 um"',
-        None,
-    )
-    convention: Text = _option(
-        "how shear enters: physical, or homodyne to continue a series fitted with that package",
-        "physical or homodyne",
-        "physical",
-        "physical",
-    )
-    scaling: Text = _option(
-        "contrast and offset: individual (per bin), shared (one of each), fourier1 to fourier3 "
-        "(series in φ), or fixed",
-        "individual, shared, fourier1, fourier2, fourier3 or fixed",
-        "individual",
-        "individual",
-    )
-    contrast: Annotated[list[Number], Several] | None = _option(
-        "of scaling fixed: one value, or one for each bin", "a number, or a list", "0.2", None
-    )
-    offset: Annotated[list[Number], Several] | None = _option(
-        "of scaling fixed: one value, or one for each bin", "a number, or a list", "1.0", None
-    )
-    contrast_bounds: Pair | None = _option(
-        "of scaling individual, for each bin, or shared",
-        "two numbers: 0:0.5 as an option, [0, 0.5] in a file",
-        "[0, 0.5]",
-        None,
-    )
-    offset_bounds: Pair | None = _option(
-        "of scaling individual, for each bin, or shared",
-        "two numbers: 0.9:1.1 as an option, [0.9, 1.1] in a file",
-        "[0.9, 1.1]",
-        None,
-    )
-    contrast_prior: Pair | None = _option(
-        "mean and standard deviation known beforehand, as one more measurement; scaling as for bounds",
-        "two numbers: 0.2:0.01 as an option, [0.2, 0.01] in a file",
-        "[0.2, 0.01]",
-        None,
-    )
-    offset_prior: Pair | None = _option(
-        "mean and standard deviation known beforehand, as one more measurement; scaling as for bounds",
-        "two numbers: 1:0.001 as an option, [1, 0.001] in a file",
-        "[1, 0.001]",
-        None,
-    )
+
+
+def _field(option: Option) -> tuple[Any, Any]:
+    """Return type and field of an option of a fit."""
+    read = BY_TYPE[option.value_type]
+    if option.by_name:
+        return read, _option(option.description, option.form, option.example, {})
+    default = None if option.default == () else option.default
+    return read | None, _option(option.description, option.form, option.example, default)
+
+
+_FIELDS: dict[str, Any] = {option.key: _field(option) for option in fit_options()}
+_WithFitOptions = create_model("_WithFitOptions", __base__=_Source, **_FIELDS)
+
+
+class FitConfig(_WithFitOptions):
+    """All options of `homodyne-dask fit`, by the names they have on the command line."""
+
     q: Annotated[list[Number], Several] | None = _option(
         "rings in 1/Å, the nearest within 2 %; default: all",
         "a number in 1/Å, or a list",
@@ -131,67 +102,6 @@ class FitConfig(BaseModel):
         "a number: 4, or windows in seconds: 0:30 and 30:60 as options, [[0, 30], [30, 60]] in a file",
         "4",
         None,
-    )
-    initial: dict[str, Number] = _option(
-        "first values by parameter; default: searched in the data",
-        "numbers by parameter: D0=1e4 as an option, {D0: 1e4} in a file",
-        "{D0: 1e4, alpha: -0.5}",
-        {},
-    )
-    fixed: dict[str, Number] = _option(
-        "values that are held",
-        "numbers by parameter: D_offset=0 as an option, {D_offset: 0} in a file",
-        "{D_offset: 0}",
-        {},
-    )
-    bounds: dict[str, Pair] = _option(
-        "other bounds by parameter",
-        "two numbers by parameter: D0=1:1e7 as an option, {D0: [1, 1e7]} in a file",
-        "{D0: [1, 1e7]}",
-        {},
-    )
-    min_lag: Whole = _option(
-        "pairs closer than this many frames are left out", "a whole number from 1 up", "1", 1
-    )
-    loss: Text = _option(
-        "what a residual costs: its square (linear), or less where it is large, against outliers: "
-        "huber, soft_l1 or cauchy as scipy.optimize.least_squares has them",
-        "linear, huber, soft_l1 or cauchy",
-        "linear",
-        "linear",
-    )
-    loss_scale: Number | None = _option(
-        "residual from which on the loss takes less than its square, in standard deviations; "
-        "default: 1",
-        "a positive number",
-        "1.345",
-        None,
-    )
-    precision: Text = _option("float64, or mixed", "float64 or mixed", "float64", "float64")
-    memory: Text = _option(
-        "decoded data: resident in the workers, stream from disk in every pass, or auto",
-        "auto, resident or stream",
-        "auto",
-        "auto",
-    )
-    starts: Whole | None = _option(
-        "how many points of the scan for first values are followed to their end",
-        "a whole number from 1 up",
-        "20",
-        None,
-    )
-    profile_of: Annotated[list[Text], Several] | None = _option(
-        "parameters along which χ² is followed, the others fitted anew",
-        "a parameter, or a list",
-        "[D_offset]",
-        None,
-    )
-    max_passes: Whole = _option("most passes over the data", "a whole number from 1 up", "100", 100)
-    on_bad_tile: Text = _option(
-        "chunks of the store that cannot be read: raise ends the fit, skip leaves them out and says so",
-        "raise or skip",
-        "raise",
-        "raise",
     )
     scheduler: Text | None = _option(
         "a running Dask scheduler; default: workers on this machine",
@@ -245,18 +155,17 @@ class FitConfig(BaseModel):
 
     def fit_options(self) -> dict[str, Any]:
         """Return the options of `fit` beside data, model, client and checkpoint."""
-        names = ("gap", "convention", "scaling", "contrast", "offset", "initial", "fixed", "bounds")
-        restraints = ("contrast_bounds", "offset_bounds", "contrast_prior", "offset_prior")
-        more = ("min_lag", "loss", "loss_scale", "precision", "memory", "starts", "max_passes")
-        named = {*names, *restraints, *more, "on_bad_tile"}
-        return self.model_dump(include=named) | {"profile": tuple(self.profile_of or ())}
+        return self._of(fit_options())
 
     def plan_options(self) -> dict[str, Any]:
         """Return the options of `plan` beside data, model and client."""
-        return self.model_dump(include=_OF_A_PLAN)
+        return self._of(plan_options())
+
+    def _of(self, options: Sequence[Option]) -> dict[str, Any]:
+        values = ((option, getattr(self, option.key)) for option in options)
+        return {o.name: o.default if value in (None, {}) else value for o, value in values}
 
 
-_OF_A_PLAN = {"gap", "convention", "min_lag", "memory", "loss", "loss_scale"}
 _WRITTEN = ("output", "checkpoint")
 _PATHS = ("data", "scheduler_file", *_WRITTEN)
 
@@ -314,7 +223,10 @@ def template() -> str:
     ]
     for name, field in FitConfig.model_fields.items():
         mark = "" if name in active else "# "
-        lines += [f"# {field.description}", f"{mark}{name}: {_more(field)['example']}", ""]
+        lines += textwrap.wrap(
+            field.description or "", 98, initial_indent="# ", subsequent_indent="# "
+        )
+        lines += [f"{mark}{name}: {_more(field)['example']}", ""]
     return "\n".join(lines[:-1]) + "\n"
 
 

@@ -1,6 +1,6 @@
 """Options that several commands share, and how they become a configuration."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.options import Option, fit_options
 
 if TYPE_CHECKING:
     from homodyne_dask.cli.config import FitConfig
@@ -22,25 +23,36 @@ SELECTION = (
     click.option("--frames", help="First frame and the one after the last: 0:300."),
     click.option("--time", help="From and to, in seconds: 0:30."),
 )
-PROBLEM = (
-    click.option(
-        "--model",
-        help="static, laminar_flow, two_component, stretched, stretched_ageing, or a package's.",
-    ),
-    click.option("--gap", help='Distance of the plates with its unit: "200 um".'),
-    click.option("--convention", help="physical (default) or homodyne."),
-    click.option("--min-lag", help="Leave out pairs closer than this many frames (default 1)."),
-    click.option("--memory", help="auto (default), resident or stream."),
+MODEL = click.option(
+    "--model",
+    help="static, laminar_flow, two_component, stretched, stretched_ageing, or a package's.",
+)
+WORKERS = (
     click.option("--scheduler", help="A running Dask scheduler: tls://host:8786."),
     click.option("--key", help="Folder of its key, from `homodyne-dask key`; none: unencrypted."),
     click.option("--scheduler-file", help="Of a standing scheduler: see `cluster start`."),
     click.option("--site", help="Workers as jobs of a batch system: generic, perlmutter, ..."),
     click.option("--jobs", help="Of --site: how many, or least and most: 1:20 (default 1)."),
 )
-LOSS = (
-    click.option("--loss", help="linear (default), or against outliers huber, soft_l1 or cauchy."),
-    click.option("--loss-scale", help="Standard deviations from which on it counts (default 1)."),
-)
+
+
+def of_fit(options: Sequence[Option]) -> tuple[Callable[[Command], Command], ...]:
+    """Return options of a fit as options of a command."""
+    return tuple(
+        click.option(_flag(option), multiple=option.repeatable, help=_help(option))
+        for option in options
+    )
+
+
+def _flag(option: Option) -> str:
+    return f"--{option.key.replace('_', '-')}"
+
+
+def _help(option: Option) -> str:
+    text = option.description[0].upper() + option.description[1:]
+    more = [f"as {option.typed}"] if option.typed else []
+    more += ["repeatable"] if option.repeatable else []
+    return "; ".join([text, *more]) + "."
 
 
 def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -48,7 +60,13 @@ def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], 
     return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
-def named(what: str, pairs: tuple[str, ...]) -> dict[str, str]:
+def read_by_name(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of a command with a mapping for each that is given by parameter."""
+    by_name = [option.key for option in fit_options() if option.by_name]
+    return options | {key: _named(key, options[key]) for key in by_name}
+
+
+def _named(what: str, pairs: tuple[str, ...]) -> dict[str, str]:
     """Return {name: value} from 'name=value' words."""
     found = {}
     for pair in pairs:

@@ -65,7 +65,7 @@ def _stores(config: "FitConfig") -> list[FitJob]:
 
 
 def _parts(config: "FitConfig", model: "Model") -> list[FitJob]:
-    from homodyne_dask.fitting.options import prepare, require_gap
+    from homodyne_dask.fitting.request import prepare, require_gap
     from homodyne_dask.fitting.series.partition import options_of, parts_of
     from homodyne_dask.results.folder import default_folder
 
@@ -220,7 +220,7 @@ def _kept(model: "Model", job: FitJob) -> "FitResult | None":
 
     Raises OptionError where it is of other data or options.
     """
-    from homodyne_dask.fitting.options import prepare
+    from homodyne_dask.fitting.request import prepare
     from homodyne_dask.results.fit_result import load_result
     from homodyne_dask.results.folder import SUMMARY
 

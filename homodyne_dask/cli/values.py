@@ -1,7 +1,7 @@
 """How the values of options are written, in YAML and on the command line, and what is read from them."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -93,3 +93,17 @@ Jobs = Annotated[int | tuple[int, int], _as(_jobs)]
 Text = Annotated[str, _as(_text)]
 Gap = Annotated[str, _as(_gap)]
 Several = BeforeValidator(_several)
+
+BY_TYPE: dict[Any, Any] = {
+    str: Text,
+    int: Whole,
+    float: Number,
+    bool: bool,
+    str | float: Gap,
+    float | Sequence[float]: Annotated[list[Number], Several],
+    tuple[str, ...]: Annotated[list[Text], Several],
+    tuple[float, float]: Pair,
+    Mapping[str, float]: dict[str, Number],
+    Mapping[str, tuple[float, float]]: dict[str, Pair],
+}
+"""How a value of the type of a fit's option is read."""

@@ -67,8 +67,8 @@ def longest_task_of(config: "FitConfig") -> float:
     from homodyne_dask.cluster.workers import LONGEST_TASK
     from homodyne_dask.sweep.plan import layout, longest_task
 
-    found = []
+    found, min_lag = [], config.fit_options()["min_lag"]
     for store in config.data:
         with suppress(HomodyneDaskError):  # its own fit says what is wrong with it
-            found.append(longest_task(layout(selected(config, store), config.min_lag)))
+            found.append(longest_task(layout(selected(config, store), min_lag)))
     return max(found, default=LONGEST_TASK)

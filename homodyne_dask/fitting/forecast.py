@@ -1,12 +1,12 @@
 """What a pass will read and take on these workers: a second of the real thing, and arithmetic."""
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 from heapq import heapreplace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from distributed import Client
@@ -14,7 +14,8 @@ from jaxtyping import Float
 
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.fit import plan_for
-from homodyne_dask.fitting.options import Request, prepare, require_gap
+from homodyne_dask.fitting.options import takes_options
+from homodyne_dask.fitting.request import Request, prepare, require_gap
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import Model
@@ -67,28 +68,18 @@ class Forecast:
         return "\n".join(f"{name:<18} {value}" for name, value in rows)
 
 
+@takes_options(of_plan=True, also=["initial"])
 def forecast(
-    data: Scan | str | Path,
-    model: Model,
-    *,
-    gap: str | float | None = None,
-    convention: str = "physical",
-    min_lag: int = 1,
-    memory: str = "auto",
-    loss: str = "linear",
-    loss_scale: float | None = None,
-    initial: Mapping[str, float] | None = None,
-    client: Client | None = None,
+    data: Scan | str | Path, model: Model, *, client: Client | None = None, **options: Any
 ) -> Forecast:
     """Return what `fit` with these options will read and take, measured on a sample of its tasks.
 
-    Workers on this machine are started for it where `fit` would start some. Raises the same
-    mistakes as `fit`, and PlanError where the workers' memory is too small.
+    data, model, client: as in `fit`; workers on this machine are started where `fit` would start some.
+    {options}
+
+    Raises the same mistakes as `fit`, and PlanError where the workers' memory is too small.
     """
-    request = prepare(
-        data, model, gap=gap, convention=convention, min_lag=min_lag, memory=memory, initial=initial,
-        loss=loss, loss_scale=loss_scale,
-    )  # fmt: skip
+    request = prepare(data, model, **options)
     require_gap(request)
     plan = plan_for(request, client)
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:

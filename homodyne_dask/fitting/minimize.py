@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import Request
+from homodyne_dask.fitting.options import fit_options
+from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.robust_step import reduced_problem
@@ -56,7 +57,7 @@ def minimize(
     its checkpoint has to agree with.
     """
     record = record or FitRecord(time.perf_counter())
-    search, options = request.search, request.options
+    search, options = request.search, request.solver
     identity = (identity_of or _identity)(request)
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
@@ -215,41 +216,26 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
             rejected_steps=of.rejected_steps,
             trust_region=region,
         )
-        return lm.restored_state(request.search, restored, request.options)
+        return lm.restored_state(request.search, restored, request.solver)
 
     return state(saved.state, saved.best and state(saved.best))
 
 
 def _identity(request: Request) -> dict[str, Any]:
     """Return what must be the same for a fit to be resumed."""
-    given = (
-        "model",
-        "convention",
-        "gap_angstrom",
-        "scaling",
-        "contrast",
-        "offset",
-        "contrast_bounds",
-        "offset_bounds",
-        "contrast_prior",
-        "offset_prior",
-        "min_lag",
-        "loss",
-        "loss_scale",
-        "precision",
-    )
-    names = request.search.names
+    config, names = request.config, request.search.names
     return {
         "data": request.scan.digest,
         "bins": list(request.scan.bins),
         "frames": list(request.scan.frames),
         "chunks left out": [list(chunk) for chunk in request.scan.excluded],
-        **{key: request.config[key] for key in given},
+        "model": config["model"],
+        "gap_angstrom": config["gap_angstrom"],
+        **{option.name: config[option.name] for option in fit_options() if option.identity},
         "free": [n for n, free in zip(names, request.search.free, strict=True) if free],
         "start": [None if np.isnan(v) else float(v) for v in request.search.start],
         "lower": request.search.lower.tolist(),
         "upper": request.search.upper.tolist(),
-        "starts": request.starts,
         "code of the model": request.problem.model.digest,
         "power laws of the model": [list(law) for law in request.problem.model.power_laws],
         # other versions round differently, and the bits would not be those of one run

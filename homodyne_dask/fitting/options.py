@@ -1,206 +1,286 @@
-"""A fit that a user asks for, checked: data, model, search and options that can be started."""
+"""The options of a fit, each defined once.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+From `FitOptions` follow the signatures and docstrings of `fit`, `iterate`, `fit_each`, `plan` and
+`forecast`, the options of the command line, the YAML template and its checks, the identity of a
+checkpoint and what the report lists. A new option is its definition here, its use, and its tests.
+"""
 
-import numpy as np
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce, wraps
+from operator import or_
+from types import NoneType, UnionType
+from typing import Any, cast, get_args, get_origin
 
-from homodyne_dask.errors import OptionError, SelectionError, nearest
-from homodyne_dask.kernels.problem import LOSSES, PRECISIONS, Problem
-from homodyne_dask.models import Model, SeparableModel, convention_named
-from homodyne_dask.models.parameters import Parameter, Search, search
-from homodyne_dask.models.power_law_step import power_laws
-from homodyne_dask.models.transport import Convention, frame_spacing
-from homodyne_dask.models.units import gap_in_angstrom
-from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.priors import scaling_prior
-from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
-from homodyne_dask.store.scan import Scan, open_dataset
+from homodyne_dask.errors import nearest
 
-ON_BAD_TILE = ("raise", "skip")
-MEMORY = ("auto", "resident", "stream")
-_UNKNOWN_Q = 1e10
-"""1/s: bounds of q²·D where q is unknown."""
+_PLACE = re.compile(r"^( *)\{options\}", re.MULTILINE)
+"""Where a docstring lists the options."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """A fit that has been checked and can be started."""
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option of a fit: its definition."""
 
-    scan: Scan
-    problem: Problem
-    search: Search
-    parameters: tuple[Parameter, ...]
-    scaling: Scaling
-    options: lm.Options
-    memory: str
-    starts: int | None
-    profile: tuple[str, ...]
-    """Parameters whose profile is asked for."""
-    config: dict[str, Any]
-    """The options as given, for the record."""
+    help: str
+    """What it is, without a full stop."""
+    example: str
+    """A value in YAML."""
+    value: str = ""
+    """The form of its value in words, to follow 'give'; by default its choices."""
+    typed: str = ""
+    """A value on the command line, where it is written in another way than in YAML."""
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    default_text: str = ""
+    """What happens by default, where the default does not say so itself."""
+    command: str = ""
+    """Name on the command line and in YAML, where it is not the name in Python."""
+    identity: bool = True
+    """Whether a fit resumes only with the same value."""
+    plan: bool = False
+    """Whether a plan depends on it."""
+    report: bool = True
+    """Whether the report lists a value that is not the default; else it has its own place there."""
+    name: str = ""
+    type: Any = None
+    default: Any = None
+
+    @property
+    def key(self) -> str:
+        """The name on the command line and in YAML."""
+        return self.command or self.name
+
+    @property
+    def value_type(self) -> Any:
+        """The type of a value that is given: without None."""
+        if not isinstance(self.type, UnionType):
+            return self.type
+        return reduce(or_, (one for one in get_args(self.type) if one is not NoneType))
+
+    @property
+    def by_name(self) -> bool:
+        """Whether it has a value for each of some parameters."""
+        return get_origin(self.value_type) is Mapping
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it takes several values."""
+        whole = self.value_type
+        members = get_args(whole) if isinstance(whole, UnionType) else (whole,)
+        several = (get_origin(one) is Sequence or ... in get_args(one) for one in members)
+        return self.by_name or any(several)
+
+    @property
+    def form(self) -> str:
+        """The form of its value in words, to follow 'give'."""
+        if not self.value:
+            return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
+        if not self.typed:
+            return self.value
+        return f"{self.value}: {self.typed} as an option, {self.example} in a file"
+
+    @property
+    def description(self) -> str:
+        """What it is, with its unit and default."""
+        shown = self.default if self.default not in (None, ()) else ""
+        default = self.default_text or shown
+        unit = f" [{self.unit}]" if self.unit else ""
+        return f"{self.help}{unit}" + (f"; default: {default}" if default else "")
 
 
-def prepare(
-    data: Scan | str | Path,
-    model: Model,
-    *,
-    gap: str | float | None = None,
-    convention: str = "physical",
-    scaling: str = "individual",
-    contrast: float | Sequence[float] | None = None,
-    offset: float | Sequence[float] | None = None,
-    contrast_bounds: tuple[float, float] | None = None,
-    offset_bounds: tuple[float, float] | None = None,
-    contrast_prior: tuple[float, float] | None = None,
-    offset_prior: tuple[float, float] | None = None,
-    initial: Mapping[str, float] | None = None,
-    fixed: Mapping[str, float] | None = None,
-    bounds: Mapping[str, tuple[float, float]] | None = None,
-    min_lag: int = 1,
-    loss: str = "linear",
-    loss_scale: float | None = None,
-    precision: str = "float64",
-    memory: str = "auto",
-    starts: int | None = None,
-    profile: tuple[str, ...] = (),
-    max_passes: int = 100,
-    on_bad_tile: str = "raise",
-) -> Request:
-    """Return the checked fit of these options (see `fit`); raises a HomodyneDaskError for mistakes."""
-    config = {k: v for k, v in locals().items() if k not in ("data", "model")}
-    scan = data if isinstance(data, Scan) else open_dataset(data)
-    _one_of("loss", loss, LOSSES)
-    config["loss_scale"] = _loss_scale(loss, loss_scale)
-    _one_of("precision", precision, PRECISIONS)
-    if loss != "linear" and precision != "float64":
-        raise OptionError(
-            f"precision {precision!r} is too coarse for the loss {loss!r}, whose sums tell one step "
-            f"from the next: leave precision at 'float64'"
-        )
-    _one_of("memory", memory, MEMORY)
-    _one_of("on_bad_tile", on_bad_tile, ON_BAD_TILE)
-    for name in profile:
-        if name not in model.names:
-            raise OptionError(
-                f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}"
-            )
-    if isinstance(min_lag, bool) or not isinstance(min_lag, int) or min_lag < 1:
-        raise OptionError(f"min_lag = {min_lag!r} is not a number of frames from 1 up")
-    for name, value in (("starts", starts), ("max_passes", max_passes)):
-        if value is not None and value < 1:
-            raise OptionError(f"{name} = {value} is below 1: leave it out for the default")
-    if int(scan.use.sum()) < 3:
-        raise SelectionError(
-            f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, and a fit needs 3: "
-            f"widen the selection"
-        )
-    kind = convention_named(convention)
-    frame_spacing(scan.time, kind)
-    width = gap_in_angstrom(gap) if gap is not None else scan.attrs["gap_angstrom"]
-    needs_q = model.shear
-    if isinstance(model, SeparableModel):
-        needs_q = _of_own(model, scan, kind, precision)
-    parameters = _with_known_q(model, scan, needs_q)
-    laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
-    chosen = search(parameters, initial, fixed, bounds, laws)
-    prior = scaling_prior(contrast_bounds, offset_bounds, contrast_prior, offset_prior)
-    tied = scaling_of(scaling, scan.phi, contrast, offset, prior)
-    config |= {"model": model.name, "gap_angstrom": width, "scaling": tied.mode}
-    if tied.given is not None:
-        config |= {"offset": (1 + tied.given[:, 0]).tolist(), "contrast": tied.given[:, 1].tolist()}
-    config["max_passes"] = max_passes
-    return Request(
-        scan=scan,
-        problem=Problem(
-            model,
-            kind,
-            width if model.shear else None,
-            min_lag,
-            precision,
-            loss,
-            config["loss_scale"],
-        ),
-        search=chosen,
-        parameters=parameters,
-        scaling=tied,
-        options=lm.Options(max_passes=max_passes),
-        memory=memory,
-        starts=starts,
-        profile=tuple(profile),
-        config=config,
+def define(default: Any, help: str, example: str, value: str = "", **more: Any) -> Any:
+    """Return a field of `FitOptions`; the arguments are those of `Option`."""
+    definition = Option(help=help, example=example, value=value, **more)
+    return field(default=default, metadata={"option": definition})
+
+
+_PER_BIN = "with scaling fixed: one value, or one for each bin"
+_PRIOR = (
+    "of each bin, or of the shared one, known beforehand: mean and standard deviation, counted as one "
+    "more measurement"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """The options of a fit, as given or, in a `Request`, as checked.
+
+    gap, initial, fixed and bounds are part of a checkpoint's identity as the gap in Å and the search
+    that they lead to; chunks that on_bad_tile excludes are part of it, too.
+    """
+
+    gap: str | float | None = define(
+        None, "distance between the plates: a length with its unit, in Python also a number in Å", '"200 um"',
+        "a length with its unit, as '200 um'",
+        default_text="that of the store", identity=False, plan=True, report=False,
+    )  # fmt: skip
+    convention: str = define(
+        "physical",
+        "how shear enters: physical, or homodyne to continue a series fitted with that package",
+        "physical", "physical or homodyne", plan=True, report=False,
+    )  # fmt: skip
+    scaling: str = define(
+        "individual",
+        "contrast and offset: individual (per bin), shared (one of each), fourier1 to fourier3 (Fourier "
+        "series in φ), or fixed (given values)",
+        "individual", "individual, shared, fourier1, fourier2, fourier3 or fixed", report=False,
+    )  # fmt: skip
+    contrast: float | Sequence[float] | None = define(
+        None, _PER_BIN, "0.2", "a number, or a list", report=False
     )
+    offset: float | Sequence[float] | None = define(
+        None, _PER_BIN, "1.0", "a number, or a list", report=False
+    )
+    contrast_bounds: tuple[float, float] | None = define(
+        None, "bounds of the contrast of each bin (scaling individual), or of the shared one",
+        "[0, 0.5]", "two numbers", typed="0:0.5", report=False,
+    )  # fmt: skip
+    offset_bounds: tuple[float, float] | None = define(
+        None, "bounds of the offset of each bin (scaling individual), or of the shared one",
+        "[0.9, 1.1]", "two numbers", typed="0.9:1.1", report=False,
+    )  # fmt: skip
+    contrast_prior: tuple[float, float] | None = define(
+        None, f"contrast {_PRIOR}", "[0.2, 0.01]", "two numbers", typed="0.2:0.01", report=False
+    )
+    offset_prior: tuple[float, float] | None = define(
+        None, f"offset {_PRIOR}", "[1, 0.001]", "two numbers", typed="1:0.001", report=False
+    )
+    initial: Mapping[str, float] | None = define(
+        None, "initial values by parameter", "{D0: 1e4, alpha: -0.5}", "numbers by parameter",
+        typed="D0=1e4", default_text="searched in the data", identity=False,
+    )  # fmt: skip
+    fixed: Mapping[str, float] | None = define(
+        None, "values of parameters that are not fitted", "{D_offset: 0}", "numbers by parameter",
+        typed="D_offset=0", identity=False, report=False,
+    )  # fmt: skip
+    bounds: Mapping[str, tuple[float, float]] | None = define(
+        None, "bounds by parameter", "{D0: [1, 1e7]}", "two numbers by parameter", typed="D0=1:1e7",
+        default_text="those of the model", identity=False,
+    )  # fmt: skip
+    min_lag: int = define(
+        1, "pairs of frames closer than this are excluded", "1", "a whole number from 1 up",
+        unit="frames", plan=True, report=False,
+    )  # fmt: skip
+    loss: str = define(
+        "linear",
+        "what a residual adds to the sum that is minimized: its square (linear), or less where it is "
+        "large, against outliers (huber, soft_l1, cauchy, as scipy.optimize.least_squares defines them)",
+        "linear", choices=("linear", "huber", "soft_l1", "cauchy"), plan=True, report=False,
+    )  # fmt: skip
+    loss_scale: float | None = define(
+        None, "residual above which the loss is less than its square", "1.345", "a positive number",
+        unit="standard deviations", default_text="1", plan=True, report=False,
+    )  # fmt: skip
+    precision: str = define(
+        "float64", "precision of the model: float64, or mixed (float32; sums are float64 in both)", "float64",
+        choices=("float64", "mixed"),
+    )  # fmt: skip
+    memory: str = define(
+        "auto",
+        "decoded data: kept by the workers (resident), read again in every pass (stream), or whichever "
+        "fits (auto)",
+        "auto", choices=("auto", "resident", "stream"), identity=False, plan=True,
+    )  # fmt: skip
+    starts: int | None = define(
+        None, "how many points of the search for initial values are followed to their minimum", "20",
+        "a whole number from 1 up", default_text="the most promising", report=False,
+    )  # fmt: skip
+    profile: tuple[str, ...] = define(
+        (), "parameters along which χ² is followed to one and two standard errors on both sides, the "
+        "others being fitted anew",
+        "[D_offset]", "a parameter, or a list", command="profile_of", identity=False, report=False,
+    )  # fmt: skip
+    max_passes: int = define(
+        100, "most passes over the data", "100", "a whole number from 1 up", identity=False
+    )
+    on_bad_tile: str = define(
+        "raise", "chunks of the store that cannot be read: raise ends the fit, skip excludes all such "
+        "chunks before the first pass and reports them",
+        "raise", choices=("raise", "skip"), identity=False,
+    )  # fmt: skip
+
+    def values(self) -> dict[str, Any]:
+        """Return the values by name."""
+        return {option.name: getattr(self, option.name) for option in fit_options()}
+
+    def changed(self) -> list[str]:
+        """Return the names of the options that the report lists: those that differ from the default."""
+        return [
+            option.name
+            for option in fit_options()
+            if option.report
+            and (value := getattr(self, option.name)) is not None
+            and (option.default is None or value != option.default)
+        ]
 
 
-def require_gap(request: Request) -> None:
-    """Raise OptionError where the model needs a gap and neither the user nor the store knows it.
-
-    A plan does not need it; a fit does.
-    """
-    if request.problem.model.shear and request.problem.gap is None:
-        raise OptionError(
-            f"{request.problem.model.name} needs the gap between the plates: --gap '200 um'"
-        )
-
-
-def _one_of(what: str, value: str, known: Any) -> None:
-    if value not in known:
-        raise OptionError(f"{what} {value!r} is unknown; {nearest(str(value), known)}")
-
-
-def _of_own(model: SeparableModel, scan: Scan, convention: Convention, precision: str) -> bool:
-    """Check a model of one's own and return whether it uses q.
-
-    Raises OptionError for mistakes in its functions, and for options of the transport models.
-    """
-    if convention is not Convention.PHYSICAL:
-        raise OptionError(
-            f"convention {convention.value!r} is one of the transport models: leave it out for "
-            f"{model.name}"
-        )
-    if precision != "float64":
-        raise OptionError(f"{model.name} is computed in float64 only: leave precision out")
-    from homodyne_dask.kernels.checks import check_separable  # JAX, which transport loads later
-
-    return check_separable(model, scan.n_frames)
-
-
-def _loss_scale(loss: str, scale: Any) -> float:
-    if scale is None:
-        return 1.0
-    if loss == "linear":
-        raise OptionError(
-            f"loss_scale = {scale!r} is given, but the loss is the sum of squares: choose a loss, "
-            f"as loss='huber'"
-        )
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < np.inf:
-        raise OptionError(
-            f"loss_scale = {scale!r} is not a positive number: it is the residual, in standard "
-            f"deviations, from which on the loss takes less than the square"
-        )
-    return float(scale)
-
-
-def _with_known_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter, ...]:
-    """Return the model's parameters, in 1/s where q is unknown and only q² times them is determined."""
-    unknown = np.isnan(scan.q)
-    if not unknown.any():
-        return model.parameters
-    if not unknown.all():
-        raise SelectionError(
-            f"q is unknown for {int(unknown.sum())} of {len(unknown)} selected bins: "
-            f"select those with q, or those without"
-        )
-    if needs_q:
-        raise OptionError(f"{model.name} needs q, and the store does not know it: ingest with --q")
+def fit_options() -> tuple[Option, ...]:
+    """Return the definition of every option, with its name, type and default."""
     return tuple(
-        replace(p, unit="1/s", bounds=_q_free(p.bounds)) if p.q_power else p
-        for p in model.parameters
+        replace(of.metadata["option"], name=of.name, type=of.type, default=of.default)
+        for of in fields(FitOptions)
     )
 
 
-def _q_free(bounds: tuple[float, float]) -> tuple[float, float]:
-    low = 1 / _UNKNOWN_Q if bounds[0] > 0 else -_UNKNOWN_Q
-    return low, _UNKNOWN_Q
+def plan_options() -> tuple[Option, ...]:
+    """Return the definitions of the options on which a plan depends."""
+    return tuple(option for option in fit_options() if option.plan)
+
+
+def takes_options[**P, R](
+    *, of_plan: bool = False, also: Sequence[str] = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator of functions whose **options are those of a fit.
+
+    Signature and docstring (in place of `{options}`) then name them, and others are a TypeError.
+    of_plan: only those of a plan and those named in `also`.
+    """
+    chosen = {o.name: o for o in fit_options() if o.plan or o.name in also or not of_plan}
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs:
+                if name not in parameters:
+                    raise TypeError(
+                        f"{function.__name__}() got an unexpected keyword argument {name!r}; "
+                        f"{nearest(name, parameters)}"
+                    )
+            return function(*args, **kwargs)
+
+        new = [
+            inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=o.type)
+            for o in chosen.values()
+        ]  # fmt: skip
+        whole = signature.replace(parameters=[*own, *new])
+        parameters = list(whole.parameters)
+        cast(Any, checked).__signature__ = whole
+        checked.__doc__ = _with_options(function.__doc__ or "", tuple(chosen.values()))
+        return checked
+
+    return decorated
+
+
+def _with_options(docstring: str, options: tuple[Option, ...]) -> str:
+    """Return a docstring with a line for each option where its place is."""
+
+    def lines(place: re.Match[str]) -> str:
+        indent = place[1]
+        return "\n".join(
+            textwrap.fill(
+                f"{o.name}: {o.description}.",
+                96,
+                initial_indent=indent,
+                subsequent_indent=f"{indent}    ",
+            )
+            for o in options
+        )
+
+    return _PLACE.sub(lines, docstring)

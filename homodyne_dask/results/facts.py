@@ -1,5 +1,7 @@
 """How a fit went and where its data came from, name by name."""
 
+from typing import Any
+
 from homodyne_dask.results import numbers
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.rings import several
@@ -32,6 +34,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         ("compilations", compiled or "none"),
         ("convention", f"{config['convention']}: {_meaning(result)}"),
         *([("gap", f"{gap / 1e4:g} um")] if gap is not None else []),
+        *([("options", _changed(config))] if config.get("changed") else []),
         ("data", f"{inputs['store']} from {inputs['source_file']} ({inputs['source_format']})"),
         ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
         (
@@ -42,6 +45,19 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         *(("note", note) for note in inputs["notes"]),
         ("version", ", ".join([f"homodyne-dask {result.version}", *others])),
     ]
+
+
+def _changed(config: dict[str, Any]) -> str:
+    """Return the options that are not at their defaults and are shown nowhere else in the report."""
+    return "; ".join(f"{name} {_option_value(config[name])}" for name in config["changed"])
+
+
+def _option_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_option_value(of)}" for name, of in value.items())
+    if isinstance(value, list | tuple):
+        return " to ".join(map(_option_value, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _bins(result: FitResult) -> str:

@@ -14,7 +14,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster.local import cores, local_cluster
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.minimize import minimize
-from homodyne_dask.fitting.options import prepare
+from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.series.partition import parts_of
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.benchmarks import data
@@ -51,7 +51,7 @@ def from_optimum(scan, result, client) -> float:
     """Largest distance of a parameter from the fit that goes on to the last digit [stderr_naive]."""
     values = result.parameters["value"].to_series().to_dict()
     request = prepare(scan, hd.LAMINAR_FLOW, initial=values)
-    exact = replace(request, options=replace(request.options, decrement=1e-9, damping=0.0))
+    exact = replace(request, solver=replace(request.solver, decrement=1e-9, damping=0.0))
     sweep = sweep_of(plan_for(exact, client), scan.selection, exact.problem, client)
     *_, last = minimize(exact, sweep)
     apart = (last.theta - list(values.values())) / result.parameters["stderr_naive"].values

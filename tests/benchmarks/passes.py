@@ -12,7 +12,7 @@ import psutil
 
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster, workers_of
-from homodyne_dask.fitting.options import prepare
+from homodyne_dask.fitting.request import prepare
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.sweep.plan import Run, layout, make_plan, runs
 from homodyne_dask.sweep.sweep import Sweep, sweep_of

@@ -14,7 +14,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.fit import plan_for
-from homodyne_dask.fitting.options import prepare
+from homodyne_dask.fitting.request import prepare
 from homodyne_dask.sweep.sweep import sweep_of
 from homodyne_dask.sweep.tasks import warm_up
 from tests.benchmarks import data

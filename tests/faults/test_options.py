@@ -14,7 +14,7 @@ import homodyne_dask as hd
 from homodyne_dask.cli.config import FitConfig, read_config
 from homodyne_dask.cli.several_fits import fit_jobs
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.fitting.options import prepare
+from homodyne_dask.fitting.request import prepare
 from homodyne_dask.models import model_named
 from tests.synthetic import FLOW, angles, measured, store
 

@@ -8,7 +8,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import this_process
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import prepare
+from homodyne_dask.fitting.request import prepare
 from homodyne_dask.sweep import plan as planning
 from homodyne_dask.sweep.plan import layout, make_plan, runs
 from homodyne_dask.sweep.sweep import sweep_of

@@ -10,7 +10,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import this_process
 from homodyne_dask.errors import StoreError
-from homodyne_dask.fitting.options import prepare
+from homodyne_dask.fitting.request import prepare
 from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.sweep import blocks
 from homodyne_dask.sweep import plan as planning

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from homodyne_dask.cli.exit_status import NOT_CONVERGED, Interrupted
-from homodyne_dask.cli.options import LOSS, PROBLEM, SELECTION, configuration, named, with_options
+from homodyne_dask.cli.options import (
+    MODEL,
+    SELECTION,
+    WORKERS,
+    configuration,
+    of_fit,
+    read_by_name,
+    with_options,
+)
 from homodyne_dask.errors import HomodyneDaskError, OptionError
+from homodyne_dask.fitting.options import fit_options
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -28,28 +37,6 @@ OVER = (
         "--windows", multiple=True, help="How many, or from and to in seconds; repeatable."
     ),
 )
-PARAMETERS = (
-    click.option("--initial", multiple=True, help="First value: D0=1e4; repeatable."),
-    click.option("--fixed", multiple=True, help="Value to hold: D_offset=0; repeatable."),
-    click.option("--bounds", multiple=True, help="Other bounds: D0=1:1e7; repeatable."),
-)
-HOW = (
-    click.option("--scaling", help="individual (default), shared, fourier1 to fourier3, or fixed."),
-    click.option("--contrast", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
-    click.option("--offset", multiple=True, help="Of scaling fixed; repeatable: one per bin."),
-    click.option("--contrast-bounds", help="0:0.5, of each bin or the shared one."),
-    click.option("--offset-bounds", help="0.9:1.1, likewise."),
-    click.option(
-        "--contrast-prior", help="Mean and standard deviation known beforehand: 0.2:0.01."
-    ),
-    click.option("--offset-prior", help="Likewise: 1:0.001."),
-    *LOSS,
-    click.option("--precision", help="float64 (default) or mixed."),
-    click.option("--starts", help="First values to follow to their end; the report says where."),
-    click.option("--profile-of", multiple=True, help="Follow χ² along this parameter; repeatable."),
-    click.option("--on-bad-tile", help="Chunks that cannot be read: raise (default) or skip."),
-    click.option("--max-passes", help="Most passes over the data (default 100)."),
-)
 FILES = (
     click.option(
         "--output", "-o", help="Folder of the result (default A0123_fit); of several, of all."
@@ -61,7 +48,7 @@ FILES = (
 
 @click.command()
 @click.argument("sources", metavar="STORE... | FIT.yaml", nargs=-1, required=True)
-@with_options(*PROBLEM, *PARAMETERS, *SELECTION, *OVER, *HOW, *FILES)
+@with_options(MODEL, *of_fit(fit_options()), *SELECTION, *OVER, *WORKERS, *FILES)
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint of an interrupted fit.")
 @click.option("--go-on", is_flag=True, help="As --resume where there is a checkpoint, else begin.")
 @click.option("--homodyne-output", is_flag=True, help="Add the files homodyne writes, in nlsq/.")
@@ -81,8 +68,7 @@ def fit(
 
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """
-    options |= {name: named(name, options[name]) for name in ("initial", "fixed", "bounds")}
-    config = configuration(sources, options)
+    config = configuration(sources, read_by_name(options))
     from homodyne_dask.cli.several_fits import fit_all, fit_jobs
     from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import checkpoint_in

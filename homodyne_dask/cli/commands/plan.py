@@ -5,21 +5,24 @@ from typing import Any
 import click
 
 from homodyne_dask.cli.options import (
-    LOSS,
-    PROBLEM,
+    MODEL,
     SELECTION,
+    WORKERS,
     configuration,
+    of_fit,
     selected,
     with_options,
 )
+from homodyne_dask.fitting.options import plan_options
 
 
 @click.command()
 @click.argument("source")
 @with_options(
-    *PROBLEM,
-    *LOSS,
+    MODEL,
+    *of_fit(plan_options()),
     *SELECTION,
+    *WORKERS,
     click.option("--no-measure", is_flag=True, help="Read nothing and start no workers."),
 )
 def plan(source: str, no_measure: bool, **options: Any) -> None:

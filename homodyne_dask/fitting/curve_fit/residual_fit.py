@@ -77,7 +77,7 @@ class ResidualRequest:
     points: Points
     model: ResidualModel
     search: Search
-    options: lm.Options
+    solver: lm.Options
     absolute_sigma: bool
     """Residuals are over their σ; else their scatter says what it is."""
     scaling: Scaling = _PLAIN

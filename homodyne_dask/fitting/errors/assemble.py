@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.fitting.errors.profile import ProfilePoint
-from homodyne_dask.fitting.options import Request
+from homodyne_dask.fitting.request import Request
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.tables import (

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.fitting.options import Request
+from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import ModelPoint, backend_of, compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.transport import Block

@@ -9,7 +9,7 @@ from homodyne_dask.fitting.errors.assemble import (
 )
 from homodyne_dask.fitting.errors.dyadic import dyadic, frame_scores
 from homodyne_dask.fitting.errors.profile import profile
-from homodyne_dask.fitting.options import Request
+from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
 from homodyne_dask.store.rings import friedel_clusters
@@ -29,7 +29,7 @@ def estimate_errors(request: Request, sweep: Sweep, state: lm.State) -> ErrorEst
         lower = dyadic(reduced, moments, moved, clusters)
     error = standard_errors(request, state, lower)
     profiles = {}
-    for name in request.profile:
+    for name in request.options.profile:
         at = request.search.names.index(name)
         if moved[at] and np.isfinite(error[at]):
             profiles[name] = profile(request, sweep, state, name, float(error[at]))

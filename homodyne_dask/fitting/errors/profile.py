@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.options import Request
+from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.robust_step import reduced_problem

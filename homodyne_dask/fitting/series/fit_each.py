@@ -10,7 +10,8 @@ from distributed import Client
 from homodyne_dask.cluster.local import cores, local_cluster
 from homodyne_dask.errors import ClusterError, HomodyneDaskError
 from homodyne_dask.fitting.fit import fit
-from homodyne_dask.fitting.options import prepare, require_gap
+from homodyne_dask.fitting.options import takes_options
+from homodyne_dask.fitting.request import prepare, require_gap
 from homodyne_dask.fitting.series import whole_fits as together
 from homodyne_dask.fitting.series.partition import Windows, options_of, parts_of
 from homodyne_dask.models import Model
@@ -26,6 +27,7 @@ MANY_DRAWN = 8
 """The same for fits whose pictures are drawn, too."""
 
 
+@takes_options()
 def fit_each(
     data: Scan | str | Path,
     model: Model,
@@ -38,13 +40,19 @@ def fit_each(
 ) -> FitSeries:
     """Fit a model to each ring (over='q') or each window of age (over='age') of a scan by itself.
 
-    windows, for age: how many of equal numbers of frames, or a list of (from, to) in s. Times keep
-    their origin, and a window counts the pairs with both frames in it. Options are those of `fit`; a
-    mistake in them raises a HomodyneDaskError at once. A part that cannot be fitted is a row with its
-    message, and the others go on. Workers are started once. Parts of fewer than four million pairs are
-    fitted at once, each by one thread of the workers, and `progress` hears of such a fit when it has
-    ended; larger ones are fitted in turn, by all workers together. Every fit is that of `fit`, to the
-    bit.
+    over: 'q' or 'age'.
+    windows: for 'age', the number of windows of equal length in frames, or a list of (from, to) in s.
+        Times keep their origin, and a window counts the pairs with both frames in it.
+    client: a Dask client; by default workers are started once for all parts, if any are needed.
+    progress: called with the state after each pass over all data; for a small part (below) with all
+        its states when its fit has ended.
+    {options}
+
+    A part that cannot be fitted is a row with its message, and the others go on. Parts of fewer than
+    four million pairs are fitted at the same time, each by one thread of the workers; larger ones in
+    turn, by all workers together. Every fit has the same bits as that of `fit`.
+
+    Raises a HomodyneDaskError for mistakes in the options.
     """
     scan = data if isinstance(data, Scan) else open_dataset(data)
     parts = parts_of(scan, over, windows)

@@ -16,7 +16,7 @@ from homodyne_dask.cluster.local import finishing
 from homodyne_dask.errors import ClusterError, HomodyneDaskError
 from homodyne_dask.fitting.fit import iterate, plan_for
 from homodyne_dask.fitting.minimize import run_to_completion
-from homodyne_dask.fitting.options import prepare
+from homodyne_dask.fitting.request import prepare
 from homodyne_dask.models import Model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm

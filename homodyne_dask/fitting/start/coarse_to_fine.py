@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.fitting.options import Request
+from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.variable_projection import ReducedProblem, reduce

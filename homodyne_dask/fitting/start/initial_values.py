@@ -10,7 +10,7 @@ from jax import Array
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import Request
+from homodyne_dask.fitting.request import Request
 from homodyne_dask.fitting.start import minima as start
 from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits, credible
@@ -50,7 +50,7 @@ def find_initial_values(request: Request) -> list[Minimum]:
     parameter no finite bounds.
     """
     summary = binned_averages(request.scan, request.problem)
-    search, mode, starts = request.search, request.scaling.for_first_values, request.starts
+    search, mode, starts = request.search, request.scaling.for_first_values, request.options.starts
     if isinstance(request.problem.model, TransportModel):
         return start.transport_minima(summary, search, mode, starts)
     if np.isfinite(search.start).all():

@@ -1,0 +1,191 @@
+"""A checked request for a fit: data, model, search and options."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError, SelectionError, nearest
+from homodyne_dask.fitting.options import FitOptions, fit_options
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models import Model, SeparableModel, convention_named
+from homodyne_dask.models.parameters import Parameter, Search, search
+from homodyne_dask.models.power_law_step import power_laws
+from homodyne_dask.models.transport import Convention, frame_spacing
+from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.priors import scaling_prior
+from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
+from homodyne_dask.store.scan import Scan, open_dataset
+
+_UNKNOWN_Q = 1e10
+"""1/s: bounds of q²·D where q is unknown."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A fit that has been checked and can be started."""
+
+    scan: Scan
+    problem: Problem
+    search: Search
+    parameters: tuple[Parameter, ...]
+    scaling: Scaling
+    options: FitOptions
+    """As used: with the scaling mode, contrast, offset and loss_scale that the ones given stand for."""
+    solver: lm.Options
+    config: dict[str, Any]
+    """The options and what they lead to, for checkpoint and result."""
+
+
+def prepare(data: Scan | str | Path, model: Model, **given: Any) -> Request:
+    """Return the checked fit with these `FitOptions`; raises a HomodyneDaskError for mistakes."""
+    options = FitOptions(**given)
+    scan = data if isinstance(data, Scan) else open_dataset(data)
+    _check_values(options)
+    for name in options.profile:
+        if name not in model.names:
+            raise OptionError(
+                f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}"
+            )
+    if int(scan.use.sum()) < 3:
+        raise SelectionError(
+            f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, and a fit needs 3: "
+            f"widen the selection"
+        )
+    convention = convention_named(options.convention)
+    frame_spacing(scan.time, convention)
+    given_gap = options.gap
+    width = scan.attrs["gap_angstrom"] if given_gap is None else gap_in_angstrom(given_gap)
+    needs_q = model.shear
+    if isinstance(model, SeparableModel):
+        needs_q = _of_own(model, scan, convention, options.precision)
+    parameters = _with_known_q(model, scan, needs_q)
+    laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
+    chosen = search(parameters, options.initial, options.fixed, options.bounds, laws)
+    scaling, loss_scale = _scaling(options, scan), _loss_scale(options.loss, options.loss_scale)
+    used = replace(
+        options,
+        scaling=scaling.mode,
+        loss_scale=loss_scale,
+        profile=tuple(options.profile),
+    )
+    if scaling.given is not None:
+        contrast, offset = scaling.given[:, 1].tolist(), (1 + scaling.given[:, 0]).tolist()
+        used = replace(used, contrast=contrast, offset=offset)
+    more = {"model": model.name, "gap_angstrom": width, "changed": options.changed()}
+    return Request(
+        scan=scan,
+        problem=Problem(
+            model,
+            convention,
+            width if model.shear else None,
+            used.min_lag,
+            used.precision,
+            used.loss,
+            loss_scale,
+        ),
+        search=chosen,
+        parameters=parameters,
+        scaling=scaling,
+        options=used,
+        solver=lm.Options(max_passes=used.max_passes),
+        config=used.values() | more,
+    )
+
+
+def require_gap(request: Request) -> None:
+    """Raise OptionError where the model needs a gap and neither the user nor the store knows it.
+
+    A plan does not need it; a fit does.
+    """
+    if request.problem.model.shear and request.problem.gap is None:
+        raise OptionError(
+            f"{request.problem.model.name} needs the gap between the plates: --gap '200 um'"
+        )
+
+
+def _check_values(options: FitOptions) -> None:
+    """Raise OptionError for values that no data and no model make right."""
+    for option in fit_options():
+        value = getattr(options, option.name)
+        if option.choices and value not in option.choices:
+            raise OptionError(
+                f"{option.name} {value!r} is unknown; {nearest(str(value), option.choices)}"
+            )
+    _loss_scale(options.loss, options.loss_scale)
+    if options.loss != "linear" and options.precision != "float64":
+        raise OptionError(
+            f"precision {options.precision!r} is too coarse for the loss {options.loss!r}, whose sums "
+            f"tell one step from the next: leave precision at 'float64'"
+        )
+    lag = options.min_lag
+    if isinstance(lag, bool) or not isinstance(lag, int) or lag < 1:
+        raise OptionError(f"min_lag = {lag!r} is not a number of frames from 1 up")
+    for name, value in (("starts", options.starts), ("max_passes", options.max_passes)):
+        if value is not None and value < 1:
+            raise OptionError(f"{name} = {value} is below 1: leave it out for the default")
+
+
+def _scaling(options: FitOptions, scan: Scan) -> Scaling:
+    prior = scaling_prior(
+        options.contrast_bounds, options.offset_bounds, options.contrast_prior, options.offset_prior
+    )
+    return scaling_of(options.scaling, scan.phi, options.contrast, options.offset, prior)
+
+
+def _of_own(model: SeparableModel, scan: Scan, convention: Convention, precision: str) -> bool:
+    """Check a model of one's own and return whether it uses q.
+
+    Raises OptionError for mistakes in its functions, and for options of the transport models.
+    """
+    if convention is not Convention.PHYSICAL:
+        raise OptionError(
+            f"convention {convention.value!r} is one of the transport models: leave it out for "
+            f"{model.name}"
+        )
+    if precision != "float64":
+        raise OptionError(f"{model.name} is computed in float64 only: leave precision out")
+    from homodyne_dask.kernels.checks import check_separable  # JAX, which transport loads later
+
+    return check_separable(model, scan.n_frames)
+
+
+def _loss_scale(loss: str, scale: Any) -> float:
+    if scale is None:
+        return 1.0
+    if loss == "linear":
+        raise OptionError(
+            f"loss_scale = {scale!r} is given, but the loss is the sum of squares: choose a loss, "
+            f"as loss='huber'"
+        )
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < np.inf:
+        raise OptionError(
+            f"loss_scale = {scale!r} is not a positive number: it is the residual, in standard "
+            f"deviations, from which on the loss takes less than the square"
+        )
+    return float(scale)
+
+
+def _with_known_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter, ...]:
+    """Return the model's parameters, in 1/s where q is unknown and only q² times them is determined."""
+    unknown = np.isnan(scan.q)
+    if not unknown.any():
+        return model.parameters
+    if not unknown.all():
+        raise SelectionError(
+            f"q is unknown for {int(unknown.sum())} of {len(unknown)} selected bins: "
+            f"select those with q, or those without"
+        )
+    if needs_q:
+        raise OptionError(f"{model.name} needs q, and the store does not know it: ingest with --q")
+    return tuple(
+        replace(p, unit="1/s", bounds=_q_free(p.bounds)) if p.q_power else p
+        for p in model.parameters
+    )
+
+
+def _q_free(bounds: tuple[float, float]) -> tuple[float, float]:
+    low = 1 / _UNKNOWN_Q if bounds[0] > 0 else -_UNKNOWN_Q
+    return low, _UNKNOWN_Q
