@@ -8,7 +8,9 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SEAMS: dict[str, str] = {}
+SEAMS: dict[str, str] = {
+    "homodyne_dask.cli.guide": "hd.guide, which users import; the command only prints it",
+}
 """Small modules that one other imports, and why each stands by itself."""
 SAME_NAME = {
     "fit": "the function and its command",
