@@ -7,7 +7,7 @@ import numpy as np
 import ingest
 from homodyne_dask.cluster.local import this_process
 from homodyne_dask.fitting.errors.assemble import assemble_result
-from homodyne_dask.fitting.errors.extra_passes import estimate_errors
+from homodyne_dask.fitting.errors.estimate import estimate_errors
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.start.averages import BinnedAverages

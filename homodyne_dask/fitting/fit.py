@@ -96,7 +96,7 @@ def iterate(
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
         # JAX and tables load while workers start
         from homodyne_dask.fitting.errors.assemble import assemble_result
-        from homodyne_dask.fitting.errors.extra_passes import estimate_errors
+        from homodyne_dask.fitting.errors.estimate import estimate_errors
         from homodyne_dask.live.watch import Watch
         from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 
@@ -156,7 +156,7 @@ def plan_for(request: Request, client: Client | None) -> Plan:
 
 def _watched(request: Request) -> "FitDescription":
     """Return what is told of a fit of a scan."""
-    from homodyne_dask.fitting.errors.assemble import standard_errors
+    from homodyne_dask.fitting.errors.estimate import standard_errors
     from homodyne_dask.live.watch import FitDescription
 
     return FitDescription(

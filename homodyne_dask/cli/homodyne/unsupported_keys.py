@@ -158,7 +158,7 @@ validation.angle_validation | | min_angle_count require_multiple_angles validate
 _OF_ONE_KEY = {
     "config_version": "describes the file, sets nothing",
     "optimization.method": "there is one method, least squares",
-    "optimization.nlsq.loss": "the loss is the sum of squares; add loss and loss_scale for another",
+    "optimization.nlsq.loss": "the loss is the sum of squares; add loss for another",
     "analyzer_parameters.frame_step": "neither homodyne nor xpcsjax reads it when it fits",
     "initial_parameters.tied_parameters": "parameters cannot be tied here: the fit is another one "
     "than xpcsjax's",

@@ -1,0 +1,78 @@
+"""Error estimation after the last step of a fit: a lower bound with too few bins, and profiles."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.fitting.errors.dyadic import dyadic, frame_scores
+from homodyne_dask.fitting.errors.profile import ProfilePoint, profile
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.covariance import MIN_CLUSTERS, Uncertainty, clusters_in, uncertainty
+from homodyne_dask.solver.normal_equations import deviation
+from homodyne_dask.store.rings import friedel_clusters
+from homodyne_dask.sweep.sweep import Sweep
+
+
+class ErrorEstimates(NamedTuple):
+    """What passes over the data after the last step have found."""
+
+    lower: Float[np.ndarray, "p p"] | None = None
+    """Dyadic-robust covariance, a lower bound; None where there are bins enough for CR2."""
+    profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
+
+
+def estimate_errors(request: Request, sweep: Sweep, state: lm.State) -> ErrorEstimates:
+    """Return the lower bound of the errors where bins are too few, and the profiles asked for."""
+    at_end = (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
+    if state.outcome not in at_end:
+        return ErrorEstimates()
+    reduced, scan = state.reduced, request.scan
+    moved, clusters = free_inside_bounds(request, state), friedel_clusters(scan.q, scan.phi)
+    lower = None
+    if moved.any() and clusters_in(reduced, clusters) < MIN_CLUSTERS:
+        moments = frame_scores(sweep, request, state)
+        lower = dyadic(reduced, moments, moved, clusters)
+    error = standard_errors(request, state, lower)
+    profiles = {}
+    for name in request.options.profile:
+        at = request.search.names.index(name)
+        if moved[at] and np.isfinite(error[at]):
+            profiles[name] = profile(request, sweep, state, name, float(error[at]))
+    return ErrorEstimates(lower, profiles)
+
+
+def free_inside_bounds(request: Request, state: lm.State) -> Bool[np.ndarray, " p"]:
+    """Return the parameters that are neither fixed nor at a bound."""
+    search = request.search
+    at_bound = (state.theta <= search.lower) | (state.theta >= search.upper)
+    return search.free & (np.isfinite(search.period) | ~at_bound)
+
+
+def standard_errors(
+    request: Request, state: lm.State, lower: Float[np.ndarray, "p p"] | None
+) -> Float[np.ndarray, " p"]:
+    """Return the errors of the parameters at a state, the best known; lower: see `ErrorEstimates`."""
+    scan = request.scan
+    clusters = friedel_clusters(scan.q, scan.phi)
+    errors = uncertainty(
+        request.search.names, state.reduced, free_inside_bounds(request, state), clusters
+    )
+    return best_known(errors, lower)
+
+
+def best_known(
+    errors: Uncertainty, lower: Float[np.ndarray, "p p"] | None
+) -> Float[np.ndarray, " p"]:
+    """Return the errors of the best known covariance: CR2, else the lower bound, else the naive one."""
+    known = (errors.robust, lower, errors.naive)
+    best = next((covariance for covariance in known if covariance is not None), None)
+    return deviations(best, len(errors.dof))
+
+
+def deviations(covariance: Float[np.ndarray, "p p"] | None, p: int) -> Float[np.ndarray, " p"]:
+    """Return the square roots of a covariance's diagonal; NaN where it is unknown."""
+    return np.full(p, np.nan) if covariance is None else deviation(np.diag(covariance))

@@ -1,0 +1,114 @@
+"""Warnings of a result, and sentences on what the data do not determine."""
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.models.parameters import joined_with_and
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.covariance import MIN_CLUSTERS
+from homodyne_dask.solver.variable_projection import ReducedProblem
+from homodyne_dask.sweep.unreadable import excluded_sentence
+
+FAR_OFF = 10.0
+"""χ² per pair of a bin above which a warning is given: data and model differ by 3 σ on average."""
+
+
+def warnings_about(
+    request: Request,
+    state: lm.State,
+    at_bound: Bool[np.ndarray, " p"],
+    clusters: Int[np.ndarray, " bin"],
+) -> tuple[str, ...]:
+    """Return the warnings of a result, a sentence each.
+
+    at_bound: parameters at a bound. clusters: which bins are the same speckle (Friedel pairs).
+    """
+    candidates = (
+        request.scaling.note,
+        excluded_sentence(request.scan),
+        _flat(state.reduced),
+        _far_off(request, state),
+    )
+    sentences = [sentence for sentence in candidates if sentence]
+    for n in np.flatnonzero(at_bound):
+        low, high = request.search.lower[n], request.search.upper[n]
+        sentences.append(
+            f"{request.search.names[n]} is at its bound {state.theta[n]:g} (allowed {low:g} to "
+            f"{high:g}): widen the bound or fix the parameter; the errors of the others are valid with "
+            f"it fixed there"
+        )
+    used = state.reduced.count > 0
+    undetermined = int(state.reduced.undetermined.sum())
+    if undetermined:
+        sentences.append(
+            f"{undetermined} of {int(used.sum())} bins show no decay: their contrast is unknown"
+        )
+    sentences += _at_bounds(state.reduced)
+    if (~used).any():
+        sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
+    groups = len(np.unique(clusters[used]))
+    if groups < MIN_CLUSTERS:
+        sentences.append(
+            f"{groups} independent bins are too few for robust errors ({MIN_CLUSTERS} are needed): "
+            f"naive errors are given, which are too small for correlated speckle, and, if the record is "
+            f"long enough, a lower bound from blocks of frames"
+        )
+    if np.isnan(request.scan.q).any():
+        sentences.append("q is unknown: D0 and D_offset are q² times their values, in 1/s")
+    return tuple(sentences)
+
+
+def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...]:
+    """Return a sentence for every combination of parameters that the data do not determine."""
+    return tuple(
+        f"the data do not determine {joined_with_and(names)}: one standard error goes beyond "
+        + ("their whole size; fix one of them" if len(names) > 1 else "its whole size; fix it")
+        for names in dict.fromkeys(lm.undetermined(request.search, state))
+    )
+
+
+def redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin"]:
+    """Return χ² of each bin divided by its pairs less its own two linear parameters."""
+    reduced = state.reduced
+    own = 2 if request.scaling.mode == "individual" else 0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(reduced.count > own, reduced.chisqr_per_bin / (reduced.count - own), np.nan)
+
+
+def _flat(reduced: ReducedProblem) -> str | None:
+    """Return a sentence if c2 of no bin varies by more than the rounding of its sums."""
+    M = reduced.gram.moments[reduced.gram.pairs > 0]
+    varies = M[:, 1, 1] - M[:, 0, 1] ** 2 / M[:, 0, 0]
+    if varies.sum() > reduced.rounding or not reduced.finite:
+        return None
+    return "c2 is the same at all pairs: the data show no decay and determine nothing"
+
+
+def _far_off(request: Request, state: lm.State) -> str | None:
+    """Return a sentence if data and model of some bins differ by far more than σ."""
+    redchi = redchi_per_bin(request, state)
+    far = np.flatnonzero(redchi > FAR_OFF)
+    if not len(far):
+        return None
+    labels = [str(label) for label in request.scan.label[far]]
+    bins = ", ".join(labels[:6]) + (f" and {len(labels) - 6} more" if len(labels) > 6 else "")
+    return (
+        f"χ² per pair is up to {redchi[far].max():.3g} (in the bins labelled {bins}): some pairs lie "
+        f"far from all others, sigma is too small, or the model does not hold; maps.png shows where"
+    )
+
+
+def _at_bounds(reduced: ReducedProblem) -> list[str]:
+    """Return sentences on contrasts and offsets at a bound."""
+    used = reduced.count > 0
+    numbers = [
+        (name, int(reduced.at_bound[used, at].sum()))
+        for at, name in ((1, "contrast"), (0, "offset"))
+    ]
+    return [
+        f"{name} is at its bound in {number} of {int(used.sum())} bins: it has no error there, and the "
+        f"errors of the others are valid with it fixed there"
+        for name, number in numbers
+        if number
+    ]
