@@ -11,4 +11,4 @@ def _nothing_remembered():
     """No test sees blocks or stores that another one opened."""
     yield
     blocks.forget()
-    dataset.opened.cache_clear()
+    dataset.open_selection.cache_clear()

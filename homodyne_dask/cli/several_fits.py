@@ -152,11 +152,13 @@ def fit_into(
     """Fit a small scan and write the folder of its result; a task."""
     from homodyne_dask.fitting.series.whole_fits import whole_fit
     from homodyne_dask.results.folder import write_result
-    from homodyne_dask.store.scan import opened
+    from homodyne_dask.store.scan import open_selection
 
     whole = whole_fit(selection, model, options)
     folder.mkdir(parents=True, exist_ok=True)
-    return whole._replace(files=tuple(write_result(whole.result, opened(selection), folder)))
+    return whole._replace(
+        files=tuple(write_result(whole.result, open_selection(selection), folder))
+    )
 
 
 def _touched(job: FitJob) -> bool:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from markupsafe import Markup
 
 from homodyne_dask.errors import StoreError
-from homodyne_dask.store import schema
+from homodyne_dask.store import schema, validate
 from homodyne_dask.store import selection as selecting
-from homodyne_dask.store import validate as storage
+from homodyne_dask.store.bin_table import bin_table_html, bin_table_text
+from homodyne_dask.store.cuts import Cuts, read_cuts
 
 if TYPE_CHECKING:
     import xarray
@@ -45,23 +45,6 @@ class Selection(NamedTuple):
     frames: tuple[int, int]
     """First frame and the one after the last."""
     excluded: tuple[Chunk, ...] = ()
-
-
-@dataclass(frozen=True)
-class Cuts:
-    """c2 averaged over cells of age and lag; cells without pairs in the selection are left out."""
-
-    c2: Float[np.ndarray, "bin cell"]
-    """NaN where a bin has no pair."""
-    count: Int[np.ndarray, "bin cell"]
-    t1: Float[np.ndarray, " cell"]
-    """s, mean over the cell."""
-    t2: Float[np.ndarray, " cell"]
-    age: Int[np.ndarray, " cell"]
-    """Index of the age interval, in frames of `age_edges`."""
-    lag: Int[np.ndarray, " cell"]
-    age_edges: Int[np.ndarray, " a"]
-    lag_edges: Int[np.ndarray, " l"]
 
 
 @dataclass(frozen=True)
@@ -137,11 +120,13 @@ class Scan:
         if not path.is_dir():
             return None
         made_with = self.all_bins["sigma_row"].tobytes() + self.frame_mask.tobytes()
-        found = storage.attributes(self.path, "sums").get("weights_sha256")
+        found = validate.read_attributes(self.path, "sums").get("weights_sha256")
         if found != hashlib.sha256(made_with).hexdigest():
             return None
         names = ("weight", "first", "second", "pairs")
-        parts = [storage.read(self.path, f"sums/{name}").astype(np.float64) for name in names]
+        parts = [
+            validate.read_array(self.path, f"sums/{name}").astype(np.float64) for name in names
+        ]
         return np.stack(parts, axis=-1)[list(self.bins)]
 
     @property
@@ -181,74 +166,13 @@ class Scan:
 
     def cuts(self, min_lag: int = 1) -> Cuts:
         """Return the averages of the selected bins over age and lag, inside the selected frames."""
-        names = ("c2", "count", "t1", "t2", "age_edges", "lag_edges")
-        read = {name: storage.read(self.path, f"cuts/{name}") for name in names}
-        age, lag = np.meshgrid(
-            np.arange(len(read["age_edges"]) - 1),
-            np.arange(len(read["lag_edges"]) - 1),
-            indexing="ij",
-        )
-        first, last = self.time[self.frames[0]], self.time[self.frames[1] - 1]
-        inside = np.isfinite(read["t1"]) & (read["t1"] >= first) & (read["t2"] <= last)
-        inside &= read["lag_edges"][lag] >= min_lag
-        some = np.array(self.bins)[:, None], *(axis[None, :] for axis in np.nonzero(inside))
-        return Cuts(
-            c2=read["c2"][some],
-            count=read["count"][some],
-            t1=read["t1"][inside],
-            t2=read["t2"][inside],
-            age=age[inside],
-            lag=lag[inside],
-            age_edges=read["age_edges"],
-            lag_edges=read["lag_edges"],
-        )
+        return read_cuts(self, min_lag)
 
     def __str__(self) -> str:
-        """Return the table of bins, as `homodyne-dask info` prints it."""
-        widths = (6, 10, 10, 7, 9)
-        lines = [
-            " ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
-            for row in self._rows()
-        ]
-        notes = [f"note: {note}" for note in self.attrs["notes"]]
-        return "\n".join([self._in_short(), *lines, *notes])
+        return bin_table_text(self)
 
     def _repr_html_(self) -> str:
-        """Return the table of bins, as Jupyter shows it."""
-        head, *body = self._rows()
-        return Markup("<table><caption>{}</caption>{}{}</table><ul>{}</ul>").format(
-            self._in_short(),
-            _row("th", head),
-            Markup("").join(_row("td", row) for row in body),
-            Markup("").join(Markup("<li>{}</li>").format(note) for note in self.attrs["notes"]),
-        )
-
-    def _in_short(self) -> str:
-        first, stop = self.frames
-        return (
-            f"{Path(self.path).name}: {len(self.bins)} of {len(self.all_bins['q'])} bins, "
-            f"frames {first} to {stop - 1} of {self.n_frames}, "
-            f"{self.time[first]:g} to {self.time[stop - 1]:g} s, "
-            f"sigma from {self.attrs['sigma_source']}"
-        )
-
-    def _rows(self) -> list[list[str]]:
-        """Return the table of bins, its head first."""
-        sigma = np.median(self.sigma_row[:, slice(*self.frames)], axis=1) ** 2
-        n_pixels = self.all_bins["n_pixels"][list(self.bins)]
-        rows = [["label", "q [1/Å]", "phi [deg]", "pixels", "sigma"]]
-        for label, q, phi, pixels, s in zip(
-            self.label, self.q, self.phi, n_pixels, sigma, strict=True
-        ):
-            shown = f"{q:.6g}" if np.isfinite(q) else "unknown"
-            rows.append([str(label), shown, f"{phi:.2f}", str(pixels or "-"), f"{s:.4g}"])
-        return rows
-
-
-def _row(tag: str, cells: Sequence[str]) -> Markup:
-    """Return a row of an HTML table, every cell escaped."""
-    each = (Markup("<{0}>{1}</{0}>").format(Markup(tag), cell) for cell in cells)
-    return Markup("<tr>{}</tr>").format(Markup("").join(each))
+        return bin_table_html(self)
 
 
 def open_dataset(path: str | Path) -> Scan:
@@ -265,12 +189,12 @@ def open_dataset(path: str | Path) -> Scan:
         raise StoreError(
             f"{path} is a file, not a store: make one with `homodyne-dask ingest {path}`"
         )
-    attrs = storage.attributes(where)
-    storage.check_attributes(where, attrs)
-    storage.check_arrays(where)
-    storage.check_manifest(where, attrs)
-    per_bin = {name: storage.read(where, name) for name in _PER_BIN}
-    time, mask = storage.read(where, "time"), storage.read(where, "frame_mask")
+    attrs = validate.read_attributes(where)
+    validate.check_attributes(where, attrs)
+    validate.check_arrays(where)
+    validate.check_manifest(where, attrs)
+    per_bin = {name: validate.read_array(where, name) for name in _PER_BIN}
+    time, mask = validate.read_array(where, "time"), validate.read_array(where, "frame_mask")
     _check_values(where, time, per_bin["sigma_row"])
     bins = tuple(range(len(per_bin["q"])))
     return Scan(str(where.resolve()), attrs, time, mask, bins, (0, len(time)), per_bin)
@@ -313,7 +237,7 @@ def _by_cell(scan: Scan, factor: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 @lru_cache(maxsize=8)
-def opened(selection: Selection) -> Scan:
+def open_selection(selection: Selection) -> Scan:
     """Return the scan of a selection, as a worker opens it; raises StoreError if the data changed."""
     scan = open_dataset(selection.path)
     if scan.digest != selection.digest:

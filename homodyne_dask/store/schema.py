@@ -1,4 +1,4 @@
-"""The Zarr store, schema version 1: what ingest writes and dataset reads.
+"""The Zarr store, schema version 1: what ingest writes and a scan reads.
 
 One store holds one scan. All arrays of the root group share these dimensions:
 bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
@@ -22,7 +22,7 @@ bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
                                                    and lag_edges[l] <= j - i < lag_edges[l+1]
     level4/, level16/     c2(bin, t1, t2): means over 4x4 and 16x16 pairs, chunked as the root's c2
                           NaN on and below the block diagonal and where fewer than half of the pairs
-                          are known; frames after the last whole block are left out; a level with fewer
+                          are known; frames after the last whole block are excluded; a level with fewer
                           than 32 frames is absent
     sums/                 of each chunk i, j of c2, over its known pairs t2 > t1 of used frames, with the
                           weight w = 1/sigma(t1, t2)²: a fit need not read a chunk in which the
@@ -34,14 +34,15 @@ bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
         attribute weights_sha256: SHA-256 of the bytes of sigma_row, then of frame_mask; where they
                           no longer give it, the sums are of other weights and not to be used
 
-Root attributes are in `ATTRIBUTES`; `complete = True` is written last. `c2/manifest.json` (beside
+Root attributes are in `Attributes`; `complete = True` is written last. `c2/manifest.json` (beside
 the metadata of c2, where zarr does not take it for a stray group member) lists every chunk on or above
 the diagonal: its digest, its known pairs, its NaNs above the diagonal.
 """
 
-import math
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
 VERSION = 1
 FORMAT = "homodyne_dask"
@@ -50,30 +51,62 @@ LEVELS = (4, 16)
 MIN_LEVEL_FRAMES = 32
 CODECS = ("bytes", "blosc", "crc32c")
 """Of c2: little-endian float32, blosc, then the checksum of the chunk as stored."""
-SIGMA_SOURCES = ("counts", "scatter", "constant")
 
-ATTRIBUTES = {
-    "format": "always 'homodyne_dask'",
-    "schema_version": "integer",
-    "frame_time": "s, spacing of the stored frames",
-    "stride": "detector frames from one analysed frame to the next, before averaging",
-    "avg": "detector frames averaged into one",
-    "begin_frame": "first detector frame, 1-based, or null",
-    "end_frame": "last detector frame, 1-based, or null",
-    "source_file": "name of the file the data came from",
-    "source_sha256": "its SHA-256",
-    "source_format": "aps-u | aps-legacy | nxxpcs | esrf | npy | npz | homodyne",
-    "ingest_options": "q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not",
-    "sigma_source": "counts | scatter | constant",
-    "baseline_reference": "always 1: c2 decays to about 1",
-    "populated_elements": "always 'upper_half'",
-    "gap_angstrom": "gap between the plates in Å, or null",
-    "truth": "for simulated data: scenario, model, convention, gap_angstrom, parameters, contrast, "
-    "offset; else null",
-    "notes": "list of sentences: what ingest dropped, masked or converted, with counts",
-    "tiles_sha256": "SHA-256 of manifest.json, the identity of the data",
-    "complete": "True, written last",
-}
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Words = Annotated[str, Field(min_length=1)]
+AnyWords = Annotated[InstanceOf[str], Field(min_length=1)]
+"""Names of files may hold bytes that are no UTF-8."""
+
+
+class Truth(BaseModel):
+    """What the data of a simulated scan were made with."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    parameters: dict[str, Finite]
+    gap_angstrom: Positive | None = None
+
+
+class Attributes(BaseModel):
+    """The attributes of the root group."""
+
+    model_config = ConfigDict(strict=True)
+
+    format: str
+    schema_version: int
+    frame_time: Positive
+    """s, spacing of the stored frames."""
+    stride: int
+    """Detector frames from one analysed frame to the next, before averaging."""
+    avg: int
+    """Detector frames averaged into one."""
+    begin_frame: int | None
+    """First detector frame, 1-based."""
+    end_frame: int | None
+    """Last detector frame, 1-based."""
+    source_file: AnyWords
+    """Name of the file the data came from."""
+    source_sha256: Sha256
+    source_format: Words
+    """aps-u | aps-legacy | nxxpcs | esrf | npy | npz | homodyne."""
+    ingest_options: dict[str, Any]
+    """q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not."""
+    sigma_source: Literal["counts", "scatter", "constant"]
+    baseline_reference: Literal[1]
+    """c2 decays to about 1."""
+    populated_elements: Literal["upper_half"]
+    gap_angstrom: Positive | None
+    """Gap between the plates in Å."""
+    truth: Truth | None
+    """Of simulated data: scenario, model, convention, gap_angstrom, parameters, contrast, offset."""
+    notes: list[InstanceOf[str]]
+    """Sentences: what ingest dropped, masked or converted, with counts."""
+    tiles_sha256: Sha256
+    """SHA-256 of the manifest, the identity of the data."""
+    complete: bool
+    """Written last."""
 
 
 def store_beside(source: Path) -> Path:
@@ -92,20 +125,15 @@ def tile_key(bin_index: int, i: int, j: int) -> str:
 
 
 def level_frames(n_frames: int, factor: int) -> int:
-    """Return the frames of a level of a store, 0 where it is left out."""
+    """Return the frames of a level of a store, 0 where the store has none."""
     blocks = n_frames // factor
     return blocks if blocks >= MIN_LEVEL_FRAMES else 0
 
 
-def truth_is_whole(value: Any) -> bool:
-    """Return whether a truth says by which parameters the data were made."""
-    if not isinstance(value, dict):
+def is_truth(value: Any) -> bool:
+    """Return whether a value says by which parameters the data were made."""
+    try:
+        Truth.model_validate(value)
+    except ValidationError:
         return False
-    parameters, gap = value.get("parameters"), value.get("gap_angstrom")
-    numbers = [*parameters.values()] if isinstance(parameters, dict) else [None]
-    return all(map(_finite, numbers)) and (gap is None or (_finite(gap) and gap > 0))
-
-
-def _finite(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value)
+    return True

@@ -6,20 +6,19 @@ A store may have been cut off, edited or exchanged in part. Whatever differs fro
 
 import hashlib
 import json
-import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
 import zarr.errors
+from pydantic import ValidationError
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
 from homodyne_dask.store.files import read_regular_file
 
-MOST = 1 << 30
+MAX_BYTES = 1 << 30
 """Bytes of metadata or a manifest that are read."""
 
 
@@ -27,7 +26,7 @@ class _Array(NamedTuple):
     """What the metadata of an array must say."""
 
     dims: tuple[str, ...]
-    kind: str
+    dtype: str
     units: str | None = None
 
 
@@ -58,7 +57,7 @@ _IN_TILES = ("c2", *(f"level{factor}/c2" for factor in schema.LEVELS))
 """Arrays whose chunks are read without zarr."""
 
 
-def read(store: str | Path, name: str) -> np.ndarray:
+def read_array(store: str | Path, name: str) -> np.ndarray:
     """Return a whole small array; raises StoreError where any of it is missing or damaged."""
     try:
         _only_files(Path(store, name))
@@ -79,16 +78,16 @@ def _only_files(folder: Path) -> None:
             raise OSError(f"{path.relative_to(folder)} is a pipe or a device, not a file")
 
 
-def attributes(store: str | Path, group: str = "") -> dict[str, Any]:
+def read_attributes(store: str | Path, group: str = "") -> dict[str, Any]:
     """Return the attributes of a group as they are."""
-    return metadata(store, group).get("attributes", {})
+    return read_metadata(store, group).get("attributes", {})
 
 
-def metadata(store: str | Path, name: str = "") -> dict[str, Any]:
+def read_metadata(store: str | Path, name: str = "") -> dict[str, Any]:
     """Return the metadata of a group or an array; raises StoreError where they cannot be read."""
     file = Path(store, name, "zarr.json")
     try:
-        held = json.loads(read_regular_file(file, MOST))
+        held = json.loads(read_regular_file(file, MAX_BYTES))
     except FileNotFoundError as e:
         why = f"is damaged: {name} is missing; ingest it again"
         raise StoreError(
@@ -118,22 +117,26 @@ def check_attributes(store: str | Path, attrs: dict[str, Any]) -> None:
         )
     if attrs.get("complete") is not True:
         raise StoreError(f"{store} is incomplete: run `homodyne-dask ingest` again to finish it")
-    missing = sorted(set(schema.ATTRIBUTES) - set(attrs))
-    if missing:
-        raise StoreError(f"{store} lacks the attribute {missing[0]!r}: ingest the source again")
-    for name, (right, what) in _ATTRIBUTES.items():
-        if not right(attrs[name]):
-            raise StoreError(
-                f"{store}: the attribute {name} is {str(attrs[name])[:60]!r}, not {what}; "
-                f"ingest the source again"
-            )
+    try:
+        schema.Attributes.model_validate(attrs)
+    except ValidationError as e:
+        error = e.errors()[0]
+        name = ".".join(map(str, error["loc"]))[:60]
+        if error["type"] == "missing":
+            wrong = f"lacks the attribute {name!r}"
+        else:
+            message = error["msg"][0].lower() + error["msg"][1:]
+            wrong = f"has the attribute {name!r} = {str(error['input'])[:60]!r}: {message}"
+        raise StoreError(f"{store} {wrong}; ingest the source again") from e
 
 
 def check_manifest(store: str | Path, attrs: dict[str, Any]) -> None:
     """Refuse a manifest that is not the one whose digest the attributes hold."""
     file = Path(store, schema.MANIFEST)
     found = (
-        hashlib.sha256(read_regular_file(file, MOST)).hexdigest() if file.is_file() else "no file"
+        hashlib.sha256(read_regular_file(file, MAX_BYTES)).hexdigest()
+        if file.is_file()
+        else "no file"
     )
     if found != attrs["tiles_sha256"]:
         raise StoreError(
@@ -145,13 +148,13 @@ def check_manifest(store: str | Path, attrs: dict[str, Any]) -> None:
 def check_arrays(store: str | Path) -> None:
     """Refuse arrays whose metadata are not those that ingest writes: shape, type, unit, codecs."""
     wanted = _ROOT | (_OF_SUMS if Path(store, "sums").is_dir() else {})
-    held = {name: metadata(store, name) for name in wanted}
+    held = {name: read_metadata(store, name) for name in wanted}
     sizes = _sizes(store, held)
     for factor in schema.LEVELS:
         if sizes[f"t{factor}"]:
             name = f"level{factor}/c2"
             wanted[name] = _Array(("bin", f"t{factor}", f"t{factor}"), "float32")
-            held[name] = metadata(store, name)
+            held[name] = read_metadata(store, name)
     for name, array in wanted.items():
         shape = [sizes[dim] for dim in array.dims]
         if held[name].get("shape") != shape:
@@ -188,7 +191,7 @@ def _check_storage(
     wanted: dict[str, Any] = {
         "node_type": "array",
         "zarr_format": 3,
-        "data_type": array.kind,
+        "data_type": array.dtype,
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
     }
     found = {key: held.get(key) for key in wanted}
@@ -220,39 +223,3 @@ def _short(error: BaseException) -> str:
     """Return what an error says in one line."""
     words = " ".join(str(error).split())
     return f"{type(error).__name__}: {words[:200]}"
-
-
-def _number(value: Any, low: float = -math.inf) -> bool:
-    kind = isinstance(value, int | float) and not isinstance(value, bool)
-    return kind and math.isfinite(value) and value > low
-
-
-def _hexadecimal(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
-
-
-_SAID = (lambda value: isinstance(value, str) and value != "", "words")
-_SHA = (_hexadecimal, "a SHA-256")
-_ATTRIBUTES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "frame_time": (lambda value: _number(value, 0), "a number of seconds above 0"),
-    "gap_angstrom": (lambda value: value is None or _number(value, 0), "a length in Å, or null"),
-    "sigma_source": (
-        lambda value: value in schema.SIGMA_SOURCES,
-        f"one of {', '.join(schema.SIGMA_SOURCES)}",
-    ),
-    "baseline_reference": (lambda value: value == 1, "1"),
-    "populated_elements": (lambda value: value == "upper_half", "'upper_half'"),
-    "truth": (
-        lambda value: value is None or schema.truth_is_whole(value),
-        "what was simulated, or null",
-    ),
-    "notes": (
-        lambda value: isinstance(value, list) and all(isinstance(note, str) for note in value),
-        "a list of sentences",
-    ),
-    "source_file": _SAID,
-    "source_format": _SAID,
-    "source_sha256": _SHA,
-    "tiles_sha256": _SHA,
-}
-"""What some attributes must be: a test of the value, and words for it."""

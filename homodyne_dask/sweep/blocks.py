@@ -11,7 +11,14 @@ from jaxtyping import Float, Float32
 from homodyne_dask.kernels.transport import Block
 from homodyne_dask.store import chunk_reader as chunks
 from homodyne_dask.store.chunk_reader import chunk_path, read_chunk
-from homodyne_dask.store.scan import Scan, Selection, coarse_use, coarse_weights, known_q, opened
+from homodyne_dask.store.scan import (
+    Scan,
+    Selection,
+    coarse_use,
+    coarse_weights,
+    known_q,
+    open_selection,
+)
 
 ALIGNMENT = 64
 """Bytes; XLA copies arrays that are not aligned so."""
@@ -37,7 +44,7 @@ class Place(NamedTuple):
 
 def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "slot T T"]) -> Block:
     """Return one block, decoded into `data`; raises StoreError naming what cannot be read."""
-    scan = opened(source.selection)
+    scan = open_selection(source.selection)
     members = list(place.members)
     excluded = _excluded(source, scan, place)
     for slot, member in enumerate(members):
@@ -73,7 +80,7 @@ def stored_sums(
 
     None unless the selection takes every pair of the block that ingest took.
     """
-    scan = opened(source.selection)
+    scan = open_selection(source.selection)
     if source.factor != 1 or scan.chunk_sums is None:
         return None
     i, j = place.tile
@@ -103,7 +110,7 @@ def prefetch(source: BlockSource, place: Place) -> None:
     """Let the operating system fetch a block's chunks while another is computed."""
     if (source, place) in BLOCKS.values:
         return
-    scan = opened(source.selection)
+    scan = open_selection(source.selection)
     for member in place.members:
         chunks.announce(chunk_path(scan.path, source.factor, scan.bins[member], place.tile))
 

@@ -20,7 +20,7 @@ from homodyne_dask.kernels.gram import Gram, gram_of_data, merge_tree
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import Block
 from homodyne_dask.store.memory import set_allocator_thresholds
-from homodyne_dask.store.scan import known_q, opened
+from homodyne_dask.store.scan import known_q, open_selection
 from homodyne_dask.sweep.blocks import SUMS, BlockSource, Place, block, prefetch, stored_sums
 from homodyne_dask.sweep.plan import Run
 
@@ -117,7 +117,7 @@ def gram_of(context: TaskContext, run: Run, at: AtTheta | AtThetaAndLinear) -> t
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
-    scan = opened(context.source.selection)
+    scan = open_selection(context.source.selection)
     here = backend_of(context.problem.model).point(
         context.problem, at.theta, scan.time, context.source.factor, scan.frames
     )
@@ -140,7 +140,7 @@ def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Gram,
     """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta."""
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
-    scan, factor = opened(context.source.selection), context.source.factor
+    scan, factor = open_selection(context.source.selection), context.source.factor
     backend = backend_of(context.problem.model)
     points = [
         backend.point(context.problem, theta, scan.time, factor, scan.frames) for theta in at.thetas
@@ -159,7 +159,7 @@ def _leaf(context: TaskContext, at: ModelPoint, place: Place) -> tuple[Gram, Cos
     an earlier pass: store and selection decide which.
     """
     source, lag = context.source, context.problem.min_lag
-    q = known_q(opened(source.selection))[place.members[0]]
+    q = known_q(open_selection(source.selection))[place.members[0]]
     i, j = (side * source.side for side in place.tile)
     cut = at.sub_blocks(q, i, j, source.side)
     key = (source, place, lag)

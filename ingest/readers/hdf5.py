@@ -223,7 +223,7 @@ def truth(file: h5py.File) -> dict[str, Any] | None:
         found = None if held is None else json.loads(text(held))
     except UNREADABLE as error:
         raise unreadable(file, "the attribute truth", error) from error
-    return found if schema.truth_is_whole(found) else None
+    return found if schema.is_truth(found) else None
 
 
 def matrix_names(file: h5py.File, group: str, prefix: str) -> dict[int, str]:

@@ -17,7 +17,7 @@ from homodyne_dask.kernels.transport import Block
 from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.normal_equations import joint_of
 from homodyne_dask.solver.variable_projection import ReducedProblem
-from homodyne_dask.store.scan import known_q, opened
+from homodyne_dask.store.scan import known_q, open_selection
 from homodyne_dask.sweep.blocks import Place, block
 from homodyne_dask.sweep.plan import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point
@@ -50,7 +50,7 @@ class FrameBlocks(NamedTuple):
 def frame_grams_of(context: TaskContext, run: Run, blocks: FrameBlocks) -> tuple[Gram, Report]:
     """Return the Grams of all pairs of blocks of frames: moments are (bin, block, block, k, k)."""
     began, before = time.perf_counter(), compilations()
-    scan = opened(context.source.selection)
+    scan = open_selection(context.source.selection)
     at, problem = blocks.at, context.problem
     here = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
     linear_params = None

@@ -20,7 +20,7 @@ from homodyne_dask.fitting.request import prepare
 from homodyne_dask.models import Model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.store.scan import Scan, Selection, opened
+from homodyne_dask.store.scan import Scan, Selection, open_selection
 from homodyne_dask.sweep.admission import checked_workers
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan
 
@@ -54,7 +54,7 @@ def small(scan: Scan) -> bool:
 def whole_fit(selection: Selection, model: Model, options: Mapping[str, Any]) -> FitOutput:
     """Fit a small scan in this process; a task."""
     states: list[lm.State] = []
-    result = run_to_completion(iterate(opened(selection), model, **options), states.append)
+    result = run_to_completion(iterate(open_selection(selection), model, **options), states.append)
     return FitOutput(tuple(states), result)
 
 

@@ -21,7 +21,8 @@ from homodyne_dask.models.transport import (
     frame_spacing,
     integrals,
 )
-from homodyne_dask.store.scan import Cuts, Scan, known_q
+from homodyne_dask.store.cuts import Cuts
+from homodyne_dask.store.scan import Scan, known_q
 
 FEWEST_CELLS = 30
 """Below this many averages inside a selection, first values come from those of the whole record."""

@@ -19,7 +19,8 @@ from homodyne_dask.results.figures.style import (
     ring_colours,
 )
 from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.store.scan import Cuts, Scan
+from homodyne_dask.store.cuts import Cuts
+from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,8 @@ from homodyne_dask.results.figures.block_means import representative
 from homodyne_dask.results.figures.rates import FittedModel, fitted_model
 from homodyne_dask.results.figures.style import MARKERS, bin_name, figure, label_axes, logarithmic
 from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.store.scan import Cuts, Scan
+from homodyne_dask.store.cuts import Cuts
+from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
