@@ -13,7 +13,7 @@ from homodyne_dask.store import schema
 from ingest import chunk_sums as sums
 from ingest import noise
 from ingest import store_writer as store
-from ingest.readers.bins import Record, read_record, write_bin
+from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import Options, Source, options_from, sha256
 from ingest.report import IngestReport, report_of
