@@ -231,6 +231,7 @@ def _kept(model: "Model", job: FitJob) -> "FitResult | None":
         return None
     result, scan = load_result(folder), job.scan()
     asked = json.loads(json.dumps(prepare(scan, model, **job.options).config))
+    del asked["changed"]  # follows from the others
     other = [key for key, value in asked.items() if result.config.get(key) != value]
     data = {"tiles_sha256": scan.attrs["tiles_sha256"], "frames": list(scan.frames)}
     data["labels"] = scan.label.tolist()

@@ -1,4 +1,4 @@
-"""A fit: scan and model in, result out. It introduces the solver to the cluster."""
+"""A fit of a scan: it connects solver, sweep and cluster, and returns the result."""
 
 import time
 from collections.abc import Callable, Generator
@@ -75,10 +75,10 @@ def iterate(
         for state in hd.iterate(scan, hd.LAMINAR_FLOW, gap="200 um"):
             print(state.passes, state.reduced.chisqr, state.theta)
 
-    The last state says how the fit ended; the value of the generator is the result. Leaving the loop
-    ends the fit.
+    options: those of `fit`. The last state has the outcome; the return value of the generator is the
+    result. Leaving the loop ends the fit.
     """
-    began = time.perf_counter()
+    started = time.perf_counter()
     request = prepare(data, model, **options)
     require_gap(request)
     path = None if checkpoint is None else Path(checkpoint)
@@ -86,13 +86,13 @@ def iterate(
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
     if path is not None and not resume:
         checkpoints.check_checkpoint_target(path)
-    work = plan_for(request, client)
+    planned = plan_for(request, client)
     with (
-        local_cluster() if work.workers.to_start else nullcontext(client) as connected,
-        checked_workers(client, request.scan, work) as refused,
+        local_cluster() if planned.workers.to_start else nullcontext(client) as connected,
+        checked_workers(client, request.scan, planned) as refused,
     ):
         if request.options.on_bad_tile == "skip":
-            layouts = (work.layout, *work.levels)
+            layouts = (planned.layout, *planned.levels)
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
         # JAX and tables load while workers start
         from homodyne_dask.fitting.errors.assemble import assemble_result
@@ -100,30 +100,37 @@ def iterate(
         from homodyne_dask.live.watch import Watch
         from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 
-        observer = Watch(_watched(request), work, connected, watch, refused)
+        observer = Watch(_description(request), planned, connected, watch, refused)
         with observer.failures_published():
             selection, problem = request.scan.selection, request.problem
-            sweep = observer.watched(sweep_of(work, selection, problem, connected))
+            sweep = observer.watched(sweep_of(planned, selection, problem, connected))
             levels = [
-                observer.watched(s) for s in level_sweeps(work, selection, problem, connected)
+                observer.watched(s) for s in level_sweeps(planned, selection, problem, connected)
             ]
             sweep.warm_up()
-            record = FitRecord(began, observer.state)
+            record = FitRecord(started, observer.state)
             state = None
             for state in minimize(request, sweep, path, resume, record, levels):
                 observer.state(state)
                 yield state
             assert state is not None  # there is at least one pass
-            observer.doing("finding the errors")
-            ended = time.perf_counter()
-            more = estimate_errors(request, sweep, state)
-            record.timings["errors"] = time.perf_counter() - ended
-            compilations = sweep.compilations()  # asks the workers, so before they are let go
-            record.timings["total"] = time.perf_counter() - began
-            found = record.history, record.timings, compilations, more, record.minima
-            result = assemble_result(request, state, *found)
+            observer.doing("estimating the errors")
+            last_pass = time.perf_counter()
+            estimates = estimate_errors(request, sweep, state)
+            record.timings["errors"] = time.perf_counter() - last_pass
+            compilations = sweep.compilations()  # asks the workers, so before they are released
+            record.timings["total"] = time.perf_counter() - started
+            result = assemble_result(
+                request,
+                state,
+                record.history,
+                record.timings,
+                compilations,
+                estimates,
+                record.minima,
+            )
             observer.ended(result)
-    record.timings["total"] = time.perf_counter() - began
+    record.timings["total"] = time.perf_counter() - started
     return result
 
 
@@ -143,19 +150,19 @@ def plan(
 
 
 def plan_for(request: Request, client: Client | None) -> Plan:
-    """Return the plan for the client's workers, or for this process or the workers to be started."""
-    work = layout(request.scan, request.problem.min_lag)
+    """Return the plan for the client's workers or, without a client, for this process or new workers."""
+    cut = layout(request.scan, request.problem.min_lag)
     if client is not None:
         workers = workers_of(client)
     else:
-        workers = this_process() if work.pairs < IN_PROCESS_PAIRS else local_workers()
+        workers = this_process() if cut.pairs < IN_PROCESS_PAIRS else local_workers()
     name = request.problem.model.name
-    levels = coarse_levels(request.scan, work, request.problem.min_lag)
-    return make_plan(work, workers, name, len(request.scan.bins), request.options.memory, levels)
+    levels = coarse_levels(request.scan, cut, request.problem.min_lag)
+    return make_plan(cut, workers, name, len(request.scan.bins), request.options.memory, levels)
 
 
-def _watched(request: Request) -> "FitDescription":
-    """Return what is told of a fit of a scan."""
+def _description(request: Request) -> "FitDescription":
+    """Return what is shown of a fit beside its passes."""
     from homodyne_dask.fitting.errors.estimate import standard_errors
     from homodyne_dask.live.watch import FitDescription
 

@@ -1,4 +1,4 @@
-"""The way down to the optimum: one state per pass, written down and saved as it goes."""
+"""The minimization of χ²: one state per pass over the data, recorded and saved in a checkpoint."""
 
 import os
 import time
@@ -29,12 +29,15 @@ if TYPE_CHECKING:
 
 
 class FitRecord:
-    """What is written down while a fit runs, and who is told of passes over block means."""
+    """The record of a running fit: history, minima and timings [s].
+
+    on_level: called with each state of a pass over block means and the level of the means.
+    """
 
     def __init__(
-        self, began: float, told: Callable[[lm.State, int], None] = lambda *_: None
+        self, started: float, on_level: Callable[[lm.State, int], None] = lambda *_: None
     ) -> None:
-        self.began, self.told = began, told
+        self.started, self.on_level = started, on_level
         self.history: list[dict[str, Any]] = []
         self.minima: list[dict[str, Any]] = []
         self.timings: dict[str, float] = {"passes": 0.0}
@@ -47,14 +50,14 @@ def minimize(
     resume: bool = False,
     record: FitRecord | None = None,
     levels: Sequence["Sweep"] = (),
-    first: "First | None" = None,
+    find_start: "FindStart | None" = None,
     identity_of: Callable[[Any], dict[str, Any]] | None = None,
 ) -> Iterator[lm.State]:
-    """Yield one state per pass over the data; the last one says how it ended.
+    """Yield one state per pass over the data; the last one has the outcome.
 
     sweep: passes over all data. levels: passes over block means, the coarsest first, through which
-    the fit starts. first, identity_of: where a request of other data than a scan starts, and what
-    its checkpoint has to agree with.
+    the fit starts. find_start, identity_of: for other data than a scan, the function that returns the
+    starting point, and the one that returns the identity of the checkpoint.
     """
     record = record or FitRecord(time.perf_counter())
     search, options = request.search, request.solver
@@ -74,11 +77,11 @@ def minimize(
     if resume:
         assert checkpoint is not None
         state = _resumed(request, checkpoint, identity, record)
-        record.timings["start"] = time.perf_counter() - record.began
+        record.timings["start"] = time.perf_counter() - record.started
         yield state
         states = lm.iterate_from(search, evaluate, state, options)
     else:
-        theta, linear_params, coarse = (first or _first)(request, levels, record)
+        theta, linear_params, coarse = (find_start or _find_start)(request, levels, record)
         record.history.extend(coarse)
         # at the optimum of the means damping would only slow the weak directions
         options = replace(options, damping=0.0) if coarse else options
@@ -92,8 +95,8 @@ def minimize(
 def run_to_completion[Result](
     passes: Generator[lm.State, None, Result], progress: Callable[[lm.State], None] | None = None
 ) -> Result:
-    """Return what a fit ends with, `progress` called with the state after each of its passes."""
-    with closing(passes):  # what `progress` raises ends the fit at once
+    """Return the result of a fit; `progress` is called with the state after each pass."""
+    with closing(passes):  # an exception from `progress` ends the fit at once
         while True:
             try:
                 state = next(passes)
@@ -104,37 +107,37 @@ def run_to_completion[Result](
 
 
 class StartingPoint(NamedTuple):
-    """Where the first pass over all data is made."""
+    """The point of the first pass over all data."""
 
     theta: Float[np.ndarray, " p"]
     linear_params: Float[np.ndarray, "bin 2"] | None
-    """(offset - 1, contrast) of the bins, where a loss asks for them."""
+    """(offset - 1, contrast) of the bins, for a loss other than linear."""
     coarse: list[dict[str, Any]]
-    """A record of each level above."""
+    """The record of each level of block means before it."""
 
 
-First = Callable[[Any, Sequence["Sweep"], FitRecord], StartingPoint]
+FindStart = Callable[[Any, Sequence["Sweep"], FitRecord], StartingPoint]
 
 
-def _first(request: Request, levels: Sequence["Sweep"], record: FitRecord) -> StartingPoint:
-    """Return the lowest of the minima that the averages and the levels show."""
+def _find_start(request: Request, levels: Sequence["Sweep"], record: FitRecord) -> StartingPoint:
+    """Return the lowest minimum found in the averages and the block means."""
     from homodyne_dask.fitting.start.coarse_to_fine import coarse_to_fine
     from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
     from homodyne_dask.fitting.start.minima import competing_minima
 
     minima = find_initial_values(request)
     trim_memory()
-    record.minima = [_by_name(request.search.names, at) for at in minima]
-    record.timings["start"] = time.perf_counter() - record.began
-    theta, coarse = coarse_to_fine(request, competing_minima(minima), levels, record.told)
+    record.minima = [_reported(request.search.names, at) for at in minima]
+    record.timings["start"] = time.perf_counter() - record.started
+    theta, coarse = coarse_to_fine(request, competing_minima(minima), levels, record.on_level)
     if request.problem.loss == "linear":
         return StartingPoint(theta, None, coarse)
     linear_params = reduce(averages_of(request)(theta), request.scaling).linear_params
     return StartingPoint(theta, linear_params, coarse)
 
 
-def _by_name(names: Sequence[str], at: "Minimum") -> dict[str, Any]:
-    """Return a minimum as it is reported; χ² is None where the user gave the point."""
+def _reported(names: Sequence[str], at: "Minimum") -> dict[str, Any]:
+    """Return a minimum for the report; χ² is None where the user gave the point."""
     theta = dict(zip(names, at.theta.tolist(), strict=True))
     chisqr = at.chisqr if np.isfinite(at.chisqr) else None
     return {"theta": theta, "chisqr": chisqr, "starts": at.starts}
@@ -145,7 +148,7 @@ def _peak(peak: int) -> dict[str, int]:
 
 
 def _shares(cost: "Cost") -> dict[str, float]:
-    """Return which share of sub-blocks a pass computed, and of blocks it needed the data of."""
+    """Return the share of sub-blocks that a pass computed, and the share of blocks that it read."""
     if not cost.blocks:
         return {}
     return {
@@ -155,9 +158,9 @@ def _shares(cost: "Cost") -> dict[str, float]:
 
 
 def _job() -> dict[str, str]:
-    """Return which job of SLURM this program is, as 123 or, started for the third time, 123.2."""
-    number, again = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_RESTART_COUNT")
-    return {"job": f"{number}.{again}" if again else number} if number else {}
+    """Return the SLURM job of this program: 123, or 123.2 after its second restart."""
+    number, restarts = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_RESTART_COUNT")
+    return {"job": f"{number}.{restarts}" if restarts else number} if number else {}
 
 
 def _note(record: FitRecord, state: lm.State) -> None:
@@ -197,7 +200,7 @@ def _saved(state: lm.State) -> checkpoints.SavedState:
 
 
 def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitRecord) -> lm.State:
-    """Return the state a checkpoint holds, as it was when it was written."""
+    """Return the state in a checkpoint."""
     saved = checkpoints.load(path, identity)
     record.history.extend(saved.history)
     record.minima = list(saved.minima)
@@ -222,13 +225,13 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
 
 
 def _identity(request: Request) -> dict[str, Any]:
-    """Return what must be the same for a fit to be resumed."""
+    """Return the identity of a fit: it resumes only from a checkpoint with the same."""
     config, names = request.config, request.search.names
     return {
         "data": request.scan.digest,
         "bins": list(request.scan.bins),
         "frames": list(request.scan.frames),
-        "chunks left out": [list(chunk) for chunk in request.scan.excluded],
+        "excluded chunks": [list(chunk) for chunk in request.scan.excluded],
         "model": config["model"],
         "gap_angstrom": config["gap_angstrom"],
         **{option.name: config[option.name] for option in fit_options() if option.identity},
@@ -238,6 +241,6 @@ def _identity(request: Request) -> dict[str, Any]:
         "upper": request.search.upper.tolist(),
         "code of the model": request.problem.model.digest,
         "power laws of the model": [list(law) for law in request.problem.model.power_laws],
-        # other versions round differently, and the bits would not be those of one run
+        # other versions round differently: the bits would not be those of an uninterrupted fit
         **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
     }

@@ -259,5 +259,5 @@ def test_a_fit_is_not_resumed_on_a_store_that_lost_chunks_since(copy, tmp_path):
     path = tmp_path / "fit.ckpt"
     skipping(copy, checkpoint=path, max_passes=2)
     spoil(copy)
-    with pytest.raises(OptionError, match=r"chunks left out was \[\], now \[\[1, 1, 0, 1\], "):
+    with pytest.raises(OptionError, match=r"excluded chunks was \[\], now \[\[1, 1, 0, 1\], "):
         skipping(copy, checkpoint=path, resume=True)

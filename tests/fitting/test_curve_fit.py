@@ -121,7 +121,7 @@ def test_a_store_gives_the_bits_of_memory_and_a_plan_says_where(tmp_path):
     model = hd.model(lambda theta, x, y: y - theta[0] * x, [hd.Parameter("k")], name="line")
     said = str(hd.plan(tmp_path / "points.zarr", model, initial={"k": 1}))
     assert f"in this process (fewer than {IN_PROCESS_PAIRS:,} points)" in said
-    assert "in this process (the data lie in its memory)" in str(
+    assert "in this process (the data are in its memory)" in str(
         hd.plan(data, model, initial={"k": 1})
     )
     assert re.search(r"points +1,000\n", said)
@@ -201,7 +201,7 @@ def test_a_model_of_any_data_names_its_variables():
     assert result.names == ("slope", "zero")
     assert result.popt[1] == 1.0
     assert "1/s" in str(result)
-    with pytest.raises(HomodyneDaskError, match="slope has no first value"):
+    with pytest.raises(HomodyneDaskError, match="slope has no initial value"):
         hd.fit(made(), model)
     short = hd.model(lambda theta, x, y: (theta[0] * x)[:2], [hd.Parameter("a")], name="short")
     with pytest.raises(HomodyneDaskError, match=r"model 'short', .* one value per point, shape"):

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.curve_fit import residual_fit as arrayfit
+from homodyne_dask.fitting.curve_fit import residual_fit
 from homodyne_dask.fitting.minimize import run_to_completion
 from homodyne_dask.live.progress import Progress
 from homodyne_dask.models.parameters import Parameter
@@ -30,20 +30,20 @@ SIGMA = "homodyne_dask_sigma"
 
 @dataclass(frozen=True)
 class CurveFit:
-    """The result of `curve_fit`, or of `fit` with a model of any data: popt, pcov = result."""
+    """The result of `curve_fit`, or of `fit` with a `ResidualModel`: popt, pcov = result."""
 
     names: tuple[str, ...]
     popt: Float[np.ndarray, " p"]
     pcov: Float[np.ndarray, "p p"] | None
-    """NaN in the rows of what is fixed or stands at a bound; None where the data do not determine
-    every parameter, or a covariance needs more points than parameters."""
+    """NaN in rows of parameters that are fixed or at a bound; None where the data do not determine every
+    parameter, or there are not more points than parameters."""
     outcome: lm.Outcome
-    """How the fit ended: `Outcome.CONVERGED` is one of several."""
+    """How the fit ended: `Outcome.CONVERGED`, or another."""
     chisqr: float
     redchi: float
-    """χ² over the degrees of freedom."""
+    """χ² divided by the degrees of freedom."""
     ndata: int
-    """Points summed: those of which every variable is known."""
+    """Number of points used: those of which every variable is known."""
     passes: int
     undetermined: tuple[str, ...]
     """Sentences on what the data do not determine."""
@@ -54,7 +54,7 @@ class CurveFit:
     compilations: dict[str, int]
 
     def __iter__(self) -> Iterator[np.ndarray | None]:
-        """Give popt and pcov, as scipy does."""
+        """Yield popt and pcov, as scipy returns them."""
         return iter((self.popt, self.pcov))
 
     @property
@@ -64,8 +64,8 @@ class CurveFit:
 
     @property
     def stderr(self) -> Float[np.ndarray, " p"]:
-        """The roots of pcov's diagonal; NaN where unknown."""
-        return arrayfit.stderr(self.pcov, len(self.names))
+        """The square roots of the diagonal of pcov; NaN where unknown."""
+        return residual_fit.stderr(self.pcov, len(self.names))
 
     def to_dataset(self) -> xarray.Dataset:
         """Return curvefit_coefficients(param) and curvefit_covariance(cov_i, cov_j), as xarray's."""
@@ -81,19 +81,19 @@ class CurveFit:
         )
 
     def to_json(self, path: str | Path) -> None:
-        """Write everything; what is not known is null."""
-        held = {
+        """Write the whole result as JSON; unknown numbers are null."""
+        record = {
             name: getattr(self, name) for name in ("model", "names", "units", "ndata", "passes")
         }
-        held |= {"chisqr": self.chisqr, "redchi": self.redchi, "outcome": self.outcome.name}
-        held |= {"popt": self.popt.tolist(), "stderr": self.stderr.tolist()}
-        held |= {"pcov": None if self.pcov is None else self.pcov.tolist()}
-        held |= {
+        record |= {"chisqr": self.chisqr, "redchi": self.redchi, "outcome": self.outcome.name}
+        record |= {"popt": self.popt.tolist(), "stderr": self.stderr.tolist()}
+        record |= {"pcov": None if self.pcov is None else self.pcov.tolist()}
+        record |= {
             "undetermined": self.undetermined,
             "history": self.history,
             "timings": self.timings,
         }
-        write_atomic(Path(path), json.dumps(_known(held), indent=1, allow_nan=False) + "\n")
+        write_atomic(Path(path), json.dumps(_known(record), indent=1, allow_nan=False) + "\n")
 
     def __str__(self) -> str:
         """Return outcome, values with errors, χ² and what is undetermined as text."""
@@ -105,8 +105,8 @@ class CurveFit:
             )
         ]
         facts = f"χ² {self.chisqr:.6g} of {self.ndata:,} points, reduced {self.redchi:.6g}"
-        said = [f"undetermined: {sentence}" for sentence in self.undetermined]
-        head = [self.model, "", self.outcome.value, *said, ""]
+        undetermined = [f"undetermined: {sentence}" for sentence in self.undetermined]
+        head = [self.model, "", self.outcome.value, *undetermined, ""]
         return "\n".join([*head, *rows, "", f"{facts}, {self.passes} passes"])
 
 
@@ -121,7 +121,7 @@ def _known(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Curve:
-    """y less f(x, *theta), over sigma where there is one."""
+    """The residual (y - f(x, *theta)) / sigma, or y - f without sigma."""
 
     f: Callable[..., Any]
     coords: int
@@ -129,8 +129,8 @@ class _Curve:
 
     def __call__(self, theta: Any, *columns: Any) -> Any:
         x = columns[: self.coords]
-        apart = columns[self.coords] - self.f(x[0] if self.coords == 1 else x, *theta)
-        return apart / columns[-1] if self.weighted else apart
+        residual = columns[self.coords] - self.f(x[0] if self.coords == 1 else x, *theta)
+        return residual / columns[-1] if self.weighted else residual
 
 
 def curve_fit(
@@ -151,13 +151,13 @@ def curve_fit(
 ) -> CurveFit:
     """Fit f(x, *params) to a variable of a dataset by least squares; popt, pcov = curve_fit(...).
 
-    f: a JAX function; with several coords x is a tuple of arrays, as broadcast against each other.
+    f: a JAX function; with several coords, x is a tuple of arrays that are broadcast together.
     dataset: an xarray Dataset or DataArray (data_var is then its name, or 'y'), or the path of a
     Zarr store; lazy ones are read chunk by chunk. coords, data_var: variables of it. A point of
-    which any variable is NaN is left out.
-    p0: first values in order or by name; by default 1, or the middle of finite bounds, as scipy's.
+    which any variable is NaN is excluded.
+    p0: initial values in order or by name; by default 1, or the middle of finite bounds, as in scipy.
     sigma: standard deviations: a variable's name, an array of the data's dimensions, or a number.
-    absolute_sigma: pcov is taken from sigma as it is, and not scaled to a reduced χ² of 1.
+    absolute_sigma: sigma is absolute; if False, pcov is scaled to a reduced χ² of 1.
     bounds: (low, high), each a number or one per parameter, or by name. param_names: by default
     the arguments of f after x. client, checkpoint, resume: as in `fit`; data in memory are fitted
     in this process, and so are fewer than four million points.
@@ -178,7 +178,7 @@ def curve_fit(
         f,
     )
     return fit(
-        dataset, model, initial=_first(names, p0, low_high), absolute_sigma=absolute_sigma,
+        dataset, model, initial=_initial(names, p0, low_high), absolute_sigma=absolute_sigma,
         client=client, checkpoint=checkpoint, resume=resume, max_passes=max_passes,
     )  # fmt: skip
 
@@ -208,34 +208,39 @@ def iterate(
     max_passes: int = 1000,
     watch: Callable[[Progress], None] | None = None,
 ) -> Generator[lm.State, None, CurveFit]:
-    """Fit as `fit` does and yield the state after each pass; residuals are taken to be over their σ."""
-    request = arrayfit.prepare_residual_fit(
+    """Fit as `fit` does and yield the state after each pass.
+
+    absolute_sigma: residuals are divided by their standard deviations; if False, their scatter gives it.
+    """
+    request = residual_fit.prepare_residual_fit(
         data, model, initial, fixed, bounds, absolute_sigma, max_passes
     )
     path = None if checkpoint is None else Path(checkpoint)
     return curve_fit_result(
-        request, (yield from arrayfit.iterate(request, client, path, resume, watch))
+        request, (yield from residual_fit.iterate(request, client, path, resume, watch))
     )
 
 
-def curve_fit_result(request: arrayfit.ResidualRequest, ended: arrayfit.ResidualOutput) -> CurveFit:
-    """Return the result of a fit that is over."""
-    state = ended.state
+def curve_fit_result(
+    request: residual_fit.ResidualRequest, output: residual_fit.ResidualOutput
+) -> CurveFit:
+    """Return the result of a finished fit."""
+    state = output.state
     return CurveFit(
         names=request.search.names,
         popt=state.theta,
-        pcov=ended.covariance,
+        pcov=output.covariance,
         outcome=state.outcome,
         chisqr=state.reduced.chisqr,
-        redchi=ended.redchi,
+        redchi=output.redchi,
         ndata=state.reduced.ndata,
         passes=state.passes,
-        undetermined=ended.undetermined,
+        undetermined=output.undetermined,
         model=request.model.name,
         units=tuple(p.unit for p in request.model.parameters),
-        history=tuple(ended.history),
-        timings=ended.timings,
-        compilations=ended.compilations,
+        history=tuple(output.history),
+        timings=output.timings,
+        compilations=output.compilations,
     )
 
 
@@ -265,7 +270,7 @@ def _bounds(names: tuple[str, ...], bounds: Any) -> dict[str, tuple[float, float
     return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
 
 
-def _first(
+def _initial(
     names: tuple[str, ...], p0: Any, bounds: dict[str, tuple[float, float]]
 ) -> dict[str, float]:
     given: dict[str, float] = {}
@@ -279,21 +284,21 @@ def _first(
 
 
 def _feasible(low: float, high: float) -> float:
-    """Return where scipy starts without p0."""
+    """Return the initial value that scipy takes without p0."""
     if math.isfinite(low):
         return 0.5 * (low + high) if math.isfinite(high) else low + 1
     return high - 1 if math.isfinite(high) else 1.0
 
 
 def _with_sigma(dataset: Any, data_var: str, sigma: Any) -> tuple[Any, str]:
-    """Return the dataset with what sigma is beside the name of a variable, and the data's name."""
+    """Return the dataset with sigma as a variable of it, and the name of the data variable."""
     if isinstance(dataset, xarray.DataArray):
         data_var = str(dataset.name or "y")
         dataset = dataset.to_dataset(name=data_var)
     if sigma is None or isinstance(sigma, str):
         return dataset, data_var
     if not isinstance(dataset, xarray.Dataset):
-        raise OptionError("of a store sigma is the name of a variable: give its name")
+        raise OptionError("with a store, sigma must be the name of one of its variables")
     dims = dataset[data_var].dims if np.ndim(sigma) else ()
     own = sigma if isinstance(sigma, xarray.DataArray) else (dims, np.asarray(sigma, float))
     return dataset.assign({SIGMA: own}), data_var

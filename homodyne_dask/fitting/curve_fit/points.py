@@ -1,4 +1,4 @@
-"""Any xarray dataset as a source of points: cut into chunks that tasks read on their own."""
+"""Any xarray dataset as points, cut into chunks that tasks read."""
 
 import hashlib
 import math
@@ -15,52 +15,53 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.errors import SelectionError, StoreError
+from homodyne_dask.fitting.curve_fit._xarray_internals import in_memory
 from homodyne_dask.sweep.blocks import Kept
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, size, size_in_words
 
 MOST = 2**20
-"""Points of a chunk; larger ones of a store are cut."""
+"""Most points of a chunk; larger chunks of a store are cut."""
 SMALLEST = 2**12
-"""Points worked at once in a chunk, and what chunks are filled up to a multiple of."""
+"""Points of a chunk that are processed at once; chunks are padded to a multiple of it."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """Some variables of a dataset over all their dimensions, and how they are cut into chunks."""
+    """Some variables of a dataset, broadcast to all their dimensions and cut into chunks."""
 
     dataset: xarray.Dataset
-    """Nothing but these variables, as lazy as it was given."""
+    """These variables alone; lazy ones stay lazy."""
     variables: tuple[str, ...]
     shape: dict[Hashable, int]
     chunk: dict[Hashable, int]
 
     @property
     def number(self) -> int:
-        """Points, known or not."""
+        """Number of points, known or not."""
         return math.prod(self.shape.values())
 
     @property
     def room(self) -> int:
-        """Points a chunk is filled up to: one shape, compiled once."""
+        """Points of a padded chunk: all have one shape, so that the kernel is compiled once."""
         largest = math.prod(self.chunk.values())
         return -(-largest // self.step) * self.step
 
     @property
     def step(self) -> int:
-        """Points worked at once."""
+        """Points that are processed at once."""
         largest = math.prod(self.chunk.values())
         return min(SMALLEST, 2 ** math.ceil(math.log2(max(largest, 2))))
 
     @cached_property
     def places(self) -> tuple[tuple[int, ...], ...]:
-        """Where every chunk lies along each dimension, in the order they are summed."""
+        """The position of every chunk along each dimension, in the order in which they are summed."""
         counts = [-(-n // self.chunk[dim]) for dim, n in self.shape.items()]
         return tuple(product(*map(range, counts)))
 
     @property
     def in_memory(self) -> bool:
-        """Whether all of it lies in this process's memory, so that no worker can read it."""
-        return all(self.dataset[name].variable._in_memory for name in self.variables)
+        """Whether all of it is in the memory of this process, so that workers cannot read it."""
+        return all(in_memory(self.dataset, name) for name in self.variables)
 
     def columns(self, number: int) -> Float[np.ndarray, "variable room"]:
         """Return the variables of a chunk, by its number, as columns; NaN beyond its end.
@@ -88,7 +89,7 @@ class Points:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of sizes, of where the data lie and of the first and the last chunk."""
+        """A hash of sizes, source, and values of the first and the last chunk."""
         about = (self.variables, self.shape, self.chunk, self.dataset.encoding.get("source", ""))
         found = hashlib.sha256(repr(about).encode())
         for number in sorted({0, len(self.places) - 1}):
@@ -96,11 +97,11 @@ class Points:
         return found.hexdigest()
 
     def __hash__(self) -> int:
-        """Points are kept by what they are, not by which object holds them."""
+        """Return the hash of the digest: equal points are one key of a cache."""
         return hash(self.digest)
 
     def __eq__(self, other: object) -> bool:
-        """Points of one digest are one."""
+        """Return whether the digests are the same."""
         return isinstance(other, Points) and self.digest == other.digest
 
 
@@ -108,7 +109,7 @@ COLUMNS = Kept[np.ndarray](lambda columns: columns.nbytes)
 
 
 def columns(points: Points, number: int, budget: int) -> Float[np.ndarray, "v room"]:
-    """Return a chunk from this process's memory, or from the store; `budget` bytes are kept."""
+    """Return a chunk from the cache of this process or from the store; `budget`: most bytes to keep."""
     if budget == 0:
         return points.columns(number)
     key = points.digest, number
@@ -121,12 +122,12 @@ def columns(points: Points, number: int, budget: int) -> Float[np.ndarray, "v ro
 
 @dataclass(frozen=True)
 class PointsLayout:
-    """How points are cut: what `planning.Layout` is for a scan."""
+    """How points are cut into tasks; for a scan this is `sweep.plan.Layout`."""
 
     tiles: tuple[tuple[int, int], ...]
-    """The number of each chunk, and nothing."""
+    """(number, -1) of each chunk."""
     pairs: int
-    """Points, before unknown ones are left out."""
+    """Points, unknown ones included."""
     block_bytes: int
     in_memory: bool
     groups: tuple[tuple[int, ...], ...] = ((0,),)
@@ -134,7 +135,7 @@ class PointsLayout:
 
     @property
     def blocks(self) -> int:
-        """Chunks of a pass."""
+        """Number of chunks."""
         return len(self.tiles)
 
     @property
@@ -149,17 +150,17 @@ class PointsLayout:
 
     @property
     def why_here(self) -> str:
-        """Why a fit that runs in the caller's process does."""
-        memory = "the data lie in its memory"
+        """Why the fit runs in this process."""
+        memory = "the data are in its memory"
         return memory if self.in_memory else f"fewer than {IN_PROCESS_PAIRS:,} points"
 
     @property
     def why_workers(self) -> str:
-        """Why workers are started for a fit."""
+        """Why workers are started for the fit."""
         return f"{IN_PROCESS_PAIRS:,} points or more, in a store"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return what a plan says of the data."""
+        """Return the rows of a plan on the data."""
         return [
             ("points", f"{self.pairs:,}"),
             ("size", size_in_words(self.pairs)),
@@ -187,7 +188,7 @@ def points_of(data: Any, variables: Sequence[str]) -> Points:
             raise SelectionError(f"the dataset has no variable {name!r}; there is: {there}")
         if dataset[name].dtype.kind not in "fiub":
             raise SelectionError(
-                f"variable {name!r} holds {dataset[name].dtype}, not numbers: convert it first"
+                f"variable {name!r} has dtype {dataset[name].dtype}, not numbers: convert it first"
             )
     chosen = dataset.reset_coords()[list(dict.fromkeys(variables))]
     sizes = dict(chosen.sizes)
@@ -207,7 +208,7 @@ def _opened(data: Any) -> xarray.Dataset:
 
 
 def _chunk(dataset: xarray.Dataset, sizes: dict[Hashable, int]) -> dict[Hashable, int]:
-    """Return the chunks of the variable that has most of them, cut where they are too large."""
+    """Return the smallest chunks of any variable, cut further where they are too large."""
     chunk = dict(sizes)
     for name in dataset.variables:
         variable = dataset[name]

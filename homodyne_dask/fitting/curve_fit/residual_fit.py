@@ -1,4 +1,4 @@
-"""A fit of residuals over any dataset: the same sweep, solver and checkpoint as a scan's."""
+"""A least-squares fit of a `ResidualModel` to any dataset, with the sweep, solver and checkpoint of `fit`."""
 
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.cluster.local import local_cluster, local_workers, this_process, workers_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.curve_fit.points import Points, columns, points_layout, points_of
+from homodyne_dask.fitting.errors.estimate import free_inside_bounds
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
@@ -35,16 +36,16 @@ from homodyne_dask.sweep.tasks import NOTHING, AtTheta, Directions, Report, Task
 OPTIONS = lm.Options(
     decrement=1e-10, relative_step=1e-10, relative_rounding=1e-9, trust_region=True
 )
-"""Closer to the optimum than the eight digits that are promised, and careful with starts far away:
-first values are the user's, not searched in the data."""
+"""Closer to the optimum than the eight digits that are promised, and with a trust region: the user gives
+the initial values, which may be far away."""
 SMALL = 64_000_000
-"""Bytes of chunks of data in memory that are kept in the shape the kernel takes."""
+"""Most bytes of columns that are kept of data that lie in memory."""
 _PLAIN = Scaling("fixed", given=np.array([[0.0, 1.0]]))
 """Nothing is eliminated: y is the residual, f is 0."""
 
 
 class ResidualContext(NamedTuple):
-    """What every task of a fit of residuals shares."""
+    """What all tasks of a fit of residuals share."""
 
     points: Points
     model: ResidualModel
@@ -72,14 +73,14 @@ RESIDUALS = Task(residuals_of, "residuals")
 
 @dataclass(frozen=True)
 class ResidualRequest:
-    """A fit that has been checked and can be started."""
+    """A checked request for a fit of residuals."""
 
     points: Points
     model: ResidualModel
     search: Search
     solver: lm.Options
     absolute_sigma: bool
-    """Residuals are over their σ; else their scatter says what it is."""
+    """Residuals are divided by their σ; if False, their scatter gives it."""
     scaling: Scaling = _PLAIN
 
 
@@ -87,7 +88,7 @@ _EDGES = ("start", "lower", "upper")
 
 
 def _identity(request: ResidualRequest) -> dict[str, Any]:
-    """Return what must be the same for a fit to be resumed."""
+    """Return the identity of a fit: it resumes only from a checkpoint with the same."""
     search = request.search
     return {
         "data": request.points.digest,
@@ -111,11 +112,13 @@ def prepare_residual_fit(
     absolute_sigma: bool = True,
     max_passes: int = 1000,
 ) -> ResidualRequest:
-    """Return the checked fit; raises a HomodyneDaskError for mistakes in any of it."""
+    """Return the checked fit; raises a HomodyneDaskError for mistakes."""
     chosen = search(model.parameters, initial, fixed, bounds)
     missing = np.array(chosen.names)[np.isnan(chosen.start)]
     if len(missing):
-        raise OptionError(f"{missing[0]} has no first value: give initial={{{missing[0]!r}: ...}}")
+        raise OptionError(
+            f"{missing[0]} has no initial value: give initial={{{missing[0]!r}: ...}}"
+        )
     points = points_of(data, model.variables)
     check_residual(model, chosen.start, points.columns(0)[:, : points.step])
     options = replace(OPTIONS, max_passes=max_passes)
@@ -123,28 +126,28 @@ def prepare_residual_fit(
 
 
 def plan_residual_fit(request: ResidualRequest, client: Client | None) -> Plan:
-    """Return the plan for the client's workers, or for this process or the workers to be started."""
-    work: Any = points_layout(request.points)
+    """Return the plan for the client's workers or, without a client, for this process or new workers."""
+    cut: Any = points_layout(request.points)
     if client is None:
-        here = work.in_memory or work.pairs < IN_PROCESS_PAIRS
+        here = cut.in_memory or cut.pairs < IN_PROCESS_PAIRS
         workers = this_process() if here else local_workers()
-    elif work.in_memory:
+    elif cut.in_memory:
         raise OptionError(
-            "the data lie in this process's memory, where workers cannot read them: leave client out, "
+            "the data are in the memory of this process, where workers cannot read them: leave client out, "
             "or write them with to_zarr and give the path"
         )
     else:
         workers = workers_of(client)
-    return make_plan(work, workers, request.model.name, 1)
+    return make_plan(cut, workers, request.model.name, 1)
 
 
 class ResidualOutput(NamedTuple):
-    """A fit that is over."""
+    """What a fit of residuals ended with."""
 
     state: lm.State
     covariance: Float[np.ndarray, "p p"] | None
-    """NaN where a parameter did not move; None where the data do not determine all of them, or a
-    covariance needs more points than parameters."""
+    """NaN for parameters that are fixed or at a bound; None where the data do not determine all of them, or
+    there are not more points than parameters."""
     redchi: float
     undetermined: tuple[str, ...]
     """Sentences on what the data do not determine."""
@@ -160,8 +163,8 @@ def iterate(
     resume: bool,
     watch: Callable[[Progress], None] | None,
 ) -> Generator[lm.State, None, ResidualOutput]:
-    """Yield the state after each pass and return how the fit ended; see `fit` for the options."""
-    began = time.perf_counter()
+    """Yield the state after each pass and return the output; see `fit` for the options."""
+    started = time.perf_counter()
     if resume and checkpoint is None:
         raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
     if checkpoint is not None and not resume:
@@ -169,35 +172,35 @@ def iterate(
     plan = plan_residual_fit(request, client)
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
         budget = plan.layout.resident_bytes if plan.resident else 0
-        if request.points.in_memory:  # what is here already is not kept twice
+        if request.points.in_memory:  # not kept twice
             budget = min(budget, SMALL)
         context = ResidualContext(request.points, request.model, budget)
-        observer = Watch(_watched(request), plan, connected, watch)
+        observer = Watch(_description(request), plan, connected, watch)
         with observer.failures_published():
             sweep = observer.watched(sweep_over(context, plan, RESIDUALS, connected))
-            record, state = FitRecord(began, observer.state), None
+            record, state = FitRecord(started, observer.state), None
             for state in minimize(
-                request, sweep, checkpoint, resume, record, (), _first, _identity
+                request, sweep, checkpoint, resume, record, (), _starting_point, _identity
             ):
                 observer.state(state)
                 yield state
             assert state is not None  # there is at least one pass
-            ended = _ended(request, sweep, state, record)
-            record.timings["total"] = time.perf_counter() - began
-            outcome, errors = state.outcome, stderr(ended.covariance, request.model.size)
+            output = _output(request, sweep, state, record)
+            record.timings["total"] = time.perf_counter() - started
+            outcome, errors = state.outcome, stderr(output.covariance, request.model.size)
             observer.end(
-                outcome.name, outcome.value, list(ended.undetermined), state.theta.tolist(),
-                errors.tolist(), sum(ended.compilations.values()),
+                outcome.name, outcome.value, list(output.undetermined), state.theta.tolist(),
+                errors.tolist(), sum(output.compilations.values()),
             )  # fmt: skip
-    record.timings["total"] = time.perf_counter() - began
-    return ended
+    record.timings["total"] = time.perf_counter() - started
+    return output
 
 
-def _ended(
+def _output(
     request: ResidualRequest, sweep: Sweep, state: lm.State, record: FitRecord
 ) -> ResidualOutput:
-    """Return how a fit ended; the covariance takes one more pass."""
-    inverse = _inverse(sweep, state, _moved(request.search, state))
+    """Return the output of a fit; its covariance takes one more pass."""
+    inverse = _inverse(sweep, state, free_inside_bounds(request.search, state))
     freedom = state.reduced.ndata - int(request.search.free.sum())
     redchi = state.reduced.chisqr / freedom if freedom > 0 else np.nan
     scale = 1.0 if request.absolute_sigma else redchi
@@ -216,33 +219,28 @@ def _ended(
 
 
 def stderr(covariance: Float[np.ndarray, "p p"] | None, size: int) -> Float[np.ndarray, " p"]:
-    """Return the roots of a covariance's diagonal; NaN where unknown."""
+    """Return the square roots of the diagonal of a covariance; NaN where it is unknown."""
     return np.full(size, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
 
 
-def _watched(request: ResidualRequest) -> FitDescription:
+def _description(request: ResidualRequest) -> FitDescription:
     model = request.model
     units, unknown = tuple(p.unit for p in model.parameters), np.full(model.size, np.nan)
     title = f"{model.name} fitted to {request.points.number:,} points"
     return FitDescription(title, request.search.names, units, lambda _: unknown)
 
 
-def _first(request: ResidualRequest, *_: Any) -> StartingPoint:
+def _starting_point(request: ResidualRequest, *_: Any) -> StartingPoint:
     return StartingPoint(request.search.start, None, [])
-
-
-def _moved(search: Search, state: lm.State) -> Bool[np.ndarray, " p"]:
-    at_bound = (state.theta <= search.lower) | (state.theta >= search.upper)
-    return search.free & (np.isfinite(search.period) | ~at_bound)
 
 
 def _inverse(
     sweep: Sweep, state: lm.State, moved: Bool[np.ndarray, " p"]
 ) -> Float[np.ndarray, "p p"] | None:
-    """Return (JᵀJ)⁻¹ from one more pass, with derivatives along the directions of the last one.
+    """Return (JᵀJ)⁻¹ from one more pass, with derivatives along the eigenvectors of JᵀJ.
 
-    Along the eigenvectors over the roots of their eigenvalues JᵀJ is 1 but for what the first
-    sums have lost: the inverse keeps the digits that an orthogonal factoring of J would.
+    Along eigenvectors divided by the square roots of their eigenvalues, JᵀJ is the identity up to the
+    rounding of the first sums: the inverse is as accurate as one from an orthogonal factorization of J.
     """
     if not (moved.any() and state.reduced.finite):
         return None

@@ -55,7 +55,7 @@ def assemble_result(
 ) -> FitResult:
     """Return the result of a fit that ended in `state`; `more` is what passes after the last step gave."""
     scan, search, reduced = request.scan, request.search, state.reduced
-    moved = free_inside_bounds(request, state)
+    moved = free_inside_bounds(search, state)
     at_bound = search.free & ~moved
     clusters = friedel_clusters(scan.q, scan.phi)
     errors = uncertainty(search.names, reduced, moved, clusters)

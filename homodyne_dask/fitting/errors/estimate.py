@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.fitting.errors.dyadic import dyadic, frame_scores
 from homodyne_dask.fitting.errors.profile import ProfilePoint, profile
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, Uncertainty, clusters_in, uncertainty
 from homodyne_dask.solver.normal_equations import deviation
@@ -31,7 +32,7 @@ def estimate_errors(request: Request, sweep: Sweep, state: lm.State) -> ErrorEst
     if state.outcome not in at_end:
         return ErrorEstimates()
     reduced, scan = state.reduced, request.scan
-    moved, clusters = free_inside_bounds(request, state), friedel_clusters(scan.q, scan.phi)
+    moved, clusters = free_inside_bounds(request.search, state), friedel_clusters(scan.q, scan.phi)
     lower = None
     if moved.any() and clusters_in(reduced, clusters) < MIN_CLUSTERS:
         moments = frame_scores(sweep, request, state)
@@ -45,9 +46,8 @@ def estimate_errors(request: Request, sweep: Sweep, state: lm.State) -> ErrorEst
     return ErrorEstimates(lower, profiles)
 
 
-def free_inside_bounds(request: Request, state: lm.State) -> Bool[np.ndarray, " p"]:
+def free_inside_bounds(search: Search, state: lm.State) -> Bool[np.ndarray, " p"]:
     """Return the parameters that are neither fixed nor at a bound."""
-    search = request.search
     at_bound = (state.theta <= search.lower) | (state.theta >= search.upper)
     return search.free & (np.isfinite(search.period) | ~at_bound)
 
@@ -59,7 +59,7 @@ def standard_errors(
     scan = request.scan
     clusters = friedel_clusters(scan.q, scan.phi)
     errors = uncertainty(
-        request.search.names, state.reduced, free_inside_bounds(request, state), clusters
+        request.search.names, state.reduced, free_inside_bounds(request.search, state), clusters
     )
     return best_known(errors, lower)
 
