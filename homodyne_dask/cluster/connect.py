@@ -4,18 +4,24 @@ Whoever reaches a scheduler has the rights of who started it, and a foreign sche
 goes between them are programs. So beyond this machine both sides must hold the key of the cluster.
 """
 
+import logging
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
 from ipaddress import ip_address
 from pathlib import Path
+from threading import Thread
+from typing import Any
 from urllib.parse import urlsplit
 
-from distributed import Client, Security
+from distributed import Client, SchedulerPlugin, Security
 
 from homodyne_dask.cluster import tls
 from homodyne_dask.errors import ClusterError
 
+LOG = logging.getLogger(__name__)
 CONNECT = 10.0
 """Seconds to wait for a scheduler."""
 UNENCRYPTED = "none"
@@ -39,7 +45,7 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
             f"running, is this machine allowed to reach it"
             + (f", and is {key} its key?" if security else "?")
         ) from e
-    with client:
+    with closing_logged(client):
         yield client
 
 
@@ -81,3 +87,47 @@ def _on_this_machine(address: str) -> bool:
         return ip_address(socket.gethostbyname(host)).is_loopback
     except (OSError, ValueError):
         return False
+
+
+def add_scheduler_plugin(client: Client, plugin: SchedulerPlugin) -> None:
+    """Add a plugin to a client's scheduler; raises ClusterError where that lacks this package."""
+    try:
+        client.register_plugin(plugin)
+    except ImportError as e:
+        raise ClusterError(
+            f"the scheduler cannot load homodyne_dask ({e}): start it in the environment of the fit"
+        ) from e
+
+
+@contextmanager
+def closing_logged[T](resource: AbstractContextManager[T]) -> Iterator[T]:
+    """Enter a client or cluster for a `with`; a failure to close it is logged, not raised.
+
+    What was computed inside is worth more than the way its cluster ended.
+    """
+    entered = resource.__enter__()
+    try:
+        yield entered
+    finally:
+        try:
+            resource.__exit__(*sys.exc_info())
+        except Exception as e:
+            name = type(resource).__name__
+            LOG.warning("%s did not close: %s: %s", name, type(e).__name__, e)
+
+
+def within(seconds: float, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Return what a call returns; raises TimeoutError if that takes longer than some seconds.
+
+    Methods of a client that wait for workers have no time limit of their own.
+    """
+    answer: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call(*arguments, **options))
+        except BaseException as e:
+            answer.set_exception(e)
+
+    Thread(target=run, daemon=True).start()
+    return answer.result(seconds)

@@ -1,25 +1,23 @@
-"""Workers on this machine, and how a cluster says that it cannot go on."""
+"""Workers on this machine, and the errors of a cluster that cannot go on."""
 
 import asyncio
 import json
 import os
 import sys
 import time
-from asyncio import CancelledError
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import dask.config
 import psutil
 from dask.utils import parse_timedelta
-from distributed import Client, Scheduler, Security, SpecCluster
-from distributed.client import FutureCancelledError
-from distributed.comm.core import CommClosedError
-from distributed.deploy.subprocess import SubprocessWorker
-from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
+from distributed import Client, KilledWorker, Scheduler, Security, SpecCluster
+from distributed.deploy.spec import ProcessInterface
 
-from homodyne_dask.cluster.closed import let_go
-from homodyne_dask.cluster.workers import Workers
+from homodyne_dask.cluster._dask_internals import CONNECTION_LOST, NO_WORKER, release_scheduler
+from homodyne_dask.cluster.connect import closing_logged
+from homodyne_dask.cluster.workers import JobCluster, Workers
 from homodyne_dask.errors import ClusterError
 
 THREADS = 4
@@ -85,20 +83,26 @@ def quiet_environment() -> dict[str, str]:
     return {f"DASK_{names[key]}": value for key, value in QUIET.items()}
 
 
-class _Worker(SubprocessWorker):
-    """A worker under a nanny, started by command, known to the scheduler by its cluster's name for it.
+class _Worker(ProcessInterface):
+    """A worker under a nanny, started by command and known to the scheduler by its cluster's name for it.
 
-    By that name a cluster scales. Ended are both, but not the process that then removes their
-    semaphores from the system's shared memory; it would speak of it, therefore -W ignore.
+    A cluster scales by that name. Closing ends both, but not the process that then removes their
+    semaphores from the system's shared memory; it would warn of that, therefore -W ignore.
     """
 
-    async def _start(self) -> None:
+    def __init__(self, scheduler: str, name: Any = None, worker_kwargs: Any = None) -> None:
+        self.scheduler, self.name, self.worker_kwargs = scheduler, name, worker_kwargs or {}
+        self.process: asyncio.subprocess.Process | None = None
+        super().__init__(scheduler, name)
+
+    async def start(self) -> None:
         options = self.worker_kwargs | {"name": self.name}
         spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
         command = [sys.executable, "-W", "ignore", "-m", "dask", "spec", self.scheduler]
         self.process = await asyncio.create_subprocess_exec(
             *command, "--spec", spec, env=os.environ | quiet_environment()
         )
+        await super().start()
 
     async def close(self) -> None:
         if self.process and self.process.returncode is None:
@@ -159,7 +163,7 @@ def local_cluster(
             "preload": ["homodyne_dask.live.dashboard"] if dashboard is not None else [],
         },
     }
-    with dask.config.set(SETTINGS | QUIET), ExitStack() as stack:
+    with dask.config.set(SETTINGS | QUIET):
         cluster = SpecCluster(
             workers=dict.fromkeys(range(processes), worker),
             scheduler=scheduler,
@@ -169,9 +173,11 @@ def local_cluster(
             silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster
         )
         assert isinstance(cluster.scheduler, Scheduler)
-        stack.callback(let_go, cluster.scheduler)
-        stack.enter_context(cluster)
-        yield stack.enter_context(Client(cluster))
+        try:
+            with closing_logged(cluster), closing_logged(Client(cluster)) as client:
+                yield client
+        finally:
+            release_scheduler(cluster.scheduler)
 
 
 def _for_workers(security: Security | None) -> dict[str, str | bool] | None:
@@ -187,7 +193,7 @@ def finishing(client: Client) -> Iterator[None]:
     """Turn what Dask raises when work cannot be finished into a ClusterError that says why."""
     try:
         yield
-    except (NoWorkerError, NoValidWorkerError) as e:
+    except NO_WORKER as e:
         raise ClusterError(
             f"there has been no worker for too long ({e}{_missing(client)}): start some, then fit "
             f"again with --resume"
@@ -197,7 +203,7 @@ def finishing(client: Client) -> Iterator[None]:
             f"the workers cannot finish the work ({e}{_missing(client)}): look at the workers' logs "
             f"for what ends them"
         ) from e
-    except (FutureCancelledError, CancelledError, CommClosedError) as e:
+    except CONNECTION_LOST as e:
         raise ClusterError(
             "the connection to the scheduler is lost: start a scheduler, then fit again with --resume"
         ) from e
@@ -210,8 +216,14 @@ def finishing(client: Client) -> Iterator[None]:
 
 def _missing(client: Client) -> str:
     """Return which workers of a cluster of jobs are missing, as the end of a phrase."""
-    said = getattr(client.cluster, "missing", str)()
-    return said and f"; {said}"
+    jobs = job_cluster(client)
+    missing = "" if jobs is None else jobs.missing()
+    return missing and f"; {missing}"
+
+
+def job_cluster(client: Client) -> JobCluster | None:
+    """Return the cluster of jobs that a client belongs to; None for any other cluster."""
+    return client.cluster if isinstance(client.cluster, JobCluster) else None
 
 
 def workers_of(client: Client) -> Workers:
@@ -227,15 +239,15 @@ def workers_of(client: Client) -> Workers:
         memory=sum(worker["memory_limit"] or 0 for worker in workers)
         or int(psutil.virtual_memory().available),
     )
-    expected = getattr(client.cluster, "expected", there)
-    return expected if expected.threads > there.threads else there
+    jobs = job_cluster(client)
+    return jobs.expected if jobs is not None and jobs.expected.threads > there.threads else there
 
 
 def _wait_for_one(client: Client) -> None:
     longest = patience("first-worker", FIRST_WORKER)
-    until = time.monotonic() + longest
+    until, jobs = time.monotonic() + longest, job_cluster(client)
     while not client.scheduler_info(n_workers=1)["workers"]:
-        if time.monotonic() > until or getattr(client.cluster, "given_up", False):
+        if time.monotonic() > until or (jobs is not None and jobs.given_up):
             raise ClusterError(
                 f"the cluster has no workers, and none came within {longest:g} s{_missing(client)}: "
                 f"start some, then fit again"

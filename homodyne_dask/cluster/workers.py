@@ -35,3 +35,21 @@ class Workers:
             return "in this process"
         plural = "s" * (self.processes > 1)
         return f"on {self.processes} Dask worker{plural} with {self.threads} threads"
+
+
+class JobCluster:
+    """What a cluster whose workers are jobs can be asked; `cluster.slurm` has one for each batch system."""
+
+    expected: Workers
+    """All workers it may have."""
+    task: float
+    """Seconds of the longest task that its workers' lifetimes allow."""
+
+    @property
+    def given_up(self) -> bool:
+        """Whether no more jobs are sent."""
+        raise NotImplementedError
+
+    def missing(self) -> str:
+        """Return which workers are missing and why, '' for none."""
+        raise NotImplementedError

@@ -1,21 +1,21 @@
-"""Workers that join while a fit runs: each is checked before its first task, and leaves if it must.
+"""Workers that join while a fit runs are checked before their first task, and leave if they must.
 
-A plugin of the scheduler hands the examination to every worker that registers; the worker starts to
-listen for tasks when it is through.
+A plugin of the scheduler sends the check to every worker that registers; the worker starts to listen
+for tasks once it has passed.
 """
 
 import asyncio
+import logging
 import os
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from distributed import Client, Scheduler, SchedulerPlugin, WorkerPlugin
-from distributed import Worker as DaskWorker
-from distributed.core import Status
-from distributed.protocol.pickle import dumps
+from distributed import Client, Scheduler, SchedulerPlugin, Worker, WorkerPlugin
 
-from homodyne_dask.cluster.hints import register
+from homodyne_dask.cluster import _dask_internals as internals
+from homodyne_dask.cluster.connect import add_scheduler_plugin, within
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import Plan
@@ -31,94 +31,91 @@ from homodyne_dask.sweep.preflight import (
     too_many_threads,
 )
 
-ENDING = 10.0
-"""Seconds to wait for a scheduler that is told to examine no more."""
+LOG = logging.getLogger(__name__)
+REMOVAL = 10.0
+"""Seconds to wait for the scheduler to remove a check."""
 
 
 class WorkerCheck(WorkerPlugin):
-    """A worker that is not what a fit asks for says so and leaves, and no task was begun on it."""
+    """Checks the worker that registers; one that does not meet the requirements is turned away."""
 
     def __init__(self, name: str, required: Requirements) -> None:
         self.name, self.required = name, required
 
-    async def setup(self, worker: DaskWorker) -> None:
-        """Examine the worker that registers."""
+    async def setup(self, worker: Worker) -> None:
+        """Check the worker that registers."""
         try:
-            said = await self._said(worker)
-        except Exception as e:  # Dask would go on with it
-            said = f"worker {worker.name} cannot be examined ({type(e).__name__}: {e})"
-        if said:
-            worker.status = Status.paused
-            await worker.scheduler.log_event(topic=self.name, msg=said)
-            await worker.scheduler.retire_workers(
-                workers=[worker.address], close_workers=False, remove=True
-            )
+            failures = await self._failures(worker)
+        except Exception as e:  # Dask would use the worker all the same
+            failures = f"worker {worker.name} cannot be examined ({type(e).__name__}: {e})"
+        if failures:
+            await internals.turn_away(worker, self.name, failures)
 
-    async def _said(self, worker: DaskWorker) -> str:
-        """Return what is wrong with a worker, '' for nothing."""
-        found = await asyncio.to_thread(inspect, self.required.chunk)
-        known: Any = await worker.scheduler.identity(n_workers=-1)
+    async def _failures(self, worker: Worker) -> str:
+        """Return the requirements that a worker does not meet, a sentence each; '' for none."""
+        info = await asyncio.to_thread(inspect, self.required.chunk)
+        registered = await internals.registered_workers(worker)
         here = [
-            _neighbour(info, found)
-            for address, info in known["workers"].items()
-            if info["host"] == worker.ip and address != worker.address
+            _neighbour(known, info)
+            for address, known in registered.items()
+            if known["host"] == worker.ip and address != worker.address
         ]
-        limit = worker.memory_manager.memory_limit or 0
-        mine = InspectedWorker(f"worker {worker.name}", worker.state.nthreads, limit, found)
+        limit = internals.memory_limit(worker)
+        mine = InspectedWorker(f"worker {worker.name}", worker.state.nthreads, limit, info)
         here.append(mine)
-        told = [*differences(mine, self.required), *too_many_threads(here)]
-        told += too_little_memory(here, self.required)
-        return "\n".join(words for words in told if words.startswith(f"{mine.name} "))
+        failures = [*differences(mine, self.required), *too_many_threads(here)]
+        failures += too_little_memory(here, self.required)
+        return "\n".join(words for words in failures if words.startswith(f"{mine.name} "))
 
 
-def _neighbour(info: dict[str, Any], found: WorkerInfo) -> InspectedWorker:
-    """Return a worker beside one that was examined: another process of the same kind."""
-    used = info["metrics"].get("memory", 0)
-    beside = found._replace(used=used, pool=info["nthreads"])
-    return InspectedWorker(
-        f"worker {info['name']}", info["nthreads"], info["memory_limit"] or 0, beside
-    )
+def _neighbour(known: dict[str, Any], info: WorkerInfo) -> InspectedWorker:
+    """Return a worker on the machine of an inspected one, taken to be of the same environment."""
+    used = known["metrics"].get("memory", 0)
+    beside = info._replace(used=used, pool=known["nthreads"])
+    name = f"worker {known['name']}"
+    return InspectedWorker(name, known["nthreads"], known["memory_limit"] or 0, beside)
 
 
 class WorkerCheckInstaller(SchedulerPlugin):
-    """Hands the examination of a fit to every worker that registers, as long as its client is there."""
+    """Sends the check of a fit to every worker that registers, as long as the fit's client is there."""
 
-    def __init__(self, name: str, examination: bytes, client: str) -> None:
-        self.name, self.examination, self.client = name, examination, client
+    def __init__(self, name: str, check: bytes, client: str) -> None:
+        self.name, self.check, self.client = name, check, client
 
     async def start(self, scheduler: Scheduler) -> None:
         """Begin."""
-        scheduler.worker_plugins[self.name] = self.examination
+        await internals.add_for_new_workers(scheduler, self.name, self.check)
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """End with the program that fits, however that ends."""
         if client == self.client:
-            end(scheduler, self.name)
+            remove_check(scheduler, self.name)
 
 
-def end(dask_scheduler: Scheduler, name: str) -> None:
-    """End an examination and let go of what was said in it; runs in the scheduler."""
-    dask_scheduler.worker_plugins.pop(name, None)
-    dask_scheduler.plugins.pop(name, None)
-    dask_scheduler._broker._topics.pop(name, None)
+def remove_check(dask_scheduler: Scheduler, name: str) -> None:
+    """Remove a check and its messages; runs in the scheduler."""
+    internals.remove_for_new_workers(dask_scheduler, name)
+    with suppress(ValueError):  # it is removed already
+        dask_scheduler.remove_plugin(name)
+    internals.forget_topic(dask_scheduler, name)
 
 
 @contextmanager
 def checked_workers(client: Client | None, scan: Scan, plan: Plan) -> Iterator[list[str]]:
-    """Examine a client's workers, and inside the `with` every one that joins.
+    """Check a client's workers, and inside the `with` every worker that joins.
 
-    Yields what there is to say against workers that joined; they have left again. Raises
-    ClusterError, a sentence for each thing, where those that are there cannot do what the plan asks;
-    a ClusterError inside the `with` is told with what was said of those that joined.
+    Yields a list that receives a message for each worker that joined and was turned away. Raises
+    ClusterError, a sentence for each failure, where workers that are there cannot do what the plan
+    needs; a ClusterError inside the `with` is raised with those messages added.
     """
     refused: list[str] = []
     if client is None:
         yield refused
         return
-    name = f"homodyne_dask-examination-{os.urandom(3).hex()}"
-    examination = dumps(WorkerCheck(name, requirements(scan, plan)))
+    name = f"homodyne_dask-check-{os.urandom(3).hex()}"
+    check = pickle.dumps(WorkerCheck(name, requirements(scan, plan)))
     client.subscribe_topic(name, lambda event: refused.append(event[1]))
-    register(client, WorkerCheckInstaller(name, examination, client.id))
+    add_scheduler_plugin(client, WorkerCheckInstaller(name, check, client.id))
     try:
         preflight(client, scan, plan)
         yield refused
@@ -127,7 +124,16 @@ def checked_workers(client: Client | None, scan: Scan, plan: Plan) -> Iterator[l
             raise
         raise ClusterError("\n".join([str(e), *refused])) from e
     finally:
-        if client.status == "running":
-            with suppress(OSError, TimeoutError):  # the scheduler is gone, and all with it
-                client.sync(client._run_on_scheduler, end, name=name, callback_timeout=ENDING)
-        client._event_handlers.pop(name, None)
+        _end(client, name)
+
+
+def _end(client: Client, name: str) -> None:
+    """Remove a check; a failure is logged, because it must not cost a fit its result."""
+    if client.status == "running":
+        try:
+            within(REMOVAL, client.run_on_scheduler, remove_check, name=name)
+        except Exception as e:  # the scheduler may be gone, and everything with it
+            LOG.warning(
+                "the check of workers %s was not removed: %s: %s", name, type(e).__name__, e
+            )
+    internals.forget_handler(client, name)

@@ -1,6 +1,6 @@
-"""Before the first pass: can every worker do its part of a fit, and would its numbers be the same.
+"""Checks before the first pass: can every worker do its part of a fit, with the same numbers.
 
-What is wrong is said at once, in a sentence for each worker, and not by jobs that die one after another.
+What is wrong is reported at once, in a sentence for each worker, and not by jobs that die one by one.
 """
 
 import hashlib
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import psutil
 from distributed import Client
-from distributed.versions import get_versions
 
 from homodyne_dask.cluster import local as cluster
-from homodyne_dask.cluster.local import cores, jax_threads
+from homodyne_dask.cluster.connect import within
+from homodyne_dask.cluster.local import cores, finishing, jax_threads, job_cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.store.scan import Scan
@@ -30,7 +30,7 @@ OF_SCHEDULER = ("python", "dask", "distributed", "msgpack")
 
 
 class WorkerInfo(NamedTuple):
-    """What a process is, as far as a fit is concerned."""
+    """What matters to a fit about a process."""
 
     host: str
     versions: dict[str, str]
@@ -49,7 +49,7 @@ class WorkerInfo(NamedTuple):
 
 
 def inspect(chunk: str) -> WorkerInfo:
-    """Return what this process is, and what it reads in a file; runs in every worker."""
+    """Return the properties of this process, and the digest of a file it reads; runs in every worker."""
     import jax
     import jax.numpy as jnp
 
@@ -68,7 +68,7 @@ def inspect(chunk: str) -> WorkerInfo:
 
 
 class Requirements(NamedTuple):
-    """What every worker of a fit must be."""
+    """What every worker of a fit must fulfil."""
 
     versions: dict[str, str]
     store: str
@@ -81,7 +81,7 @@ class Requirements(NamedTuple):
 
 
 class InspectedWorker(NamedTuple):
-    """A worker: what the scheduler knows of it, and what it found."""
+    """A worker: what the scheduler knows of it, and what it reports of itself."""
 
     name: str
     threads: int
@@ -91,7 +91,7 @@ class InspectedWorker(NamedTuple):
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions in this process of all that must be the same everywhere."""
+    """Return the versions of the packages that must be the same in all processes."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"python": python} | {name: metadata.version(name) for name in PACKAGES}
 
@@ -99,19 +99,19 @@ def package_versions() -> dict[str, str]:
 def preflight(client: Client, scan: Scan, plan: Plan) -> None:
     """Raise ClusterError, a sentence for each thing, where workers cannot do what the plan asks.
 
-    Every worker tells its versions, whether it computes in float64, its threads and memory, and reads
-    one chunk of the store.
+    Every worker reports its versions, whether it computes in float64, its threads and memory, and
+    reads one chunk of the store.
     """
-    said = list(failures(client, scan, plan))
-    if said:
-        raise ClusterError("\n".join(said))
+    found = list(failures(client, scan, plan))
+    if found:
+        raise ClusterError("\n".join(found))
 
 
 def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
-    """Yield a sentence for each thing that is not as the plan needs it."""
+    """Yield a sentence for each requirement of a plan that is not met."""
     yield from _scheduler(client)
     wanted = requirements(scan, plan)
-    found = _answered(client, client._run, inspect, wanted.chunk, on_error="return")
+    found = _answered(client, client.run, inspect, wanted.chunk, on_error="return")
     known = client.scheduler_info(n_workers=-1)["workers"]
     workers = []
     for address, one in found.items():
@@ -134,24 +134,23 @@ def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
 
 
 def requirements(scan: Scan, plan: Plan) -> Requirements:
-    """Return what a plan asks of every worker."""
+    """Return what every worker of a plan must fulfil."""
     chunk = str(_chunk(scan, plan).absolute())
     return Requirements(
         package_versions(), str(scan.path), chunk, _digest(chunk), plan.memory_per_worker
     )
 
 
-def _answered(client: Client, question: Any, *words: Any, **options: Any) -> Any:
-    """Return what the scheduler or the workers answer; raises ClusterError if they do not in time."""
+def _answered(client: Client, call: Any, *arguments: Any, **options: Any) -> Any:
+    """Return what a method of the client returns; raises ClusterError if no answer comes in time."""
     longest = cluster.patience("no-progress", cluster.NO_PROGRESS)
-    with cluster.finishing(client):
-        return client.sync(question, *words, callback_timeout=longest, **options)
+    with finishing(client):
+        return within(longest, call, *arguments, **options)
 
 
 def _scheduler(client: Client) -> Iterator[str]:
-    scheduler: Any = client.scheduler
-    there = _answered(client, scheduler.versions, packages=[])["packages"]
-    here = get_versions()["packages"]
+    versions = _answered(client, client.get_versions)
+    there, here = versions["scheduler"]["packages"], versions["client"]["packages"]
     for name in OF_SCHEDULER:
         theirs, mine = (_short(name, packages.get(name)) for packages in (there, here))
         if theirs != mine:
@@ -166,7 +165,7 @@ def _short(name: str, version: str | None) -> str:
 
 
 def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str]:
-    """Yield in what a worker's numbers would be others."""
+    """Yield a sentence for each difference that would change a worker's numbers."""
     name, found = worker.name, worker.found
     for package, wanted in required.versions.items():
         if found.versions[package] != wanted:
@@ -219,7 +218,8 @@ def too_little_memory(workers: list[InspectedWorker], required: Requirements) ->
 
 def _lifetimes(client: Client, plan: Plan) -> Iterator[str]:
     """Yield where tasks may be longer than what the lifetimes of jobs were chosen for."""
-    allowed = getattr(client.cluster, "task", plan.longest_task)
+    jobs = job_cluster(client)
+    allowed = plan.longest_task if jobs is None else jobs.task
     if plan.longest_task > allowed:
         yield (
             f"a task of this plan may take {plan.longest_task:.2g} s and the workers live for tasks of "

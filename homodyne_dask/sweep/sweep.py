@@ -4,6 +4,7 @@ A task takes an aligned run of 2^k blocks of one group and returns their merged 
 subtree of a tree fixed by the blocks' order: whoever does which task, the sum has the same bits.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,15 +14,15 @@ import numpy as np
 from distributed import Client, Future, as_completed
 from jaxtyping import Float
 
+from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster import local as cluster
-from homodyne_dask.cluster.hints import only_hints
 from homodyne_dask.cluster.local import finishing
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_runs
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_candidates import AT_ONCE
 from homodyne_dask.store.scan import Selection
-from homodyne_dask.sweep.affinity import assign_tasks
+from homodyne_dask.sweep.affinity import assign_tasks, keep_preferences_soft
 from homodyne_dask.sweep.blocks import BlockSource
 from homodyne_dask.sweep.plan import Layout, Plan, Run, runs
 from homodyne_dask.sweep.tasks import (
@@ -37,6 +38,8 @@ from homodyne_dask.sweep.tasks import (
     TaskContext,
     warm_up,
 )
+
+LOG = logging.getLogger(__name__)
 
 
 def gather(layout: Layout, tasks: list[Run], parts: dict[int, Gram]) -> Gram:
@@ -145,7 +148,7 @@ def at_point(
 def sweep_of(plan: Plan, selection: Selection, problem: Problem, client: Client | None) -> Sweep:
     """Return what makes passes over the plan, on the client's cluster or in this process."""
     if client is not None:
-        only_hints(client)
+        keep_preferences_soft(client)
     return _sweep(plan, plan.layout, selection, problem, client)
 
 
@@ -168,7 +171,7 @@ def _sweep(
 def sweep_over(context: Any, plan: Plan, task: Task, client: Client | None) -> Sweep:
     """Return what makes passes with any task over a plan of any data."""
     if client is not None:
-        only_hints(client)
+        keep_preferences_soft(client)
     compute = _in_process if client is None else _on_cluster
     return Sweep(context, plan.layout, plan.tasks, compute, client, task)
 
@@ -184,8 +187,11 @@ def _on_cluster(sweep: Sweep, task: Task, at: Any) -> Iterator[tuple[int, Gram, 
     name = f"{task.key}-{os.urandom(3).hex()}"
     futures: dict[Future, int] = {}
     # who holds the data, or at least their sums
-    for owner, mine in assign_tasks(sweep.tasks, sweep.owners).items():
-        hint: dict[str, Any] = {"workers": [owner], "allow_other_workers": True} if owner else {}
+    owners = sweep.owners if internals.preferences_can_be_dropped() else {}
+    for owner, mine in assign_tasks(sweep.tasks, owners).items():
+        preference: dict[str, Any] = (
+            {"workers": [owner], "allow_other_workers": True} if owner else {}
+        )
         made = client.map(
             task.function,
             [sweep.context] * len(mine),
@@ -193,7 +199,7 @@ def _on_cluster(sweep: Sweep, task: Task, at: Any) -> Iterator[tuple[int, Gram, 
             [at] * len(mine),
             key=[f"{name}-{n:05d}" for n in mine],
             pure=False,
-            **hint,
+            **preference,
         )
         futures |= zip(made, mine, strict=True)
     try:
@@ -202,8 +208,16 @@ def _on_cluster(sweep: Sweep, task: Task, at: Any) -> Iterator[tuple[int, Gram, 
                 future.release()
                 yield futures[future], gram, report
     finally:
-        if client.status == "running":
-            client.cancel([f for f in futures if not f.done()], reason="the pass has ended")
+        _cancel(client, [future for future in futures if not future.done()])
+
+
+def _cancel(client: Client, futures: list[Future]) -> None:
+    """Cancel what is left of a pass; a failure must neither cost its result nor hide its error."""
+    if futures and client.status == "running":
+        try:
+            client.cancel(futures, reason="the pass has ended")
+        except Exception as e:
+            LOG.warning("tasks were not cancelled: %s: %s", type(e).__name__, e)
 
 
 def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tuple[Gram, Report]]]:

@@ -11,14 +11,14 @@ import psutil
 from distributed import Scheduler
 
 import homodyne_dask as hd
-from homodyne_dask.cluster.hints import Hints
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.solver import checkpoint
+from homodyne_dask.sweep.affinity import SoftPreferences
 from tests.benchmarks import data
 
 PLACES: dict[str, tuple[Any, str]] = {
     "checkpoint": (checkpoint, "save"),
-    "plugin": (Hints, "transition"),
+    "plugin": (SoftPreferences, "transition"),
     "watchdog, silent workers": (Scheduler, "check_worker_ttl"),
     "watchdog, no workers": (Scheduler, "_check_no_workers"),
 }

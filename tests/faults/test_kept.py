@@ -9,16 +9,16 @@ from importlib.metadata import FastPath
 import pytest
 from distributed import span
 
-from homodyne_dask.cluster.hints import only_hints
+from homodyne_dask.cluster._dask_internals import forget_spans
 from homodyne_dask.cluster.local import local_cluster
-from homodyne_dask.live.dashboard.spans import keep_latest
+from homodyne_dask.sweep.affinity import keep_preferences_soft
 
 pytestmark = pytest.mark.cluster
 
 
 def test_a_scheduler_forgets_old_passes_and_is_let_go_when_it_is_closed():
     with local_cluster(processes=1, threads=1) as client:
-        only_hints(client)
+        keep_preferences_soft(client)
         scheduler = client.cluster.scheduler
         spans = scheduler.extensions["spans"]
         for fit in "abc":
@@ -29,7 +29,7 @@ def test_a_scheduler_forgets_old_passes_and_is_let_go_when_it_is_closed():
                     )
         with span("of somebody else"):
             assert client.submit(sum, [2], key="e").result() == 2
-        keep_latest(scheduler, most=3)
+        forget_spans(scheduler, "fit ", most=3)
         assert [root.name for root in spans.root_spans] == [
             ("fit b",), ("fit c",), ("fit c",), ("of somebody else",),
         ]  # fmt: skip

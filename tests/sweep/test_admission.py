@@ -39,11 +39,11 @@ class Done(SchedulerPlugin):
             self.by[str(self.scheduler.workers[worker].name)] += 1
 
 
-def examinations(client) -> list[str]:
-    """What a scheduler holds of examinations: plugins, and what was said."""
+def checks(client) -> list[str]:
+    """What a scheduler holds of checks: plugins, and what was said."""
     scheduler = client.cluster.scheduler
     held = {*scheduler.worker_plugins, *scheduler.plugins, *scheduler.get_events()}
-    return [name for name in held if name.startswith("homodyne_dask-examination")]
+    return [name for name in held if name.startswith("homodyne_dask-check")]
 
 
 def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes_nothing(
@@ -69,7 +69,7 @@ def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes
             scan, hd.STATIC, **given, client=client, progress=join,
             watch=lambda standing: said.append(standing.refused),
         )  # fmt: skip
-        assert not examinations(client)
+        assert not checks(client)
     assert result.passes > 2
     assert bits(result) == bits(fit_here(scan, hd.STATIC, **given))
     assert left == [0]
@@ -113,9 +113,9 @@ def test_a_fit_that_is_killed_examines_nobody_any_more(scan, tmp_path):
         words += ["--memory", "stream", "--output", "result"]
         program = start(*words, "--scheduler", client.scheduler.address, folder=tmp_path)
         wait_for_pass(program, 1)
-        assert examinations(client)
+        assert checks(client)
         program.kill()
         finish(program)
         with dask(tmp_path, "worker", client.scheduler.address, "--host", "127.0.0.1"):
             client.wait_for_workers(2, timeout=60)
-            assert not examinations(client)
+            assert not checks(client)

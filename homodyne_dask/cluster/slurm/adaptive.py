@@ -1,9 +1,10 @@
-"""dask-jobqueue's clusters, made to tell what is refused and to replace every job that is lost.
+"""dask-jobqueue's clusters, extended to report refused jobs and to replace every job that is lost.
 
-dask-jobqueue by itself waits without end for a job that ends before its workers come, and for one of
-several workers; and what sbatch says of a job it refuses goes to a log.
+dask-jobqueue alone waits for ever for a job that ends before its workers come, and for one of several
+workers; and what sbatch writes about a job it refuses goes to a log only.
 """
 
+import asyncio
 import time
 from typing import Any
 
@@ -12,13 +13,13 @@ from dask.utils import parse_timedelta
 from dask_jobqueue.core import Job, JobQueueCluster
 from dask_jobqueue.pbs import PBSCluster, PBSJob
 from dask_jobqueue.slurm import SLURMCluster, SLURMJob
-from distributed import Adaptive
-from distributed.core import Status
+from distributed import Adaptive, Status
 from distributed.deploy.spec import ProcessInterface
 
-from homodyne_dask.cluster.slurm import queue
+from homodyne_dask.cluster import _dask_internals
+from homodyne_dask.cluster.slurm import _jobqueue_internals, queue
 from homodyne_dask.cluster.slurm.sites import Site
-from homodyne_dask.cluster.workers import Workers
+from homodyne_dask.cluster.workers import JobCluster, Workers
 
 TRIES = 5
 """Jobs in a row that are refused or whose workers do not stay; then no more are sent."""
@@ -26,8 +27,8 @@ STAYS = 30.0
 """Seconds after which a worker that has come stays: it has loaded its libraries and was examined."""
 
 
-class _Telling(Job):
-    """A job that keeps what the batch system says when it refuses it."""
+class _ReportingJob(Job):
+    """A job that keeps the batch system's message when it is refused."""
 
     refusal = ""
 
@@ -35,7 +36,7 @@ class _Telling(Job):
         try:
             await super().start()
         except RuntimeError as e:
-            self.refusal = " ".join(str(e).partition("stderr:")[2].split())
+            self.refusal = _jobqueue_internals.refusal(e)
             self.status = Status.failed
 
     async def close(self) -> None:
@@ -43,14 +44,12 @@ class _Telling(Job):
         await super().close()
 
 
-class _Knowing(JobQueueCluster):
-    """A cluster that knows what it is for, and which of its workers are missing and why."""
+class _ReportingCluster(JobQueueCluster, JobCluster):
+    """A cluster that reports which of its workers are missing and why."""
 
     site: Site
     expected: Workers
-    """All workers it may have."""
     task: float
-    """Seconds of the longest task that its workers' lifetimes allow."""
     listing: tuple[queue.QueuedJob, ...] = ()
     """The user's jobs when the queue was last asked."""
     refusal = ""
@@ -68,35 +67,35 @@ class _Knowing(JobQueueCluster):
         absent = self.plan - self.observed
         if not absent:
             return ""
-        said = [f"{len(absent)} of {len(self.plan)} workers are missing"]
+        reasons = [f"{len(absent)} of {len(self.plan)} workers are missing"]
         mine = {job.job_id for job in self.workers.values()}
         waiting = [job for job in self.listing if job.number in mine and job.state != "RUNNING"]
-        said += sorted({f"{job.state.lower()} ({job.reason})" for job in waiting})
+        reasons += sorted({f"{job.state.lower()} ({job.reason})" for job in waiting})
         if self.refusal:
-            said.append(f"refused ({self.refusal})")
+            reasons.append(f"refused ({self.refusal})")
         if self.unseen:
-            said.append(
+            reasons.append(
                 f"{self.unseen} jobs in a row ended before their workers came, or as soon as they had; "
                 f"their logs are in {self.site.logs}"
             )
-        return ", ".join(said)
+        return ", ".join(reasons)
 
 
-class _SlurmJob(_Telling, SLURMJob):
+class _SlurmJob(_ReportingJob, SLURMJob):
     pass
 
 
-class _PbsJob(_Telling, PBSJob):
+class _PbsJob(_ReportingJob, PBSJob):
     pass
 
 
-class SlurmCluster(_Knowing, SLURMCluster):
+class SlurmCluster(_ReportingCluster, SLURMCluster):
     """Workers as jobs of SLURM."""
 
     job_cls = _SlurmJob
 
 
-class PbsCluster(_Knowing, PBSCluster):
+class PbsCluster(_ReportingCluster, PBSCluster):
     """Workers as jobs of PBS."""
 
     job_cls = _PbsJob
@@ -124,7 +123,7 @@ class ReplacingAdaptive(Adaptive):
         await self._drop_unseen()
         if self.cluster.given_up:
             # nothing comes any more: work that waits for workers fails at once
-            self.cluster.scheduler.no_workers_timeout = 1.0
+            _dask_internals.fail_waiting_tasks(self.cluster.scheduler)
             return
         await super().adapt()
 
@@ -135,7 +134,7 @@ class ReplacingAdaptive(Adaptive):
         self._count_gone(now, longest)
         for name, job in list(self.cluster.workers.items()):
             first, last = self.seen.get(job, (now, now))
-            if self._workers(name) & observed:
+            if _jobqueue_internals.worker_names(self.cluster, name) & observed:
                 self.seen[job] = first, now
                 if last - first <= STAYS < now - first:  # it stays
                     self.cluster.unseen = 0
@@ -159,12 +158,10 @@ class ReplacingAdaptive(Adaptive):
         self.asked = time.monotonic()
         lost = [name for name, job in new.items() if job.status is Status.failed]
         if self.cluster.site["batch"] == "slurm":
-            (one, *_) = new.values()
-            try:
-                said = await one._call(queue.query())
-            except RuntimeError:
+            listed = await _listed(queue.query())
+            if listed is None:
                 return  # the controller does not answer now
-            self.cluster.listing = tuple(queue.parse_queue(said))
+            self.cluster.listing = tuple(queue.parse_queue(listed))
             there = {job.number for job in self.cluster.listing}
             lost += [name for name, job in new.items() if job.job_id and job.job_id not in there]
         for name in lost:
@@ -172,11 +169,19 @@ class ReplacingAdaptive(Adaptive):
             self.cluster.unseen += 1
             await self._drop(name)
 
-    def _workers(self, name: Any) -> set[Any]:
-        """Return the names of a job's workers."""
-        suffixes = self.cluster.worker_spec.get(name, {}).get("group")
-        return {f"{name}{suffix}" for suffix in suffixes} if suffixes else {name}
-
     async def _drop(self, name: Any) -> None:
         if job := self.cluster.workers.pop(name, None):
             await job.close()
+
+
+async def _listed(command: list[str]) -> str | None:
+    """Return what a command of the batch system prints; None where it fails or takes too long."""
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        printed, _ = await asyncio.wait_for(process.communicate(), queue.TIMEOUT)
+    except TimeoutError:
+        process.kill()
+        return None
+    return None if process.returncode else printed.decode()

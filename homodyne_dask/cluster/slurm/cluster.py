@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,10 @@ import dask.config
 from distributed import Security
 
 from homodyne_dask.cluster import tls
+from homodyne_dask.cluster.connect import closing_logged
 from homodyne_dask.cluster.local import QUIET, SETTINGS
 from homodyne_dask.cluster.slurm import queue
+from homodyne_dask.cluster.slurm._jobqueue_internals import send_jobs
 from homodyne_dask.cluster.slurm.adaptive import CLUSTERS, ReplacingAdaptive
 from homodyne_dask.cluster.slurm.jobs import job_options, worker_memory
 from homodyne_dask.cluster.slurm.lifetimes import LOST
@@ -20,7 +22,7 @@ from homodyne_dask.cluster.workers import LONGEST_TASK, Workers
 from homodyne_dask.errors import ClusterError, OptionError
 
 IDLE = 60
-"""Seconds without work after which workers above the least number are let go."""
+"""Seconds without work after which workers above the least number are released."""
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def slurm_cluster(
     with (
         dask.config.set(_in_force(chosen)),
         _key(chosen, where) as security,
-        cluster_of(chosen, security, where.name, task) as cluster,
+        closing_logged(cluster_of(chosen, security, where.name, task)) as cluster,
     ):
         if chosen["batch"] == "slurm":
             queue.probe(cluster.job_script())
@@ -67,7 +69,7 @@ def slurm_cluster(
             wait_count=IDLE,
         )
         cluster.scale(jobs=least)
-        cluster.sync(cluster._correct_state)
+        send_jobs(cluster)
         for job in cluster.workers.values():
             if job.refusal:
                 raise ClusterError(f"the job is refused: {job.refusal}")
@@ -118,5 +120,6 @@ def _key(site: Site, folder: Path) -> Iterator[Security | None]:
         yield tls.make_key(folder)
     finally:
         tls.remove_key(folder)
-        if made and not any(folder.iterdir()):
-            folder.rmdir()
+        with suppress(OSError):  # others have put something there, or removed it
+            if made:
+                folder.rmdir()

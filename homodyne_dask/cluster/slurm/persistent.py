@@ -16,7 +16,7 @@ import psutil
 from distributed import Client, Security
 
 from homodyne_dask.cluster import tls
-from homodyne_dask.cluster.connect import UNENCRYPTED, connect
+from homodyne_dask.cluster.connect import UNENCRYPTED, closing_logged, connect
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
@@ -73,31 +73,35 @@ def serve(
     """Be a persistent scheduler until somebody stops it; `file` is there while it can be used."""
     refuse_second(file)
     try:
-        with _cluster(site, jobs, file.parent) as cluster:
+        with _cluster(site, jobs, file.parent) as client:
+            cluster: Any = client.cluster
             running = PersistentScheduler(
                 cluster.scheduler_address, cluster.dashboard_link, site, jobs,
                 socket.gethostname(), os.getpid(),
             )  # fmt: skip
             write_atomic(file, json.dumps(asdict(running)) + "\n")
             ready(running)
-            while not cluster.scheduler.task_metadata.get(END):
+            while not client.get_metadata(END, False):
                 time.sleep(0.2)
     finally:  # when nothing else of it is left
         file.unlink(missing_ok=True)
 
 
 @contextmanager
-def _cluster(site: str, jobs: int | tuple[int, int], folder: Path) -> Iterator[Any]:
+def _cluster(site: str, jobs: int | tuple[int, int], folder: Path) -> Iterator[Client]:
     if site != LOCAL:
-        with slurm_cluster(site, jobs, folder=folder) as cluster:
-            yield cluster
+        with (
+            slurm_cluster(site, jobs, folder=folder) as cluster,
+            closing_logged(cluster.get_client()) as client,
+        ):
+            yield client
         return
-    with _kept(folder) as security, local_cluster(security=security) as client:
-        yield client.cluster
+    with _key_in(folder) as security, local_cluster(security=security) as client:
+        yield client
 
 
 @contextmanager
-def _kept(folder: Path) -> Iterator[Security]:
+def _key_in(folder: Path) -> Iterator[Security]:
     try:
         yield tls.make_key(folder)
     finally:

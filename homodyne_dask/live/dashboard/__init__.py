@@ -6,7 +6,7 @@ A fit puts it there by itself. A scheduler that is to have it from the start is 
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from distributed import Client
 
@@ -58,13 +58,13 @@ class Publisher:
 
     async def _send(self, event: dict[str, Any]) -> None:
         self.waiting.append(event)
-        scheduler = self.client.scheduler
-        if self.busy or scheduler is None:
+        if self.busy:
             return
         self.busy = True
         try:
             while self.waiting:
-                await scheduler.log_event(topic=TOPIC, msg=self.waiting.popleft())
+                # in the client's own loop its methods are coroutines
+                await cast(Any, self.client.log_event(TOPIC, self.waiting.popleft()))
         except OSError:  # CommClosedError, too: what a lost scheduler means is the driver's to say
             self.waiting.clear()
         finally:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from homodyne_dask.cluster._dask_internals import add_pages, forget_spans
 from homodyne_dask.live.dashboard.handler import routes
 from homodyne_dask.live.dashboard.metrics import FITS
-from homodyne_dask.live.dashboard.spans import keep_latest
 from homodyne_dask.live.progress import TOPIC, Progress, apply_event
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST = 100
 """Fits that are kept, the latest ones."""
+SPANS, MOST_SPANS = "fit ", 2000
+"""How the names of a fit's spans begin, and how many passes keep theirs: about 20 MB."""
 PAGE = "fit"
 LOOKING, GRACE = 3.0, 2.0
 """Seconds since a browser last asked for which somebody is looking, and most that is waited for it."""
@@ -55,13 +57,7 @@ class FitPage(SchedulerPlugin):
     async def start(self, scheduler: "Scheduler") -> None:
         """Add the page, its tab and its metrics."""
         self.scheduler = scheduler
-        if scheduler.http_application.applications:  # those of the dashboard
-            from distributed.dashboard.scheduler import template_variables  # loads Bokeh
-
-            self.pages = template_variables(scheduler)["pages"]  # one list for all pages
-        if PAGE not in self.pages:
-            self.pages.append(PAGE)
-        scheduler.http_application.add_handlers(r".*", routes(self))
+        self.pages = add_pages(scheduler, routes(self), PAGE)
         FITS.add(self)
 
     async def before_close(self) -> None:
@@ -76,7 +72,7 @@ class FitPage(SchedulerPlugin):
 
     def update_graph(self, scheduler: "Scheduler", **_: Any) -> None:
         """Forget the oldest passes as new ones come."""
-        keep_latest(scheduler)
+        forget_spans(scheduler, SPANS, MOST_SPANS)
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Take in one event."""

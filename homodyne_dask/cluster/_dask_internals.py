@@ -1,0 +1,248 @@
+"""All uses of undocumented parts of dask and distributed, seen in versions 2026.3.0 to 2026.8.0.
+
+Each function says what it is needed for and which public call comes closest. Where a version lacks
+such a part, the log says so once and a slower or larger way is taken; no result depends on it.
+"""
+
+import importlib
+import logging
+import sys
+from asyncio import CancelledError
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any
+
+from distributed import Client, Scheduler, Status, Worker, core
+from distributed import scheduler as scheduler_module
+
+LOG = logging.getLogger(__name__)
+_REPORTED: set[str] = set()
+
+
+def report_missing(part: str, instead: str) -> None:
+    """Log once per process that distributed lacks a part, and what happens instead."""
+    if part not in _REPORTED:
+        _REPORTED.add(part)
+        LOG.warning("distributed %s has no %s: %s", version("distributed"), part, instead)
+
+
+@contextmanager
+def _or_else(part: str, instead: str) -> Iterator[None]:
+    """Report what is missing inside the `with`, and go on after it."""
+    try:
+        yield
+    except Exception as e:
+        LOG.debug("%s: %s", part, e, exc_info=True)
+        report_missing(part, instead)
+
+
+# ------------------------------------------------------------------ what Dask raises
+
+
+def error_classes(module: str, *names: str) -> tuple[type[BaseException], ...]:
+    """Return the error classes of a module that exist; () where the module does not.
+
+    They are raised by public calls but not exported. A missing one reaches the user as Dask's error.
+    """
+    try:
+        found = importlib.import_module(module)
+    except ImportError:
+        return ()
+    return tuple(vars(found)[name] for name in names if name in vars(found))
+
+
+NO_WORKER = error_classes("distributed.scheduler", "NoWorkerError", "NoValidWorkerError")
+CONNECTION_LOST = (
+    CancelledError,
+    *error_classes("distributed.client", "FutureCancelledError"),
+    *error_classes("distributed.comm.core", "CommClosedError"),
+)
+
+
+# ------------------------------------------------------------------ in the scheduler
+
+
+def release_scheduler(scheduler: Scheduler) -> None:
+    """Remove a closed scheduler and the client of its cluster from the caches that hold them.
+
+    Public: Scheduler.close, which leaves them there. Otherwise each closed scheduler of this process
+    keeps about a megabyte.
+    """
+    instead = "a closed scheduler stays in memory, a megabyte each"
+    with _or_else("core._expects_comm", instead):
+        core._expects_comm.cache_clear()  # its keys are methods
+    with _or_else("Client._register_plugin", instead):
+        # of Python 3.13.0 and 3.13.1: the cache's values hold its weak keys
+        cache = vars(vars(Client)["_register_plugin"]).get("_method_cache", {})
+        cache.clear()
+    dashboard = sys.modules.get("distributed.dashboard.scheduler")
+    if dashboard is not None:
+        with _or_else("dashboard.scheduler.template_variables", instead):
+            for cell in dashboard.template_variables.__closure__:
+                if isinstance(cell.cell_contents, dict):
+                    cell.cell_contents.pop(scheduler, None)
+    with _or_else("Scheduler.local_directory", instead):
+        # its folder was on the path of imports: what was looked up there
+        sys.path_importer_cache.pop(scheduler.local_directory, None)
+    importlib.invalidate_caches()
+
+
+async def add_for_new_workers(scheduler: Scheduler, name: str, plugin: bytes) -> None:
+    """Send a pickled plugin to every worker that registers from now on.
+
+    Public: Client.register_plugin, which also sends it to the workers that are there already; that
+    is what happens where the part is missing.
+    """
+    try:
+        scheduler.worker_plugins[name] = plugin
+    except (AttributeError, TypeError):
+        report_missing("Scheduler.worker_plugins", "all workers are examined again")
+        await scheduler.register_worker_plugin(None, plugin, name, idempotent=False)
+
+
+def remove_for_new_workers(scheduler: Scheduler, name: str) -> None:
+    """Stop sending a plugin to new workers.
+
+    Public: Client.unregister_worker_plugin, which also asks every worker to remove it.
+    """
+    with _or_else("Scheduler.worker_plugins", "workers that join go on being examined"):
+        scheduler.worker_plugins.pop(name, None)
+
+
+def forget_topic(scheduler: Scheduler, topic: str) -> None:
+    """Remove the events of a topic; public: Client.unsubscribe_topic, which keeps them."""
+    with _or_else("Scheduler._broker", "the events of each fit stay in the scheduler"):
+        scheduler._broker._topics.pop(topic, None)
+
+
+def preferences_can_be_dropped() -> bool:
+    """Return whether `drop_preference` works here; else tasks are sent without preferred workers."""
+    state = vars(scheduler_module).get("TaskState")
+    if hasattr(state, "worker_restrictions") and hasattr(state, "loose_restrictions"):
+        return True
+    report_missing("TaskState.worker_restrictions", "workers read data that others hold")
+    return False
+
+
+def drop_preference(scheduler: Scheduler, key: Any) -> None:
+    """Let any worker take a task whose preferred worker was given with allow_other_workers.
+
+    Public: Client.submit(allow_other_workers=True), which holds only once there is a worker: a task
+    that became ready while there was none waits for its preferred one.
+    """
+    with _or_else("Scheduler.tasks", "tasks may wait for a worker that is gone"):
+        task = scheduler.tasks[key]
+        if task.loose_restrictions:
+            task.worker_restrictions = None
+
+
+def fail_waiting_tasks(scheduler: Scheduler) -> None:
+    """Let tasks that wait for workers fail within a second.
+
+    Public: the configuration distributed.scheduler.no-workers-timeout, read at the scheduler's start;
+    its time passes where the part is missing.
+    """
+    if not hasattr(scheduler, "no_workers_timeout"):
+        report_missing("Scheduler.no_workers_timeout", "work waits its full time for workers")
+        return
+    scheduler.no_workers_timeout = 1.0
+
+
+def forget_spans(scheduler: Scheduler, prefix: str, most: int) -> None:
+    """Remove finished spans whose names begin with a prefix, but for the latest `most`.
+
+    Public: distributed.span, which keeps every span as long as the scheduler lives.
+    """
+    with _or_else("spans extension", "a scheduler keeps 10 kB of each pass"):
+        spans: Any = scheduler.extensions["spans"]
+        if len(spans.root_spans) <= most:
+            return
+        ours = [root for root in spans.root_spans if root.name[0].startswith(prefix)]
+        for root in ours[: max(len(ours) - most, 0)]:
+            if root.done:
+                spans.root_spans.remove(root)
+                for span in list(root.traverse_spans()):
+                    _forget_span(spans, span)
+
+
+def _forget_span(spans: Any, span: Any) -> None:
+    del spans.spans[span.id]
+    names = [(spans.spans_search_by_name, span.name)]
+    for index, key in [*names, *[(spans.spans_search_by_tag, tag) for tag in span.name]]:
+        index[key].remove(span)
+        if not index[key]:
+            del index[key]
+
+
+def add_pages(scheduler: Scheduler, routes: Sequence[Any], title: str) -> list[str]:
+    """Serve pages on a running dashboard and return the titles in its navigation bar.
+
+    Public: the configuration distributed.scheduler.http.routes, read at the scheduler's start. Where
+    the part is missing there is no page, and the events are still sent.
+    """
+    pages: list[str] = []
+    with _or_else("Scheduler.http_application", "the dashboard has no page of fits"):
+        if scheduler.http_application.applications:  # those of the dashboard
+            with _or_else("template_variables", "the dashboard's navigation does not list fits"):
+                from distributed.dashboard.scheduler import template_variables  # loads Bokeh
+
+                pages = template_variables(scheduler)["pages"]  # one list for all pages
+        if title not in pages:
+            pages.append(title)
+        scheduler.http_application.add_handlers(r".*", routes)
+    return pages
+
+
+# ------------------------------------------------------------------ in a worker that registers
+
+
+async def registered_workers(worker: Worker) -> dict[str, dict[str, Any]]:
+    """Return what the scheduler of a worker that registers knows of all workers, by address.
+
+    Public: Client.scheduler_info; a worker cannot have a client before it is registered. Where the
+    part is missing the worker is examined as if it were alone on its machine.
+    """
+    with _or_else("Scheduler.identity", "workers that join are examined one by one"):
+        known: Any = await worker.scheduler.identity(n_workers=-1)
+        return known["workers"]
+    return {}
+
+
+def memory_limit(worker: Worker) -> int:
+    """Return the bytes a worker may use, 0 for no limit or an unknown one.
+
+    Public: Client.scheduler_info (see `registered_workers`).
+    """
+    with _or_else("Worker.memory_manager", "the memory of workers that join is not examined"):
+        return worker.memory_manager.memory_limit or 0
+    return 0
+
+
+async def turn_away(worker: Worker, topic: str, message: str) -> None:
+    """Keep a worker that registers from all tasks, tell its scheduler why, and remove it.
+
+    Public: Worker.log_event, which needs a registered worker, and Client.retire_workers. Where the
+    calls are missing the worker stays, paused.
+    """
+    worker.status = Status.paused
+    try:
+        await worker.scheduler.log_event(topic=topic, msg=message)
+        await worker.scheduler.retire_workers(
+            workers=[worker.address], close_workers=False, remove=True
+        )
+    except (AttributeError, TypeError, KeyError):
+        report_missing("Worker.scheduler", "workers that are refused stay, paused")
+        LOG.warning("%s", message)
+
+
+# ------------------------------------------------------------------ in the client
+
+
+def forget_handler(client: Client, topic: str) -> None:
+    """Remove the handler of a topic from a client.
+
+    Public: Client.unsubscribe_topic, which tells the scheduler and keeps the handler.
+    """
+    with _or_else("Client._event_handlers", "each fit leaves a small function in its client"):
+        client._event_handlers.pop(topic, None)

@@ -1,0 +1,161 @@
+"""What the program uses of Dask's undocumented parts does what it is for, and is not relied on.
+
+Each test breaks one part as another version of distributed might. What a public call would do is
+tested beside it, on a scheduler that is really there, in tests/faults and tests/sweep.
+"""
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from distributed import Client, Status
+
+from homodyne_dask.cluster import _dask_internals as internals
+from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.cluster.slurm import _jobqueue_internals
+from homodyne_dask.sweep import affinity
+from homodyne_dask.sweep import sweep as passes
+
+
+@pytest.fixture(autouse=True)
+def nothing_reported_yet(monkeypatch, caplog):
+    monkeypatch.setattr(internals, "_REPORTED", set())
+    caplog.set_level(logging.WARNING)
+
+
+def without() -> Any:
+    """An object of a version that has none of the parts."""
+    return SimpleNamespace()
+
+
+WITHOUT = [
+    ("cache of methods", internals.release_scheduler, (), "stays in memory"),
+    ("worker plugins", internals.remove_for_new_workers, ("n",), "go on being examined"),
+    ("events", internals.forget_topic, ("n",), "stay in the scheduler"),
+    ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
+    ("waiting", internals.fail_waiting_tasks, (), "full time"),
+    ("spans", internals.forget_spans, ("fit ", 3), "10 kB of each pass"),
+    ("memory", internals.memory_limit, (), "is not examined"),
+    ("handlers", internals.forget_handler, ("n",), "small function"),
+    ("state of jobs", _jobqueue_internals.send_jobs, (), "reported later"),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "says"), [w[1:] for w in WITHOUT], ids=[w[0] for w in WITHOUT]
+)
+def test_a_part_that_is_missing_is_reported_once_and_nothing_is_raised(
+    function, arguments, says, caplog
+):
+    for _ in range(2):
+        function(without(), *arguments)
+    (line,) = [message for message in caplog.messages if says in message]
+    assert line.startswith("distributed ")
+
+
+def test_a_check_is_sent_to_all_workers_where_it_cannot_be_sent_to_new_ones_alone(caplog):
+    sent = []
+
+    async def register_worker_plugin(comm, plugin, name, *, idempotent):
+        sent.append((plugin, name, idempotent))
+
+    scheduler: Any = SimpleNamespace(register_worker_plugin=register_worker_plugin)
+    asyncio.run(internals.add_for_new_workers(scheduler, "check", b"plugin"))
+    assert sent == [(b"plugin", "check", False)]
+    assert "examined again" in caplog.text
+    scheduler.worker_plugins = {}
+    asyncio.run(internals.add_for_new_workers(scheduler, "check", b"plugin"))
+    assert scheduler.worker_plugins == {"check": b"plugin"}
+    internals.remove_for_new_workers(scheduler, "check")
+    assert not scheduler.worker_plugins
+
+
+def test_where_preferences_cannot_be_dropped_tasks_are_sent_without(monkeypatch, caplog):
+    assert internals.preferences_can_be_dropped()
+    monkeypatch.setattr(internals.scheduler_module, "TaskState", object)
+    assert not internals.preferences_can_be_dropped()
+    assert "read data that others hold" in caplog.text
+
+
+@pytest.mark.parametrize("loose", [True, False])
+def test_only_a_preference_is_dropped_not_a_restriction(loose):
+    task = SimpleNamespace(loose_restrictions=loose, worker_restrictions={"a"})
+    plugin = affinity.SoftPreferences()
+    scheduler: Any = SimpleNamespace(tasks={"key": task})
+    asyncio.run(plugin.start(scheduler))
+    plugin.transition("key", "waiting", "processing")
+    assert task.worker_restrictions == {"a"}
+    plugin.transition("key", "waiting", "no-worker")
+    assert task.worker_restrictions == (None if loose else {"a"})
+
+
+def test_waiting_tasks_fail_soon():
+    scheduler: Any = SimpleNamespace(no_workers_timeout=3600.0)
+    internals.fail_waiting_tasks(scheduler)
+    assert scheduler.no_workers_timeout == 1.0
+
+
+def test_a_page_that_cannot_be_added_is_no_page(caplog):
+    assert internals.add_pages(without(), [], "fit") == []
+    assert "no page of fits" in caplog.text
+
+
+def test_a_worker_whose_scheduler_cannot_be_asked_is_examined_alone_and_refused_paused(caplog):
+    worker: Any = SimpleNamespace(scheduler=without(), status=Status.init)
+    assert asyncio.run(internals.registered_workers(worker)) == {}
+    asyncio.run(internals.turn_away(worker, "check", "worker 7 has jaxlib 0.0.1"))
+    assert worker.status is Status.paused
+    assert "worker 7 has jaxlib 0.0.1" in caplog.text
+
+
+def test_error_classes_that_are_gone_are_none():
+    assert (
+        internals.error_classes("distributed.scheduler", "NoWorkerError", "Gone")
+        == (internals.NO_WORKER[:1])
+    )
+    assert internals.error_classes("distributed.gone", "Gone") == ()
+    assert len(internals.NO_WORKER) == 2
+    assert len(internals.CONNECTION_LOST) == 3
+
+
+def test_a_refusal_is_what_follows_stderr_or_all_of_it():
+    said = RuntimeError("Command exited with exit code 1\nstdout:\n\nstderr:\nInvalid account\n\n")
+    assert _jobqueue_internals.refusal(said) == "Invalid account"
+    assert _jobqueue_internals.refusal(RuntimeError("no \n such")) == "no such"
+
+
+def test_a_job_of_several_workers_has_their_names():
+    cluster = SimpleNamespace(worker_spec={"a": {"group": ["-0", "-1"]}, "b": {}})
+    assert _jobqueue_internals.worker_names(cluster, "a") == {"a-0", "a-1"}
+    assert _jobqueue_internals.worker_names(cluster, "b") == {"b"}
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(120)
+def test_a_result_is_not_lost_where_every_part_used_at_the_end_is_broken(monkeypatch, caplog):
+    def broken(*args, **kwargs):
+        raise TypeError("another version of distributed")
+
+    monkeypatch.setattr(Client, "run_on_scheduler", broken)
+    monkeypatch.setattr(Client, "cancel", broken)
+    monkeypatch.setattr(Client, "__exit__", broken)
+    monkeypatch.setattr(
+        internals.core, "_expects_comm", vars(internals.core)["_expects_comm"].__wrapped__
+    )
+    from homodyne_dask.sweep import admission
+
+    with local_cluster(processes=1, threads=1) as client:
+        result = client.submit(sum, [1, 2]).result(timeout=60)
+        passes._cancel(client, [client.submit(sum, [3])])
+        admission._end(client, "check")
+        Client.close(client)
+    assert result == 3
+    for words in (
+        "tasks were not cancelled",
+        "was not removed",
+        "did not close",
+        "stays in memory",
+    ):
+        assert any(words in message for message in caplog.messages), words
