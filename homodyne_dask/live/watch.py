@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from jaxtyping import Float
 
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.live import dashboard
-from homodyne_dask.live.notebook import notebook_observer
+from homodyne_dask.live.dashboard.page import render_cell
 from homodyne_dask.live.progress import Event, Progress, apply_event, pass_line
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.sweep.plan import Plan
@@ -193,3 +194,13 @@ class Watch:
             else:
                 self.end("FAILED", f"failed: {e}", [], [], [], 0)
             raise
+
+
+def notebook_observer() -> Callable[[Progress], None] | None:
+    """Return what shows progress below the running cell of a Jupyter notebook; None elsewhere."""
+    shell = None if (ipython := sys.modules.get("IPython")) is None else ipython.get_ipython()
+    if not hasattr(shell, "kernel"):  # a terminal's shell has none
+        return None
+    display = sys.modules["IPython.display"]
+    handle = display.display(display.HTML(""), display_id=True)
+    return lambda progress: handle.update(display.HTML(render_cell(progress)))

@@ -3,13 +3,14 @@
 import struct
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
 
 from homodyne_dask.results.facts import facts
 from homodyne_dask.results.figures.style import DPI
 from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.markup import Html, element, items, joined, listed, table
-from homodyne_dask.results.palette import STYLE
 from homodyne_dask.results.report_content import (
     INFLUENCE,
     bin_rows,
@@ -22,21 +23,16 @@ from homodyne_dask.results.report_content import (
     reservations,
     scaling_sentence,
 )
+from homodyne_dask.results.template import HERE, render
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 
 CSS_INCH = 96
 MAX_OPEN_ROWS = 40
 """Tables of bins longer than this are closed at first."""
-FRAGMENT_STYLE = Html("""
-.homodyne-dask table { border-collapse: collapse; }
-.homodyne-dask th, .homodyne-dask td { padding: .1rem .8rem .1rem 0; text-align: left; }
-.homodyne-dask .number { text-align: right; }
-.homodyne-dask .wide { overflow-x: auto; }
-.homodyne-dask caption { text-align: left; }
-""")
 
 
-class Picture(NamedTuple):
+@dataclass(frozen=True)
+class Picture:
     """A picture and what it shows, in words."""
 
     title: str
@@ -44,107 +40,67 @@ class Picture(NamedTuple):
     """For who cannot see it: what is drawn, and the numbers that matter."""
     png: bytes
 
+    @property
+    def source(self) -> str:
+        """The picture itself, as the address of an image."""
+        return f"data:image/png;base64,{b64encode(self.png).decode()}"
+
+    @property
+    def width(self) -> int:
+        """CSS pixels; text of all pictures is then of one size."""
+        return self._side(0)
+
+    @property
+    def height(self) -> int:
+        """CSS pixels."""
+        return self._side(1)
+
+    def _side(self, n: int) -> int:
+        pixels: int = struct.unpack(">II", self.png[16:24])[n]  # of the header of a PNG file
+        return round(pixels * CSS_INCH / DPI)
+
 
 def report_page(result: FitResult, pictures: Sequence[Picture]) -> str:
     """Return the report of a fit as a whole HTML file that needs no other."""
-    sections = [
-        ("verdict", "Verdict", _verdict(result)),
-        ("parameters", "Parameters", _parameters(result)),
-        ("pictures", "Pictures", joined(*map(figure_of, pictures))),
-        ("bins", "Contrast and offset", _bins(result)),
-        ("what-if", "What single bins and other scalings change", _what_if(result)),
-        ("facts", "How it was found", items(facts(result))),
-    ]
-    return html_document(report_title(result), [section for section in sections if section[2]])
+    content = _content(result)
+    sensitivity = any(content[name] for name in ("influence", "modes", "mode_notes", "profiles"))
+    headings = {
+        "verdict": "Verdict",
+        "parameters": "Parameters",
+        "pictures": "Pictures" if pictures else "",
+        "bins": "Contrast and offset",
+        "what-if": "What single bins and other scalings change" if sensitivity else "",
+        "facts": "How it was found",
+    }
+    shown = {where: heading for where, heading in headings.items() if heading}
+    return render(HERE, "report.html", headings=shown, pictures=pictures, **content)
 
 
 def report_fragment(result: FitResult) -> str:
     """Return verdict, parameters and facts as a piece of HTML, as Jupyter shows it."""
-    return str(
-        element(
-            "div",
-            element("style", FRAGMENT_STYLE),
-            element("strong", report_title(result)),
-            _verdict(result),
-            _parameters(result),
-            element("details", element("summary", scaling_sentence(result)), _bin_table(result)),
-            element("details", element("summary", "how it was found"), items(facts(result))),
-            class_="homodyne-dask",
-        )
-    )
+    return render(HERE, "report_fragment.html", **_content(result))
 
 
-def html_document(name: str, sections: Sequence[tuple[str, str, Html]]) -> str:
-    """Return a page of (id, heading, content), with links to each."""
-    links = [element("a", heading, href=f"#{where}") for where, heading, _ in sections]
-    head = [
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", name),
-        element("style", STYLE),
-    ]
-    body = [
-        element("h1", name),
-        element("nav", *links, aria_label="sections"),
-        element(
-            "main",
-            *(
-                element("section", element("h2", heading), content, id=where)
-                for where, heading, content in sections
-            ),
-        ),
-    ]
-    html = element("html", element("head", *head), element("body", *body), lang="en")
-    return f"<!DOCTYPE html>\n{html}\n"
-
-
-def _verdict(result: FitResult) -> Html:
-    mark = "✓" if result.outcome is Outcome.CONVERGED else "✗"
-    against = [joined(element("b", kind), ": ", text) for kind, text in reservations(result)]
-    kind = "verdict converged" if result.outcome is Outcome.CONVERGED else "verdict"
-    return element(
-        "div", element("p", f"{mark} {result.outcome.value}"), listed(against), class_=kind
-    )
-
-
-def _parameters(result: FitResult) -> Html:
-    rows, notes = parameter_rows(result)
-    said = [element("p", note, class_="note") for note in notes]
-    return joined(table("Values with their standard errors", rows, left=3), *said)
-
-
-def _what_if(result: FitResult) -> Html:
-    parts = [element("p", f"{INFLUENCE}: {said}") for said in influence_sentences(result)]
-    if result.scalings is not None:
-        parts.append(table("Modes of scaling", mode_rows(result.scalings)))
-    parts += [element("p", said, class_="note") for said in mode_notes(result)]
+def _content(result: FitResult) -> dict[str, Any]:
+    """Return what the templates show of a fit."""
+    parameters, parameter_notes = parameter_rows(result)
+    bold = Markup("<b>{}</b>: {}")
     head = ["value", "χ² above the least", "of a parabola"]
-    for name, points in result.profiles.items():
-        parts.append(table(f"Profile of {name}", [head, *profile_rows(points)], left=0))
-    return joined(*parts)
-
-
-def figure_of(picture: Picture) -> Html:
-    """Return a picture with its words, inside the page."""
-    source = f"data:image/png;base64,{b64encode(picture.png).decode()}"
-    # text of all pictures is then of one size
-    width, height = (round(n * CSS_INCH / DPI) for n in struct.unpack(">II", picture.png[16:24]))
-    image = element("img", src=source, alt=picture.alt, width=width, height=height)
-    name = f"picture: {picture.title}"
-    return element(
-        "figure",
-        element("div", image, class_="wide", tabindex=0, role="region", aria_label=name),
-        element("figcaption", picture.title),
-    )
-
-
-def _bins(result: FitResult) -> Html:
-    rows = len(result.scaling["ndata"])
-    shown = _bin_table(result)
-    if rows > MAX_OPEN_ROWS:
-        shown = element("details", element("summary", f"all {rows} bins"), shown)
-    return joined(element("p", scaling_sentence(result)), shown)
-
-
-def _bin_table(result: FitResult) -> Html:
-    return table("Each bin: its scaling, its pairs and its reduced χ²", bin_rows(result))
+    profiles = result.profiles.items()
+    return {
+        "title": report_title(result),
+        "converged": result.outcome is Outcome.CONVERGED,
+        "sentence": result.outcome.value,
+        "reservations": [bold.format(kind, text) for kind, text in reservations(result)],
+        "parameters": parameters,
+        "parameter_notes": parameter_notes,
+        "scaling": scaling_sentence(result),
+        "bins": bin_rows(result),
+        "bins_caption": "Each bin: its scaling, its pairs and its reduced χ²",
+        "max_open_rows": MAX_OPEN_ROWS,
+        "influence": [f"{INFLUENCE}: {sentence}" for sentence in influence_sentences(result)],
+        "modes": [] if result.scalings is None else mode_rows(result.scalings),
+        "mode_notes": mode_notes(result),
+        "profiles": {name: [head, *profile_rows(points)] for name, points in profiles},
+        "facts": facts(result),
+    }

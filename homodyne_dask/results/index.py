@@ -5,16 +5,17 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from markupsafe import Markup
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results import numbers
 from homodyne_dask.results.csv_tables import entries_csv
 from homodyne_dask.results.figures.scans import draw_scans as picture_of
-from homodyne_dask.results.html import FRAGMENT_STYLE, Picture, figure_of, html_document
-from homodyne_dask.results.markup import Html, element, joined, listed, table
+from homodyne_dask.results.html import Picture
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import (
     FAILED,
@@ -23,6 +24,7 @@ from homodyne_dask.results.series_entry import (
     quantity_names,
 )
 from homodyne_dask.results.series_report import agreement_sentences
+from homodyne_dask.results.template import HERE, render
 from homodyne_dask.store.files import write_atomic
 
 SCANS, PARTS = "scans", "series"
@@ -104,39 +106,37 @@ def _page(
     picture: Picture | None,
 ) -> str:
     good = [entry.result for entry in ended if entry.result is not None]
-    all_well = all(entry.outcome == "CONVERGED" for entry in ended) and len(ended) == of
-    mark, one = "✓" if all_well else "✗", _ONE[kind]
-    said = [f"{entry.name}: {entry.message}" for entry in ended if entry.result is None]
-    verdict = element(
-        "div",
-        element("p", f"{mark} {outcome_counts(ended, of, kind)}"),
-        listed([*said, *(agreement_sentences(series) if series else [])]),
-        class_="verdict converged" if all_well else "verdict",
+    one = _ONE[kind]
+    failed = [f"{entry.name}: {entry.message}" for entry in ended if entry.result is None]
+    headings = {"verdict": "Verdict", "scans": f"{one.capitalize()}s"}
+    return render(
+        HERE,
+        "index.html",
+        title=f"{good[0].config['model'] if good else 'no fit'}, {of} {one}s",
+        headings=headings if picture is None else headings | {"pictures": "Pictures"},
+        converged=all(entry.outcome == "CONVERGED" for entry in ended) and len(ended) == of,
+        sentence=outcome_counts(ended, of, kind),
+        reservations=[*failed, *(agreement_sentences(series) if series else [])],
+        picture=picture,
+        **_table(names, ended, folder, one),
     )
-    table = _table(names, ended, folder, one)
-    sections = [("verdict", "Verdict", verdict), ("scans", f"{one.capitalize()}s", table)]
-    if picture is not None:
-        sections.append(("pictures", "Pictures", figure_of(picture)))
-    return html_document(f"{good[0].config['model'] if good else 'no fit'}, {of} {one}s", sections)
 
 
 def series_fragment(series: FitSeries) -> str:
     """Return the table of a series and what it says as a piece of HTML, as Jupyter shows it."""
-    return str(
-        element(
-            "div",
-            element("style", FRAGMENT_STYLE),
-            element("strong", outcome_counts(series.ended, len(series.ended), PARTS)),
-            _table(series.names, series.ended, None, _ONE[PARTS]),
-            listed(agreement_sentences(series)),
-            class_="homodyne-dask",
-        )
+    return render(
+        HERE,
+        "series_fragment.html",
+        sentence=outcome_counts(series.ended, len(series.ended), PARTS),
+        agreement=agreement_sentences(series),
+        **_table(series.names, series.ended, None, _ONE[PARTS]),
     )
 
 
 def _table(
     names: Sequence[str], ended: Sequence[SeriesEntry], folder: Path | None, one: str
-) -> Html:
+) -> dict[str, Any]:
+    """Return rows, caption and notes of the table of fits."""
     found = next((entry.quantities for entry in ended if entry.result is not None), {})
     units = {name: found[name].unit if name in found else "" for name in names}
     head = [f"{name} [{units[name]}]" if units[name] else name for name in names]
@@ -151,15 +151,14 @@ def _table(
         redchi = f"{entry.result.redchi:.4f}"
         rows.append([_linked(entry, folder), f"{mark} {outcome}", redchi, *values])
     note = "± is the cluster-robust error; in brackets: the naive error, where no other is known"
-    caption = f"Each {one} and its parameters"
-    return joined(table(caption, rows, left=2), element("p", note, class_="note"))
+    return {"rows": rows, "caption": f"Each {one} and its parameters", "table_notes": [note]}
 
 
 def _linked(entry: SeriesEntry, folder: Path | None) -> object:
     if entry.folder is None or folder is None:
         return entry.name
     link = Path(os.path.relpath(entry.folder, folder), "report.html").as_posix()
-    return element("a", entry.name, href=quote(link))
+    return Markup('<a href="{}">{}</a>').format(quote(link), entry.name)
 
 
 def _value(found: Quantity) -> str:

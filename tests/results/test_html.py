@@ -24,7 +24,6 @@ from homodyne_dask.fitting.errors.profile import ProfilePoint
 from homodyne_dask.results.facts import facts
 from homodyne_dask.results.fit_result import load_result
 from homodyne_dask.results.html import Picture, report_fragment, report_page
-from homodyne_dask.results.markup import element, joined, table
 from homodyne_dask.results.report_content import bin_rows, parameter_rows
 from homodyne_dask.results.tables import influence_table, profile_table, scalings_table
 from homodyne_dask.solver.influence import Compared
@@ -71,7 +70,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if "style" not in self.open:
+        if "style" not in self.open and data.strip():
             apart = self.open[-1:] in (["td"], ["th"], ["a"]) and not self.lines[-1].endswith(": ")
             self.lines[-1] += f" | {data}" if apart else data
 
@@ -185,7 +184,7 @@ def test_no_value_becomes_markup(made):
     html = made(nasty())
     found = Page(html)
     assert not found.all("script")
-    assert "alert" not in re.sub(r"&lt;script&gt;alert\(&quot;x&quot;\)&lt;/script&gt;", "", html)
+    assert "alert" not in re.sub(r"&lt;script&gt;alert\(&#34;x&#34;\)&lt;/script&gt;", "", html)
     assert found.text.count(NASTY) >= 7
 
 
@@ -235,15 +234,6 @@ def test_jupyter_shows_the_same_tables():
     assert not shown.all("h1") + shown.all("html")
     for said in chain(*parameter_rows(flow())[0], *bin_rows(flow())):
         assert said in shown.text
-
-
-def test_values_are_escaped_and_elements_are_not():
-    assert element("p", "<b>", element("b", 1)) == "<p>&lt;b&gt;<b>1</b></p>"
-    assert element("a", "x", href='"><script>') == '<a href="&quot;&gt;&lt;script&gt;">x</a>'
-    assert element("img", src="x", alt="") == '<img src="x" alt="">'
-    assert element("div", class_="a", aria_label=None) == '<div class="a"></div>'
-    assert joined("<", element("i")) == "&lt;<i></i>"
-    assert "<td>&lt;2&gt;</td>" in table("t", [["a", "b"], ["1", "<2>"]], left=2)
 
 
 CHROMIUM = shutil.which("chromium")

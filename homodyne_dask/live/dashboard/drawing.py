@@ -1,11 +1,14 @@
 """Small charts as SVG: they follow the page's colours, and each says in words what it shows."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from homodyne_dask.results.markup import Html, element, joined
+from markupsafe import Markup
 
+from homodyne_dask.results.template import render
+
+PACKAGE = "homodyne_dask.live.dashboard"
 WIDTH, HEIGHT = 320, 190
 LEFT, RIGHT, TOP, BOTTOM = 66, 10, 10, 36
 MOST_TICKS = 5
@@ -41,26 +44,54 @@ class Scale(NamedTuple):
         return TOP + (1 - min(max(share, 0.0), 1.0)) * (HEIGHT - TOP - BOTTOM)
 
 
-def chart(name: str, marks: Sequence[Mark], log: bool = True) -> Html:
+class Drawn(NamedTuple):
+    """Where a pass stands in a chart, and what it says."""
+
+    x: float
+    y: float
+    bar: tuple[float, float] | None
+    """Ends of the error bar."""
+    coarse: bool
+    accepted: bool
+    words: str
+
+
+def chart(name: str, marks: Sequence[Mark], log: bool = True) -> Markup:
     """Return a figure of values by pass; coarse passes are squares, rejected ones crosses."""
     known = [mark for mark in marks if math.isfinite(mark.y)]
-    words = _words(name, known)
     if not known:
-        return element("figure", element("figcaption", name), element("p", "not known yet"))
+        return Markup(render(PACKAGE, "chart.html", name=name, marks=()))
     scale = scale_of(known, log)
     first, last = min(mark.x for mark in marks), max(mark.x for mark in marks)
+    step = max(1, math.ceil((last - first) / 6))
+    drawn = render(
+        PACKAGE,
+        "chart.html",
+        name=name,
+        words=_words(name, known),
+        marks=[_drawn(mark, _across(mark.x, first, last), scale) for mark in known],
+        ticks=[(scale.at(value), text) for value, text in ticks(scale)],
+        passes=[(_across(x, first, last), x) for x in range(first, last + 1, step)],
+        width=WIDTH,
+        height=HEIGHT,
+        left=LEFT,
+        right=WIDTH - RIGHT,
+        bottom=HEIGHT - BOTTOM,
+    )
+    return Markup(drawn)
 
-    def across(x: float) -> float:
-        share = (x - first) / (last - first) if last > first else 0.5
-        return LEFT + 8 + share * (WIDTH - LEFT - RIGHT - 16)
 
-    inside = [_axes(scale, first, last, across)]
-    path = " ".join(f"{across(m.x):.1f},{scale.at(m.y):.1f}" for m in known)
-    inside.append(element("polyline", points=path, class_="way"))
-    inside += [_mark(m, across(m.x), scale) for m in known]
-    box = f"0 0 {WIDTH} {HEIGHT}"
-    picture = element("svg", *inside, viewBox=box, role="img", aria_label=words)
-    return element("figure", element("figcaption", name), picture)
+def _across(x: float, first: int, last: int) -> float:
+    share = (x - first) / (last - first) if last > first else 0.5
+    return LEFT + 8 + share * (WIDTH - LEFT - RIGHT - 16)
+
+
+def _drawn(mark: Mark, x: float, scale: Scale) -> Drawn:
+    bar = None
+    if math.isfinite(mark.error):
+        bar = scale.at(mark.y - mark.error), scale.at(mark.y + mark.error)
+    words = f"{mark.y:.6g}" + ("" if mark.accepted else ", not accepted")
+    return Drawn(x, scale.at(mark.y), bar, mark.coarse, mark.accepted, words)
 
 
 def scale_of(marks: Sequence[Mark], log: bool) -> Scale:
@@ -80,31 +111,11 @@ def scale_of(marks: Sequence[Mark], log: bool) -> Scale:
 
 
 def _words(name: str, known: Sequence[Mark]) -> str:
-    if not known:
-        return f"{name}: not known yet"
     last = known[-1]
     error = f" ± {last.error:.2g}" if math.isfinite(last.error) else ""
     return (
         f"{name}, by pass: from {known[0].y:.4g} to {last.y:.4g}{error} after {len(known)} passes"
     )
-
-
-def _axes(scale: Scale, first: int, last: int, across: Callable[[float], float]) -> Html:
-    bottom, parts = HEIGHT - BOTTOM, []
-    for value, text in ticks(scale):
-        height = f"{scale.at(value):.1f}"
-        parts += [
-            element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=height, y2=height, class_="grid"),
-            element("text", text, x=LEFT - 6, y=height, class_="tick end"),
-        ]
-    step = max(1, math.ceil((last - first) / 6))
-    parts += [
-        element("text", x, x=f"{across(x):.1f}", y=bottom + 14, class_="tick middle")
-        for x in range(first, last + 1, step)
-    ]
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(element("text", "pass", x=middle, y=HEIGHT - 6, class_="tick middle"))
-    return joined(*parts)
 
 
 def ticks(scale: Scale) -> list[tuple[float, str]]:
@@ -127,19 +138,3 @@ def _power(n: int) -> str:
     if -3 <= n <= 3:
         return f"{10.0**n:g}"
     return "10" + str(n).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
-def _mark(mark: Mark, x: float, scale: Scale) -> Html:
-    y = scale.at(mark.y)
-    bar = joined()
-    if math.isfinite(mark.error):
-        ends = [f"{scale.at(mark.y + sign * mark.error):.1f}" for sign in (-1, 1)]
-        bar = element("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=ends[0], y2=ends[1], class_="error")
-    said = element("title", f"{mark.y:.6g}" + ("" if mark.accepted else ", not accepted"))
-    if not mark.accepted:
-        cross = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"
-        return joined(bar, element("path", said, d=cross, class_="cross"))
-    if mark.coarse:
-        at = {"x": f"{x - 4:.1f}", "y": f"{y - 4:.1f}"}
-        return joined(bar, element("rect", said, **at, width=8, height=8, class_="coarse"))
-    return joined(bar, element("circle", said, cx=f"{x:.1f}", cy=f"{y:.1f}", r=4.5, class_="full"))

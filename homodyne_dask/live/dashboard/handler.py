@@ -58,4 +58,4 @@ class SectionsHandler(_Page):
     def get(self) -> None:
         """Answer with the part that changes."""
         with self.plugin.accounted():
-            self.write(str(render_sections(self.shown())))
+            self.write(render_sections(self.shown()))

@@ -2,24 +2,19 @@
 
 import math
 import time
-from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from homodyne_dask.live.dashboard.drawing import Mark, chart
+from markupsafe import Markup
+
+from homodyne_dask.live.dashboard.drawing import PACKAGE, Mark, chart
 from homodyne_dask.live.progress import Pass, Progress, pass_name
-from homodyne_dask.results.markup import Html, element, items, joined, listed, table
 from homodyne_dask.results.numbers import format_count, format_seconds, value_and_error
-from homodyne_dask.results.palette import STYLE
+from homodyne_dask.results.template import render
 from homodyne_dask.sweep.plan import size
 
 if TYPE_CHECKING:
     from homodyne_dask.live.dashboard.plugin import WorkerRow
 
-STYLE_OF_CELL = Html("""
-.homodyne-dask progress { width: 100%; }
-.homodyne-dask dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 0 1rem; }
-.homodyne-dask dd { margin: 0; }
-""")
 MOST_ROWS = 200
 """Passes listed at most, the latest."""
 
@@ -39,109 +34,75 @@ class PageState(NamedTuple):
 
 def render_page(shown: PageState, pages: list[str]) -> str:
     """Return the whole page; `pages` are those of the dashboard."""
-    asset = files("homodyne_dask.live.dashboard")
-    tabs = [
-        element("a", name.title(), href=name, aria_current="page" if name == "fit" else None)
-        for name in pages
-    ]
-    head = [
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", "Fits"),
-        element("style", STYLE, Html(asset.joinpath("fit.css").read_text())),
-    ]
-    body = [
-        element("nav", *tabs, aria_label="pages of the dashboard", class_="tabs"),
-        element("h1", "Fits"),
-        element("main", render_sections(shown), id="live"),
-        element("p", "", id="contact", role="status", class_="note"),
-        element("script", Html(asset.joinpath("fit.js").read_text())),
-    ]
-    html = element("html", element("head", *head), element("body", *body), lang="en")
-    return f"<!DOCTYPE html>\n{html}\n"
+    return render(PACKAGE, "page.html", pages=pages, **_content(shown))
 
 
-def render_sections(shown: PageState) -> Html:
+def render_sections(shown: PageState) -> str:
     """Return the parts that change, each in a section of its own."""
+    return render(PACKAGE, "sections.html", **_content(shown))
+
+
+def render_cell(fit: Progress) -> str:
+    """Return verdict, progress and parameters alone, as a notebook shows them while a fit runs."""
+    return render(PACKAGE, "cell.html", **_fit_content(fit))
+
+
+def _content(shown: PageState) -> dict[str, Any]:
+    """Return what the templates of the page show."""
     fit = shown.chosen
     if fit is None:
-        return _part("fits", "No fit yet", element("p", "It appears here as soon as it begins."))
-    return joined(
-        _part("fits", None, _choice(shown, fit)),
-        _part("verdict", fit.title, _verdict(fit)),
-        _part("now", "Progress", _progress(fit)),
-        _part("parameters", "Parameters", _parameters(fit)),
-        _part("charts", "Passes", _charts(fit)),
-        _part("workers", "Workers", _workers(shown)),
-        _part("cost", None, element("p", _cost(shown), class_="note")),
-    )
+        return {"fit": None}
+    return _fit_content(fit) | {
+        "fits": shown.fits,
+        "states": {one.fit: _state(one) for one in shown.fits},
+        "charts": _charts(fit),
+        "pass_rows": _pass_rows(fit),
+        "lost": shown.lost,
+        "refused": [f"refused as it joined: {words}" for words in fit.refused],
+        "worker_rows": _worker_rows(shown),
+        "cost": _cost(shown),
+    }
 
 
-def render_cell(fit: Progress) -> Html:
-    """Return verdict, progress and parameters alone, as a notebook shows them while a fit runs."""
-    link = element("a", "the live page", href=fit.page) if fit.page else joined()
-    return joined(
-        element("strong", fit.title), _verdict(fit), _progress(fit), _parameters(fit), link
-    )
+def _fit_content(fit: Progress) -> dict[str, Any]:
+    """Return what the templates show of one fit, on the page and in a notebook."""
+    until = time.time() if fit.running else fit.at
+    return {
+        "fit": fit,
+        "bar": _bar(fit, until),
+        "progress_rows": _progress_rows(fit, until),
+        "parameter_rows": _parameter_rows(fit),
+    }
 
 
-def _part(name: str, heading: str | None, *inside: Html) -> Html:
-    head = [element("h2", heading)] if heading else []
-    return element("section", *head, *inside, id=name)
-
-
-def _choice(shown: PageState, chosen: Progress) -> Html:
-    links = [
-        element(
-            "a",
-            f"{_mark_of(fit)} {fit.title}, {fit.fit}: {_told(fit)}",
-            href=f"fit?id={fit.fit}",
-            id=f"to-{fit.fit}",
-            aria_current="true" if fit.fit == chosen.fit else None,
-        )
-        for fit in shown.fits
-    ]
-    return element("nav", listed(links), aria_label="fits")
-
-
-def _told(fit: Progress) -> str:
+def _state(fit: Progress) -> str:
     if fit.running:
         return f"running, {fit.passes} passes done"
     return f"{fit.outcome.lower().replace('_', ' ')} after {fit.passes} passes"
 
 
-def _mark_of(fit: Progress) -> str:
-    return "…" if fit.running else "✓" if fit.outcome == "CONVERGED" else "✗"
+def _bar(fit: Progress, at: float) -> str:
+    """Return what is done of the pass that is made, "" between passes."""
+    if fit.now is None:
+        return ""
+    left = fit.seconds_left(at)
+    eta = f", about {format_seconds(left)} left" if math.isfinite(left) else ""
+    return f"{fit.now.done} of {fit.now.tiles} tiles{eta}"
 
 
-def _verdict(fit: Progress) -> Html:
-    kind = "verdict running" if fit.running else "verdict"
-    kind += " converged" if fit.outcome == "CONVERGED" else ""
-    sentence = element("p", f"{_mark_of(fit)} {fit.sentence}", id="outcome")
-    return element("div", sentence, listed(fit.said), class_=kind, role="status")
-
-
-def _progress(fit: Progress) -> Html:
-    ended = time.time() if fit.running else fit.at
-    rows = [("doing", fit.doing), ("time", format_seconds(ended - fit.began))]
-    bar = joined()
-    if fit.now is not None:
-        left = fit.seconds_left(ended)
-        eta = f", about {format_seconds(left)} left" if math.isfinite(left) else ""
-        words = f"{fit.now.done} of {fit.now.tiles} tiles{eta}"
-        rows.append(("this pass", words))
-        bar = element("progress", words, value=fit.now.done, max=fit.now.tiles, aria_label=words)
-    rows += [
+def _progress_rows(fit: Progress, at: float) -> list[tuple[str, str]]:
+    bar = _bar(fit, at)
+    skipped, tiles = format_count(fit.tiles_skipped), format_count(fit.tiles_total)
+    return [
+        ("doing", fit.doing),
+        ("time", format_seconds(at - fit.began)),
+        *([("this pass", bar)] if bar else []),
         ("pairs per second", _of(fit.rate, fit.target, 1e6, "M")),
         ("bytes per second", _of(fit.byte_rate, fit.byte_target, 1e9, "GB")),
         ("pairs", f"{format_count(fit.pairs)} of {fit.bins} bins, {fit.where}"),
         ("worked so far", f"{format_count(fit.pairs_total)} pairs in all passes"),
-        (
-            "tiles skipped",
-            f"{format_count(fit.tiles_skipped)} of {format_count(fit.tiles_total)}, where f has decayed to 0",
-        ),
+        ("tiles skipped", f"{skipped} of {tiles}, where f has decayed to 0"),
     ]
-    return joined(bar, items(rows))
 
 
 def _of(rate: float, target: float, unit: float, name: str) -> str:
@@ -151,21 +112,20 @@ def _of(rate: float, target: float, unit: float, name: str) -> str:
     return f"{rate / unit:.3g} {name} of {target / unit:.3g} {name} if no thread waited"
 
 
-def _parameters(fit: Progress) -> Html:
+def _parameter_rows(fit: Progress) -> list[list[str]]:
     if not fit.theta:
-        return element("p", "No pass is done yet.")
+        return []
     rows = [["parameter", "value ± 1σ", "unit", "95 % from", "to"]]
     for name, unit, value, error in zip(fit.names, fit.units, fit.theta, fit.stderr, strict=True):
         band = [f"{value + sign * 1.96 * error:.5g}" for sign in (-1, 1)]
         known = math.isfinite(error)
         rows.append([name, value_and_error(value, error), unit, *(band if known else ("-", "-"))])
-    caption = "The best known errors as of now" if fit.running else "As the fit ended"
-    return table(caption, rows, left=3)
+    return rows
 
 
-def _charts(fit: Progress) -> Html:
+def _charts(fit: Progress) -> list[Markup]:
     if not fit.done:
-        return element("p", "None is done yet.")
+        return []
     lowest = {
         factor: min(one.chisqr for one in fit.done if one.factor == factor)
         for factor in {one.factor for one in fit.done}
@@ -183,19 +143,12 @@ def _charts(fit: Progress) -> Html:
         values = [one.theta[n] for one in fit.done]
         errors = [one.stderr[n] for one in fit.done]
         drawn.append(_chart(fit, f"{name} ± 1σ" + (f" [{unit}]" if unit else ""), values, errors))
-    key = "● pass over all data   ■ coarse pass over block means, up to number 0   ✕ not accepted"
-    bars = "Bars are the best known 1σ after each pass; those of coarse passes are of their means."
-    return joined(
-        element("p", key, class_="note"),
-        element("p", bars, class_="note"),
-        element("div", *drawn, class_="charts"),
-        table("Every pass that is done", _pass_rows(fit), left=1),
-    )
+    return drawn
 
 
 def _chart(
     fit: Progress, name: str, values: list[float], errors: list[float] | None = None
-) -> Html:
+) -> Markup:
     first = 1 - sum(one.factor > 1 for one in fit.done)
     error = errors or [math.nan] * len(values)
     marks = [
@@ -218,17 +171,13 @@ def _pass_row(one: Pass) -> list[str]:
     ]  # fmt: skip
 
 
-def _workers(shown: PageState) -> Html:
+def _worker_rows(shown: PageState) -> list[list[str]]:
     rows = [["worker", "threads", "memory", "of"]]
     rows += [
         [worker.name, str(worker.threads), size(worker.memory), size(worker.limit) if worker.limit else "-"]
         for worker in shown.workers
     ]  # fmt: skip
-    lost = f"{len(shown.lost)} lost during this fit: {', '.join(shown.lost)}"
-    said = element("p", lost if shown.lost else "None was lost during this fit.")
-    against = [] if shown.chosen is None else shown.chosen.refused
-    refused = listed([f"refused as it joined: {words}" for words in against])
-    return joined(said, refused, table("Workers there are now", rows, left=1))
+    return rows
 
 
 def _cost(shown: PageState) -> str:
