@@ -1,4 +1,4 @@
-"""python -m homodyne_dask.cli, where the script is not on the path."""
+"""`python -m homodyne_dask.cli`: the command line without the script homodyne-dask."""
 
 from homodyne_dask.cli import main
 

@@ -1,4 +1,4 @@
-"""The program around the commands: every mistake one sentence, every ending an exit status."""
+"""Errors of commands become one sentence each, and every outcome becomes an exit status."""
 
 import logging
 import signal
@@ -18,12 +18,12 @@ NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 
 
-class Interrupted(Exception):  # noqa: N818 - an ending, not an error
-    """Ctrl-C or SIGTERM; the message says what is kept and how to go on."""
+class Interrupted(Exception):  # noqa: N818 - an outcome, not an error
+    """Ctrl-C or SIGTERM; the message says what is kept and how to continue."""
 
 
 class Program(click.Group):
-    """A group of commands that prints mistakes as one sentence and exits with their status."""
+    """A group of commands that prints an error as one sentence and exits with its status."""
 
     def main(
         self,
@@ -39,7 +39,7 @@ class Program(click.Group):
         debug = "--debug" in words
         words = [word for word in words if word != "--debug"]
         try:
-            with _terminable(), _loud() if debug else _quiet():
+            with _sigterm_interrupts(), _with_warnings() if debug else _without_warnings():
                 status = super().main(
                     words,
                     prog_name or "homodyne-dask",
@@ -56,7 +56,7 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; an unknown one is an error with the nearest name."""
+        """Return the command; the error for an unknown one names the most similar command."""
         name = args[0]
         if name not in self.commands and not name.startswith("-"):
             raise click.UsageError(f"no command {name!r}; {nearest(name, self.commands)}", ctx)
@@ -64,7 +64,7 @@ class Program(click.Group):
 
 
 def print_error(error: BaseException) -> int:
-    """Print what went wrong as one sentence; return the exit status."""
+    """Print an error as one sentence; return the exit status."""
     if isinstance(error, click.Abort | KeyboardInterrupt):
         error = Interrupted("interrupted")
     if isinstance(error, Interrupted):
@@ -75,7 +75,7 @@ def print_error(error: BaseException) -> int:
 
 
 def error_sentence(error: BaseException) -> str:
-    """Return what went wrong and what to do, in one line."""
+    """Return in one line what went wrong and what to do."""
     if isinstance(error, USER_ERRORS):
         return one_line(_user_error_sentence(error))
     return (
@@ -91,8 +91,8 @@ def one_line(text: str) -> str:
 
 def _user_error_sentence(error: Exception) -> str:
     if isinstance(error, click.NoSuchOption):
-        known = [o for p in _parameters(error) for o in (*p.opts, *p.secondary_opts)]
-        return f"no option {error.option_name}; {nearest(error.option_name, known)}"
+        options = [o for p in _parameters(error) for o in (*p.opts, *p.secondary_opts)]
+        return f"no option {error.option_name}; {nearest(error.option_name, options)}"
     if isinstance(error, click.UsageError):
         usage = f"homodyne-dask {error.ctx.info_name}" if error.ctx and error.ctx.parent else ""
         hint = f" (see `{usage or 'homodyne-dask'} --help`)"
@@ -102,7 +102,7 @@ def _user_error_sentence(error: Exception) -> str:
         return error.format_message()
     if isinstance(error, OSError):
         where = error.filename or "a file"
-        return f"{where}: {error.strerror or error}; check the path, its rights and the free space"
+        return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"
     return str(error)
 
 
@@ -113,8 +113,8 @@ def _parameters(error: click.UsageError) -> list[click.Parameter]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep warnings and logs of libraries off the user's terminal."""
+def _without_warnings() -> Iterator[None]:
+    """Suppress warnings and logs of libraries."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -126,15 +126,15 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _loud() -> Iterator[None]:
+def _with_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         yield
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does: batch systems send it before they kill."""
+def _sigterm_interrupts() -> Iterator[None]:
+    """Let SIGTERM interrupt a command as Ctrl-C does: batch systems send it before they kill."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""homodyne-dask …: from files of two-time correlations to fitted parameters.
+"""The command homodyne-dask with its subcommands.
 
-Exit status: 0 done (`fit`: converged), 2 bad input, 3 `fit` ended without converging, 130 interrupted,
-1 for a bug of ours; `doctor`: 1 for something to look at.
+Exit status: 0 done (`fit`: converged), 1 a bug (`doctor`: something has to be done), 2 bad input,
+3 `fit` ended without converging, 130 interrupted.
 """
 
 import click
@@ -24,14 +24,16 @@ from homodyne_dask.cli.exit_status import Program
 
 
 @click.group(cls=Program, invoke_without_command=True, context_settings={"max_content_width": 100})
-@click.option("--debug", is_flag=True, help="Show tracebacks, warnings and logs; in any place.")
+@click.option(
+    "--debug", is_flag=True, help="Show tracebacks, warnings and logs; accepted by every command."
+)
 @click.version_option(package_name="homodyne-dask", prog_name="homodyne-dask")
 @click.pass_context
 def main(context: click.Context, debug: bool) -> None:
     """Fit transport models to X-ray two-time correlations.
 
     \b
-    ingest a result file, look at its bins, fit, read the report:
+    Ingest a result file, list its bins, fit, print the report:
       homodyne-dask ingest A0123_results.hdf
       homodyne-dask info A0123_c2.zarr
       homodyne-dask fit A0123_c2.zarr --model laminar_flow --gap "200 um"

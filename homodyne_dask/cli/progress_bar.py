@@ -1,4 +1,4 @@
-"""A fit as it goes on: on a terminal a bar with tiles, rate and time left; plain lines elsewhere."""
+"""The progress of a fit: a bar with tiles, rate and time left on a terminal, plain lines elsewhere."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,58 +15,58 @@ if TYPE_CHECKING:
     from homodyne_dask.live.progress import Progress
 
 LINE_INTERVAL = 30.0
-"""Seconds between two plain lines within a pass."""
+"""Seconds between two plain lines during a pass."""
 
 ShowProgress = Callable[["Progress"], None]
 
 
 @contextmanager
 def progress_on_stderr() -> Iterator[ShowProgress]:
-    """Yield what `fit` calls as `watch`; lines go to stderr."""
+    """Yield a function for the argument `watch` of `fit` that prints progress to stderr."""
     with progress_on(Console(stderr=True, highlight=False, soft_wrap=True)) as show:
         yield show
 
 
 def progress_on(console: Console) -> AbstractContextManager[ShowProgress]:
-    """Return what shows a fit on a console, as it can."""
+    """Return a context with a function that shows progress on a console: a bar on a terminal, else lines."""
     return _bar(console) if console.is_terminal else nullcontext(_plain(console))
 
 
 def _lines(console: Console) -> ShowProgress:
-    """Return what prints the work as it begins, and each pass when it is done."""
-    printed, said = -1, 0
+    """Return a function that prints a line on the data at the start and one after each pass."""
+    passes, refused = -1, 0
 
-    def show(standing: "Progress") -> None:
-        nonlocal printed, said
-        for words in standing.refused[said:]:
-            console.print(f"refused: {words}", markup=False)
-        said = len(standing.refused)
-        if standing.now is None and not standing.done:
+    def show(progress: "Progress") -> None:
+        nonlocal passes, refused
+        for reason in progress.refused[refused:]:
+            console.print(f"refused: {reason}", markup=False)
+        refused = len(progress.refused)
+        if progress.now is None and not progress.done:
             return
-        if printed < 0:
-            console.print(f"{standing.pairs:,} pairs of {standing.bins} bins, {standing.where}")
-            if standing.page:
-                console.print(f"live: {standing.page}")
-            printed = 0
-        for one in standing.done[printed:]:
-            console.print(pass_line(one, standing.at - standing.began))
-        printed = len(standing.done)
+        if passes < 0:
+            console.print(f"{progress.pairs:,} pairs of {progress.bins} bins, {progress.where}")
+            if progress.page:
+                console.print(f"live: {progress.page}")
+            passes = 0
+        for one in progress.done[passes:]:
+            console.print(pass_line(one, progress.at - progress.began))
+        passes = len(progress.done)
 
     return show
 
 
 def _plain(console: Console) -> ShowProgress:
-    """Return what prints lines alone; in a pass that takes long, one every now and then."""
-    lines, said = _lines(console), 0.0
+    """Return a function that prints lines only, during a long pass one every LINE_INTERVAL."""
+    print_lines, last = _lines(console), 0.0
 
-    def show(standing: "Progress") -> None:
-        nonlocal said
-        lines(standing)
-        if standing.now is None or standing.now.done == 0:
-            said = standing.at
-        elif standing.at - said >= LINE_INTERVAL:
-            console.print(f"  {standing.doing}: {pass_state(standing)}")
-            said = standing.at
+    def show(progress: "Progress") -> None:
+        nonlocal last
+        print_lines(progress)
+        if progress.now is None or progress.now.done == 0:
+            last = progress.at
+        elif progress.at - last >= LINE_INTERVAL:
+            console.print(f"  {progress.doing}: {pass_state(progress)}")
+            last = progress.at
 
     return show
 
@@ -77,34 +77,34 @@ def _bar(console: Console) -> Iterator[ShowProgress]:
     with ProgressBar(
         *columns, TextColumn("{task.fields[more]}"), console=console, transient=True
     ) as bar:
-        task = bar.add_task("workers and first values", total=None, more="")
-        lines = _lines(console)
+        task = bar.add_task("workers and initial values", total=None, more="")
+        print_lines = _lines(console)
 
-        def show(standing: "Progress") -> None:
-            lines(standing)
-            now = standing.now
+        def show(progress: "Progress") -> None:
+            print_lines(progress)
+            now = progress.now
             bar.update(
                 task,
-                description=standing.doing,
+                description=progress.doing,
                 total=now.tiles if now else None,
                 completed=now.done if now else 0,
-                more=pass_state(standing),
+                more=pass_state(progress),
                 refresh=True,
             )
 
         yield show
 
 
-def pass_state(standing: "Progress") -> str:
-    """Return tiles, rate, time left and χ² of the pass that is being made, as far as they are known."""
+def pass_state(progress: "Progress") -> str:
+    """Return tiles, rate and time left of the current pass and χ²/N of the last, as far as known."""
     words = []
-    if standing.now is not None:
-        words.append(f"{standing.now.done}/{standing.now.tiles} tiles")
-        if math.isfinite(standing.rate):
-            words.append(f"{standing.rate / 1e6:.3g} M pairs/s")
-        left = standing.seconds_left(standing.at)
+    if progress.now is not None:
+        words.append(f"{progress.now.done}/{progress.now.tiles} tiles")
+        if math.isfinite(progress.rate):
+            words.append(f"{progress.rate / 1e6:.3g} M pairs/s")
+        left = progress.seconds_left(progress.at)
         if math.isfinite(left):
             words.append(f"{left:.0f} s left")
-    if standing.done:
-        words.append(f"χ²/N {standing.done[-1].per_pair:.7g}")
+    if progress.done:
+        words.append(f"χ²/N {progress.done[-1].per_pair:.7g}")
     return "  ".join(words)

@@ -1,4 +1,7 @@
-"""Several fits in one command, of stores or of the parts of one: none stops the others, all are listed."""
+"""Several fits in one command, of several stores or of the parts of one store.
+
+A fit that fails does not stop the others; an index lists them all.
+"""
 
 import json
 import os
@@ -39,19 +42,19 @@ class FitJob(NamedTuple):
     folder: Path
     """Of its result."""
     scan: "Callable[[], Scan]"
-    """Opens what is fitted; a store that is damaged raises here."""
+    """Opens the data; raises for a damaged store."""
     options: dict[str, Any]
     """Of `fit`."""
     at: Mapping[str, float]
-    """Of a part of a scan: where it stands (see `Part`)."""
+    """Coordinates of a part of a scan (see `Part`), else empty."""
 
 
 Fit = Callable[[FitJob, bool, "Future | None"], "FitResult"]
-"""Do a job, resumed or not; or take what a worker that was sent the whole fit makes of it."""
+"""Runs a job, with `resume` from its checkpoint; a future stands for a fit submitted to a worker."""
 
 
 def fit_jobs(config: "FitConfig", model: "Model") -> list[FitJob]:
-    """Return a job for each store, or for each part of the one store that is cut into parts."""
+    """Return a job for each store, or with `over` one for each part of the one store."""
     return _parts(config, model) if config.over else _stores(config)
 
 
@@ -74,8 +77,10 @@ def _parts(config: "FitConfig", model: "Model") -> list[FitJob]:
             f"over is for one store, and {len(config.data)} are given: fit each by itself"
         )
     (store,) = config.data
-    whole, over = selected(config, store), config.over or ""
-    require_gap(prepare(whole, model, **config.fit_options()))  # a mistake is told once
+    scan, over = selected(config, store), config.over or ""
+    require_gap(
+        prepare(scan, model, **config.fit_options())
+    )  # an error is reported once, not for each part
     default = default_folder(store)
     where = config.output or default.with_name(f"{default.name}_{over}")
     return [
@@ -83,10 +88,10 @@ def _parts(config: "FitConfig", model: "Model") -> list[FitJob]:
             part.name,
             where / part.folder,
             lambda scan=part.scan: scan,
-            options_of(part, whole, config.fit_options()),
+            options_of(part, scan, config.fit_options()),
             part.at,
         )
-        for part in parts_of(whole, over, config.windows)
+        for part in parts_of(scan, over, config.windows)
     ]
 
 
@@ -98,84 +103,88 @@ def fit_all(
     resume: bool,
     fit: Fit,
 ) -> int:
-    """Do every job, list them in an index, and return the worst exit status.
+    """Run every job, list them in an index, and return the worst exit status.
 
-    With `resume`, jobs that have a result of the same fit keep it. Small fits are sent to the client's
-    workers before their turn.
+    With `resume`, jobs that have a result of the same fit keep it. Small fits are submitted to the
+    workers of the client in advance, each as one task.
     """
     from homodyne_dask.results import index
     from homodyne_dask.results.series import FitSeries
 
     kind = index.PARTS if config.over else index.SCANS
-    where = _where(config, jobs)
+    where = _index_folder(config, jobs)
     index.check_index(where, config.overwrite or resume, kind)
-    ended, statuses, files = [], set(), []
-    with _sent(config, client, model, [j for j in jobs if not (resume and _touched(j))]) as sent:
+    entries, statuses, files = [], set(), []
+    with _submitted(
+        config, client, model, [j for j in jobs if not (resume and _has_files(j))]
+    ) as sent:
         for job in jobs:
-            click.echo(f"\n{job.name}, {len(ended) + 1} of {len(jobs)}", err=True)
-            entry, status = _one(model, job, resume, fit, sent.pop(job.folder, None))
-            ended.append(entry)
+            click.echo(f"\n{job.name}, {len(entries) + 1} of {len(jobs)}", err=True)
+            entry, status = _run_job(model, job, resume, fit, sent.pop(job.folder, None))
+            entries.append(entry)
             statuses.add(status)
-            files = index.write_index(where, model.names, ended, len(jobs), kind)
+            files = index.write_index(where, model.names, entries, len(jobs), kind)
     if config.over:
-        click.echo(f"\n{FitSeries(config.over, tuple(ended))}")
-    click.echo(f"\n{index.outcome_counts(ended, len(ended), kind)}: {', '.join(map(str, files))}")
+        click.echo(f"\n{FitSeries(config.over, tuple(entries))}")
+    click.echo(
+        f"\n{index.outcome_counts(entries, len(entries), kind)}: {', '.join(map(str, files))}"
+    )
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
 
 
 @contextmanager
-def _sent(
+def _submitted(
     config: "FitConfig", client: "Client | None", model: "Model", jobs: Sequence[FitJob]
 ) -> "Iterator[dict[Path, Future]]":
-    """Yield the small fits that are sent to workers, by folder; those with a mistake wait for their turn.
+    """Yield the futures of the small fits submitted to workers, by folder of the result.
 
-    Workers of this machine write the folders, too; others may not see them.
+    Jobs with wrong options are not submitted: they raise when they are run. Workers on this machine
+    write the folders too; others may not see them.
     """
     from homodyne_dask.cli.worker_options import workers_are_local
     from homodyne_dask.fitting.series.whole_fits import FitRequest, submitted, whole_fit
     from homodyne_dask.results.folder import check_folder, checkpoint_in
 
-    here = workers_are_local(config)
+    local = workers_are_local(config)
     fits: dict[Path, FitRequest] = {}
     for job in jobs if client is not None else ():
         with suppress(HomodyneDaskError):
             check_folder(job.folder, checkpoint_in(job.folder), config.overwrite, resume=False)
-            fits[job.folder] = FitRequest(job.scan(), job.options, (job.folder,) if here else ())
-    with submitted(client, model, list(fits.values()), fit_into if here else whole_fit) as futures:
-        found = zip(fits, futures, strict=True)
-        yield {folder: future for folder, future in found if future is not None}
+            fits[job.folder] = FitRequest(job.scan(), job.options, (job.folder,) if local else ())
+    with submitted(client, model, list(fits.values()), fit_into if local else whole_fit) as futures:
+        pairs = zip(fits, futures, strict=True)
+        yield {folder: future for folder, future in pairs if future is not None}
 
 
 def fit_into(
     selection: "Selection", model: "Model", options: Mapping[str, Any], folder: Path
 ) -> "FitOutput":
-    """Fit a small scan and write the folder of its result; a task."""
+    """Fit a small scan and write the folder of its result; runs as a task on a worker."""
     from homodyne_dask.fitting.series.whole_fits import whole_fit
     from homodyne_dask.results.folder import write_result
     from homodyne_dask.store.scan import open_selection
 
-    whole = whole_fit(selection, model, options)
+    output = whole_fit(selection, model, options)
     folder.mkdir(parents=True, exist_ok=True)
-    return whole._replace(
-        files=tuple(write_result(whole.result, open_selection(selection), folder))
-    )
+    files = write_result(output.result, open_selection(selection), folder)
+    return output._replace(files=tuple(files))
 
 
-def _touched(job: FitJob) -> bool:
+def _has_files(job: FitJob) -> bool:
     """Return whether a job has a result or a checkpoint."""
     from homodyne_dask.results.folder import SUMMARY
 
-    return _begun(job.folder) or (job.folder / SUMMARY).exists()
+    return _has_checkpoint(job.folder) or (job.folder / SUMMARY).exists()
 
 
-def _where(config: "FitConfig", jobs: Sequence[FitJob]) -> Path:
+def _index_folder(config: "FitConfig", jobs: Sequence[FitJob]) -> Path:
     if config.over:
         return jobs[0].folder.parent
     return config.output or Path(os.path.commonpath([job.folder.resolve().parent for job in jobs]))
 
 
 def _folders(config: "FitConfig") -> list[Path]:
-    """Return where each result goes: beside its store, or into the folder of `output`."""
+    """Return the folder of each result: beside its store, or in the folder `output`."""
     from homodyne_dask.results.folder import default_folder
 
     beside = [default_folder(store) for store in config.data]
@@ -192,53 +201,53 @@ def _folders(config: "FitConfig") -> list[Path]:
     return folders
 
 
-def _one(
+def _run_job(
     model: "Model", job: FitJob, resume: bool, fit: Fit, sent: "Future | None"
 ) -> "tuple[SeriesEntry, int]":
-    """Return how one job ended, and the exit status it gives; whatever goes wrong with it."""
+    """Return the entry of one job in the index and its exit status; raises only Interrupted."""
     from homodyne_dask.results.series_entry import SeriesEntry
 
     try:
-        result = _kept(model, job) if resume else None
+        result = _earlier_result(model, job) if resume else None
         if result is None:
-            result = fit(job, resume and _begun(job.folder), sent)
+            result = fit(job, resume and _has_checkpoint(job.folder), sent)
     except Interrupted:
         raise
-    except Exception as e:  # a bad scan, even one that shows a bug, is no reason to lose the others
+    except Exception as e:  # not even a bug may stop the other fits
         return SeriesEntry(job.name, job.folder, None, error_sentence(e), job.at), print_error(e)
     status = 0 if result.converged else NOT_CONVERGED
     return SeriesEntry(job.name, job.folder, result, "", job.at), status
 
 
-def _begun(folder: Path) -> bool:
+def _has_checkpoint(folder: Path) -> bool:
     from homodyne_dask.results.folder import checkpoint_in
     from homodyne_dask.solver.checkpoint import checkpoint_exists
 
     return checkpoint_exists(checkpoint_in(folder))
 
 
-def _kept(model: "Model", job: FitJob) -> "FitResult | None":
-    """Return the result a job has already, None where it has none or can go on from a checkpoint.
+def _earlier_result(model: "Model", job: FitJob) -> "FitResult | None":
+    """Return the result that a job already has, None without one or with a checkpoint to resume from.
 
-    Raises OptionError where it is of other data or options.
+    Raises OptionError where the result belongs to other data or options.
     """
     from homodyne_dask.fitting.request import prepare
     from homodyne_dask.results.fit_result import load_result
     from homodyne_dask.results.folder import SUMMARY
 
     folder = job.folder
-    if _begun(folder) or not (folder / SUMMARY).exists():
+    if _has_checkpoint(folder) or not (folder / SUMMARY).exists():
         return None
     result, scan = load_result(folder), job.scan()
-    asked = json.loads(json.dumps(prepare(scan, model, **job.options).config))
-    del asked["changed"]  # follows from the others
-    other = [key for key, value in asked.items() if result.config.get(key) != value]
+    expected = json.loads(json.dumps(prepare(scan, model, **job.options).config))
+    del expected["changed"]  # follows from the others
+    different = [key for key, value in expected.items() if result.config.get(key) != value]
     data = {"tiles_sha256": scan.attrs["tiles_sha256"], "frames": list(scan.frames)}
     data["labels"] = scan.label.tolist()
-    other += [key for key, value in data.items() if result.inputs.get(key) != value]
-    if other:
+    different += [key for key, value in data.items() if result.inputs.get(key) != value]
+    if different:
         raise OptionError(
-            f"{folder} holds a fit with another {other[0]}: give --overwrite, or another --output"
+            f"{folder} holds a fit with another {different[0]}: give --overwrite, or another --output"
         )
-    click.echo(f"{folder}/ holds its result already", err=True)
+    click.echo(f"{folder}/ already holds its result", err=True)
     return result

@@ -1,4 +1,4 @@
-"""The workers a command is told to use: a running scheduler's, jobs of a site, or none yet."""
+"""The options that choose the workers of a command: --scheduler, --scheduler-file, --site."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,31 +15,31 @@ WORKER_OPTIONS = ("scheduler", "scheduler_file", "site")
 
 
 def workers_are_local(config: "FitConfig") -> bool:
-    """Return whether the workers are started here, and so see and write the same files."""
+    """Return whether the workers are started on this machine, and so see the same files."""
     return not any(getattr(config, name) for name in WORKER_OPTIONS)
 
 
 def check_worker_options(config: "FitConfig") -> None:
-    """Raise OptionError where a configuration says of its workers what would not be heard."""
-    ways = [name for name in WORKER_OPTIONS if getattr(config, name)]
-    if len(ways) > 1:
-        raise OptionError(f"{ways[0]} and {ways[1]} are both given: one of them says who computes")
+    """Raise OptionError for options on workers that exclude each other or would have no effect."""
+    chosen = [name for name in WORKER_OPTIONS if getattr(config, name)]
+    if len(chosen) > 1:
+        raise OptionError(f"{chosen[0]} and {chosen[1]} are both given: choose one of them")
     if config.jobs and not config.site:
-        raise OptionError("jobs are of a site: give --site too, or leave --jobs out")
+        raise OptionError("jobs belong to a site: give --site too, or leave out --jobs")
     if config.key and not config.scheduler:
-        own = {
-            "site": "a cluster of jobs makes its own",
-            "scheduler_file": "its own lies beside it",
+        own_key = {
+            "site": "jobs of a site get a key of their own",
+            "scheduler_file": "the key is in the folder of the scheduler file",
         }
-        why = f" ({own[ways[0]]})" if ways else ""
+        why = f" ({own_key[chosen[0]]})" if chosen else ""
         raise OptionError(
-            f"the key {config.key} would not be used{why}: it is of --scheduler; leave --key out"
+            f"the key {config.key} would not be used{why}: it belongs to --scheduler; leave out --key"
         )
 
 
 @contextmanager
 def client_of(config: "FitConfig") -> "Iterator[Client | None]":
-    """Yield a client of the workers that a configuration names, None where it names none."""
+    """Yield a client of the workers that the options choose, None where they choose none."""
     from homodyne_dask.cluster.connect import connect
 
     check_worker_options(config)
@@ -62,13 +62,13 @@ def client_of(config: "FitConfig") -> "Iterator[Client | None]":
 
 
 def longest_task_of(config: "FitConfig") -> float:
-    """Return the seconds that a task of the fits of a configuration may take."""
+    """Return the longest time that a task of the fits of a configuration may take [s]."""
     from homodyne_dask.cli.options import selected
     from homodyne_dask.cluster.workers import LONGEST_TASK
     from homodyne_dask.sweep.plan import layout, longest_task
 
-    found, min_lag = [], config.fit_options()["min_lag"]
+    seconds, min_lag = [], config.fit_options()["min_lag"]
     for store in config.data:
-        with suppress(HomodyneDaskError):  # its own fit says what is wrong with it
-            found.append(longest_task(layout(selected(config, store), min_lag)))
-    return max(found, default=LONGEST_TASK)
+        with suppress(HomodyneDaskError):  # the fit of this store reports it
+            seconds.append(longest_task(layout(selected(config, store), min_lag)))
+    return max(seconds, default=LONGEST_TASK)

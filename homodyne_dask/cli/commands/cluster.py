@@ -1,4 +1,4 @@
-"""homodyne-dask cluster: a scheduler that outlives one fit."""
+"""homodyne-dask cluster: a persistent Dask scheduler."""
 
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ from homodyne_dask.cli.options import jobs_asked
 
 FILE = click.option(
     "--scheduler-file", "file", type=click.Path(path_type=Path),
-    help="Default: ~/.homodyne-dask/standing/scheduler.json; its folder holds the key too.",
+    help="Default: ~/.homodyne-dask/standing/scheduler.json; the key is in the same folder.",
 )  # fmt: skip
 
 
 @click.group()
 def cluster() -> None:
-    """Start, look at and stop a scheduler that outlives one fit.
+    """Start, inspect and stop a persistent scheduler, which several fits can use.
 
     \b
     homodyne-dask cluster start --site perlmutter --jobs 1:20
@@ -24,53 +24,61 @@ def cluster() -> None:
     """
 
 
-@cluster.command()
-@click.option("--site", default="local", help="Of the jobs; local (default): this machine.")
-@click.option("--jobs", default="", help="How many, or least and most: 1:20 (default 1).")
-@click.option("--foreground", is_flag=True, help="Stay, as systemd and batch jobs want it.")
+@cluster.command("start")
+@click.option(
+    "--site", default="local", help="Where the workers run; local (default): on this machine."
+)
+@click.option("--jobs", default="", help="Number of jobs, or least and most: 1:20 (default 1).")
+@click.option(
+    "--foreground",
+    is_flag=True,
+    help="Do not return before the scheduler ends, for systemd and batch jobs.",
+)
 @FILE
-def start(site: str, jobs: str, foreground: bool, file: Path | None) -> None:
-    """Start a scheduler and its workers; they stay until `cluster stop`."""
+def cluster_start(site: str, jobs: str, foreground: bool, file: Path | None) -> None:
+    """Start a scheduler and its workers; they run until `cluster stop`."""
     from homodyne_dask.cluster.slurm import persistent
 
     where = _file(file)
     if foreground:
-        persistent.serve(site, jobs_asked(jobs), where, lambda there: _tell(there, where))
+        persistent.serve(
+            site, jobs_asked(jobs), where, lambda scheduler: _print_scheduler(scheduler, where)
+        )
     else:
-        _tell(persistent.start_scheduler(site, jobs, where), where)
+        _print_scheduler(persistent.start_scheduler(site, jobs, where), where)
 
 
-@cluster.command()
+@cluster.command("status")
 @FILE
-def status(file: Path | None) -> None:
-    """Print the scheduler, its workers and what they do."""
+def cluster_status(file: Path | None) -> None:
+    """Print the scheduler, its workers and the number of running tasks."""
     from homodyne_dask.cluster.slurm.persistent import connection_by, read_scheduler_file
 
-    there = read_scheduler_file(_file(file))
+    scheduler = read_scheduler_file(_file(file))
     with connection_by(_file(file)) as client:
-        known: Any = client.scheduler_info(n_workers=-1)
-    workers = list(known["workers"].values())
+        info: Any = client.scheduler_info(n_workers=-1)
+    workers = list(info["workers"].values())
     tasks = sum(len(worker["metrics"].get("executing", ())) for worker in workers)
-    _tell(there, _file(file))
+    _print_scheduler(scheduler, _file(file))
     click.echo(
-        f"{len(workers)} workers with {sum(w['nthreads'] for w in workers)} threads, {tasks} at work"
+        f"{len(workers)} workers with {sum(w['nthreads'] for w in workers)} threads, {tasks} tasks running"
     )
-    for address, worker in known["workers"].items():
+    for address, worker in info["workers"].items():
         click.echo(f"  {_line(address, worker)}")
 
 
-@cluster.command()
+@cluster.command("stop")
 @FILE
-def stop(file: Path | None) -> None:
-    """End the scheduler, its workers and their jobs."""
+def cluster_stop(file: Path | None) -> None:
+    """Stop the scheduler and its workers, and cancel their jobs."""
     from homodyne_dask.cluster.slurm import persistent
 
     persistent.stop_scheduler(_file(file))
     click.echo("stopped")
 
 
-def _file(given: Path | None) -> Path:
-    return (given or Path("~/.homodyne-dask/standing/scheduler.json").expanduser()).absolute()
+def _file(file: Path | None) -> Path:
+    return (file or Path("~/.homodyne-dask/standing/scheduler.json").expanduser()).absolute()
 
 
 def _line(address: str, worker: dict[str, Any]) -> str:
@@ -80,13 +88,13 @@ def _line(address: str, worker: dict[str, Any]) -> str:
     return f"{worker['name']}  {address}  {worker['nthreads']} threads  {used} in use"
 
 
-def _tell(there: Any, file: Path) -> None:
+def _print_scheduler(scheduler: Any, file: Path) -> None:
     from urllib.parse import urlsplit
 
-    page = urlsplit(there.dashboard)
-    click.echo(f"scheduler  {there.address} on {there.host}, site {there.site}")
+    page = urlsplit(scheduler.dashboard)
+    click.echo(f"scheduler  {scheduler.address} on {scheduler.host}, site {scheduler.site}")
     click.echo(f"use it     homodyne-dask fit ... --scheduler-file {file}")
     click.echo(
-        f"dashboard  {there.dashboard}; from elsewhere: "
-        f"ssh -L {page.port}:127.0.0.1:{page.port} {there.host}"
+        f"dashboard  {scheduler.dashboard}; from elsewhere: "
+        f"ssh -L {page.port}:127.0.0.1:{page.port} {scheduler.host}"
     )

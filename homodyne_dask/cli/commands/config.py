@@ -1,4 +1,4 @@
-"""homodyne-dask config: a commented template of a fit's options."""
+"""homodyne-dask config: a commented template of the options of a fit."""
 
 from pathlib import Path
 

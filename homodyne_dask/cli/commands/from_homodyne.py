@@ -1,4 +1,4 @@
-"""homodyne-dask from-homodyne: a configuration of homodyne or xpcsjax becomes one of ours."""
+"""homodyne-dask from-homodyne: convert a configuration of homodyne or xpcsjax."""
 
 from pathlib import Path
 
@@ -8,22 +8,22 @@ from homodyne_dask.errors import OptionError
 
 
 @click.command("from-homodyne")
-@click.argument("config", metavar="THEIRS.yaml", type=click.Path(path_type=Path))
+@click.argument("config", metavar="HOMODYNE.yaml", type=click.Path(path_type=Path))
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 def from_homodyne(config: Path, output: Path | None, overwrite: bool) -> None:
-    """Turn the YAML of homodyne 2.x or xpcsjax into a file for `fit`, and say what became of each key.
+    """Convert a YAML file of homodyne 2.x or xpcsjax to one for `fit`, with remarks on each key.
 
-    Without --output the file is printed, and what is to be said goes to stderr.
+    Without --output the file goes to standard output and the remarks go to standard error.
     """
     from homodyne_dask.cli.homodyne.translate import from_homodyne_yaml
 
-    found = from_homodyne_yaml(config)
+    translation = from_homodyne_yaml(config)
     if output is None:
-        click.echo(str(found), err=True)
-        click.echo(found.yaml(), nl=False)
+        click.echo(str(translation), err=True)
+        click.echo(translation.yaml(), nl=False)
         return
     if output.exists() and not overwrite:
         raise OptionError(f"{output} exists: give --overwrite to replace it, or another name")
-    output.write_text(found.yaml(output.parent))
-    click.echo(f"{found}\nthen:  homodyne-dask fit {output}")
+    output.write_text(translation.yaml(output.parent))
+    click.echo(f"{translation}\nthen:  homodyne-dask fit {output}")

@@ -1,4 +1,4 @@
-"""homodyne-dask info: what a store holds."""
+"""homodyne-dask info: the contents of a store."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import click
 @click.command()
 @click.argument("store", type=click.Path(path_type=Path))
 def info(store: Path) -> None:
-    """Print the bins of STORE: label, q, φ, pixels, σ; and where they came from."""
+    """Print the bins of STORE (label, q, φ, pixels, σ) and the file they were ingested from."""
     from homodyne_dask.store.scan import open_dataset
 
     scan = open_dataset(store)

@@ -1,4 +1,4 @@
-"""homodyne-dask ingest: a result file becomes a Zarr store."""
+"""homodyne-dask ingest: convert a result file to a Zarr store."""
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -10,7 +10,7 @@ from homodyne_dask.cli.exit_status import Interrupted
 from homodyne_dask.cli.options import numbers
 
 WORKERS_FROM = 500_000_000
-"""Bytes of source from which workers are started: below, two threads are done sooner."""
+"""Bytes of source from which on workers are started; for less, two threads are faster."""
 
 
 @click.command()
@@ -19,21 +19,28 @@ WORKERS_FROM = 500_000_000
 @click.option("--q", multiple=True, help="1/Å; for plain arrays, one number or one per bin.")
 @click.option("--phi", multiple=True, help="Degrees; for plain arrays, one number or one per bin.")
 @click.option(
-    "--dt", "--frame-time", "frame_time", type=float, help="Spacing of the stored frames, seconds."
+    "--dt", "--frame-time", "frame_time", type=float, help="Time between stored frames in seconds."
 )
-@click.option("--sigma", multiple=True, help="Noise of one pair of c2: one number or one per bin.")
 @click.option(
-    "--time-offset", type=float, default=0.0, help="Seconds from loading to the first frame."
+    "--sigma",
+    multiple=True,
+    help="Standard deviation of c2 of one pair: one number or one per bin.",
 )
-@click.option("--gap", help='Distance of the plates with its unit: "200 um"; kept with the data.')
-@click.option("--overwrite", is_flag=True, help="Replace a store that holds something else.")
-@click.option("--scheduler", help="A running Dask scheduler: tls://host:8786.")
-@click.option("--key", help="Folder of its key; none: unencrypted.")
+@click.option(
+    "--time-offset",
+    type=float,
+    default=0.0,
+    help="Seconds between loading of the sample and the first frame.",
+)
+@click.option("--gap", help='Gap between the plates with its unit: "200 um"; stored with the data.')
+@click.option("--overwrite", is_flag=True, help="Replace a store with other contents.")
+@click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786.")
+@click.option("--key", help="Folder with the key of the scheduler; none: unencrypted.")
 def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) -> None:
     """Write the matrices of SOURCE (HDF5 of APS-U or APS legacy, .npy, .npz) to a Zarr STORE.
 
-    By default A0123_results.hdf becomes A0123_c2.zarr beside it. Several values are given by
-    repeating an option or with commas. An interrupted ingest is taken up by the same command.
+    By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
+    repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.
     """
     from homodyne_dask.models.units import length_in_angstrom
     from ingest import ingest as write
@@ -48,13 +55,13 @@ def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) ->
             )  # fmt: skip
     except KeyboardInterrupt:
         raise Interrupted(
-            f"interrupted: what is written of {source} is kept, run the same command to go on"
+            f"interrupted: what is written of {source} is kept; repeat the command to continue"
         ) from None
     click.echo(str(report))
 
 
 def _workers(source: Path, scheduler: str | None, key: str | None) -> AbstractContextManager[Any]:
-    """Return the Dask client to write with, or none for a small file."""
+    """Return a context with the Dask client to write with, None for a small file."""
     if scheduler is None and not (source.is_file() and source.stat().st_size >= WORKERS_FROM):
         return nullcontext()
     from homodyne_dask.cluster.connect import connect

@@ -1,4 +1,4 @@
-"""homodyne-dask key: the key of a cluster, and how to start one with it."""
+"""homodyne-dask key: make the key of an encrypted cluster."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from homodyne_dask.errors import OptionError
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def key(folder: Path) -> None:
-    """Make the key of a cluster in FOLDER, which only you may enter, and say how to start one.
+    """Write the key of a cluster to FOLDER, readable by you alone, and print how to use it.
 
-    Whoever has the key may run programs as you on every machine of the cluster.
+    Whoever has the key can run programs under your name on every machine of the cluster.
     """
     from homodyne_dask.cluster import tls
 

@@ -1,4 +1,4 @@
-"""homodyne-dask preflight: what would happen at a site."""
+"""homodyne-dask preflight: check a site or a running cluster before a fit."""
 
 import os
 from collections.abc import Iterator
@@ -17,37 +17,43 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sources", metavar="[STORE... | FIT.yaml]", nargs=-1)
-@click.option("--site", help="Of the jobs that would be sent.")
+@click.option("--site", help="Site to check.")
 @click.option(
-    "--scheduler-file", "file", type=click.Path(path_type=Path), help="Examine its workers."
+    "--scheduler-file",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Scheduler whose workers to check.",
 )
-@click.option("--model", default=None, help="static or laminar_flow (default), for the plan.")
+@click.option(
+    "--model", default=None, help="Model of the plan: laminar_flow (default), static, ..."
+)
 def preflight(
     sources: tuple[str, ...], site: str | None, file: Path | None, model: str | None
 ) -> None:
-    """Say what a fit would need and whether it is there; send no job.
+    """Check before a fit whether what it needs is there; submits no job.
 
-    With --site: the job script, what sbatch says of it, versions, folders. With --scheduler-file:
-    whether each of its workers sees the stores and is what a fit needs.
+    With --site: prints the job script, what sbatch says of it, versions and folders. With
+    --scheduler-file: checks that every worker can read the stores and has the versions and settings
+    that a fit needs.
     """
     if not (site or sources):
-        raise OptionError("nothing to examine: give --site, or stores with --scheduler-file")
+        raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
     config = _configuration(sources, model) if sources else None
     if site:
-        for line in _site(site, config):
+        for line in _site_lines(site, config):
             click.echo(line)
     if config:
-        _stores(config, file)
+        _check_stores(config, file)
 
 
 def _configuration(sources: tuple[str, ...], model: str | None) -> "FitConfig":
-    given = {"model": model} if model else {}
+    options = {"model": model} if model else {}
     if not any(source.endswith((".yaml", ".yml")) for source in sources):
-        given.setdefault("model", "laminar_flow")
-    return configuration(sources, given)
+        options.setdefault("model", "laminar_flow")
+    return configuration(sources, options)
 
 
-def _site(name: str, config: "FitConfig | None") -> Iterator[str]:
+def _site_lines(name: str, config: "FitConfig | None") -> Iterator[str]:
     from homodyne_dask.cli.worker_options import longest_task_of
     from homodyne_dask.cluster.slurm import queue
     from homodyne_dask.cluster.slurm.jobs import script
@@ -61,23 +67,23 @@ def _site(name: str, config: "FitConfig | None") -> Iterator[str]:
     yield ""
     if not site["tried"]:
         where = "homodyne_dask/cluster/slurm/templates"
-        yield f"{'site':<18} {name} was not tried on the real machine: read its file in {where}"
+        yield f"{'site':<18} {name} has not been tested on the real machine: read its file in {where}"
     yield f"{'versions':<18} " + ", ".join(
         f"{what} {text}" for what, text in package_versions().items()
     )
     yield f"{'interface':<18} {site.interface}"
     for what, folder in (("keys", site.shared), ("logs", site.logs)):
-        yield f"{what:<18} {folder}, {_rights(folder)}"
+        yield f"{what:<18} {folder}, {_permission(folder)}"
     if site["batch"] == "slurm":
         yield f"{'sbatch says':<18} {queue.probe(script(site, site.shared / 'key', task))}"
 
 
-def _rights(folder: Path) -> str:
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    return "can be written" if os.access(there, os.W_OK) else f"{there} CANNOT BE WRITTEN"
+def _permission(folder: Path) -> str:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return "writable" if os.access(existing, os.W_OK) else f"{existing} IS NOT WRITABLE"
 
 
-def _stores(config: "FitConfig", file: Path | None) -> None:
+def _check_stores(config: "FitConfig", file: Path | None) -> None:
     from homodyne_dask.cluster.slurm.persistent import connection_by
     from homodyne_dask.fitting.fit import plan
     from homodyne_dask.models import model_named
@@ -90,4 +96,4 @@ def _stores(config: "FitConfig", file: Path | None) -> None:
             click.echo(str(work))
             if client is not None:
                 examined(client, scan, work)
-                click.echo(f"{'workers':<18} all see {store.name} and are what a fit needs")
+                click.echo(f"{'workers':<18} all can read {store.name} and have what a fit needs")

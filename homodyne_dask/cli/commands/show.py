@@ -1,4 +1,4 @@
-"""homodyne-dask show: the report of a fit that was written before."""
+"""homodyne-dask show: print the report of an earlier fit."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import click
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 def show(folder: Path) -> None:
-    """Print the report of FOLDER, as made by `fit`, of one fit or of a series."""
+    """Print the report of the fit or the series of fits in FOLDER."""
     from homodyne_dask.results.fit_result import load_result
     from homodyne_dask.results.series import JSON, load_series
 

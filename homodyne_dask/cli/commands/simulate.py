@@ -1,4 +1,4 @@
-"""homodyne-dask simulate: a result file of known truth."""
+"""homodyne-dask simulate: write a result file with known parameters."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("path", metavar="OUT.h5", type=click.Path(path_type=Path))
 @click.option("--scenario", default="creep", help="creep (default), static, ageing or andrade.")
-@click.option("--angles", type=click.IntRange(min=1), default=23, show_default=True)
-@click.option("--frames", type=click.IntRange(min=3), default=300, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True, help="Decides the noise.")
+@click.option(
+    "--angles", type=click.IntRange(min=1), default=23, show_default=True, help="Number of angles."
+)
+@click.option(
+    "--frames", type=click.IntRange(min=3), default=300, show_default=True, help="Number of frames."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the noise.")
 @click.option("--layout", default="aps-u", help="aps-u (default) or aps-legacy.")
 @click.option("--convention", default="physical", help="physical (default) or homodyne.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
@@ -30,9 +34,9 @@ def simulate(
     convention: str,
     overwrite: bool,
 ) -> None:
-    """Write a file of the real layouts from known parameters, with counting noise.
+    """Simulate a scan with known parameters and counting noise; write it in a beamline's file format.
 
-    The truth is carried along, so that `show` prints it beside the estimate.
+    The file holds the true values, so that the report of a fit prints them beside the estimates.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""homodyne-dask submit: a fit as a batch job of its own."""
+"""homodyne-dask submit: run a fit as a batch job."""
 
 from pathlib import Path
 from typing import Any
@@ -10,25 +10,27 @@ from homodyne_dask.errors import OptionError
 
 @click.command()
 @click.argument("config", metavar="FIT.yaml", type=click.Path(path_type=Path))
-@click.option("--site", required=True, help="Where: generic, perlmutter, esrf, or one of your own.")
-@click.option("--jobs", default="", help="Of workers: how many, or least and most: 1:20.")
-@click.option("--dry-run", is_flag=True, help="Print the job script and send nothing.")
+@click.option(
+    "--site", required=True, help="Site: generic, perlmutter, esrf, ..., or a user-defined one."
+)
+@click.option("--jobs", default="", help="Number of jobs of workers, or least and most: 1:20.")
+@click.option("--dry-run", is_flag=True, help="Print the job script and submit nothing.")
 def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
-    """Run the fit of FIT.yaml as a batch job that starts the jobs of its workers itself.
+    """Submit the fit of FIT.yaml as a batch job, which submits the jobs of its workers itself.
 
-    Before its walltime it stops with a checkpoint, goes back to the queue and goes on there. After a
-    crash, submit again: it goes on from the checkpoint.
+    Before the end of its walltime the job writes a checkpoint and queues itself again, to continue from
+    there. After a crash, submit again: the fit continues from its checkpoint.
     """
     from homodyne_dask.cli.config import read_config
     from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
     from homodyne_dask.cluster.slurm.driver import driver_script, submit_fit
     from homodyne_dask.cluster.slurm.sites import site_named
 
-    read = read_config(config)
-    if read.scheduler or read.scheduler_file:
-        raise OptionError(f"{config} names a scheduler: take it out, submit starts its own")
-    check_worker_options(read.model_copy(update={"site": site}))
-    for store in read.data:
+    settings = read_config(config)
+    if settings.scheduler or settings.scheduler_file:
+        raise OptionError(f"{config} names a scheduler: remove it, submit starts its own")
+    check_worker_options(settings.model_copy(update={"site": site}))
+    for store in settings.data:
         if not store.exists():
             raise OptionError(f"{config}: data: {store} does not exist")
     chosen: Any = site_named(site)
@@ -37,8 +39,8 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
     if dry_run:
         click.echo(driver_script(chosen, words, Path.cwd()), nl=False)
         return
-    number = submit_fit(chosen, words, Path.cwd(), longest_task_of(read))
+    number = submit_fit(chosen, words, Path.cwd(), longest_task_of(settings))
     click.echo(
-        f"job {number} submitted; what it says: {chosen.logs}/{chosen['name']}-driver-{number}.out"
+        f"job {number} submitted; its output: {chosen.logs}/{chosen['name']}-driver-{number}.out"
     )
-    click.echo(f"look: squeue -j {number}; end it: scancel {number}")
+    click.echo(f"state: squeue -j {number}; cancel: scancel {number}")

@@ -1,1 +1,1 @@
-"""For those who come from homodyne or xpcsjax: their configurations read, their files written."""
+"""Migration from homodyne and xpcsjax: reads their configurations, writes homodyne's output files."""

@@ -22,32 +22,32 @@ Matrix = Float[np.ndarray, "t t"]
 
 
 def fitted_data_refusal(scan: Scan) -> str | None:
-    """Return why fitted_data.npz is not written of a scan, None where it is."""
-    needed = _large(scan)
+    """Return why fitted_data.npz of a scan is not written, None where it is written."""
+    needed = _bytes_of(scan)
     if needed <= LARGEST:
         return None
     frames = scan.frames[1] - scan.frames[0]
     return (
-        f"fitted_data.npz is not written: {len(_planes())} arrays of {len(scan.bins)} x {frames} x "
-        f"{frames} numbers take {size(needed)}, and the most is {size(LARGEST)}; select fewer bins or "
-        f"frames, or take c2 from the store and the model from hd.predict"
+        f"fitted_data.npz is not written: {len(_arrays())} arrays of {len(scan.bins)} x {frames} x "
+        f"{frames} numbers take {size(needed)}, more than the limit of {size(LARGEST)}; select fewer bins or "
+        f"frames, or read c2 from the store and compute the model with hd.predict"
     )
 
 
-def _large(scan: Scan) -> int:
-    return 8 * len(_planes()) * len(scan.bins) * (scan.frames[1] - scan.frames[0]) ** 2
+def _bytes_of(scan: Scan) -> int:
+    return 8 * len(_arrays()) * len(scan.bins) * (scan.frames[1] - scan.frames[0]) ** 2
 
 
 def write_fitted_data(result: FitResult, scan: Scan, path: Path) -> None:
-    """Write homodyne's fitted_data.npz; no more than a few matrices of one bin are in memory.
+    """Write homodyne's fitted_data.npz with at most a few matrices of one bin in memory.
 
-    Matrices are full and symmetric; their diagonal, which is no data, is the mean of its neighbours,
-    as homodyne has it. residuals_normalized are residuals over sigma(t1, t2).
+    Matrices are full and symmetric; their diagonal, which holds no data, is the mean of its neighbours,
+    as in homodyne. residuals_normalized are residuals divided by sigma(t1, t2).
     """
     model = fitted_model(result, scan)
     per_bin = np.stack([result.scaling[name].values for name in ("contrast", "offset")], axis=1)
     time = scan.time[slice(*scan.frames)]
-    small = {
+    vectors = {
         "phi_angles": scan.phi,
         "per_angle_scaling": per_bin,
         "per_angle_scaling_solver": per_bin,
@@ -56,13 +56,15 @@ def write_fitted_data(result: FitResult, scan: Scan, path: Path) -> None:
         "q": scan.q[:1],
     }
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name, values in small.items():
+        for name, values in vectors.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, np.asarray(values, float))
-        for name, plane in _planes().items():
+        for name, matrix in _arrays().items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 _write(
-                    member, (plane(BinMatrices(scan, model, per_bin, b)) for b in _bins(scan)), scan
+                    member,
+                    (matrix(BinMatrices(scan, model, per_bin, b)) for b in _bins(scan)),
+                    scan,
                 )
 
 
@@ -79,7 +81,7 @@ def _write(member: IO[bytes], matrices: Iterator[Matrix], scan: Scan) -> None:
 
 
 class BinMatrices:
-    """One bin's matrices over the selected frames, each made when it is asked for."""
+    """The matrices of one bin over the selected frames, each computed when its method is called."""
 
     def __init__(
         self, scan: Scan, model: FittedModel, per_bin: Float[np.ndarray, "bin 2"], at: int
@@ -88,16 +90,16 @@ class BinMatrices:
         self.contrast, self.offset = per_bin[at]
 
     def data(self) -> Matrix:
-        """Return c2 as measured."""
+        """Return the measured c2."""
         start, stop = self.scan.frames
-        held = zarr.open_array(self.scan.path, path="c2", mode="r", zarr_format=3)
+        stored = zarr.open_array(self.scan.path, path="c2", mode="r", zarr_format=3)
         c2 = np.full((stop - start,) * 2, np.nan)
         for row in range(start, stop, ROWS_AT_ONCE):
             end = min(row + ROWS_AT_ONCE, stop)
-            part = np.asarray(held[self.scan.bins[self.at], row:end, row:stop], float)
+            part = np.asarray(stored[self.scan.bins[self.at], row:end, row:stop], float)
             c2[row - start : end - start, row - start :] = part
         c2 = np.where(np.isnan(c2), c2.T, c2)
-        np.fill_diagonal(c2, _beside(np.diagonal(c2, 1)))
+        np.fill_diagonal(c2, _diagonal(np.diagonal(c2, 1)))
         return c2
 
     def shape(self) -> Matrix:
@@ -114,13 +116,13 @@ class BinMatrices:
         return self.data() - self.fit()
 
     def normalized(self) -> Matrix:
-        """Return residuals over sigma(t1, t2)."""
+        """Return residuals divided by sigma(t1, t2)."""
         rows = self.scan.sigma_row[self.at, slice(*self.scan.frames)]
         return self.residual() / np.outer(rows, rows)
 
 
-def _planes() -> dict[str, Callable[[BinMatrices], Matrix]]:
-    """Return homodyne's names of the arrays over all pairs."""
+def _arrays() -> dict[str, Callable[[BinMatrices], Matrix]]:
+    """Return the arrays over all pairs by their names in homodyne."""
     return {
         "c2_exp": BinMatrices.data,
         "c2_theoretical_raw": BinMatrices.shape,
@@ -131,7 +133,7 @@ def _planes() -> dict[str, Callable[[BinMatrices], Matrix]]:
     }
 
 
-def _beside(neighbours: Float[np.ndarray, " m"]) -> Float[np.ndarray, " n"]:
-    """Return the mean of the one or two pairs beside each entry of the diagonal."""
+def _diagonal(neighbours: Float[np.ndarray, " m"]) -> Float[np.ndarray, " n"]:
+    """Return the mean of the one or two neighbours of each entry of the diagonal."""
     first, last = np.append(neighbours, neighbours[-1]), np.insert(neighbours, 0, neighbours[0])
     return 0.5 * (first + last)

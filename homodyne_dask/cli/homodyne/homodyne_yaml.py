@@ -1,4 +1,4 @@
-"""What a YAML file of homodyne 2.x or xpcsjax says, key by key; each mistake names its key."""
+"""Reads a YAML file of homodyne 2.x or xpcsjax; an error names the key and its value."""
 
 import math
 from collections.abc import Mapping
@@ -18,40 +18,40 @@ MODES = {
     "two-component": "two_component",
     "heterodyne": "two_component",
 }
-"""Their analysis_mode, in small letters → our model."""
+"""analysis_mode in lower case → name of the model here."""
 
 
 def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
-    """Return the file; raises OptionError for one that is no configuration of theirs."""
+    """Return the file; raises OptionError for one that is not a configuration of homodyne or xpcsjax."""
     try:
-        held = yaml.safe_load(where.read_text())
+        content = yaml.safe_load(where.read_text())
     except OSError as e:
         raise OptionError(f"{where} cannot be read ({e.strerror}): check the name") from e
     except (yaml.YAMLError, UnicodeDecodeError) as e:
         raise OptionError(f"{where} is not YAML: {e}") from e
-    if not isinstance(held, dict) or "analysis_mode" not in held:
-        ours = isinstance(held, dict) and "model" in held and "data" in held
+    if not isinstance(content, dict) or "analysis_mode" not in content:
+        converted = isinstance(content, dict) and "model" in content and "data" in content
         raise OptionError(
-            f"{where} has no analysis_mode, so it is no configuration of homodyne or xpcsjax"
-            + (": it is one of ours, run `homodyne-dask fit` with it" if ours else "")
+            f"{where} has no analysis_mode, so it is not a configuration of homodyne or xpcsjax"
+            + (": it is one of homodyne-dask, run `homodyne-dask fit` with it" if converted else "")
         )
-    return HomodyneYaml(held)
+    return HomodyneYaml(content)
 
 
 class HomodyneYaml:
-    """Their keys; every method raises OptionError naming the key and the value."""
+    """The content of a file; every method raises OptionError naming the key and the value."""
 
-    def __init__(self, held: dict[str, Any]) -> None:
-        self.held = held
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.content = content
 
     def get(self, path: str) -> Any:
         """Return the value of a key such as 'output.formats', None where there is none."""
-        found: Any = self.held
+        found: Any = self.content
         for key in path.split("."):
             if found is None:
                 return None
             if not isinstance(found, Mapping):
-                raise OptionError(f"{path} = {found!r} is no section with keys")
+                raise OptionError(f"{path} = {found!r} is not a section with keys")
             found = found.get(key)
         return found
 
@@ -65,24 +65,24 @@ class HomodyneYaml:
             raise OptionError(f"{path} = {value!r} must be above 0")
         return number
 
-    def listed(self, path: str, kind: type) -> Any:
-        """Return a list or dict, an empty one where there is none."""
+    def collection(self, path: str, of: type) -> Any:
+        """Return the list or dict of a key, an empty one where the key is missing."""
         found = self.get(path)
         if found is None:
-            return kind()
-        if not isinstance(found, kind):
-            raise OptionError(f"{path} = {found!r} must be a {kind.__name__}, or null")
+            return of()
+        if not isinstance(found, of):
+            raise OptionError(f"{path} = {found!r} must be a {of.__name__}, or null")
         return found
 
     def model(self) -> str:
-        """Return the name of our model."""
+        """Return the name of the model here."""
         mode = self.get("analysis_mode")
         if str(mode).lower() not in MODES:
             raise OptionError(f"analysis_mode {mode!r} is unknown; {nearest(str(mode), MODES)}")
         return MODES[str(mode).lower()]
 
     def data(self) -> Path:
-        """Return the file of the data; folder and name win over file_path, as they do there."""
+        """Return the file of the data; folder and name precede file_path, as in homodyne."""
         folder, name = (
             self.get(f"experimental_data.{key}") for key in ("data_folder_path", "data_file_name")
         )
@@ -90,20 +90,20 @@ class HomodyneYaml:
             return Path(str(folder), str(name))
         file = self.get("experimental_data.file_path")
         if file is None:
-            raise OptionError("experimental_data.file_path is missing: say where the data are")
+            raise OptionError("experimental_data.file_path is missing: give the file with the data")
         return Path(str(file))
 
     def ranges(self) -> list[tuple[float, float]]:
-        """Return the ranges of angles that are selected, none where all are."""
+        """Return the selected ranges of angles in degrees, an empty list for all angles."""
         if not self.get("phi_filtering.enabled"):
             return []
         found = []
-        for n, held in enumerate(self.listed("phi_filtering.target_ranges", list)):
-            if not isinstance(held, Mapping):
+        for n, item in enumerate(self.collection("phi_filtering.target_ranges", list)):
+            if not isinstance(item, Mapping):
                 raise OptionError(f"phi_filtering.target_ranges[{n}] has no min_angle, max_angle")
             path = f"phi_filtering.target_ranges[{n}]"
-            low = finite_number(f"{path}.min_angle", held.get("min_angle", -180))
-            found.append((low, finite_number(f"{path}.max_angle", held.get("max_angle", 180))))
+            low = finite_number(f"{path}.min_angle", item.get("min_angle", -180))
+            found.append((low, finite_number(f"{path}.max_angle", item.get("max_angle", 180))))
         return found
 
     def whole(self, path: str, default: int) -> int:
@@ -116,7 +116,7 @@ class HomodyneYaml:
 
 
 def finite_number(path: str, value: Any) -> float:
-    """Return the finite number that a key holds."""
+    """Return the value of a key as a finite number."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The files homodyne leaves of a fit, under their names and with their keys, in a folder nlsq/."""
+"""The output files of homodyne, with its file names and keys, in a folder nlsq/."""
 
 import json
 import math
@@ -24,43 +24,43 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FOLDER = "nlsq"
-"""Theirs, in the folder of the result."""
+"""Of homodyne's files, in the folder of the result."""
 STATUS = {Outcome.CONVERGED: "converged", Outcome.MAX_PASSES: "max_iter"}
 GOOD, MARGINAL = 2.0, 5.0
-"""Reduced χ² below which they call a fit good, and marginal."""
+"""Reduced χ² below which homodyne calls a fit good, and marginal."""
 
 
 def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
-    """Write homodyne's files of a fit into `folder`/nlsq and return them.
+    """Write the output files of homodyne to `folder`/nlsq and return their paths.
 
-    scan: what was fitted. All is written aside first; earlier files of these names are replaced.
+    scan: the fitted data. All files are written to a temporary folder first, then replace earlier ones.
     """
     target = folder / FOLDER
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as aside:
-        there = Path(aside)
-        for name, held in json_files(result, scan).items():
-            (there / name).write_text(json.dumps(held, indent=2, allow_nan=False) + "\n")
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as temporary:
+        partial = Path(temporary)
+        for name, content in json_files(result, scan).items():
+            (partial / name).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
         if fitted_data_refusal(scan) is None:
-            write_fitted_data(result, scan, there / "fitted_data.npz")
-        for name, view in zip(_picture_names(scan), _views(result, scan), strict=True):
-            _heatmaps(view, float(scan.phi[view.bin])).savefig(there / name, format="png")
+            write_fitted_data(result, scan, partial / "fitted_data.npz")
+        for name, view in zip(_figure_names(scan), _views(result, scan), strict=True):
+            _heatmaps(view, float(scan.phi[view.bin])).savefig(partial / name, format="png")
         target.mkdir(exist_ok=True)
         for old in (*target.glob("c2_heatmaps_*.png"), *target.glob("fitted_data.npz")):
             old.unlink()
-        return [path.replace(target / path.name) for path in sorted(there.iterdir())]
+        return [path.replace(target / path.name) for path in sorted(partial.iterdir())]
 
 
 def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:
-    """Return homodyne's three JSON files by name; what is not known is None.
+    """Return the contents of homodyne's three JSON files by name; unknown values are None.
 
-    χ² counts each pair of frames once, theirs twice.
+    χ² counts each pair of frames once; that of homodyne counts it twice.
     """
     now, mode = datetime.now().isoformat(), result.config["model"]
     status, seconds = STATUS.get(result.outcome, "failed"), result.timings["total"]
     quality, chisqr = _quality(result), _number(result.chisqr)
     batches = {
         "n_batches": layout(scan, result.config["min_lag"]).blocks,
-        "success_rate": 1.0,  # a pass that has not counted every block once is no pass
+        "success_rate": 1.0,  # every pass counts every block once
     }
     summary = {"iterations": result.passes, "execution_time": seconds, **batches}
     reduced = _number(result.redchi)
@@ -136,7 +136,7 @@ def _degrees_of_freedom(result: FitResult) -> int:
 
 
 def _quality(result: FitResult) -> str:
-    """Return homodyne's word for a fit: good, marginal or poor."""
+    """Return homodyne's quality flag: good, marginal or poor."""
     at_bounds = int(result.parameters["at_bound"].values.sum())
     if result.redchi < GOOD and at_bounds == 0:
         return "good"
@@ -144,13 +144,13 @@ def _quality(result: FitResult) -> str:
 
 
 def _reduction(result: FitResult) -> float | None:
-    """Return the share of χ² at the first values that the fit took away."""
+    """Return the relative reduction of χ² from the initial values to the optimum."""
     first = next((h["chisqr"] for h in result.history if h.get("chisqr")), None)
     return _number(1 - result.chisqr / first) if first else None
 
 
-def _picture_names(scan: Scan) -> list[str]:
-    """Return homodyne's name of each bin's picture, with q where one angle has several."""
+def _figure_names(scan: Scan) -> list[str]:
+    """Return the file name of each bin's figure in homodyne, with q where an angle has several."""
     names = [f"c2_heatmaps_phi_{phi:.1f}deg" for phi in scan.phi]
     several = Counter(names)
     found = [
@@ -171,7 +171,7 @@ def _heatmaps(view: BinMap, phi: float) -> "Figure":
     """Draw data, fit and residual/σ of one bin side by side."""
     from matplotlib import colormaps
 
-    picture = figure(13, 4)
+    fig = figure(13, 4)
     residual = np.abs(view.residual[np.isfinite(view.residual)])
     reach = max(3.0, float(np.quantile(residual, 0.99))) if len(residual) else 3.0
     known = view.data[np.isfinite(view.data)]
@@ -181,13 +181,11 @@ def _heatmaps(view: BinMap, phi: float) -> "Figure":
         (view.model, "fit", "cividis", low, high),
         (view.residual, "(data - fit) / σ", "RdBu_r", -reach, reach),
     )
-    for axis, (values, title, shades, least, most) in zip(
-        picture.subplots(1, 3), panels, strict=True
-    ):
+    for axis, (values, title, shades, least, most) in zip(fig.subplots(1, 3), panels, strict=True):
         colours = colormaps[shades].with_extremes(bad=UNKNOWN)
         image = axis.pcolorfast(view.edges, view.edges, values, cmap=colours, vmin=least, vmax=most)
-        picture.colorbar(image, ax=axis)
+        fig.colorbar(image, ax=axis)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("t₁ [s]")
         axis.set_ylabel("t₂ [s]")
-    return picture
+    return fig

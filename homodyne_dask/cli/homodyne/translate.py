@@ -1,4 +1,4 @@
-"""A YAML file of homodyne 2.x or xpcsjax → our configuration, and what became of every key."""
+"""Converts a YAML file of homodyne 2.x or xpcsjax to a configuration of `homodyne-dask fit`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,17 +20,17 @@ SCALING = ("contrast", "offset")
 PER_ANGLE_MODES = ("auto", "individual", "constant", "fourier")
 """Of homodyne; `solver.scaling_modes` says what each is here."""
 SIGMA = 0.01
-"""Noise of every pair, as they take it."""
-TO_THE_LAST = 1_000_000_000
+"""Standard deviation of every pair in homodyne."""
+ALL_FRAMES = 1_000_000_000
 """More frames than any scan has."""
 
 
 def from_homodyne_yaml(path: str | Path) -> Translation:
-    """Return a homodyne 2.x or xpcsjax YAML file as our configuration, with notes on every key.
+    """Convert a YAML file of homodyne 2.x or xpcsjax, with remarks on every key.
 
-    The fit it describes is theirs: the `homodyne` convention, their frames without the first, their
-    angles, bounds and first values; `values: null` becomes our search in the data. Raises OptionError
-    for a file that is none of theirs, and for values that cannot be meant.
+    The converted configuration describes the same fit: the `homodyne` convention, the same frames
+    without the first, the same angles, bounds and initial values; for `values: null` initial values are
+    searched in the data. Raises OptionError for any other file, and for invalid values.
     """
     where = Path(path)
     theirs = read_homodyne_yaml(where)
@@ -47,8 +47,8 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
     scaling, on_scaling = _scaling(theirs)
     options: dict[str, Any] = {"data": [str(schema.store_beside(source))], "model": model}
     remarks = [
-        f"the weights: homodyne takes σ = {SIGMA} for every pair, hence --sigma {SIGMA} below; "
-        f"without it σ comes from the counts or the scatter, and bins get the weight they deserve",
+        f"weights: homodyne uses σ = {SIGMA} for every pair, hence --sigma {SIGMA} below; without it "
+        f"ingest estimates σ of each bin from counts or scatter, which weights the bins correctly",
         *on_frames,
         f"scaling {scaling}: {on_scaling}",
     ]
@@ -58,30 +58,32 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
     if model != "two_component":
         options["convention"] = "homodyne"
         remarks.append(
-            "convention homodyne, to continue a series; in the physical one, for new work, γ̇ is "
-            "smaller by up to 2.22"
+            "convention homodyne, to continue a series; the physical convention, for new work, gives a γ̇ "
+            "smaller by a factor of up to 2.22"
         )
     options["scaling"] = scaling
     options["q"] = [theirs.number("analyzer_parameters.scattering.wavevector_q")]
-    remarks.append("q: the nearest ring within 2 %; theirs is the nearest however far")
+    remarks.append("q: the nearest ring within 2 %; homodyne takes the nearest at any distance")
     if ranges := theirs.ranges():
         options["phi"] = ranges
-        remarks.append("phi: ranges of angles in degrees, around ±180° where low is above high")
+        remarks.append(
+            "phi: ranges of angles in degrees; a range with low above high includes ±180°"
+        )
     options["frames"] = frames
-    found, on_parameters = _parameters(theirs, NAMES[model])
-    left = list(unsupported_keys(theirs.held))
+    parameters, on_parameters = _parameters(theirs, NAMES[model])
+    unsupported = list(unsupported_keys(theirs.content))
     return Translation(
         source=where,
-        config=from_options(options | found),
+        config=from_options(options | parameters),
         ingest=_ingest(source, options.get("gap"), offset),
         remarks=(*remarks, *on_parameters),
-        ignored={one.key: one.why for one in left if one.known},
-        unknown={one.key: one.why for one in left if not one.known},
+        ignored={one.key: one.why for one in unsupported if one.known},
+        unknown={one.key: one.why for one in unsupported if not one.known},
     )
 
 
 def _frames(theirs: HomodyneYaml, source: Path) -> tuple[tuple[int, int], float, list[str]]:
-    """Return frames counted from 0, seconds to add to all times, and what to say."""
+    """Return frames counted from 0, seconds to add to all times, and remarks."""
     first, last = (
         theirs.whole(f"analyzer_parameters.{key}", default)
         for key, default in (("start_frame", 1), ("end_frame", -1))
@@ -91,29 +93,27 @@ def _frames(theirs: HomodyneYaml, source: Path) -> tuple[tuple[int, int], float,
         raise OptionError(f"analyzer_parameters.end_frame = {last} leaves no frames to fit")
     if source.suffix == ".npz":
         return (
-            (1, TO_THE_LAST),
+            (1, ALL_FRAMES),
             0.0,
-            [
-                "frames: all of the .npz, as homodyne takes it, without the first, which it leaves out"
-            ],
+            ["frames: all of the .npz without the first, as in homodyne"],
         )
-    stop = TO_THE_LAST if last < 0 else last
+    stop = ALL_FRAMES if last < 0 else last
     remarks = [
         f"frames {first} to {'the last' if last < 0 else last} inclusive, counted from 1, without "
-        f"the first, which homodyne leaves out of a fit: ours are counted from 0, end excluded"
+        f"the first, which homodyne excludes from a fit; here they are counted from 0, end excluded"
     ]
     if first == 1:
         return (1, stop), 0.0, remarks
     offset = -(first - 1) * theirs.number("analyzer_parameters.dt")
     remarks.append(
-        f"times: homodyne counts them from frame {first}, the store from frame 1, and rates depend "
-        f"on it: hence --time-offset {offset:.12g} below"
+        f"times: homodyne counts them from frame {first}, the store from frame 1; rates depend on this "
+        f"origin, hence --time-offset {offset:.12g} below"
     )
     return (first, stop), offset, remarks
 
 
 def _scaling(theirs: HomodyneYaml) -> tuple[str, str]:
-    """Return our scaling, and what it is here."""
+    """Return the scaling and a remark on it."""
     path = "optimization.nlsq.anti_degeneracy"
     mode = theirs.get(f"{path}.per_angle_mode")
     mode = "auto" if mode is None else mode
@@ -123,45 +123,45 @@ def _scaling(theirs: HomodyneYaml) -> tuple[str, str]:
         )
     if mode == "fourier":
         mode = f"fourier{theirs.whole(f'{path}.fourier_order', 2)}"
-    ours, note = plain_mode(mode)
-    return ours, note or "contrast and offset are eliminated exactly"
+    scaling, note = plain_mode(mode)
+    return scaling, note or "contrast and offset are eliminated exactly"
 
 
 def _parameters(
     theirs: HomodyneYaml, names: tuple[str, ...]
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return our initial, fixed and bounds, and what to say."""
+    """Return the options initial, fixed and bounds, and remarks."""
     start, remarks = _start(theirs, names)
-    given = theirs.listed("initial_parameters.fixed_parameters", dict)
+    given = theirs.collection("initial_parameters.fixed_parameters", dict)
     fixed = _by_name("initial_parameters.fixed_parameters", given, names)
     active = [
         _name("initial_parameters.active_parameters", name, names)
-        for name in theirs.listed("initial_parameters.active_parameters", list)
+        for name in theirs.collection("initial_parameters.active_parameters", list)
     ]
     for name in names if active else ():
         if name in active or name in fixed:
             continue
         if name not in start:
             raise OptionError(
-                f"initial_parameters.active_parameters leaves {name} out and nothing says its "
+                f"initial_parameters.active_parameters excludes {name}, which has no "
                 f"value: add it to fixed_parameters"
             )
         fixed[name] = start[name]
     bounds = _bounds(theirs, names)
     if fixed:
         remarks.append(
-            f"{', '.join(fixed)} held at the value given, as xpcsjax does; homodyne 2.23 varies them "
-            f"in its least squares all the same"
+            f"{', '.join(fixed)} fixed at the given value, as in xpcsjax; homodyne 2.23 still varies them "
+            f"in its least squares"
         )
     scaling = {name for name in SCALING if name in (*given, *active)}
     if scaling:
-        held = " and ".join(sorted(scaling))
+        names_of_both = " and ".join(sorted(scaling))
         remarks.append(
-            f"{held} not held but eliminated; to hold them give scaling: fixed and values"
+            f"{names_of_both}: not fixed but eliminated; to fix them give scaling: fixed and values"
         )
     initial = {name: value for name, value in start.items() if name not in fixed}
-    found = {"initial": initial, "fixed": fixed, "bounds": bounds}
-    return {key: value for key, value in found.items() if value}, remarks
+    options = {"initial": initial, "fixed": fixed, "bounds": bounds}
+    return {key: value for key, value in options.items() if value}, remarks
 
 
 def _start(theirs: HomodyneYaml, names: tuple[str, ...]) -> tuple[dict[str, float], list[str]]:
@@ -169,9 +169,9 @@ def _start(theirs: HomodyneYaml, names: tuple[str, ...]) -> tuple[dict[str, floa
     values = theirs.get(path)
     if values is None:
         return {}, [
-            "first values are searched in the data; homodyne begins in the middle of the bounds"
+            "initial values are searched in the data; homodyne starts in the middle of the bounds"
         ]
-    listed = theirs.listed("initial_parameters.parameter_names", list)
+    listed = theirs.collection("initial_parameters.parameter_names", list)
     if not isinstance(values, list) or len(values) != len(listed):
         raise OptionError(
             f"{path} must have one value for each of the {len(listed)} parameter_names: {values!r}"
@@ -181,22 +181,22 @@ def _start(theirs: HomodyneYaml, names: tuple[str, ...]) -> tuple[dict[str, floa
 
 def _bounds(theirs: HomodyneYaml, names: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     path, found = "parameter_space.bounds", {}
-    for n, held in enumerate(theirs.listed(path, list)):
-        if not isinstance(held, Mapping) or not {"name", "min", "max"} <= set(held):
-            raise OptionError(f"{path}[{n}] needs name, min and max: {held!r}")
-        name = _name(f"{path}[{n}].name", held["name"], (*names, *_FLOW_ONLY))
+    for n, item in enumerate(theirs.collection(path, list)):
+        if not isinstance(item, Mapping) or not {"name", "min", "max"} <= set(item):
+            raise OptionError(f"{path}[{n}] needs name, min and max: {item!r}")
+        name = _name(f"{path}[{n}].name", item["name"], (*names, *_FLOW_ONLY))
         if name in names:
-            ends = (finite_number(f"{path} of {name}, {key}", held[key]) for key in ("min", "max"))
+            ends = (finite_number(f"{path} of {name}, {key}", item[key]) for key in ("min", "max"))
             found[name] = tuple(ends)
     return found
 
 
 _FLOW_ONLY = LAMINAR_FLOW.names[3:]
-"""Their static files may keep the bounds of the flow."""
+"""Static configurations of homodyne may contain bounds of these."""
 
 
 def _by_name(path: str, given: Mapping[Any, Any], names: tuple[str, ...]) -> dict[str, float]:
-    """Return numbers by our names; contrast and offset are no parameters here."""
+    """Return numbers by parameter name; contrast and offset are not parameters here."""
     found = {}
     for key, value in given.items():
         name = _name(path, key, names)

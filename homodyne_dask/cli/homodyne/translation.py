@@ -1,4 +1,4 @@
-"""A translated configuration, and what is said of every key of the file it came from."""
+"""A converted configuration, with remarks on every key of the file it came from."""
 
 import json
 import os
@@ -13,37 +13,37 @@ from homodyne_dask.cli.config import FitConfig
 
 @dataclass(frozen=True)
 class Translation:
-    """A configuration of homodyne or xpcsjax as one of ours. `print` it for all that was noticed."""
+    """A configuration of homodyne or xpcsjax, converted; `print` it for all remarks."""
 
     source: Path
     config: FitConfig
-    """Paths are as theirs: relative to the working folder."""
+    """Its paths are relative to the working folder, as in homodyne."""
     ingest: str
-    """The command that makes the store."""
+    """The command that writes the store."""
     remarks: tuple[str, ...]
-    """What was carried over and is not quite the same."""
+    """On keys that are converted but differ in some way."""
     ignored: dict[str, str]
-    """Key → why it is not carried over."""
+    """Key → why it is not converted."""
     unknown: dict[str, str]
-    """Key that neither program knows → what may have been meant."""
+    """Key of neither program → the most similar one."""
 
     def yaml(self, folder: str | Path = ".") -> str:
         """Return the text of a file in `folder` for `homodyne-dask fit`."""
-        lines = [f"# from {self.source.name}; the store is made by", f"#   {self.ingest}", ""]
-        held = self.config.model_dump(mode="json", exclude_unset=True)
-        there = [_relative(path, Path(folder)) for path in self.config.data]
-        held["data"] = there[0] if len(there) == 1 else there
-        lines += [f"{key}: {json.dumps(value)}" for key, value in held.items()]
+        lines = [f"# from {self.source.name}; the store is written by", f"#   {self.ingest}", ""]
+        content = self.config.model_dump(mode="json", exclude_unset=True)
+        paths = [_relative(path, Path(folder)) for path in self.config.data]
+        content["data"] = paths[0] if len(paths) == 1 else paths
+        lines += [f"{key}: {json.dumps(value)}" for key, value in content.items()]
         return "\n".join(lines) + "\n"
 
     def __str__(self) -> str:
-        """Return what became of the file's keys."""
+        """Return all remarks."""
         return "\n".join(
             [
-                f"{self.source}, read as a configuration of {self.config.model}.",
-                *_paragraph("unknown, and not carried over:", _unknown_lines(self.unknown)),
-                *_paragraph("carried over:", self.remarks),
-                *_paragraph("not carried over:", _ignored_lines(self.ignored)),
+                f"{self.source}, converted to a configuration of model {self.config.model}.",
+                *_paragraph("unknown keys, ignored:", _unknown_lines(self.unknown)),
+                *_paragraph("converted, with a difference:", self.remarks),
+                *_paragraph("known keys, not converted:", _ignored_lines(self.ignored)),
                 f"first: {self.ingest}",
             ]
         )
@@ -62,11 +62,11 @@ def _paragraph(title: str, lines: Any) -> Iterator[str]:
 
 
 def _unknown_lines(unknown: Mapping[str, str]) -> Iterator[str]:
-    return (f"{key}: {meant}" for key, meant in unknown.items())
+    return (f"{key}: {similar}" for key, similar in unknown.items())
 
 
 def _ignored_lines(ignored: Mapping[str, str]) -> Iterator[str]:
-    """Yield one line for each reason, with the keys by section."""
+    """Yield a line for each reason, with the keys by section."""
     by_reason: dict[str, dict[str, list[str]]] = {}
     for key, why in ignored.items():
         section, _, name = key.rpartition(".")

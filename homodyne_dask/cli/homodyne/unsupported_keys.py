@@ -1,4 +1,4 @@
-"""Every key of homodyne's and xpcsjax's YAML that is not carried over, and why."""
+"""The keys of the YAML of homodyne and xpcsjax that are not converted, and the reasons."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -26,86 +26,86 @@ READ = frozenset(
         "optimization.nlsq.anti_degeneracy.fourier_order",
     }
 )
-"""Keys that are carried over."""
+"""Keys that are converted."""
 
 ANY = "*"
-"""A section whose keys are the user's own names."""
+"""In a section whose keys are user-defined."""
 
-# section | reason, else that of the section around it | keys that are not carried over
+# section | reason, empty: that of the section around it | keys that are not converted
 _TABLE = """
  | | config_version
-metadata | describes the file, sets nothing | analysis_mode complexity config_version description \
+metadata | describes the file, has no effect | analysis_mode complexity config_version description \
 diagonal_correction generated_at generated_by integration_method nlsq_cmc_physics_match \
 parameter_count physics_model shear_model template_type
 analysis_settings | repeats analysis_mode in words |
 analysis_settings.model_description | | parameters per_angle_scaling physics type
-analyzer_parameters | the store knows its times, in seconds; `homodyne-dask info` shows them | \
+analyzer_parameters | the store holds its times in seconds (`homodyne-dask info`) | \
 dt time_unit
 analyzer_parameters.scattering | |
 analyzer_parameters.geometry | |
-experimental_data | ingest finds format, angles and q in the file, and the store takes the place \
-of the cache | cache_compression cache_directory cache_file_path cache_filename_template data_type \
+experimental_data | ingest reads format, angles and q from the file, and the store replaces the \
+cache | cache_compression cache_directory cache_file_path cache_filename_template data_type \
 exchange_key file_format phi_angles_file phi_angles_path use_caching
-phi_filtering | an angle counts where it lies in a range; none left is an error that lists the \
-angles there are, not all of them | algorithm fallback_to_all_angles tolerance
-phi_filtering.quality_control | the report says what the selected angles do not determine | \
+phi_filtering | the ranges select the angles inside them; if there is none, that is an error \
+and not a fit of all angles | algorithm fallback_to_all_angles tolerance
+phi_filtering.quality_control | the report names what the selected angles do not determine | \
 max_angle_spread min_angles_required require_orthogonal_angles validate_coverage
-initial_parameters | units are fixed and printed with every value | units
-initial_parameters.per_angle_scaling | contrast and offset are eliminated exactly: they have no \
-first values | contrast offset
+initial_parameters | units are fixed and printed with each value | units
+initial_parameters.per_angle_scaling | contrast and offset are eliminated exactly: they have \
+no initial values | contrast offset
 parameter_space | repeats analysis_mode | model
 parameter_space.priors | least squares has no priors | *
 optimization | |
 optimization.angle_filtering | phi_filtering selects the angles | enabled target_angle_ranges
-optimization.nlsq | one solver ends within 1e-4 standard errors of the optimum: it has no \
-tolerances, scales, losses or strategies to choose | goal gtol loss max_iterations memory_fraction \
+optimization.nlsq | there is one solver, which ends within 1e-4 standard errors of the optimum: no \
+tolerances, scales or strategies to choose | goal gtol loss max_iterations memory_fraction \
 memory_threshold_gb tolerance trust_region_scale verbose workflow x_scale xtol
-optimization.nlsq.x_scale_map | parameters are scaled by the Hessian's own diagonal | *
-optimization.nlsq.progress | a line of progress comes by itself | enable log_interval verbose
-optimization.nlsq.diagnostics | the report says how the fit ended and what is not determined | \
+optimization.nlsq.x_scale_map | parameters are scaled by the diagonal of the Hessian | *
+optimization.nlsq.progress | progress is always printed | enable log_interval verbose
+optimization.nlsq.diagnostics | the report states the outcome and what is not determined | \
 check_gradients enabled log_jacobian_norms sample_size
-optimization.nlsq.anti_degeneracy | contrast and offset are eliminated exactly: there is nothing \
-to defend against | constant_scaling_threshold enable execute_layers fourier_auto_threshold
+optimization.nlsq.anti_degeneracy | contrast and offset are eliminated exactly, which causes no \
+degeneracy | constant_scaling_threshold enable execute_layers fourier_auto_threshold
 optimization.nlsq.anti_degeneracy.gradient_monitoring | | consecutive_triggers enable \
 ratio_threshold response
 optimization.nlsq.anti_degeneracy.hierarchical | | enable max_outer_iterations outer_tolerance \
 per_angle_max_iterations physical_max_iterations
 optimization.nlsq.anti_degeneracy.regularization | | auto_tune_lambda enable lambda max_cv mode \
 target_contribution target_cv
-optimization.nlsq.anti_degeneracy.shear_weighting | angles weigh by their noise, not by their \
-direction | alpha enable min_weight normalize update_frequency
-optimization.nlsq.cmaes | first values are searched in averages of the data (starts) | auto_select \
+optimization.nlsq.anti_degeneracy.shear_weighting | angles are weighted by their noise, not \
+by their direction | alpha enable min_weight normalize update_frequency
+optimization.nlsq.cmaes | initial values are searched in averages of the data (starts) | auto_select \
 data_chunk_size enable max_generations max_restarts memory_limit_gb n_seeds normalization_epsilon \
 normalize popsize population_batch_size preset refine_with_nlsq refinement_ftol refinement_gtol \
 refinement_loss refinement_max_nfev refinement_workflow refinement_xtol restart_strategy \
 scale_threshold sigma sigma_warmstart tol_fun tol_x warmstart_auto_skip warmstart_skip_threshold
-optimization.nlsq.multi_start | first values are searched in averages of the data (starts) | \
+optimization.nlsq.multi_start | initial values are searched in averages of the data (starts) | \
 degeneracy_threshold enable n_starts n_workers refine_top_k refinement_ftol sampling_strategy \
 screen_keep_fraction seed use_screening
-optimization.nlsq.hybrid_streaming | every size takes one path, chunk by chunk | \
+optimization.nlsq.hybrid_streaming | data of every size are processed alike, chunk by chunk | \
 checkpoint_frequency chunk_size cost_increase_tolerance enable enable_adaptive_warmup_lr \
 enable_checkpoints enable_cost_guard enable_step_clipping enable_warm_start_detection \
 gauss_newton_max_iterations gauss_newton_tol log_frequency max_warmup_iterations \
 max_warmup_step_size normalization_strategy normalize regularization_factor trust_region_initial \
 validate_numerics verbose warm_start_threshold warmup_iterations warmup_learning_rate \
 warmup_lr_careful warmup_lr_refinement
-optimization.nlsq.quality_validation | the outcome says how the fit ended | bounds_tolerance \
+optimization.nlsq.quality_validation | the report states the outcome | bounds_tolerance \
 enable reduced_chi_squared_threshold warn_on_bounds_hit warn_on_convergence_failure \
 warn_on_max_restarts
-optimization.streaming | every size takes one path; a checkpoint is written after each pass | \
-adaptive_batching batch_size checkpoint_dir checkpoint_frequency enable_checkpoints \
+optimization.streaming | data of every size are processed alike; each pass ends with a \
+checkpoint | adaptive_batching batch_size checkpoint_dir checkpoint_frequency enable_checkpoints \
 enable_fault_tolerance keep_last_checkpoints max_retries_per_batch min_success_rate \
 resume_from_checkpoint
-optimization.stratification | every size takes one path, chunk by chunk | check_memory_safety \
+optimization.stratification | data of every size are processed alike, chunk by chunk | check_memory_safety \
 collect_diagnostics enabled force_sequential_fallback log_diagnostics max_imbalance_ratio \
 target_chunk_size use_index_based
 optimization.sequential | all angles are fitted together | min_success_rate weighting
-optimization.recovery | Dask repeats what a lost worker was doing; nothing else is tried again | \
+optimization.recovery | Dask repeats the tasks of a lost worker; nothing else is repeated | \
 enable lambda_growth log_retries lr_decay max_attempts trust_decay
-optimization.mcmc | there is no sampling here: the fit is least squares | backend \
+optimization.mcmc | the fit is least squares, without sampling | backend \
 dense_mass_matrix max_tree_depth num_chains num_samples num_warmup progress_bar target_accept_prob
 optimization.mcmc.initial_values | | *
-optimization.cmc | there is no sampling here: the fit is least squares | backend \
+optimization.cmc | the fit is least squares, without sampling | backend \
 constant_scaling_threshold enable heartbeat_timeout min_points_for_cmc per_angle_mode \
 per_shard_timeout prior_tempering run_id
 optimization.cmc.backend_config | | checkpoint_dir checkpoint_frequency enable_checkpoints \
@@ -121,88 +121,88 @@ num_shards seed_base strategy
 optimization.cmc.validation | | heterogeneity_abort max_between_shard_kl max_divergence_rate \
 max_parameter_cv max_per_shard_rhat min_per_shard_ess min_success_rate nlsq_prior_width_factor \
 require_nlsq_warmstart strict_mode use_nlsq_informed_priors
-noise_estimation | the noise comes from the counts or the scatter at ingest, or from its --sigma | \
+noise_estimation | ingest estimates the noise from counts or scatter, or takes its --sigma | \
 enabled model posterior_samples
 noise_estimation.adam_config | | convergence_threshold early_stopping learning_rate max_epochs
 noise_estimation.per_angle | | min_angles_required validate_coverage
 noise_estimation.validation | | check_convergence reasonable_range warn_outliers
-performance | the plan takes memory and threads as they are (`homodyne-dask plan`) | \
+performance | the plan uses the available memory and threads (`homodyne-dask plan`) | \
 enable_progress memory_limit_gb strategy_override
 performance.computation | | cpu_threads enable_jit vectorization_level
 performance.memory_optimization | | cache_strategy chunk_size enable_caching enabled \
 max_memory_usage_gb
-logging | nothing is logged to files; --debug shows warnings and logs | enabled level
+logging | there are no log files; --debug shows warnings and logs | enabled level
 logging.console | | colors enabled format level show_progress
 logging.file | | backup_count enabled filename level max_size_mb path
 logging.modules | | *
-quality_control | ingest counts and names what it masks or drops | enabled
+quality_control | ingest reports what it masks or drops | enabled
 quality_control.angle_quality | | check_angle_distribution min_angles_per_range \
 validate_angle_coverage
 quality_control.multi_angle_validation | | check_correlation_consistency detect_anomalous_angles \
 validate_angle_dependencies
-plotting | the pictures of a fit come in one form; `fit --homodyne-output` adds homodyne's | \
+plotting | the figures of a fit have one format; `fit --homodyne-output` adds those of homodyne | \
 angle_correlation angle_coverage correlation_function dpi fit_quality fit_surface format \
 parameter_distributions preview_mode residual_analysis save_plots show_plots style
 plotting.color_scale | | fixed_max fixed_min mode percentile_max percentile_min pin_legacy_range
 plotting.datashader | | canvas_height canvas_width
 plotting.matplotlib | | interpolation use_tight_layout
 plotting.matplotlib.savefig_kwargs | | *
-output | the result goes to A0123_fit beside the store, or where --output says | base_directory \
+output | the result is written to A0123_fit beside the store, or to --output | base_directory \
 compress_hdf5 compression_level create_subdirs directory include_diagnostics timestamp_dirs
 output.formats | | csv hdf5 json npz yaml
-validation | every mistake is an error when it is read | check_file_existence \
+validation | every invalid value is an error | check_file_existence \
 check_mode_compatibility strict_mode validate_parameter_ranges
 validation.angle_validation | | min_angle_count require_multiple_angles validate_angle_ranges
 """
 
 _OF_ONE_KEY = {
-    "config_version": "describes the file, sets nothing",
+    "config_version": "describes the file, has no effect",
     "optimization.method": "there is one method, least squares",
-    "optimization.nlsq.loss": "the loss is the sum of squares; add loss for another",
-    "analyzer_parameters.frame_step": "neither homodyne nor xpcsjax reads it when it fits",
-    "initial_parameters.tied_parameters": "parameters cannot be tied here: the fit is another one "
-    "than xpcsjax's",
+    "optimization.nlsq.loss": "the loss is the sum of squares; for another add loss",
+    "analyzer_parameters.frame_step": "neither homodyne nor xpcsjax uses it in a fit",
+    "initial_parameters.tied_parameters": "parameters cannot be tied: the fit differs from that "
+    "of xpcsjax",
 }
 
 
 class Section(NamedTuple):
-    """What is known of a section of their YAML."""
+    """The keys of a section of their YAML that are not converted."""
 
     reason: str
+    """Why they are not converted; single keys may have one of their own."""
     keys: frozenset[str]
-    """Keys that are not carried over."""
 
 
 def _sections() -> dict[str, Section]:
-    found: dict[str, Section] = {}
+    sections: dict[str, Section] = {}
     for line in _TABLE.strip("\n").splitlines():
         name, reason, keys = (part.strip() for part in line.split("|"))
-        around = name.rpartition(".")[0]
-        said = reason or (found[around].reason if around in found else "")
-        found[name] = Section(said, frozenset(keys.split()))
+        parent = name.rpartition(".")[0]
+        inherited = sections[parent].reason if parent in sections else ""
+        sections[name] = Section(reason or inherited, frozenset(keys.split()))
     for path in _OF_ONE_KEY:
         section, _, key = path.rpartition(".")
-        found[section] = found[section]._replace(keys=found[section].keys | {key})
-    return found
+        sections[section] = sections[section]._replace(keys=sections[section].keys | {key})
+    return sections
 
 
 SECTIONS = _sections()
 
 
 class UnsupportedKey(NamedTuple):
-    """A key that is not carried over."""
+    """A key that is not converted."""
 
     key: str
     """With its sections, as 'plotting.dpi'."""
     known: bool
-    """A key of homodyne or xpcsjax."""
+    """Whether it is a key of homodyne or xpcsjax."""
     why: str
-    """The reason; for an unknown key what may have been meant."""
+    """The reason; for an unknown key the most similar one."""
 
 
-def unsupported_keys(held: Mapping[str, Any], section: str = "") -> Iterator[UnsupportedKey]:
-    """Yield every key of a file that is not carried over, in the file's order."""
-    for name, value in held.items():
+def unsupported_keys(content: Mapping[str, Any], section: str = "") -> Iterator[UnsupportedKey]:
+    """Yield the keys of a file that are not converted, in the order of the file."""
+    for name, value in content.items():
         path = f"{section}.{name}" if section else str(name)
         if path in READ:
             continue
@@ -217,7 +217,7 @@ def unsupported_keys(held: Mapping[str, Any], section: str = "") -> Iterator[Uns
 
 
 def _names_in(section: str) -> list[str]:
-    """Return the keys and the sections that a section may hold."""
+    """Return the names of the keys and sections that a section may contain."""
     start = f"{section}." if section else ""
     inside = {
         path[len(start) :].partition(".")[0]

@@ -107,7 +107,7 @@ def test_resume_keeps_the_results_there_are_and_fits_the_rest(three):
     assert [row["outcome"] for row in rows()] == ["CONVERGED"] * 3
     for name, when in before.items():
         assert Path(f"{name}_fit/summary.json").stat().st_mtime_ns == when
-    assert result.stderr.count("holds its result already") == 2
+    assert result.stderr.count("already holds its result") == 2
 
 
 @pytest.mark.parametrize(

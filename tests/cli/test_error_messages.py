@@ -87,12 +87,12 @@ BAD = {
         None, [*FIT, "--scheduler", "tcp://127.0.0.1:1"], "no scheduler answers at tcp://127"
     ),
     "a key for jobs": (
-        None, [*FIT, "--site", "generic", "--key", "k"], "a cluster of jobs makes its own"
+        None, [*FIT, "--site", "generic", "--key", "k"], "jobs of a site get a key of their own"
     ),
     "a key beside a file": (
-        None, [*FIT, "--scheduler-file", "s.json", "--key", "k"], "its own lies beside it"
+        None, [*FIT, "--scheduler-file", "s.json", "--key", "k"], "the key is in the folder"
     ),
-    "a key for nothing": (None, [*FIT, "--key", "k"], "k would not be used: it is of --scheduler"),
+    "a key for nothing": (None, [*FIT, "--key", "k"], "k would not be used: it belongs to --scheduler"),
     "nothing to resume": (None, [*FIT, "--resume"], "no checkpoint to resume from"),
     "no result": (None, ["show", "none"], "none cannot be read"),
     "an existing template": (lambda _: done("config"), ["config"], "fit.yaml exists"),

@@ -1,4 +1,4 @@
-"""The files homodyne leaves of a fit, for scripts that read them."""
+"""The output files of homodyne, for scripts that read them."""
 
 import json
 from dataclasses import replace
@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 import homodyne_dask as hd
 from homodyne_dask.cli import main
-from homodyne_dask.cli.homodyne import fitted_data as fitted
-from homodyne_dask.cli.homodyne import output_files as output
+from homodyne_dask.cli.homodyne import fitted_data, output_files
 from homodyne_dask.results.figures import save as plots
 
 FIT = (
@@ -43,31 +42,31 @@ def read(done: Path, name: str) -> dict:
 
 
 def test_parameters_have_a_value_and_an_uncertainty_by_name(done):
-    held, result = read(done, "parameters.json"), hd.load_result(done / "F_fit")
-    assert held["analysis_mode"] == "laminar_flow"
-    assert held["convergence_status"] == "converged"
-    assert held["chi_squared"] == pytest.approx(result.chisqr)
-    assert held["reduced_chi_squared"] == pytest.approx(result.redchi)
-    assert list(held["parameters"]) == ["contrast", "offset", *hd.LAMINAR_FLOW.names]
+    content, result = read(done, "parameters.json"), hd.load_result(done / "F_fit")
+    assert content["analysis_mode"] == "laminar_flow"
+    assert content["convergence_status"] == "converged"
+    assert content["chi_squared"] == pytest.approx(result.chisqr)
+    assert content["reduced_chi_squared"] == pytest.approx(result.redchi)
+    assert list(content["parameters"]) == ["contrast", "offset", *hd.LAMINAR_FLOW.names]
     table = result.parameters.sel(param="D0")
-    assert held["parameters"]["D0"]["value"] == float(table.value)
-    assert held["parameters"]["D0"]["uncertainty"] == pytest.approx(float(table.stderr))
+    assert content["parameters"]["D0"]["value"] == float(table.value)
+    assert content["parameters"]["D0"]["uncertainty"] == pytest.approx(float(table.stderr))
     mean = result.scaling.contrast.values.mean()
-    assert held["parameters"]["contrast"] == {"value": pytest.approx(mean), "uncertainty": None}
+    assert content["parameters"]["contrast"] == {"value": pytest.approx(mean), "uncertainty": None}
 
 
 def test_the_analysis_and_the_convergence_have_homodynes_keys(done):
-    held, result = read(done, "analysis_results_nlsq.json"), hd.load_result(done / "F_fit")
-    assert held["method"] == "nlsq"
-    assert set(held["fit_quality"]) == {
+    content, result = read(done, "analysis_results_nlsq.json"), hd.load_result(done / "F_fit")
+    assert content["method"] == "nlsq"
+    assert set(content["fit_quality"]) == {
         "chi_squared", "reduced_chi_squared", "degrees_of_freedom", "quality_flag",
     }  # fmt: skip
-    dof = held["fit_quality"]["degrees_of_freedom"]
+    dof = content["fit_quality"]["degrees_of_freedom"]
     assert dof == pytest.approx(result.chisqr / result.redchi)
-    assert held["dataset_info"] == {
+    assert content["dataset_info"] == {
         "n_angles": 9, "n_time_points": 119**2, "total_data_points": result.ndata, "q_value": 0.0054,
     }  # fmt: skip
-    summary = held["optimization_summary"]
+    summary = content["optimization_summary"]
     assert (summary["convergence_status"], summary["iterations"]) == ("converged", result.passes)
     assert (summary["n_batches"], summary["success_rate"]) == (1, 1.0)
     metrics = read(done, "convergence_metrics.json")
@@ -89,13 +88,13 @@ def test_the_archive_holds_data_model_and_residuals_of_every_pair(done):
         hd.LAMINAR_FLOW, values, scan.time, q=scan.q, phi=scan.phi, gap=scan.attrs["gap_angstrom"],
         contrast=result.scaling.contrast.values, offset=result.scaling.offset.values,
     )[:, 1:, 1:]  # fmt: skip
-    with np.load(done / "F_fit/nlsq/fitted_data.npz") as held:
-        assert set(held) == {
+    with np.load(done / "F_fit/nlsq/fitted_data.npz") as content:
+        assert set(content) == {
             "phi_angles", "c2_exp", "c2_theoretical_raw", "c2_theoretical_scaled",
             "c2_solver_scaled", "per_angle_scaling", "per_angle_scaling_solver", "residuals",
             "residuals_normalized", "t1", "t2", "q",
         }  # fmt: skip
-        c2, model = held["c2_exp"], held["c2_theoretical_scaled"]
+        c2, model = content["c2_exp"], content["c2_theoretical_scaled"]
         assert c2.shape == (9, 119, 119)
         np.testing.assert_array_equal(c2, c2.transpose(0, 2, 1))
         stored = np.asarray(scan.dataset["c2"])[:, 1:, 1:]
@@ -104,29 +103,29 @@ def test_the_archive_holds_data_model_and_residuals_of_every_pair(done):
         assert c2[0, 0, 0] == c2[0, 0, 1]
         assert c2[0, 5, 5] == pytest.approx((c2[0, 4, 5] + c2[0, 5, 6]) / 2)
         np.testing.assert_allclose(model, expected, rtol=1e-12)
-        np.testing.assert_allclose(held["residuals"], c2 - model)
-        contrast, offset = held["per_angle_scaling"].T[:, :, None, None]
-        np.testing.assert_allclose(offset + contrast * held["c2_theoretical_raw"], model)
+        np.testing.assert_allclose(content["residuals"], c2 - model)
+        contrast, offset = content["per_angle_scaling"].T[:, :, None, None]
+        np.testing.assert_allclose(offset + contrast * content["c2_theoretical_raw"], model)
         sigma = scan.sigma_row[:, 1:, None] * scan.sigma_row[:, None, 1:]
-        np.testing.assert_allclose(held["residuals_normalized"] * sigma, held["residuals"])
-        np.testing.assert_array_equal(held["t1"], scan.time[1:])
-        assert held["q"].tolist() == [0.0054]
-        assert held["phi_angles"].tolist() == scan.phi.tolist()
+        np.testing.assert_allclose(content["residuals_normalized"] * sigma, content["residuals"])
+        np.testing.assert_array_equal(content["t1"], scan.time[1:])
+        assert content["q"].tolist() == [0.0054]
+        assert content["phi_angles"].tolist() == scan.phi.tolist()
 
 
-def test_every_angle_has_its_picture_under_homodynes_name(done):
+def test_every_angle_has_a_figure_with_the_file_name_of_homodyne(done):
     phi = hd.open_dataset(done / "F_c2.zarr").phi
     found = {path.name for path in (done / "F_fit/nlsq").glob("*.png")}
     assert found == {f"c2_heatmaps_phi_{angle:.1f}deg.png" for angle in phi}
 
 
-def test_one_angle_at_several_q_has_several_pictures(done):
+def test_one_angle_at_several_q_has_several_figures(done):
     scan = hd.open_dataset(done / "F_c2.zarr")
     q, phi, label = np.array([0.01, 0.02, 0.02]), np.zeros(3), np.arange(3)
     several = replace(
         scan, bins=(0, 1, 2), all_bins=scan.all_bins | {"q": q, "phi": phi, "label": label}
     )
-    names = output._picture_names(several)
+    names = output_files._figure_names(several)
     assert names[0] == "c2_heatmaps_phi_0.0deg_q_0.01_0.png"
     assert len(set(names)) == 3
 
@@ -135,14 +134,17 @@ def test_an_archive_above_the_limit_is_refused_with_numbers_and_the_rest_is_writ
     done, monkeypatch
 ):
     monkeypatch.chdir(done)
-    monkeypatch.setattr(fitted, "LARGEST", 100_000)
+    monkeypatch.setattr(fitted_data, "LARGEST", 100_000)
     monkeypatch.setattr(plots, "save_all", lambda *_: [])
     words = (*FIT, "--homodyne-output", "--overwrite", "--output", "S_fit")
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output
-    assert "6 arrays of 9 x 119 x 119 numbers take 6.12 MB, and the most is 100 kB" in result.stdout
-    there = {path.name for path in (done / "S_fit/nlsq").iterdir()}
-    assert "fitted_data.npz" not in there
-    assert "parameters.json" in there
+    assert (
+        "6 arrays of 9 x 119 x 119 numbers take 6.12 MB, more than the limit of 100 kB"
+        in result.stdout
+    )
+    names = {path.name for path in (done / "S_fit/nlsq").iterdir()}
+    assert "fitted_data.npz" not in names
+    assert "parameters.json" in names
     analysis = json.loads((done / "S_fit/nlsq/analysis_results_nlsq.json").read_text())
     assert "is not written" in analysis["fitted_data"]

@@ -129,7 +129,7 @@ def test_a_series_is_replaced_or_gone_on_with_only_when_asked_to(rings):
     before = Path("R_fit_q/q_0.004/summary.json").stat().st_mtime_ns
     resumed = run(*FIT, "q", "--resume")
     assert resumed.exit_code == 0, resumed.output
-    assert resumed.stderr.count("holds its result already") == 2
+    assert resumed.stderr.count("already holds its result") == 2
     assert Path("R_fit_q/q_0.004/summary.json").stat().st_mtime_ns == before
 
 
