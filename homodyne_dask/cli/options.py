@@ -77,7 +77,7 @@ def _named(what: str, pairs: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def numbers(what: str, words: tuple[str, ...]) -> list[float] | None:
+def numbers_of_option(what: str, words: tuple[str, ...]) -> list[float] | None:
     """Return the numbers of an option that may be repeated or hold commas; None where not given."""
     parts = [part for word in words for part in word.split(",")]
     try:

@@ -153,7 +153,7 @@ def test_a_cluster_that_does_not_start_is_seen(monkeypatch):
         raise RuntimeError("no port")
 
     monkeypatch.setattr(rates, "local_cluster", broken)
-    assert "no port" in rates.cluster_start().value
+    assert "no port" in rates.local_cluster_start().value
 
 
 def test_a_process_that_dies_leaves_its_reason():

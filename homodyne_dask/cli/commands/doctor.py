@@ -40,4 +40,4 @@ def examine(cluster: bool = False) -> "Iterator[Finding]":
     yield from rates.kernel_findings()
     yield rates.decoding()
     if cluster:
-        yield rates.cluster_start()
+        yield rates.local_cluster_start()

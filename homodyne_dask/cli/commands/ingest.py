@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from homodyne_dask.cli.exit_status import Interrupted
-from homodyne_dask.cli.options import numbers
+from homodyne_dask.cli.options import numbers_of_option
 
 WORKERS_FROM = 500_000_000
 """Bytes of source from which on workers are started; for less, two threads are faster."""
@@ -46,7 +46,7 @@ def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) ->
     from ingest import ingest as write
 
     gap = None if options["gap"] is None else length_in_angstrom(options["gap"])
-    q, phi, sigma = (numbers(what, options[what]) for what in ("q", "phi", "sigma"))
+    q, phi, sigma = (numbers_of_option(what, options[what]) for what in ("q", "phi", "sigma"))
     try:
         with _workers(source, options["scheduler"], options["key"]) as client:
             report = write(

@@ -95,7 +95,7 @@ def _write_chunk(store: Path) -> None:
     path.write_bytes(encode_chunk(c2))
 
 
-def cluster_start() -> Finding:
+def local_cluster_start() -> Finding:
     """Return the time from starting a local cluster to the result of its first task."""
     start = time.perf_counter()
     try:
