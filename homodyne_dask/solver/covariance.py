@@ -179,7 +179,7 @@ def _naive_scaling(reduced: ReducedProblem, joint: Joint) -> Float[np.ndarray, "
     """
     P = reduced.projection[:, :, joint.which] / joint.size[: joint.moved]
     followed = np.einsum("kzp,pr,kzr->kz", P, joint.inverse[: joint.moved, : joint.moved], P)
-    return np.sqrt(followed + _own(reduced) ** 2)
+    return deviation(followed + _own(reduced) ** 2)
 
 
 def _own(reduced: ReducedProblem) -> Float[np.ndarray, "bin 2"]:
@@ -190,7 +190,7 @@ def _own(reduced: ReducedProblem) -> Float[np.ndarray, "bin 2"]:
     alone = np.einsum("kazaw,kz,kw->ka", own, reduced.columns, reduced.columns)
     free = (reduced.count > 0) & (m > 0)
     known = np.stack([free, free & ~reduced.undetermined], axis=1) & ~reduced.at_bound
-    return np.where(known, np.sqrt(alone), np.nan)
+    return np.where(known, deviation(alone), np.nan)
 
 
 def _expand(small: Float[np.ndarray, "m m"], moved: Bool[np.ndarray, " p"]) -> np.ndarray:

@@ -18,6 +18,8 @@ _RANK = 1e-10
 """Share of f's variance below which f counts as constant."""
 _GONE = 1e-12
 """Weighted mean of f² below which nothing is left of f."""
+_SUMS_GOOD_TO = 10 * float(np.finfo(float).eps)
+"""Rounding of a moment M_ij over √(M_ii M_jj)."""
 
 
 def constraint_columns(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "bin m"], int]:
@@ -109,17 +111,45 @@ def _inverse(
     return half @ np.swapaxes(half, 1, 2), known.sum(1)
 
 
-def cost(M: Float[np.ndarray, "bin k k"], linear_params: Float[np.ndarray, "bin 2"]) -> np.ndarray:
-    """Return Σ w (y - offset - contrast f)² of every bin."""
-    x = np.stack([-linear_params[:, 0], np.ones(len(M)), -linear_params[:, 1]], axis=1)
-    return np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x)
+def cost(
+    M: Float[np.ndarray, "bin k k"], linear_params: Float[np.ndarray, "bin 2"]
+) -> Float[np.ndarray, " bin"]:
+    """Return Σ w (y - offset - contrast f)² of every bin, never negative."""
+    x = _residual_combination(linear_params)
+    return nothing_below_rounding(np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x), M, linear_params)
+
+
+def nothing_below_rounding(
+    chisqr: Float[np.ndarray, " bin"],
+    M: Float[np.ndarray, "bin k k"],
+    linear_params: Float[np.ndarray, "bin 2"],
+) -> Float[np.ndarray, " bin"]:
+    """Return χ² of every bin, zero where it is below its rounding: there the model meets the data.
+
+    χ² = xᵀMx, x = (1 - offset, 1, -contrast), is a sum of terms of either sign, each of at most
+    |x_i| √M_ii |x_j| √M_jj, and the sums M_ij are good to some ε √(M_ii M_jj). So χ² is known to
+    10 ε (Σ |x_i| √M_ii)², and what is below that, or negative, is rounding. Residuals are then about
+    1e-7 of the terms they are the difference of, which is also what float32 keeps of c2.
+    """
+    x = _residual_combination(linear_params)
+    with np.errstate(over="ignore", invalid="ignore"):
+        terms = np.abs(x) * np.sqrt(np.maximum(M[:, range(3), range(3)], 0.0))
+        bound = _SUMS_GOOD_TO * terms.sum(1) ** 2
+        return np.where((chisqr <= bound) & np.isfinite(bound), 0.0, chisqr)
+
+
+def _residual_combination(linear_params: Float[np.ndarray, "bin 2"]) -> Float[np.ndarray, "bin 3"]:
+    """Return x with which [1, y - 1, f] x is the residual y - offset - contrast f."""
+    return np.stack(
+        [-linear_params[:, 0], np.ones(len(linear_params)), -linear_params[:, 1]], axis=1
+    )
 
 
 def columns_times_residual(
     M: Float[np.ndarray, "bin k k"], linear_params: Float[np.ndarray, "bin 2"]
 ) -> Float[np.ndarray, "bin k"]:
     """Return Xᵀ W r of every bin, r at linear_params."""
-    x = np.stack([-linear_params[:, 0], np.ones(len(M)), -linear_params[:, 1]], axis=1)
+    x = _residual_combination(linear_params)
     return np.einsum("ka,kab->kb", x, M[:, :3, :])
 
 

@@ -98,5 +98,5 @@ def _step(reduced: ReducedProblem, scaling: Scaling, moved: Bool[np.ndarray, " p
     change = np.full(len(moved), np.nan)
     if known:
         change[moved] = step / joint.size[: joint.moved]
-    chisqr = at.chisqr - float(gradient @ step)
+    chisqr = max(at.chisqr - float(gradient @ step), 0.0)
     return Compared("", chisqr, np.nan, np.nan, int(moved.sum()) + at.linear, change)

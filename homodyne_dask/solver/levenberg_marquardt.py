@@ -269,7 +269,9 @@ def _ended(search: Search, state: State, options: Options) -> State:
     left = (all_of.along**2)[all_of.known] @ (1 / all_of.values[all_of.known])
     length = np.sqrt(left + state.reduced.linear_reduction)
     variance = state.reduced.variance(int(search.free.sum()))
-    decrement = 0.0 if length == 0 else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
+    # at χ² = 0 nothing is left to gain, whatever rounding leaves of the gradient
+    least = length == 0 or state.reduced.chisqr == 0
+    decrement = 0.0 if least else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
     state = replace(state, decrement=decrement)
     if decrement <= options.decrement or _unmoved(all_of, state.theta[free], options):
         complete = bool(all_of.known.all())

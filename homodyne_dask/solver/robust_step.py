@@ -15,6 +15,7 @@ from homodyne_dask.solver.elimination import (
     constraint_columns,
     cost,
     eliminated,
+    nothing_below_rounding,
     without_active,
 )
 from homodyne_dask.solver.scaling_modes import Scaling
@@ -78,6 +79,7 @@ def _at(gram: Gram, scaling: Scaling, linear_params: Float[np.ndarray, "bin 2"])
         linear = eliminated(without_active(normal[:, Z][:, :, Z], at_bound), columns, groups)
         determined = np.repeat(linear.known | fixed, len(M) // groups) | at_bound[:, 1]
         linear_step = linear.solved(gradient[:, Z])
+        chisqr_per_bin = nothing_below_rounding(chisqr_per_bin, M, linear_params)
         chisqr_per_bin = chisqr_per_bin + cost(prior, linear_params)
     contrast = np.where(determined, linear_params[:, 1] + linear_step[:, 1], 0.0)
     point = LinearSolution(linear_params, at_bound, determined, contrast)
@@ -86,7 +88,7 @@ def _at(gram: Gram, scaling: Scaling, linear_params: Float[np.ndarray, "bin 2"])
         rounding=float(DIGITS * (M + prior)[:, 1, 1].sum()),
         prior=scaling.prior,
         linear_step=linear_step,
-        linear_reduction=float((gradient[:, Z] * linear_step).sum()),
+        linear_reduction=max(float((gradient[:, Z] * linear_step).sum()), 0.0),
         noise=float(square.sum() / (slope * weight).sum()),
     )  # fmt: skip
 

@@ -108,7 +108,8 @@ class BinnedFits:
     def same(self, one: BinnedFit, other: BinnedFit) -> bool:
         """Return whether both are at one minimum: as good, and within three standard errors."""
         low, high = one.lowest, other.lowest
-        variance = low.reduced.variance(int(self.search.free.sum()))
+        # of an exact fit nothing is known below rounding
+        variance = low.reduced.variance(int(self.search.free.sum())) or low.reduced.rounding
         apart = high.theta - low.theta
         period = np.where(np.isfinite(self.search.period), self.search.period, 1.0)
         turned = apart - period * np.round(apart / period)
@@ -122,5 +123,4 @@ def credible(ends: list[BinnedFit], times: float) -> list[BinnedFit]:
     """Return the ends whose χ² is at most so many times the lowest."""
     finite = [end for end in ends if end.lowest.reduced.finite]
     lowest = min((end.chisqr for end in finite), default=np.inf)
-    worst = max(times * lowest, lowest)  # of an exact fit χ² may round to below zero
-    return [end for end in finite if end.chisqr <= worst]
+    return [end for end in finite if end.chisqr <= times * lowest]

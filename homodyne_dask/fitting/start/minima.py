@@ -67,8 +67,7 @@ def transport_minima(
 def competing_minima(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
     """Return theta of the minima that may be the lowest one of the data themselves."""
     lowest = minima[0].chisqr
-    worst = max(RIVAL * lowest, lowest)  # of an exact fit χ² may round to below zero
-    return [at.theta for at in minima if not at.chisqr > worst]
+    return [at.theta for at in minima if not at.chisqr > RIVAL * lowest]
 
 
 def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit]:

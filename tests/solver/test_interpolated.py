@@ -1,0 +1,129 @@
+"""Data that the model interpolates: χ² is zero, never negative, whatever the processor rounds."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.influence import compared_scalings, leave_one_out
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.priors import scaling_prior
+from homodyne_dask.solver.robust_step import reduced_problem
+from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
+from homodyne_dask.solver.variable_projection import reduce
+from tests.synthetic import angles, asked, evaluator, measured, solve
+
+BINS, P = 3, 2
+EPS = np.finfo(float).eps
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def rounded(moments, rng):
+    """The same moments as another processor may round them."""
+    size = np.sqrt(np.einsum("kaa->ka", moments))
+    noise = EPS * rng.uniform(-1, 1, moments.shape) * size[:, :, None] * size[:, None, :]
+    return moments + (noise + np.swapaxes(noise, 1, 2)) / 2
+
+
+def interpolated(rng, points, robust=False):
+    """The Gram of y = offset + contrast f at a few points of each bin, and (offset - 1, contrast)."""
+    linear_params = np.array([rng.uniform(-0.2, 0.2), rng.uniform(0.02, 0.8)])
+    f = np.exp(-rng.uniform(0, 3, (BINS, points)))
+    y = linear_params[0] + linear_params[1] * f
+    X = np.concatenate(
+        [np.stack([np.ones_like(f), y, f], 1), rng.standard_normal((BINS, P, points))], 1
+    )
+    weight = 10 ** rng.uniform(0, 8)
+    moments = rounded(weight * np.einsum("kap,kbp->kab", X, X), rng)
+    if robust:
+        row = np.zeros((BINS, 1, P + 3))
+        row[:, 0, :4] = np.stack(
+            [np.full(BINS, EPS**2 * weight), *3 * [np.full(BINS, 1.0 * points)]], 1
+        )
+        row[:, 0, 3] = EPS**2 * weight
+        moments = np.concatenate([moments, row], 1)
+    return Gram(moments, np.full(BINS, points)), np.tile(linear_params, (BINS, 1))
+
+
+def scalings(linear_params):
+    yield Scaling()
+    yield scaling_of("shared", angles(BINS))
+    yield Scaling(prior=scaling_prior(contrast_bounds=(0.0, 1.0)))
+    yield Scaling("fixed", given=linear_params)
+
+
+@settings(deadline=None)
+@given(SEEDS, st.integers(2, 7))
+def test_chisqr_of_interpolated_data_is_zero(seed, points):
+    gram, linear_params = interpolated(np.random.default_rng(seed), points)
+    for scaling in scalings(linear_params):
+        reduced = reduce(gram, scaling)
+        assert reduced.chisqr == 0
+        assert reduced.variance(P) == 0
+        assert (reduced.chisqr_per_bin == 0).all()
+
+
+@settings(deadline=None)
+@given(SEEDS, st.integers(2, 7))
+def test_so_it_is_under_a_loss(seed, points):
+    gram, linear_params = interpolated(np.random.default_rng(seed), points, robust=True)
+    for scaling in scalings(linear_params):
+        reduced = reduced_problem(gram, scaling, linear_params)
+        assert reduced.chisqr == 0
+        assert reduced.linear_reduction >= 0
+
+
+@settings(deadline=None)
+@given(SEEDS, st.integers(3, 30), st.floats(-5.5, 0))
+def test_what_lies_above_rounding_is_chisqr_to_the_last_digit(seed, points, size):
+    rng = np.random.default_rng(seed)
+    f, r = rng.uniform(0.1, 0.9, points), 10**size * rng.standard_normal(points)
+    X = np.stack([np.ones(points), 0.01 + 0.2 * f + r, f])
+    scaling = Scaling("fixed", given=np.array([[0.01, 0.2]]))
+    chisqr = reduce(Gram((X @ X.T)[None], np.array([points])), scaling).chisqr
+    assert chisqr == pytest.approx(r @ r, abs=1e-13 * points)
+    assert chisqr > 0
+
+
+@settings(deadline=None)
+@given(SEEDS, st.integers(3, 7))
+def test_what_follows_from_it_is_a_number_or_absent(seed, points):
+    gram, _ = interpolated(np.random.default_rng(seed), points)
+    reduced, moved = reduce(gram, "individual"), np.ones(P, bool)
+    errors = uncertainty(("a", "b"), reduced, moved, np.arange(BINS))
+    assert errors.robust is None
+    assert errors.naive is None or (np.diag(errors.naive) > 0).all()
+    assert leave_one_out(reduced, moved).shape == (BINS, P)
+    for mode in compared_scalings(reduced, Scaling(), angles(BINS), moved):
+        assert mode.chisqr >= 0
+        assert not mode.aic < 0
+
+
+FEW = [
+    ("static", STATIC, [60000, -1.0, 500]),
+    ("flow", LAMINAR_FLOW, [2500, -0.3, 100, 2e-4, 0.2, 1e-5, 5]),
+]
+
+
+@pytest.mark.parametrize(("word", "model", "theta"), FEW, ids=[w for w, *_ in FEW])
+@pytest.mark.parametrize("frames", [3, 4])
+def test_a_fit_that_interpolates_ends_the_same_however_sums_are_rounded(word, model, theta, frames):
+    scans = measured(theta, frames, [0.0, 60.0], sigma=0.01)
+    evaluate, outcomes = evaluator(scans), set()
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+
+        def elsewhere(theta, rng=rng):
+            gram = evaluate(theta)
+            return gram._replace(moments=rounded(gram.moments, rng))
+
+        last = solve(elsewhere, asked(scans), np.array(theta) * 1.1)[-1]
+        assert last.reduced.chisqr >= 0
+        assert np.isfinite(last.decrement)
+        outcomes.add(last.outcome)
+        lm.undetermined(asked(scans), last)
+    assert outcomes <= {Outcome.SINGULAR, Outcome.CONVERGED}, outcomes
