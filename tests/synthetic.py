@@ -12,10 +12,10 @@ from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.minima import transport_minima
+from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import merge_tree
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import Block, transport_gram, transport_point
-from homodyne_dask.kernels.transport_robust import transport_robust_gram
+from homodyne_dask.kernels.transport import transport_gram, transport_point, transport_robust_gram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.power_law_step import power_laws
@@ -151,9 +151,6 @@ def evaluator(scans: Scans, problem: Problem | None = None, side: int = 64, cuts
     pieces = blocks(scans, side, cuts)
 
     def evaluate(theta, linear_params=None):
-        k = problem.model.size + 3
-        rows = k if linear_params is None else k + 1
-        moments, pairs = np.zeros((len(scans.q), rows, k)), np.zeros(len(scans.q), np.int64)
         groups = {tuple(members): [] for members, _ in pieces}
         for members, block in pieces:
             at = transport_point(problem, theta, scans.time)
@@ -163,10 +160,12 @@ def evaluator(scans: Scans, problem: Problem | None = None, side: int = 64, cuts
                 else transport_robust_gram(at, block, linear_params[members])
             )
             groups[tuple(members)].append(gram)
+        totals = {}
         for members, grams in groups.items():
-            total = merge_tree(grams)
-            moments[list(members)], pairs[list(members)] = total
-        return type(total)(moments, pairs)
+            totals[members] = merge_tree(grams)
+        order = np.argsort(np.concatenate([list(members) for members in totals]))
+        parts = zip(*totals.values(), strict=True)
+        return type(gram)(*(np.concatenate(part)[order] for part in parts))
 
     return evaluate
 

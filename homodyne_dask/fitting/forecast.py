@@ -158,8 +158,8 @@ def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> li
         )
         known = stored_sums(source, Place(members, tile), request.problem.min_lag) is not None
         run = Run(group, members, (tile,), 1)
-        live = cut.number if robust else cut.live
-        found.append(_Tile(run, live, cut.number, bool(live or not known)))
+        live = cut.n_total if robust else cut.n_active
+        found.append(_Tile(run, live, cut.n_total, bool(live or not known)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The sums a pass makes over the plane, and the Gram that follows from them.
+"""The sums a pass makes over a (t1, t2) block, and the Gram that follows from them.
 
 ∂f/∂theta is a field (f or v) times a difference u(t2) - u(t1) of a row of the tables, so that
 Σ w F (u_j - u_i)(v_j - v_i) = Σ_j c_j u_j v_j + Σ_i r_i u_i v_i - Σ_ij w F (u_i v_j + v_i u_j)
@@ -15,25 +15,24 @@ from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from homodyne_dask.kernels.pair_fields import add_at
+from homodyne_dask.kernels.subblock_loop import BinPairs, add_at
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class PlaneSums:
-    """What the loop over sub-blocks carries, per slot."""
+class BlockSums:
+    """What the loop over sub-blocks sums, per bin."""
 
-    thin: tuple[Float[Array, "slot u u"], ...]
+    thin: tuple[Float[Array, "padded u u"], ...]
     """Uᵀ F U of every field of second order."""
-    by_row: Float[Array, "slot F T"]
+    by_row: Float[Array, "padded F T"]
     """Weighted row sums of every field."""
-    by_column: Float[Array, "slot F T"]
+    by_column: Float[Array, "padded F T"]
 
-    def plus(
-        self, part: "SubBlockSums", b: Array, i: Array, j: Array, w_i: Array, w_j: Array
-    ) -> "PlaneSums":
-        """Return the sums with what bin b adds on the sub-block at (i, j)."""
-        return PlaneSums(
+    def plus(self, part: "SubBlockSums", on: BinPairs) -> "BlockSums":
+        """Return the sums with what a bin adds on a sub-block."""
+        b, i, j, w_i, w_j = on.bin, on.at.i, on.at.j, on.w_i, on.w_j
+        return BlockSums(
             thin=tuple(add_at(t, p, (b,)) for t, p in zip(self.thin, part.thin, strict=True)),
             by_row=add_at(self.by_row, part.by_row * w_i, (b, 0, i)),
             by_column=add_at(self.by_column, part.by_column * w_j, (b, 0, j)),
@@ -54,23 +53,23 @@ class Fields:
 
     second: tuple[slice, ...]
     """The rows of the tables that each field of second order meets."""
-    number: int
+    n_fields: int
     products: Callable[[Array, Array, Array], list[Array]]
     alone: Callable[[Array, Array], list[Array]]
     """Fields that are summed as they are, last in the order."""
     assemble: Callable[..., Array]
 
-    def nothing(self, slots: int, T: int) -> PlaneSums:
+    def zero(self, bins: int, T: int) -> BlockSums:
         """Return the sums before the first sub-block."""
         sizes = [among.stop - among.start for among in self.second]
-        by_frame = jnp.zeros((slots, self.number, T))
-        return PlaneSums(tuple(jnp.zeros((slots, u, u)) for u in sizes), by_frame, by_frame)
+        by_frame = jnp.zeros((bins, self.n_fields, T))
+        return BlockSums(tuple(jnp.zeros((bins, u, u)) for u in sizes), by_frame, by_frame)
 
     def summed(
-        self, fields: list[Array], here: Array, there: Array, kind: DTypeLike
+        self, fields: list[Array], here: Array, there: Array, dtype: DTypeLike
     ) -> SubBlockSums:
         """Return the sums of the fields on a sub-block, the tables of both sides weighted already."""
-        left, right = here.astype(kind), there[0].astype(kind)
+        left, right = here.astype(dtype), there[0].astype(dtype)
         thin, by_column = [], []
         for n, F in enumerate(fields):
             if n < len(self.second):
@@ -86,7 +85,7 @@ class Fields:
 
 
 def _assemble_shear(
-    sums: PlaneSums, data: Array, rows: Array, columns: Array, k: Array, s: Array, ds: Array
+    sums: BlockSums, data: Array, rows: Array, columns: Array, k: Array, s: Array, ds: Array
 ) -> Array:
     """Return Xᵀ W X from the sums; table rows are 1, C'×3, G'×3, G, and phi0 goes with G."""
     C, G = slice(1, 4), slice(4, 8)
@@ -114,7 +113,7 @@ def _assemble_shear(
 
 
 def _assemble_static(
-    sums: PlaneSums, data: Array, rows: Array, columns: Array, k: Array, s: Array, ds: Array
+    sums: BlockSums, data: Array, rows: Array, columns: Array, k: Array, s: Array, ds: Array
 ) -> Array:
     """Return Xᵀ W X from the sums; table rows are 1, C'×3."""
     C = slice(1, 4)
@@ -129,21 +128,21 @@ def _assemble_static(
 ALL, ALL_C, ALL_G = slice(0, 8), slice(0, 4), slice(4, 8)
 SHEAR_FIELDS = Fields(
     second=(ALL_C, ALL, ALL_G),
-    number=7,
+    n_fields=7,
     products=lambda f, v, y: [f * f, f * v, v * v, f * y, v * y],
     alone=lambda f, v: [f, v],
     assemble=_assemble_shear,
 )
 STATIC_FIELDS = Fields(
     second=(ALL_C,),
-    number=3,
+    n_fields=3,
     products=lambda f, v, y: [f * f, f * y],
     alone=lambda f, v: [f],
     assemble=_assemble_static,
 )
 
 
-def _second_order(sums: PlaneSums, rows: Array, columns: Array, field: int, among: slice) -> Array:
+def _second_order(sums: BlockSums, rows: Array, columns: Array, field: int, among: slice) -> Array:
     """Return Σ w F (u_j - u_i)(v_j - v_i) of a field of second order for every u, v of its rows."""
     thin, rows, columns = sums.thin[field], rows[among], columns[among]
     at_i = jnp.einsum("si,ui,vi->suv", sums.by_row[:, field], rows, rows)
@@ -151,7 +150,7 @@ def _second_order(sums: PlaneSums, rows: Array, columns: Array, field: int, amon
     return at_i + at_j - thin - thin.transpose(0, 2, 1)
 
 
-def _first_order(sums: PlaneSums, rows: Array, columns: Array) -> Array:
+def _first_order(sums: BlockSums, rows: Array, columns: Array) -> Array:
     """Return Σ w F (u_j - u_i) for every field and every u."""
     at_i = jnp.einsum("sfi,ui->sfu", sums.by_row, rows)
     return jnp.einsum("sfj,uj->sfu", sums.by_column, columns) - at_i

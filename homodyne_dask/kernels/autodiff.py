@@ -1,4 +1,4 @@
-"""f of one's own and its derivatives by forward-mode differentiation, at one theta."""
+"""A user-defined f and its derivatives by forward-mode differentiation, at one theta."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

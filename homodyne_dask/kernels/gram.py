@@ -16,20 +16,52 @@ class Gram(NamedTuple):
     """Pairs summed; masked pairs are not counted."""
 
 
+class RobustGram(NamedTuple):
+    """The same under a loss, at one theta, offset and contrast."""
+
+    moments: Float[np.ndarray, "bin k k"]
+    """Xᵀ W X per bin with the weights W = ρ'/sigma²."""
+    loss: Float[np.ndarray, "bin 4"]
+    """Σ scale²·ρ, Σ ρ', Σ (ρ' + 2zρ'') and Σ r²ρ'² per bin, r in units of sigma, z = (r/scale)²."""
+    pairs: Int[np.ndarray, " bin"]
+
+
+class CandidateGrams(NamedTuple):
+    """What χ² needs of several thetas, without derivatives."""
+
+    moments: Float[np.ndarray, "bin point 3 3"]
+    """Xᵀ W X per bin and theta, X = [1, y - 1, f]."""
+    pairs: Int[np.ndarray, " bin"]
+
+    def each(self) -> list[Gram]:
+        """Return the Gram of every theta."""
+        return [Gram(self.moments[:, n], self.pairs) for n in range(self.moments.shape[1])]
+
+
+class BlockGrams(NamedTuple):
+    """The moments of every pair of blocks of frames, that of t1 and that of t2, kept apart."""
+
+    moments: Float[np.ndarray, "bin block block k k"]
+    pairs: Int[np.ndarray, " bin"]
+
+
+type AnyGram = Gram | RobustGram | CandidateGrams | BlockGrams
+
+
 def gram_of_data(sums: Float[np.ndarray, "bin 4"], p: int) -> Gram:
-    """Return the Gram of data where f is nothing: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
+    """Return the Gram of data where f has decayed to zero: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
     moments = np.zeros((len(sums), p + 3, p + 3))
     moments[:, 0, 0], moments[:, 1, 1] = sums[:, 0], sums[:, 2]
     moments[:, 0, 1] = moments[:, 1, 0] = sums[:, 1]
     return Gram(moments, sums[:, 3].astype(np.int64))
 
 
-def add(left: Gram, right: Gram) -> Gram:
+def add[G: AnyGram](left: G, right: G) -> G:
     """Return the Gram of both sets of points."""
-    return Gram(left.moments + right.moments, left.pairs + right.pairs)
+    return left._make(a + b for a, b in zip(left, right, strict=True))
 
 
-def merge_tree(leaves: Sequence[Gram]) -> Gram:
+def merge_tree[G: AnyGram](leaves: Sequence[G]) -> G:
     """Return the sum of consecutive leaves, always added in the same pairs.
 
     Neighbours are added two by two, then the sums two by two, an odd one out moving up. A run of
@@ -42,12 +74,12 @@ def merge_tree(leaves: Sequence[Gram]) -> Gram:
     return level[0]
 
 
-def merge_runs(runs: Sequence[tuple[int, Gram]]) -> Gram:
+def merge_runs[G: AnyGram](runs: Sequence[tuple[int, G]]) -> G:
     """Return what merge_tree gives of the leaves that consecutive runs of 2^k leaves have summed.
 
     Each run comes with its length; lengths never rise, and the last run may have summed fewer.
     """
-    level: list[Gram] = []
+    level: list[G] = []
     length = runs[-1][0]
     for size, gram in reversed(runs):
         while length < size:
@@ -57,6 +89,6 @@ def merge_runs(runs: Sequence[tuple[int, Gram]]) -> Gram:
     return merge_tree(level)
 
 
-def _one_level_up(level: list[Gram]) -> list[Gram]:
+def _one_level_up[G: AnyGram](level: list[G]) -> list[G]:
     pairs = [add(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
     return pairs + level[len(pairs) * 2 :]

@@ -1,7 +1,5 @@
 """Residuals over columns of points on the engine: their Gram by forward-mode differentiation."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +9,8 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.autodiff import along
 from homodyne_dask.kernels.checks import in_function, line_of
+from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.pair_fields import COMPILER
 from homodyne_dask.models.residual import ResidualModel
 
 Theta = Float[np.ndarray, " p"]
@@ -31,7 +29,7 @@ def columns_gram(
         return Gram(np.asarray(moments)[None], np.asarray(pairs)[None].astype(np.int64))
 
 
-@partial(jax.jit, static_argnames=("model", "step"), compiler_options=COMPILER)
+@kernel("model", "step")
 def columns_kernel(
     at: Array, columns: Array, *, model: ResidualModel, step: int
 ) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Models of one's own on the engine: Grams of f and of what JAX differentiates."""
+"""The backend of user-defined models: Grams of f and of what JAX differentiates."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,15 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float
 
 from homodyne_dask.kernels.autodiff import SeparablePoint, Tables, of_pairs, separable_point
-from homodyne_dask.kernels.backend import Backend
-from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.pair_fields import COMPILER, Data, add_at, counted
-from homodyne_dask.kernels.subblocks import subblock_shape
-from homodyne_dask.kernels.transport import Block, padded_bins
-from homodyne_dask.kernels.transport_robust import lost
+from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.compiled import kernel
+from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
+from homodyne_dask.kernels.interface import Backend
+from homodyne_dask.kernels.losses import robust_terms
+from homodyne_dask.kernels.subblock_loop import (
+    BinPairs,
+    MeasuredBlock,
+    SubBlock,
+    add_at,
+    measured_block,
+)
 from homodyne_dask.models.separable import Bin, SeparableModel
 
 ADEQUATE = 0.3
@@ -24,123 +30,109 @@ Bins = Float[np.ndarray, " bin"]
 
 
 def separable_gram(
-    at: SeparablePoint, block: Block, data: Float[np.ndarray, "slot 4"] | None = None
-) -> tuple[Gram, Float[np.ndarray, "slot 4"]]:
+    at: SeparablePoint, block: Block, data: Float[np.ndarray, "padded 4"] | None = None
+) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
     """Return the Gram of every bin of the block at a point, and the sums of the data alone."""
-    moments, pairs, _ = _sums(at, block, "linear", np.zeros((len(block.q), 2)))
-    sums = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, pairs], axis=1)
+    moments, loss = _sums(at, block, "linear", np.zeros((len(block.q), 2)))
+    sums = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, loss[:, -1]], axis=1)
     bins = len(block.q)
-    return Gram(moments[:bins], pairs[:bins].astype(np.int64)), sums
+    return Gram(moments[:bins], loss[:bins, -1].astype(np.int64)), sums
 
 
 def separable_robust_gram(
     at: SeparablePoint, block: Block, linear_params: Float[np.ndarray, "bin 2"]
-) -> Gram:
-    """Return the Gram of every bin under the loss of the point's problem; see `robust.block_robust`."""
-    moments, pairs, lost = _sums(at, block, at.problem.loss, linear_params)
-    row = np.pad(lost, ((0, 0), (0, moments.shape[-1] - lost.shape[1])))
-    moments, bins = np.concatenate([moments, row[:, None]], axis=1), len(block.q)
-    return Gram(moments[:bins], pairs[:bins].astype(np.int64))
+) -> RobustGram:
+    """Return the Gram of every bin under the loss of the point's problem.
+
+    linear_params: (offset - 1, contrast) of the bins.
+    """
+    moments, loss = _sums(at, block, at.problem.loss, linear_params)
+    bins = len(block.q)
+    return RobustGram(moments[:bins], loss[:bins, :4], loss[:bins, 4].astype(np.int64))
 
 
 def _sums(
     at: SeparablePoint, block: Block, loss: str, linear_params: Float[np.ndarray, "bin 2"]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return moments, pairs and the row of the loss of every slot."""
-    T, bins, slots = block.c2.shape[-1], len(block.q), len(block.c2)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return moments, and the sums of the loss with the pairs, of every padded bin."""
+    T = block.c2.shape[-1]
     cut = at.sub_blocks(0.0, block.i0, block.j0, T)
     both = at.tables, at.slopes
     with jax.enable_x64(True):
-        moments, lost = _gram(
-            block.c2,
-            block.weight_rows,
-            block.weight_columns,
+        moments, of_loss = separable_kernel(
+            measured_block(block, cut, at.min_lag),
             at.theta,
-            cut_out(both, at.n, block.i0, T),
-            cut_out(both, at.n, block.j0, T),
-            padded_bins(block.q, slots),
-            padded_bins(block.phi, slots),
-            cut.corners,
-            cut.number,
-            bins,
-            block.j0 - block.i0,
-            at.min_lag,
-            np.pad(linear_params, ((0, slots - bins), (0, 0))),
+            _of_frames(both, at.n, block.i0, T),
+            _of_frames(both, at.n, block.j0, T),
+            Bin(block.padded(block.q), block.padded(block.phi)),
+            np.stack([block.padded(values) for values in linear_params.T], axis=1),
             at.problem.loss_scale,
             model=at.problem.model,
             loss=loss,
         )
-        moments, lost = np.asarray(moments), np.asarray(lost)
-    return moments, lost[:, -1], lost[:, :-1]
+        return np.asarray(moments), np.asarray(of_loss)
 
 
-def cut_out(tables: Tables, frames: int, first: int, T: int) -> Tables:
+def _of_frames(tables: Tables, frames: int, first: int, T: int) -> Tables:
     """Return the tables of T frames; past the end the last frame again: no data are there."""
     some = np.minimum(np.arange(first, first + T), frames - 1)
     return jax.tree.map(lambda values: np.ascontiguousarray(values[..., some]), tables)
 
 
-@partial(jax.jit, static_argnames=("model", "loss"), compiler_options=COMPILER)
-def _gram(
-    c2: Float32[Array, "slot T T"],
-    weight_rows: Float[Array, "slot T"],
-    weight_columns: Float[Array, "slot T"],
+@kernel("model", "loss")
+def separable_kernel(
+    block: MeasuredBlock,
     theta: Float[Array, " p"],
     rows: tuple[Tables, Tables],
     columns: tuple[Tables, Tables],
-    q: Float[Array, " slot"],
-    phi: Float[Array, " slot"],
-    corners: Int[Array, "all 2"],
-    number: Int[Array, ""],
-    bins: Int[Array, ""],
-    lag: Int[Array, ""],
-    min_lag: Int[Array, ""],
-    linear_params: Float[Array, "slot 2"],
+    bins: Bin,
+    linear_params: Float[Array, "padded 2"],
     scale: Float[Array, ""],
     *,
     model: SeparableModel,
     loss: str,
-) -> tuple[Float[Array, "slot m m"], Float[Array, "slot 5"]]:
-    """Return Xᵀ W X over X = [1, y - 1, f, ∂f/∂theta], and the row of the loss and the pairs."""
-    measured = Data(c2, weight_rows, weight_columns)
-    slots, T, _ = c2.shape
-    R, S = subblock_shape(T)
+) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 5"]]:
+    """Return Xᵀ W X over X = [1, y - 1, f, ∂f/∂theta], and the sums of the loss with the pairs."""
     m = len(theta) + 3
 
-    def sub_block(index: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-        i, j = corners[index, 0], corners[index, 1]
-        here = jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, i, R, -1)[..., :, None], rows)
-        there = jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, j, S, -1)[..., None, :], columns)
-        mask = counted(lag, i, j, R, S, min_lag)
+    def common(at: SubBlock) -> tuple[tuple[Tables, Tables], tuple[Tables, Tables]]:
+        R, S = at.counted.shape
+        return (
+            jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.i, R, -1)[..., :, None], rows),
+            jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.j, S, -1)[..., None, :], columns),
+        )
 
-        def one_bin(b: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-            y, w_i, w_j = measured.of(b, i, j, R, S)
-            known = jnp.isfinite(y) & mask
-            y = y.astype(float) - 1
-            f, slopes = of_pairs(model, theta, here, there, Bin(q[b], phi[b]))
-            X = jnp.stack([jnp.ones((R, S)), y, jnp.broadcast_to(f, (R, S))])
-            X = jnp.concatenate([X, jnp.broadcast_to(slopes, (m - 3, R, S))])
-            root = jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j)
-            if loss == "linear":
-                pairs = jnp.sum(known, dtype=jnp.int32).astype(float)
-                row = jnp.zeros(5).at[4].set(pairs)
-            else:
-                r = y - linear_params[b, 0] - linear_params[b, 1] * f
-                weight, row = lost(loss, scale, known, r, w_i, w_j)
-                root = root * jnp.sqrt(weight)
-            X = lax.optimization_barrier(jnp.where(known, X * root, 0.0).reshape(m, R * S))
-            return add_at(sums[0], X @ X.T, (b,)), add_at(sums[1], row, (b,))
+    def add(
+        sums: tuple[Array, Array],
+        sides: tuple[tuple[Tables, Tables], tuple[Tables, Tables]],
+        pairs: BinPairs,
+    ) -> tuple[Array, Array]:
+        b, w_i, w_j, shape = pairs.bin, pairs.w_i, pairs.w_j, pairs.c2.shape
+        known = jnp.isfinite(pairs.c2) & pairs.at.counted
+        y = pairs.c2.astype(float) - 1
+        f, slopes = of_pairs(model, theta, *sides, Bin(bins.q[b], bins.phi[b]))
+        X = jnp.stack([jnp.ones(shape), y, jnp.broadcast_to(f, shape)])
+        X = jnp.concatenate([X, jnp.broadcast_to(slopes, (m - 3, *shape))])
+        root = jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j)
+        if loss == "linear":
+            row = jnp.zeros(5).at[4].set(jnp.sum(known, dtype=jnp.int32).astype(float))
+        else:
+            r = y - linear_params[b, 0] - linear_params[b, 1] * f
+            weight, row = robust_terms(loss, scale, known, r, w_i, w_j)
+            root = root * jnp.sqrt(weight)
+        X = lax.optimization_barrier(jnp.where(known, X * root, 0.0).reshape(m, known.size))
+        return add_at(sums[0], X @ X.T, (b,)), add_at(sums[1], row, (b,))
 
-        return lax.fori_loop(0, bins, one_bin, sums)
+    padded = len(block.c2)
+    start = jnp.zeros((padded, m, m)), jnp.zeros((padded, 5))
+    return block.summed((0, block.n_total), start, common, add)
 
-    return lax.fori_loop(0, number, sub_block, (jnp.zeros((slots, m, m)), jnp.zeros((slots, 5))))
 
-
-def separable_candidate_grams(points: Sequence[SeparablePoint], block: Block) -> Gram:
-    """Return Xᵀ W X over X = [1, y - 1, f] of every bin at some points: moments (bin, point, 3, 3)."""
+def separable_candidate_grams(points: Sequence[SeparablePoint], block: Block) -> CandidateGrams:
+    """Return Xᵀ W X over X = [1, y - 1, f] of every bin at some points."""
     grams = [separable_gram(at, block)[0] for at in points]
     moments = np.stack([gram.moments[:, :3, :3] for gram in grams], axis=1)
-    return Gram(moments, grams[0].pairs)
+    return CandidateGrams(moments, grams[0].pairs)
 
 
 def separable_f(
@@ -208,5 +200,5 @@ SEPARABLE = Backend(
     separable_f,
     separable_adequate,
     separable_correlation_time,
-    {"gram": _gram},
+    {"gram": separable_kernel},
 )

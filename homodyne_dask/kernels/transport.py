@@ -1,53 +1,40 @@
-"""One block of data and one theta become a Gram per bin.
+"""The backend of the transport models: tables of one theta, their Grams, and f at any pair of times."""
 
-f and v = E·S'(x) are the only derivative fields on the N×N plane; `assembly` says what is summed of
-them. All tables are centred on the block first: the expanded sums would cancel otherwise.
-"""
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
-from jaxtyping import Bool, Float, Float32, Int
+from jax import Array
+from jaxtyping import Float
 
-from homodyne_dask.kernels.assembly import SHEAR_FIELDS, STATIC_FIELDS, PlaneSums
-from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.pair_fields import (
-    COMPILER,
-    DTYPES,
-    Data,
-    counted,
-    field_at_rest,
-    fields_of_bin,
-    shared,
-    waves,
-)
+from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
+from homodyne_dask.kernels.interface import MOST_CANDIDATES, Backend
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
-from homodyne_dask.kernels.subblocks import SubBlocks, sub_blocks, subblock_shape
-from homodyne_dask.models.transport import Convention, bin_scales, frame_spacing, tables
+from homodyne_dask.kernels.subblock_loop import MeasuredBlock, measured_block
+from homodyne_dask.kernels.subblocks import SubBlocks, sub_blocks
+from homodyne_dask.kernels.transport_kernels import (
+    TransportTables,
+    candidates_kernel,
+    gram_kernel,
+    robust_kernel,
+)
+from homodyne_dask.models.shear_factor import decay, sheared, strain, unsheared, wave
+from homodyne_dask.models.transport import (
+    BinScales,
+    Convention,
+    bin_scales,
+    frame_spacing,
+    tables,
+)
 
-
-@dataclass(frozen=True)
-class Block:
-    """Some bins of one q on one (t1, t2) tile; frames outside the data or the selection are NaN."""
-
-    c2: Float32[np.ndarray, "slot T T"]
-    """Slots beyond the number of bins are never read."""
-    weight_rows: Float[np.ndarray, "slot T"]
-    """1/sigma_row² of the frames of t1."""
-    weight_columns: Float[np.ndarray, "slot T"]
-    q: Float[np.ndarray, " bin"]
-    """1/Å."""
-    phi: Float[np.ndarray, " bin"]
-    """degree."""
-    i0: int
-    """The frame of the first row."""
-    j0: int
-    """The frame of the first column."""
+ADEQUATE = 0.3
+"""A level is used where over three quarters of its frames k ΔC and s ΔG stay below this: a mean
+over a cell is then the value at its middle but for some (ADEQUATE²/24)."""
+Bins = Float[np.ndarray, " bin"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +51,7 @@ class TransportPoint:
     frames: tuple[int, int]
     """The first of the level that is selected, and the one after the last."""
 
-    def scales(self, q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"]):
+    def scales(self, q: Bins, phi: Bins) -> BinScales:
         """Return how fast each bin sees the sample move."""
         problem = self.problem
         return bin_scales(
@@ -72,7 +59,7 @@ class TransportPoint:
         )
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
-        """Return the sub-blocks of a block of bins of one q, those with something to compute first."""
+        """Return the sub-blocks of a block of bins of one q, active ones first."""
         k = self.scales(np.array([q]), np.zeros(1)).k[0]
         return sub_blocks(i0, j0, T, self.min_lag, k * self.rows[-1:], self.frames)
 
@@ -94,66 +81,97 @@ def transport_point(
     rows = rows[:, : m * factor].reshape(len(rows), m, factor).mean(axis=2)
     spacing = frame_spacing(time, problem.convention)
     span = coarse_frames(frames or (0, len(time)), factor)
-    return TransportPoint(
-        problem, theta, rows, spacing, coarse_min_lag(problem.min_lag, factor), span
-    )
+    lag = coarse_min_lag(problem.min_lag, factor)
+    return TransportPoint(problem, theta, rows, spacing, lag, span)
 
 
 def transport_gram(
-    at: TransportPoint, block: Block, data: Float[np.ndarray, "slot 4"] | None = None
-) -> tuple[Gram, Float[np.ndarray, "slot 4"]]:
+    at: TransportPoint, block: Block, data: Float[np.ndarray, "padded 4"] | None = None
+) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
     """Return the Gram of every bin of the block at a point, and the sums of the data alone.
 
     `data` are the sums that an earlier call returned for the same block and min_lag: Σ w,
     Σ w(y - 1), Σ w(y - 1)² and the number of pairs do not depend on theta.
     """
-    given = arguments(at, block, data)
+    given = gram_arguments(at, block, data)
     with jax.enable_x64(True):
-        moments, sums = gram_kernel(*given, **choices(at.problem))
+        moments, sums = gram_kernel(*given, **gram_choices(at.problem))
         moments, sums = np.asarray(moments), np.asarray(sums)
     bins = len(block.q)
     return Gram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
 
 
-def choices(problem: Problem) -> dict[str, Any]:
-    """Return what the kernel is compiled for."""
-    return {
-        "shear": problem.model.shear,
-        "convention": problem.convention,
-        "precision": problem.precision,
-    }
+def gram_arguments(
+    at: TransportPoint, block: Block, data: Float[np.ndarray, "padded 4"] | None = None
+) -> tuple[Any, ...]:
+    """Return what the Gram's kernel is called with; theta is in it as tables and scales."""
+    given = np.zeros((len(block.c2), 4)) if data is None else data
+    return *_arguments(at, block), given, data is None
 
 
-def arguments(
-    at: TransportPoint, block: Block, data: Float[np.ndarray, "slot 4"] | None = None
-) -> tuple:
-    """Return what the compiled kernel is called with; theta is in it as tables and scales."""
+def gram_choices(problem: Problem) -> dict[str, Any]:
+    """Return what the Gram's kernel is compiled for."""
+    return _family(problem) | {"precision": problem.precision}
+
+
+def transport_robust_gram(
+    at: TransportPoint, block: Block, linear_params: Float[np.ndarray, "bin 2"]
+) -> RobustGram:
+    """Return the Gram of every bin of the block under the loss of the point's problem.
+
+    linear_params: (offset - 1, contrast) of the bins.
+    """
+    problem, bins = at.problem, len(block.q)
+    offset, contrast = (block.padded(values) for values in linear_params.T)
+    given = _arguments(at, block)
+    with jax.enable_x64(True):
+        moments, loss = robust_kernel(
+            *given, offset, contrast, problem.loss_scale, **_family(problem), loss=problem.loss
+        )
+        moments, loss = np.asarray(moments)[:bins], np.asarray(loss)[:bins]
+    return RobustGram(moments, loss[:, :4], loss[:, 4].astype(np.int64))
+
+
+def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) -> CandidateGrams:
+    """Return Xᵀ W X over X = [1, y - 1, f] of every bin at up to MOST_CANDIDATES points of one problem."""
+    problem, given, bins = points[0].problem, len(points), len(block.q)
+    points = [*points, *[points[-1]] * (MOST_CANDIDATES - given)]
     T = block.c2.shape[-1]
-    slots, bins = len(block.c2), len(block.q)
-    rows, columns = centred(at.rows, block.i0, block.j0, T)
-    scales = at.scales(block.q, block.phi)
-    cut = at.sub_blocks(block.q[0], block.i0, block.j0, T)
-    return (
-        block.c2,
-        rows,
-        columns,
-        block.weight_rows,
-        block.weight_columns,
-        scales.k[0],
-        padded_bins(scales.s, slots),
-        padded_bins(scales.ds, slots),
-        cut.corners,
-        cut.live,
-        cut.number,
-        bins,
-        block.j0 - block.i0,
-        at.min_lag,
-        np.zeros((slots, 4)) if data is None else data,
-        data is None,
+    both = [_centred(at.rows[-2:], block.i0, block.j0, T, ones=False) for at in points]
+    scales = [at.scales(block.q, block.phi) for at in points]
+    kC = np.array([of.k[0] * at.rows[-1] for of, at in zip(scales, points, strict=True)])
+    cut = sub_blocks(block.i0, block.j0, T, points[0].min_lag, kC, points[0].frames)
+    tables = TransportTables(
+        np.array([rows for rows, _ in both]),
+        np.array([columns for _, columns in both]),
+        scales[0].k[0],
+        np.array([block.padded(of.s) for of in scales]),
+        block.padded(scales[0].ds),
     )
+    with jax.enable_x64(True):
+        moments, pairs = candidates_kernel(
+            measured_block(block, cut, points[0].min_lag), tables, given,
+            **_family(problem), precision=problem.precision,
+        )  # fmt: skip
+        moments, pairs = np.asarray(moments), np.asarray(pairs)
+    return CandidateGrams(moments[:bins, :given], pairs[:bins].astype(np.int64))
 
 
-def centred(
+def _family(problem: Problem) -> dict[str, Any]:
+    return {"shear": problem.model.shear, "convention": problem.convention}
+
+
+def _arguments(at: TransportPoint, block: Block) -> tuple[MeasuredBlock, TransportTables]:
+    rows, columns = _centred(at.rows, block.i0, block.j0, block.c2.shape[-1])
+    scales = at.scales(block.q, block.phi)
+    cut = at.sub_blocks(block.q[0], block.i0, block.j0, block.c2.shape[-1])
+    tables = TransportTables(
+        rows, columns, scales.k[0], block.padded(scales.s), block.padded(scales.ds)
+    )
+    return measured_block(block, cut, at.min_lag), tables
+
+
+def _centred(
     rows: Float[np.ndarray, "rows n"], i0: int, j0: int, T: int, *, ones: bool = True
 ) -> tuple[Float[np.ndarray, "rows T"], Float[np.ndarray, "rows T"]]:
     """Return the tables of the block's rows and columns around one common origin.
@@ -169,75 +187,70 @@ def centred(
     return rows[:, i] - origin[:, None], rows[:, j] - origin[:, None]
 
 
-def padded_bins(values: Float[np.ndarray, " bin"], slots: int) -> Float[np.ndarray, " slot"]:
-    """Return one value per slot, 0 where there is no bin."""
-    return np.pad(values, (0, slots - len(values)))
+def transport_f(
+    at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
+) -> Float[np.ndarray, "bin ..."]:
+    """Return f of bins at times that broadcast together; between frames integrals are linear."""
+    scales = at.scales(q, phi)
+    k, s = (of.reshape(-1, *[1] * np.ndim(t1 + t2)) for of in (scales.k, scales.s))
+    between = partial(_between, time=time, t1=t1, t2=t2)
+    dC = np.abs(between(at.rows[-1]))
+    shear = at.problem.model.shear
+    dG = between(at.rows[-2]) if shear else dC
+    with jax.enable_x64(True):
+        return np.asarray(_shape(dC, dG, k, s, shear=shear, convention=at.problem.convention))
 
 
-@partial(jax.jit, static_argnames=("shear", "convention", "precision"), compiler_options=COMPILER)
-def gram_kernel(
-    c2: Float32[Array, "slot T T"],
-    rows: Float[Array, "rows T"],
-    columns: Float[Array, "rows T"],
-    weight_rows: Float[Array, "slot T"],
-    weight_columns: Float[Array, "slot T"],
-    k: Float[Array, ""],
-    s: Float[Array, " slot"],
-    ds: Float[Array, " slot"],
-    corners: Int[Array, "all 2"],
-    live: Int[Array, ""],
-    number: Int[Array, ""],
-    bins: Int[Array, ""],
-    lag: Int[Array, ""],
-    min_lag: Int[Array, ""],
-    data: Float[Array, "slot 4"],
-    fresh: Bool[Array, ""],
-    *,
-    shear: bool,
-    convention: Convention,
-    precision: str,
-) -> tuple[Float[Array, "slot m m"], Float[Array, "slot 4"]]:
-    """Return Xᵀ W X and the sums of the data of every slot."""
-    kind = DTYPES[precision]
-    slots, T, _ = c2.shape
-    R, S = subblock_shape(T)
-    fields = SHEAR_FIELDS if shear else STATIC_FIELDS
-    u = len(rows) - 1  # the last row is C itself
-    measured = Data(c2, weight_rows, weight_columns)
-    trig = waves(s, rows[u - 1], columns[u - 1], kind)
+def _between(values: np.ndarray, time: np.ndarray, t1: np.ndarray, t2: np.ndarray) -> np.ndarray:
+    return np.interp(t2, time, values) - np.interp(t1, time, values)
 
-    def sub_block(index: Array, sums: PlaneSums) -> PlaneSums:
-        i, j = corners[index, 0], corners[index, 1]
-        here = lax.dynamic_slice(rows, (0, i), (u + 1, R))
-        there = lax.dynamic_slice(columns, (0, j), (u + 1, S))
-        mask = counted(lag, i, j, R, S, min_lag)
-        on = shared(convention, k, here[u - 1 :], there[u - 1 :], mask, kind)
 
-        def one_bin(b: Array, sums: PlaneSums) -> PlaneSums:
-            y, w_i, w_j = measured.of(b, i, j, R, S)
-            y = y.astype(kind)
-            known = jnp.isfinite(y + on.E)
-            if shear:
-                between = trig.between(b, i, j, R, S)
-                f, v = fields_of_bin(convention, on, s[b], between, known)
-            else:
-                f = v = field_at_rest(convention, on.E, known)
-            f, v = lax.optimization_barrier((f, v))
-            y = jnp.where(jnp.isfinite(y), y - 1, 0)
-            part = fields.summed(
-                lax.optimization_barrier(fields.products(f, v, y)) + fields.alone(f, v),
-                here[:u] * w_i,
-                there[:u] * w_j,
-                kind,
-            )
-            return sums.plus(part, b, i, j, w_i, w_j)
+@partial(jax.jit, static_argnames=("shear", "convention"))
+def _shape(
+    dC: Array, dG: Array, k: Array, s: Array, *, shear: bool, convention: Convention
+) -> Array:
+    E = decay(convention, k, dC)
+    if not shear:
+        return unsheared(convention, E)
+    return sheared(convention, E, wave(s * strain(convention, dG)[0]))[0]
 
-        return lax.fori_loop(0, bins, one_bin, sums)
 
-    sums = lax.fori_loop(0, live, sub_block, fields.nothing(slots, T))
-    data = lax.cond(
-        fresh,
-        lambda: measured.sums(corners, number, bins, lag, min_lag, R, S),
-        lambda: data,
-    )
-    return fields.assemble(sums, data, rows[:u], columns[:u], k, s, ds), data
+def transport_adequate(
+    at: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int
+) -> bool:
+    """Return whether f changes little enough over `factor` frames for block means to show it."""
+    first, stop = frames
+    steps = np.abs(np.diff(at.rows[-2:, first:stop:factor]))
+    if not steps.size:
+        return False
+    scales = at.scales(q, phi)
+    typical = np.quantile(steps, 0.75, axis=1)
+    turned = np.abs(scales.s).max() * typical[0] if at.problem.model.shear else 0.0
+    return bool(max(turned, scales.k.max() * typical[1]) < ADEQUATE)
+
+
+def transport_correlation_time(
+    at: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int]
+) -> float:
+    """Return after how many frames f is down to 1/e, in the middle of the record and of the bins."""
+    scales = at.scales(q, phi)
+    first, stop = frames
+    C, middle = at.rows[-1], (first + stop) // 2
+    decay = np.median(scales.k) * (C[middle:] - C[middle])
+    if at.problem.model.shear:
+        G = at.rows[-2]
+        decay = decay + (np.median(np.abs(scales.s)) * (G[middle:] - G[middle])) ** 2 / 3
+    gone = np.flatnonzero(decay > 1)
+    return float(gone[0]) if len(gone) else float(stop - middle)
+
+
+TRANSPORT = Backend(
+    transport_point,
+    transport_gram,
+    transport_robust_gram,
+    transport_candidate_grams,
+    transport_f,
+    transport_adequate,
+    transport_correlation_time,
+    {"gram": gram_kernel, "candidates": candidates_kernel, "robust": robust_kernel},
+)

@@ -13,7 +13,7 @@ import numpy as np
 from distributed import Client, span
 from jaxtyping import Float
 
-from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.gram import AnyGram
 from homodyne_dask.live import dashboard
 from homodyne_dask.live.dashboard.page import render_cell
 from homodyne_dask.live.progress import Event, Progress, apply_event, pass_line
@@ -93,7 +93,9 @@ class Watch:
         """Return a sweep that does the same and tells of its tiles."""
         work = sweep.compute
 
-        def compute(sweep: Sweep, task: Task, at: Any) -> Iterator[tuple[int, Gram, Report]]:
+        def compute(
+            sweep: Sweep, task: Task[Any], at: Any
+        ) -> Iterator[tuple[int, AnyGram, Report]]:
             factor = sweep.layout.factor
             words = self._words(task.label, factor)
             self.pass_began = time.time()
@@ -120,7 +122,7 @@ class Watch:
             return f"pass {number}{means or ' over all data'}"
         return f"pass {label}{means}"
 
-    def _add(self, sweep: Sweep, here: dict[str, Any], part: tuple[int, Gram, Report]) -> None:
+    def _add(self, sweep: Sweep, here: dict[str, Any], part: tuple[int, AnyGram, Report]) -> None:
         n, gram, report = part
         tiles, cost = len(sweep.tasks[n].tiles), report.cost
         pairs, skipped = int(gram.pairs.sum()), cost.blocks - cost.read

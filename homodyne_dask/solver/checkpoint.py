@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.store.files import partial_files, replacing
 
 VERSION = 3
@@ -26,7 +26,7 @@ class SavedState(NamedTuple):
     theta: list[float]
     damping: float
     accepted: bool
-    gram: Gram
+    gram: Gram | RobustGram
     nonmonotone_steps: int = 0
     rejected_steps: int = 0
     linear_params: list[list[float]] | None = None
@@ -161,14 +161,19 @@ def _whole(path: Path) -> bytes | None:
 
 
 def _packed_state(state: SavedState) -> dict[str, Any]:
-    moments = {"shape": state.gram.moments.shape, "moments": _packed(state.gram.moments)}
-    return state._asdict() | {"gram": moments | {"count": _packed(state.gram.pairs)}}
+    gram = state.gram
+    packed = {"shape": gram.moments.shape, "moments": _packed(gram.moments)}
+    packed |= {"loss": _packed(gram.loss)} if isinstance(gram, RobustGram) else {}
+    return state._asdict() | {"gram": packed | {"count": _packed(gram.pairs)}}
 
 
 def _state(read: dict[str, Any]) -> SavedState:
     packed = read["gram"]
     moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
-    gram = Gram(moments, _unpacked(packed["count"], "<i8"))
+    pairs = _unpacked(packed["count"], "<i8")
+    gram = Gram(moments, pairs)
+    if "loss" in packed:
+        gram = RobustGram(moments, _unpacked(packed["loss"], "<f8").reshape(-1, 4), pairs)
     return SavedState(
         read["theta"],
         read["damping"],

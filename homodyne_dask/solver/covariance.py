@@ -12,6 +12,7 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.solver.normal_equations import SINGULAR, Joint, deviation, joint_of
 from homodyne_dask.solver.robust_step import slope_known
@@ -73,7 +74,7 @@ def uncertainty(
     chosen = [name for name, m in zip(names, moved, strict=True) if m]
     if values[0] <= SINGULAR:
         return replace(nothing, sentences=_undetermined(chosen, values, vectors))
-    if reduced.noise is not None and not slope_known(reduced.gram):
+    if isinstance(reduced.gram, RobustGram) and not slope_known(reduced.gram):
         return replace(nothing, sentences=(_MOSTLY_OUTLIERS,))
     noise = 1.0 if reduced.noise is None else reduced.noise
     robust, scaling_robust = None, unknown

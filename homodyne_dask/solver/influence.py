@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver.normal_equations import joint_of
 from homodyne_dask.solver.scaling_modes import MODES, Scaling, scaling_of
 from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
@@ -91,6 +92,7 @@ def compared_scalings(
 
 
 def _step(reduced: ReducedProblem, scaling: Scaling, moved: Bool[np.ndarray, " p"]) -> Compared:
+    assert isinstance(reduced.gram, Gram)
     at = reduce(reduced.gram, scaling)
     joint = joint_of(at, moved)
     gradient = at.gradient[moved] / joint.size[: joint.moved]

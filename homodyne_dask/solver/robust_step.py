@@ -8,7 +8,7 @@ Schur complement over contrast and offset is the reduced problem in theta, and t
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.solver.elimination import (
     Z,
     columns_times_residual,
@@ -35,38 +35,43 @@ LEAST_BEND = 0.1
 
 
 def reduced_problem(
-    gram: Gram, scaling: Scaling, linear_params: Float[np.ndarray, "bin 2"] | None
+    gram: Gram | RobustGram, scaling: Scaling, linear_params: Float[np.ndarray, "bin 2"] | None
 ) -> ReducedProblem:
     """Return the reduced problem of a pass.
 
     linear_params: the (offset - 1, contrast) at which a pass with a loss was made; None without a loss.
     """
-    return reduce(gram, scaling) if linear_params is None else _at(gram, scaling, linear_params)
+    if isinstance(gram, Gram):
+        return reduce(gram, scaling)
+    assert linear_params is not None
+    return _at(gram, scaling, linear_params)
 
 
-def mean_weight(gram: Gram) -> float:
+def mean_weight(gram: RobustGram) -> float:
     """Return the mean of ρ' over all pairs: what a loss leaves of them."""
-    return float(gram.moments[:, -1, 1].sum() / gram.pairs.sum())
+    return float(gram.loss[:, 1].sum() / gram.pairs.sum())
 
 
-def slope_known(gram: Gram) -> bool:
+def slope_known(gram: RobustGram) -> bool:
     """Return whether the loss takes few enough pairs of every bin for outliers to tell errors."""
     used = gram.pairs > 0
     return bool((_slope(gram)[used] >= LEAST_SLOPE).all())
 
 
-def _slope(gram: Gram) -> Float[np.ndarray, " bin"]:
+def _slope(gram: RobustGram) -> Float[np.ndarray, " bin"]:
     """Return Σ (ρ' + 2zρ'') / Σ ρ' of every bin; the Hessian is about that times Xᵀ W X.
 
     Exactly so where residuals do not depend on where a pair lies, as those of noise do not.
     """
-    weight, slope = gram.moments[:, -1, 1], gram.moments[:, -1, 2]
+    weight, slope = gram.loss[:, 1], gram.loss[:, 2]
     return np.where(weight > 0, slope / np.where(weight > 0, weight, 1.0), 1.0)
 
 
-def _at(gram: Gram, scaling: Scaling, linear_params: Float[np.ndarray, "bin 2"]) -> ReducedProblem:
+def _at(
+    gram: RobustGram, scaling: Scaling, linear_params: Float[np.ndarray, "bin 2"]
+) -> ReducedProblem:
     """Return the joint problem at a point, offset and contrast eliminated from its next step."""
-    M, (chisqr_per_bin, weight, _, square) = gram.moments[:, :-1], gram.moments[:, -1, :4].T
+    M, (chisqr_per_bin, weight, _, square) = gram.moments, gram.loss.T
     used = gram.pairs > 0
     slope = np.maximum(_slope(gram), LEAST_BEND)
     prior = prior_moments(scaling, used, M.shape[2])

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.solver.elimination import (
     Elimination,
     Z,
@@ -56,7 +56,7 @@ class ReducedProblem:
     """Scores g_k: they sum to the gradient."""
     bin_hessian: Float[np.ndarray, "bin p p"]
     """Blocks H_k: they sum to the Hessian."""
-    gram: Gram
+    gram: Gram | RobustGram
     """What all this was made from."""
     projection: Float[np.ndarray, "bin 2 p"]
     """How (offset, contrast) of a bin follow theta: they change by minus this times its change."""
@@ -161,7 +161,7 @@ class LinearSolution(NamedTuple):
 
 
 def problem_at(
-    gram: Gram,
+    gram: Gram | RobustGram,
     at: LinearSolution,
     equations: tuple[Float[np.ndarray, "bin k k"], Float[np.ndarray, "bin k"]],
     elimination: tuple[Float[np.ndarray, "bin m"], Elimination],

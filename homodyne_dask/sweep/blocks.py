@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Float32
 
-from homodyne_dask.kernels.transport import Block
+from homodyne_dask.kernels.block import Block
 from homodyne_dask.store import chunk_reader as chunks
 from homodyne_dask.store.chunk_reader import chunk_path, read_chunk
 from homodyne_dask.store.scan import (
@@ -42,7 +42,7 @@ class Place(NamedTuple):
     tile: tuple[int, int]
 
 
-def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "slot T T"]) -> Block:
+def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "padded T T"]) -> Block:
     """Return one block, decoded into `data`; raises StoreError naming what cannot be read."""
     scan = open_selection(source.selection)
     members = list(place.members)
@@ -75,7 +75,7 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "slo
 
 def stored_sums(
     source: BlockSource, place: Place, min_lag: int
-) -> Float[np.ndarray, "slot 4"] | None:
+) -> Float[np.ndarray, "padded 4"] | None:
     """Return Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of a block as ingest found them.
 
     None unless the selection takes every pair of the block that ingest took.
@@ -115,7 +115,7 @@ def prefetch(source: BlockSource, place: Place) -> None:
         chunks.announce(chunk_path(scan.path, source.factor, scan.bins[member], place.tile))
 
 
-def aligned_array(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
+def aligned_array(slots: int, side: int) -> Float32[np.ndarray, "padded T T"]:
     """Return an aligned array, not yet filled."""
     count = slots * side * side
     raw = np.empty(count * 4 + ALIGNMENT, np.uint8)
@@ -125,7 +125,7 @@ def aligned_array(slots: int, side: int) -> Float32[np.ndarray, "slot T T"]:
 
 def _weights(
     weights: Float[np.ndarray, "bin t"], source: BlockSource, first: int
-) -> Float[np.ndarray, "slot T"]:
+) -> Float[np.ndarray, "padded T"]:
     here = weights[:, first : first + source.side]
     padded = np.zeros((source.slots, source.side))
     padded[: len(here), : here.shape[1]] = here
@@ -170,7 +170,7 @@ class Kept[T]:
 _OF_THREAD = threading.local()
 
 
-def _scratch(source: BlockSource) -> Float32[np.ndarray, "slot T T"]:
+def _scratch(source: BlockSource) -> Float32[np.ndarray, "padded T T"]:
     """Return the buffer of this thread, made anew when another shape is asked for."""
     shape = source.slots, source.side
     if getattr(_OF_THREAD, "shape", None) != shape:

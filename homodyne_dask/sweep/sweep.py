@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from distributed import Client, Future, as_completed
@@ -17,10 +17,9 @@ from jaxtyping import Float
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.cluster.local import finishing
-from homodyne_dask.kernels.backend import compilations
-from homodyne_dask.kernels.gram import Gram, merge_runs
+from homodyne_dask.kernels.gram import AnyGram, Gram, RobustGram, merge_runs
+from homodyne_dask.kernels.interface import MOST_CANDIDATES
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport_candidates import AT_ONCE
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.affinity import assign_tasks, keep_preferences_soft
 from homodyne_dask.sweep.blocks import BlockSource
@@ -42,16 +41,16 @@ from homodyne_dask.sweep.tasks import (
 LOG = logging.getLogger(__name__)
 
 
-def gather(layout: Layout, tasks: list[Run], parts: dict[int, Gram]) -> Gram:
+def gather[G: AnyGram](layout: Layout, tasks: list[Run], parts: dict[int, G]) -> G:
     """Return the Gram of all selected bins from the Grams of all tasks, each there exactly once."""
     assert sorted(parts) == list(range(len(tasks)))
     bins = sum(map(len, layout.groups))
-    moments = np.zeros((bins, *parts[0].moments.shape[1:]))
-    count = np.zeros(bins, np.int64)
+    arrays = [np.zeros((bins, *part.shape[1:]), part.dtype) for part in parts[0]]
     for group, members in enumerate(layout.groups):
         total = merge_runs([(t.length, parts[n]) for n, t in enumerate(tasks) if t.group == group])
-        moments[list(members)], count[list(members)] = total
-    return Gram(moments, count)
+        for array, part in zip(arrays, total, strict=True):
+            array[list(members)] = part
+    return parts[0]._make(arrays)
 
 
 @dataclass
@@ -62,9 +61,9 @@ class Sweep:
     """A `TaskContext`, or what the tasks of other fits share instead."""
     layout: Layout
     tasks: list[Run]
-    compute: Callable[["Sweep", Task, Any], Iterator[tuple[int, Gram, Report]]]
+    compute: Callable[["Sweep", Task[Any], Any], Iterator[tuple[int, Any, Report]]]
     client: Client | None = None
-    task: Task = GRAM
+    task: Task[Gram] | Task[Gram | RobustGram] = GRAM
     owners: dict[int, str] = field(default_factory=dict)
     compiled: dict[int, tuple[dict[str, int], dict[str, int]]] = field(default_factory=dict)
     """Compilations of each kernel by process: before its first task, and now."""
@@ -74,11 +73,19 @@ class Sweep:
     """Most memory that a process of the workers has had [bytes]."""
     warming: list[Future] = field(default_factory=list)
 
+    @overload
+    def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram: ...
+    @overload
+    def __call__(
+        self,
+        theta: Float[np.ndarray, " p"],
+        linear_params: Float[np.ndarray, "bin 2"] | None,
+    ) -> Gram | RobustGram: ...
     def __call__(
         self,
         theta: Float[np.ndarray, " p"],
         linear_params: Float[np.ndarray, "bin 2"] | None = None,
-    ) -> Gram:
+    ) -> Gram | RobustGram:
         """Return the Gram of all bins at theta: one pass over the data.
 
         With linear_params, (offset - 1, contrast) of the bins, it is that of the problem's loss.
@@ -86,16 +93,16 @@ class Sweep:
         return self.over(self.task, at_point(theta, linear_params))
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
-        """Return the Gram of [1, y - 1, f] at every theta: a pass for each AT_ONCE of them."""
+        """Return the Gram of [1, y - 1, f] at every theta: a pass for each MOST_CANDIDATES of them."""
         found: list[Gram] = []
-        for first in range(0, len(thetas), AT_ONCE):
-            gram = self.over(CANDIDATES, Candidates(thetas[first : first + AT_ONCE]))
-            found += [Gram(gram.moments[:, n], gram.pairs) for n in range(gram.moments.shape[1])]
+        for first in range(0, len(thetas), MOST_CANDIDATES):
+            grams = self.over(CANDIDATES, Candidates(thetas[first : first + MOST_CANDIDATES]))
+            found += grams.each()
         return found
 
-    def over(self, task: Task, at: Any) -> Gram:
+    def over[G: AnyGram](self, task: Task[G], at: Any) -> G:
         """Return the Gram of all bins of any task at its argument: one pass over the data."""
-        parts: dict[int, Gram] = {}
+        parts: dict[int, G] = {}
         self.cost = Cost()
         for n, gram, report in self.compute(self, task, at):
             parts[n] = gram
@@ -132,7 +139,7 @@ class Sweep:
             name: max(
                 (last[name] - first[name] for first, last in self.compiled.values()), default=0
             )
-            for name in compilations()
+            for name in dict.fromkeys(name for _, last in self.compiled.values() for name in last)
         }
 
 
@@ -168,7 +175,7 @@ def _sweep(
     return Sweep(context, layout, tasks, _in_process if client is None else _on_cluster, client)
 
 
-def sweep_over(context: Any, plan: Plan, task: Task, client: Client | None) -> Sweep:
+def sweep_over(context: Any, plan: Plan, task: Task[Gram], client: Client | None) -> Sweep:
     """Return what makes passes with any task over a plan of any data."""
     if client is not None:
         keep_preferences_soft(client)
@@ -176,12 +183,16 @@ def sweep_over(context: Any, plan: Plan, task: Task, client: Client | None) -> S
     return Sweep(context, plan.layout, plan.tasks, compute, client, task)
 
 
-def _in_process(sweep: Sweep, task: Task, at: Any) -> Iterator[tuple[int, Gram, Report]]:
+def _in_process[G: AnyGram](
+    sweep: Sweep, task: Task[G], at: Any
+) -> Iterator[tuple[int, G, Report]]:
     for n, run in enumerate(sweep.tasks):
         yield n, *task.function(sweep.context, run, at)
 
 
-def _on_cluster(sweep: Sweep, task: Task, at: Any) -> Iterator[tuple[int, Gram, Report]]:
+def _on_cluster[G: AnyGram](
+    sweep: Sweep, task: Task[G], at: Any
+) -> Iterator[tuple[int, G, Report]]:
     client = sweep.client
     assert client is not None
     name = f"{task.key}-{os.urandom(3).hex()}"
@@ -220,7 +231,7 @@ def _cancel(client: Client, futures: list[Future]) -> None:
             LOG.warning("tasks were not cancelled: %s: %s", type(e).__name__, e)
 
 
-def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tuple[Gram, Report]]]:
+def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tuple[Any, Report]]]:
     """Yield futures with their results as they finish; TimeoutError if none does for too long."""
     while waiting:
         before = len(waiting)

@@ -15,10 +15,18 @@ import numpy as np
 from distributed.metrics import context_meter
 from jaxtyping import Float
 
-from homodyne_dask.kernels.backend import ModelPoint, backend_of, compilations
-from homodyne_dask.kernels.gram import Gram, gram_of_data, merge_tree
+from homodyne_dask.kernels.backend import backend_of, compilations
+from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.gram import (
+    AnyGram,
+    CandidateGrams,
+    Gram,
+    RobustGram,
+    gram_of_data,
+    merge_tree,
+)
+from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import Block
 from homodyne_dask.store.memory import set_allocator_thresholds
 from homodyne_dask.store.scan import known_q, open_selection
 from homodyne_dask.sweep.blocks import SUMS, BlockSource, Place, block, prefetch, stored_sums
@@ -63,10 +71,10 @@ class Directions(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Task:
+class Task[G: AnyGram]:
     """A kind of pass: the function its tasks call, and what it is called."""
 
-    function: Callable[[Any, Run, Any], tuple[Gram, "Report"]]
+    function: Callable[[Any, Run, Any], tuple[G, "Report"]]
     """Of (context, run of blocks, argument)."""
     key: str
     """First word of its Dask keys, as in gram-3fa2c1-00012."""
@@ -113,7 +121,9 @@ class Report(NamedTuple):
     """Most memory the process has had [bytes]."""
 
 
-def gram_of(context: TaskContext, run: Run, at: AtTheta | AtThetaAndLinear) -> tuple[Gram, Report]:
+def gram_of(
+    context: TaskContext, run: Run, at: AtTheta | AtThetaAndLinear
+) -> tuple[Gram | RobustGram, Report]:
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
@@ -136,7 +146,7 @@ def gram_of(context: TaskContext, run: Run, at: AtTheta | AtThetaAndLinear) -> t
         return merge_tree(leaves), reported(began, before, cost)
 
 
-def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Gram, Report]:
+def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[CandidateGrams, Report]:
     """Return the merged moments of [1, y - 1, f] of a run of blocks at every theta."""
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
@@ -165,7 +175,7 @@ def _leaf(context: TaskContext, at: ModelPoint, place: Place) -> tuple[Gram, Cos
     key = (source, place, lag)
     sums = stored_sums(source, place, lag)
     sums = SUMS.get(key) if sums is None else sums
-    needed = cut.live > 0 or sums is None
+    needed = cut.n_active > 0 or sums is None
     gram, reading = None, 0.0
     if needed:
         began = time.perf_counter()
@@ -175,15 +185,15 @@ def _leaf(context: TaskContext, at: ModelPoint, place: Place) -> tuple[Gram, Cos
         with context_meter.meter("gram"):
             gram, sums = backend_of(context.problem.model).gram(at, data, sums)
         SUMS.put(key, sums)
-    if gram is None or not cut.live:
+    if gram is None or not cut.n_active:
         assert sums is not None
         gram = gram_of_data(sums[: len(place.members)], context.problem.model.size)
-    return gram, Cost(cut.live, cut.number, int(needed), 1, reading)
+    return gram, Cost(cut.n_active, cut.n_total, int(needed), 1, reading)
 
 
 def _robust_leaf(
     context: TaskContext, at: ModelPoint, place: Place, linear_params: Float[np.ndarray, "bin 2"]
-) -> tuple[Gram, Cost]:
+) -> tuple[RobustGram, Cost]:
     """Return the Gram of one block under the loss of the problem: every residual counts."""
     began = time.perf_counter()
     data = block(context.source, place, context.budget)
@@ -192,7 +202,7 @@ def _robust_leaf(
     gram = backend_of(context.problem.model).robust_gram(
         at, data, linear_params[list(place.members)]
     )
-    return gram, Cost(cut.live, cut.number, 1, 1, reading)
+    return gram, Cost(cut.n_active, cut.n_total, 1, 1, reading)
 
 
 def warm_up(context: TaskContext) -> Report:

@@ -16,10 +16,15 @@ import numpy as np
 
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.interface import MOST_CANDIDATES
 from homodyne_dask.kernels.problem import LOSSES, Problem
-from homodyne_dask.kernels.transport import Block, transport_gram, transport_point
-from homodyne_dask.kernels.transport_candidates import AT_ONCE, transport_candidate_grams
-from homodyne_dask.kernels.transport_robust import transport_robust_gram
+from homodyne_dask.kernels.transport import (
+    transport_candidate_grams,
+    transport_gram,
+    transport_point,
+    transport_robust_gram,
+)
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.sweep.blocks import ALIGNMENT
 from tests import reference
@@ -207,7 +212,9 @@ def candidates(precision: str = "float64") -> dict[str, float]:
     """Pairs per second and theta of the kernel of many thetas, beside the Gram's, in turn."""
     problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
     scan = blocks()
-    points = [transport_point(problem, THETA * (1 + 0.01 * n), TIME) for n in range(AT_ONCE)]
+    points = [
+        transport_point(problem, THETA * (1 + 0.01 * n), TIME) for n in range(MOST_CANDIDATES)
+    ]
     sums = [transport_gram(points[0], block)[1] for block in scan]
     transport_candidate_grams(points, scan[0])
     pairs = float(sum(s[:, 3].sum() for s in sums))
@@ -216,7 +223,7 @@ def candidates(precision: str = "float64") -> dict[str, float]:
         began = time.perf_counter()
         for block in scan:
             transport_candidate_grams(points, block)
-        many.append(AT_ONCE * pairs / (time.perf_counter() - began))
+        many.append(MOST_CANDIDATES * pairs / (time.perf_counter() - began))
         began = time.perf_counter()
         for block, known in zip(scan, sums, strict=True):
             transport_gram(points[0], block, known)

@@ -15,8 +15,9 @@ import numpy as np
 
 from homodyne_dask.cli.doctor.workload import GAP, THETA, Q, Workload
 from homodyne_dask.kernels._jax_internals import compilations_of
-from homodyne_dask.kernels.pair_fields import COMPILER
-from homodyne_dask.kernels.transport import arguments, choices, gram_kernel, transport_point
+from homodyne_dask.kernels.compiled import known_options
+from homodyne_dask.kernels.transport import gram_arguments, gram_choices, transport_point
+from homodyne_dask.kernels.transport_kernels import gram_kernel
 
 THETAS = 5
 CALLS = 7
@@ -26,27 +27,29 @@ def rows(work: Workload) -> list[dict[str, object]]:
     """Return compilations and times per call over some thetas, for both ways."""
     block, problem = work.blocks[1], work.problem
     nothing = np.zeros(len(block.q))
-    plain = gram_kernel.__wrapped__  # pyright: ignore[reportAttributeAccessIssue]
+    plain = gram_kernel.function
     # compiler options belong to the outermost function
-    inner = jax.jit(plain, static_argnames=tuple(choices(problem)))
+    inner = jax.jit(plain, static_argnames=tuple(gram_choices(problem)))
 
     def traced(theta: tuple[float, ...]) -> jax.Array:
-        given = arguments(transport_point(problem, np.array(theta), work.time), block, work.sums[1])
-        return gram_kernel(*given, **choices(problem))[0]
+        given = gram_arguments(
+            transport_point(problem, np.array(theta), work.time), block, work.sums[1]
+        )
+        return gram_kernel(*given, **gram_choices(problem))[0]
 
-    @partial(jax.jit, static_argnames=("theta", "q", "gap"), compiler_options=COMPILER)
+    @partial(jax.jit, static_argnames=("theta", "q", "gap"), compiler_options=known_options())
     def compiled_in(c2, sums, *, theta: tuple[float, ...], q: float, gap: float) -> jax.Array:
         fixed = replace(block, q=nothing + q)
         at = transport_point(replace(problem, gap=gap), np.array(theta), work.time)
-        _, *given = arguments(at, fixed, sums)
-        return inner(c2, *given, **choices(problem))[0]
+        measured, *given = gram_arguments(at, fixed, sums)
+        return inner(measured._replace(c2=c2), *given, **gram_choices(problem))[0]
 
     def static(theta: tuple[float, ...]) -> jax.Array:
         return compiled_in(block.c2, work.sums[1], theta=theta, q=Q, gap=GAP)
 
     thetas = [tuple((THETA * (1 + 0.01 * n)).tolist()) for n in range(THETAS)]
     ways = {
-        "traced arguments, as a fit calls it": (traced, partial(compilations_of, gram_kernel)),
+        "traced arguments, as a fit calls it": (traced, gram_kernel.compilations),
         "static Python constants": (static, partial(compilations_of, compiled_in)),
     }
     with jax.enable_x64(True):

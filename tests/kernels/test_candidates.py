@@ -5,9 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from homodyne_dask.kernels.interface import MOST_CANDIDATES
 from homodyne_dask.kernels.subblocks import sub_blocks, subblock_shape
-from homodyne_dask.kernels.transport import transport_gram, transport_point
-from homodyne_dask.kernels.transport_candidates import AT_ONCE, transport_candidate_grams
+from homodyne_dask.kernels.transport import (
+    transport_candidate_grams,
+    transport_gram,
+    transport_point,
+)
 from tests.kernels.test_transport import EXACT, STATIC, assert_gram, worst
 from tests.synthetic import FLOW, blocks, evaluator, measured, without_some
 
@@ -35,10 +39,11 @@ def test_the_sums_of_every_candidate_are_those_of_its_gram(convention, theta):
 def test_no_more_candidates_go_at_once_than_are_compiled_for():
     scans = measured(STATIC, 40, (0.0,))
     points = [
-        transport_point(scans.problem(), STATIC * (1 + n), scans.time) for n in range(AT_ONCE)
+        transport_point(scans.problem(), STATIC * (1 + n), scans.time)
+        for n in range(MOST_CANDIDATES)
     ]
     (_, block), *_ = blocks(scans, side=64)
-    assert transport_candidate_grams(points, block).moments.shape == (1, AT_ONCE, 3, 3)
+    assert transport_candidate_grams(points, block).moments.shape == (1, MOST_CANDIDATES, 3, 3)
 
 
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
@@ -60,10 +65,10 @@ def test_sub_blocks_left_out_hold_no_f_above_the_limit(i, j, rate, min_lag, n, s
     first, stop = sorted(round(share * n) for share in span)
     found = sub_blocks(i * T, j * T, T, min_lag, kC[None], (first, stop))
     every = {(a, b) for a in range(0, T, shape[0]) for b in range(0, T, shape[1])}
-    live = {(int(a), int(b)) for a, b in found.corners[: found.live]}
-    listed = {(int(a), int(b)) for a, b in found.corners[: found.number]}
-    assert len(live) == found.live
-    assert len(listed) == found.number
+    live = {(int(a), int(b)) for a, b in found.offsets[: found.n_active]}
+    listed = {(int(a), int(b)) for a, b in found.offsets[: found.n_total]}
+    assert len(live) == found.n_active
+    assert len(listed) == found.n_total
     frames = np.arange(n)
 
     def selected(some):
@@ -81,5 +86,5 @@ def test_sub_blocks_left_out_hold_no_f_above_the_limit(i, j, rate, min_lag, n, s
 def test_of_a_window_of_frames_only_the_sub_blocks_with_its_pairs_are_listed():
     window, (R, S) = range(300, 420), subblock_shape(512)
     found = sub_blocks(0, 0, 512, 1, np.zeros((1, 1000)), (window.start, window.stop))
-    listed = {(int(a), int(b)) for a, b in found.corners[: found.number]}
+    listed = {(int(a), int(b)) for a, b in found.offsets[: found.n_total]}
     assert listed == {(i // R * R, j // S * S) for i in window for j in window if i < j}

@@ -21,6 +21,7 @@ from homodyne_dask.fitting.errors.warnings import (
     warnings_about,
 )
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.tables import (
     covariance_table,
@@ -98,7 +99,7 @@ def assemble_result(
         ndata=reduced.ndata,
         nbins=int((reduced.count > 0).sum()),
         passes=state.passes,
-        mean_weight=None if reduced.noise is None else mean_weight(reduced.gram),
+        mean_weight=mean_weight(reduced.gram) if isinstance(reduced.gram, RobustGram) else None,
         history=tuple(history),
         compilations=compilations,
         timings=timings,

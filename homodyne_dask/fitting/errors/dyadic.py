@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.kernels.backend import ModelPoint, backend_of, compilations
-from homodyne_dask.kernels.gram import Gram, merge_tree
-from homodyne_dask.kernels.transport import Block
+from homodyne_dask.kernels.backend import backend_of, compilations
+from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.gram import BlockGrams, merge_tree
+from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.normal_equations import joint_of
 from homodyne_dask.solver.variable_projection import ReducedProblem
@@ -47,8 +48,10 @@ class FrameBlocks(NamedTuple):
     """Frames of a block."""
 
 
-def frame_grams_of(context: TaskContext, run: Run, blocks: FrameBlocks) -> tuple[Gram, Report]:
-    """Return the Grams of all pairs of blocks of frames: moments are (bin, block, block, k, k)."""
+def frame_grams_of(
+    context: TaskContext, run: Run, blocks: FrameBlocks
+) -> tuple[BlockGrams, Report]:
+    """Return the Grams of all pairs of blocks of frames in a run of blocks of data."""
     began, before = time.perf_counter(), compilations()
     scan = open_selection(context.source.selection)
     at, problem = blocks.at, context.problem
@@ -72,7 +75,7 @@ def _leaf(
     linear_params: Float[np.ndarray, "bin 2"] | None,
     length: int,
     frames: int,
-) -> Gram:
+) -> BlockGrams:
     backend, number = backend_of(at.problem.model), -(-frames // length)
     bins, T, k = len(data.q), data.c2.shape[-1], at.problem.model.size + 3
     side = min(length, T)
@@ -93,9 +96,9 @@ def _leaf(
                 gram = backend.gram(at, part, None)[0]
             else:
                 gram = backend.robust_gram(at, part, linear_params)
-            moments[:, i0 // length, j0 // length] += gram.moments[:, :k]
+            moments[:, i0 // length, j0 // length] += gram.moments
             pairs += gram.pairs
-    return Gram(moments, pairs)
+    return BlockGrams(moments, pairs)
 
 
 def block_length(request: Request, theta: Float[np.ndarray, " p"], side: int) -> int:

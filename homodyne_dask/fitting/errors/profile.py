@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.variable_projection import ReducedProblem
@@ -30,7 +30,7 @@ class ProfilePoint(NamedTuple):
 
 def profile(
     request: Request,
-    evaluate: Callable[..., Gram],
+    evaluate: Callable[..., Gram | RobustGram],
     state: lm.State,
     name: str,
     error: float,
@@ -50,7 +50,7 @@ def profile(
 
 def _outwards(
     request: Request,
-    evaluate: Callable[..., Gram],
+    evaluate: Callable[..., Gram | RobustGram],
     state: lm.State,
     at: int,
     error: float,

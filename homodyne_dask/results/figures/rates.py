@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from scipy.special import ndtri, stdtrit
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.backend import ModelPoint, backend_of
+from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import TransportPoint
 from homodyne_dask.models import Convention, convention_named, model_named

@@ -1,0 +1,74 @@
+"""Functions compiled by JAX with the options of XLA that suit the kernels, as far as it knows them."""
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial, update_wrapper
+from threading import Lock
+from typing import Any
+
+import jax
+
+from homodyne_dask.kernels._jax_internals import compilations_of
+
+COMPILER_OPTIONS: Mapping[str, str | int] = {
+    # one step after the other, in one thread: in other orders XLA hands the steps of a loop to its
+    # pool, where each core that is not needed waits for them at full speed
+    "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
+    "xla_cpu_prefer_vector_width": 512,
+}
+"""They change how fast a kernel is, and nothing else."""
+_LOCK = Lock()
+
+
+class Kernel:
+    """A function that JAX compiles at its first call, with the options that its XLA knows."""
+
+    def __init__(self, function: Callable[..., Any], static: tuple[str, ...] = ()) -> None:
+        self.function, self.static = function, static
+        self._jitted: Callable[..., Any] | None = None
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the function returns of these arguments."""
+        return (self._jitted or self._compiled())(*args, **kwargs)
+
+    def compilations(self) -> int | None:
+        """Return how many times this process has compiled the function; None where that is unknown."""
+        return 0 if self._jitted is None else compilations_of(self._jitted)
+
+    def _compiled(self) -> Callable[..., Any]:
+        with _LOCK:  # two threads would compile twice
+            if self._jitted is None:
+                options = known_options()
+                self._jitted = jax.jit(
+                    self.function, static_argnames=self.static, compiler_options=options
+                )
+            return self._jitted
+
+
+def kernel(*static: str) -> Callable[[Callable[..., Any]], Kernel]:
+    """Return a decorator that makes a function a Kernel; static: arguments it is compiled anew for."""
+    return partial(Kernel, static=static)
+
+
+@cache
+def known_options() -> dict[str, str | int]:
+    """Return those of COMPILER_OPTIONS that XLA takes, tried once in a process."""
+    if _refusal(COMPILER_OPTIONS) is None:
+        return dict(COMPILER_OPTIONS)
+    return {k: v for k, v in COMPILER_OPTIONS.items() if _refusal({k: v}) is None}
+
+
+def unknown_options() -> dict[str, str]:
+    """Return those that XLA refuses, each with its reason; kernels are compiled without them."""
+    left = set(COMPILER_OPTIONS) - set(known_options())
+    return {name: _refusal({name: COMPILER_OPTIONS[name]}) or "" for name in sorted(left)}
+
+
+def _refusal(options: Mapping[str, str | int]) -> str | None:
+    """Return why XLA does not take these options, in its words; None where it does."""
+    probe = jax.jit(lambda x: x, compiler_options=dict(options))
+    try:
+        probe.lower(jax.ShapeDtypeStruct((), bool)).compile()
+    except jax.errors.JaxRuntimeError as e:
+        return str(e).splitlines()[0]
+    return None

@@ -1,0 +1,57 @@
+"""What passes and fits ask of a model: the one seam between them and f.
+
+A pass turns blocks into Grams and knows nothing of f; a backend answers the questions below. There
+are two: `transport`, with derivatives by hand, and `separable`, differentiated by JAX.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.subblocks import SubBlocks
+
+if TYPE_CHECKING:
+    from homodyne_dask.kernels.compiled import Kernel
+
+MOST_CANDIDATES = 8
+"""Thetas of one call of `candidate_grams`; fewer are filled up, so that its kernel is compiled once."""
+
+
+class ModelPoint(Protocol):
+    """A model at one theta, on all frames of a level: made once, used by every block."""
+
+    @property
+    def problem(self) -> Problem:
+        """What is fitted."""
+        ...
+
+    def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
+        """Return the sub-blocks of a block of bins of one q, active ones first."""
+        ...
+
+
+class Backend(NamedTuple):
+    """How the models of one family are computed. Arrays are NumPy's, float64."""
+
+    point: Callable[..., ModelPoint]
+    """(problem, theta, time, factor=1, frames=None): times of the full resolution, of which `factor`
+    are averaged; frames that are selected, the first and the one after the last, by default all."""
+    gram: Callable[..., tuple[Gram, Float[np.ndarray, "padded 4"]]]
+    """(point, block, sums or None): the Gram, and the sums of the data alone."""
+    robust_gram: Callable[..., RobustGram]
+    """(point, block, linear_params of its bins): the Gram under the loss of the problem."""
+    candidate_grams: Callable[..., CandidateGrams]
+    """(points, block): at most MOST_CANDIDATES points of one problem."""
+    f_at: Callable[..., Float[np.ndarray, "bin ..."]]
+    """(point of the full resolution, time, q, phi, t1, t2): f of any bins at times that broadcast."""
+    adequate: Callable[..., bool]
+    """(point, q, phi, frames, factor): whether f changes little enough over `factor` frames for
+    means over that many to show it; frames are the first selected and the one after the last."""
+    correlation_time: Callable[..., float]
+    """(point, q, phi, frames): frames after which f is down to 1/e, in the middle of the record."""
+    kernels: "dict[str, Kernel]"
+    """The compiled functions behind the fields above, by name."""

@@ -1,0 +1,53 @@
+"""Losses of a residual, and the weights they leave.
+
+A residual of r standard deviations costs scale²·ρ(z), z = (r/scale)², instead of r², and its pair
+weighs ρ'(z)/sigma² in the Gram (Holland and Welsch 1977). Names and ρ are those of
+scipy.optimize.least_squares.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float
+
+
+def huber(z: Array) -> tuple[Array, Array, Array]:
+    """Return ρ: z below 1, 2√z - 1 beyond; ρ', and ρ' + 2zρ'', the slope of the influence."""
+    far = z > 1
+    root = jnp.sqrt(jnp.where(far, z, 1))
+    return jnp.where(far, 2 * root - 1, z), 1 / root, jnp.where(far, 0, jnp.ones_like(z))
+
+
+def soft_l1(z: Array) -> tuple[Array, Array, Array]:
+    """Return ρ = 2(√(1 + z) - 1), ρ' and ρ' + 2zρ''."""
+    root = jnp.sqrt(1 + z)
+    weight = 1 / root
+    return 2 * z / (root + 1), weight, weight / (1 + z)
+
+
+def cauchy(z: Array) -> tuple[Array, Array, Array]:
+    """Return ρ = ln(1 + z), ρ' and ρ' + 2zρ''."""
+    weight = 1 / (1 + z)
+    return jnp.log1p(z), weight, (1 - z) * weight**2
+
+
+_LOSSES = {"huber": huber, "soft_l1": soft_l1, "cauchy": cauchy}
+
+
+def robust_terms(
+    loss: str,
+    scale: Float[Array, ""],
+    known: Bool[Array, "i j"],
+    r: Float[Array, "i j"],
+    w_i: Float[Array, " i"],
+    w_j: Float[Array, " j"],
+) -> tuple[Float[Array, "i j"], Float[Array, " 5"]]:
+    """Return ρ' of every pair, 0 where it does not count, and the four sums of a RobustGram's loss
+    with the number of pairs.
+    """
+    ones = jnp.ones(len(w_j))
+    z = jnp.where(known, r * r, 0) * w_i[:, None] * (w_j / scale**2)[None, :]
+    cost, weight, slope = _LOSSES[loss](z)
+    terms = cost, weight, slope, z * weight * weight
+    summed = [jnp.where(known, term, 0) @ ones for term in terms]
+    row = jnp.stack([part.sum() for part in [*summed, known @ ones]])
+    return jnp.where(known, weight, 0), row * jnp.array([scale**2, 1, 1, scale**2, 1])
