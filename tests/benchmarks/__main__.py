@@ -1,6 +1,6 @@
-"""`make benchmark`: one table of what was measured beside what is asked, and the same as JSON.
+"""`make benchmark`: a table of measurements with their requirements, also written as JSON.
 
-Each row is measured in a process of its own. `python -m tests.benchmarks NAME ...` runs some.
+Each row is measured in a process of its own. `python -m tests.benchmarks NAME ...` runs single rows.
 """
 
 import json
@@ -67,33 +67,33 @@ ROWS = {
     ),
     "fit 2 M cold": ("fits.cold(folder)", {"wall s": "<= 5"}),
     "fits of 24 windows": ("fits.windows(folder)", {}),
-    "plan resident": ("passes.foretold(folder, 2950, 'resident')", {}),
-    "plan streaming": ("passes.foretold(folder, 2950, 'stream')", {}),
+    "plan resident": ("passes.forecast_accuracy(folder, 2950, 'resident')", {}),
+    "plan streaming": ("passes.forecast_accuracy(folder, 2950, 'stream')", {}),
     "overhead": ("passes.overhead(folder)", {}),
-    "fault tolerance": ("machinery.share(folder, 2950)", {"all of it % of CPU": "<= 1"}),
+    "fault tolerance": ("fault_tolerance.cost(folder, 2950)", {"all of it % of CPU": "<= 1"}),
     "codecs": ("codec_table.run(folder)", {}),
     "flags": ("flags.run()", {"traced arguments: compilations": "1"}),
     "crossover": ("crossover.run(folder)", {}),
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
 CORES = 2
-"""Of the sweeps."""
+"""Used by the sweeps."""
 
 
 def compared(table: dict[str, dict[str, Any]], name: str) -> dict[str, float]:
-    """Return what a row is beside others that were measured before it."""
+    """Return ratios of a row to rows that were measured before it."""
     row, kernel = table[name], table.get("kernel float64")
-    found = {}
+    ratios = {}
     if kernel and name.startswith("sweep resident") and not name.endswith("1x1"):
-        found["of cores x kernel"] = row["M pairs/s"] / CORES / kernel["M pairs/s"]
+        ratios["of cores x kernel"] = row["M pairs/s"] / CORES / kernel["M pairs/s"]
     if kernel and name == "sweep streaming 1x2":
-        found["ns above the kernel"] = row["ns of CPU per pair"] - 1e3 / kernel["M pairs/s"]
+        ratios["ns above the kernel"] = row["ns of CPU per pair"] - 1e3 / kernel["M pairs/s"]
     if name == "sweep resident 1x1" and (two := table.get("sweep resident 2x1")):
-        found["2 workers / 1"] = two["M pairs/s"] / row["M pairs/s"]
+        ratios["2 workers / 1"] = two["M pairs/s"] / row["M pairs/s"]
     if name == "fit 20 M streaming" and (large := table.get("fit 200 M streaming")):
         peak = "peak above imports MiB"
-        found["peak of 200 M / this"] = large[peak] / row[peak]
-    return found
+        ratios["peak of 200 M / this"] = large[peak] / row[peak]
+    return ratios
 
 
 def one(name: str, folder: str) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def one(name: str, folder: str) -> dict[str, Any]:
     code = (
         "import json, sys; from pathlib import Path; "
         "from tests.benchmarks import codec_table, crossover, data, fits, flags, kernel; "
-        "from tests.benchmarks import machinery, passes; "
+        "from tests.benchmarks import fault_tolerance, passes; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | ({"NPROC": "1"} if name.startswith("kernel") else {})
@@ -110,8 +110,8 @@ def one(name: str, folder: str) -> dict[str, Any]:
     )
     if done.returncode:
         raise SystemExit(f"{name}: {done.stderr[-2000:]}")
-    said, result = done.stdout.split("RESULT", 1)
-    print(said, end="")
+    printed, result = done.stdout.split("RESULT", 1)
+    print(printed, end="")
     return json.loads(result)
 
 
@@ -127,8 +127,8 @@ def main() -> None:
                 print(codec_table.text(table[name]), flush=True)
                 continue
             for what, value in table[name].items():
-                asked = ROWS[name][1].get(what, "")
-                print(f"{name:<22} {what:<36} {value:>14.4g}   {asked}", flush=True)
+                required = ROWS[name][1].get(what, "")
+                print(f"{name:<22} {what:<36} {value:>14.4g}   {required}", flush=True)
     Path("benchmark.json").write_text(json.dumps(table, indent=1) + "\n")
 
 

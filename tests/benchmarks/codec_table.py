@@ -1,10 +1,10 @@
 """The table of codecs: bytes per pair, the rates of writing and reading, for each codec and side.
 
-The same tiles of two bins of the `ageing` scan are written with every codec and read back from the page
-cache; every way to read must give the same bits. A pair is 4 bytes in every ratio and rate, so that
-what a chunk holds beside pairs (the diagonal, the margin of the last row) counts against its side. With
-one thread seconds are processor time, which other work on the machine disturbs least; two threads read
-a bin each, in seconds of the clock. blosc itself runs one thread, and the environment is a worker's.
+The same tiles of two bins of the `ageing` scan are written with each codec and read back from the page
+cache; all readers must return the same bits. Ratios and rates count 4 bytes for a pair and nothing for
+the diagonal and the padding of the last row. With one thread times are processor times, which other
+programs disturb least; two threads read a bin each, and times are wall times. blosc itself uses one
+thread; the environment is that of a worker.
 """
 
 import os
@@ -45,7 +45,7 @@ Table = dict[str, Row]
 
 
 def run(folder: Path) -> Table:
-    """The whole table, and the streamed sweep of the stored choice."""
+    """The table, and a streamed sweep with the codec and side of the store."""
     scan = open_dataset(data.store(folder, FRAMES))
     keepbits = kept_bits(float(np.median(scan.sigma_row**2)))
     stored: Any = zarr.open_array(Path(scan.path, "c2"), mode="r")
@@ -54,8 +54,8 @@ def run(folder: Path) -> Table:
     default = blosc_name(chosen.cname, chosen.clevel, chosen.shuffle)
     table: Table = {}
     with tempfile.TemporaryDirectory() as place:
-        for threads in (1, 2):  # zarr's threads are fixed once in a process
-            os.environ |= worker_environment(threads)  # malloc is a part of what is measured
+        for threads in (1, 2):  # zarr fixes its number of threads once in a process
+            os.environ |= worker_environment(threads)  # the allocator is part of the measurement
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
                 part = process.submit(rates, Path(place), c2, keepbits, threads).result()
             for name, row in part.items():
@@ -66,7 +66,7 @@ def run(folder: Path) -> Table:
 
 
 def rates(folder: Path, c2: np.ndarray, keepbits: int, threads: int) -> Table:
-    """Ratio and rates [MB of pairs per second] with so many threads, by codec and side."""
+    """Ratio and rates [MB of pairs per second] with this number of threads, by codec and side."""
     blosc.set_nthreads(1)
     zarr.config.set({"threading.max_workers": threads, "async.concurrency": threads})
     table: Table = {}
@@ -88,7 +88,7 @@ def rates(folder: Path, c2: np.ndarray, keepbits: int, threads: int) -> Table:
 
 
 def decoding(codec: Codec, read: Read, found: Tiles, into: np.ndarray, threads: int) -> float:
-    """Seconds to read all chunks, the best of RUNS passes, after one that is checked."""
+    """Seconds to read all chunks, the best of RUNS passes after a pass whose values are checked."""
     for tile, truth in found.items():
         into.fill(0.0)
         read(tile, into)
@@ -103,7 +103,7 @@ def decoding(codec: Codec, read: Read, found: Tiles, into: np.ndarray, threads: 
 
 
 def text(table: Table) -> str:
-    """The table, and a sentence that compares."""
+    """The table and a sentence that compares its rows."""
     head = f"{'codec, side of a chunk':<44}" + "".join(f"{name:>11}" for name in COLUMNS)
     lines = ["MB of pairs per second, a pair 4 bytes; ratio: these 4 to the bytes stored", head]
     for name, row in table.items():
@@ -114,20 +114,23 @@ def text(table: Table) -> str:
 
 
 def verdict(table: Table) -> str:
-    """What the stored choice costs or gains against other codecs, and against other sides."""
+    """The codec and side of the store compared with other codecs and other sides."""
     default = next(name for name, row in table.items() if SWEEP in row)
     codec, side = default.rsplit(", ")
-    ours = table[default]
+    default_row = table[default]
 
     def against(other: Row) -> str:
-        smaller, slower = other["ratio"] / ours["ratio"], other["encode"] / ours["encode"]
-        reading = 4000 / ours["direct x1"] - 4000 / other["direct x1"]
+        smaller, slower = (
+            other["ratio"] / default_row["ratio"],
+            other["encode"] / default_row["encode"],
+        )
+        reading = 4000 / default_row["direct x1"] - 4000 / other["direct x1"]
         return f"bytes x{smaller:.2f}, reading {reading:+.2f} ns, writing x{slower:.2g}"
 
     others = [n for n in table if n != default and (n.endswith(side) or n.startswith(codec))]
     return (
-        f"{default} is stored: a pair is read in {4000 / ours['direct x1']:.2f} ns of a streamed "
-        f"sweep's {ours[SWEEP]:.2f} (CPU); a pair takes, against "
+        f"{default} is stored: a pair is read in {4000 / default_row['direct x1']:.2f} ns of a streamed "
+        f"sweep's {default_row[SWEEP]:.2f} (CPU); per pair, relative to it, "
         + "; ".join(f"{name}: {against(table[name])}" for name in others)
         + "."
     )

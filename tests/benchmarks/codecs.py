@@ -1,9 +1,9 @@
-"""Ways to code a chunk of c2, and to read it back.
+"""Codecs for the chunks of c2, and readers of encoded chunks.
 
-The chunks lie as `chunks.py` reads them, a file per chunk and a crc32c behind it, whatever the codec:
+With every codec a chunk is one file that ends with its crc32c. The readers:
 
-    direct   as chunks.py: the file, the checksum, the decoder, into an aligned buffer
-    zarr     zarr-python's pipeline, get_basic_selection with out=
+    direct   as store/chunk_reader.py: read the file, check the crc32c, decode into an aligned buffer
+    zarr     the pipeline of zarr-python, get_basic_selection with out=
     zarrs    the same with the pipeline of the package zarrs
 """
 
@@ -39,13 +39,13 @@ Read = Callable[[Tile, np.ndarray], object]
 
 @dataclass(frozen=True)
 class Codec:
-    """A way of coding float32 chunks, for numcodecs and for zarr."""
+    """A codec of float32 chunks, for numcodecs and for zarr."""
 
     encode: Callable[[np.ndarray], Any]
     decode: Callable[[bytes, np.ndarray], Any]
     zarr: dict[str, Any] = field(default_factory=dict)
     kept: Callable[[np.ndarray], np.ndarray] = np.asarray
-    """What comes back of an array."""
+    """Returns an array as it is read back."""
 
 
 def codecs(keepbits: int) -> dict[str, Codec]:
@@ -88,7 +88,7 @@ def _rounded(inner: Codec, keepbits: int) -> Codec:
     def rounded(c2: np.ndarray) -> np.ndarray:
         return rounding.encode(c2).view(np.float32)
 
-    # rounded values are read as any others
+    # rounded values are decoded like all others
     return Codec(lambda c2: inner.encode(rounded(c2)), inner.decode, inner.zarr, rounded)
 
 
@@ -111,7 +111,7 @@ def tiles(c2: np.ndarray, side: int) -> Tiles:
 
 
 def write(codec: Codec, found: Tiles, folder: Path) -> tuple[float, int]:
-    """Write an array; return the processor time of coding and checksums, and the bytes written."""
+    """Write an array; return the processor time of encoding and checksums, and the bytes written."""
     bins, side, _ = found[0, 0].shape
     whole = (max(found)[0] + 1) * side
     compressors = [*codec.zarr.get("compressors", []), Crc32cCodec()]
@@ -134,7 +134,7 @@ def write(codec: Codec, found: Tiles, folder: Path) -> tuple[float, int]:
 
 
 def reader(codec: Codec, folder: Path, way: str, threads: int) -> Read | None:
-    """A way to read; None where its package is not installed or does not know the codec."""
+    """A reader, None where its package is not installed or does not know the codec."""
     if way == "direct":
         return _direct(codec, folder, threads)
     if find_spec(way) is None:

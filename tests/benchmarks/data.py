@@ -1,4 +1,4 @@
-"""Stores to measure on, made once per run: the `ageing` scenario at any size."""
+"""Stores for benchmarks, written once per run: the `ageing` scenario at any size."""
 
 import hashlib
 import shutil
@@ -43,7 +43,7 @@ def store(folder: Path, frames: int, angles: int = 23) -> Path:
 
 
 def widened(folder: Path, frames: int, times: int, angles: int = 23) -> Path:
-    """A store whose bins are those of `store`, each under several labels: the same files, linked."""
+    """A store with the bins of `store` repeated under new labels, by links to the same files."""
     once = store(folder, frames, angles)
     path = folder / f"ageing_{angles}x{frames}x{times}_c2.zarr"
     if path.exists():

@@ -1,4 +1,4 @@
-"""Fits of the real thing: wall time, passes, memory, start-up; and ingest."""
+"""Whole fits: wall time, passes, memory and start-up; and ingest."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ from tests.benchmarks import data
 
 
 def full(folder: Path, frames: int, memory: str = "auto") -> dict[str, float]:
-    """hd.fit without a start from the user, on a started cluster with nothing compiled."""
+    """hd.fit without initial values, on a running cluster with nothing compiled."""
     scan = hd.open_dataset(data.store(folder, frames))
     began = time.perf_counter()
     with local_cluster() as client:
@@ -33,14 +33,14 @@ def full(folder: Path, frames: int, memory: str = "auto") -> dict[str, float]:
             began = time.perf_counter()
             result = hd.fit(scan, hd.LAMINAR_FLOW, client=client, memory=memory)
             wall = time.perf_counter() - began
-        apart = from_optimum(scan, result, client)
+        difference = from_optimum(scan, result, client)
     full = [entry["seconds"] for entry in result.history if "level" not in entry]
     return {
         "wall s": wall,
         "of that, passes over all data s": sum(full),
         "start-up of the cluster s": started,
         "passes": result.passes,
-        "from the optimum (standard errors)": apart,
+        "from the optimum (standard errors)": difference,
         "peak above imports MiB": memory_of.peak / 2**20,
         "points of the matrix": len(scan.bins) * frames**2,
         "compilations": result.compilations["gram"],
@@ -48,19 +48,19 @@ def full(folder: Path, frames: int, memory: str = "auto") -> dict[str, float]:
 
 
 def from_optimum(scan, result, client) -> float:
-    """Largest distance of a parameter from the fit that goes on to the last digit [stderr_naive]."""
+    """Largest difference of a parameter from a fit continued to machine precision [stderr_naive]."""
     values = result.parameters["value"].to_series().to_dict()
     request = prepare(scan, hd.LAMINAR_FLOW, initial=values)
     exact = replace(request, solver=replace(request.solver, decrement=1e-9, damping=0.0))
     sweep = sweep_of(plan_for(exact, client), scan.selection, exact.problem, client)
     *_, last = minimize(exact, sweep)
-    apart = (last.theta - list(values.values())) / result.parameters["stderr_naive"].values
-    return float(abs(apart).max())
+    difference = (last.theta - list(values.values())) / result.parameters["stderr_naive"].values
+    return float(abs(difference).max())
 
 
 def windows(folder: Path, number: int = 24) -> dict[str, float]:
-    """Fits of windows of age, too small for passes to be shared: one by one in this process, and each
-    whole by one of two workers, their start beside it."""
+    """Fits of windows of age, too small to share passes: one after the other in this process, and as
+    whole fits on two workers."""
     scan = hd.open_dataset(data.store(folder, 2950))
     parts = parts_of(scan, "age", number)
     hd.fit(parts[0].scan, hd.LAMINAR_FLOW)  # compiles
@@ -95,7 +95,7 @@ def _load() -> None:
 
 
 class Memory:
-    """Peak of the summed PSS of some processes above what it was on entry, sampled every 40 ms."""
+    """Peak of the summed PSS of some processes above that on entry, sampled every 40 ms."""
 
     def __init__(self, processes: list[int]) -> None:
         self.processes = [psutil.Process(pid) for pid in processes]
@@ -122,7 +122,7 @@ class Memory:
 
 
 def cold(folder: Path, frames: int = 300) -> dict[str, float]:
-    """A whole process from nothing to a result: imports, workers, compilation, fit."""
+    """A whole process from its start to the result: imports, workers, compilation, fit."""
     store = data.store(folder, frames)
     script = (
         "import time, homodyne_dask as hd\n"

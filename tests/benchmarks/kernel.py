@@ -1,7 +1,7 @@
-"""Pairs per second of the kernel that `fit` calls, beside the obvious one: jacfwd and JᵀJ.
+"""Pairs per second of the kernel that `fit` calls, compared with a naive one: jacfwd and JᵀJ.
 
 One thread (NPROC=1 in the environment), 23 bins, float32 data with 1 % NaN, min_lag 2, the blocks
-of N = 2950 with those on the diagonal. Both kernels run in turn; the median of 15 runs counts.
+of N = 2950 with those on the diagonal. Both kernels take turns; the median of 15 runs counts.
 """
 
 import statistics
@@ -44,7 +44,7 @@ def aligned(shape) -> np.ndarray:
 
 
 def blocks() -> list[Block]:
-    """All blocks of the scan; those inside share one buffer of data, those at its end another."""
+    """All blocks of the scan; inner blocks share one buffer of data, those at its end another."""
     rng = np.random.default_rng(0)
     inside = aligned((BINS, T, T))
     inside[...] = 1.1 + 0.3 * rng.random(inside.shape)
@@ -70,7 +70,7 @@ def blocks() -> list[Block]:
 
 
 def check(problem: Problem, tolerance: float) -> None:
-    """Assert that the kernel's Gram is the reference's, on one bin of two small blocks."""
+    """Assert that the Gram of the kernel is that of the reference, on one bin of small blocks."""
     n, side = 300, 192
     rng = np.random.default_rng(1)
     time_ = 0.1 * np.arange(n)
@@ -94,12 +94,12 @@ def check(problem: Problem, tolerance: float) -> None:
     )
     size = np.sqrt(np.diag(truth))
     worst = np.abs((total - truth) / np.outer(size, size)).max()
-    assert worst < tolerance, f"the kernel is {worst:g} away from the reference"
+    assert worst < tolerance, f"the kernel differs from the reference by {worst:g}"
 
 
 @jax.jit
 def naive(theta, c2, time1, time2, q, phi, weight):
-    """JᵀJ of one bin's block with contrast and offset, the Jacobian by jacfwd in full."""
+    """JᵀJ of the block of one bin with contrast and offset, with the full Jacobian by jacfwd."""
 
     def model(p):
         J1, J2 = (_cumulative(p[0:3], t) for t in (time1, time2))
@@ -156,7 +156,7 @@ def run(precision: str = "float64") -> dict[str, float]:
 
 
 def beside_another() -> dict[str, float]:
-    """Pairs per second while the other core does the same: what two cores of this machine can do."""
+    """Pairs per second while another process does the same: what two cores of this machine can do."""
     alone = run()["M pairs/s"]
     code = "from tests.benchmarks import kernel; print(flush=True)\nwhile True: kernel.run()"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
@@ -169,7 +169,7 @@ def beside_another() -> dict[str, float]:
 
 
 def robust(precision: str = "float64") -> dict[str, float]:
-    """Pairs per second of the kernel of each loss, beside the one of squares, in turn."""
+    """Pairs per second of the kernel of each loss, taking turns with that of least squares."""
     plain = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
     scan, at = blocks(), transport_point(plain, THETA, TIME)
     linear_params = np.tile([0.1, 0.25], (BINS, 1))
@@ -209,7 +209,7 @@ def separable() -> dict[str, float]:
 
 
 def candidates(precision: str = "float64") -> dict[str, float]:
-    """Pairs per second and theta of the kernel of many thetas, beside the Gram's, in turn."""
+    """Pairs per second and theta of the kernel of many thetas, taking turns with that of the Gram."""
     problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
     scan = blocks()
     points = [

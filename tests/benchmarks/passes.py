@@ -1,4 +1,4 @@
-"""Passes on a started cluster: rates, what may be left out, what Dask takes, what a plan foretells."""
+"""Passes on a running cluster: rates, skipping, overhead of Dask, accuracy of forecasts."""
 
 import os
 import time
@@ -40,12 +40,12 @@ def passes_over(store: Path, memory: str, processes: int, threads: int) -> Itera
 
 
 def processor_time(client) -> float:
-    """Seconds of all workers and of this process, which holds the scheduler."""
+    """Of all workers and of this process, which holds the scheduler [s]."""
     return sum(client.run(time.process_time).values()) + time.process_time()
 
 
 def timed(sweep: Sweep, theta: np.ndarray, runs: int = RUNS) -> Row:
-    """Wall and processor time of passes, the first left out."""
+    """Wall and processor time of passes after a first one that compiles."""
     pairs = int(sweep(theta).pairs.sum())
     seconds, cpu = [], []
     for _ in range(runs):
@@ -69,7 +69,7 @@ def rate(store: Path, memory: str, processes: int, threads: int) -> Row:
 
 
 def skipping(folder: Path) -> Row:
-    """A pass where f is gone beyond a tenth of the record, beside one where it nowhere is."""
+    """A pass where f has decayed beyond a tenth of the record, compared with one without skipping."""
     store = data.store(folder, 2950)
     slow = truth(hd.open_dataset(store))
     fast = slow.copy()
@@ -90,14 +90,14 @@ def skipping(folder: Path) -> Row:
 
 
 def nothing(context: TaskContext, run: Run, at: AtTheta) -> tuple[Gram, Report]:
-    """A task that does no work and returns what a task returns."""
+    """A task that computes nothing and returns what a task returns."""
     gram = Gram(np.zeros((len(run.members), 10, 10)), np.zeros(len(run.members), np.int64))
     none = {"gram": 0, "candidates": 0}
     return gram, Report("", os.getpid(), 0.0, (none, none), NOTHING, 0)
 
 
 def overhead(folder: Path, tiles: int = 100_000) -> Row:
-    """What Dask takes for the tasks of 10⁵ tiles, and for as many tasks as there are tiles / 10."""
+    """Overhead of Dask for the tasks of 10⁵ tiles, and for tiles / 10 tasks of one tile each."""
     store = data.store(folder, 2950)
     side = int(np.sqrt(2 * tiles))
     with passes_over(store, "stream", 2, 1) as sweep:
@@ -124,20 +124,21 @@ def overhead(folder: Path, tiles: int = 100_000) -> Row:
     return row
 
 
-def foretold(folder: Path, frames: int, memory: str) -> Row:
-    """What `plan` says beside what a fit then measures, as ratios."""
+def forecast_accuracy(folder: Path, frames: int, memory: str) -> Row:
+    """Ratios of what `plan` predicts to what a fit then measures."""
     scan = hd.open_dataset(data.store(folder, frames))
     with local_cluster() as client:
-        told = hd.forecast(scan, hd.LAMINAR_FLOW, memory=memory, client=client)
+        predicted = hd.forecast(scan, hd.LAMINAR_FLOW, memory=memory, client=client)
     with local_cluster() as client:
         result = hd.fit(scan, hd.LAMINAR_FLOW, memory=memory, client=client)
     full = [entry for entry in result.history if "level" not in entry]
     later = sorted(entry["seconds"] for entry in full[1:])
     return {
-        "tiles read: plan / fit": told.needed / (full[-1]["read"] * told.plan.layout.blocks),
-        "sub-blocks: plan / fit": told.computed / full[-1]["computed"],
-        "time of a pass: plan / fit": told.later / later[len(later) // 2],
-        "peak memory: plan / fit": told.peak / full[-1]["peak_bytes"],
+        "tiles read: plan / fit": predicted.needed
+        / (full[-1]["read"] * predicted.plan.layout.blocks),
+        "sub-blocks: plan / fit": predicted.computed / full[-1]["computed"],
+        "time of a pass: plan / fit": predicted.later / later[len(later) // 2],
+        "peak memory: plan / fit": predicted.peak / full[-1]["peak_bytes"],
         "s per pass, measured": later[len(later) // 2],
         "peak MiB, measured": full[-1]["peak_bytes"] / 2**20,
     }

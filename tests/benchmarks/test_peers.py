@@ -1,4 +1,4 @@
-"""The table of `make benchmark-peers` says what its rows say, also of peers that failed."""
+"""The table of `make benchmark-peers` shows all rows, also those of programs that failed."""
 
 import sys
 import time
@@ -28,8 +28,8 @@ slow - stopped 1200.0 300.0 - - 3000 10.0 - - -
 
 {legend}
 homodyne_dask: 8 passes
-homodyne: the seven parameters are those of the start
-freer: it fitted one contrast and offset per angle, more than was asked
+homodyne: the seven parameters are the initial values
+freer: it fitted one contrast and offset per angle, more than required
 broken: exit status 1: ValueError: no
 slow: stopped at 20 min
 
@@ -71,7 +71,7 @@ def test_columns_are_of_one_width():
     assert len({line.index(word) for line, word in zip(lines[1:4], ["conv"] * 3, strict=True)}) == 1
 
 
-def test_contrast_per_angle_is_what_was_asked_of_individual_scaling():
+def test_individual_scaling_may_have_one_contrast_per_angle():
     row = Row(
         "x", "individual", "converged", 1.0, MIB,
         estimate=data.Estimate(list(data.TRUTH), [0.1, 0.2], [1.0, 1.0]),
@@ -94,7 +94,7 @@ def test_a_process_is_measured_with_its_children_and_stopped_at_its_limit(tmp_pa
     ended = process.run(command, 20, tmp_path / "log")
     assert ended.code == 0
     assert ended.peak > 60e6
-    assert ended.said == "here\n"
+    assert ended.output == "here\n"
     began = time.perf_counter()
     stopped = process.run(
         [sys.executable, "-c", parent.format(child.format(60))], 0.5, tmp_path / "log"

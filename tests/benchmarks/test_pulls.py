@@ -1,4 +1,4 @@
-"""Recovered parameters scatter around the truth by their naive errors, for white noise."""
+"""For white noise, fitted parameters scatter around the truth by their naive errors."""
 
 import pytest
 

@@ -1,1 +1,1 @@
-"""`make benchmark-peers`: the same data fitted by homodyne_dask, homodyne and a script around nlsq."""
+"""`make benchmark-peers`: the same data fitted by homodyne_dask, homodyne and a script that uses nlsq."""

@@ -1,7 +1,7 @@
 """`make benchmark-peers`: fit the same data by each program in turn, one process at a time.
 
 Prints a table for each scaling and writes benchmark-peers.json. A program that fails, or is stopped
-at the limit, has its row too.
+at the limit, has a row too.
 """
 
 import argparse
@@ -18,17 +18,17 @@ from tests.benchmarks.peers.table import Row, text
 
 PEERS = ".venv-peers/bin/python"
 PROGRAMS = {
-    "homodyne_dask": (sys.executable, "ours", ()),
-    "homodyne_dask, ready": (sys.executable, "ours", ("ready",)),
+    "homodyne_dask": (sys.executable, "homodyne_dask", ()),
+    "homodyne_dask, ready": (sys.executable, "homodyne_dask", ("ready",)),
     "homodyne": (PEERS, "homodyne", ()),
     "homodyne, exact": (PEERS, "homodyne", ("exact",)),
     "nlsq.curve_fit": (PEERS, "nlsq", ()),
 }
 FROM_YAML = {
-    "homodyne_dask, homodyne's YAML": (sys.executable, "our_yaml", ()),
-    "homodyne, its YAML, exact": (PEERS, "their_yaml", ()),
+    "homodyne_dask, homodyne's YAML": (sys.executable, "homodyne_dask_yaml", ()),
+    "homodyne, its YAML, exact": (PEERS, "homodyne_yaml", ()),
 }
-"""Their commands on one file of homodyne's and its cache of the data, without the first frame."""
+"""Commands that read one configuration file and one data cache of homodyne; without the first frame."""
 SCALINGS = ["shared", "individual"]
 EVERY = [*PROGRAMS, *FROM_YAML]
 
@@ -45,12 +45,12 @@ def measure(program: str, scaling: str, case: data.Case, folder: Path, limit: fl
     if ran.code is None:
         return Row(program, scaling, "stopped", note=f"stopped at {limit / 60:g} min", **seen)
     if ran.code or not found.exists():
-        last = (ran.said.strip().splitlines() or ["it printed nothing"])[-1]
+        last = (ran.output.strip().splitlines() or ["it printed nothing"])[-1]
         return Row(program, scaling, "failed", note=f"exit status {ran.code}: {last}", **seen)
-    said = json.loads(found.read_text())
-    estimate = data.Estimate(**{key: said.pop(key) for key in data.FIELDS if key in said})
-    ended, chisqr = said.pop("status"), data.chisqr(case, estimate) if estimate.contrast else None
-    return Row(program, scaling, ended, estimate=estimate, chisqr=chisqr, **seen, **said)
+    answer = json.loads(found.read_text())
+    estimate = data.Estimate(**{key: answer.pop(key) for key in data.FIELDS if key in answer})
+    ended, chisqr = answer.pop("status"), data.chisqr(case, estimate) if estimate.contrast else None
+    return Row(program, scaling, ended, estimate=estimate, chisqr=chisqr, **seen, **answer)
 
 
 def main() -> None:
@@ -60,26 +60,26 @@ def main() -> None:
     options.add_argument("--limit", type=float, default=20, help="minutes for each row")
     options.add_argument("--scaling", nargs="+", choices=SCALINGS, default=SCALINGS)
     options.add_argument("--programs", nargs="+", choices=EVERY, default=EVERY)
-    given = options.parse_args()
-    case = data.make(given.angles, given.frames)
+    chosen = options.parse_args()
+    case = data.make(chosen.angles, chosen.frames)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data.save(case, folder / "data.npz")
-        for scaling in given.scaling:
-            write = (PEERS, "-m", "tests.benchmarks.peers.their_yaml", "write")
-            if set(FROM_YAML) & set(given.programs):
+        for scaling in chosen.scaling:
+            write = (PEERS, "-m", "tests.benchmarks.peers.homodyne_yaml", "write")
+            if set(FROM_YAML) & set(chosen.programs):
                 subprocess.run([*write, str(folder / "data.npz"), scaling], check=True)
             for what, programs in ((", arrays", PROGRAMS), (", from a YAML file", FROM_YAML)):
                 these: list[Row] = []
-                for program in (name for name in programs if name in given.programs):
-                    these.append(measure(program, scaling, case, folder, given.limit * 60))
+                for program in (name for name in programs if name in chosen.programs):
+                    these.append(measure(program, scaling, case, folder, chosen.limit * 60))
                     print(f"{scaling}, {program}: {these[-1].ended}", file=sys.stderr, flush=True)
                 if these:
-                    print(f"{text(these, given.angles, given.frames, what)}\n", flush=True)
+                    print(f"{text(these, chosen.angles, chosen.frames, what)}\n", flush=True)
                 rows += these
     record = {
-        "angles": given.angles, "frames": given.frames, "pairs": case.pairs, "sigma": data.SIGMA,
+        "angles": chosen.angles, "frames": chosen.frames, "pairs": case.pairs, "sigma": data.SIGMA,
         "cores": len(os.sched_getaffinity(0)), "truth": data.TRUTH, "start": data.START,
         "rows": [asdict(row) for row in rows],
     }  # fmt: skip

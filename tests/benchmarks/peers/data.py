@@ -1,7 +1,7 @@
-"""The data that all programs fit: the case of PHYSICS §5 at any size, and what they are told of it.
+"""The data that all programs fit, at any size, and the settings common to all.
 
 Laminar flow in the `homodyne` convention, white noise; contrast and offset differ between angles, so
-that one shared pair of them is not the truth. Each program starts from the same two files.
+that shared scaling is not the truth. Each program starts from the same two files.
 """
 
 import json
@@ -18,9 +18,9 @@ TRUTH = (2500.0, -0.3, 100.0, 2e-4, 0.2, 1e-5, 5.0)
 START = (4000.0, -0.1, 50.0, 4e-4, 0.0, 2e-5, 0.0)
 LOWER = (100.0, -2.0, -1e5, 1e-6, -2.0, -0.1, -10.0)
 UPPER = (1e5, 2.0, 1e5, 0.5, 2.0, 0.1, 10.0)
-"""The bounds of homodyne's own template for laminar flow."""
+"""The bounds in homodyne's template for laminar flow."""
 CONTRAST, OFFSET = 0.2, 1.0
-"""Where programs start that search contrast and offset; ours eliminates them."""
+"""Initial values of programs that fit contrast and offset; homodyne_dask eliminates them."""
 CONTRAST_BOUNDS, OFFSET_BOUNDS = (0.0, 1.0), (0.5, 1.5)
 
 
@@ -43,13 +43,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a program says it found; contrast and offset one per angle, or one for all."""
+    """The result of a program; contrast and offset have one value per angle, or one for all."""
 
     theta: list[float]
     contrast: list[float]
     offset: list[float]
     covariance: list[list[float]] | None = None
-    """Of theta, by (JᵀWJ)⁻¹, where the program is the one that distances are measured by."""
+    """Of theta, (JᵀWJ)⁻¹, for the program whose errors are the unit of distances."""
 
 
 FIELDS = [field.name for field in fields(Estimate)]
@@ -59,8 +59,10 @@ def distance(one: Estimate, other: Estimate) -> float:
     """Return how far theta is from that of one with a covariance, in standard errors."""
     covariance = np.array(one.covariance)
     error = np.sqrt(np.diag(covariance))
-    apart = (np.array(other.theta) - one.theta) / error
-    return float(np.sqrt(apart @ np.linalg.solve(covariance / np.outer(error, error), apart)))
+    difference = (np.array(other.theta) - one.theta) / error
+    return float(
+        np.sqrt(difference @ np.linalg.solve(covariance / np.outer(error, error), difference))
+    )
 
 
 def make(angles: int, frames: int, seed: int = 0) -> Case:
@@ -107,5 +109,5 @@ def chisqr(case: Case, estimate: Estimate) -> float:
 
 
 def report(path: Path, estimate: Estimate, **numbers: object) -> None:
-    """Write what one program found, for the process that started it."""
+    """Write the result of a program for the process that started it."""
     path.write_text(json.dumps(asdict(estimate) | numbers))

@@ -1,4 +1,4 @@
-"""A user's own script: the whole model written in jax, fitted by `nlsq.curve_fit` with its defaults.
+"""A script of a user: the model written in jax, fitted by `nlsq.curve_fit` with its defaults.
 
 Each pair t1 < t2 once; contrast and offset are parameters like the others. Called as
 `python -m tests.benchmarks.peers.nlsq DATA RESULT SCALING`.

@@ -1,4 +1,4 @@
-"""A command in a process of its own: its time, its memory, and its end where it takes too long."""
+"""Runs a command in a process of its own and measures its time and memory, up to a time limit."""
 
 import os
 import signal
@@ -11,19 +11,19 @@ from typing import NamedTuple
 import psutil
 
 INTERVAL = 0.03
-"""Seconds from one look at the memory to the next."""
+"""Seconds between measurements of the memory."""
 
 
 class Run(NamedTuple):
-    """What was seen from outside."""
+    """Measurements of a process."""
 
     seconds: float
-    """From the start of the process to its end: imports, reading and start-up with it."""
+    """From the start of the process to its end, with imports, reading and start-up."""
     peak: int
-    """Most bytes at once, PSS summed over the process and all its descendants."""
+    """Peak memory in bytes, PSS summed over the process and all its descendants."""
     code: int | None
     """Its exit status; None where it was stopped."""
-    said: str
+    output: str
     """The end of what it printed."""
 
 
@@ -41,8 +41,8 @@ def run(command: list[str], limit: float, log: Path) -> Run:
                 _stop(child)
             time.sleep(INTERVAL)
     seconds = time.perf_counter() - began
-    said = log.read_text(errors="replace")[-2000:]
-    return Run(seconds, peak, None if stopped else child.returncode, said)
+    output = log.read_text(errors="replace")[-2000:]
+    return Run(seconds, peak, None if stopped else child.returncode, output)
 
 
 def _family(pid: int) -> list[psutil.Process]:
@@ -61,7 +61,7 @@ def _pss(process: psutil.Process) -> int:
 
 
 def _stop(child: subprocess.Popen) -> None:
-    """End a process, its session, and descendants that made sessions of their own."""
+    """Kill a process, its session, and descendants in sessions of their own."""
     family = _family(child.pid)
     os.killpg(child.pid, signal.SIGKILL)
     for process in family:

@@ -1,4 +1,4 @@
-"""Rows of what each program did, and the text that sets them beside each other."""
+"""The measurements of each program, and a table that compares them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ class Row:
     program: str
     scaling: str
     ended: str
-    """Its own word for how the fit ended, or 'failed' or 'stopped'."""
+    """The outcome as the program states it, or 'failed' or 'stopped'."""
     process_seconds: float
-    """The whole process: imports, reading, start-up and fit."""
+    """Of the whole process: imports, reading, start-up and fit."""
     peak: int
-    """Most bytes at once, PSS of the process and its descendants."""
+    """Peak memory in bytes, PSS of the process and its descendants."""
     version: str | None = None
     note: str = ""
     fit_seconds: float | None = None
-    """The call of the fit alone."""
+    """Of the call of the fit alone."""
     chisqr: float | None = None
-    """Of the parameters it returned, by the reference in NumPy over each pair once."""
+    """Of the returned parameters, by the reference in NumPy, each pair counted once."""
     estimate: data.Estimate | None = None
 
 
@@ -35,9 +35,9 @@ HEADER = (
 )  # fmt: skip
 
 LEGEND = (
-    "process s: from the same .npz to the end, imports and start-up with it; fit s: the call alone.",
-    "ready: the call begins when the workers are there; peak: PSS of the process and its children.",
-    "chisqr: of what was returned, each pair once, in NumPy; 1 above least is about one std. error.",
+    "process s: from the same .npz to the end, with imports and start-up; fit s: the call alone.",
+    "ready: the call begins when the workers run; peak: PSS of the process and its children.",
+    "chisqr: of the returned parameters, each pair once, in NumPy; 1 above least is about one std. error.",
     "distance: of the seven parameters from those of the first row, in standard errors, (JᵀWJ)⁻¹.",
 )
 
@@ -48,9 +48,9 @@ def text(rows: Sequence[Row], angles: int, frames: int, what: str = "") -> str:
     head = (
         f"{rows[0].scaling} scaling{what}: {angles} angles x {frames} frames, N = {pairs:,} pairs"
     )
-    # a program that freed more parameters than asked is no measure for the others
-    asked = [r.chisqr for r in rows if r.chisqr is not None and not freer(r)]
-    least = min(asked, default=np.nan)
+    # a program that fitted more parameters than required is not a reference for the others
+    comparable = [r.chisqr for r in rows if r.chisqr is not None and not freer(r)]
+    least = min(comparable, default=np.nan)
     lines = [HEADER, *(_cells(row, rows[0], pairs, least) for row in rows)]
     found = [row for row in rows if row.estimate is not None]
     parameters = [("", "truth", "start", *(row.program for row in found))]
@@ -64,18 +64,18 @@ def text(rows: Sequence[Row], angles: int, frames: int, what: str = "") -> str:
 
 
 def remarks(row: Row) -> list[str]:
-    """Return what a reader must know of a row, the program's own note first."""
-    said = [row.note] if row.note else []
+    """Return remarks on a row, the note of the program first."""
+    notes = [row.note] if row.note else []
     if row.estimate is not None:
         if freer(row):
-            said.append("it fitted one contrast and offset per angle, more than was asked")
+            notes.append("it fitted one contrast and offset per angle, more than required")
         if np.allclose(row.estimate.theta, data.START, rtol=1e-6, atol=1e-9):
-            said.append("the seven parameters are those of the start")
-    return said
+            notes.append("the seven parameters are the initial values")
+    return notes
 
 
 def freer(row: Row) -> bool:
-    """Return whether contrast or offset differ between angles although one of each was asked."""
+    """Return whether contrast or offset differ between angles although the scaling is shared."""
     if row.scaling != "shared" or row.estimate is None or not row.estimate.contrast:
         return False
     return bool(np.ptp(row.estimate.contrast) > 1e-9 or np.ptp(row.estimate.offset) > 1e-9)
@@ -103,7 +103,7 @@ def _cells(row: Row, first: Row, pairs: int, least: float) -> tuple[str, ...]:
 
 
 def _distance(row: Row, first: Row) -> str:
-    """Return how far a row's parameters are from those of the first, where its errors are known."""
+    """Return the distance of the parameters from those of the first row, where its errors are known."""
     if row.estimate is None or first.estimate is None or first.estimate.covariance is None:
         return "-"
     return f"{data.distance(first.estimate, row.estimate):.2g}"

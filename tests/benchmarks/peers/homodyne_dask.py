@@ -1,7 +1,7 @@
-"""Our fit: arrays to a Zarr store, `hd.fit` on it, as a user's script would.
+"""The fit by homodyne_dask: arrays to a Zarr store, then `hd.fit`, as in a script of a user.
 
-Called as `python -m tests.benchmarks.peers.ours DATA RESULT SCALING [ready]`; with `ready` the time
-of the fit begins when the workers are there and have imported what they need.
+Called as `python -m tests.benchmarks.peers.homodyne_dask DATA RESULT SCALING [ready]`; with `ready` the
+time of the fit begins when the workers run and have imported what they need.
 """
 
 import sys
@@ -31,7 +31,7 @@ def workers():
 
 
 def errors_of(result) -> list[list[float]] | None:
-    """Return (JᵀWJ)⁻¹ of the parameters, where it is known."""
+    """Return (JᵀWJ)⁻¹ of the parameters, None where it is not known."""
     covariance = result.covariance_naive
     return None if covariance is None else covariance.values.tolist()
 

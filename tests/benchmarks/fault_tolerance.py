@@ -1,4 +1,4 @@
-"""What it costs an undisturbed fit that it could be disturbed: processor time, by accounting."""
+"""The cost of fault tolerance in an undisturbed fit: processor time of each of its parts."""
 
 import time
 from collections.abc import Callable
@@ -22,11 +22,11 @@ PLACES: dict[str, tuple[Any, str]] = {
     "watchdog, silent workers": (Scheduler, "check_worker_ttl"),
     "watchdog, no workers": (Scheduler, "_check_no_workers"),
 }
-"""Functions of this process, which holds the scheduler, whose seconds count."""
+"""Functions whose time is counted; they run in this process, which holds the scheduler."""
 
 
 def counted(function: Callable, seconds: dict[str, float], name: str) -> Callable:
-    """The same function; the processor time of its thread while it runs is added up."""
+    """The same function, with the processor time of its thread summed."""
 
     async def awaited(*args, **kwargs):
         began = time.thread_time()
@@ -47,7 +47,7 @@ def counted(function: Callable, seconds: dict[str, float], name: str) -> Callabl
 
 @contextmanager
 def counting(seconds: dict[str, float]):
-    """Count for the length of a `with`."""
+    """Count during a `with`."""
     with ExitStack() as stack:
         for name, (where, what) in PLACES.items():
             seconds[name] = 0.0
@@ -57,8 +57,8 @@ def counting(seconds: dict[str, float]):
         yield
 
 
-def share(folder: Path, frames: int) -> dict[str, float]:
-    """CPU of checkpoints, plugin, watchdog and nannies over that of a whole fit, start-up left out."""
+def cost(folder: Path, frames: int) -> dict[str, float]:
+    """Processor time of checkpoints, plugin, watchdog and nannies, relative to a fit without start-up."""
     store, seconds = data.store(folder, frames), {}
     with counting(seconds), local_cluster() as client:
         client.wait_for_workers(1)
@@ -74,5 +74,5 @@ def share(folder: Path, frames: int) -> dict[str, float]:
 
 
 def used(processes: list[psutil.Process]) -> float:
-    """Processor time of some processes [s]."""
+    """Processor time of processes [s]."""
     return sum(p.cpu_times().user + p.cpu_times().system for p in processes)

@@ -1,6 +1,6 @@
-"""Our fit from homodyne's YAML file and cache, by the commands of docs/migration.md.
+"""The fit by homodyne_dask from homodyne's YAML file and cache, by the commands of docs/migration.md.
 
-Called as `python -m tests.benchmarks.peers.our_yaml DATA RESULT SCALING`.
+Called as `python -m tests.benchmarks.peers.homodyne_dask_yaml DATA RESULT SCALING`.
 """
 
 import os
@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 from tests.benchmarks.peers import data
-from tests.benchmarks.peers.ours import errors_of
-from tests.benchmarks.peers.their_yaml import CONFIG, folder_of
+from tests.benchmarks.peers.homodyne_dask import errors_of
+from tests.benchmarks.peers.homodyne_yaml import CONFIG, folder_of
 
 
 def run(*words: str) -> None:
