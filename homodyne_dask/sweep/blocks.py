@@ -1,12 +1,12 @@
 """Blocks of data: read from the store, and cached in a worker's memory."""
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32
+from zict import LRU
 
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.store import chunk_reader as chunks
@@ -108,7 +108,7 @@ def _excluded(source: BlockSource, scan: Scan, place: Place) -> list[int]:
 
 def prefetch(source: BlockSource, place: Place) -> None:
     """Let the operating system fetch a block's chunks while another is computed."""
-    if (source, place) in BLOCKS.values:
+    if (source, place) in BLOCKS:
         return
     scan = open_selection(source.selection)
     for member in place.members:
@@ -132,39 +132,15 @@ def _weights(
     return padded
 
 
-class Kept[T]:
-    """Values this process has made, the least recently used dropped beyond a budget of bytes."""
+def byte_cache[T](bytes_of: Callable[[T], int], budget: int = 0) -> LRU[Hashable, T]:
+    """Return a cache of this process that drops the least recently used beyond a budget of bytes."""
+    return LRU(budget, {}, weight=lambda _, value: bytes_of(value))
 
-    def __init__(self, bytes_of: Callable[[T], int], budget: int = 0) -> None:
-        self.values: OrderedDict[Hashable, T] = OrderedDict()
-        self.bytes_of = bytes_of
-        self.budget = budget
-        self.bytes = 0
-        self.lock = threading.Lock()
 
-    def get(self, key: Hashable) -> T | None:
-        """Return the value kept under a key, if it still is."""
-        with self.lock:
-            if key not in self.values:
-                return None
-            self.values.move_to_end(key)
-            return self.values[key]
-
-    def put(self, key: Hashable, value: T, budget: int | None = None) -> None:
-        """Keep a value, within the budget given now or at first."""
-        budget = self.budget if budget is None else budget
-        with self.lock:
-            if key not in self.values:
-                self.values[key] = value
-                self.bytes += self.bytes_of(value)
-            while self.bytes > budget and self.values:
-                self.bytes -= self.bytes_of(self.values.popitem(last=False)[1])
-
-    def clear(self) -> None:
-        """Drop everything."""
-        with self.lock:
-            self.values.clear()
-            self.bytes = 0
+def keep[T](cache: LRU[Hashable, T], key: Hashable, value: T, budget: int) -> None:
+    """Put a value into a cache, which from now on has a budget of so many bytes."""
+    cache.n = budget
+    cache[key] = value
 
 
 _OF_THREAD = threading.local()
@@ -178,9 +154,9 @@ def _scratch(source: BlockSource) -> Float32[np.ndarray, "padded T T"]:
     return _OF_THREAD.data
 
 
-BLOCKS = Kept[Block](lambda block: block.c2.nbytes)
-SUMS = Kept[np.ndarray](lambda sums: sums.nbytes + 500, budget=50_000_000)
-"""What the data of a block give whatever theta is: as good after the block itself is gone."""
+BLOCKS: LRU[Hashable, Block] = byte_cache(lambda block: block.c2.nbytes)
+SUMS: LRU[Hashable, np.ndarray] = byte_cache(lambda sums: sums.nbytes + 500, budget=50_000_000)
+"""Sums of the data of blocks, which hold for every theta and after the block itself was dropped."""
 
 
 def block(source: BlockSource, place: Place, budget: int) -> Block:
@@ -194,7 +170,7 @@ def block(source: BlockSource, place: Place, budget: int) -> Block:
     found = BLOCKS.get((source, place))
     if found is None:
         found = read_block(source, place, aligned_array(source.slots, source.side))
-        BLOCKS.put((source, place), found, budget)
+        keep(BLOCKS, (source, place), found, budget)
     return found
 
 

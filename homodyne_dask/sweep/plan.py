@@ -277,7 +277,10 @@ def make_plan(
 
 
 def size(count: float) -> str:
-    """Return bytes as people write them."""
+    """Return bytes in decimal units, as the settings of sites and dask.utils.parse_bytes read them.
+
+    dask.utils.format_bytes writes binary units: a worker given 2 GB would be said to have 1.86 GiB.
+    """
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

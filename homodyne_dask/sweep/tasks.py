@@ -184,7 +184,7 @@ def _leaf(context: TaskContext, at: ModelPoint, place: Place) -> tuple[Gram, Cos
         reading = time.perf_counter() - began
         with context_meter.meter("gram"):
             gram, sums = backend_of(context.problem.model).gram(at, data, sums)
-        SUMS.put(key, sums)
+        SUMS[key] = sums
     if gram is None or not cut.n_active:
         assert sums is not None
         gram = gram_of_data(sums[: len(place.members)], context.problem.model.size)

@@ -105,3 +105,16 @@ def test_levels_lead_to_the_optimum_of_all_data(tmp_path, monkeypatch):
     assert abs(apart).max() < 1e-3
     assert "over 16×16 means" in str(through)
     assert through.compilations["candidates"] <= 1
+
+
+def test_a_cache_drops_what_was_used_least_recently_beyond_its_bytes():
+    cache = blocks.byte_cache(len)
+    for key in "abc":
+        blocks.keep(cache, key, b"four", 12)
+    assert cache.get("a") == b"four"
+    blocks.keep(cache, "d", b"four", 12)
+    assert set(cache) == {"a", "c", "d"}
+    blocks.keep(cache, "e", b"more than all", 12)
+    assert set(cache) == {"a", "c", "d"}
+    blocks.keep(cache, "d", b"four", 4)
+    assert set(cache) == {"d"}

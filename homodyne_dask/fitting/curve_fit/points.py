@@ -13,10 +13,11 @@ import dask.config
 import numpy as np
 import xarray
 from jaxtyping import Float
+from zict import LRU
 
 from homodyne_dask.errors import SelectionError, StoreError
 from homodyne_dask.fitting.curve_fit._xarray_internals import in_memory
-from homodyne_dask.sweep.blocks import Kept
+from homodyne_dask.sweep.blocks import byte_cache, keep
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, size, size_in_words
 
 MOST = 2**20
@@ -105,7 +106,7 @@ class Points:
         return isinstance(other, Points) and self.digest == other.digest
 
 
-COLUMNS = Kept[np.ndarray](lambda columns: columns.nbytes)
+COLUMNS: LRU[Hashable, np.ndarray] = byte_cache(lambda columns: columns.nbytes)
 
 
 def columns(points: Points, number: int, budget: int) -> Float[np.ndarray, "v room"]:
@@ -116,7 +117,7 @@ def columns(points: Points, number: int, budget: int) -> Float[np.ndarray, "v ro
     found = COLUMNS.get(key)
     if found is None:
         found = points.columns(number)
-        COLUMNS.put(key, found, budget)
+        keep(COLUMNS, key, found, budget)
     return found
 
 
