@@ -50,7 +50,7 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
 
 
 def _security(address: str, key: str | Path | None) -> Security | None:
-    """Return how to encrypt; raises ClusterError for what must be and is not."""
+    """Return the TLS settings, None for none; raises ClusterError where encryption is missing."""
     unencrypted = str(key) == UNENCRYPTED
     encrypted = address.startswith("tls://")
     if encrypted and (key is None or unencrypted):
@@ -101,7 +101,7 @@ def add_scheduler_plugin(client: Client, plugin: SchedulerPlugin) -> None:
 
 @contextmanager
 def closing_logged[T](resource: AbstractContextManager[T]) -> Iterator[T]:
-    """Enter a client or cluster for a `with`; a failure to close it is logged, not raised.
+    """Enter a client, cluster or report for a `with`; a failure to close it is logged, not raised.
 
     What was computed inside is worth more than the way its cluster ended.
     """

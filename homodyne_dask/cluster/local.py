@@ -36,7 +36,7 @@ SETTINGS = {
 }
 """Of Dask's configuration, for a scheduler."""
 QUIET = {
-    # looking at itself a hundred times a second takes a process 4 % of a core
+    # at its default rate the monitor of an idle process takes 4 % of a core
     "distributed.admin.tick.interval": "200ms",
     "distributed.worker.profile.interval": "100ms",
     # a nanny that asks ten times a second what memory its worker has takes 0.4 % of a core for that
@@ -46,7 +46,7 @@ QUIET = {
 
 
 def patience(what: str, seconds: float) -> float:
-    """Return how many seconds to wait: Dask's configuration homodyne-dask.<what>, or a default."""
+    """Return a time limit in seconds: homodyne-dask.<what> of Dask's configuration, or a default."""
     return parse_timedelta(dask.config.get(f"homodyne-dask.{what}", seconds), "s")
 
 
@@ -64,7 +64,7 @@ def jax_threads() -> int:
 
 
 def worker_environment(threads: int) -> dict[str, str]:
-    """Return what a worker's environment must hold before JAX starts: one pool of its threads."""
+    """Return the environment variables of a worker, which JAX reads as it starts."""
     return {
         "NPROC": str(threads),
         # kernels run in the worker's own threads, side by side: handed to a pool they wait in line
@@ -78,7 +78,7 @@ def worker_environment(threads: int) -> dict[str, str]:
 
 
 def quiet_environment() -> dict[str, str]:
-    """Return QUIET as the variables that a Dask process reads at its start."""
+    """Return QUIET as the environment variables that a Dask process reads at its start."""
     names = {key: key.upper().replace(".", "__").replace("-", "_") for key in QUIET}
     return {f"DASK_{names[key]}": value for key, value in QUIET.items()}
 
@@ -190,7 +190,7 @@ def _for_workers(security: Security | None) -> dict[str, str | bool] | None:
 
 @contextmanager
 def finishing(client: Client) -> Iterator[None]:
-    """Turn what Dask raises when work cannot be finished into a ClusterError that says why."""
+    """Turn the errors of Dask when work cannot be finished into a ClusterError that says why."""
     try:
         yield
     except NO_WORKER as e:
@@ -227,7 +227,7 @@ def job_cluster(client: Client) -> JobCluster | None:
 
 
 def workers_of(client: Client) -> Workers:
-    """Return the workers of a client's cluster, of jobs those that are still to come too.
+    """Return the workers of a client's cluster; of a cluster of jobs all that it may have.
 
     Raises ClusterError when no worker comes.
     """

@@ -1,6 +1,7 @@
 """Where the time of a fit goes: Dask's report of the cluster, and a JAX trace of one process."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +12,9 @@ from typing import Any
 
 from distributed import Client
 
+from homodyne_dask.cluster.connect import closing_logged
+
+LOG = logging.getLogger(__name__)
 REPORT = "dask-report.html"
 TRACE = "jax"
 """Folder of the trace, as xprof and TensorBoard expect it; Perfetto opens its trace.json.gz."""
@@ -38,7 +42,12 @@ def profiled(client: Client | None, folder: str | Path) -> Iterator[Callable[...
                 recording.append(pool.submit(_recorded, client))
 
         yield trace
-        for name, content in (recording[0].result() if recording else {}).items():
+        try:
+            files = recording[0].result() if recording else {}
+        except Exception as e:  # a fit is worth more than its trace
+            LOG.warning("no trace was recorded: %s: %s", type(e).__name__, e)
+            files = {}
+        for name, content in files.items():
             path = target / TRACE / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
@@ -51,7 +60,10 @@ def _report(client: Client | None, path: Path) -> Iterator[None]:
         return
     from distributed import performance_report
 
-    with client.as_current(), performance_report(str(path), stacklevel=5, mode="inline"):
+    with (
+        client.as_current(),
+        closing_logged(performance_report(str(path), stacklevel=5, mode="inline")),
+    ):
         yield
 
 

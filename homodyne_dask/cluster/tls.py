@@ -1,4 +1,4 @@
-"""The key of a cluster: whoever can read it is let in, nobody else is."""
+"""TLS key of a cluster: who can read it may connect, nobody else may."""
 
 import os
 from pathlib import Path
@@ -31,7 +31,7 @@ def make_key(folder: Path) -> Security:
 
 
 def load_key(folder: Path) -> Security:
-    """Return the security of the cluster whose key is in a folder; raises ClusterError if unreadable."""
+    """Return the TLS settings with the key in a folder; raises ClusterError if it is unreadable."""
     for file in (folder / CERTIFICATE, folder / KEY):
         try:
             file.read_bytes()
@@ -44,7 +44,7 @@ def load_key(folder: Path) -> Security:
 
 
 def key_at(folder: Path) -> Security:
-    """Return the security whose key is, or will be, in a folder."""
+    """Return the TLS settings with the key that is, or will be, in a folder."""
     certificate, key = str(folder / CERTIFICATE), str(folder / KEY)
     files = {"tls_ca_file": certificate}
     for role in ("client", "scheduler", "worker"):
@@ -53,6 +53,6 @@ def key_at(folder: Path) -> Security:
 
 
 def remove_key(folder: Path) -> None:
-    """Take a key away."""
+    """Delete a key and its certificate."""
     for name in (CERTIFICATE, KEY):
         (folder / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Workers: how many, with which memory, and how long a task of ours may keep one."""
+"""Workers: how many, with how much memory, and how long a task may occupy one."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ RATE = 150e6
 LONGEST = 2.0
 """Seconds of the longest task of a pass at that rate."""
 SLOWEST = 25e6
-"""Pairs per second and thread of the slowest node counted on: `doctor` complains of less."""
-DEAREST = 4.2
-"""Times a pass over all data that the dearest, for the errors under a loss, was measured to take."""
-LONGEST_TASK = DEAREST * LONGEST * RATE / SLOWEST
+"""Pairs per second and thread of the slowest supported node; `doctor` warns below it."""
+COSTLIEST = 4.2
+"""Measured time of the most expensive pass, for the errors under a loss, over that of an ordinary one."""
+LONGEST_TASK = COSTLIEST * LONGEST * RATE / SLOWEST
 """Seconds that a task of any plan may take there."""
 
 
@@ -38,7 +38,7 @@ class Workers:
 
 
 class JobCluster:
-    """What a cluster whose workers are jobs can be asked; `cluster.slurm` has one for each batch system."""
+    """Interface of a cluster whose workers are jobs; `cluster.slurm` has one for each batch system."""
 
     expected: Workers
     """All workers it may have."""

@@ -1,1 +1,1 @@
-"""A pass over the data: planned, cut into tasks, computed on workers, summed in a fixed order."""
+"""A pass over the data: planned, cut into tasks, computed on workers and summed in a fixed order."""

@@ -1,4 +1,4 @@
-"""What a fit will read and hold, before it starts: pure arithmetic, and a refusal where it cannot work."""
+"""What a fit will read and keep in memory, computed before it starts; refuses what does not fit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homodyne_dask.cluster.workers import DEAREST, LONGEST, RATE, SLOWEST, Workers
+from homodyne_dask.cluster.workers import COSTLIEST, LONGEST, RATE, SLOWEST, Workers
 from homodyne_dask.errors import PlanError, SelectionError
 from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import schema
@@ -18,7 +18,7 @@ MAX_SLOTS = 32
 IN_PROCESS_PAIRS = 4_000_000
 """Below this number of pairs a fit runs in the caller's process: starting workers takes longer."""
 LEVELS_FROM = 20_000_000
-"""From this number of pairs a fit comes down through the store's coarser levels."""
+"""From this number of pairs a fit begins with the coarser levels of the store."""
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
 SIZES = ((1_000_000, "STANDARD"), (10_000_000, "LARGE"), (100_000_000, "CHUNKED"))
@@ -66,7 +66,7 @@ class Layout:
 
     @property
     def why_here(self) -> str:
-        """Why a fit that runs in the caller's process does."""
+        """Why a fit runs in the caller's process."""
         return f"fewer than {IN_PROCESS_PAIRS:,} pairs"
 
     @property
@@ -75,7 +75,7 @@ class Layout:
         return f"{IN_PROCESS_PAIRS:,} pairs or more"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return what a plan says of the data."""
+        """Return the lines of a plan about the data, as (name, text)."""
         bins = sum(map(len, self.groups))
         return [
             ("bins", f"{bins} in {len(self.groups)} groups of one q"),
@@ -137,7 +137,7 @@ def size_label(pairs: int) -> str:
 
 
 def size_in_words(points: int) -> str:
-    """Return the label of a size, and that it is nothing more."""
+    """Return the label of a size and a remark that it has no effect."""
     return f"{size_label(points)}, a label: every size takes one code path"
 
 
@@ -173,9 +173,9 @@ def runs(layout: Layout, threads: int) -> list[Run]:
 
 
 def longest_task(layout: Layout) -> float:
-    """Return the seconds that a task may take in the dearest pass, on the slowest node counted on."""
+    """Return the longest time of a task, in seconds: in the most expensive pass on the slowest node."""
     tiles = max(len(run.tiles) for run in runs(layout, 1))
-    return DEAREST * tiles * layout.pairs / layout.blocks / SLOWEST
+    return COSTLIEST * tiles * layout.pairs / layout.blocks / SLOWEST
 
 
 @dataclass(frozen=True)
@@ -185,11 +185,11 @@ class Plan:
     layout: Layout
     workers: Workers
     resident: bool
-    """Decoded data stay with the workers; else every pass reads the store."""
+    """Workers keep the decoded data in memory; else every pass reads the store."""
     bins: int
     model: str
     levels: tuple[Layout, ...] = ()
-    """Coarser levels that a fit comes down through, the coarsest first."""
+    """Coarser levels that a fit begins with, the coarsest first."""
 
     @cached_property
     def tasks(self) -> list[Run]:

@@ -1,7 +1,8 @@
 """One pass: every block of a plan becomes a Gram, on a Dask cluster or in this process.
 
-A task takes an aligned run of 2^k blocks of one group and returns their merged Gram, which is a whole
-subtree of a tree fixed by the blocks' order: whoever does which task, the sum has the same bits.
+A task takes an aligned run of 2^k blocks of one group and returns their merged Gram: a whole subtree
+of a summation tree fixed by the order of the blocks. Whichever worker computes a task, the sum has the
+same bits.
 """
 
 import logging

@@ -1,7 +1,7 @@
-"""Which chunks of a store cannot be read: found out before a fit that may leave them out.
+"""Unreadable chunks of a store, found before a fit that may exclude them.
 
-What is left out is then a property of the store, not of who reads what when: a chunk in which f is
-nothing is never read by some fits, and would count for one theta and not for another.
+So the excluded chunks depend on the store alone. Some fits never read a chunk in which f has decayed to
+zero; excluded as it is met, such a chunk would count at one theta and not at another.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from homodyne_dask.store.schema import tile_key
 from homodyne_dask.sweep.plan import Layout
 
 AT_ONCE = 64
-"""Chunks that one task looks at."""
+"""Chunks that one task reads."""
 
 
 class _Share(NamedTuple):
@@ -68,7 +68,7 @@ def unreadable_chunks(share: _Share) -> list[Chunk]:
 
 
 def excluded_sentence(scan: Scan) -> str:
-    """Return what was left out of the full resolution, '' for nothing."""
+    """Return a sentence on the chunks excluded from the full resolution, '' for none."""
     chunks = [chunk for chunk in scan.excluded if chunk.factor == 1]
     if not chunks:
         return ""

@@ -1,1 +1,1 @@
-"""Workers as jobs of a batch system: sites, keys, job scripts, clusters that heal, standing schedulers."""
+"""Workers as jobs of a batch system: sites, job scripts, adaptive clusters, persistent schedulers."""

@@ -22,9 +22,9 @@ from homodyne_dask.cluster.slurm.sites import Site
 from homodyne_dask.cluster.workers import JobCluster, Workers
 
 TRIES = 5
-"""Jobs in a row that are refused or whose workers do not stay; then no more are sent."""
+"""Failed jobs in a row (refused, or without stable workers) after which no more are submitted."""
 STAYS = 30.0
-"""Seconds after which a worker that has come stays: it has loaded its libraries and was examined."""
+"""Seconds after which a new worker counts as stable: it has loaded its libraries and was checked."""
 
 
 class _ReportingJob(Job):
@@ -105,7 +105,7 @@ CLUSTERS: dict[str, Any] = {"slurm": SlurmCluster, "pbs": PbsCluster}
 
 
 class ReplacingAdaptive(Adaptive):
-    """Asks for as many jobs as the work needs, and drops those that are lost: then others come."""
+    """Keeps as many jobs as the work needs, and drops lost jobs, so that others replace them."""
 
     cluster: Any
 
@@ -118,7 +118,7 @@ class ReplacingAdaptive(Adaptive):
         super().__init__(cluster, **options)
 
     async def adapt(self) -> None:
-        """Drop what is lost, then ask for what is needed."""
+        """Drop lost jobs, then scale to what the work needs."""
         await self._drop_gone()
         await self._drop_unseen()
         if self.cluster.given_up:
@@ -128,7 +128,7 @@ class ReplacingAdaptive(Adaptive):
         await super().adapt()
 
     async def _drop_gone(self) -> None:
-        """Drop jobs whose workers had come and are gone, where Dask has not dropped them itself."""
+        """Drop jobs whose workers are gone, where Dask has not dropped them itself."""
         now, observed = time.monotonic(), self.cluster.observed
         longest = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
         self._count_gone(now, longest)
@@ -142,7 +142,7 @@ class ReplacingAdaptive(Adaptive):
                 await self._drop(name)
 
     def _count_gone(self, now: float, longest: float) -> None:
-        """Count jobs that were dropped and whose workers had not stayed; those lost together as one."""
+        """Count dropped jobs whose workers did not stay; jobs lost at once count as one."""
         jobs = set(self.cluster.workers.values())
         lives = [self.seen.pop(job) for job in list(self.seen) if job not in jobs]
         if any(last - first < STAYS for first, last in lives) and now - self.counted > longest:
@@ -150,7 +150,7 @@ class ReplacingAdaptive(Adaptive):
             self.cluster.unseen += 1
 
     async def _drop_unseen(self) -> None:
-        """Drop jobs that were refused, or are not in the queue and never had workers."""
+        """Drop jobs that were refused, or that left the queue without ever having workers."""
         new = {n: job for n, job in self.cluster.workers.items() if job not in self.seen}
         every = parse_timedelta(self.cluster.site["queue-interval"])
         if not new or time.monotonic() - self.asked < every:

@@ -44,7 +44,7 @@ def slurm_cluster(
     For a site with PBS the jobs are PBS's. `cluster.get_client()` connects.
 
     Raises OptionError for a site or setting that cannot be used, ClusterError with the batch system's
-    words for a job it refuses.
+    message for a job it refuses.
     """
     chosen, (least, most) = site_named(site, **settings), bounds(jobs)
     where = Path(folder) if folder else chosen.shared / f"{site}-{secrets.token_hex(3)}"
@@ -77,7 +77,7 @@ def slurm_cluster(
 
 
 def cluster_of(site: Site, security: Security | None, name: str, task: float) -> Any:
-    """Return a scheduler for workers of a site, none of them asked for; tasks take up to `task` s."""
+    """Return a scheduler for workers of a site, without any job yet; tasks take up to `task` s."""
     cluster = CLUSTERS[site["batch"]](
         security=security,
         name=name,
@@ -90,7 +90,7 @@ def cluster_of(site: Site, security: Security | None, name: str, task: float) ->
 
 
 def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
-    """Return the least and the most jobs; raises OptionError for numbers below 1 or in wrong order."""
+    """Return the minimum and maximum number of jobs; raises OptionError below 1 or in wrong order."""
     least, most = (jobs, jobs) if isinstance(jobs, int) else jobs
     if not 1 <= least <= most:
         raise OptionError(f"jobs = {jobs!r}: give a number from 1 up, or (least, most)")
@@ -98,7 +98,7 @@ def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def _in_force(site: Site) -> dict[str, Any]:
-    """Return what of Dask's configuration must hold while a cluster of jobs lives."""
+    """Return the settings of Dask's configuration for the life of a cluster of jobs."""
     patience = f"{site.patience:g}s"
     waits = {
         "distributed.scheduler.no-workers-timeout": patience,
@@ -111,7 +111,7 @@ def _in_force(site: Site) -> dict[str, Any]:
 
 @contextmanager
 def _key(site: Site, folder: Path) -> Iterator[Security | None]:
-    """Make the key of a cluster for the length of a `with`; nothing of it is left."""
+    """Make the key of a cluster for the length of a `with`, and remove it after."""
     if site["security"] == "none":
         yield None
         return

@@ -1,4 +1,4 @@
-"""The job that runs a fit: its script, and what is asked of SLURM before it is sent."""
+"""The job that runs a fit: its script, and the tests by SLURM before it is submitted."""
 
 import shlex
 import sys
@@ -48,7 +48,7 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
 
 
 def submit_fit(site: Site, words: Sequence[str], folder: Path, task: float) -> str:
-    """Send the job that runs `homodyne-dask WORDS` in a folder; return its number.
+    """Submit the job that runs `homodyne-dask WORDS` in a folder; return its number.
 
     task: seconds that a task of its workers may take. Raises ClusterError with sbatch's words where
     it, or the jobs of its workers, are refused.

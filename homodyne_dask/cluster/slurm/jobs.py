@@ -1,4 +1,4 @@
-"""What a site's settings mean for dask-jobqueue: the options of a job."""
+"""The options of dask-jobqueue for the jobs of a site, and their scripts."""
 
 import shlex
 import sys
@@ -60,7 +60,7 @@ def job_options(site: Site, task: float = LONGEST_TASK) -> dict[str, Any]:
 
 
 def script(site: Site, key: Path, task: float = LONGEST_TASK) -> str:
-    """Return the job script of a site, with a scheduler's address and a worker's name to come."""
+    """Return the job script of a site, with placeholders for address and name."""
     options = job_options(site, task)
     if site["security"] == "tls":
         options |= {"security": tls.key_at(key), "protocol": "tls://"}

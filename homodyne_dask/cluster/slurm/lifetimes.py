@@ -1,8 +1,8 @@
-"""How long a worker lives: so that walltime never ends one in the middle of its work.
+"""Lifetimes of workers, chosen so that no walltime ends a worker in the middle of its work.
 
-A worker that is told its lifetime leaves the cluster before its job's walltime, hands its work over and
-a new job takes its place. A lifetime interrupts the task being computed, so it must hold many tasks,
-and all workers must not leave at once.
+A worker with a lifetime leaves the cluster before its job's walltime, hands its work over, and a new
+job replaces it. The end of a lifetime interrupts the task being computed: a lifetime must be many times
+as long as a task, and workers must not all leave at once.
 """
 
 from typing import NamedTuple
@@ -16,11 +16,11 @@ START = 30.0
 CLOSING = 60.0
 """Seconds a worker is given to leave: SLURM looks at walltimes every 30 s."""
 SHARE = 0.1
-"""Of the walltime: how far lifetimes lie apart, where that is longer than a new worker takes."""
+"""Spread of lifetimes as a fraction of the walltime, where that is longer than a new worker takes."""
 
 
 class Lifetime(NamedTuple):
-    """Seconds a worker lives, and by how much one may differ either way."""
+    """Lifetime of a worker and the largest deviation from it, in seconds."""
 
     seconds: float
     stagger: float

@@ -1,4 +1,4 @@
-"""A scheduler that outlives one fit: a process of its own, found through a file beside its key."""
+"""A scheduler that serves several fits: a separate process, found through a file beside its key."""
 
 import json
 import os
@@ -29,12 +29,12 @@ START = 60.0
 STOP = 60.0
 """Seconds it may take to end, with its jobs."""
 END = "homodyne-dask is to end"
-"""In the metadata of a scheduler: somebody wants it to end."""
+"""Key in the metadata of a scheduler that asks it to end."""
 
 
 @dataclass(frozen=True)
 class PersistentScheduler:
-    """What the file of a persistent scheduler holds."""
+    """A persistent scheduler, as its file describes it."""
 
     address: str
     dashboard: str
@@ -45,7 +45,7 @@ class PersistentScheduler:
 
 
 def read_scheduler_file(file: Path) -> PersistentScheduler:
-    """Return what the file of a persistent scheduler says; raises ClusterError if it is none."""
+    """Return the scheduler that a file describes; raises ClusterError if the file is no such file."""
     try:
         held = json.loads(file.read_text())
         return PersistentScheduler(**held)
@@ -70,7 +70,7 @@ def connection_by(file: Path) -> Iterator[Client]:
 def serve(
     site: str, jobs: int | tuple[int, int], file: Path, ready: Callable[[PersistentScheduler], None]
 ) -> None:
-    """Be a persistent scheduler until somebody stops it; `file` is there while it can be used."""
+    """Run a persistent scheduler until it is stopped; `file` exists while it can be used."""
     refuse_second(file)
     try:
         with _cluster(site, jobs, file.parent) as client:
@@ -109,7 +109,7 @@ def _key_in(folder: Path) -> Iterator[Security]:
 
 
 def refuse_second(file: Path) -> None:
-    """Raise ClusterError where a persistent scheduler has that file already."""
+    """Raise ClusterError where the file belongs to a persistent scheduler already."""
     if file.exists():
         there = read_scheduler_file(file)
         if there.host == socket.gethostname() and not psutil.pid_exists(there.pid):
@@ -122,9 +122,9 @@ def refuse_second(file: Path) -> None:
 
 
 def start_scheduler(site: str, jobs: str, file: Path) -> PersistentScheduler:
-    """Start a persistent scheduler as a process of its own on this machine; return when it is ready.
+    """Start a persistent scheduler as a separate process on this machine; return when it is ready.
 
-    Raises ClusterError with its last word if it ends.
+    Raises ClusterError with the last line of its log if it ends.
     """
     refuse_second(file)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

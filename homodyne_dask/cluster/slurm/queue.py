@@ -1,4 +1,4 @@
-"""What the batch system is asked: does it take a job, which jobs wait, end this one."""
+"""Commands of SLURM: test a job script, submit it, list the user's jobs."""
 
 import os
 import pwd
@@ -21,10 +21,10 @@ class QueuedJob(NamedTuple):
 
 
 def probe(script: str) -> str:
-    """Ask SLURM whether it would take a job script; return what it says, raise ClusterError if not."""
-    said = _called(["sbatch", "--test-only"], script)
-    words = " ".join((said.stderr + said.stdout).split())
-    if said.returncode:
+    """Return SLURM's answer to a test of a job script; raises ClusterError if it would be refused."""
+    answer = _run(["sbatch", "--test-only"], script)
+    words = " ".join((answer.stderr + answer.stdout).split())
+    if answer.returncode:
         raise ClusterError(
             f"sbatch refuses the job ({words}): change the site's settings or the options"
         )
@@ -33,13 +33,13 @@ def probe(script: str) -> str:
 
 def submit_script(script: str) -> str:
     """Submit a job script and return the job's number; raises ClusterError with sbatch's message."""
-    said = _called(["sbatch", "--parsable"], script)
-    if said.returncode:
-        words = " ".join((said.stderr + said.stdout).split())
+    answer = _run(["sbatch", "--parsable"], script)
+    if answer.returncode:
+        words = " ".join((answer.stderr + answer.stdout).split())
         raise ClusterError(
             f"sbatch refuses the job ({words}): change the site's settings or the options"
         )
-    return said.stdout.strip().partition(";")[0]
+    return answer.stdout.strip().partition(";")[0]
 
 
 COMMAND = ("squeue", "--noheader", "--format=%A|%T|%r", "--user")
@@ -50,20 +50,20 @@ def query() -> list[str]:
     return [*COMMAND, pwd.getpwuid(os.getuid()).pw_name]
 
 
-def parse_queue(said: str) -> list[QueuedJob]:
-    """Return the jobs that a listing holds."""
-    return [QueuedJob(*line.split("|", 2)) for line in said.splitlines() if line.count("|") >= 2]
+def parse_queue(listing: str) -> list[QueuedJob]:
+    """Return the jobs in the output of `query()`."""
+    return [QueuedJob(*line.split("|", 2)) for line in listing.splitlines() if line.count("|") >= 2]
 
 
 def jobs() -> list[QueuedJob]:
-    """Return the user's jobs that wait or run."""
-    said = _called(query(), "")
-    if said.returncode:
-        raise ClusterError(f"squeue does not answer ({' '.join(said.stderr.split())})")
-    return parse_queue(said.stdout)
+    """Return the user's waiting and running jobs; raises ClusterError if SLURM does not answer."""
+    answer = _run(query(), "")
+    if answer.returncode:
+        raise ClusterError(f"squeue does not answer ({' '.join(answer.stderr.split())})")
+    return parse_queue(answer.stdout)
 
 
-def _called(command: list[str], given: str) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], given: str) -> subprocess.CompletedProcess[str]:
     if shutil.which(command[0]) is None:
         raise ClusterError(
             f"{command[0]} is not on this machine: go to a login node of the cluster, or use "

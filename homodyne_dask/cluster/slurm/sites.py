@@ -1,7 +1,7 @@
-"""What is known of a site: the template, the site's own file, and the user's word over both.
+"""Settings of a site: the template, then the site's own file, then the user's settings.
 
-The files lie in templates/. The user's word is what
-Dask's configuration holds under jobqueue.<site>, wherever Dask has read it from.
+The files are in templates/. The user's settings are those of Dask's configuration under
+jobqueue.<site>, wherever Dask has read them from.
 """
 
 import os
@@ -71,7 +71,7 @@ class Site:
 
 
 def names() -> list[str]:
-    """Return the sites there are: those that come with the package and the user's own."""
+    """Return the names of all sites: those of the package and those of the user's configuration."""
     ours = {file.stem for file in FOLDER.glob("*.yaml")} - {TEMPLATE}
     theirs = {
         str(name)
@@ -142,7 +142,7 @@ def walltime_seconds(text: str, what: str) -> float:
 
 
 def path(text: str) -> Path:
-    """Return a folder of the configuration with ~ and variables put in."""
+    """Return a folder of the configuration as an absolute path, with ~ and variables expanded."""
     return Path(os.path.expandvars(text)).expanduser().absolute()
 
 
