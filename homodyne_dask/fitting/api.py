@@ -1,4 +1,4 @@
-"""`fit`, `iterate` and `plan` of any data: what is fitted says which of two roads it takes."""
+"""`fit`, `iterate` and `plan` for scans and for any other dataset; the model decides which."""
 
 from functools import wraps
 from pathlib import Path

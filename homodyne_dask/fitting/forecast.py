@@ -1,4 +1,4 @@
-"""What a pass will read and take on these workers: a second of the real thing, and arithmetic."""
+"""A forecast of what a pass reads, and of its time and memory, from a sample of its tasks."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -28,20 +28,20 @@ from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Cost, Report
 
 SAMPLE_PAIRS = 20e6
-"""Pairs that each thread works on, twice: a few tenths of a second."""
+"""Pairs of the sample for each thread; it is computed twice, for some tenths of a second."""
 _TASK = 0.008
-"""Processor time Dask takes for a task, driver and worker together [s]; docs/performance.md."""
+"""Processor time of Dask for a task, in driver and worker together [s]; docs/performance.md."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a pass at the first values will take. `print(forecast)` shows it."""
+    """What a pass at the initial values will read and take. `print(forecast)` shows it."""
 
     plan: Plan
     theta: dict[str, float]
-    """First values, from the averages that ingest wrote."""
+    """Initial values, from the averages that ingest wrote."""
     needed: int
-    """Tiles that are read; in the others nothing is left of f."""
+    """Tiles that are read; in the others f has decayed."""
     computed: float
     """Share of the sub-blocks that is computed."""
     bytes_read: int
@@ -51,15 +51,15 @@ class Forecast:
     later: float
     """Seconds of every other pass."""
     peak: int
-    """Memory of the largest worker process at its most [bytes]."""
+    """Peak memory of the largest worker process [bytes]."""
 
     def __str__(self) -> str:
         """Return the forecast as a small table."""
         at = ", ".join(f"{name} {value:.4g}" for name, value in self.theta.items())
         skipped = self.plan.layout.blocks - self.needed
         rows = [
-            ("first values", at),
-            ("tiles read", f"{self.needed}, {skipped} skipped: nothing is left of f there"),
+            ("initial values", at),
+            ("tiles read", f"{self.needed}, {skipped} skipped, f having decayed there"),
             ("sub-blocks", f"{100 * self.computed:.0f} % computed"),
             ("files read", f"{size(self.bytes_read)} {'once' if self.plan.resident else 'a pass'}"),
             ("time per pass", f"{self.first:.3g} s the first, {self.later:.3g} s each other"),
@@ -95,7 +95,7 @@ def forecast(
 
 @dataclass(frozen=True)
 class _Tile:
-    """One block of a pass and what it will take."""
+    """One block of a pass and its cost."""
 
     run: Run
     live: int
@@ -146,7 +146,7 @@ def _forecast(
 
 
 def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> list[_Tile]:
-    """Return every tile of a pass; what is computed of it follows from theta."""
+    """Return every tile of a pass, with the sub-blocks that are computed at theta."""
     scan, layout, source = request.scan, sweep.layout, sweep.context.source
     q, robust = known_q(scan), request.problem.loss != "linear"
     backend = backend_of(request.problem.model)
@@ -175,7 +175,7 @@ def _stored_bytes(scan: Scan, run: Run) -> int:
 
 
 def _until_all_done(seconds: list[float], threads: int) -> float:
-    """Return when the last of some tasks ends that a number of threads take in turn."""
+    """Return the time [s] at which some threads that take tasks in turn have done them all."""
     free = [0.0] * threads
     for task in seconds:
         heapreplace(free, free[0] + task)

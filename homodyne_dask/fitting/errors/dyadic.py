@@ -1,4 +1,4 @@
-"""A pass that keeps what blocks of frames contribute apart, for errors with too few bins.
+"""Dyadic-robust errors for fits with too few bins, from a pass that sums blocks of frames separately.
 
 The kernel is that of every pass, on smaller tiles: a pair of frames belongs to the block of its
 first frame and to that of its second.
@@ -33,10 +33,10 @@ from homodyne_dask.sweep.tasks import (
 )
 
 MOST = 16
-"""Blocks of frames, about: each pair of them is a score."""
+"""Number of blocks of frames, about: each pair of them is a score."""
 FEWEST = 6
-"""Below this many blocks there is no error to speak of."""
-_MEMORIES = 5
+"""With fewer blocks no error is estimated."""
+_CORRELATION_TIMES = 5
 """Correlation times in a block, where the record is long enough."""
 
 
@@ -104,16 +104,16 @@ def _leaf(
 def block_length(request: Request, theta: Float[np.ndarray, " p"], side: int) -> int:
     """Return the frames of a block: some correlation times, if that leaves FEWEST blocks.
 
-    A whole tile, or a tile of `side` frames halved or doubled some times.
+    It is a tile of `side` frames, or that halved or doubled some times.
     """
     first, stop = request.scan.frames
-    wanted = max((stop - first) / MOST, _MEMORIES * _memory(request, theta), 2)
+    wanted = max((stop - first) / MOST, _CORRELATION_TIMES * _correlation_time(request, theta), 2)
     wanted = min(wanted, max((stop - first) / FEWEST, 2))
     return int(side * 2.0 ** np.floor(np.log2(wanted / side)))
 
 
-def _memory(request: Request, theta: Float[np.ndarray, " p"]) -> float:
-    """Return after how many frames f is down to 1/e, in the middle of the record and of the bins."""
+def _correlation_time(request: Request, theta: Float[np.ndarray, " p"]) -> float:
+    """Return the number of frames after which f is 1/e, in the middle of the record and of the bins."""
     scan, backend = request.scan, backend_of(request.problem.model)
     at = backend.point(request.problem, theta, scan.time)
     return backend.correlation_time(at, known_q(scan), scan.phi, scan.frames)
@@ -135,11 +135,11 @@ def dyadic(
     moved: Bool[np.ndarray, " p"],
     clusters: Int[np.ndarray, " bin"],
 ) -> Float[np.ndarray, "p p"] | None:
-    """Return the dyadic-robust covariance, pairs of blocks that share one being correlated.
+    """Return the dyadic-robust covariance: pairs of blocks that share a block are correlated.
 
     With s_ab the score of blocks a and b and T_a = Σ_b s_ab, the meat is
     Σ_a T_a T_aᵀ - Σ_(a<b) s_ab s_abᵀ, summed over clusters of bins (Aronow, Samii and Assenova 2015).
-    Correlations between blocks that share none are left out, so it is a lower bound. None with
+    Correlations between blocks that share none are neglected, so it is a lower bound. None with
     fewer than FEWEST blocks that hold data, or where it is not positive.
     """
     joint = joint_of(reduced, moved)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import Gram, RobustGram
+from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.variable_projection import ReducedProblem
@@ -16,11 +17,11 @@ from homodyne_dask.solver.variable_projection import ReducedProblem
 STEPS = (1.0, 2.0)
 """Standard errors away from the optimum, on both sides."""
 OPTIONS = lm.Options(max_passes=20, decrement=0.03)
-"""Closer would change χ² by less than a thousandth."""
+"""χ² would change by less than a thousandth beyond it."""
 
 
 class ProfilePoint(NamedTuple):
-    """The best fit with one parameter held."""
+    """The best fit with one parameter fixed."""
 
     theta: Float[np.ndarray, " p"]
     chisqr: float
@@ -37,8 +38,8 @@ def profile(
 ) -> list[ProfilePoint]:
     """Return the points of a profile in order of the parameter, the optimum among them.
 
-    error: how far a step goes. Each point starts where the last one ended, moved as the Hessian says
-    the other parameters follow; points beyond a bound stand at the bound.
+    error: the length of a step. Each point starts from the last one, with the other parameters moved as
+    the Hessian predicts; points beyond a bound are at the bound.
     """
     at = request.search.names.index(name)
     middle = ProfilePoint(
@@ -56,7 +57,7 @@ def _outwards(
     error: float,
 ) -> list[ProfilePoint]:
     search = request.search
-    held = replace(search, free=search.free & (np.arange(len(search.names)) != at))
+    fixed = replace(search, free=search.free & (np.arange(len(search.names)) != at))
     origin, found = state.theta[at], []
 
     def measured(trial: lm.Trial) -> ReducedProblem:
@@ -69,10 +70,10 @@ def _outwards(
             value = float(np.clip(value, search.lower[at], search.upper[at]))
         if value == state.theta[at]:
             break  # the bound is reached
-        there = _followed(held, state, at, value)
+        there = _predicted(fixed, state, at, value)
         linear_params = state.reduced.linear_params_after(there - state.theta, 0.0)
-        first = lm.Trial(held.inside(there), linear_params)
-        *_, state = lm.iterate(held, measured, first, OPTIONS)
+        first = lm.Trial(fixed.inside(there), linear_params)
+        *_, state = lm.iterate(fixed, measured, first, OPTIONS)
         converged = state.outcome is lm.Outcome.CONVERGED
         found.append(ProfilePoint(state.theta, state.reduced.chisqr, state.passes, converged))
         if not state.reduced.finite:
@@ -80,14 +81,14 @@ def _outwards(
     return found
 
 
-def _followed(held, state: lm.State, at: int, value: float) -> Float[np.ndarray, " p"]:
-    """Return theta with one parameter at a value and the free ones where the Hessian has them follow."""
+def _predicted(search: Search, state: lm.State, at: int, value: float) -> Float[np.ndarray, " p"]:
+    """Return theta with one parameter at a value and the free ones where the Hessian predicts them."""
     theta = state.theta.copy()
     theta[at] = value
-    free = lm.movable(held, state.theta, state.reduced.gradient)
+    free = lm.movable(search, state.theta, state.reduced.gradient)
     H = state.reduced.hessian
     size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))[free]
     some = H[np.ix_(free, free)] / np.outer(size, size)
-    pull = H[free, at] / size * (value - state.theta[at])
-    theta[free] -= np.linalg.lstsq(some, pull, rcond=1e-10)[0] / size
+    gradient = H[free, at] / size * (value - state.theta[at])
+    theta[free] -= np.linalg.lstsq(some, gradient, rcond=1e-10)[0] / size
     return theta

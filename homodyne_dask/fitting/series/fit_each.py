@@ -1,4 +1,4 @@
-"""A fit of every ring or window of a scan, on the same workers: small parts at once, others in turn."""
+"""Fits of every ring or window of a scan on the same workers: small parts at once, others in turn."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +12,14 @@ from homodyne_dask.errors import ClusterError, HomodyneDaskError
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import prepare, require_gap
-from homodyne_dask.fitting.series import whole_fits as together
 from homodyne_dask.fitting.series.partition import Windows, options_of, parts_of
+from homodyne_dask.fitting.series.whole_fits import (
+    FitOutput,
+    FitRequest,
+    is_small,
+    output_of,
+    submitted,
+)
 from homodyne_dask.models import Model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.series import FitSeries
@@ -22,9 +28,9 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan, open_dataset
 
 MANY = 16
-"""From so many small fits workers are started for them: fewer end sooner in the caller's process."""
+"""Number of small fits from which workers are started: fewer are faster in the process of the caller."""
 MANY_DRAWN = 8
-"""The same for fits whose pictures are drawn, too."""
+"""The same if figures are drawn, too."""
 
 
 @takes_options()
@@ -50,50 +56,50 @@ def fit_each(
 
     A part that cannot be fitted is a row with its message, and the others go on. Parts of fewer than
     four million pairs are fitted at the same time, each by one thread of the workers; larger ones in
-    turn, by all workers together. Every fit has the same bits as that of `fit`.
+    turn, by all workers  Every fit has the same bits as that of `fit`.
 
     Raises a HomodyneDaskError for mistakes in the options.
     """
     scan = data if isinstance(data, Scan) else open_dataset(data)
     parts = parts_of(scan, over, windows)
     require_gap(prepare(scan, model, **options))
-    fits = [together.FitRequest(part.scan, options_of(part, scan, options)) for part in parts]
-    ended = []
+    fits = [FitRequest(part.scan, options_of(part, scan, options)) for part in parts]
+    entries = []
     with (
         workers_for([part.scan for part in parts], client, MANY) as connected,
-        together.submitted(connected, model, fits) as futures,
+        submitted(connected, model, fits) as futures,
     ):
-        for part, asked, future in zip(parts, fits, futures, strict=True):
+        for part, request, future in zip(parts, fits, futures, strict=True):
             try:
                 if future is None:
-                    given = {"client": connected, "progress": progress, **asked.options}
-                    result = fit(asked.scan, model, **given)
+                    given = {"client": connected, "progress": progress, **request.options}
+                    result = fit(request.scan, model, **given)
                 else:
-                    result = _told(together.output_of(connected, future), progress)
+                    result = _reported(output_of(connected, future), progress)
             except ClusterError:
                 raise
             except HomodyneDaskError as e:
-                ended.append(SeriesEntry(part.name, None, None, str(e), part.at))
+                entries.append(SeriesEntry(part.name, None, None, str(e), part.at))
             else:
-                ended.append(SeriesEntry(part.name, None, result, "", part.at))
-    return FitSeries(over, tuple(ended))
+                entries.append(SeriesEntry(part.name, None, result, "", part.at))
+    return FitSeries(over, tuple(entries))
 
 
-def _told(whole: together.FitOutput, progress: Callable[[lm.State], None] | None) -> FitResult:
+def _reported(output: FitOutput, progress: Callable[[lm.State], None] | None) -> FitResult:
     if progress is not None:
-        for state in whole.states:
+        for state in output.states:
             progress(state)
-    return whole.result
+    return output.result
 
 
 @contextmanager
 def workers_for(scans: Sequence[Scan], client: Client | None, many: int) -> Iterator[Client | None]:
-    """Yield the client to fit all these scans with: the one given, or workers started for them all.
+    """Yield the client for fits of all these scans: the one given, or one of workers started for them.
 
-    None where they are fewer than `many`, each small enough to be fitted in this process. Many small
-    ones get processes of one thread: searching first values keeps a process to itself.
+    None if they are fewer than `many` and each is small enough to be fitted in this process. Many small
+    scans get processes of one thread: a search for initial values occupies a whole process.
     """
-    small = all(map(together.small, scans))
+    small = all(map(is_small, scans))
     if client is not None or (small and len(scans) < many):
         yield client
         return

@@ -1,4 +1,4 @@
-"""A scan cut into parts that are fitted one by one: its rings, or windows of age."""
+"""The parts of a scan that are fitted separately: its rings, or windows of age."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,11 +21,11 @@ class Part:
     """One ring or one window of age of a scan."""
 
     name: str
-    """As people call it: 'q = 0.0054 1/Å', '0 to 30 s'."""
+    """For people: 'q = 0.0054 1/Å', '0 to 30 s'."""
     folder: str
-    """The name of the folder of its result."""
+    """Name of the folder of its result."""
     at: Mapping[str, float]
-    """Where it stands: q [1/Å] and age, or age, from and to [s]; age is the mean time of its frames."""
+    """Place in the series: q [1/Å] and age, or age, from and to [s]; age: mean time of its frames."""
     scan: Scan
     members: tuple[int, ...]
     """Positions of its bins in the whole selection."""
@@ -34,9 +34,9 @@ class Part:
 def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]:
     """Return the rings (over='q') or the windows of age (over='age') of a scan.
 
-    windows, for age only: how many of equal numbers of frames, or a list of (from, to) in s. Raises
-    OptionError for what does not go together, SelectionError where q is unknown or a window has
-    fewer than 3 frames.
+    windows, for age only: the number of windows of equal length in frames, or a list of (from, to) in
+    s. Raises OptionError for options that exclude each other, SelectionError where q is unknown or a
+    window has fewer than 3 frames.
     """
     if over not in OVER:
         raise OptionError(f"over {over!r} is unknown; {nearest(str(over), OVER)}")
@@ -56,16 +56,16 @@ def _rings(scan: Scan) -> tuple[Part, ...]:
             f"q is unknown for {unknown} of {len(scan.bins)} selected bins: select those with q"
         )
     numbers = ring_numbers(scan.q)
-    found = []
+    parts = []
     for ring, q in enumerate(rings_of(scan.q)):
         members = tuple(int(b) for b in np.flatnonzero(numbers == ring))
         here = replace(scan, bins=tuple(scan.bins[b] for b in members))
-        found.append(
+        parts.append(
             Part(
                 f"q = {q:.6g} 1/Å", f"q_{q:.6g}", {"q": float(q), "age": _age(scan)}, here, members
             )
         )
-    return tuple(found)
+    return tuple(parts)
 
 
 def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
@@ -98,13 +98,13 @@ def _window(scan: Scan, number: int) -> Part:
 
 
 def _age(scan: Scan) -> float:
-    """Return the mean time [s] of the frames in use, of all selected where none is."""
+    """Return the mean time [s] of the frames in use, or of all selected frames if none is."""
     used = scan.time[scan.use]
     return float((used if len(used) else scan.time[slice(*scan.frames)]).mean())
 
 
 def options_of(part: Part, whole: Scan, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `fit` for a part: of contrasts and offsets given per bin, its own."""
+    """Return the options of `fit` for a part: contrasts and offsets given per bin are those of its bins."""
     own = dict(options)
     for name in ("contrast", "offset"):
         given = own.get(name)

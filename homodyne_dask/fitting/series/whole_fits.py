@@ -1,7 +1,7 @@
-"""Many small fits at once: each is one task, done whole by a thread of the workers that is free.
+"""Many small fits at the same time: each is one task, a whole fit on one thread of a worker.
 
-A pass over few pairs is over before its tasks have all been sent, and first values are searched by one
-process: small fits made one after the other leave most of the workers idle.
+A pass over few pairs takes less time than sending its tasks, and initial values are searched by one
+process: small fits made one after the other would leave most of the workers idle.
 """
 
 import os
@@ -30,29 +30,29 @@ class FitRequest(NamedTuple):
 
     scan: Scan
     options: Mapping[str, Any]
-    """Of `fit`."""
+    """Those of `fit`."""
     more: tuple[Any, ...] = ()
-    """What else its task is told."""
+    """More arguments of its task."""
 
 
 class FitOutput(NamedTuple):
-    """A fit that a worker made."""
+    """What a worker returns of a fit."""
 
     states: tuple[lm.State, ...]
     """After each pass over all data."""
     result: FitResult
     files: tuple[Path, ...] = ()
-    """What was written."""
+    """The files that were written."""
 
 
-def small(scan: Scan) -> bool:
-    """Return whether a fit of the scan is small enough to be made by one process."""
+def is_small(scan: Scan) -> bool:
+    """Return whether a fit of the scan is small enough for one process."""
     frames = int(scan.use.sum())
     return frames * (frames - 1) // 2 * len(scan.bins) < IN_PROCESS_PAIRS
 
 
 def whole_fit(selection: Selection, model: Model, options: Mapping[str, Any]) -> FitOutput:
-    """Fit a small scan in this process; a task."""
+    """Fit a small scan in this process; this is a task."""
     states: list[lm.State] = []
     result = run_to_completion(iterate(open_selection(selection), model, **options), states.append)
     return FitOutput(tuple(states), result)
@@ -65,45 +65,45 @@ def submitted(
     fits: Sequence[FitRequest],
     task: Callable[..., FitOutput] = whole_fit,
 ) -> Iterator[list[Future | None]]:
-    """Send the small ones of several fits to the workers, which are checked before, for a `with`.
+    """Submit the small ones of several fits to the workers, which are checked first, for a `with`.
 
-    Yields None for each fit that is to be made otherwise. Futures that nobody holds any more are not
-    worked. Raises ClusterError where the workers cannot do what is asked.
+    Yields a future for each fit, None for those that are not small. Dask drops fits whose futures are
+    released. Raises ClusterError where the workers do not meet the requirements.
     """
-    few = [asked for asked in fits if small(asked.scan)]
-    found = None if client is None else _planned(client, model, few)
-    if client is None or found is None:
+    small = [request for request in fits if is_small(request.scan)]
+    planned = None if client is None else _planned(client, model, small)
+    if client is None or planned is None:
         yield [None] * len(fits)
         return
     name = os.urandom(3).hex()
-    with checked_workers(client, *found):
+    with checked_workers(client, *planned):
         yield [
             client.submit(
-                task, asked.scan.selection, model, asked.options, *asked.more,
+                task, request.scan.selection, model, request.options, *request.more,
                 key=f"fit-{name}-{n:04d}", pure=False,
             )
-            if small(asked.scan) else None
-            for n, asked in enumerate(fits)
+            if is_small(request.scan) else None
+            for n, request in enumerate(fits)
         ]  # fmt: skip
 
 
 def _planned(client: Client, model: Model, fits: Sequence[FitRequest]) -> tuple[Scan, Plan] | None:
-    """Return the first of some fits that can be planned, to examine the workers for."""
-    for asked in fits:
+    """Return scan and plan of the first fit that can be planned, to check the workers for."""
+    for request in fits:
         try:
-            return asked.scan, plan_for(prepare(asked.scan, model, **asked.options), client)
+            return request.scan, plan_for(prepare(request.scan, model, **request.options), client)
         except ClusterError:
             raise
-        except HomodyneDaskError:  # the worker that fits says so
+        except HomodyneDaskError:  # raised again by the worker that fits
             continue
     return None
 
 
 def output_of(client: Client | None, future: Future) -> FitOutput:
-    """Return a fit that was begun when it has ended.
+    """Return the output of a submitted fit when it has ended.
 
-    Raises what the fit raised, and ClusterError where the workers cannot finish it.
+    Raises the exception of the fit, and ClusterError where the workers cannot finish it.
     """
-    assert client is not None  # who sent it
+    assert client is not None  # the futures came from a client
     with finishing(client):
         return future.result()

@@ -1,4 +1,4 @@
-"""The averages over age and lag that first values are made from, as a fit sees them."""
+"""The averages over age and lag from which initial values are made."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -25,40 +25,40 @@ from homodyne_dask.store.cuts import Cuts
 from homodyne_dask.store.scan import Scan, known_q
 
 FEWEST_CELLS = 30
-"""Below this many averages inside a selection, first values come from those of the whole record."""
+"""If a selection has fewer averages, initial values come from those of the whole record."""
 
 FINEST = 128
-"""Integrals are taken over steps of a frame up to this one, and no longer than this share of the age."""
+"""Integrals use steps of one frame up to this frame, and of age / FINEST beyond it."""
 
 
 class _Between(NamedTuple):
-    """Where values at some nodes are interpolated linearly."""
+    """Linear interpolation between values at nodes."""
 
     below: Int[np.ndarray, " cell"]
     part: Float[np.ndarray, " cell"]
 
     def of(self, rows: Float[np.ndarray, "rows node"]) -> Float[np.ndarray, "rows cell"]:
-        """Return the values between the nodes."""
+        """Return the interpolated values."""
         low = rows[:, self.below]
         return low + (rows[:, self.below + 1] - low) * self.part
 
 
 @dataclass(frozen=True)
 class BinnedAverages:
-    """The averages over age and lag as a fit sees them, all bins on the same cells."""
+    """The averages of c2 over cells of age and lag; all bins have the same cells."""
 
     problem: Problem
     time: Float[np.ndarray, " t"]
     c2: Float[np.ndarray, "bin cell"]
     weight: Float[np.ndarray, "bin cell"]
-    """Sum of the weights of the pairs averaged; 0 where there are none."""
+    """Sum of the weights of the averaged pairs; 0 where there are none."""
     t1: Float[np.ndarray, " cell"]
     t2: Float[np.ndarray, " cell"]
     q: Float[np.ndarray, " bin"]
     phi: Float[np.ndarray, " bin"]
 
     def differences(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, "rows cell"]:
-        """Return u(t2) - u(t1) of every table row, the integrals interpolated at the mean times."""
+        """Return u(t2) - u(t1) of every row of integrals, interpolated at the mean times of the cells."""
         problem, nodes = self.problem, self._nodes
         steps = np.diff(nodes) / (self.spacing if problem.convention is Convention.HOMODYNE else 1)
         rows = integrals(problem.model, problem.convention, theta, nodes, steps, self.spacing)
@@ -66,7 +66,7 @@ class BinnedAverages:
         return there.of(rows) - here.of(rows)
 
     def some(self, number: int) -> "BinnedAverages":
-        """Return this with no more than `number` cells, chosen at random, but always the same."""
+        """Return these with at most `number` cells, chosen at random but always the same."""
         cells = len(self.t1)
         if cells <= number:
             return self
@@ -76,7 +76,7 @@ class BinnedAverages:
         )
 
     def scales(self, theta: Float[np.ndarray, " p"], phi: Float[np.ndarray, " bin"]) -> BinScales:
-        """Return the scales of the bins at theta, were their angles phi."""
+        """Return the scales of the bins at theta for angles phi."""
         problem = self.problem
         return bin_scales(
             problem.model, problem.convention, theta, self.q, phi, problem.gap, self.spacing
@@ -89,7 +89,7 @@ class BinnedAverages:
 
     @cached_property
     def _nodes(self) -> Float[np.ndarray, " node"]:
-        """Frame times that are enough to integrate over."""
+        """The frame times between which the rates are integrated."""
         at, last = [0], len(self.time) - 1
         while at[-1] < last:
             at.append(min(at[-1] + max(1, at[-1] // FINEST), last))
@@ -97,7 +97,7 @@ class BinnedAverages:
 
     @cached_property
     def _places(self) -> tuple[_Between, _Between]:
-        """Where t1 and t2 of the cells lie between the nodes."""
+        """The interpolation of t1 and of t2 of the cells between the nodes."""
         nodes, found = self._nodes, []
         for t in (self.t1, self.t2):
             below = np.clip(np.searchsorted(nodes, t, side="right") - 1, 0, len(nodes) - 2)
@@ -118,7 +118,7 @@ class BinnedAverages:
 def binned_averages(scan: Scan, problem: Problem) -> BinnedAverages:
     """Return the averages of the selected bins; raises SelectionError where none is known."""
     cuts = scan.cuts(problem.min_lag)
-    if len(cuts.t1) < FEWEST_CELLS:  # a narrow selection: the same theta describes the whole record
+    if len(cuts.t1) < FEWEST_CELLS:  # the same theta describes the whole record
         cuts = replace(scan, frames=(0, scan.n_frames)).cuts()
     if not np.isfinite(cuts.c2).any():
         raise SelectionError(

@@ -1,4 +1,4 @@
-"""Fits of the averages: a few at a time, each carried as far as it is worth."""
+"""Fits to binned averages: several at a time, each continued as far as it is promising."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +13,12 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
 
 OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
-"""Closer the optimum of the averages is not worth the way."""
+"""The optimum of the averages is needed no more closely than this."""
 
 
 @dataclass(frozen=True)
 class BinnedFit:
-    """Where a small fit stands, or several that came to the same minimum."""
+    """The state of a fit to averages, or of several that reached the same minimum."""
 
     state: lm.State
     starts: int = 1
@@ -55,7 +55,7 @@ def _part(whole: ReducedProblem, at: slice) -> ReducedProblem:
 
 
 class BinnedFits:
-    """Fits of one summary: what gives the Gram of the averages at theta."""
+    """Fits to the same averages; `summary` returns their Gram at theta."""
 
     def __init__(
         self, summary: Callable[[Float[np.ndarray, " p"]], Gram], search: Search, mode: str
@@ -63,7 +63,7 @@ class BinnedFits:
         self.summary, self.search, self.mode = summary, search, mode
 
     def started(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[BinnedFit]:
-        """Return a fit at its first point for each theta."""
+        """Return a fit at its initial point for each theta."""
         found = zip(thetas, self._evaluated([lm.Trial(theta) for theta in thetas]), strict=True)
         return [
             BinnedFit(lm.initial_state(self.search, theta, reduced, OPTIONS))
@@ -71,15 +71,15 @@ class BinnedFits:
         ]
 
     def advanced(self, ends: Sequence[BinnedFit], passes: int) -> list[BinnedFit]:
-        """Return every fit `passes` further, or where it ended before."""
+        """Return every fit after `passes` more passes, or at its end."""
         states = [end.state for end in ends]
-        together = lm.iterate_several(self.search, self._evaluated, states, OPTIONS)
-        for after in islice(together, passes):
+        passes_of_all = lm.iterate_several(self.search, self._evaluated, states, OPTIONS)
+        for after in islice(passes_of_all, passes):
             states = after
         return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]
 
     def _evaluated(self, trials: Sequence[lm.Trial]) -> list[ReducedProblem]:
-        """Return the reduced problem at each trial, all reduced in one go."""
+        """Return the reduced problem at each trial, all reduced together."""
         grams = [self.summary(trial.theta) for trial in trials]
         if not grams:
             return []
@@ -93,7 +93,7 @@ class BinnedFits:
         return [_part(whole, slice(n * bins, (n + 1) * bins)) for n in range(len(grams))]
 
     def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
-        """Return one end for all that are at the same minimum, best first."""
+        """Return one fit for all that are at the same minimum, best first."""
         found: list[BinnedFit] = []
         finite = [end for end in ends if end.lowest.reduced.finite]
         for end in sorted(finite, key=lambda end: end.chisqr):
@@ -106,21 +106,21 @@ class BinnedFits:
         return found
 
     def same(self, one: BinnedFit, other: BinnedFit) -> bool:
-        """Return whether both are at one minimum: as good, and within three standard errors."""
+        """Return whether two fits are at one minimum: χ² within σ², theta within three standard errors."""
         low, high = one.lowest, other.lowest
-        # of an exact fit nothing is known below rounding
+        # below rounding nothing is known of an exact fit
         variance = low.reduced.variance(int(self.search.free.sum())) or low.reduced.rounding
-        apart = high.theta - low.theta
+        difference = high.theta - low.theta
         period = np.where(np.isfinite(self.search.period), self.search.period, 1.0)
-        turned = apart - period * np.round(apart / period)
-        apart = np.where(np.isfinite(self.search.period), turned, apart)
-        distance = apart @ low.reduced.hessian @ apart
+        turned = difference - period * np.round(difference / period)
+        difference = np.where(np.isfinite(self.search.period), turned, difference)
+        distance = difference @ low.reduced.hessian @ difference
         better = abs(high.reduced.chisqr - low.reduced.chisqr)
         return bool(better < variance and distance < 9 * variance)
 
 
 def credible(ends: list[BinnedFit], times: float) -> list[BinnedFit]:
-    """Return the ends whose χ² is at most so many times the lowest."""
+    """Return the fits whose χ² is at most so many times the lowest."""
     finite = [end for end in ends if end.lowest.reduced.finite]
     lowest = min((end.chisqr for end in finite), default=np.inf)
     return [end for end in finite if end.chisqr <= times * lowest]

@@ -1,7 +1,7 @@
-"""From coarse to fine: block means bring a fit close before the first pass over all data.
+"""Coarse to fine: fits to block means come close to the optimum before the first pass over all data.
 
-The optimum of 4×4 means lies about one standard error of the full fit from its optimum, that of
-16×16 means some more; the answer is that of the full data, only the path is cheaper.
+The optimum of 4×4 means is about one standard error of the full fit away from its optimum, that of
+16×16 means a little more. The result is that of the full data; only the way to it is cheaper.
 """
 
 import time
@@ -19,19 +19,19 @@ from homodyne_dask.store.scan import known_q
 from homodyne_dask.sweep.sweep import Sweep
 
 OPTIONS = lm.Options(max_passes=30, decrement=0.03)
-"""Closer the optimum of means is not worth the way: it is not that of the data."""
+"""The optimum of means is needed no more closely: it is not that of the data."""
 
 
 def coarse_to_fine(
     request: Request,
     starts: Sequence[Float[np.ndarray, " p"]],
     sweeps: Sequence[Sweep],
-    told: Callable[[lm.State, int], None] = lambda *_: None,
+    on_state: Callable[[lm.State, int], None] = lambda *_: None,
 ) -> tuple[Float[np.ndarray, " p"], list[dict[str, Any]]]:
-    """Return where the finest level ends that the decay lets see, and a record of each level.
+    """Return theta at the end of the finest adequate level, and a record of each level.
 
-    The best of the starts on the coarsest level is the one that goes on. told: called with every
-    state and its level.
+    The start with the lowest χ² on the coarsest level is the one that is continued. on_state: called
+    with every state and its level.
     """
     theta, record = starts[0], []
     for sweep in sweeps:
@@ -44,8 +44,8 @@ def coarse_to_fine(
             grams = sweep.candidates(np.array(starts))
             chisqr = [reduce(gram, request.scaling).chisqr for gram in grams]
             theta = starts[int(np.nanargmin(chisqr))]
-        state = _descended(request, sweep, theta, told)
-        if state.outcome is lm.Outcome.CONVERGED:  # else the level leads nowhere
+        state = _fit_level(request, sweep, theta, on_state)
+        if state.outcome is lm.Outcome.CONVERGED:  # else theta stays
             theta = state.theta
         seconds = time.perf_counter() - began
         record.append(
@@ -54,27 +54,27 @@ def coarse_to_fine(
     return theta, record
 
 
-def _descended(
+def _fit_level(
     request: Request,
     sweep: Sweep,
     theta: Float[np.ndarray, " p"],
-    told: Callable[[lm.State, int], None],
+    on_state: Callable[[lm.State, int], None],
 ) -> lm.State:
-    """Return the state in which a fit of one level ends."""
+    """Return the last state of a fit to the means of one level."""
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
         return reduce(sweep(trial.theta), request.scaling)
 
     states = lm.iterate(request.search, evaluate, lm.Trial(theta), OPTIONS)
     state = next(states)
-    told(state, sweep.layout.factor)
+    on_state(state, sweep.layout.factor)
     for state in states:
-        told(state, sweep.layout.factor)
+        on_state(state, sweep.layout.factor)
     return state
 
 
 def adequate(request: Request, theta: Float[np.ndarray, " p"], factor: int) -> bool:
-    """Return whether f changes little enough over `factor` frames for block means to show it."""
+    """Return whether f varies so slowly over `factor` frames that block means resolve it."""
     scan, backend = request.scan, backend_of(request.problem.model)
     at = backend.point(request.problem, theta, scan.time)
     return backend.adequate(at, known_q(scan), scan.phi, scan.frames, factor)

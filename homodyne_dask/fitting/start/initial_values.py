@@ -1,4 +1,4 @@
-"""First values of any model: what the user gave, else the data's averages say; small fits choose."""
+"""Initial values of any model: those the user gave, the others from fits to averages of the data."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,12 +15,12 @@ from homodyne_dask.fitting.start import minima as start
 from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits, credible
 from homodyne_dask.fitting.start.minima import (
-    CARRIED,
+    COMPLETED,
     CREDIBLE,
     REFINED,
     SHORT,
     Minimum,
-    refined,
+    completed,
 )
 from homodyne_dask.kernels.autodiff import Tables, of_pairs, separable_point
 from homodyne_dask.kernels.checks import check_finite
@@ -31,12 +31,12 @@ from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.solver.variable_projection import reduce
 
 PER_PARAMETER = 100
-"""Points of the scan for each parameter that is open; at most MOST."""
+"""Points of the scan for each parameter without an initial value; at most MOST in all."""
 MOST = 1000
 
 
 def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:
-    """Return what gives the Gram of the averages at theta."""
+    """Return a function that returns the Gram of the averages at theta."""
     summary = binned_averages(request.scan, request.problem)
     if isinstance(request.problem.model, TransportModel):
         return summary
@@ -44,10 +44,11 @@ def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:
 
 
 def find_initial_values(request: Request) -> list[Minimum]:
-    """Return the distinct minima of small fits, the best first; values given in full stay as they are.
+    """Return the distinct minima of fits to the averages, the best first.
 
-    Raises OptionError where a model of one's own has no finite value to start from, or an open
-    parameter no finite bounds.
+    If the user gives all initial values, that point is returned as it is. Raises OptionError where a
+    user-defined model has no finite value to start from, or a parameter has neither an initial value nor
+    finite bounds.
     """
     summary = binned_averages(request.scan, request.problem)
     search, mode, starts = request.search, request.scaling.for_first_values, request.options.starts
@@ -60,32 +61,32 @@ def find_initial_values(request: Request) -> list[Minimum]:
     ends = fits.advanced(fits.started(_best(summary, search, mode, starts or REFINED)), SHORT)
     if starts is None:
         ends = credible(ends, CREDIBLE)
-    ends = refined(fits, ends, starts or CARRIED)
+    ends = completed(fits, ends, starts or COMPLETED)
     return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
 
 
 def _best(
     summary: BinnedAverages, search: Search, mode: str, best: int
 ) -> list[Float[np.ndarray, " p"]]:
-    """Return the best points of a scan of the box of bounds, on a log scale where a parameter has one."""
+    """Return the best points of a scan inside the bounds, logarithmic where the parameter is."""
     points = scattered(search)
     chisqr = np.full(len(points), np.inf)
     for n, gram in enumerate(_grams(summary, points)):
         reduced = reduce(gram, mode)
-        # an inverted decay is no decay
+        # c2 must decay: contrast is not negative
         if np.isfinite(reduced.chisqr) and np.nanmedian(reduced.contrast) >= 0:
             chisqr[n] = reduced.chisqr
     if not np.isfinite(chisqr).any():
         check_finite(summary.problem, points[0], summary.time, summary.q, summary.phi)
         raise OptionError(
-            f"model {summary.problem.model.name!r} follows the data nowhere inside its bounds: give "
+            f"model {summary.problem.model.name!r} fits the data nowhere inside its bounds: give "
             f"initial values"
         )
     return [points[n] for n in np.argsort(chisqr)[:best] if np.isfinite(chisqr[n])]
 
 
 def scattered(search: Search) -> Float[np.ndarray, "point p"]:
-    """Return points all over the box of bounds, the same every time; given values stay."""
+    """Return a Latin hypercube of points inside the bounds, always the same; given values stay."""
     open_ = np.isnan(search.start)
     for name, low, high in zip(
         np.array(search.names)[open_], search.lower[open_], search.upper[open_], strict=True
@@ -101,7 +102,7 @@ def scattered(search: Search) -> Float[np.ndarray, "point p"]:
         np.where(log, np.log(np.where(log, v, 1)), v) for v in (search.lower, search.upper)
     )
     rng = np.random.default_rng(0)
-    strata = np.array([rng.permutation(number) for _ in open_]).T  # a Latin hypercube
+    strata = np.array([rng.permutation(number) for _ in open_]).T
     share = (strata + rng.random(strata.shape)) / number
     with np.errstate(invalid="ignore"):  # bounds of given values may be infinite
         inside = low + share * (high - low)
@@ -110,7 +111,7 @@ def scattered(search: Search) -> Float[np.ndarray, "point p"]:
 
 
 def _at(summary: BinnedAverages, tables: Tables) -> tuple[Tables, Tables]:
-    """Return tables, or slopes, at the mean times of the cells."""
+    """Return tables, or their derivatives, at the mean times of the cells."""
 
     def between(times: np.ndarray) -> Tables:
         return jax.tree.map(

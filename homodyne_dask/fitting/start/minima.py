@@ -1,7 +1,8 @@
-"""First values from the data: a scan of the averages over age and lag, small fits, and a look around.
+"""Initial values of the transport models: a scan of the averages, fits from its best points, finer scans.
 
-Small fits start from points of the scan that lie apart (`grid`); from the best end the strains and
-directions are scanned again more finely (`shear_scan`), and so on until nothing lower turns up.
+Fits to the averages over age and lag start from points of the scan that are far apart (`grid`). From the
+best of them, strain, direction of flow (`shear_scan`) and diffusion (`diffusion_scan`) are scanned again
+more finely, until no lower minimum is found.
 """
 
 from dataclasses import replace
@@ -18,19 +19,19 @@ from homodyne_dask.fitting.start.shear_scan import shear_candidates
 from homodyne_dask.models.parameters import Search
 
 REFINED = 8
-"""Points of the scan from which a small fit starts."""
-CARRIED = 3
-"""Of these, how many of the best go on to their end."""
-CARRIED_AROUND = 2
-"""The same for every look around."""
-LOOKS = 3
-"""Most looks around."""
-HELD, SHORT, LONG = 6, 6, 40
-"""Passes of a small fit: with the offsets held, with all free, and to its end."""
-AFTER_HELD, CREDIBLE = 10.0, 3.0
-"""Times the lowest χ²: above, a fit is not carried on after its first passes, and after the next."""
-RIVAL = 1.5
-"""Times the lowest χ² of the averages: above, a minimum is not compared with it on the data."""
+"""Points of the scan from which fits start."""
+COMPLETED = 3
+"""How many of the best of these fits are continued to their minimum."""
+COMPLETED_OF_RESCAN = 2
+"""The same for the fits from a finer scan."""
+RESCANS = 3
+"""Most finer scans."""
+FIXED, SHORT, LONG = 6, 6, 40
+"""Passes of a fit: with the offsets fixed, with all parameters free, and to its minimum."""
+CREDIBLE_AFTER_FIXED, CREDIBLE = 10.0, 3.0
+"""χ² over the lowest χ², above which a fit is given up after its first passes, and after the next."""
+COMPETING = 1.5
+"""χ² over the lowest χ² of the averages, above which a minimum is not compared with it on the data."""
 _OFFSETS = ("D_offset", "gamma_dot_t_offset")
 
 
@@ -41,60 +42,60 @@ class Minimum(NamedTuple):
     chisqr: float
     """On the averages; NaN where the user gave theta."""
     starts: int
-    """Small fits that ended there."""
+    """Number of fits that ended there."""
 
 
 def transport_minima(
     summary: BinnedAverages, search: Search, mode: str, starts: int | None = None
 ) -> list[Minimum]:
-    """Return the distinct minima that small fits ended in, the best first.
+    """Return the distinct minima of fits to the averages, the best first.
 
-    With everything given by the user that point alone is returned, as it is. `starts` is how many
-    points of the scan are followed to their end; without it, of a few only the most promising.
+    If the user gives all initial values, that point is returned as it is. starts: how many points of the
+    scan are followed to their minimum; by default a few, of which the most promising are completed.
     """
     if np.isfinite(search.start).all():
         return [Minimum(search.start, np.nan, 1)]
     grid, fits = Grid(summary, search), BinnedFits(summary, search, mode)
     ends = _scanned(grid, fits, starts)
-    for _ in range(LOOKS if summary.problem.model.shear else 0):
+    for _ in range(RESCANS if summary.problem.model.shear else 0):
         best = ends[0]
-        ends = _looked_around(grid, summary, fits, ends, starts)
+        ends = _with_rescan(grid, summary, fits, ends, starts)
         if fits.same(best, ends[0]):
             break
     return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
 
 
 def competing_minima(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
-    """Return theta of the minima that may be the lowest one of the data themselves."""
+    """Return theta of the minima of which each may be the lowest one of the data."""
     lowest = minima[0].chisqr
-    return [at.theta for at in minima if not at.chisqr > RIVAL * lowest]
+    return [at.theta for at in minima if not at.chisqr > COMPETING * lowest]
 
 
 def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit]:
-    """Return the ends of fits from points of the scan, best first.
+    """Return the fits from points of the scan, best first.
 
-    The offsets stay as they are at first: with all free a fit often takes them for the whole rate and
-    leaves amplitude and exponent at a bound, where nothing depends on them.
+    The offsets are fixed at first: with all parameters free, a fit often explains the whole rate by them
+    and leaves amplitude and exponent at a bound, where χ² does not depend on them.
     """
     search = fits.search
     free = [
         name not in _OFFSETS or np.isfinite(at)
         for name, at in zip(search.names, search.start, strict=True)
     ]
-    held = BinnedFits(fits.summary, replace(search, free=search.free & np.array(free)), fits.mode)
-    near = held.advanced(held.started(scan_points(grid, starts or REFINED)), HELD)
+    fixed = BinnedFits(fits.summary, replace(search, free=search.free & np.array(free)), fits.mode)
+    near = fixed.advanced(fixed.started(scan_points(grid, starts or REFINED)), FIXED)
     if starts is None:
-        near = credible(near, AFTER_HELD)
+        near = credible(near, CREDIBLE_AFTER_FIXED)
     ends = fits.advanced(fits.started([end.lowest.theta for end in near]), SHORT)
     if starts is None:
         ends = credible(ends, CREDIBLE)
-    return refined(fits, ends, starts or CARRIED)
+    return completed(fits, ends, starts or COMPLETED)
 
 
-def _looked_around(
+def _with_rescan(
     grid: Grid, summary: BinnedAverages, fits: BinnedFits, ends: list[BinnedFit], starts: int | None
 ) -> list[BinnedFit]:
-    """Return `ends` and those of fits from points around the best of them."""
+    """Return `ends` and those of fits from finer scans around the best of them."""
     best = ends[0]
     worst = np.inf if starts else CREDIBLE * best.chisqr
     theta = best.lowest.theta
@@ -104,10 +105,10 @@ def _looked_around(
     found = fits.merged(fits.advanced(fits.started(points), SHORT))
     there = [end for end in found if fits.same(best, end)]
     new = [end for end in found if not fits.same(best, end) and end.chisqr <= worst]
-    return fits.merged([*ends, *there, *refined(fits, new, starts or CARRIED_AROUND)])
+    return fits.merged([*ends, *there, *completed(fits, new, starts or COMPLETED_OF_RESCAN)])
 
 
-def refined(fits: BinnedFits, ends: list[BinnedFit], number: int) -> list[BinnedFit]:
-    """Return the distinct ends, the best of them carried on to the end, and then the best first."""
-    apart = fits.merged(ends)
-    return fits.merged(fits.advanced(apart[:number], LONG))
+def completed(fits: BinnedFits, ends: list[BinnedFit], number: int) -> list[BinnedFit]:
+    """Return the distinct fits, the best of them continued to their minimum, the best first."""
+    distinct = fits.merged(ends)
+    return fits.merged(fits.advanced(distinct[:number], LONG))
