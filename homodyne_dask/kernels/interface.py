@@ -34,6 +34,17 @@ class ModelPoint(Protocol):
         ...
 
 
+class RateCurve(NamedTuple):
+    """A rate of transport, or the integral of one, at the selected frames."""
+
+    time: Float[np.ndarray, " n"]
+    """s; not below half a frame."""
+    value: Float[np.ndarray, " n"]
+    gradient: Float[np.ndarray, "3 n"]
+    """By its parameters."""
+    parameters: tuple[str, ...]
+
+
 class Backend(NamedTuple):
     """How the models of one family are computed. Arrays are NumPy's, float64."""
 
@@ -55,3 +66,6 @@ class Backend(NamedTuple):
     """(point, q, phi, frames): frames after which f is down to 1/e, in the middle of the record."""
     kernels: "dict[str, Kernel]"
     """The compiled functions behind the fields above, by name."""
+    rates: Callable[..., dict[str, RateCurve]] | None = None
+    """(point of the full resolution, time, frames): J, and with shear gamma_dot and the strain; None
+    for models that have no such rates."""

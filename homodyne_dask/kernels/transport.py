@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
-from homodyne_dask.kernels.interface import MOST_CANDIDATES, Backend
+from homodyne_dask.kernels.interface import MOST_CANDIDATES, Backend, RateCurve
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.kernels.subblock_loop import MeasuredBlock, measured_block
 from homodyne_dask.kernels.subblocks import SubBlocks, sub_blocks
@@ -22,8 +22,10 @@ from homodyne_dask.kernels.transport_kernels import (
     gram_kernel,
     robust_kernel,
 )
+from homodyne_dask.models.rates import RATES, rate
 from homodyne_dask.models.shear_factor import decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.transport import (
+    RATE_FLOOR,
     BinScales,
     Convention,
     bin_scales,
@@ -244,6 +246,25 @@ def transport_correlation_time(
     return float(gone[0]) if len(gone) else float(stop - middle)
 
 
+def transport_rates(
+    at: TransportPoint, time: Float[np.ndarray, " n"], frames: tuple[int, int]
+) -> dict[str, RateCurve]:
+    """Return J(t) [Å²/s], and with shear gamma_dot(t) [1/s] and the strain since the first frame."""
+    convention, window = at.problem.convention, slice(*frames)
+    homodyne = convention is Convention.HOMODYNE
+    spacing = frame_spacing(time, convention)
+    t = np.maximum(time, spacing / 2)[window]
+    curves = {"J": RateCurve(t, *rate(t, at.theta[:3], RATE_FLOOR), RATES["J"])}
+    if not at.problem.model.shear:
+        return curves
+    names, floor = RATES["gamma_dot"], RATE_FLOOR if homodyne else None
+    curves["gamma_dot"] = RateCurve(t, *rate(t, at.theta[3:6], floor), names)
+    seconds = spacing if homodyne else 1.0  # the sums of that convention carry no Δt
+    G = (at.rows[4:8, window] - at.rows[4:8, window][:, :1]) * seconds
+    curves["strain"] = RateCurve(t, G[3], G[:3], names)
+    return curves
+
+
 TRANSPORT = Backend(
     transport_point,
     transport_gram,
@@ -253,4 +274,5 @@ TRANSPORT = Backend(
     transport_adequate,
     transport_correlation_time,
     {"gram": gram_kernel, "candidates": candidates_kernel, "robust": robust_kernel},
+    transport_rates,
 )

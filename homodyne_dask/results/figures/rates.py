@@ -10,10 +10,9 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import TransportPoint
-from homodyne_dask.models import Convention, convention_named, model_named
-from homodyne_dask.models.rates import rate, rate_stderr
-from homodyne_dask.models.transport import RATE_FLOOR, frame_spacing
+from homodyne_dask.models import convention_named, model_named
+from homodyne_dask.models.rates import rate_stderr
+from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.truth import truth_of
 from homodyne_dask.store.scan import Scan, known_q
@@ -136,33 +135,30 @@ class Curves:
 def curves(model: FittedModel, result: FitResult, scan: Scan) -> Curves:
     """Return the rates of `model` with the bands of the fit's covariance.
 
-    Raises OptionError for a model of one's own: only transport models have rates.
+    Raises OptionError for a model that has no rates, as a user-defined one.
     """
-    if not isinstance(model.at, TransportPoint):
+    of = backend_of(model.at.problem.model).rates
+    if of is None:
         raise OptionError(f"{model.at.problem.model.name} has no rates J and γ̇ to draw")
-    problem, theta, rows = model.at.problem, model.at.theta, model.at.rows
     known = result.covariance if result.covariance is not None else result.covariance_naive
-    covariance = None if known is None else known.values
-    dof = result.parameters["dof"].values if result.covariance is not None else None
-    window = slice(*scan.frames)
-    spacing = frame_spacing(scan.time, problem.convention)
-    t = np.maximum(scan.time, spacing / 2)[window]
-
-    def curve(value: np.ndarray, gradient: np.ndarray, first: int) -> Curve:
-        some = slice(first, first + 3)
-        error = None if covariance is None else rate_stderr(gradient, covariance[some, some])
-        floor = 0.0 if first == 0 else -np.inf
-        return Curve(t, value, error, _quantile(None if dof is None else dof[some]), floor)
-
-    homodyne = problem.convention is Convention.HOMODYNE
-    transport = curve(*rate(t, theta[:3], RATE_FLOOR), 0)
     errors = "none" if known is None else "naive" if result.covariance is None else "robust"
-    if not problem.model.shear:
-        return Curves(transport, None, None, errors)
-    shear_rate = curve(*rate(t, theta[3:6], RATE_FLOOR if homodyne else None), 3)
-    seconds = spacing if homodyne else 1.0  # the sums of that convention carry no Δt
-    G = (rows[4:8, window] - rows[4:8, window][:, :1]) * seconds
-    return Curves(transport, shear_rate, curve(G[3], G[:3], 3), errors)
+    rates = of(model.at, scan.time, scan.frames)
+
+    def curve(name: str) -> Curve | None:
+        if name not in rates:
+            return None
+        time, value, gradient, names = rates[name]
+        some = list(names)
+        stderr = dof = None
+        if known is not None:
+            stderr = rate_stderr(gradient, known.sel(cov_i=some, cov_j=some).values)
+        if result.covariance is not None:
+            dof = result.parameters["dof"].sel(param=some).values
+        return Curve(time, value, stderr, _quantile(dof), 0.0 if name == "J" else -np.inf)
+
+    transport = curve("J")
+    assert transport is not None
+    return Curves(transport, curve("gamma_dot"), curve("strain"), errors)
 
 
 def _quantile(dof: Float[np.ndarray, " 3"] | None) -> float:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from homodyne_dask.errors import SelectionError
-from homodyne_dask.models import TransportModel, model_named
+from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.models import model_named
 from homodyne_dask.results.figures.angles import draw_angles
 from homodyne_dask.results.figures.captions import TITLES, alternative
 from homodyne_dask.results.figures.cuts import draw_cuts
@@ -82,9 +83,9 @@ def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     _check(result, scan)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    transport = isinstance(model_named(result.config["model"]), TransportModel)
+    has_rates = backend_of(model_named(result.config["model"])).rates is not None
     for name, draw in PICTURES.items():
-        if draw is draw_rates and not transport:
+        if draw is draw_rates and not has_rates:
             continue
         if draw is draw_influence and (result.influence is None or not influential(result).any()):
             continue
