@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from homodyne_dask.cluster.slurm.cluster import slurm_cluster
     from homodyne_dask.errors import HomodyneDaskError
     from homodyne_dask.fitting.api import fit, iterate, plan
-    from homodyne_dask.fitting.curve_fit.curve_fit import CurveFit, curve_fit
+    from homodyne_dask.fitting.curve_fit.curve_fit import curve_fit
+    from homodyne_dask.fitting.curve_fit.result import CurveFit
     from homodyne_dask.fitting.forecast import forecast
     from homodyne_dask.fitting.predict import predict
     from homodyne_dask.fitting.series.fit_each import fit_each
@@ -54,7 +55,7 @@ _HOME = {
     "fit_each": "fitting.series.fit_each",
     "iterate": "fitting.api",
     "curve_fit": "fitting.curve_fit.curve_fit",
-    "CurveFit": "fitting.curve_fit.curve_fit",
+    "CurveFit": "fitting.curve_fit.result",
     "forecast": "fitting.forecast",
     "predict": "fitting.predict",
     "load_result": "results.fit_result",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from homodyne_dask.fitting.curve_fit.curve_fit import CurveFit
+    from homodyne_dask.fitting.curve_fit.result import CurveFit
     from homodyne_dask.results.fit_result import FitResult
     from homodyne_dask.solver.levenberg_marquardt import State
     from homodyne_dask.store.scan import Scan
