@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.store import schema
-from ingest.clean import BLOCK, blocks
+from ingest.clean import BLOCK, upper_blocks
 
 Edges = Int[np.ndarray, " edge"]
 
@@ -47,7 +47,7 @@ def cell_times(
     return _mean(t1, pairs), _mean(t2, pairs)
 
 
-class Filled(NamedTuple):
+class MaskedMatrix(NamedTuple):
     """One matrix made ready for sums."""
 
     value: Float32[np.ndarray, "t t"]
@@ -55,13 +55,13 @@ class Filled(NamedTuple):
     known: Bool[np.ndarray, "t t"]
 
 
-def fill(c2: Float32[np.ndarray, "t t"], use: Bool[np.ndarray, " t"]) -> Filled:
+def mask_matrix(c2: Float32[np.ndarray, "t t"], use: Bool[np.ndarray, " t"]) -> MaskedMatrix:
     """Return the pairs that are known and between used frames; `c2` itself becomes the values.
 
-    Nothing is known on and below the diagonal, as `matrix.clean` leaves it.
+    Nothing is known on and below the diagonal, as `clean` leaves it.
     """
     known = np.zeros(c2.shape, dtype=bool)
-    for rows, cols in blocks(len(c2), BLOCK):
+    for rows, cols in upper_blocks(len(c2), BLOCK):
         value = c2[rows, cols]
         seen = ~np.isnan(value)
         seen &= use[rows, None]
@@ -71,15 +71,15 @@ def fill(c2: Float32[np.ndarray, "t t"], use: Bool[np.ndarray, " t"]) -> Filled:
         known[rows, cols] = seen
         if rows != cols:
             c2[cols, rows] = 0
-    return Filled(c2, known)
+    return MaskedMatrix(c2, known)
 
 
-def cuts(
-    filled: Filled, ages: Edges, lags: Edges
+def cell_averages(
+    matrix: MaskedMatrix, ages: Edges, lags: Edges
 ) -> tuple[Float[np.ndarray, "age lag"], Int[np.ndarray, "age lag"]]:
     """Return the mean of c2 and the number of known pairs of used frames in each cell."""
-    total = _cells(filled.value, ages, lags, np.float64)
-    count = _cells(filled.known, ages, lags, np.int64)
+    total = _cells(matrix.value, ages, lags, np.float64)
+    count = _cells(matrix.known, ages, lags, np.int64)
     return _mean(total, count) + 1, count
 
 
@@ -100,12 +100,12 @@ def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:
     return np.add.reduceat(by_age, lags[:-1], axis=1)
 
 
-def levels(filled: Filled) -> dict[int, Float32[np.ndarray, "i j"]]:
+def block_means(matrix: MaskedMatrix) -> dict[int, Float32[np.ndarray, "i j"]]:
     """Return the means over blocks of pairs, NaN on and below the block diagonal."""
-    n = len(filled.value)
+    n = len(matrix.value)
     found = {}
     finest, *_ = schema.LEVELS
-    total, count = _upper_sums(filled.value, np.float64), _upper_sums(filled.known, np.uint16)
+    total, count = _upper_sums(matrix.value, np.float64), _upper_sums(matrix.known, np.uint16)
     for level in schema.LEVELS:
         if level != finest:
             total, count = _sums(total, level // finest), _sums(count, level // finest)
@@ -123,7 +123,7 @@ def _upper_sums(values: np.ndarray, dtype: type) -> np.ndarray:
     """Sum over the blocks of the finest level, those above the diagonal."""
     factor, n = schema.LEVELS[0], len(values)
     total = np.zeros((n // factor, n // factor), dtype=dtype)
-    for rows, cols in blocks(n // factor * factor, BLOCK):
+    for rows, cols in upper_blocks(n // factor * factor, BLOCK):
         place = tuple(slice(s.start // factor, s.stop // factor) for s in (rows, cols))
         total[place] = _sums(values[rows, cols], factor, dtype)
     return total
@@ -132,11 +132,11 @@ def _upper_sums(values: np.ndarray, dtype: type) -> np.ndarray:
 def _sums(values: np.ndarray, factor: int, dtype: type | None = None) -> np.ndarray:
     """Sum over whole factor × factor blocks."""
     height, width = (side // factor * factor for side in values.shape)
-    rows = _every(values[:height, :width], factor, dtype or values.dtype)
-    return _every(rows.T, factor, rows.dtype).T
+    rows = _sum_rows(values[:height, :width], factor, dtype or values.dtype)
+    return _sum_rows(rows.T, factor, rows.dtype).T
 
 
-def _every(values: np.ndarray, factor: int, dtype) -> np.ndarray:
+def _sum_rows(values: np.ndarray, factor: int, dtype) -> np.ndarray:
     """Sum rows in groups of `factor`; whole strides at a time, short sums are slow."""
     total = values[::factor].astype(dtype)
     for k in range(1, factor):

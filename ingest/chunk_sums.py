@@ -7,26 +7,26 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.store import schema
-from ingest.block_means import Filled
-from ingest.clean import blocks
+from ingest.block_means import MaskedMatrix
+from ingest.clean import upper_blocks
 
 NAMES = ("weight", "first", "second")
 
 
-def tile_sums(filled: Filled, weight: Float[np.ndarray, " t"]) -> dict[str, list[float]]:
+def tile_sums(matrix: MaskedMatrix, weight: Float[np.ndarray, " t"]) -> dict[str, list[float]]:
     """Return "i/j" → [Σw, Σw(y-1), Σw(y-1)², pairs] over the known pairs of used frames of a chunk.
 
     The weight of a pair is w = weight(t1)·weight(t2); y = c2. Sums are float64, and made by loops
     whose order no number of threads changes.
     """
-    n = len(filled.value)
+    n = len(matrix.value)
     side = schema.tile_side(n)
     return {
         f"{rows.start // side}/{cols.start // side}": [
-            *_sums(filled.value[rows, cols], filled.known[rows, cols], weight[rows], weight[cols]),
-            int(np.count_nonzero(filled.known[rows, cols])),
+            *_sums(matrix.value[rows, cols], matrix.known[rows, cols], weight[rows], weight[cols]),
+            int(np.count_nonzero(matrix.known[rows, cols])),
         ]
-        for rows, cols in blocks(n, side)
+        for rows, cols in upper_blocks(n, side)
     }
 
 
@@ -48,7 +48,7 @@ def weights(sigma_rows: Float[np.ndarray, "*bin t"]) -> Float[np.ndarray, "*bin 
     return 1 / np.square(sigma_rows)
 
 
-def grid(found: list[dict[str, list[float]]], n_frames: int) -> dict[str, np.ndarray]:
+def sums_by_chunk(found: list[dict[str, list[float]]], n_frames: int) -> dict[str, np.ndarray]:
     """Return the arrays (bin, i, j) of the group sums/; NaN, or no pair, below the diagonal."""
     tiles = -(-n_frames // schema.tile_side(n_frames))
     shape = (len(found), tiles, tiles)
@@ -62,7 +62,9 @@ def grid(found: list[dict[str, list[float]]], n_frames: int) -> dict[str, np.nda
     return arrays
 
 
-def digest(sigma_rows: Float[np.ndarray, "bin t"], frame_mask: Bool[np.ndarray, " t"]) -> str:
+def weights_digest(
+    sigma_rows: Float[np.ndarray, "bin t"], frame_mask: Bool[np.ndarray, " t"]
+) -> str:
     """Return the SHA-256 of what the weights came from: sums of other weights are no use."""
     rows = np.ascontiguousarray(sigma_rows, dtype="<f8")
     return hashlib.sha256(rows.tobytes() + frame_mask.tobytes()).hexdigest()

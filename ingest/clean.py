@@ -16,11 +16,11 @@ MIN_FLOAT32 = float(np.finfo(np.float32).tiny)
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 ASYMMETRY = 1e-5
 """Largest |C - Cᵀ| that rounding explains, relative to values above 1."""
-ENOUGH = 10
+MIN_DIFFERENCES = 10
 """Second differences from which a scatter can be told."""
 
 
-class Clean(NamedTuple):
+class CleanMatrix(NamedTuple):
     """The upper half of one matrix and what was found on the way."""
 
     c2: Float32[np.ndarray, "t t"]
@@ -37,7 +37,7 @@ class Clean(NamedTuple):
     """Pairs a full matrix knows on one side of the diagonal only: no data."""
 
 
-def clean(raw: np.ndarray, n_frames: int, name: str) -> Clean:
+def clean(raw: np.ndarray, n_frames: int, name: str) -> CleanMatrix:
     """Return the clean upper half of a matrix given as upper, lower or full.
 
     A float32 `raw` that may be written to is cleaned in place: a second matrix would be the largest
@@ -48,11 +48,11 @@ def clean(raw: np.ndarray, n_frames: int, name: str) -> Clean:
             f"{name} is {raw.shape} {raw.dtype}, not a {n_frames}×{n_frames} matrix of numbers"
         )
     side = _side(raw, name)
-    c2 = raw if _ours(raw) else np.empty(raw.shape, dtype=np.float32)
+    c2 = raw if _can_be_overwritten(raw) else np.empty(raw.shape, dtype=np.float32)
     alive = np.zeros(n_frames, dtype=bool)
     zeros = infinite = one_sided = 0
     worst = 0.0
-    for rows, cols in blocks(n_frames, BLOCK):
+    for rows, cols in upper_blocks(n_frames, BLOCK):
         above = _above(rows, cols)
         value = raw[cols, rows].T.copy() if side == "lower" else raw[rows, cols]
         known = _known(value) & above
@@ -76,10 +76,10 @@ def clean(raw: np.ndarray, n_frames: int, name: str) -> Clean:
             f"{name} is not symmetric: the largest |C - Cᵀ| is {worst:.6g}; store one half only"
         )
     baseline = _raise_baseline(c2)
-    return Clean(c2, baseline, np.flatnonzero(~alive), zeros, infinite, one_sided)
+    return CleanMatrix(c2, baseline, np.flatnonzero(~alive), zeros, infinite, one_sided)
 
 
-def _ours(raw: np.ndarray) -> bool:
+def _can_be_overwritten(raw: np.ndarray) -> bool:
     return raw.dtype == np.float32 and raw.flags.c_contiguous and raw.flags.writeable
 
 
@@ -91,7 +91,7 @@ def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
     return inside
 
 
-def blocks(n_frames: int, side: int) -> Iterator[tuple[slice, slice]]:
+def upper_blocks(n_frames: int, side: int) -> Iterator[tuple[slice, slice]]:
     """Yield the blocks on and above the diagonal, row by row."""
     starts = range(0, n_frames, side)
     for i in starts:
@@ -137,13 +137,13 @@ def _asymmetry(upper: np.ndarray, lower: np.ndarray, both: np.ndarray) -> float:
 def _raise_baseline(c2: Float32[np.ndarray, "t t"]) -> int:
     """Return the baseline of the file, 0 or 1, and make it 1: c2 decays to its far corner."""
     far = _corner(c2)
-    if _at_one(c2 if np.isnan(far).all() else far):
+    if _decays_to_one(c2 if np.isnan(far).all() else far):
         return 1
     c2 += 1
     return 0
 
 
-def _at_one(values: Float32[np.ndarray, "rows cols"]) -> bool:
+def _decays_to_one(values: Float32[np.ndarray, "rows cols"]) -> bool:
     """Return whether the median is at least 0.5; only a tie needs the median itself."""
     high, low = int(np.count_nonzero(values >= 0.5)), int(np.count_nonzero(values < 0.5))
     return high > low if high != low else bool(np.median(_known_of(values)) >= 0.5)
@@ -159,7 +159,7 @@ def _known_of(values: np.ndarray) -> Float32[np.ndarray, " n"]:
     return values[~np.isnan(values)]
 
 
-def contrast(c2: Float32[np.ndarray, "t t"]) -> float | None:
+def measure_contrast(c2: Float32[np.ndarray, "t t"]) -> float | None:
     """Return the near-diagonal mean minus the long-lag mean, both without their outer tenths."""
     near, far = _trimmed_mean(np.diagonal(c2, 1)), _trimmed_mean(_corner(c2))
     return None if near is None or far is None else near - far
@@ -174,7 +174,7 @@ def _trimmed_mean(values: np.ndarray) -> float | None:
     return float(ordered[cut : len(known) - cut].mean(dtype=np.float64))
 
 
-def scatter(c2: Float32[np.ndarray, "t t"], samples: int = 200_000) -> float | None:
+def measure_scatter(c2: Float32[np.ndarray, "t t"], samples: int = 200_000) -> float | None:
     """Return σ of one pair from second differences along the lag diagonal, None if too few.
 
     1.4826 · MAD / √6: neighbours along a lag diagonal share no frame beyond lag 2, and what decays
@@ -183,17 +183,18 @@ def scatter(c2: Float32[np.ndarray, "t t"], samples: int = 200_000) -> float | N
     step = max(1, len(c2) ** 2 // (2 * samples))
     first, middle, last = c2[:-2:step, :-2], c2[1:-1:step, 1:-1], c2[2::step, 2:]
     second = _known_of(first.astype(np.float64) - 2.0 * middle + last)
-    if len(second) < ENOUGH:
+    if len(second) < MIN_DIFFERENCES:
         return None
     return float(1.4826 * np.median(np.abs(second - np.median(second))) / np.sqrt(6))
 
 
 def sigma_from_counts(
-    intensity: Float[np.ndarray, " t"], beta: float, n_pixels: int
+    intensity: Float[np.ndarray, " t"], contrast: float, n_pixels: int
 ) -> Float[np.ndarray, " t"]:
-    """Return sigma_row: σ²(t1, t2) = (1/μ(t1) + β)(1/μ(t2) + β)/n_pixels, μ in counts per pixel.
+    """Return sigma_row: σ²(t1, t2) = (1/μ(t1) + β)(1/μ(t2) + β)/n_pixels, μ counts per pixel,
+    β the contrast.
 
     Frames without a count are never used; they get the σ of the darkest frame, for it to be finite.
     """
     counted = np.maximum(intensity, intensity[intensity > 0].min())
-    return np.sqrt((1 / counted + max(beta, 0.0)) / np.sqrt(n_pixels))
+    return np.sqrt((1 / counted + max(contrast, 0.0)) / np.sqrt(n_pixels))

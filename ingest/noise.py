@@ -17,7 +17,7 @@ class Noise(NamedTuple):
     """sigma(t1, t2) = rows(t1) · rows(t2), where it came from, and remarks."""
 
     rows: Float[np.ndarray, "bin t"]
-    kind: str
+    source: str
     """counts | scatter | constant."""
     notes: list[str]
 
@@ -38,13 +38,13 @@ def sigma_rows(source: Source, records: list[Record]) -> Noise:
         return Noise(_constant(source, _scatter(source, records)), "scatter", [])
     rows = np.stack(
         [
-            sigma_from_counts(counts, record["beta"] or 0.0, pixels)
+            sigma_from_counts(counts, record["contrast"] or 0.0, pixels)
             for counts, record, pixels in zip(
                 source.intensity, records, source.n_pixels, strict=True
             )
         ]
     )
-    return Noise(rows, "counts", _compared(source, rows, records))
+    return Noise(rows, "counts", _notes_on_disagreement(source, rows, records))
 
 
 def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndarray, "bin t"]:
@@ -62,7 +62,7 @@ def _scatter(source: Source, records: list[Record]) -> Float[np.ndarray, " bin"]
     return np.array([record["scatter"] for record in records])
 
 
-def _compared(source: Source, rows, records: list[Record]) -> list[str]:
+def _notes_on_disagreement(source: Source, rows, records: list[Record]) -> list[str]:
     """Return a warning where counts and scatter disagree: counts may not be in photons."""
     ratio = [
         np.median(row) ** 2 / record["scatter"]
@@ -77,38 +77,40 @@ def _compared(source: Source, rows, records: list[Record]) -> list[str]:
     ]
 
 
-def findings(source: Source, records: list[Record], use: Bool[np.ndarray, " t"]) -> list[str]:
+def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"]) -> list[str]:
     """Return what was dropped, masked or converted, with counts."""
     notes = []
     if _baseline(source, records) == 0:
         notes.append("baseline 0 in the file: 1 was added to all pairs")
     if not use.all():
-        frames = ranges(np.flatnonzero(~use) + 1)
+        frames = as_ranges(np.flatnonzero(~use) + 1)
         notes.append(
             f"{np.count_nonzero(~use)} frames masked, intensity below half its median: {frames}"
         )
     dead = sorted({frame for record in records for frame in record["dead"]})
     if dead:
-        where = ranges([label for label, r in zip(source.label, records, strict=True) if r["dead"]])
-        frames = ranges(np.array(dead) + 1)
+        where = as_ranges(
+            [label for label, r in zip(source.label, records, strict=True) if r["dead"]]
+        )
+        frames = as_ranges(np.array(dead) + 1)
         notes.append(f"{len(dead)} frames without any data, in bins {where}: frames {frames}")
-    for key, sentence in FOUND.items():
+    for key, sentence in NOTES.items():
         where = [label for label, r in zip(source.label, records, strict=True) if r[key]]
         if where:
-            notes.append(f"{sum(r[key] for r in records)} {sentence}, in bins {ranges(where)}")
+            notes.append(f"{sum(r[key] for r in records)} {sentence}, in bins {as_ranges(where)}")
     return notes
 
 
-FOUND = {
+NOTES = {
     "zeros": "pairs 0 or too small for float32, set to NaN",
     "infinite": "pairs infinite or beyond float32, set to NaN",
     "one_sided": "pairs known on one side of the diagonal only, set to NaN",
-    "jumps": "pairs 8 σ or more from their neighbours: first values go without them, a fit counts "
-    "them (see --loss)",
+    "outliers": "pairs 8 σ or more from their neighbours: excluded from the averages that initial "
+    "values are made from, counted by a fit (see --loss)",
 }
 
 
-def dead_everywhere(records: list[Record], n_frames: int) -> Bool[np.ndarray, " t"]:
+def frames_without_data(records: list[Record], n_frames: int) -> Bool[np.ndarray, " t"]:
     """Return which frames no bin has data for."""
     dead = set.intersection(*(set(record["dead"]) for record in records))
     return np.isin(np.arange(n_frames), list(dead))
@@ -119,13 +121,13 @@ def _baseline(source: Source, records: list[Record]) -> int:
     if baselines.min() != baselines.max():
         odd = source.label[baselines == 0]
         raise SourceError(
-            f"bins {ranges(odd)} of {source.path.name} decay to 0, the others to 1: they are not "
+            f"bins {as_ranges(odd)} of {source.path.name} decay to 0, the others to 1: they are not "
             "of one kind; ingest them apart"
         )
     return int(baselines[0])
 
 
-def ranges(numbers: Sequence[int] | np.ndarray) -> str:
+def as_ranges(numbers: Sequence[int] | np.ndarray) -> str:
     """Return numbers as '3-5, 9', the first dozen runs of them."""
     runs: list[list[int]] = []
     for number in sorted(int(number) for number in numbers):

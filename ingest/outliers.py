@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float, Int
 
-from ingest.block_means import Filled
+from ingest.block_means import MaskedMatrix
 from ingest.clean import BAND
 
 FAR = 8.0
@@ -28,7 +28,7 @@ Pairs = tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]
 """t1 and t2, as frames."""
 
 
-def without_jumps(filled: Filled, sigma: float, time: Float[np.ndarray, " t"]) -> int:
+def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray, " t"]) -> int:
     """Make pairs unknown that lie far from their neighbours; return how many.
 
     sigma: of a pair. Between frames that are not evenly spaced in time neighbours differ without
@@ -37,13 +37,13 @@ def without_jumps(filled: Filled, sigma: float, time: Float[np.ndarray, " t"]) -
     steps = np.diff(time)
     if np.ptp(steps) > EVEN * np.median(steps):
         return 0
-    i, j = (np.concatenate(at) for at in zip(*_suspects(filled.value, sigma), strict=True))
-    i, j = _far(filled, sigma, i, j)
-    filled.value[i, j], filled.known[i, j] = 0, False
+    i, j = (np.concatenate(at) for at in zip(*_candidates(matrix.value, sigma), strict=True))
+    i, j = _far(matrix, sigma, i, j)
+    matrix.value[i, j], matrix.known[i, j] = 0, False
     return len(i)
 
 
-def _suspects(value: np.ndarray, sigma: float) -> Iterator[Pairs]:
+def _candidates(value: np.ndarray, sigma: float) -> Iterator[Pairs]:
     """Yield pairs, a band of rows at a time: those that are a long step from the next one."""
     n = len(value)
     for first in range(0, n - 1, BAND):
@@ -55,26 +55,26 @@ def _suspects(value: np.ndarray, sigma: float) -> Iterator[Pairs]:
         yield np.append(i, i + 1), np.append(j, j + 1)
 
 
-def _far(filled: Filled, sigma: float, i: np.ndarray, j: np.ndarray) -> Pairs:
+def _far(matrix: MaskedMatrix, sigma: float, i: np.ndarray, j: np.ndarray) -> Pairs:
     """Return those of some pairs that are known and far from the median of their neighbours."""
-    n = len(filled.value)
+    n = len(matrix.value)
     i, j = np.divmod(np.unique(i * n + j), n)
-    known = filled.known[i, j]
+    known = matrix.known[i, j]
     i, j = i[known], j[known]
-    around = np.stack([_at(filled, i + by, j + by) for by in REACH])
+    around = np.stack([_at(matrix, i + by, j + by) for by in REACH])
     enough = np.isfinite(around).sum(axis=0) >= FEWEST
     i, j, around = i[enough], j[enough], around[:, enough]
     if not len(i):
         return i, j
     middle = np.nanmedian(around, axis=0)
     spread = 1.4826 * np.nanmedian(np.abs(around - middle), axis=0)
-    far = np.abs(filled.value[i, j] - middle) > FAR * np.maximum(sigma, spread)
+    far = np.abs(matrix.value[i, j] - middle) > FAR * np.maximum(sigma, spread)
     return i[far], j[far]
 
 
-def _at(filled: Filled, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, " pair"]:
+def _at(matrix: MaskedMatrix, i: np.ndarray, j: np.ndarray) -> Float[np.ndarray, " pair"]:
     """Return the values of pairs, NaN where they are unknown or outside."""
-    inside = (i >= 0) & (j < len(filled.value))
+    inside = (i >= 0) & (j < len(matrix.value))
     i, j = np.where(inside, i, 0), np.where(inside, j, 0)
-    known = inside & filled.known[i, j]
-    return np.where(known, filled.value[i, j].astype(np.float64), np.nan)
+    known = inside & matrix.known[i, j]
+    return np.where(known, matrix.value[i, j].astype(np.float64), np.nan)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from homodyne_dask.store import schema
-from ingest import store_writer as store
+from ingest import store_writer
 
 
 class BinRow(NamedTuple):
@@ -64,9 +64,9 @@ class IngestReport:
 
 def report_of(target: Path, *, skipped: bool = False) -> IngestReport:
     """Return the report of a complete store."""
-    root = store.opened(target, "r")
-    attrs: dict[str, Any] = store.attributes(target)
-    manifest = store.read_json(target / schema.MANIFEST)
+    root = store_writer.open_root(target, "r")
+    attrs: dict[str, Any] = store_writer.root_attributes(target)
+    manifest = store_writer.read_json(target / schema.MANIFEST)
     names = ("label", "q", "phi", "n_pixels", "sigma_row", "frame_mask")
     label, q, phi, pixels, rows, mask = (np.asarray(root[name]) for name in names)
     frames = int(np.count_nonzero(mask))

@@ -132,7 +132,7 @@ def simulate(
         raise StoreError(f"{path} exists: give --overwrite to replace it")
     phi = np.asarray(phi, dtype=np.float64)
     q = np.broadcast_to(np.asarray(q, dtype=np.float64), phi.shape)
-    beta = np.broadcast_to(np.asarray(contrast, dtype=np.float64), phi.shape)
+    contrasts = np.broadcast_to(np.asarray(contrast, dtype=np.float64), phi.shape)
     order = np.lexsort((phi, q))
     scan = _Scan(
         q=q[order],
@@ -147,7 +147,7 @@ def simulate(
 
     def noisy(index: int) -> Float32[np.ndarray, "t t"]:
         k = int(order[index])
-        row = sigma_from_counts(scan.counts * scan.flux, float(beta[k]), n_pixels)
+        row = sigma_from_counts(scan.counts * scan.flux, float(contrasts[k]), n_pixels)
         return _noisy(c2_of_bin(k), row, np.random.default_rng([seed, k]), counts)
 
     try:

@@ -16,7 +16,7 @@ from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import COMPRESSOR, LEVEL, SHUFFLE, encode_chunk
 from homodyne_dask.store.files import PARTIAL, replacing, write_atomic
-from ingest import block_means as summary
+from ingest import block_means
 from ingest.readers.source import Source
 
 if TYPE_CHECKING:
@@ -43,26 +43,26 @@ def read_json(path: Path) -> Any:
         raise StoreError(f"{path} is damaged ({error}): give --overwrite to start over") from error
 
 
-def attributes(store: Path) -> dict[str, Any]:
+def root_attributes(store: Path) -> dict[str, Any]:
     """Return the root attributes, empty where there is no group yet."""
     metadata = read_json(store / "zarr.json")
     found = metadata.get("attributes") if isinstance(metadata, dict) else None
     return found if isinstance(found, dict) else {}
 
 
-def check_target(store: Path) -> None:
+def check_no_foreign_files(store: Path) -> None:
     """Refuse a target that holds something we did not make."""
     if not store.exists() and not store.is_symlink():
         return
     if not store.is_dir():
         raise StoreError(f"{store} exists and is no store: give another name")
-    ours = (store / WORK).is_dir() or attributes(store).get("format") == schema.FORMAT
+    ours = (store / WORK).is_dir() or root_attributes(store).get("format") == schema.FORMAT
     if any(store.iterdir()) and not ours:
         raise StoreError(f"{store} exists and is no store of homodyne_dask: give another name")
 
 
 @contextmanager
-def claimed(store: Path) -> Iterator[None]:
+def lock_store(store: Path) -> Iterator[None]:
     """Hold the store for one ingest; a second one is told why it cannot."""
     work = store / WORK
     work.mkdir(parents=True, exist_ok=True)
@@ -89,13 +89,13 @@ def clear(store: Path) -> None:
             path.unlink()
 
 
-def sweep(store: Path) -> None:
+def remove_partial_files(store: Path) -> None:
     """Remove what a killed writer left half-written."""
     for path in store.rglob(f"*{PARTIAL}"):
         path.unlink(missing_ok=True)
 
 
-def finish(store: Path, attrs: dict[str, Any]) -> None:
+def write_attributes(store: Path, attrs: dict[str, Any]) -> None:
     """Write the attributes, `complete` among them, and remove the working folder."""
     metadata = read_json(store / "zarr.json")
     write_json(store / "zarr.json", metadata | {"attributes": attrs})
@@ -107,14 +107,14 @@ def remove_work(store: Path) -> None:
     shutil.rmtree(store / WORK)
 
 
-def opened(store: Path, mode: Literal["r", "r+"] = "r+") -> "zarr.Group":
+def open_root(store: Path, mode: Literal["r", "r+"] = "r+") -> "zarr.Group":
     """Open the root group; Zarr is loaded where it is needed: a first look at a file needs none."""
     import zarr
 
     return zarr.open_group(store, mode=mode, zarr_format=3)
 
 
-def create(store: Path, source: Source) -> None:
+def create_arrays(store: Path, source: Source) -> None:
     """Create the group and the arrays that tasks write."""
     import zarr
 
@@ -130,15 +130,17 @@ def create(store: Path, source: Source) -> None:
     bins, n = len(source.label), source.n_frames
     side = schema.tile_side(n)
     _create(root, "c2", (bins, n, n), "float32", ("bin", "t1", "t2"), (1, side, side))
-    ages, lags = summary.age_edges(n), summary.lag_edges(n)
+    ages, lags = block_means.age_edges(n), block_means.lag_edges(n)
     cells = (len(ages) - 1, len(lags) - 1)
     cut = root.create_group("cuts")
     _create(cut, "c2", (bins, *cells), "float64", ("bin", "age", "lag"), (1, *cells))
     _create(cut, "count", (bins, *cells), "int64", ("bin", "age", "lag"), (1, *cells))
     for name, edges in (("age_edges", ages), ("lag_edges", lags)):
-        put(cut, name, edges, (name.removesuffix("s"),))
-    for name, times in zip(("t1", "t2"), summary.cell_times(source.time, ages, lags), strict=True):
-        put(cut, name, times, ("age", "lag"), units="s")
+        write_array(cut, name, edges, (name.removesuffix("s"),))
+    for name, times in zip(
+        ("t1", "t2"), block_means.cell_times(source.time, ages, lags), strict=True
+    ):
+        write_array(cut, name, times, ("age", "lag"), units="s")
     for factor in schema.LEVELS:
         blocks = schema.level_frames(n, factor)
         if blocks:
@@ -165,7 +167,7 @@ def _create(group: "zarr.Group", name, shape, dtype, dims, chunks, units: str | 
     )
 
 
-def put(
+def write_array(
     group: "zarr.Group", name: str, values, dims: tuple[str, ...], units: str | None = None
 ) -> None:
     """Write a small array as one chunk."""

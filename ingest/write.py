@@ -10,16 +10,14 @@ import numpy as np
 
 from homodyne_dask.errors import ClusterError, StoreError
 from homodyne_dask.store import schema
-from ingest import chunk_sums as sums
-from ingest import noise
-from ingest import store_writer as store
+from ingest import chunk_sums, noise, store_writer
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
-from ingest.readers.source import Options, Source, options_from, sha256
+from ingest.readers.source import IngestOptions, Source, checked_options, sha256
 from ingest.report import IngestReport, report_of
 
 Progress = Callable[[int, int], None]
-RECORDS = 3
+RECORDS = 4
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -47,15 +45,15 @@ def ingest(
     up where it stopped by the same call. `client` is a Dask client; without it two threads work.
     `progress` is called with (bins done, bins) after each.
     """
-    options = options_from(q, phi, frame_time, sigma, time_offset, gap)
+    options = checked_options(q, phi, frame_time, sigma, time_offset, gap)
     path = Path(source_path)
     check_opens(path, options)
     source = open_source(path, options)
     target = Path(store_path) if store_path is not None else default_store(path)
     target = target.absolute()
     try:
-        with futures.ThreadPoolExecutor(1) as beside:
-            job = _Job(beside.submit(sha256, path), options)
+        with futures.ThreadPoolExecutor(1) as background:
+            job = _Job(background.submit(sha256, path), options)
             return _ingest(source, target, job, overwrite, client, progress)
     except OSError as error:
         raise StoreError(
@@ -65,7 +63,7 @@ def ingest(
 
 
 def default_store(source: Path) -> Path:
-    """Return the name of the store beside its source: A0123_results.hdf → A0123_c2.zarr."""
+    """Return the name of the store background its source: A0123_results.hdf → A0123_c2.zarr."""
     return schema.store_beside(source)
 
 
@@ -75,7 +73,7 @@ class _Job:
 
     digest: futures.Future[str]
     """SHA-256 of the source, worked out while the first bins are."""
-    options: Options
+    options: IngestOptions
 
     def as_json(self) -> Record:
         return {
@@ -89,27 +87,27 @@ class _Job:
 def _ingest(
     source: Source, target: Path, job: _Job, overwrite: bool, client, progress
 ) -> IngestReport:
-    store.check_target(target)
-    working = (target / store.WORK).exists()
+    store_writer.check_no_foreign_files(target)
+    working = (target / store_writer.WORK).exists()
     if not working and _already_done(target, job, overwrite):
         return report_of(target, skipped=True)
-    with store.claimed(target):
+    with store_writer.lock_store(target):
         if _already_done(target, job, overwrite):
-            store.remove_work(target)
+            store_writer.remove_work(target)
             return report_of(target, skipped=True)
         _prepare(target, source, job, overwrite)
         use = noise.frame_mask(source)
-        with futures.ThreadPoolExecutor(1) as beside:
-            noted = beside.submit(_note, target, job)
+        with futures.ThreadPoolExecutor(1) as background:
+            job_written = background.submit(_write_job, target, job)
             records = _write_bins(source, target, use, client, progress)
-        noted.result()
+        job_written.result()
         _finish(source, target, job, use, records)
     return report_of(target)
 
 
 def _already_done(target: Path, job: _Job, overwrite: bool) -> bool:
     """Return whether the same ingest completed the store; refuse to replace another."""
-    attrs = store.attributes(target)
+    attrs = store_writer.root_attributes(target)
     if attrs.get("complete") is not True or overwrite:
         return False
     same = attrs.get("source_sha256") == job.digest.result()
@@ -124,26 +122,26 @@ def _already_done(target: Path, job: _Job, overwrite: bool) -> bool:
 def _prepare(target: Path, source: Source, job: _Job, overwrite: bool) -> None:
     """Take up the ingest that was stopped, or begin a new one; only the former asks what it read."""
     begun = any(_records(target)) and not overwrite
-    held = store.read_json(target / store.WORK / store.JOB)
+    held = store_writer.read_json(target / store_writer.WORK / store_writer.JOB)
     if begun and held and held == job.as_json():
-        store.sweep(target)
+        store_writer.remove_partial_files(target)
         return
     if begun and held and held.get("source_sha256") != job.digest.result():
         raise StoreError(
             f"{target} holds the unfinished ingest of another file: give --overwrite to start over, "
             "or another name"
         )
-    store.clear(target)
-    store.create(target, source)
+    store_writer.clear(target)
+    store_writer.create_arrays(target, source)
 
 
-def _note(target: Path, job: _Job) -> None:
+def _write_job(target: Path, job: _Job) -> None:
     """Say which ingest this is, once its source has been read; stopped before, it begins anew."""
-    store.write_json(target / store.WORK / store.JOB, job.as_json())
+    store_writer.write_json(target / store_writer.WORK / store_writer.JOB, job.as_json())
 
 
 def _records(target: Path) -> Iterator[Path]:
-    return (target / store.WORK).glob("bin-*.json")
+    return (target / store_writer.WORK).glob("bin-*.json")
 
 
 def _write_bins(source, target: Path, use, client, progress) -> list[Record]:
@@ -213,42 +211,44 @@ def _finish(source: Source, target: Path, job: _Job, use, records) -> None:
         "side": schema.tile_side(source.n_frames),
         "tiles": {key: tile for record in records for key, tile in record["tiles"].items()},
     }
-    notes = [*source.notes, *noise.findings(source, records, use), *found.notes]
-    use = use & ~noise.dead_everywhere(records, source.n_frames)
+    notes = [*source.notes, *noise.notes_on(source, records, use), *found.notes]
+    use = use & ~noise.frames_without_data(records, source.n_frames)
     _write_vectors(source, target, use, found.rows, records)
     _write_sums(target, found.rows, use, records)
-    store.sweep(target)
-    store.write_json(target / schema.MANIFEST, manifest)
-    attrs = _attributes(source, job, found.kind, notes)
+    store_writer.remove_partial_files(target)
+    store_writer.write_json(target / schema.MANIFEST, manifest)
+    attrs = _attributes(source, job, found.source, notes)
     attrs["tiles_sha256"] = sha256(target / schema.MANIFEST)
-    store.finish(target, attrs | {"complete": True})
+    store_writer.write_attributes(target, attrs | {"complete": True})
 
 
 def _write_vectors(source: Source, target: Path, use, rows, records) -> None:
-    root = store.opened(target)
+    root = store_writer.open_root(target)
     shape = (len(records), source.n_frames)
     unknown = np.full(shape, np.nan)
-    beta = [np.nan if record["beta"] is None else record["beta"] for record in records]
+    contrast = [np.nan if record["contrast"] is None else record["contrast"] for record in records]
     bins, frames, both = ("bin",), ("t",), ("bin", "t")
-    store.put(root, "q", source.q, bins, units="1/angstrom")
-    store.put(root, "phi", source.phi, bins, units="degree")
-    store.put(root, "label", np.asarray(source.label, dtype=np.int64), bins)
-    store.put(root, "n_pixels", np.asarray(source.n_pixels, dtype=np.int64), bins)
-    store.put(root, "time", source.time, frames, units="s")
-    store.put(root, "sigma_row", rows, both)
-    store.put(root, "intensity", unknown if source.intensity is None else source.intensity, both)
-    store.put(root, "frame_mask", use, frames)
-    store.put(root, "beta_ingest", np.array(beta), bins)
+    store_writer.write_array(root, "q", source.q, bins, units="1/angstrom")
+    store_writer.write_array(root, "phi", source.phi, bins, units="degree")
+    store_writer.write_array(root, "label", np.asarray(source.label, dtype=np.int64), bins)
+    store_writer.write_array(root, "n_pixels", np.asarray(source.n_pixels, dtype=np.int64), bins)
+    store_writer.write_array(root, "time", source.time, frames, units="s")
+    store_writer.write_array(root, "sigma_row", rows, both)
+    store_writer.write_array(
+        root, "intensity", unknown if source.intensity is None else source.intensity, both
+    )
+    store_writer.write_array(root, "frame_mask", use, frames)
+    store_writer.write_array(root, "beta_ingest", np.array(contrast), bins)
 
 
 def _write_sums(target: Path, rows, use, records) -> None:
-    root = store.opened(target)
+    root = store_writer.open_root(target)
     group = root.create_group(
-        "sums", overwrite=True, attributes={"weights_sha256": sums.digest(rows, use)}
+        "sums", overwrite=True, attributes={"weights_sha256": chunk_sums.weights_digest(rows, use)}
     )
-    found = sums.grid([record["sums"] for record in records], len(use))
+    found = chunk_sums.sums_by_chunk([record["sums"] for record in records], len(use))
     for name, values in found.items():
-        store.put(group, name, values, ("bin", "i", "j"))
+        store_writer.write_array(group, name, values, ("bin", "i", "j"))
 
 
 def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:

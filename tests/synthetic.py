@@ -25,9 +25,9 @@ from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.sweep.plan import coarse_levels, layout, make_plan
 from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
-from ingest import block_means as averages
-from ingest.clean import scatter
-from ingest.outliers import without_jumps
+from ingest import block_means
+from ingest.clean import measure_scatter
+from ingest.outliers import exclude_outliers
 from tests import reference
 
 GAP = 2.0e6
@@ -173,15 +173,15 @@ def evaluator(scans: Scans, problem: Problem | None = None, side: int = 64, cuts
 def summary(scans: Scans, problem: Problem | None = None) -> BinnedAverages:
     """The averages that first values are made from, as ingest makes them."""
     n, problem = len(scans.time), problem or scans.problem()
-    ages, lags = averages.age_edges(n), averages.lag_edges(n)
+    ages, lags = block_means.age_edges(n), block_means.lag_edges(n)
     use = np.ones(n, bool)
     cells = []
     for c2, rows in zip(scans.c2, scans.sigma_row, strict=True):
-        filled = averages.fill(c2.copy(), use)
-        without_jumps(filled, max(np.median(rows) ** 2, scatter(c2) or 0.0), scans.time)
-        cells.append(averages.cuts(filled, ages, lags))
+        filled = block_means.mask_matrix(c2.copy(), use)
+        exclude_outliers(filled, max(np.median(rows) ** 2, measure_scatter(c2) or 0.0), scans.time)
+        cells.append(block_means.cell_averages(filled, ages, lags))
     c2, count = (np.array(part) for part in zip(*cells, strict=True))
-    t1, t2 = averages.cell_times(scans.time, ages, lags)
+    t1, t2 = block_means.cell_times(scans.time, ages, lags)
     inside = np.isfinite(t1)
     weight = 1 / np.median(scans.sigma_row, axis=1) ** 4
     return BinnedAverages(

@@ -14,7 +14,7 @@ bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
     frame_mask(t)         bool, True = use
     beta_ingest(bin)      contrast seen at ingest: near-diagonal mean minus long-lag mean
 
-    cuts/                 c2 averaged over cells of age (frame of t1) and lag, for first values and plots
+    cuts/                 c2 averaged over cells of age (frame of t1) and lag, for initial values and plots
         c2(bin, age, lag)     float64, NaN where a cell has no pair
         count(bin, age, lag)  int64, pairs averaged
         t1(age, lag), t2(age, lag)   s, mean times of all pairs of the cell, masked or not; NaN where none

@@ -18,15 +18,15 @@ DQLIST, DPHILIST = "/xpcs/dqlist", "/xpcs/dphilist"
 
 def open_aps_legacy(path: Path) -> Source:
     """Return the bins of a legacy result file; it has no counts in absolute units."""
-    with hdf5.opened(path) as file:
+    with hdf5.open_hdf5(path) as file:
         names = hdf5.matrix_names(file, MATRICES, "g2_")
         label = _labels(file, names)
         order = np.argsort(label)
         label = label[order]
         n_frames = hdf5.common_side(file, list(names.values()))
         check_frames(n_frames, path)
-        stride = hdf5.count(file, STRIDE, default=1)
-        avg = hdf5.count(file, AVG, default=1)
+        stride = hdf5.positive_integer(file, STRIDE, default=1)
+        avg = hdf5.positive_integer(file, AVG, default=1)
         frame_time = spacing(hdf5.positive(file, EXPOSURE), stride * avg)
         q, phi, notes = _q_phi(file, label)
         for name in (STRIDE, AVG):
@@ -92,8 +92,12 @@ def _mismatch(file: h5py.File, numbers: set[int], bins: np.ndarray) -> SourceErr
 
 
 def _q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    q, notes_q = inverse_angstrom(hdf5.numbers(file, DQLIST), hdf5.unit(file, DQLIST), DQLIST)
-    phi, notes_phi = degrees(hdf5.numbers(file, DPHILIST), hdf5.unit(file, DPHILIST), DPHILIST)
+    q, notes_q = inverse_angstrom(
+        hdf5.finite_numbers(file, DQLIST), hdf5.unit(file, DQLIST), DQLIST
+    )
+    phi, notes_phi = degrees(
+        hdf5.finite_numbers(file, DPHILIST), hdf5.unit(file, DPHILIST), DPHILIST
+    )
     if len(q) != len(phi):
         raise SourceError(
             f"{DQLIST} has {len(q)} entries but {DPHILIST} of {hdf5.file_name(file)} has {len(phi)}"

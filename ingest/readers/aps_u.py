@@ -21,15 +21,15 @@ FLUX = "/xpcs/spatial_mean/intensity_vs_time"
 
 def open_aps_u(path: Path) -> Source:
     """Return the bins of an APS-U result file."""
-    with hdf5.opened(path) as file:
+    with hdf5.open_hdf5(path) as file:
         names = hdf5.matrix_names(file, MATRICES, "c2_")
         label = _labels(file, names)
         order = np.argsort(label)
         label = label[order]
         n_frames = hdf5.common_side(file, list(names.values()))
         check_frames(n_frames, path)
-        stride = hdf5.count(file, f"{CONFIG}/stride_frame")
-        avg = hdf5.count(file, f"{CONFIG}/avg_frame")
+        stride = hdf5.positive_integer(file, f"{CONFIG}/stride_frame")
+        avg = hdf5.positive_integer(file, f"{CONFIG}/avg_frame")
         frame_time = spacing(hdf5.positive(file, FRAME_TIME), stride * avg)
         begin = _begin(file)
         q, phi, notes = _q_phi(file, label)
@@ -82,14 +82,14 @@ def _labels(file: h5py.File, names: dict[int, str]) -> np.ndarray:
 def _q_phi(file: h5py.File, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Return q [1/Å] and φ [degree] of each bin: cell a of the q-major grid of rings and angles."""
     n0, n1 = _grid(file)
-    rings = hdf5.numbers(file, f"{QMAP}/dynamic_v_list_dim0")
-    angles = hdf5.numbers(file, f"{QMAP}/dynamic_v_list_dim1")
+    rings = hdf5.finite_numbers(file, f"{QMAP}/dynamic_v_list_dim0")
+    angles = hdf5.finite_numbers(file, f"{QMAP}/dynamic_v_list_dim1")
     if (len(rings), len(angles)) != (n0, n1):
         raise SourceError(
             f"dynamic_v_list_dim0, 1 have {len(rings)} and {len(angles)} entries but "
             f"dynamic_num_pts of {hdf5.file_name(file)} says {n0} and {n1}"
         )
-    units = [*hdf5.words(file, f"{QMAP}/map_units"), None, None]
+    units = [*hdf5.strings(file, f"{QMAP}/map_units"), None, None]
     dim0, dim1 = f"{QMAP}/dynamic_v_list_dim0", f"{QMAP}/dynamic_v_list_dim1"
     rings, notes_q = inverse_angstrom(rings, hdf5.unit(file, dim0) or units[0], dim0)
     angles, notes_phi = degrees(angles, hdf5.unit(file, dim1) or units[1], dim1)

@@ -13,15 +13,15 @@ from pathlib import Path
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers import aps_legacy, aps_u, esrf, hdf5, nxxpcs
 from ingest.readers import homodyne_cache as homodyne
-from ingest.readers.numpy_arrays import names_in, open_npy, open_npz
-from ingest.readers.source import Options, Source, apply_options, options_from
+from ingest.readers.numpy_arrays import array_names, open_npy, open_npz
+from ingest.readers.source import IngestOptions, Source, apply_options, checked_options
 
 HDF5, NPY, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PK\x03\x04"
 PATIENCE = 60.0
 """Seconds for the little that describes the matrices."""
 
 
-def check_opens(path: Path, options: Options) -> None:
+def check_opens(path: Path, options: IngestOptions) -> None:
     """Raise SourceError for an HDF5 file whose description makes the library hang or crash."""
     if first_bytes(path) != HDF5:
         return
@@ -45,18 +45,18 @@ def check_opens(path: Path, options: Options) -> None:
 
 def _open_and_end(path: str, options: str) -> None:
     """Open a file, in the child process; an exception is left to the process that opens it next."""
-    given = options_from(**json.loads(options))
+    given = checked_options(**json.loads(options))
     with contextlib.suppress(Exception):
         open_source(Path(path), given)
 
 
-def open_source(path: Path, options: Options) -> Source:
+def open_source(path: Path, options: IngestOptions) -> Source:
     """Return the source in a file, whatever its name ends in."""
     magic = first_bytes(path)
     if magic.startswith(NPY):
         return apply_options(open_npy(path, options), options)
     if magic.startswith(ZIP):
-        opener = homodyne.open_homodyne if homodyne.MATRICES in names_in(path) else open_npz
+        opener = homodyne.open_homodyne if homodyne.MATRICES in array_names(path) else open_npz
         return apply_options(opener(path, options), options)
     if not magic.startswith(HDF5):
         raise SourceError(
@@ -65,9 +65,11 @@ def open_source(path: Path, options: Options) -> Source:
     return apply_options(_open_hdf5(path, options), options)
 
 
-def _open_hdf5(path: Path, options: Options) -> Source:
-    with hdf5.opened(path) as file:
-        groups = {name: hdf5.has(file, name) for name in (aps_u.MATRICES, aps_legacy.MATRICES)}
+def _open_hdf5(path: Path, options: IngestOptions) -> Source:
+    with hdf5.open_hdf5(path) as file:
+        groups = {
+            name: hdf5.has_group(file, name) for name in (aps_u.MATRICES, aps_legacy.MATRICES)
+        }
         nexus, ages = nxxpcs.entry_of(file) is not None, esrf.has_ages(file)
     if groups[aps_u.MATRICES]:
         return _without(options, aps_u.open_aps_u(path))
@@ -83,7 +85,7 @@ def _open_hdf5(path: Path, options: Options) -> Source:
     )
 
 
-def _without(options: Options, source: Source) -> Source:
+def _without(options: IngestOptions, source: Source) -> Source:
     """Return the source of a file that knows its q and φ; it is a mistake to give them."""
     for name in ("q", "phi"):
         if getattr(options, name) is not None:

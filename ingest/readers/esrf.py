@@ -14,15 +14,15 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers import hdf5
-from ingest.readers.source import Options, Source, check_frames, inverse_angstrom, per_bin
+from ingest.readers.source import IngestOptions, Source, check_frames, inverse_angstrom, per_bin
 
 MAX_FRAMES = 20_000
 """A matrix of as many frames takes 1.6 GB."""
-ENOUGH = 10
+MIN_DIFFERENCES = 10
 """Second differences from which a scatter can be told."""
 
 
-class Layout(NamedTuple):
+class EsrfLayout(NamedTuple):
     """Where a version of the files has its analyses, and what of them where."""
 
     analyses: str
@@ -32,8 +32,8 @@ class Layout(NamedTuple):
 
 
 LAYOUTS = (
-    Layout("/entry_0000/correlations", "twotime", ("lag",)),
-    Layout(
+    EsrfLayout("/entry_0000/correlations", "twotime", ("lag",)),
+    EsrfLayout(
         "/entry_0000/dynamix/correlations/directions", "2times_correlation", ("timeshift", "lag")
     ),
 )
@@ -58,7 +58,7 @@ def has_ages(file: h5py.File) -> bool:
     return any(True for _ in _analyses(file))
 
 
-def _analyses(file: h5py.File) -> Iterator[tuple[Layout, str]]:
+def _analyses(file: h5py.File) -> Iterator[tuple[EsrfLayout, str]]:
     """Yield the layout and the name of each analysis with two-time correlations."""
     for layout in LAYOUTS:
         for name in hdf5.members(file, layout.analyses):
@@ -67,9 +67,9 @@ def _analyses(file: h5py.File) -> Iterator[tuple[Layout, str]]:
                 yield layout, name
 
 
-def open_esrf(path: Path, options: Options) -> Source:
+def open_esrf(path: Path, options: IngestOptions) -> Source:
     """Return the regions of the first analysis of a result in age and lag; φ must be given."""
-    with hdf5.opened(path) as file:
+    with hdf5.open_hdf5(path) as file:
         (layout, name), *others = _analyses(file)
         analysis = f"{layout.analyses}/{name}"
         where = f"{analysis}/{layout.twotime}"
@@ -81,7 +81,7 @@ def open_esrf(path: Path, options: Options) -> Source:
             f"{path.name} does not say phi: give --phi in degrees, one number or one per bin"
         )
     given = options.sigma is not None
-    notes += [_about(cells), *([] if given else ["sigma is from the scatter of the cells"])]
+    notes += [_note_on_cells(cells), *([] if given else ["sigma is from the scatter of the cells"])]
     if others:
         left = ", ".join(other for _, other in others)
         notes.append(f"analysis {name} was read; the file has {left} too")
@@ -103,7 +103,7 @@ def open_esrf(path: Path, options: Options) -> Source:
     )
 
 
-def _about(cells: Cells) -> str:
+def _note_on_cells(cells: Cells) -> str:
     there = cells.pairs[cells.pairs > 0]
     return (
         f"c2 is averaged over {there.size} cells of age and lag: each pair takes the value of its "
@@ -115,7 +115,7 @@ def read_esrf(path: Path, where: str) -> np.ndarray:
     """Return the upper half of one region's matrix; each pair has the value of its cell."""
     group, _, rest = where.partition("[")
     roi, _, frame_time = rest.partition("]@")
-    with hdf5.opened(path) as file:
+    with hdf5.open_hdf5(path) as file:
         layout = next(one for one in LAYOUTS if group.startswith(one.analyses))
         ttcf, cells = _ttcf(file, group, layout, float(frame_time))
     padded = np.pad(ttcf[int(roi)].astype(np.float32), ((0, 1), (0, 1)), constant_values=np.nan)
@@ -127,7 +127,7 @@ def read_esrf(path: Path, where: str) -> np.ndarray:
 
 
 def _ttcf(
-    file: h5py.File, where: str, layout: Layout, frame_time: float | None
+    file: h5py.File, where: str, layout: EsrfLayout, frame_time: float | None
 ) -> tuple[Float[np.ndarray, "roi age lag"], Cells]:
     """Return the averages and the cells they are over; unused ages and lags are NaN in the file."""
     held = hdf5.array(file, f"{where}/ttcf")
@@ -204,7 +204,11 @@ def _scatter(path: Path, ttcf: Float[np.ndarray, "age lag"], cells: Cells) -> fl
     second = value[2:] - 2 * value[1:-1] + value[:-2]
     second /= np.sqrt(share[2:] + 4 * share[1:-1] + share[:-2])
     known = second[np.isfinite(second)]
-    found = 1.4826 * np.median(np.abs(known - np.median(known))) if len(known) >= ENOUGH else 0.0
+    found = (
+        1.4826 * np.median(np.abs(known - np.median(known)))
+        if len(known) >= MIN_DIFFERENCES
+        else 0.0
+    )
     if not found > 0:
         raise SourceError(
             f"{path.name} has too few ages to measure the noise of c2, or none at all: give --sigma"
@@ -213,7 +217,7 @@ def _scatter(path: Path, ttcf: Float[np.ndarray, "age lag"], cells: Cells) -> fl
 
 
 def _q(
-    file: h5py.File, analysis: str, n_bins: int, options: Options
+    file: h5py.File, analysis: str, n_bins: int, options: IngestOptions
 ) -> tuple[Float[np.ndarray, " bin"], list[str]]:
     """Return q of the regions; without a unit it is in 1/nm, as these files have it."""
     name = f"{analysis}/parameters/q"
@@ -225,7 +229,7 @@ def _q(
         return per_bin("q", options.q, n_bins), []
     if options.q is not None:
         raise OptionError(f"q is read from {name} of {hdf5.file_name(file)}: leave it out")
-    q, unit = hdf5.numbers(file, name), hdf5.unit(file, name)
+    q, unit = hdf5.finite_numbers(file, name), hdf5.unit(file, name)
     if len(q) != n_bins:
         raise SourceError(
             f"{name} of {hdf5.file_name(file)} has {len(q)} entries for {n_bins} regions"

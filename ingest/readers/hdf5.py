@@ -25,7 +25,7 @@ MAX_LINKS = 8
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[h5py.File]:
+def open_hdf5(path: Path) -> Iterator[h5py.File]:
     """Open a file for reading; a truncated or foreign one is a SourceError."""
     if not path.is_file():
         raise SourceError(f"{path} is no file: check the name")
@@ -46,7 +46,7 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset | None:
     return found if isinstance(found, h5py.Dataset) else None
 
 
-def has(file: h5py.File, group: str) -> bool:
+def has_group(file: h5py.File, group: str) -> bool:
     """Return whether there is such a group."""
     return isinstance(_at(file, group), h5py.Group)
 
@@ -57,16 +57,16 @@ def members(file: h5py.File, group: str) -> list[str]:
     try:
         return list(found) if isinstance(found, h5py.Group) else []
     except UNREADABLE as error:
-        raise unreadable(file, group, error) from error
+        raise damaged(file, group, error) from error
 
 
-def attributes(file: h5py.File, name: str) -> dict[str, Any]:
+def attributes_of(file: h5py.File, name: str) -> dict[str, Any]:
     """Return the attributes of a dataset or a group."""
     found = _at(file, name)
     try:
         return {} if found is None else dict(found.attrs)
     except UNREADABLE as error:
-        raise unreadable(file, name, error) from error
+        raise damaged(file, name, error) from error
 
 
 def _at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
@@ -75,17 +75,17 @@ def _at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
     What another file holds is refused: a file from a stranger would say what is read of our disk.
     """
     try:
-        found = resolved(file, name)
+        found = follow_links(file, name)
         if isinstance(found, h5py.Dataset):
             _ = found.dtype, found.shape  # raise here when they are damaged
             if found.external or found.is_virtual:
                 raise _elsewhere(file, name)
     except UNREADABLE as error:
-        raise unreadable(file, name, error) from error
+        raise damaged(file, name, error) from error
     return found
 
 
-def resolved(
+def follow_links(
     file: h5py.File, name: str, links: int = MAX_LINKS
 ) -> h5py.Dataset | h5py.Group | None:
     """Return what a name leads to, link by link, so that no other file is opened on the way."""
@@ -100,7 +100,7 @@ def resolved(
             if not links:
                 raise KeyError(f"{part} is a link to a link to a link …")
             target = link.path if link.path.startswith("/") else f"{found.name}/{link.path}"
-            found = resolved(file, target, links - 1)
+            found = follow_links(file, target, links - 1)
         else:
             found = found[part]
     return found
@@ -125,7 +125,7 @@ def array(file: h5py.File, name: str) -> np.ndarray:
             raise SourceError(f"{name} of {file_name(file)} has shape {found.shape}: it is damaged")
         return np.asarray(found[()])
     except UNREADABLE as error:
-        raise unreadable(file, name, error) from error
+        raise damaged(file, name, error) from error
 
 
 def optional(file: h5py.File, name: str) -> np.ndarray | None:
@@ -133,7 +133,7 @@ def optional(file: h5py.File, name: str) -> np.ndarray | None:
     return None if dataset(file, name) is None else array(file, name)
 
 
-def numbers(file: h5py.File, name: str) -> np.ndarray:
+def finite_numbers(file: h5py.File, name: str) -> np.ndarray:
     """Return a short list of any shape as finite float64, each its shortest decimal."""
     found = array(file, name).ravel()
     if found.size > MAX_LIST:
@@ -146,7 +146,7 @@ def numbers(file: h5py.File, name: str) -> np.ndarray:
 
 def integers(file: h5py.File, name: str) -> np.ndarray:
     """Return a short list of any shape as int64."""
-    values = numbers(file, name)
+    values = finite_numbers(file, name)
     if (values != np.round(values)).any() or (np.abs(values) > 2**53).any():
         raise SourceError(f"{name} of {file_name(file)} must hold whole numbers, not {values[:5]}")
     return values.astype(np.int64)
@@ -154,7 +154,7 @@ def integers(file: h5py.File, name: str) -> np.ndarray:
 
 def scalar(file: h5py.File, name: str) -> float:
     """Return one number stored as (), (1,) or (1, 1) in any width."""
-    values = numbers(file, name)
+    values = finite_numbers(file, name)
     if values.size != 1:
         raise SourceError(f"{name} of {file_name(file)} must be one number, not {values.size}")
     return float(values[0])
@@ -168,7 +168,7 @@ def positive(file: h5py.File, name: str) -> float:
     return value
 
 
-def count(file: h5py.File, name: str, default: int | None = None) -> int:
+def positive_integer(file: h5py.File, name: str, default: int | None = None) -> int:
     """Return one whole number of at least 1, `default` where there is none."""
     if default is not None and dataset(file, name) is None:
         return default
@@ -198,17 +198,17 @@ def unit(file: h5py.File, name: str) -> str | None:
             [] if found is None else [found.attrs[k] for k in ("unit", "units") if k in found.attrs]
         )
     except UNREADABLE as error:
-        raise unreadable(file, name, error) from error
+        raise damaged(file, name, error) from error
     return text(words[0]) if words else None
 
 
-def words(file: h5py.File, name: str) -> list[str]:
+def strings(file: h5py.File, name: str) -> list[str]:
     """Return a list of strings, empty where there is none."""
     found = dataset(file, name)
     try:
         return [] if found is None else [text(word) for word in np.ravel(found[()])]
     except UNREADABLE as error:
-        raise unreadable(file, name, error) from error
+        raise damaged(file, name, error) from error
 
 
 def text(word: Any) -> str:
@@ -222,7 +222,7 @@ def truth(file: h5py.File) -> dict[str, Any] | None:
         held = file.attrs.get("truth")
         found = None if held is None else json.loads(text(held))
     except UNREADABLE as error:
-        raise unreadable(file, "the attribute truth", error) from error
+        raise damaged(file, "the attribute truth", error) from error
     return found if schema.is_truth(found) else None
 
 
@@ -255,17 +255,17 @@ def common_side(file: h5py.File, names: list[str]) -> int:
 
 def read_matrix(path: Path, name: str) -> np.ndarray:
     """Return one whole matrix; it is one compressed chunk, so never slices of it."""
-    with opened(path) as file:
+    with open_hdf5(path) as file:
         found = dataset(file, name)
         if found is None:
             raise SourceError(f"{path} has no {name} any more")
         try:
             return np.asarray(found[()])
         except UNREADABLE as error:
-            raise unreadable(file, name, error) from error
+            raise damaged(file, name, error) from error
 
 
-def unreadable(file: h5py.File, name: str, error: Exception) -> SourceError:
+def damaged(file: h5py.File, name: str, error: Exception) -> SourceError:
     """Return the error that says what of a file is damaged."""
     if isinstance(error, SourceError):
         return error

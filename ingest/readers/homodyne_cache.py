@@ -10,33 +10,33 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import SourceError
 from ingest.readers.numpy_arrays import (
-    names_in,
-    numbers_in,
+    array_names,
+    as_source_error,
+    matrix_shape,
     read_npz,
-    sentence,
-    shape_in,
+    small_arrays,
     source_of,
 )
-from ingest.readers.source import Options, Source
+from ingest.readers.source import IngestOptions, Source
 
 MATRICES = "c2_exp"
 Q, PHI, T1, T2 = "wavevector_q_list", "phi_angles_list", "t1", "t2"
 METADATA = "cache_metadata_json"
 
 
-def open_homodyne(path: Path, options: Options) -> Source:
+def open_homodyne(path: Path, options: IngestOptions) -> Source:
     """Return the bins of a cache written by homodyne 2.x or xpcsjax."""
-    keys = names_in(path)
+    keys = array_names(path)
     missing = [key for key in (Q, PHI, T1, T2) if key not in keys]
     if missing:
         raise SourceError(
             f"{path.name} has {MATRICES} but no {', '.join(missing)}: a cache of homodyne has "
             f"{MATRICES}, {Q}, {PHI}, {T1} and {T2}"
         )
-    held = numbers_in(path, [Q, PHI, T1, T2])
+    held = small_arrays(path, [Q, PHI, T1, T2])
     known = {"q": held[Q], "phi": held[PHI], "time": _time(path, held)}
     source = source_of(
-        path, "homodyne", shape_in(path, MATRICES), known, options, read_npz, MATRICES
+        path, "homodyne", matrix_shape(path, MATRICES), known, options, read_npz, MATRICES
     )
     first, last = (_metadata(path, keys).get(key) for key in ("start_frame", "end_frame"))
     if not (isinstance(first, int) and isinstance(last, int)):
@@ -66,6 +66,6 @@ def _metadata(path: Path, keys: list[str]) -> dict[str, Any]:
     """Return what the cache says about itself, nothing where it does not."""
     if METADATA not in keys:
         return {}
-    with sentence(path), np.load(path, allow_pickle=False) as archive:
+    with as_source_error(path), np.load(path, allow_pickle=False) as archive:
         found = json.loads(str(archive[METADATA].item()))
     return found if isinstance(found, dict) else {}

@@ -9,49 +9,53 @@ from typing import IO
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SourceError
-from ingest.readers.source import Options, Source, check_frames, decimal, per_bin
+from ingest.readers.source import IngestOptions, Source, check_frames, decimal, per_bin
 
 KNOWN = ("c2", "q", "phi", "dt", "time", "sigma")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
 Contents = dict[str, np.ndarray]
 
 
-def open_npy(path: Path, options: Options) -> Source:
+def open_npy(path: Path, options: IngestOptions) -> Source:
     """Return the bins of one array (N, N) or (bin, N, N)."""
-    with sentence(path):
+    with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
     return source_of(path, "npy", _shape(path, c2.shape, c2.dtype), {}, options, read_npy)
 
 
-def open_npz(path: Path, options: Options) -> Source:
+def open_npz(path: Path, options: IngestOptions) -> Source:
     """Return the bins of an archive with c2, q, phi, dt or time, and optionally sigma."""
-    keys = names_in(path)
+    keys = array_names(path)
     if "c2" not in keys:
         raise SourceError(f"{path.name} has no array c2: there is {', '.join(keys) or 'nothing'}")
-    shape = shape_in(path, "c2")
-    held = numbers_in(path, [key for key in KNOWN[1:] if key in keys])
+    shape = matrix_shape(path, "c2")
+    held = small_arrays(path, [key for key in KNOWN[1:] if key in keys])
     source = source_of(path, "npz", shape, held, options, read_npz)
     ignored = [key for key in keys if key not in KNOWN]
     notes = (f"ignored in {path.name}: {', '.join(ignored)}",) if ignored else ()
     return replace(source, notes=source.notes + notes)
 
 
-def names_in(path: Path) -> list[str]:
+def array_names(path: Path) -> list[str]:
     """Return the names of the arrays in a .npz file."""
-    with sentence(path), zipfile.ZipFile(path) as archive:
+    with as_source_error(path), zipfile.ZipFile(path) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
-def shape_in(path: Path, name: str) -> tuple[int, int]:
+def matrix_shape(path: Path, name: str) -> tuple[int, int]:
     """Return bins and frames of the matrices under a name of a .npz file, reading none."""
-    with sentence(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+    with (
+        as_source_error(path),
+        zipfile.ZipFile(path) as archive,
+        archive.open(f"{name}.npy") as member,
+    ):
         shape, _, dtype = _header(path, member)
     return _shape(path, shape, dtype, name)
 
 
-def numbers_in(path: Path, names: list[str]) -> Contents:
+def small_arrays(path: Path, names: list[str]) -> Contents:
     """Return the small arrays of these names of a .npz file."""
-    with sentence(path), np.load(path, allow_pickle=False) as archive:
+    with as_source_error(path), np.load(path, allow_pickle=False) as archive:
         held = {name: np.asarray(archive[name]) for name in names}
     for name, value in held.items():
         if value.dtype.kind not in "fiu" or value.size == 0:
@@ -61,7 +65,7 @@ def numbers_in(path: Path, names: list[str]) -> Contents:
 
 def read_npy(path: Path, where: str) -> np.ndarray:
     """Return one matrix of a .npy file."""
-    with sentence(path):
+    with as_source_error(path):
         c2 = np.load(path, mmap_mode="r", allow_pickle=False)
         return np.array(c2.reshape(-1, *c2.shape[-2:])[_index(where)])
 
@@ -69,7 +73,11 @@ def read_npy(path: Path, where: str) -> np.ndarray:
 def read_npz(path: Path, where: str) -> np.ndarray:
     """Return one matrix of a .npz file, as 'c2[3]', reading no other into memory."""
     member_name = where.partition("[")[0] + ".npy"
-    with sentence(path), zipfile.ZipFile(path) as archive, archive.open(member_name) as member:
+    with (
+        as_source_error(path),
+        zipfile.ZipFile(path) as archive,
+        archive.open(member_name) as member,
+    ):
         shape, fortran, dtype = _header(path, member)
         if fortran and len(shape) == 3:
             raise SourceError(
@@ -103,7 +111,7 @@ def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dt
 
 
 @contextmanager
-def sentence(path: Path):
+def as_source_error(path: Path):
     """Turn whatever NumPy finds wrong with a file into a SourceError."""
     try:
         yield
@@ -128,7 +136,7 @@ def _shape(
 
 
 def source_of(
-    path, kind, shape, held: Contents, options: Options, reader, name: str = "c2"
+    path, kind, shape, held: Contents, options: IngestOptions, reader, name: str = "c2"
 ) -> Source:
     """Return the source of matrices under a name of a file, with what else it holds by our names."""
     n_bins, n_frames = shape
@@ -139,8 +147,8 @@ def source_of(
         reader=reader,
         matrices=tuple(f"{name}[{index}]" for index in range(n_bins)),
         label=np.arange(1, n_bins + 1),
-        q=_given(path, held, "q", options.q, "1/Å", n_bins),
-        phi=_given(path, held, "phi", options.phi, "degrees", n_bins),
+        q=_from_file_or_option(path, held, "q", options.q, "1/Å", n_bins),
+        phi=_from_file_or_option(path, held, "phi", options.phi, "degrees", n_bins),
         n_pixels=np.zeros(n_bins, dtype=np.int64),
         n_frames=n_frames,
         frame_time=float(f"{np.median(np.diff(time)):.12g}"),
@@ -150,7 +158,9 @@ def source_of(
     )
 
 
-def _given(path: Path, held: Contents, name: str, option, unit: str, n_bins: int) -> np.ndarray:
+def _from_file_or_option(
+    path: Path, held: Contents, name: str, option, unit: str, n_bins: int
+) -> np.ndarray:
     if name not in held:
         if option is None:
             raise OptionError(
@@ -184,11 +194,11 @@ def _sigma(path: Path, held: Contents, n_bins: int) -> np.ndarray | None:
 
 
 def _time(
-    path: Path, held: Contents, options: Options, n_frames: int
+    path: Path, held: Contents, options: IngestOptions, n_frames: int
 ) -> tuple[np.ndarray, list[str]]:
     """Return seconds since the first frame."""
     if "time" in held:
-        return _listed(path, held, n_frames)
+        return _times_in_file(path, held, n_frames)
     if "dt" not in held:
         if options.frame_time is None:
             raise OptionError(f"{path.name} does not say its frame spacing: give --frame-time in s")
@@ -201,7 +211,7 @@ def _time(
     return np.arange(n_frames) * dt, []
 
 
-def _listed(path: Path, held: Contents, n_frames: int) -> tuple[np.ndarray, list[str]]:
+def _times_in_file(path: Path, held: Contents, n_frames: int) -> tuple[np.ndarray, list[str]]:
     time = np.array([decimal(value) for value in held["time"].ravel()])
     if len(time) != n_frames:
         raise SourceError(f"time of {path.name} has {len(time)} entries for {n_frames} frames")

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, SourceError, nearest
 from ingest.readers import hdf5
 from ingest.readers.source import (
-    Options,
+    IngestOptions,
     Source,
     check_frames,
     decimal,
@@ -45,14 +45,14 @@ def entry_of(file: h5py.File) -> str | None:
     """Return the entry that holds two-time correlations as NXxpcs has them, None without one."""
     for name in hdf5.members(file, "/"):
         where = f"/{name}/{MATRICES}"
-        if hdf5.has(file, where) or hdf5.dataset(file, where) is not None:
+        if hdf5.has_group(file, where) or hdf5.dataset(file, where) is not None:
             return f"/{name}"
     return None
 
 
-def open_nxxpcs(path: Path, options: Options) -> Source:
+def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
     """Return the bins of an NXxpcs file; q and φ may be given where its optional lists are absent."""
-    with hdf5.opened(path) as file:
+    with hdf5.open_hdf5(path) as file:
         entry = entry_of(file)
         if entry is None:
             raise SourceError(f"{path.name} has no {MATRICES}: it is no NXxpcs result")
@@ -88,7 +88,7 @@ def open_nxxpcs(path: Path, options: Options) -> Source:
 def read_nxxpcs(path: Path, where: str) -> np.ndarray:
     """Return one matrix with its origin at the upper left, its baseline 1 and NaN where nothing is."""
     array, _, number = where.partition("[")
-    with hdf5.opened(path) as file:
+    with hdf5.open_hdf5(path) as file:
         storage = _storage(file, array if number else array.rpartition("/")[0])
         held = hdf5.dataset(file, array)
         if held is None:
@@ -98,7 +98,7 @@ def read_nxxpcs(path: Path, where: str) -> np.ndarray:
             one = {FIRST: np.s_[at], LAST: np.s_[:, :, at], KEYS: np.s_[()]}[storage.mode]
             c2 = np.asarray(held[one])
         except hdf5.UNREADABLE as error:
-            raise hdf5.unreadable(file, array, error) from error
+            raise hdf5.damaged(file, array, error) from error
     c2 = np.array(c2, np.result_type(c2.dtype, np.float32))
     c2[c2 == 0] = np.nan
     if storage.origin == "lower_left" and not _about_diagonal(c2):
@@ -135,7 +135,7 @@ def _of_one_half(c2: np.ndarray, populated: str) -> np.ndarray:
 
 def _storage(file: h5py.File, where: str) -> Storage:
     """Return how the matrices are stored; raises SourceError for anything that is not said."""
-    held = hdf5.attributes(file, where)
+    held = hdf5.attributes_of(file, where)
     found = {}
     for name, known in STORAGE.items():
         if name not in held:
@@ -180,7 +180,7 @@ def _matrices(file: h5py.File, where: str, storage: Storage) -> tuple[dict[int, 
 
 def _keyed(file: h5py.File, where: str) -> dict[int, str]:
     """Return label → place of matrices named by the number of their region in dynamic_roi_map."""
-    if not hdf5.has(file, where):
+    if not hdf5.has_group(file, where):
         raise SourceError(
             f"{where} of {hdf5.file_name(file)} is one array: {KEYS} is a group with a matrix per key"
         )
@@ -199,10 +199,10 @@ def _keyed(file: h5py.File, where: str) -> dict[int, str]:
 
 
 def _q(
-    file: h5py.File, name: str, label: np.ndarray, options: Options
+    file: h5py.File, name: str, label: np.ndarray, options: IngestOptions
 ) -> tuple[Float[np.ndarray, " bin"], list[str]]:
     if hdf5.dataset(file, name) is None:
-        return _told(file, name, "q", options.q, "1/Å", label), []
+        return _from_option(file, name, "q", options.q, "1/Å", label), []
     _not_both(file, name, "q", options.q)
     values, notes = inverse_angstrom(
         _column(file, name, 0, label), _unit_or_none(hdf5.unit(file, name)), name
@@ -211,7 +211,7 @@ def _q(
 
 
 def _phi(
-    file: h5py.File, name: str, label: np.ndarray, options: Options
+    file: h5py.File, name: str, label: np.ndarray, options: IngestOptions
 ) -> tuple[Float[np.ndarray, " bin"], list[str]]:
     """Return φ from its own list, or from the second column of the list of q."""
     together = name.replace("dynamic_phi_list", "dynamic_q_list")
@@ -220,7 +220,7 @@ def _phi(
         if held is not None and held.ndim == 2 and held.shape[1] == 2:
             _not_both(file, together, "phi", options.phi)
             return _column(file, together, 1, label), [f"φ is the second column of {together}"]
-        return _told(file, name, "phi", options.phi, "degrees", label), []
+        return _from_option(file, name, "phi", options.phi, "degrees", label), []
     _not_both(file, name, "phi", options.phi)
     unit = _unit_or_none(hdf5.unit(file, name))
     values = _column(file, name, 0, label)
@@ -247,7 +247,7 @@ def _column(file: h5py.File, name: str, column: int, label: np.ndarray) -> np.nd
     return found
 
 
-def _told(file, name: str, what: str, given, unit: str, label) -> Float[np.ndarray, " bin"]:
+def _from_option(file, name: str, what: str, given, unit: str, label) -> Float[np.ndarray, " bin"]:
     if given is None:
         raise OptionError(
             f"{hdf5.file_name(file)} has no {name}: give --{what} in {unit}, one number or one per "

@@ -79,7 +79,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Options:
+class IngestOptions:
     """What the user may tell ingest; None where the file knows."""
 
     q: tuple[float, ...] | None = None
@@ -107,9 +107,9 @@ def _plain(values: tuple[float, ...] | None) -> list[float | str] | None:
     return [value if np.isfinite(value) else str(value) for value in values]
 
 
-def options_from(q, phi, frame_time, sigma, time_offset, gap) -> Options:
+def checked_options(q, phi, frame_time, sigma, time_offset, gap) -> IngestOptions:
     """Return checked options; each error names the option and its value."""
-    return Options(
+    return IngestOptions(
         q=_numbers("q", q, positive=True, unknown=True),
         phi=_numbers("phi", phi, unknown=True),
         frame_time=_number("frame_time", frame_time, positive=True),
@@ -156,7 +156,7 @@ def _unit_of(name: str) -> str:
     }[name]
 
 
-def apply_options(source: Source, options: Options) -> Source:
+def apply_options(source: Source, options: IngestOptions) -> Source:
     """Return the source with what the user added; what contradicts the file is an error."""
     _check_frame_time(source, options.frame_time)
     if options.gap and source.gap and not np.isclose(options.gap, source.gap):

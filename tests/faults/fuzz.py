@@ -20,7 +20,7 @@ from homodyne_dask.cli.config import read_config, template
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.detect import open_source
-from ingest.readers.source import options_from
+from ingest.readers.source import checked_options
 from tests.ingest_files import DT, Q, noisy, simulated
 
 INTERESTING = [0, 1, 0x7F, 0x80, 0xFE, 0xFF, *b'[]{}:",\\-!&*']
@@ -72,7 +72,7 @@ def nexus(path: Path) -> Path:
 
 def read_hdf5(path: Path) -> None:
     """Read all of a file that ingest would."""
-    source = open_source(path, options_from(None, None, None, None, 0.0, None))
+    source = open_source(path, checked_options(None, None, None, None, 0.0, None))
     for where in source.matrices:
         source.reader(path, where)
 

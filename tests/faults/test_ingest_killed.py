@@ -13,7 +13,7 @@ import ingest
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError, StoreError
 from homodyne_dask.store.scan import open_dataset
-from ingest import store_writer as target
+from ingest import store_writer
 from tests.faults.local import everything, processes
 from tests.faults.programs import finish, start
 from tests.ingest_files import arrays, manifest, simulated
@@ -68,7 +68,7 @@ def test_an_ingest_killed_at_any_moment_never_opens_and_is_completed_by_the_next
     finish(process)
     assert process.returncode in (0, -sent, 130)
     quiet = source.with_name("quiet.zarr")
-    if target.attributes(store).get("complete"):  # it was done but for its goodbye
+    if store_writer.root_attributes(store).get("complete"):  # it was done but for its goodbye
         assert chunks(store).items() >= chunks(quiet).items()
     else:
         with pytest.raises(StoreError, match=r"incomplete|not a Zarr store"):
@@ -76,7 +76,7 @@ def test_an_ingest_killed_at_any_moment_never_opens_and_is_completed_by_the_next
     ingest.ingest(source, store)
     assert manifest(store) == manifest(quiet)
     assert chunks(store) == chunks(quiet)
-    assert target.attributes(store) == target.attributes(quiet)
+    assert store_writer.root_attributes(store) == store_writer.root_attributes(quiet)
     open_dataset(store)
 
 
@@ -106,10 +106,10 @@ def test_an_unfinished_ingest_of_an_older_version_is_begun_again(source, tmp_pat
     """Its records lack what this version writes."""
     store = tmp_path / "older.zarr"
     begun(source, store)
-    work = store / target.WORK
-    job = json.loads((work / target.JOB).read_text())
+    work = store / store_writer.WORK
+    job = json.loads((work / store_writer.JOB).read_text())
     del job["records"]
-    (work / target.JOB).write_text(json.dumps(job))
+    (work / store_writer.JOB).write_text(json.dumps(job))
     for file in work.glob("bin-*.json"):
         record = json.loads(file.read_text())
         del record["sums"]
@@ -124,7 +124,7 @@ def test_an_unfinished_ingest_of_an_older_version_is_begun_again(source, tmp_pat
 def test_a_damaged_record_of_an_unfinished_ingest_is_named(source, tmp_path, text):
     store = tmp_path / "damaged.zarr"
     begun(source, store)
-    next((store / target.WORK).glob("bin-*.json")).write_text(text)
+    next((store / store_writer.WORK).glob("bin-*.json")).write_text(text)
     with pytest.raises(StoreError, match="give --overwrite to start over"):
         ingest.ingest(source, store)
     ingest.ingest(source, store, overwrite=True)

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
-from ingest import block_means as summary
-from ingest import clean as matrix
-from ingest.outliers import without_jumps
+from ingest import block_means
+from ingest.clean import clean, measure_contrast, measure_scatter
+from ingest.outliers import exclude_outliers
 from tests.ingest_files import decay, noisy
 
 SHAPES = {
@@ -28,7 +28,7 @@ SHAPES = {
 def test_every_way_to_hold_a_matrix_gives_the_same_upper_half(shape, n):
     c2 = noisy(n)
     expected = np.where(np.tri(n), np.float32(np.nan), c2)
-    found = matrix.clean(SHAPES[shape](c2), n, "bin 1")
+    found = clean(SHAPES[shape](c2), n, "bin 1")
     assert found.c2.tobytes() == expected.astype(np.float32).tobytes()
     assert (found.baseline, found.dead.size) == (1, 0)
     assert (found.zeros, found.infinite, found.one_sided) == (0, 0, 0)
@@ -44,7 +44,7 @@ def test_what_is_no_data_becomes_nan_and_is_counted(n, seed, data):
     for pair, value in zip(holes, values, strict=False):
         c2[pair] = c2[pair[::-1]] = value
     written = [value for _, value in zip(holes, values, strict=False)]
-    found = matrix.clean(c2, n, "bin 1")
+    found = clean(c2, n, "bin 1")
     assert found.zeros == written.count(0.0)
     assert found.infinite == sum(np.isinf(value) or value == 1e300 for value in written)
     known = np.argwhere(~np.isnan(found.c2))
@@ -56,8 +56,8 @@ def test_what_is_no_data_becomes_nan_and_is_counted(n, seed, data):
 def test_only_a_matrix_that_may_be_written_to_is_cleaned_in_place(shape):
     raw = SHAPES[shape](noisy(600))
     raw.setflags(write=False)
-    kept, expected = raw.copy(), matrix.clean(raw.copy(), 600, "bin 1").c2
-    found = matrix.clean(raw, 600, "bin 1").c2
+    kept, expected = raw.copy(), clean(raw.copy(), 600, "bin 1").c2
+    found = clean(raw, 600, "bin 1").c2
     assert found.tobytes() == expected.tobytes()
     assert raw.tobytes() == kept.tobytes()
     assert found.flags.c_contiguous
@@ -66,7 +66,7 @@ def test_only_a_matrix_that_may_be_written_to_is_cleaned_in_place(shape):
 def test_a_value_known_on_one_side_only_is_no_data():
     c2 = noisy(20)
     c2[3, 7], c2[9, 2] = np.nan, 0.0
-    found = matrix.clean(c2, 20, "bin 1")
+    found = clean(c2, 20, "bin 1")
     assert found.one_sided == 2
     assert np.isnan(found.c2[[3, 2], [7, 9]]).all()
 
@@ -75,7 +75,7 @@ def test_frames_without_counts_are_named():
     c2 = noisy(20)
     c2[[4, 19]] = 0
     c2[:, [4, 19]] = 0
-    found = matrix.clean(c2, 20, "bin 1")
+    found = clean(c2, 20, "bin 1")
     assert found.dead.tolist() == [4, 19]
     assert found.zeros == 19 + 18
 
@@ -85,7 +85,7 @@ def test_an_asymmetric_matrix_is_refused_with_its_largest_difference():
     c2[10, 555] += 0.125
     c2[3, 4] -= 0.0625
     with pytest.raises(SourceError, match=r"bin 1 .*largest \|C - Cᵀ\| is 0.125"):
-        matrix.clean(c2, 600, "bin 1 of A.hdf")
+        clean(c2, 600, "bin 1 of A.hdf")
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_an_asymmetric_matrix_is_refused_with_its_largest_difference():
 )
 def test_what_is_no_two_time_matrix_is_refused(word, raw, message):
     with pytest.raises(SourceError, match=message):
-        matrix.clean(raw, 10, "bin 1")
+        clean(raw, 10, "bin 1")
 
 
 @pytest.mark.parametrize("offset", [-1, -1.06, -0.98])
 def test_baseline_0_becomes_baseline_1(offset):
     c2 = noisy(60).astype(np.float64)
-    found = matrix.clean(c2 + offset, 60, "bin 1")
+    found = clean(c2 + offset, 60, "bin 1")
     assert found.baseline == 0
     np.testing.assert_allclose(np.triu(found.c2, 1), np.triu(c2 + offset + 1, 1), rtol=1e-6)
 
@@ -114,27 +114,27 @@ def test_baseline_0_becomes_baseline_1(offset):
 @pytest.mark.parametrize("sigma", [0.001, 0.02, 0.3])
 @pytest.mark.parametrize("n", [120, 900])
 def test_scatter_is_the_noise_within_5_percent(n, sigma):
-    c2 = matrix.clean(noisy(n, 1, sigma), n, "bin 1").c2
+    c2 = clean(noisy(n, 1, sigma), n, "bin 1").c2
     c2[5, 60:90] = 1e30
-    assert matrix.scatter(c2) == pytest.approx(sigma, rel=0.05)
+    assert measure_scatter(c2) == pytest.approx(sigma, rel=0.05)
 
 
 @pytest.mark.parametrize("n", [3, 4, 6])
 def test_scatter_of_too_few_frames_is_unknown(n):
-    assert matrix.scatter(matrix.clean(noisy(n), n, "bin 1").c2) is None
+    assert measure_scatter(clean(noisy(n), n, "bin 1").c2) is None
 
 
 def test_contrast_is_the_first_lag_over_the_longest_and_no_outlier_moves_it():
-    clean = decay(400)
-    c2 = matrix.clean(noisy(400), 400, "bin 1").c2
-    expected = np.diagonal(clean, 1).mean() - clean[0, -1]
+    noiseless = decay(400)
+    c2 = clean(noisy(400), 400, "bin 1").c2
+    expected = np.diagonal(noiseless, 1).mean() - noiseless[0, -1]
     c2[7, 8], c2[0, 399] = 1e30, -1e30
-    assert matrix.contrast(c2) == pytest.approx(expected, abs=0.01)
+    assert measure_contrast(c2) == pytest.approx(expected, abs=0.01)
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 16, 17, 100, 300, 2950])
 def test_edges_cover_every_frame_once_and_never_step_wide(n):
-    lags, ages = summary.lag_edges(n), summary.age_edges(n)
+    lags, ages = block_means.lag_edges(n), block_means.age_edges(n)
     for edges in (lags, ages):
         assert (edges[0], edges[-1]) == (0, n)
         assert (np.diff(edges) > 0).all()
@@ -144,7 +144,7 @@ def test_edges_cover_every_frame_once_and_never_step_wide(n):
 
 
 def holed(n):
-    c2 = matrix.clean(noisy(n, 2), n, "bin 1").c2
+    c2 = clean(noisy(n, 2), n, "bin 1").c2
     c2[3, 5:40:3] = np.nan
     use = np.ones(n, dtype=bool)
     use[[0, 11]] = False
@@ -153,16 +153,16 @@ def holed(n):
 
 @pytest.mark.parametrize("n", [3, 37, 50])
 def test_cuts_are_the_means_of_a_slow_double_loop(n):
-    c2, use = holed(n) if n > 12 else (matrix.clean(noisy(n), n, "b").c2, np.ones(n, dtype=bool))
+    c2, use = holed(n) if n > 12 else (clean(noisy(n), n, "b").c2, np.ones(n, dtype=bool))
     time = np.cumsum(np.random.default_rng(0).uniform(0.5, 1.5, n))
-    ages, lags = summary.age_edges(n), summary.lag_edges(n)
+    ages, lags = block_means.age_edges(n), block_means.lag_edges(n)
     cells = {}
     for i in range(n):
         for j in range(i + 1, n):
             cell = np.searchsorted(ages, i, "right") - 1, np.searchsorted(lags, j - i, "right") - 1
             cells.setdefault(cell, []).append((i, j))
-    t1, t2 = summary.cell_times(time, ages, lags)
-    mean, count = summary.cuts(summary.fill(c2.copy(), use), ages, lags)
+    t1, t2 = block_means.cell_times(time, ages, lags)
+    mean, count = block_means.cell_averages(block_means.mask_matrix(c2.copy(), use), ages, lags)
     for cell in np.ndindex(count.shape):
         pairs = cells.get(cell, [])
         values = [c2[i, j] for i, j in pairs if use[i] and use[j] and not np.isnan(c2[i, j])]
@@ -184,7 +184,7 @@ def test_levels_are_the_means_of_a_slow_double_loop():
     c2, use = holed(n)
     c2[20:24, 36:39] = np.nan
     c2[20:24, 40:42] = np.nan
-    found = summary.levels(summary.fill(c2.copy(), use))
+    found = block_means.block_means(block_means.mask_matrix(c2.copy(), use))
     assert {level: len(mean) for level, mean in found.items()} == {4: 130, 16: 32}
     c2[~use] = c2[:, ~use] = np.nan
     for level, mean in found.items():
@@ -200,29 +200,31 @@ def test_levels_are_the_means_of_a_slow_double_loop():
 @pytest.mark.parametrize(("n", "levels"), [(127, []), (128, [4]), (511, [4]), (512, [4, 16])])
 def test_a_level_of_fewer_than_32_frames_is_left_out(n, levels):
     assert [f for f in schema.LEVELS if schema.level_frames(n, f)] == levels
-    c2 = matrix.clean(noisy(n), n, "bin 1").c2
-    assert list(summary.levels(summary.fill(c2, np.ones(n, dtype=bool)))) == levels
+    c2 = clean(noisy(n), n, "bin 1").c2
+    assert (
+        list(block_means.block_means(block_means.mask_matrix(c2, np.ones(n, dtype=bool)))) == levels
+    )
 
 
 def test_pairs_far_from_their_neighbours_are_left_out_and_no_others():
     n, rng = 150, np.random.default_rng(3)
-    c2 = matrix.clean(noisy(n), n, "bin 1").c2
+    c2 = clean(noisy(n), n, "bin 1").c2
     c2[5:9, 40:44] = np.nan
-    sigma = matrix.scatter(c2)
+    sigma = measure_scatter(c2)
     above = np.triu(np.ones((n, n), bool), 2) & ~np.isnan(c2)
     hit = above & (rng.random((n, n)) < 0.02)
     spoilt = np.where(hit, c2 + sigma * rng.uniform(20, 200, (n, n)), c2).astype(np.float32)
     spoilt[0, n - 1], spoilt[70, 90], hit[70, 90] = 1e30, 1e30, True
-    filled = summary.fill(spoilt.copy(), np.ones(n, bool))
-    known = filled.known.copy()
-    number = without_jumps(filled, sigma, np.arange(n) * 0.1)
-    left_out = known & ~filled.known
-    assert number == left_out.sum()
+    pairs = block_means.mask_matrix(spoilt.copy(), np.ones(n, bool))
+    known = pairs.known.copy()
+    number = exclude_outliers(pairs, sigma, np.arange(n) * 0.1)
+    excluded = known & ~pairs.known
+    assert number == excluded.sum()
     # the corner has no neighbour, and three outliers of five hide each other
-    assert (left_out & hit).sum() > 0.99 * hit.sum()
-    assert (left_out & ~hit).sum() < 0.01 * hit.sum()
-    assert (filled.value[~filled.known] == 0).all()
-    clean = summary.fill(c2.copy(), np.ones(n, bool))
-    assert without_jumps(clean, sigma, np.arange(n) * 0.1) == 0
-    uneven = summary.fill(spoilt.copy(), np.ones(n, bool))
-    assert without_jumps(uneven, sigma, np.cumsum(rng.uniform(0.5, 1.5, n))) == 0
+    assert (excluded & hit).sum() > 0.99 * hit.sum()
+    assert (excluded & ~hit).sum() < 0.01 * hit.sum()
+    assert (pairs.value[~pairs.known] == 0).all()
+    clean_pairs = block_means.mask_matrix(c2.copy(), np.ones(n, bool))
+    assert exclude_outliers(clean_pairs, sigma, np.arange(n) * 0.1) == 0
+    uneven = block_means.mask_matrix(spoilt.copy(), np.ones(n, bool))
+    assert exclude_outliers(uneven, sigma, np.cumsum(rng.uniform(0.5, 1.5, n))) == 0

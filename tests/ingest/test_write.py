@@ -14,7 +14,7 @@ import zarr
 import ingest
 from homodyne_dask.errors import SourceError, StoreError
 from homodyne_dask.store import schema
-from ingest import store_writer as target
+from ingest import store_writer
 from ingest.clean import clean
 from ingest.store_writer import write_chunk
 from tests.ingest_files import arrays, attributes, edited, manifest, noisy, simulated
@@ -84,7 +84,7 @@ def test_the_store_is_what_the_schema_says(tmp_path):
     for level, frames in ((4, 132), (16, 33)):
         mean = xr.open_zarr(report.store, group=f"level{level}", consolidated=False).c2
         assert mean.shape == (2, frames, frames)
-    assert not (report.store / target.WORK).exists()
+    assert not (report.store / store_writer.WORK).exists()
 
 
 def test_every_chunk_has_a_checksum_and_only_the_upper_tiles_exist(tmp_path):
@@ -221,9 +221,9 @@ def test_an_ingest_killed_at_any_moment_resumes_to_the_same_digests(tmp_path):
 def test_a_kill_between_complete_and_cleaning_up_is_mended(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=30)
     report = ingest.ingest(path)
-    (report.store / target.WORK).mkdir()
+    (report.store / store_writer.WORK).mkdir()
     assert ingest.ingest(path).skipped
-    assert not (report.store / target.WORK).exists()
+    assert not (report.store / store_writer.WORK).exists()
 
 
 def test_an_unfinished_ingest_of_another_file_needs_overwrite(tmp_path):
@@ -246,7 +246,7 @@ def test_an_ingest_stopped_before_its_source_was_hashed_begins_anew(tmp_path):
     )
     with pytest.raises(SourceError, match="not symmetric"):
         ingest.ingest(bad, tmp_path / "c2.zarr")
-    (tmp_path / "c2.zarr" / target.WORK / target.JOB).unlink()
+    (tmp_path / "c2.zarr" / store_writer.WORK / store_writer.JOB).unlink()
     done = []
     good = simulated(tmp_path / "B.hdf", n=30)
     ingest.ingest(good, tmp_path / "c2.zarr", progress=lambda k, _: done.append(k))
@@ -258,7 +258,7 @@ def test_a_full_disk_is_a_sentence_and_nothing_half_written_opens(tmp_path, limi
     path = simulated(tmp_path / "A.hdf", n=200, bins=2)
     out, _ = child(WITH_A_FULL_DISK, path, tmp_path / "c2.zarr", limit).communicate()
     assert "c2.zarr cannot be written (File too large): make room" in out
-    assert target.attributes(tmp_path / "c2.zarr").get("complete") is not True
+    assert store_writer.root_attributes(tmp_path / "c2.zarr").get("complete") is not True
     resumed = ingest.ingest(path, tmp_path / "c2.zarr")
     assert manifest(resumed.store) == manifest(ingest.ingest(path).store)
 
@@ -309,7 +309,9 @@ def test_what_ingest_writes_opens_as_a_dataset(tmp_path):
 def test_a_chunk_is_written_as_zarr_would(tmp_path, dtype):
     values = np.random.default_rng(0).normal(1, 0.02, (2, 64, 64)).astype(dtype)
     group = zarr.create_group(tmp_path / "zarr")
-    target._create(group, "c2", values.shape, dtype, ("bin", "t1", "t2"), (1, 64, 64))[:] = values
+    store_writer._create(group, "c2", values.shape, dtype, ("bin", "t1", "t2"), (1, 64, 64))[:] = (
+        values
+    )
     for index, chunk in enumerate(values):
         write_chunk(tmp_path / "own", (index, 0, 0), chunk.T.copy().T)
     for index in range(2):
