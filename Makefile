@@ -31,6 +31,9 @@ picture: demo  ## docs/demo.png, the picture of the README, from the demo
 test: install  ## the whole test suite, two files at a time
 	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile
 
+test-versions: install  ## the quick tests with the oldest and the newest packages, on Python 3.12, 3.13 and 3.14
+	$(BIN)/python -m tests.versions --uv $(CURDIR)/$(UV)
+
 # make test uses Chromium where it is installed; on Debian and Ubuntu this installs it
 CHROMIUM := apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
 
@@ -82,7 +85,7 @@ lint: install  ## style, types and the layers of the imports; a part of make tes
 	$(BIN)/python -m pytest tests/test_style.py
 
 clean:  ## remove what was built, .venv too
-	rm -rf $(VENV) $(PEERS) demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) .venv-versions demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo picture test chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers profile-nlsq lint clean
+.PHONY: help install demo picture test test-versions chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers profile-nlsq lint clean
