@@ -81,7 +81,7 @@ def _describe(tile: Float32[np.ndarray, "T T"], above: int) -> Record:
 
 def _write_levels(target: Path, index: int, matrix: MaskedMatrix) -> None:
     side = schema.tile_side(len(matrix.value))
-    for factor, means in block_means.block_means(matrix).items():
+    for factor, means in block_means.level_means(matrix).items():
         for i, row in enumerate(range(0, len(means), side)):
             for j, col in enumerate(range(0, len(means), side)):
                 tile = store_writer.pad_to_chunk(means[row : row + side, col : col + side], side)

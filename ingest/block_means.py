@@ -100,7 +100,7 @@ def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:
     return np.add.reduceat(by_age, lags[:-1], axis=1)
 
 
-def block_means(matrix: MaskedMatrix) -> dict[int, Float32[np.ndarray, "i j"]]:
+def level_means(matrix: MaskedMatrix) -> dict[int, Float32[np.ndarray, "i j"]]:
     """Return the means over blocks of pairs, NaN on and below the block diagonal."""
     n = len(matrix.value)
     found = {}

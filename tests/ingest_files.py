@@ -50,6 +50,11 @@ def edited(path: Path, **changes) -> Path:
     return path
 
 
+def upper(c2: np.ndarray) -> np.ndarray:
+    """What the store holds of full matrices."""
+    return np.where(np.tri(c2.shape[-1], dtype=bool), np.nan, c2).astype(np.float32)
+
+
 def manifest(store: Path) -> bytes:
     return (store / schema.MANIFEST).read_bytes()
 

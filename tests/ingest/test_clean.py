@@ -184,7 +184,7 @@ def test_levels_are_the_means_of_a_slow_double_loop():
     c2, use = holed(n)
     c2[20:24, 36:39] = np.nan
     c2[20:24, 40:42] = np.nan
-    found = block_means.block_means(block_means.mask_matrix(c2.copy(), use))
+    found = block_means.level_means(block_means.mask_matrix(c2.copy(), use))
     assert {level: len(mean) for level, mean in found.items()} == {4: 130, 16: 32}
     c2[~use] = c2[:, ~use] = np.nan
     for level, mean in found.items():
@@ -202,7 +202,7 @@ def test_a_level_of_fewer_than_32_frames_is_left_out(n, levels):
     assert [f for f in schema.LEVELS if schema.level_frames(n, f)] == levels
     c2 = clean(noisy(n), n, "bin 1").c2
     assert (
-        list(block_means.block_means(block_means.mask_matrix(c2, np.ones(n, dtype=bool)))) == levels
+        list(block_means.level_means(block_means.mask_matrix(c2, np.ones(n, dtype=bool)))) == levels
     )
 
 

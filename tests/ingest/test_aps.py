@@ -1,0 +1,135 @@
+"""APS results, of before and after the upgrade."""
+
+import h5py
+import numpy as np
+import pytest
+
+import ingest
+from homodyne_dask.errors import SourceError
+from ingest.readers.source import decimal
+from tests.ingest_files import Q, arrays, attributes, edited, noisy, simulated
+
+QMAP = "/xpcs/qmap/"
+TWOTIME = "/xpcs/twotime/"
+DETECTOR = "/entry/instrument/detector_1/frame_time"
+EXPOSURE = "/measurement/instrument/detector/exposure_period"
+
+
+def test_unsorted_and_sparse_processed_bins_find_their_q_and_phi(tmp_path):
+    matrices = {5: noisy(30, 5), 2: noisy(30, 2), 4: noisy(30, 4)}
+    with h5py.File(tmp_path / "A.hdf", "w") as file:
+        file[TWOTIME + "processed_bins"] = list(matrices)
+        for number, c2 in enumerate(matrices.values(), start=1):
+            file[f"{TWOTIME}correlation_map/c2_{number:05d}"] = np.triu(c2)
+        file[TWOTIME + "config/stride_frame"] = 2
+        file[TWOTIME + "config/avg_frame"] = 3
+        file[TWOTIME + "config/begin_frame"] = 10
+        file[DETECTOR] = np.float32(0.05)
+        file[QMAP + "dynamic_num_pts"] = [2, 3]
+        file[QMAP + "dynamic_v_list_dim0"] = [0.001, 0.002]
+        file[QMAP + "dynamic_v_list_dim1"] = [-60.0, 0.0, 60.0]
+        file[QMAP + "dynamic_index_mapping"] = [0, 2, 3, 4, 5]
+    report = ingest.ingest(tmp_path / "A.hdf")
+    assert [row.label for row in report.bins] == [2, 4, 5]
+    assert [row.q for row in report.bins] == [0.001, 0.002, 0.002]
+    assert [row.phi for row in report.bins] == [60.0, 0.0, 60.0]
+    c2 = arrays(report.store)["c2"]
+    for index, label in enumerate([2, 4, 5]):
+        expected = np.where(np.tri(30), np.nan, matrices[label])
+        np.testing.assert_array_equal(c2[index], expected.astype(np.float32))
+    attrs = attributes(report.store)
+    assert (attrs["frame_time"], attrs["stride"], attrs["avg"]) == (0.3, 2, 3)
+    assert (attrs["begin_frame"], attrs["end_frame"]) == (11, 190)
+    assert attrs["sigma_source"] == "scatter"
+
+
+@pytest.mark.parametrize("layout", ["aps-u", "aps-legacy"])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("width", [np.float32, np.float64])
+def test_a_scalar_may_have_any_shape_and_width(tmp_path, layout, shape, width):
+    path = simulated(tmp_path / "A.hdf", layout, n=20, bins=1)
+    value = np.full(shape, 0.05, dtype=width)
+    edited(path, **{DETECTOR if layout == "aps-u" else EXPOSURE: value})
+    assert ingest.ingest(path).frame_time == 0.05
+
+
+@pytest.mark.parametrize("value", [0.05, 0.1, 0.3333333, 1e-5, 7.0, 1234.5])
+def test_a_float32_is_read_as_the_shortest_decimal(value):
+    assert decimal(np.float32(value)) == float(f"{value:.7g}")
+    assert decimal(np.float64(value)) == value
+
+
+NANOMETRE = {
+    "map_units": ("aps-u", {QMAP + "map_units": ["1/nm", "deg"]}, QMAP + "dynamic_v_list_dim0"),
+    "attribute": ("aps-legacy", {}, "/xpcs/dqlist"),
+}
+
+
+@pytest.mark.parametrize("where", NANOMETRE)
+def test_q_in_inverse_nanometres_is_converted(tmp_path, where):
+    layout, changes, name = NANOMETRE[where]
+    path = edited(
+        simulated(tmp_path / "A.hdf", layout, n=20), **changes, **{name: lambda q: 10 * q}
+    )
+    if where == "attribute":
+        with h5py.File(path, "r+") as file:
+            file[name].attrs["units"] = "nm^-1"
+    report = ingest.ingest(path)
+    assert [row.q for row in report.bins] == pytest.approx([Q] * 3, rel=1e-15)
+    assert any("to 1/Å" in note for note in report.notes)
+
+
+def test_angles_in_radian_are_converted(tmp_path):
+    path = edited(
+        simulated(tmp_path / "A.hdf", n=20),
+        **{QMAP + "map_units": ["1/A", "rad"], QMAP + "dynamic_v_list_dim1": np.deg2rad},
+    )
+    assert [row.phi for row in ingest.ingest(path).bins] == pytest.approx([-60, 0, 60])
+
+
+def legacy(path, names, bins):
+    with h5py.File(path, "w") as file:
+        for name in names:
+            file[f"/exchange/C2T_all/g2_{name:05d}"] = noisy(20, name)
+        if bins is not None:
+            file["/xpcs/qphi_bin_to_process"] = np.array(bins)[:, None]
+        file["/xpcs/dqlist"] = 0.001 * np.arange(1, 10)[None]
+        file["/xpcs/dphilist"] = 10.0 * np.arange(1, 10)[None]
+        file[EXPOSURE] = [[0.1]]
+    return path
+
+
+@pytest.mark.parametrize(
+    ("word", "names", "bins", "labels"),
+    [
+        ("names are bins", [3, 7, 9], [3, 7, 9], [3, 7, 9]),
+        ("names are bins, list unsorted", [3, 7, 9], [9, 3, 7], [3, 7, 9]),
+        ("names run, bins sparse", [1, 2, 3], [3, 7, 9], [3, 7, 9]),
+        ("names run, bins unsorted", [1, 2, 3], [9, 3, 7], [9, 3, 7]),
+        ("both agree", [1, 2, 3], [1, 2, 3], [1, 2, 3]),
+        ("no list", [2, 5], None, [2, 5]),
+    ],
+)
+def test_legacy_names_are_bins_or_run_through_the_list(tmp_path, word, names, bins, labels):
+    report = ingest.ingest(legacy(tmp_path / "A.hdf", names, bins))
+    assert [row.label for row in report.bins] == sorted(labels)
+    c2 = arrays(report.store)["c2"]
+    for index, label in enumerate(sorted(labels)):
+        assert c2[index, 0, 5] == noisy(20, names[labels.index(label)])[0, 5]
+        assert report.bins[index].q == pytest.approx(0.001 * label)
+
+
+@pytest.mark.parametrize(
+    ("word", "names", "bins", "message"),
+    [
+        ("both, different", [1, 2, 3], [2, 3, 1], "ambiguous: g2_00001 may be bin 1 or"),
+        ("a bin is missing", [3, 9], [3, 7, 9], "g2_00007 of A.hdf is missing"),
+        ("a number is missing", [1, 3], [4, 7, 9], "g2_00002 of A.hdf is missing"),
+        ("neither", [1, 5, 8], [3, 7, 9], "named neither after the 3 bins"),
+        ("twice", [1, 2, 3], [3, 3, 9], "different bin numbers"),
+        ("beyond the lists", [3, 77], None, "9 entries: there is bin 77"),
+    ],
+)
+def test_legacy_names_that_may_mean_two_things_are_refused(tmp_path, word, names, bins, message):
+    with pytest.raises(SourceError, match=message):
+        ingest.ingest(legacy(tmp_path / "A.hdf", names, bins))

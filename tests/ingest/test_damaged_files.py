@@ -1,0 +1,135 @@
+"""Files that are damaged, foreign or missing are refused in one sentence."""
+
+import h5py
+import numpy as np
+import pytest
+
+import ingest
+from homodyne_dask.errors import HomodyneDaskError, SourceError
+from tests.ingest_files import attributes, edited, noisy, simulated
+
+QMAP = "/xpcs/qmap/"
+TWOTIME = "/xpcs/twotime/"
+DETECTOR = "/entry/instrument/detector_1/frame_time"
+
+
+WRONG = {
+    "detector time zero": ({DETECTOR: 0.0}, "frame_time of A.hdf is 0: it must be positive"),
+    "detector time NaN": ({DETECTOR: np.nan}, "no finite numbers"),
+    "detector time missing": ({DETECTOR: None}, f"A.hdf has no {DETECTOR}"),
+    "detector time text": ({DETECTOR: "fast"}, "holds object, not numbers"),
+    "two detector times": ({DETECTOR: [0.1, 0.2]}, "must be one number, not 2"),
+    "stride a fraction": ({TWOTIME + "config/stride_frame": 1.5}, "must be a whole number"),
+    "matrix missing": (
+        {TWOTIME + "correlation_map/c2_00002": None},
+        "c2_00002 of A.hdf is missing: .* lists 3 bins but there are 2",
+    ),
+    "matrix too many": (
+        {TWOTIME + "correlation_map/c2_00004": noisy(20)},
+        "processed_bins of A.hdf has 3 entries but there are 4 matrices",
+    ),
+    "matrix of another size": (
+        {TWOTIME + "correlation_map/c2_00002": noisy(21)},
+        "c2_00002 of A.hdf is 21×21 but .*c2_00001 is 20×20",
+    ),
+    "matrix not square": (
+        {TWOTIME + "correlation_map/c2_00002": np.ones((20, 19))},
+        r"c2_00002 of A.hdf has shape \(20, 19\)",
+    ),
+    "matrix of text": (
+        {TWOTIME + "correlation_map/c2_00002": np.full((20, 20), b"x")},
+        "c2_00002 of A.hdf holds",
+    ),
+    "matrix asymmetric": (
+        {TWOTIME + "correlation_map/c2_00002": noisy(20) + np.tri(20, k=-1)},
+        r"bin \d .*c2_00002.* of A.hdf is not symmetric",
+    ),
+    "no matrices": ({TWOTIME + "correlation_map": None}, "has no two-time matrices: neither"),
+    "processed bins missing": ({TWOTIME + "processed_bins": None}, "has no .*processed_bins"),
+    "processed bins twice": ({TWOTIME + "processed_bins": [1, 2, 2]}, "different bin numbers"),
+    "processed bins zero": ({TWOTIME + "processed_bins": [0, 1, 2]}, "from 1 on"),
+    "bin beyond the map": ({TWOTIME + "processed_bins": [4, 5, 6000]}, "there are 6000 bins"),
+    "mapping short": (
+        {QMAP + "dynamic_index_mapping": [1, 2, 3]},
+        "dynamic_index_mapping of A.hdf has 3 entries but there are 5 bins",
+    ),
+    "mapping long": (
+        {QMAP + "dynamic_index_mapping": np.arange(6)},
+        "dynamic_index_mapping of A.hdf has 6 entries but there are 5 bins",
+    ),
+    "mapping beyond the grid": (
+        {QMAP + "dynamic_index_mapping": [1, 2, 3, 4, 99]},
+        "points to cell 99 of 6",
+    ),
+    "angles short": (
+        {QMAP + "dynamic_v_list_dim1": [0.0, 1.0]},
+        "2 and 2 entries but dynamic_num_pts of A.hdf says 2 and 3",
+    ),
+    "unit unknown": ({QMAP + "map_units": ["pixel", "deg"]}, "is in 'pixel': only 1/Å and 1/nm"),
+    "roi map negative": ({QMAP + "dynamic_roi_map": -np.ones((4, 4))}, "dynamic_roi_map .*damaged"),
+    "mixed baselines": (
+        {TWOTIME + "correlation_map/c2_00002": np.triu(noisy(20) - 1)},
+        "decay to 0, the others to 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_a_damaged_aps_u_file_is_refused_naming_the_thing(tmp_path, word):
+    changes, message = WRONG[word]
+    path = edited(simulated(tmp_path / "A.hdf", n=20), **changes)
+    with pytest.raises(SourceError, match=message):
+        ingest.ingest(path)
+    if (tmp_path / "A_c2.zarr").exists():
+        assert attributes(tmp_path / "A_c2.zarr")["complete"] is False
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
+    whole = simulated(tmp_path / "A.hdf", n=60).read_bytes()
+    for part in (0.999, 0.9, 0.5, 0.01, 0.0):
+        path = tmp_path / "B.hdf"
+        path.write_bytes(whole[: int(part * len(whole))])
+        with pytest.raises(SourceError, match=r"B\.hdf"):
+            ingest.ingest(path)
+
+
+def test_a_flipped_byte_never_shows_a_traceback(tmp_path):
+    whole = simulated(tmp_path / "A.hdf", n=20).read_bytes()
+    rng = np.random.default_rng(0)
+    sentences = []
+    for trial in range(12):
+        damaged = bytearray(whole)
+        for place in rng.integers(0, min(len(whole), 6000), 4):
+            damaged[place] ^= 1 << int(rng.integers(8))
+        path = tmp_path / "B.hdf"
+        path.write_bytes(damaged)
+        try:
+            ingest.ingest(path, tmp_path / f"{trial}.zarr")
+        except HomodyneDaskError as error:
+            sentences.append(str(error))
+    assert sentences
+
+
+@pytest.mark.parametrize(
+    ("word", "content", "message"),
+    [
+        ("text", b"# not data\n", "neither HDF5 nor .npy nor .npz"),
+        ("empty", b"", "neither HDF5 nor .npy nor .npz"),
+        ("only the signature", b"\x89HDF\r\n\x1a\n", "cannot be opened as HDF5"),
+        ("npy header only", b"\x93NUMPY\x01\x00", "cannot be read as NumPy"),
+        ("broken zip", b"PK\x03\x04" + bytes(50), "cannot be read as NumPy"),
+    ],
+)
+def test_a_foreign_file_is_refused(tmp_path, word, content, message):
+    (tmp_path / "A.hdf").write_bytes(content)
+    with pytest.raises(SourceError, match=message):
+        ingest.ingest(tmp_path / "A.hdf", q=1, phi=0, frame_time=1)
+
+
+def test_a_missing_file_and_a_foreign_hdf5_are_refused(tmp_path):
+    with pytest.raises(SourceError, match=r"B\.hdf is no file"):
+        ingest.ingest(tmp_path / "B.hdf")
+    with h5py.File(tmp_path / "A.hdf", "w") as file:
+        file["/entry/data"] = [1, 2, 3]
+    with pytest.raises(SourceError, match="is HDF5 but has no two-time matrices"):
+        ingest.ingest(tmp_path / "A.hdf")

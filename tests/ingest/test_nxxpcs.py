@@ -1,0 +1,144 @@
+"""NXxpcs files, in every way the definition allows."""
+
+import h5py
+import numpy as np
+import pytest
+
+import ingest
+from homodyne_dask.errors import OptionError, SourceError
+from tests.ingest_files import DT, Q, arrays, attributes, noisy, upper
+
+N = 30
+BINS = [noisy(N, k) for k in range(3)]
+PHI = [-60.0, 0.0, 60.0]
+
+STORAGE = {
+    "storage_mode": "one_array_q_first",
+    "baseline_reference": 1,
+    "time_origin_location": "upper_left",
+    "populated_elements": "all",
+}
+ARRAY = "entry/twotime/two_time_corr_func"
+
+
+def nexus(path, matrices, detector="detector_1", masks=True, **storage):
+    """Write the layout of the NeXus definition."""
+    held = {**STORAGE, **storage}
+    with h5py.File(path, "w") as file:
+        file["entry/definition"] = "NXxpcs"
+        if held["storage_mode"] == "data_exchange_keys":
+            for key, matrix in matrices.items():
+                file[f"{ARRAY}/{key}"] = matrix
+        else:
+            file[ARRAY] = matrices
+        file[ARRAY].attrs.update({k: v for k, v in held.items() if v is not None})
+        file[f"entry/instrument/{detector}/frame_time"] = DT
+        file[f"entry/instrument/{detector}/count_time"] = 0.9 * DT
+        if masks:
+            file["entry/instrument/masks/dynamic_roi_map"] = np.repeat(np.arange(4), 25)
+            file["entry/instrument/masks/dynamic_q_list"] = [Q, Q, 2 * Q]
+            file["entry/instrument/masks/dynamic_q_list"].attrs["units"] = "1/Å"
+            file["entry/instrument/masks/dynamic_phi_list"] = PHI
+            file["entry/instrument/masks/dynamic_phi_list"].attrs["units"] = "1/Å"
+    return path
+
+
+FULL = np.stack(BINS)
+STORED = {
+    "q first": ({}, FULL),
+    "q last": ({"storage_mode": "one_array_q_last"}, np.moveaxis(FULL, 0, -1)),
+    "keys": (
+        {"storage_mode": "data_exchange_keys"},
+        {f"roi_{n + 1:04d}": FULL[n] for n in range(3)},
+    ),
+    "upper": ({"populated_elements": "upper_half"}, np.triu(FULL)),
+    "lower": ({"populated_elements": "lower_half"}, np.tril(FULL)),
+    "filling": ({"populated_elements": "upper_half"}, np.triu(FULL) + np.tri(N, k=-1)),
+    "filling above": ({"populated_elements": "lower_half"}, np.tril(FULL) + np.tri(N, k=-1).T),
+    "origin below": ({"time_origin_location": "lower_left"}, FULL[:, ::-1]),
+    "upper, origin below": (
+        {"time_origin_location": "lower_left", "populated_elements": "upper_half"},
+        np.triu(FULL)[:, ::-1],
+    ),
+    "lower, origin below": (
+        {"time_origin_location": "lower_left", "populated_elements": "lower_half"},
+        np.triu(FULL)[:, ::-1],
+    ),
+    "drawn from below": ({"time_origin_location": "lower_left"}, FULL),
+    "bytes": ({"time_origin_location": np.bytes_("upper_left")}, FULL),
+}
+
+
+@pytest.mark.parametrize("word", STORED)
+def test_every_way_nxxpcs_stores_matrices_gives_the_same_bins(tmp_path, word):
+    storage, matrices = STORED[word]
+    report = ingest.ingest(nexus(tmp_path / "A.nxs", matrices, **storage))
+    np.testing.assert_array_equal(arrays(report.store)["c2"], upper(FULL))
+    assert [(row.label, row.q, row.phi) for row in report.bins] == [
+        (1, Q, PHI[0]), (2, Q, PHI[1]), (3, 2 * Q, PHI[2]),
+    ]  # fmt: skip
+    assert [row.pixels for row in report.bins] == [25] * 3
+    attrs = attributes(report.store)
+    assert (attrs["source_format"], attrs["frame_time"]) == ("nxxpcs", DT)
+    assert any("taken as degrees" in note for note in attrs["notes"])
+
+
+@pytest.mark.parametrize("half", ["all", "upper_half"])
+def test_a_baseline_of_0_is_what_the_attribute_says_even_where_c2_has_not_decayed(tmp_path, half):
+    slow = 0.9 * FULL  # above one half everywhere
+    path = nexus(
+        tmp_path / "A.nxs",
+        slow if half == "all" else np.triu(slow),
+        baseline_reference=0,
+        populated_elements=half,
+    )
+    report = ingest.ingest(path)
+    np.testing.assert_allclose(arrays(report.store)["c2"], upper(1 + slow), rtol=1e-6)
+    assert any("1 was added" in note for note in report.notes)
+
+
+def test_keys_may_be_fewer_than_the_regions(tmp_path):
+    keys = {"roi_0003": BINS[2], "roi_0001": BINS[0]}
+    report = ingest.ingest(nexus(tmp_path / "A.nxs", keys, storage_mode="data_exchange_keys"))
+    assert [(row.label, row.phi) for row in report.bins] == [(1, PHI[0]), (3, PHI[2])]
+    np.testing.assert_array_equal(arrays(report.store)["c2"], upper(FULL[[0, 2]]))
+
+
+def test_q_and_phi_may_be_two_columns_of_one_list(tmp_path):
+    path = nexus(tmp_path / "A.nxs", FULL)
+    with h5py.File(path, "r+") as file:
+        masks = file["entry/instrument/masks"]
+        del masks["dynamic_phi_list"], masks["dynamic_q_list"]
+        masks["dynamic_q_list"] = np.column_stack([[0.1, 0.1, 0.2], PHI])
+        masks["dynamic_q_list"].attrs["units"] = "nm^-1"
+    report = ingest.ingest(path)
+    assert [row.q for row in report.bins] == pytest.approx([0.01, 0.01, 0.02])
+    assert [row.phi for row in report.bins] == PHI
+
+
+def test_lists_that_are_absent_are_given_as_options(tmp_path):
+    path = nexus(tmp_path / "A.nxs", FULL, masks=False)
+    with pytest.raises(OptionError, match="give --q in 1/Å"):
+        ingest.ingest(path)
+    with pytest.raises(OptionError, match="give --phi in degrees"):
+        ingest.ingest(path, q=Q)
+    report = ingest.ingest(path, q=Q, phi=PHI)
+    assert [row.phi for row in report.bins] == PHI
+    with pytest.raises(OptionError, match="leave it out"):
+        ingest.ingest(nexus(tmp_path / "B.nxs", FULL), q=Q)
+
+
+NEXUS_MISTAKES = {
+    "no attribute": ({"baseline_reference": None}, "has no attribute baseline_reference"),
+    "attribute": ({"populated_elements": "upper"}, "did you mean 'upper_half'"),
+    "other": ({"storage_mode": "other"}, "storage_mode of .* is 'other'"),
+    "order": ({"storage_mode": "one_array_q_last"}, r"is \(frames, frames, q\)"),
+    "no detector": ({"detector": "a/b"}, "must have one frame_time"),
+}
+
+
+@pytest.mark.parametrize("word", NEXUS_MISTAKES)
+def test_what_an_nxxpcs_file_leaves_open_is_named(tmp_path, word):
+    storage, message = NEXUS_MISTAKES[word]
+    with pytest.raises(SourceError, match=message):
+        ingest.ingest(nexus(tmp_path / "A.nxs", FULL, **storage))

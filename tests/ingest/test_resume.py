@@ -1,0 +1,171 @@
+"""A target that holds something already: whole, half-written, of another ingest, or not of ours."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import ingest
+from homodyne_dask.errors import SourceError, StoreError
+from ingest import store_writer
+from tests.ingest_files import arrays, attributes, edited, manifest, noisy, simulated
+
+SLOWLY = """
+import sys, time
+import ingest
+def progress(done, total):
+    print(done, flush=True)
+    time.sleep(0.05)
+ingest.ingest(sys.argv[1], sys.argv[2], progress=progress)
+"""
+WITH_A_FULL_DISK = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
+import ingest
+from homodyne_dask.errors import StoreError
+try:
+    ingest.ingest(sys.argv[1], sys.argv[2])
+except StoreError as error:
+    print(error)
+"""
+ROOT = Path(__file__).parents[2]
+
+
+def child(script: str, *arguments) -> subprocess.Popen:
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_second_ingest_does_nothing_and_says_so(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=30)
+    first = ingest.ingest(path)
+    before = {file: file.stat().st_mtime_ns for file in first.store.rglob("*")}
+    second = ingest.ingest(path)
+    assert (first.skipped, second.skipped) == (False, True)
+    assert "already complete" in str(second)
+    assert second.bins == first.bins
+    assert {file: file.stat().st_mtime_ns for file in first.store.rglob("*")} == before
+
+
+def test_another_source_or_option_needs_overwrite(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=30)
+    report = ingest.ingest(path)
+    with pytest.raises(StoreError, match="the same file with other options: give --overwrite"):
+        ingest.ingest(path, time_offset=5)
+    other = simulated(tmp_path / "B.hdf", n=30, seed=9)
+    with pytest.raises(StoreError, match=r"another file \(A.hdf\): give --overwrite"):
+        ingest.ingest(other, report.store)
+    again = ingest.ingest(other, report.store, overwrite=True)
+    assert not again.skipped
+    assert again.source_file == "B.hdf"
+
+
+def foreign_folder(path):
+    path.mkdir()
+    (path / "thesis.tex").write_text("chapter 1")
+
+
+def foreign_zarr(path):
+    zarr.create_group(path, attributes={"format": "something else"})
+
+
+@pytest.mark.parametrize(
+    ("word", "make", "message"),
+    [
+        ("a file", lambda path: path.write_text("x"), "exists and is no store: give another"),
+        ("a folder of something else", foreign_folder, "no store of homodyne_dask"),
+        ("a store of another kind", foreign_zarr, "no store of homodyne_dask"),
+    ],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_target_that_is_not_ours_is_refused_and_left_alone(
+    tmp_path, word, make, message, overwrite
+):
+    path = simulated(tmp_path / "A.hdf", n=20)
+    make(tmp_path / "A_c2.zarr")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(StoreError, match=message):
+        ingest.ingest(path, overwrite=overwrite)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_ingest_killed_at_any_moment_resumes_to_the_same_digests(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=300, bins=12)
+    quiet = ingest.ingest(path, tmp_path / "quiet.zarr")
+    for bins_done in (1, 4, 9):
+        store = tmp_path / f"killed{bins_done}.zarr"
+        process = child(SLOWLY, path, store)
+        while int(process.stdout.readline()) < bins_done:
+            pass
+        process.send_signal(signal.SIGSTOP)  # so that it is still writing
+        with pytest.raises(StoreError, match="another ingest is writing"):
+            ingest.ingest(path, store)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.013 * bins_done)
+        process.kill()
+        process.communicate()
+        assert attributes(store)["complete"] is False
+        rewritten = []
+        ingest.ingest(path, store, progress=lambda k, _, seen=rewritten: seen.append(k))
+        assert len(rewritten) <= 12 - bins_done
+        assert manifest(store) == manifest(quiet.store)
+        for name, expected in arrays(quiet.store).items():
+            np.testing.assert_array_equal(arrays(store)[name], expected)
+        assert not [*store.rglob("*.partial")]
+
+
+def test_a_kill_between_complete_and_cleaning_up_is_mended(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=30)
+    report = ingest.ingest(path)
+    (report.store / store_writer.WORK).mkdir()
+    assert ingest.ingest(path).skipped
+    assert not (report.store / store_writer.WORK).exists()
+
+
+def test_an_unfinished_ingest_of_another_file_needs_overwrite(tmp_path):
+    bad = edited(
+        simulated(tmp_path / "A.hdf", n=30),
+        **{"/xpcs/twotime/correlation_map/c2_00003": noisy(30) + np.tri(30)},
+    )
+    with pytest.raises(SourceError, match="not symmetric"):
+        ingest.ingest(bad, tmp_path / "c2.zarr")
+    good = simulated(tmp_path / "B.hdf", n=30)
+    with pytest.raises(StoreError, match="unfinished ingest of another file: give --overwrite"):
+        ingest.ingest(good, tmp_path / "c2.zarr")
+    assert not ingest.ingest(good, tmp_path / "c2.zarr", overwrite=True).skipped
+
+
+def test_an_ingest_stopped_before_its_source_was_hashed_begins_anew(tmp_path):
+    bad = edited(
+        simulated(tmp_path / "A.hdf", n=30),
+        **{"/xpcs/twotime/correlation_map/c2_00003": noisy(30) + np.tri(30)},
+    )
+    with pytest.raises(SourceError, match="not symmetric"):
+        ingest.ingest(bad, tmp_path / "c2.zarr")
+    (tmp_path / "c2.zarr" / store_writer.WORK / store_writer.JOB).unlink()
+    done = []
+    good = simulated(tmp_path / "B.hdf", n=30)
+    ingest.ingest(good, tmp_path / "c2.zarr", progress=lambda k, _: done.append(k))
+    assert done == [1, 2, 3]
+
+
+@pytest.mark.parametrize("limit", [300, 3000, 60_000])
+def test_a_full_disk_is_a_sentence_and_nothing_half_written_opens(tmp_path, limit):
+    path = simulated(tmp_path / "A.hdf", n=200, bins=2)
+    out, _ = child(WITH_A_FULL_DISK, path, tmp_path / "c2.zarr", limit).communicate()
+    assert "c2.zarr cannot be written (File too large): make room" in out
+    assert store_writer.root_attributes(tmp_path / "c2.zarr").get("complete") is not True
+    resumed = ingest.ingest(path, tmp_path / "c2.zarr")
+    assert manifest(resumed.store) == manifest(ingest.ingest(path).store)
+
+
+def test_a_target_that_cannot_be_made_is_a_sentence(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=20)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        ingest.ingest(path, tmp_path / "file" / "c2.zarr")
