@@ -1,4 +1,4 @@
-"""The options of a fit as one checked value, from a YAML file or from the command line."""
+"""The configuration of `homodyne-dask fit`, checked, from a YAML file or from the command line."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -26,30 +26,30 @@ from homodyne_dask.fitting.options import Option, fit_options, plan_options
 
 
 def _option(what: str, form: str, example: str, default: Any = ...) -> Any:
-    """Return a field: what it is, the form of its value in words, and an example in YAML."""
+    """Return a field with its description, the form of its value in words, and an example in YAML."""
     more: JsonDict = {"form": form, "example": example}
     return Field(default, description=what, json_schema_extra=more)
 
 
 class _Source(BaseModel):
-    """What is fitted, and with which model."""
+    """The data and the model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     data: Annotated[list[Path], Several] = _option(
-        "store made by ingest, or a list of stores; relative to this file",
+        "store written by ingest, or a list of stores; paths are relative to this file",
         "the path of a store, or a list of them",
         "A0123_c2.zarr",
     )
     model: Text = _option(
-        "static, laminar_flow, two_component, stretched, stretched_ageing, or a model of a package",
+        "model: static, laminar_flow, two_component, stretched, stretched_ageing, or one of a package",
         "static, laminar_flow or another model's name",
         "laminar_flow",
     )
 
 
 def _field(option: Option) -> tuple[Any, Any]:
-    """Return type and field of an option of a fit."""
+    """Return type and field for an option of a fit."""
     read = BY_TYPE[option.value_type]
     if option.by_name:
         return read, _option(option.description, option.form, option.example, {})
@@ -71,70 +71,70 @@ class FitConfig(_WithFitOptions):
         None,
     )
     phi: Angle | None = _option(
-        "one angle in degrees, or a range [low, high], or a list of ranges; default: all",
+        "one angle φ in degrees, a range [low, high], or a list of ranges; default: all",
         "degrees, or a range: -30:30 as an option, [-30, 30] or [[-30, 30], [150, -150]] in a file",
         "[-30, 30]",
         None,
     )
     label: Annotated[list[Whole], Several] | None = _option(
-        "the beamline's bin numbers; default: all", "a whole number, or a list", "[2, 3]", None
+        "bin numbers of the beamline; default: all", "a whole number, or a list", "[2, 3]", None
     )
     frames: Frames | None = _option(
-        "first frame, counted from 0, and the one after the last; default: all",
+        "first frame, counted from 0, and the frame after the last; default: all",
         "two whole numbers: 0:300 as an option, [0, 300] in a file",
         "[0, 300]",
         None,
     )
     time: Pair | None = _option(
-        "from and to, in seconds; default: all",
+        "start and end of the selected times in seconds; default: all",
         "two numbers in seconds: 0:30 as an option, [0, 30] in a file",
         "[0, 30]",
         None,
     )
     over: Text | None = _option(
-        "fit each ring (q) or each window of age (age) by itself; default: all that is selected at once",
+        "fit each ring (q) or each window of age (age) separately; default: the whole selection in one fit",
         "q or age",
         "q",
         None,
     )
     windows: Windows | None = _option(
-        "of over age: how many windows of equal length, or from and to of each in seconds",
+        "with over age: the number of windows of equal length, or start and end of each in seconds",
         "a number: 4, or windows in seconds: 0:30 and 30:60 as options, [[0, 30], [30, 60]] in a file",
         "4",
         None,
     )
     scheduler: Text | None = _option(
-        "a running Dask scheduler; default: workers on this machine",
+        "address of a running Dask scheduler; default: workers on this machine",
         "an address as tls://host:8786",
         "tls://host:8786",
         None,
     )
     key: Text | None = _option(
-        "folder of the scheduler's key, made by `homodyne-dask key`; none: unencrypted",
+        "folder of the scheduler's TLS key, made by `homodyne-dask key`; none: unencrypted",
         "the path of a folder, or none",
         "my_cluster",
         None,
     )
     scheduler_file: Path | None = _option(
-        "the file of a standing scheduler, from `homodyne-dask cluster start`",
+        "file of a persistent scheduler, written by `homodyne-dask cluster start`",
         "the path of a file",
         "scheduler.json",
         None,
     )
     site: Text | None = _option(
-        "workers as jobs of a batch system: generic, perlmutter, esrf, alcf, or one of your own",
+        "workers as jobs of a batch system at this site: generic, perlmutter, esrf, alcf, or user-defined",
         "the name of a site",
         "perlmutter",
         None,
     )
     jobs: Jobs | None = _option(
-        "of site: how many jobs, or the least and the most; default: 1",
+        "with site: the number of jobs, or the least and the most; default: 1",
         "a whole number, or two: 1:20 as an option, [1, 20] in a file",
         "[1, 20]",
         None,
     )
     output: Path | None = _option(
-        "folder of the result; default: A0123_fit beside A0123_c2.zarr; of several, of all results",
+        "folder of the result, or of all results of several stores; default: A0123_fit beside A0123_c2.zarr",
         "the path of a folder",
         "A0123_fit",
         None,
@@ -143,7 +143,7 @@ class FitConfig(_WithFitOptions):
         "replace an earlier result in that folder", "true or false", "false", False
     )
     checkpoint: Path | None = _option(
-        "file to resume an interrupted fit from; default: checkpoint.json in the output folder",
+        "file from which an interrupted fit resumes; default: checkpoint.json in the output folder",
         "the path of a file",
         "A0123_checkpoint.json",
         None,
@@ -171,14 +171,14 @@ _PATHS = ("data", "scheduler_file", *_WRITTEN)
 
 
 def from_options(given: Mapping[str, Any]) -> FitConfig:
-    """Return the configuration of options of the command line; raises OptionError for mistakes."""
+    """Return the configuration from options of the command line; raises OptionError for mistakes."""
     return _checked(given, "--")
 
 
 def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> FitConfig:
-    """Return the configuration in a YAML file, with what is `given` put over it.
+    """Return the configuration in a YAML file; options in `given` replace those of the file.
 
-    Paths in the file are relative to the file, and it writes nowhere but below its own folder.
+    Paths in the file are relative to the file, and what it names to be written is below its folder.
     Raises OptionError for mistakes, naming the file.
     """
     where = Path(path)
@@ -192,7 +192,7 @@ def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> Fit
         raise OptionError(f"{where} is not YAML: {e}") from e
     if not isinstance(read, dict):
         raise OptionError(
-            f"{where} holds no keys with values: `homodyne-dask config -` prints a template"
+            f"{where} has no keys with values: `homodyne-dask config -` prints a template"
         )
     in_file = _checked(read, f"{where}: ")
     _stay_below(where, in_file)
@@ -203,22 +203,22 @@ def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> Fit
 
 
 def _stay_below(file: Path, config: FitConfig) -> None:
-    """Refuse a file, which may be a stranger's, that would write elsewhere than beside itself."""
+    """Raise OptionError if a file, which may be from someone else, writes outside its own folder."""
     folder = file.parent.resolve()
     for name in _WRITTEN:
         path = getattr(config, name)
         if path is not None and not (folder / path).resolve().is_relative_to(folder):
             raise OptionError(
-                f"{file}: {name} = {str(path)!r} lies outside the folder of the file: "
+                f"{file}: {name} = {str(path)!r} is outside the folder of the file: "
                 f"give --{name} on the command line instead"
             )
 
 
 def template() -> str:
-    """Return a commented YAML file of all options; as it stands it names an example's data."""
+    """Return a commented YAML file with all options; its data are an example."""
     active = ("data", "model", "gap")
     lines = [
-        "# A fit: run `homodyne-dask fit` with this file. Options given there win over it.",
+        "# A fit: run `homodyne-dask fit` with this file. Options of the command line replace those here.",
         "",
     ]
     for name, field in FitConfig.model_fields.items():
@@ -243,7 +243,7 @@ def _relative_to(folder: Path, config: FitConfig) -> FitConfig:
 
 
 def _checked(given: Mapping[str, Any], origin: str) -> FitConfig:
-    """Return the checked configuration; `origin` goes before the key in messages."""
+    """Return the checked configuration; messages have `origin` before the key."""
     for key in given:
         if key not in FitConfig.model_fields:
             raise OptionError(

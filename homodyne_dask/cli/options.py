@@ -1,4 +1,4 @@
-"""Options that several commands share, and how they become a configuration."""
+"""Options that commands share, and how they become a configuration."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -17,27 +17,37 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 
 SELECTION = (
-    click.option("--q", multiple=True, help="Ring in 1/Å, the nearest within 2 %; repeatable."),
-    click.option("--phi", help="Angle in degrees (5), or a range (-30:30)."),
-    click.option("--label", multiple=True, help="The beamline's bin number; repeatable."),
-    click.option("--frames", help="First frame and the one after the last: 0:300."),
-    click.option("--time", help="From and to, in seconds: 0:30."),
+    click.option(
+        "--q", multiple=True, help="Ring at this q in 1/Å, the nearest within 2 %; repeatable."
+    ),
+    click.option("--phi", help="Angle φ in degrees (5), or a range (-30:30)."),
+    click.option("--label", multiple=True, help="Bin number of the beamline; repeatable."),
+    click.option(
+        "--frames", help="First frame, counted from 0, and the frame after the last: 0:300."
+    ),
+    click.option("--time", help="Start and end of the selected times in seconds: 0:30."),
 )
 MODEL = click.option(
     "--model",
-    help="static, laminar_flow, two_component, stretched, stretched_ageing, or a package's.",
+    help="static, laminar_flow, two_component, stretched, stretched_ageing, or one of a package.",
 )
 WORKERS = (
-    click.option("--scheduler", help="A running Dask scheduler: tls://host:8786."),
-    click.option("--key", help="Folder of its key, from `homodyne-dask key`; none: unencrypted."),
-    click.option("--scheduler-file", help="Of a standing scheduler: see `cluster start`."),
-    click.option("--site", help="Workers as jobs of a batch system: generic, perlmutter, ..."),
-    click.option("--jobs", help="Of --site: how many, or least and most: 1:20 (default 1)."),
+    click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786."),
+    click.option(
+        "--key", help="Folder of its TLS key, from `homodyne-dask key`; none: unencrypted."
+    ),
+    click.option("--scheduler-file", help="File of a persistent scheduler: see `cluster start`."),
+    click.option(
+        "--site", help="Workers as jobs of a batch system at this site: generic, perlmutter, ..."
+    ),
+    click.option(
+        "--jobs", help="With --site: number of jobs, or least and most: 1:20; default: 1."
+    ),
 )
 
 
 def of_fit(options: Sequence[Option]) -> tuple[Callable[[Command], Command], ...]:
-    """Return options of a fit as options of a command."""
+    """Return the options of a fit as options of a command."""
     return tuple(
         click.option(_flag(option), multiple=option.repeatable, help=_help(option))
         for option in options
@@ -60,25 +70,19 @@ def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], 
     return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
-def read_by_name(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options of a command with a mapping for each that is given by parameter."""
-    by_name = [option.key for option in fit_options() if option.by_name]
-    return options | {key: _named(key, options[key]) for key in by_name}
-
-
-def _named(what: str, pairs: tuple[str, ...]) -> dict[str, str]:
-    """Return {name: value} from 'name=value' words."""
-    found = {}
+def _by_name(what: str, pairs: tuple[str, ...]) -> dict[str, str]:
+    """Return {name: value} from words 'name=value'."""
+    values = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals and value):
             raise OptionError(f"--{what} {pair!r} is not NAME=VALUE: write --{what} D0=1e4")
-        found[name.strip()] = value.strip()
-    return found
+        values[name.strip()] = value.strip()
+    return values
 
 
 def numbers_of_option(what: str, words: tuple[str, ...]) -> list[float] | None:
-    """Return the numbers of an option that may be repeated or hold commas; None where not given."""
+    """Return the numbers of an option that may be repeated or contain commas; None if not given."""
     parts = [part for word in words for part in word.split(",")]
     try:
         return [float(part) for part in parts] or None
@@ -89,7 +93,7 @@ def numbers_of_option(what: str, words: tuple[str, ...]) -> list[float] | None:
 
 
 def jobs_asked(text: str) -> int | tuple[int, int]:
-    """Return the number of jobs of '20', or the least and the most of '1:20'; 1 where not given."""
+    """Return the number of jobs from '20', or the least and the most from '1:20'; by default 1."""
     try:
         least, _, most = text.partition(":")
         return (int(least), int(most)) if most else int(least or 1)
@@ -98,9 +102,11 @@ def jobs_asked(text: str) -> int | tuple[int, int]:
 
 
 def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> "FitConfig":
-    """Return the configuration of stores or of a YAML file, with the options given put over it."""
+    """Return the configuration of stores, or of a YAML file of which options given replace those there."""
     from homodyne_dask.cli.config import from_options, read_config
 
+    mappings = {option.key for option in fit_options() if option.by_name} & set(options)
+    options = options | {key: _by_name(key, options[key]) for key in mappings}
     given = {key: value for key, value in options.items() if value not in (None, (), {}, False)}
     files = [source for source in sources if Path(source).suffix in (".yaml", ".yml")]
     if not files:
@@ -111,7 +117,7 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> "FitConf
 
 
 def selected(config: "FitConfig", store: Path) -> "Scan":
-    """Return the scan of a store with the bins and frames that are asked for."""
+    """Return the scan of a store with the selected bins and frames."""
     from homodyne_dask.store.scan import open_dataset
 
     return open_dataset(store).select(**config.selection())

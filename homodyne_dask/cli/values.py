@@ -1,4 +1,4 @@
-"""How the values of options are written, in YAML and on the command line, and what is read from them."""
+"""Types of the values of options, as they are read from YAML and from the command line."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from homodyne_dask.models.units import length_in_angstrom
 
 
 def _as(read: Callable[[Any], Any]) -> BeforeValidator:
-    """Return a validator from a function that fails in whatever way on a value it cannot read."""
+    """Return a validator from a function that raises on a value it cannot read."""
 
     def checked(value: Any) -> Any:
         try:
@@ -22,7 +22,7 @@ def _as(read: Callable[[Any], Any]) -> BeforeValidator:
 
 
 def _number(value: Any) -> float:
-    """Return a finite number; text is allowed, since YAML takes 1e4 for text."""
+    """Return a finite number; text is allowed because YAML reads 1e4 as text."""
     if isinstance(value, bool) or not math.isfinite(float(value)):
         raise ValueError
     return float(value)
@@ -78,7 +78,7 @@ def _text(value: Any) -> str:
 
 
 def _gap(value: Any) -> str:
-    """Return the gap as written; it needs a unit."""
+    """Return the gap as it is written; it needs a unit."""
     length_in_angstrom(value)
     return value
 
@@ -106,4 +106,4 @@ BY_TYPE: dict[Any, Any] = {
     Mapping[str, float]: dict[str, Number],
     Mapping[str, tuple[float, float]]: dict[str, Pair],
 }
-"""How a value of the type of a fit's option is read."""
+"""The type that reads a value, by the type of an option of a fit."""

@@ -103,7 +103,7 @@ def test_a_key_without_a_value_is_the_default(tmp_path):
         (LEAST + "initial: 5", "initial = 5 cannot be used: give numbers by parameter"),
         (LEAST + "bounds: {D0: 5}", "bounds.D0 = 5 cannot be used: give two numbers"),
         (LEAST + "overwrite: maybe", "overwrite = 'maybe' cannot be used: give true or false"),
-        ("", "holds no keys with values: `homodyne-dask config -`"),
+        ("", "has no keys with values: `homodyne-dask config -`"),
         ("data: [", "is not YAML"),
     ],
 )

@@ -143,7 +143,11 @@ def test_the_page_says_whether_the_parts_agree(rings):
 
 MISTAKES = [
     ("two stores", ["R_c2.zarr", "--over", "q"], "over is for one store, and 2 are given"),
-    ("a checkpoint", ["--over", "q", "--checkpoint", "c.json"], "are for one fit, and 2 are asked"),
+    (
+        "a checkpoint",
+        ["--over", "q", "--checkpoint", "c.json"],
+        "are for a single fit, and these are 2 fits",
+    ),
     ("windows alone", ["--windows", "3"], "give --over age"),
     ("windows of q", ["--over", "q", "--windows", "3"], "belong to over 'age'"),
     ("age without windows", ["--over", "age"], "needs windows"),

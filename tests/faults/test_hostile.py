@@ -155,5 +155,5 @@ def test_a_configuration_writes_nowhere_but_below_its_folder(tmp_path, key, path
     file.parent.mkdir()
     (file.parent / "out").symlink_to(tmp_path)
     file.write_text(f"data: A.zarr\nmodel: static\n{key}: {path}\n")
-    with pytest.raises(OptionError, match=f"{key} = '{path}' lies outside the folder of the file"):
+    with pytest.raises(OptionError, match=f"{key} = '{path}' is outside the folder of the file"):
         read_config(file)

@@ -14,7 +14,6 @@ from homodyne_dask.cli.options import (
     WORKERS,
     configuration,
     of_fit,
-    read_by_name,
     with_options,
 )
 from homodyne_dask.errors import HomodyneDaskError, OptionError
@@ -32,27 +31,38 @@ if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
 
 OVER = (
-    click.option("--over", help="Fit each ring (q) or each window of age (age) by itself."),
+    click.option("--over", help="Fit each ring (q) or each window of age (age) separately."),
     click.option(
-        "--windows", multiple=True, help="How many, or from and to in seconds; repeatable."
+        "--windows",
+        multiple=True,
+        help="With --over age: number of windows, or start and end in seconds; repeatable.",
     ),
 )
 FILES = (
     click.option(
-        "--output", "-o", help="Folder of the result (default A0123_fit); of several, of all."
+        "--output",
+        "-o",
+        help="Folder of the result, or of all results of several; default: A0123_fit.",
     ),
     click.option("--overwrite", is_flag=True, help="Replace an earlier result in that folder."),
-    click.option("--checkpoint", help="Default: checkpoint.json in the folder of the result."),
+    click.option(
+        "--checkpoint",
+        help="File to resume from; default: checkpoint.json in the folder of the result.",
+    ),
 )
 
 
 @click.command()
 @click.argument("sources", metavar="STORE... | FIT.yaml", nargs=-1, required=True)
 @with_options(MODEL, *of_fit(fit_options()), *SELECTION, *OVER, *WORKERS, *FILES)
-@click.option("--resume", is_flag=True, help="Go on from the checkpoint of an interrupted fit.")
-@click.option("--go-on", is_flag=True, help="As --resume where there is a checkpoint, else begin.")
-@click.option("--homodyne-output", is_flag=True, help="Add the files homodyne writes, in nlsq/.")
-@click.option("--profile", type=click.Path(path_type=Path), help="Folder for where the time went.")
+@click.option("--resume", is_flag=True, help="Resume an interrupted fit from its checkpoint.")
+@click.option(
+    "--go-on", is_flag=True, help="Like --resume if there is a checkpoint, else start anew."
+)
+@click.option("--homodyne-output", is_flag=True, help="Also write the files of homodyne, in nlsq/.")
+@click.option(
+    "--profile", type=click.Path(path_type=Path), help="Folder for a profile of the computing time."
+)
 def fit(
     sources: tuple[str, ...],
     resume: bool,
@@ -61,14 +71,14 @@ def fit(
     profile: Path | None,
     **options: Any,
 ) -> None:
-    """Fit a model to each STORE, or do what FIT.yaml says, and write A0123_fit/ with the result.
+    """Fit a model to each STORE, or run the fit of FIT.yaml, and write the result to A0123_fit/.
 
-    Of several stores, or with --over of the parts of one, a bad one does not stop the others; scans.csv
-    and scans.html, or series.csv and series.html, list them.
+    With several stores, or the parts of one with --over, a fit that fails does not stop the others;
+    scans.csv and scans.html, or series.csv and series.html, list them all.
 
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """
-    config = configuration(sources, read_by_name(options))
+    config = configuration(sources, options)
     from homodyne_dask.cli.several_fits import fit_all, fit_jobs
     from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import checkpoint_in
@@ -79,7 +89,7 @@ def fit(
     one = len(jobs) == 1 and not config.over
     if not one and (config.checkpoint or profile):
         raise OptionError(
-            f"checkpoint and profile are for one fit, and {len(jobs)} are asked for: leave them out"
+            f"checkpoint and profile are for a single fit, and these are {len(jobs)} fits: leave them out"
         )
     with _workers(config, jobs) as client:
 
@@ -97,7 +107,7 @@ def fit(
 
 @contextmanager
 def _workers(config: "FitConfig", jobs: "list[FitJob]") -> Iterator["Client | None"]:
-    """Yield a client that all fits share, None where each is to start its own workers or none."""
+    """Yield a client that all fits share; None if each starts its own workers, or needs none."""
     from homodyne_dask.cli.worker_options import client_of
     from homodyne_dask.fitting.series.fit_each import MANY_DRAWN, workers_for
 
@@ -107,7 +117,7 @@ def _workers(config: "FitConfig", jobs: "list[FitJob]") -> Iterator["Client | No
             return
         scans = []
         for job in jobs:
-            with suppress(HomodyneDaskError):  # its own fit says what is wrong with it
+            with suppress(HomodyneDaskError):  # raised again by its fit
                 scans.append(job.scan())
         with workers_for(scans, None, MANY_DRAWN) as started:
             yield started
@@ -128,17 +138,17 @@ def _fit(
     scan, folder = job.scan(), job.folder
     if homodyne_output and (why := _refusal(scan)):
         click.echo(why)
-    whole = None if sent is None else _whole(client, sent)
+    output = None if sent is None else _output_of(client, sent)
     checkpoint = config.checkpoint or folders.checkpoint_in(folder)
-    checked = config.overwrite or whole is not None  # before it was sent
+    checked = config.overwrite or output is not None  # before it was sent
     with folders.claimed_folder(folder, checkpoint, checked, resume):
-        if whole is not None:
-            result = whole.result
+        if output is not None:
+            result = output.result
         else:
             with _profiled(config, model, scan, client, profile) as (client, trace):
                 result = _run(job.options, model, scan, client, checkpoint, resume, trace)
         click.echo(str(result))
-        written = whole is not None and whole.files
+        written = output is not None and output.files
         files = list(written or folders.write_result(result, scan, folder))
         if homodyne_output:
             files += _homodyne_files(result, scan, folder)
@@ -167,7 +177,7 @@ def _profiled(
     client: "Client | None",
     folder: Path | None,
 ) -> Iterator[tuple["Client | None", Callable[..., None]]]:
-    """Yield the client to fit with and what to call after each pass; with a folder, profile."""
+    """Yield the client to fit with and a function to call after each pass; with a folder, profile."""
     if folder is None:
         yield client, lambda *_: None
         return
@@ -183,15 +193,15 @@ def _profiled(
         yield connected, trace
 
 
-def _whole(client: "Client | None", sent: "Future") -> "FitOutput":
-    """Wait for a fit that a worker makes as a whole; it has no checkpoint."""
+def _output_of(client: "Client | None", sent: "Future") -> "FitOutput":
+    """Wait for a fit that one worker makes; it has no checkpoint."""
     from homodyne_dask.fitting.series.whole_fits import output_of
 
     try:
         return output_of(client, sent)
     except KeyboardInterrupt:
         raise Interrupted(
-            "interrupted: nothing is kept of this fit; the same command with --resume goes on with it"
+            "interrupted: this fit was not saved; the same command with --resume repeats it and continues"
         ) from None
 
 
@@ -211,21 +221,21 @@ def _run(
     try:
         with progress_on_stderr() as show:
 
-            def seen(standing: "Progress") -> None:
+            def observer(now: "Progress") -> None:
                 nonlocal passes
-                passes = standing.passes
-                show(standing)
+                passes = now.passes
+                show(now)
 
             return run(
                 scan, model, **options, client=client, checkpoint=checkpoint,
-                resume=resume, progress=trace, watch=seen,
+                resume=resume, progress=trace, watch=observer,
             )  # fmt: skip
     except KeyboardInterrupt:
         if not (passes or resume):
             raise Interrupted(
-                "interrupted before the first pass was done: nothing is kept"
+                "interrupted before the end of the first pass: nothing was saved"
             ) from None
         raise Interrupted(
             f"interrupted after pass {passes}: the checkpoint is {checkpoint}; the same command "
-            f"with --resume goes on"
+            f"with --resume continues"
         ) from None

@@ -1,4 +1,4 @@
-"""homodyne-dask plan: what a fit would read, hold and take."""
+"""homodyne-dask plan: what a fit would read and hold, and the time of a pass."""
 
 from typing import Any
 
@@ -28,8 +28,7 @@ from homodyne_dask.fitting.options import plan_options
 def plan(source: str, no_measure: bool, **options: Any) -> None:
     """Print pairs, tiles, bytes and memory of a fit of SOURCE, and the time of a pass from a sample.
 
-    SOURCE is a store, or a YAML file. The sample takes some seconds, most of them the start of the
-    workers.
+    SOURCE is a store, or a YAML file. The sample takes some seconds, most of them to start the workers.
     """
     config = configuration((source,), options)
     from homodyne_dask.cli.worker_options import client_of
