@@ -150,6 +150,7 @@ def static_rows() -> Iterator[Row]:
 def _started(stack: ExitStack, environment: dict[str, str]) -> Started:
     process = stack.enter_context(KernelProcess(plain_environment() | environment))
     answer = process.answer()
+    del answer["unknown_options"]
     moments = decoded_moments(answer.pop("moments")).tobytes()
     return Started(process, moments=moments, **answer)
 

@@ -25,8 +25,8 @@ def done(*words: str) -> str:
 def interrupting():
     """Progress during which Ctrl-C is pressed after the second pass."""
 
-    def show(standing):
-        if standing.passes == 2:
+    def show(progress):
+        if progress.passes == 2:
             raise KeyboardInterrupt
 
     yield show

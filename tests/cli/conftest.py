@@ -1,4 +1,4 @@
-"""The folder in which commands are run."""
+"""The folder in which commands run."""
 
 import shutil
 from pathlib import Path
@@ -30,5 +30,5 @@ def here(made, tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def no_pictures(monkeypatch):
-    """Leave out what takes longest."""
+    """Draw no figures, which take longest."""
     monkeypatch.setattr(plots, "save_all", lambda *_: [])

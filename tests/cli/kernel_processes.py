@@ -18,9 +18,17 @@ class FakeKernelProcess:
     def answer(self):
         if "XLA_FLAGS" in self.environment:
             raise KernelProcessError("Unknown flag in XLA_FLAGS: --gone")
+        refused = {"xla_new": "No such option"} if self.environment.get("HARM") else {}
         error = 1.0 if self.environment.get("HARM") else 1e-16
         moments = "AAAAAAAA8D8=" if self.environment.get("HARM") else "AAAAAAAAAEA="
-        return {"first": 1.0, "pairs": 10**7, "moments": moments, "error": error, "pool": 1}
+        return {
+            "first": 1.0,
+            "pairs": 10**7,
+            "moments": moments,
+            "error": error,
+            "pool": 1,
+            "unknown_options": refused,
+        }
 
     def seconds(self, threads, passes):
         return threads * passes * (0.2 if self.environment.get("HARM") else 0.1)

@@ -1,4 +1,4 @@
-"""The command line: what a user does."""
+"""The commands as a user runs them."""
 
 import csv
 import errno
@@ -17,7 +17,7 @@ from homodyne_dask.results.fit_result import load_result
 from tests.cli.commands import FIT, done, interrupting, run
 
 
-def test_a_fit_leaves_a_folder_with_all_of_the_result(here):
+def test_a_fit_writes_a_folder_with_the_whole_result(here):
     printed = done(*FIT)
     folder = here / "A_fit"
     names = {path.name for path in folder.iterdir()}
@@ -62,7 +62,7 @@ def test_a_selection_and_other_options_reach_the_fit(here, no_pictures):
     assert result.ndata == 2 * 29 * 28 // 2
 
 
-def test_info_and_plan_tell_what_there_is_without_reading_it(here):
+def test_info_and_plan_describe_the_data_without_reading_them(here):
     info = done("info", "F_c2.zarr")
     assert "5 of 5 bins" in info
     assert "F_results.hdf (aps-u)" in info
@@ -73,9 +73,9 @@ def test_info_and_plan_tell_what_there_is_without_reading_it(here):
 
 
 def test_plan_measures_a_pass(here):
-    told = done("plan", "F_c2.zarr", "--model", "laminar_flow", "--frames", "0:30")
+    printed = done("plan", "F_c2.zarr", "--model", "laminar_flow", "--frames", "0:30")
     for part in ("2,175", "tiles read         1, 0 skipped", "time per pass", "peak memory"):
-        assert part in told, part
+        assert part in printed, part
 
 
 def test_every_command_can_be_run_twice(here, no_pictures):
@@ -87,7 +87,7 @@ def test_every_command_can_be_run_twice(here, no_pictures):
         done("config", "--overwrite")
 
 
-def test_plain_arrays_are_ingested_with_what_they_lack(here):
+def test_plain_arrays_are_ingested_with_the_values_they_lack(here):
     c2 = np.ones((2, 8, 8)) + np.arange(8)
     np.save("chx.npy", (c2 + c2.transpose(0, 2, 1)) / 20)
     options = ("--q", "0.01,0.02", "--phi", "0", "--phi", "90", "--dt", "0.5", "--sigma", "0.1")
@@ -98,7 +98,7 @@ def test_plain_arrays_are_ingested_with_what_they_lack(here):
     assert "gap 1000 um" in info
 
 
-def test_the_template_goes_where_it_is_asked_for(here):
+def test_the_template_goes_to_a_file_or_to_standard_output(here):
     assert "homodyne-dask fit fit.yaml" in done("config")
     assert Path("fit.yaml").read_text() == done("config", "-")
 
@@ -110,7 +110,7 @@ def test_a_fit_that_ends_without_converging_exits_with_3(here, no_pictures):
     assert "stopped at the limit of passes" in result.stdout
 
 
-def test_a_fit_at_its_limit_of_passes_can_go_on(here, no_pictures):
+def test_a_fit_at_its_limit_of_passes_can_be_resumed(here, no_pictures):
     assert run(*FIT, "--max-passes", "1").exit_code == 3
     done(*FIT, "--resume")
     assert not Path("A_fit/checkpoint.json").exists()
@@ -123,7 +123,7 @@ def test_of_several_stores_a_bad_one_does_not_stop_the_others(here, no_pictures)
     assert load_result("A_fit").converged
 
 
-def test_an_interrupted_fit_says_where_it_stands_and_resumes_to_the_same_bits(
+def test_an_interrupted_fit_names_its_checkpoint_and_resumes_to_the_same_bits(
     here, no_pictures, monkeypatch
 ):
     with monkeypatch.context() as patch:
@@ -165,12 +165,12 @@ def test_a_full_disk_leaves_the_earlier_result_whole(here, no_pictures, monkeypa
     assert {path.name: path.read_bytes() for path in Path("A_fit").iterdir()} == before
 
 
-def test_a_mistake_leaves_no_folder(here):
+def test_a_bad_option_leaves_no_folder(here):
     assert run(*FIT, "--convention", "physics").exit_code == 2
     assert not Path("A_fit").exists()
 
 
-def test_overwrite_touches_no_folder_that_is_not_ours(here):
+def test_overwrite_keeps_a_folder_with_other_files(here):
     Path("mine").mkdir()
     Path("mine/thesis.tex").write_text("all of it")
     result = run(*FIT, "--output", "mine", "--overwrite")
@@ -199,8 +199,8 @@ from homodyne_dask.sweep import sweep
 
 quick = sweep.sweep_of
 
-def slow(*given):
-    made = quick(*given)
+def slow(*arguments):
+    made = quick(*arguments)
 
     def compute(*pass_):
         time.sleep(1.0)

@@ -137,7 +137,9 @@ def test_the_rate_of_the_kernel_is_printed_and_a_kernel_that_does_not_run_is_see
     assert float64.ok
     assert kernel.value.startswith("100 M pairs/s")
     monkeypatch.setenv("HARM", "1")
-    assert not next(rates.kernel_findings()).ok
+    wrong, _, refused = rates.kernel_findings()
+    assert not wrong.ok
+    assert "xla_new is refused by XLA: No such option" in refused.value
     monkeypatch.setenv("XLA_FLAGS", "--gone")
     (finding,) = rates.kernel_findings()
     assert "Unknown flag" in finding.value

@@ -1,4 +1,4 @@
-"""What is said when something is wrong: one sentence with the way out, and an exit code."""
+"""An error is one sentence that says what to do, and an exit status."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zarr
 
-from homodyne_dask.cluster import connect as connecting
+from homodyne_dask.cluster import connect
 from homodyne_dask.results.figures import save as plots
 from tests.cli.commands import FIT, done, run
 
@@ -101,7 +101,7 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_sentence_and_exit_2(case, here, monkeypatch):
-    monkeypatch.setattr(connecting, "CONNECT", 0.2)
+    monkeypatch.setattr(connect, "CONNECT", 0.2)
     before, words, message = BAD[case]
     if before:
         before(here)
@@ -114,14 +114,14 @@ def test_bad_input_is_one_sentence_and_exit_2(case, here, monkeypatch):
     assert not list(here.glob("*_fit"))
 
 
-def test_debug_shows_the_traceback_wherever_it_stands(here):
+def test_debug_shows_the_traceback_before_and_after_the_command(here):
     for words in (("--debug", "show", "none"), ("show", "none", "--debug")):
         result = run(*words)
         assert result.exit_code == 2
         assert "Traceback" in result.stderr
 
 
-def test_a_bug_is_called_one(here, monkeypatch):
+def test_a_bug_is_reported_as_a_bug(here, monkeypatch):
     monkeypatch.setattr(plots, "save_all", lambda *_: 1 / 0)
     result = run(*FIT)
     assert result.exit_code == 1

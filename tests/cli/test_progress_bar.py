@@ -1,4 +1,4 @@
-"""A fit as a terminal shows it, and as lines in a file."""
+"""The progress of a fit on a terminal, and as lines in a file."""
 
 from dataclasses import replace
 from io import StringIO
@@ -11,15 +11,15 @@ from tests.live.test_page import ENDED, RUNNING
 BEGUN = replace(RUNNING, now=None, done=(), at=1001.0, page="http://127.0.0.1:8787/fit")
 
 
-def lines(standings, terminal=False):
-    """What is printed of a fit that stands so one after the other."""
+def lines(states, terminal=False):
+    """What is printed for a sequence of states of a fit."""
     written = StringIO()
     console = Console(
         file=written, force_terminal=terminal, width=150, soft_wrap=True, highlight=False
     )
     with progress_bar.progress_on(console) as show:
-        for standing in standings:
-            show(standing)
+        for state in states:
+            show(state)
     return written.getvalue()
 
 
@@ -47,8 +47,8 @@ def test_without_a_terminal_a_long_pass_says_that_it_goes_on_every_half_minute()
     at = [1010.0 + seconds for seconds in (0, 10, 20, 31, 40, 62)]
     now = RUNNING.now
     assert now is not None
-    standings = [replace(RUNNING, at=t, now=replace(now, last=t)) for t in at]
-    printed = lines([replace(RUNNING, now=replace(now, done=0)), *standings])
+    states = [replace(RUNNING, at=t, now=replace(now, last=t)) for t in at]
+    printed = lines([replace(RUNNING, now=replace(now, done=0)), *states])
     assert printed.count("pass 2 over all data: 12/45 tiles") == 2
 
 

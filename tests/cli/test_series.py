@@ -1,4 +1,4 @@
-"""homodyne-dask fit --over: every ring or window of one store, none stops the others, all are listed."""
+"""`fit --over`: each ring or window of one store has its fit; one that fails does not stop the others."""
 
 import csv
 import json
@@ -49,17 +49,17 @@ def rows(folder: str) -> list[dict[str, str]]:
 
 
 def damage(ring: int) -> None:
-    """Take a chunk of the ring's first bin away."""
+    """Delete a chunk of the first bin of a ring."""
     next(path for path in Path(f"R_c2.zarr/c2/c/{3 * ring}").rglob("*") if path.is_file()).unlink()
 
 
 def test_every_ring_has_its_result_and_a_series_lists_them(rings):
     printed = Path("printed.txt").read_text()
     assert {path.name for path in Path("R_fit_q").iterdir()} == FILES | {"q_0.004", "q_0.006"}
-    held = load_result("R_fit_q/q_0.006")
+    stored = load_result("R_fit_q/q_0.006")
     first, second = rows("R_fit_q")
     assert (first["q"], first["folder"], second["q"]) == ("0.004", "q_0.004", "0.006")
-    assert float(second["D0"]) == held.parameters["value"].values[0]
+    assert float(second["D0"]) == stored.parameters["value"].values[0]
     assert float(second["J_stderr_naive"]) > 0
     assert second["D0_stderr"] == ""
     series = load_series("R_fit_q")
@@ -77,21 +77,21 @@ def test_windows_of_age_are_fitted_in_the_same_way(rings):
 
 
 @pytest.mark.cluster
-def test_many_small_fits_are_made_and_written_by_workers_as_they_are_here(rings, monkeypatch):
+def test_small_fits_on_workers_write_the_same_as_fits_in_this_process(rings, monkeypatch):
     wanted = Path("R_fit_q/q_0.006/summary.json").read_text()
     here = Path("R_fit_q/series.csv").read_text()
     monkeypatch.setattr(each, "MANY_DRAWN", 2)
     printed = done(*FIT, "q", "--overwrite")
-    # pictures are off in this process alone
+    # figures are switched off in this process only
     assert "R_fit_q/q_0.006/ written: angles.png" in printed
     assert Path("R_fit_q/series.csv").read_text() == here
-    assert numbers(Path("R_fit_q/q_0.006/summary.json").read_text()) == numbers(wanted)
+    assert reproducible(Path("R_fit_q/q_0.006/summary.json").read_text()) == reproducible(wanted)
 
 
-def numbers(summary: str) -> dict:
-    """What is the same of a result whenever and wherever it was made."""
-    held = json.loads(summary)
-    return {key: held[key] for key in ("parameters", "scaling", "chisqr", "outcome")}
+def reproducible(summary: str) -> dict:
+    """The part of a summary that does not depend on when and where it was computed."""
+    content = json.loads(summary)
+    return {key: content[key] for key in ("parameters", "scaling", "chisqr", "outcome")}
 
 
 WRITTEN = [(("4",), 4), (("0:4", "5:9"), [(0.0, 4.0), (5.0, 9.0)]), (("0:4",), [(0.0, 4.0)])]
@@ -102,7 +102,7 @@ def test_windows_are_a_number_or_times(words, windows):
     assert from_options({"data": "a", "model": "static", "windows": words}).windows == windows
 
 
-def test_a_ring_that_fails_is_a_row_and_the_rest_goes_on(rings):
+def test_a_ring_that_fails_has_a_row_and_does_not_stop_the_others(rings):
     damage(ring=0)
     result = run(*FIT, "q", "--overwrite")
     assert result.exit_code == 2
@@ -117,12 +117,12 @@ def test_a_ring_that_fails_is_a_row_and_the_rest_goes_on(rings):
     ]
 
 
-def test_fits_that_do_not_converge_are_told_by_the_exit_status(rings):
+def test_fits_that_do_not_converge_set_the_exit_status(rings):
     assert run(*FIT, "q", "--max-passes", "1", "--overwrite").exit_code == 3
     assert {row["outcome"] for row in rows("R_fit_q")} == {"MAX_PASSES"}
 
 
-def test_a_series_is_replaced_or_gone_on_with_only_when_asked_to(rings):
+def test_a_series_is_replaced_or_resumed_only_with_the_option_for_it(rings):
     refused = run(*FIT, "q")
     assert refused.exit_code == 2
     assert re.search("series.csv exists: give --resume", refused.stderr)
@@ -141,7 +141,7 @@ def test_the_page_says_whether_the_parts_agree(rings):
     assert "by q, q = 0.004 1/Å to q = 0.006 1/Å: D0 " in str(picture["alt"])
 
 
-MISTAKES = [
+BAD_OPTIONS = [
     ("two stores", ["R_c2.zarr", "--over", "q"], "over is for one store, and 2 are given"),
     (
         "a checkpoint",
@@ -157,8 +157,8 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("word", "options", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES])
-def test_a_mistake_is_one_sentence(rings, word, options, says):
+@pytest.mark.parametrize(("word", "options", "says"), BAD_OPTIONS, ids=[w for w, *_ in BAD_OPTIONS])
+def test_the_error_for_bad_options_is_one_sentence(rings, word, options, says):
     result = run("fit", "R_c2.zarr", "--model", "static", *options)
     assert result.exit_code == 2
     assert re.search(says, result.stderr), result.stderr

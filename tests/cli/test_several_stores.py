@@ -1,4 +1,4 @@
-"""Several stores in one command: none stops the others, and an index lists them all."""
+"""Several stores in one command: one that fails does not stop the others, and an index lists all."""
 
 import csv
 import re
@@ -42,18 +42,18 @@ def test_a_bad_scan_does_not_stop_the_others_and_all_are_listed(three):
     assert "2 of 3 scans converged, 1 failed" in result.stdout
     assert [row["outcome"] for row in rows()] == ["CONVERGED", "FAILED", "CONVERGED"]
     good, bad, _ = rows()
-    held = load_result("A_fit")
+    stored = load_result("A_fit")
     for n, name in enumerate(("D0", "alpha", "D_offset")):
-        assert float(good[name]) == held.parameters["value"].values[n]
-        assert float(good[f"{name}_stderr_naive"]) == held.parameters["stderr_naive"].values[n]
+        assert float(good[name]) == stored.parameters["value"].values[n]
+        assert float(good[f"{name}_stderr_naive"]) == stored.parameters["stderr_naive"].values[n]
         assert good[f"{name}_stderr"] == ""
-    assert float(good["redchi"]) == held.redchi
+    assert float(good["redchi"]) == stored.redchi
     assert good["folder"] == "A_fit"
     assert bad["D0"] == ""
     assert "B_c2.zarr is damaged" in bad["message"]
 
 
-def test_the_index_is_a_page_that_leads_to_every_report(three):
+def test_the_index_is_a_page_with_links_to_every_report(three):
     run(*FIT, *STORES)
     page = Page((three / "scans.html").read_text())
     assert len(page.all("h1")) == 1
@@ -80,14 +80,14 @@ def test_a_bug_in_one_scan_does_not_stop_the_others(three, monkeypatch):
     assert "a bug in homodyne-dask (ZeroDivisionError" in rows()[0]["message"]
 
 
-def test_scans_that_end_without_converging_are_told_from_those_that_fail(three):
+def test_scans_that_do_not_converge_are_distinguished_from_those_that_fail(three):
     result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--max-passes", "1")
     assert result.exit_code == 3
     assert "0 of 2 scans converged, 2 ended without converging" in result.stdout
     assert {row["outcome"] for row in rows()} == {"MAX_PASSES"}
 
 
-def test_an_index_is_replaced_only_when_asked_to(three):
+def test_an_index_is_replaced_only_with_overwrite(three):
     done(*FIT, "A_c2.zarr", "N_c2.zarr")
     before = Path("scans.csv").read_bytes()
     refused = run(*FIT, "A_c2.zarr", "N_c2.zarr")
@@ -97,7 +97,7 @@ def test_an_index_is_replaced_only_when_asked_to(three):
     done(*FIT, "A_c2.zarr", "N_c2.zarr", "--overwrite")
 
 
-def test_resume_keeps_the_results_there_are_and_fits_the_rest(three):
+def test_resume_keeps_earlier_results_and_fits_the_rest(three):
     assert run(*FIT, *STORES).exit_code == 2
     before = {name: Path(f"{name}_fit/summary.json").stat().st_mtime_ns for name in "AN"}
     shutil.rmtree("B_c2.zarr")
@@ -121,7 +121,7 @@ def test_resume_keeps_no_result_of_another_fit(what, options, three):
     assert f"A_fit holds a fit with another {what}: give --overwrite" in result.stderr
 
 
-def test_ctrl_c_ends_all_and_leaves_what_is_done_in_the_index(three, monkeypatch):
+def test_ctrl_c_ends_the_command_and_the_index_lists_the_finished_fits(three, monkeypatch):
     shutil.rmtree("A_fit", ignore_errors=True)
     done(*FIT, "A_c2.zarr")
     with monkeypatch.context() as patch:
@@ -151,25 +151,25 @@ def test_two_stores_of_one_name_cannot_share_an_output(three):
     assert [row["folder"] for row in rows()] == ["A_fit", "other/A_fit"]
 
 
-def test_one_store_makes_no_index(three):
+def test_one_store_has_no_index(three):
     done(*FIT, "A_c2.zarr")
     assert not Path("scans.csv").exists()
 
 
 def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
     nasty = '<b>"&'
-    ended = [
+    entries = [
         SeriesEntry(nasty, tmp_path / "a b <i>", flow()),
         SeriesEntry("x", tmp_path / "c", None, nasty),
     ]
-    index.write_index(tmp_path, tuple(flow().parameters["param"].values), ended, 2)
+    index.write_index(tmp_path, tuple(flow().parameters["param"].values), entries, 2)
     page = Page((tmp_path / "scans.html").read_text())
     assert not page.all("i") + page.all("b")
     assert page.all("a")[2]["href"] == "a%20b%20%3Ci%3E/report.html"
     assert page.text.count(nasty) >= 2
 
 
-def test_the_picture_of_many_scans_shows_every_value_with_its_error(tmp_path):
+def test_the_figure_of_many_scans_shows_every_value_with_its_error(tmp_path):
     names = [f"A{n:04d}_c2.zarr" for n in range(40)]
     picture = draw_scans([SeriesEntry(name, None, flow()) for name in names])
     FigureCanvasAgg(picture).draw()
@@ -184,10 +184,10 @@ def test_the_picture_of_many_scans_shows_every_value_with_its_error(tmp_path):
     assert naive.axes[0].containers[0].lines[0].get_markerfacecolor() == "none"
 
 
-def test_pictures_of_all_scans_wait_until_all_are_done(tmp_path):
+def test_the_figure_of_all_scans_is_drawn_when_all_are_done(tmp_path):
     names = tuple(flow().parameters["param"].values)
-    ended = [SeriesEntry(f"{n}", tmp_path / f"{n}", flow()) for n in range(2)]
-    index.write_index(tmp_path, names, ended, 3)
+    entries = [SeriesEntry(f"{n}", tmp_path / f"{n}", flow()) for n in range(2)]
+    index.write_index(tmp_path, names, entries, 3)
     assert not Page((tmp_path / "scans.html").read_text()).all("img")
-    index.write_index(tmp_path, names, ended, 2)
+    index.write_index(tmp_path, names, entries, 2)
     assert len(Page((tmp_path / "scans.html").read_text()).all("img")) == 1

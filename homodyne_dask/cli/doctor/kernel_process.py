@@ -55,7 +55,8 @@ class KernelProcess:
         """Return the next line the process prints; raises KernelProcessError where there is none.
 
         The first answer: first [s], with its compilation; pairs; moments (see `decoded_moments`);
-        error, relative, against plain NumPy; pool, the threads of XLA.
+        error, relative, against plain NumPy; pool, the threads of XLA; unknown_options, those of the
+        kernel that XLA refuses, with the reasons.
         """
         assert self.process.stdout is not None
         watch = threading.Timer(TIMEOUT, self.process.kill)
@@ -115,6 +116,7 @@ def jax_pool_threads() -> int:
 
 def _serve() -> None:
     from homodyne_dask.cli.doctor.workload import Workload
+    from homodyne_dask.kernels.compiled import unknown_options
 
     work = Workload()
     start = time.perf_counter()
@@ -125,6 +127,7 @@ def _serve() -> None:
         "moments": base64.b64encode(np.ascontiguousarray(gram.moments)).decode(),
         "error": work.error(),
         "pool": jax_pool_threads(),
+        "unknown_options": unknown_options(),
     }
     print(json.dumps(answer), flush=True)
     for line in sys.stdin:

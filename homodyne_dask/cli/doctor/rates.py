@@ -35,7 +35,7 @@ _REPAIR = "unset XLA_FLAGS and JAX_* variables, or install jax and jaxlib anew"
 
 
 def kernel_findings() -> Iterator[Finding]:
-    """Yield whether float64 is in use, and the rate of one thread, in a process with NPROC=1."""
+    """Yield whether float64 is in use, the rate of one thread, and compiler options that XLA refuses."""
     with KernelProcess(os.environ | {"NPROC": "1"}) as process:
         try:
             first = process.answer()
@@ -51,6 +51,9 @@ def kernel_findings() -> Iterator[Finding]:
     value = f"{rate:.0f} M pairs/s on one thread, {first['first']:.1f} s to compile"
     slow = "other programs use this core, or XLA_FLAGS or JAX_* variables slow the kernel"
     yield Finding("kernel", value, "" if rate >= SLOW_KERNEL else slow)
+    for option, reason in first["unknown_options"].items():
+        advice = "the kernel is compiled without it and may be slower: install another jaxlib"
+        yield Finding("compiler option", f"{option} is refused by XLA: {reason}", advice)
 
 
 def kernel_rate(process: KernelProcess, pairs: int) -> float:
