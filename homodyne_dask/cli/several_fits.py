@@ -49,7 +49,7 @@ class FitJob(NamedTuple):
     """Coordinates of a part of a scan (see `Part`), else empty."""
 
 
-Fit = Callable[[FitJob, bool, "Future | None"], "FitResult"]
+RunFit = Callable[[FitJob, bool, "Future | None"], "FitResult"]
 """Runs a job, with `resume` from its checkpoint; a future stands for a fit submitted to a worker."""
 
 
@@ -101,7 +101,7 @@ def fit_all(
     jobs: Sequence[FitJob],
     client: "Client | None",
     resume: bool,
-    fit: Fit,
+    fit: RunFit,
 ) -> int:
     """Run every job, list them in an index, and return the worst exit status.
 
@@ -202,7 +202,7 @@ def _folders(config: "FitConfig") -> list[Path]:
 
 
 def _run_job(
-    model: "Model", job: FitJob, resume: bool, fit: Fit, sent: "Future | None"
+    model: "Model", job: FitJob, resume: bool, fit: RunFit, sent: "Future | None"
 ) -> "tuple[SeriesEntry, int]":
     """Return the entry of one job in the index and its exit status; raises only Interrupted."""
     from homodyne_dask.results.series_entry import SeriesEntry
