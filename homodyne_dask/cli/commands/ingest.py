@@ -37,7 +37,9 @@ WORKERS_FROM = 500_000_000
 @click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786.")
 @click.option("--key", help="Folder with the key of the scheduler; none: unencrypted.")
 def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) -> None:
-    """Write the matrices of SOURCE (HDF5 of APS-U or APS legacy, .npy, .npz) to a Zarr STORE.
+    """Write the two-time correlations in SOURCE to a Zarr STORE.
+
+    SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, ESRF), or arrays in .npy or .npz.
 
     By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
     repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.
