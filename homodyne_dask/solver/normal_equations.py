@@ -10,11 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
+from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.elimination import Z
 from homodyne_dask.solver.variable_projection import ReducedProblem
-
-SINGULAR = 1e-14
-"""Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 
 FIRST = 100.0
 """The longest first step, in lengths of theta."""
-WELL, BADLY, NOT_AT_ALL = 0.75, 0.25, 1e-4
+GOOD_RATIO, POOR_RATIO, LEAST_RATIO = 0.75, 0.25, 1e-4
 """Gain over what was predicted, from which on steps may be longer; below which they are made shorter;
 below which the step is not taken."""
 _ROUNDS = 60
@@ -60,12 +60,12 @@ class TrustRegion(NamedTuple):
         length = self.length(step)
         radius = min(self.radius, length) if first else self.radius
         ratio = gain / predicted if predicted > 0 else 0.0
-        if not ratio > BADLY:
+        if not ratio > POOR_RATIO:
             # where the parabola through both χ² and the slope has its least
             share = 0.5 if gain >= 0 else np.clip(0.5 * predicted / (predicted - gain), 0.1, 0.5)
             return self._replace(radius=float(share * min(radius, length / 0.1)))
         free = length < radius * (1 - 2 * _SLACK)
-        return self._replace(radius=2 * length if ratio >= WELL or free else radius)
+        return self._replace(radius=2 * length if ratio >= GOOD_RATIO or free else radius)
 
     def at(self, hessian: Float[np.ndarray, "p p"]) -> "TrustRegion":
         """Return the same where the Hessian is another."""

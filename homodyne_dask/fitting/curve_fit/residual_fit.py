@@ -26,7 +26,7 @@ from homodyne_dask.models.parameters import Search, joined_with_and, search
 from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.normal_equations import SINGULAR
+from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.memory import set_allocator_thresholds
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, Run, make_plan

@@ -11,6 +11,7 @@ from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.directions import movable
 from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.variable_projection import ReducedProblem
 
@@ -85,7 +86,7 @@ def _predicted(search: Search, state: lm.State, at: int, value: float) -> Float[
     """Return theta with one parameter at a value and the free ones where the Hessian predicts them."""
     theta = state.theta.copy()
     theta[at] = value
-    free = lm.movable(search, state.theta, state.reduced.gradient)
+    free = movable(search, state.theta, state.reduced.gradient)
     H = state.reduced.hessian
     size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))[free]
     some = H[np.ix_(free, free)] / np.outer(size, size)

@@ -1,0 +1,90 @@
+"""Directions in parameter space, the eigenvectors of the scaled Hessian: which do the data determine?"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.solver.variable_projection import ReducedProblem
+
+SINGULAR = 1e-14
+"""Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
+
+
+class Directions(NamedTuple):
+    """Eigenvectors of the Hessian of some parameters, scaled to unit diagonal."""
+
+    values: Float[np.ndarray, " m"]
+    """Their eigenvalues, the smallest first."""
+    vectors: Float[np.ndarray, "m m"]
+    along: Float[np.ndarray, " m"]
+    """The scaled gradient along each."""
+    determined: Bool[np.ndarray, " m"]
+    size: Float[np.ndarray, " m"]
+    """theta = scaled theta / size."""
+
+    @property
+    def reduction(self) -> float:
+        """gᵀH⁻¹g: how much lower χ² is at the optimum of the quadratic model."""
+        known = self.determined
+        return float((self.along**2)[known] @ (1 / self.values[known]))
+
+    @property
+    def smallest(self) -> float:
+        """The smallest eigenvalue of what is determined, at most 1."""
+        return float(self.values[self.determined].min(initial=1.0))
+
+    def step(self, damping: float) -> Float[np.ndarray, " m"]:
+        """Return the Gauss-Newton step along what is determined, with Marquardt's damping."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scaled = np.where(self.determined, self.along / (self.values + damping), 0.0)
+        return self.vectors @ scaled / self.size
+
+
+def movable(
+    search: Search, theta: Float[np.ndarray, " p"], gradient: Float[np.ndarray, " p"]
+) -> Bool[np.ndarray, " p"]:
+    """Return which parameters may move: not fixed, and no active bound."""
+    active = (theta <= search.lower) & (gradient < 0) | (theta >= search.upper) & (gradient > 0)
+    return search.free & ~(active & ~np.isfinite(search.period))
+
+
+def directions_of(
+    reduced: ReducedProblem,
+    which: Bool[np.ndarray, " p"],
+    gradient: Float[np.ndarray, " p"] | None = None,
+) -> Directions:
+    """Return the directions of some parameters; gradient: another one than that of the problem."""
+    H = reduced.hessian[np.ix_(which, which)]
+    diagonal = np.diag(H)
+    absent = ~(diagonal > 0)
+    size = np.sqrt(np.where(absent, 1.0, diagonal))
+    matrix = H / size[:, None] / size[None, :]
+    matrix[absent, :] = matrix[:, absent] = 0.0
+    values, vectors = np.linalg.eigh(matrix)
+    right = (reduced.gradient if gradient is None else gradient)[which]
+    along = vectors.T @ (right / size * ~absent)
+    return Directions(values, vectors, along, values > SINGULAR, size)
+
+
+def without_unbounded(
+    directions: Directions,
+    search: Search,
+    theta: Float[np.ndarray, " p"],
+    which: Bool[np.ndarray, " p"],
+    variance: float,
+) -> Directions:
+    """Return the directions without those whose error is beyond every scale.
+
+    One standard error along such a direction carries a parameter beyond all its scale (its value for
+    log-scaled ones, else its bounds), and no more than three standard errors are left to gain.
+    variance: of a residual.
+    """
+    known = directions.determined
+    values = np.where(known, directions.values, 1.0)
+    lengths = np.sqrt(variance / values)
+    reach = np.where(search.log, np.abs(theta), search.upper - search.lower)[which]
+    beyond = (np.abs(directions.vectors) * lengths > (reach * directions.size)[:, None]).any(axis=0)
+    little = directions.along**2 <= 9 * variance * values
+    return directions._replace(determined=known & ~(beyond & little))

@@ -1,0 +1,78 @@
+"""The options of a fit, where it stands after a pass, and how it ends."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.solver.trust_region import TrustRegion
+from homodyne_dask.solver.variable_projection import ReducedProblem
+
+
+class Outcome(Enum):
+    """How a fit ended, in a sentence."""
+
+    RUNNING = "the fit is still running"
+    CONVERGED = "converged: the optimum is closer than a ten-thousandth of a standard error"
+    STALLED = "stalled: no step reduces χ² further, but the gradient is not zero"
+    MAX_PASSES = "stopped at the limit of passes before converging"
+    SINGULAR = "the data do not determine all parameters"
+    NONFINITE = "the model or the data gave a value that is not a number"
+    INTERRUPTED = "interrupted before converging"
+
+
+@dataclass(frozen=True)
+class Options:
+    """When to stop and how to damp."""
+
+    decrement: float = 1e-4
+    """Converged when the expected distance to the optimum is below this many standard errors."""
+    relative_step: float = 0.0
+    """Converged, too, when the next undamped step changes no parameter by more than this share of it."""
+    relative_rounding: float = 0.0
+    """Share of χ² below which a gain counts as rounding, where that is more than the rounding of sums."""
+    trust_region: bool = False
+    """Limit the length of steps by how well the last one was predicted: for starts far away."""
+    max_passes: int = 100
+    damping: float = 1e-3
+    """The first damping, relative to the Hessian's diagonal."""
+
+
+class Trial(NamedTuple):
+    """A point to evaluate."""
+
+    theta: Float[np.ndarray, " p"]
+    linear_params: Float[np.ndarray, "bin 2"] | None = None
+    """(offset - 1, contrast) to try with it, where a loss does not let them be eliminated."""
+    predicted: float = np.nan
+    """The reduction of χ² that the quadratic model expects of a step there."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a fit stands; the last one says how it ended."""
+
+    theta: Float[np.ndarray, " p"]
+    reduced: ReducedProblem
+    damping: float
+    outcome: Outcome = Outcome.RUNNING
+    passes: int = 1
+    accepted: bool = True
+    """Whether the last trial had the lowest χ² so far."""
+    best: "State | None" = None
+    """The lowest state so far, while steps above it are being tried (see `judge`)."""
+    nonmonotone_steps: int = 0
+    """How many steps above it lead here."""
+    rejected_steps: int = 0
+    """Since the fit began."""
+    trust_region: TrustRegion | None = None
+    """How far the next step may go, where that limits steps instead of damping."""
+    decrement: float = np.inf
+    """√(gᵀH⁻¹g/s²) over the free directions: expected distance to the optimum in standard errors."""
+
+    @property
+    def lowest(self) -> "State":
+        """The state with the lowest χ² so far."""
+        return self.best or self
