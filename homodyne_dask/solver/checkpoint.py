@@ -1,4 +1,4 @@
-"""Where a fit stands, on disk and back: plain data with a digest, whole or not at all.
+"""Checkpoints: the state of a fit on disk, as plain data with a digest.
 
 The current file and the one before it (`.previous`) are kept, so a damaged one costs one pass.
 """
@@ -36,7 +36,7 @@ class SavedState(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What is needed to go on as if nothing had happened."""
+    """What is needed to resume a fit to the same bits."""
 
     identity: dict[str, Any]
     """Data, model and options; a fit resumes only from a checkpoint with the same."""
@@ -45,7 +45,7 @@ class Checkpoint(NamedTuple):
     best: SavedState | None
     history: list[dict[str, Any]]
     minima: Sequence[dict[str, Any]] = ()
-    """The distinct minima that first values saw."""
+    """The distinct minima found by the search of initial values."""
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -135,7 +135,7 @@ def previous(path: Path) -> Path:
 
 
 def checkpoint_exists(path: Path) -> bool:
-    """Whether there is something to go on from, whole or not."""
+    """Whether there is a checkpoint, whole or damaged."""
     return path.exists() or previous(path).exists()
 
 
@@ -147,8 +147,8 @@ def checkpoint_files(path: Path) -> list[Path]:
 def _body(path: Path) -> dict[str, Any] | None:
     """Return what a file holds if it is a whole checkpoint."""
     text = _whole(path)
-    held = None if text is None else json.loads(text)
-    return held if isinstance(held, dict) and held.get("format") == FORMAT else None
+    body = None if text is None else json.loads(text)
+    return body if isinstance(body, dict) and body.get("format") == FORMAT else None
 
 
 def _whole(path: Path) -> bytes | None:
@@ -190,5 +190,5 @@ def _packed(values: np.ndarray) -> str:
     return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
 
 
-def _unpacked(text: str, kind: str) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(text), kind).copy()
+def _unpacked(text: str, dtype: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), dtype).copy()

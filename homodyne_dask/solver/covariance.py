@@ -1,4 +1,4 @@
-"""How far to believe the values: covariances, degrees of freedom, and what is not determined.
+"""Covariances of the parameters, degrees of freedom, and what the data do not determine.
 
 `naive` is (JᵀWJ)⁻¹, right for white noise; with a loss, times what its influence shows of the noise
 (Huber 1964). Pairs that share a frame are correlated, so the published error bar is the
@@ -104,7 +104,7 @@ def uncertainty(
 
 
 def clusters_in(reduced: ReducedProblem, clusters: Int[np.ndarray, " bin"]) -> int:
-    """Return how many clusters hold data."""
+    """Return the number of clusters with data."""
     return len(np.unique(clusters[reduced.count > 0]))
 
 

@@ -75,10 +75,10 @@ def without_unbounded(
     which: Bool[np.ndarray, " p"],
     variance: float,
 ) -> Directions:
-    """Return the directions without those whose error is beyond every scale.
+    """Return the directions with those counted as undetermined whose error exceeds every scale.
 
-    One standard error along such a direction carries a parameter beyond all its scale (its value for
-    log-scaled ones, else its bounds), and no more than three standard errors are left to gain.
+    Along these one standard error changes a parameter by more than its scale (its value for log-scaled
+    ones, else the width of its bounds), and the optimum is within three standard errors.
     variance: of a residual.
     """
     known = directions.determined

@@ -1,4 +1,4 @@
-"""The algebra of the elimination: normal equations of contrast and offset, solved group by group.
+"""Elimination of contrast and offset from the normal equations, group by group.
 
 The linear parameters of a group of bins enter as (offset_k - 1, contrast_k) = t_k·β, t_k a row of
 `columns`: `individual` is a group per bin with t_k = 1, the other modes are one group of
@@ -15,15 +15,15 @@ from homodyne_dask.solver.scaling_modes import Scaling
 Z = [0, 2]
 """Where the columns of offset and contrast, 1 and f, stand among the moments."""
 _RANK = 1e-10
-"""Share of f's variance below which f counts as constant."""
+"""Variance of f over its mean square below which f counts as constant."""
 _GONE = 1e-12
-"""Weighted mean of f² below which nothing is left of f."""
+"""Weighted mean of f² below which f counts as zero."""
 _SUMS_GOOD_TO = 10 * float(np.finfo(float).eps)
 """Rounding of a moment M_ij over √(M_ii M_jj)."""
 
 
 def constraint_columns(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "bin m"], int]:
-    """Return the columns that tie the bins, and how many groups of bins there are."""
+    """Return the columns that the linear parameters multiply, and the number of groups of bins."""
     if scaling.given is not None:
         return np.zeros((bins, 0)), 1
     if scaling.columns is None:
@@ -34,7 +34,7 @@ def constraint_columns(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "
 def without_active(
     A_k: Float[np.ndarray, "bin 2 2"], at_bound: Bool[np.ndarray, "bin 2"]
 ) -> Float[np.ndarray, "bin 2 2"]:
-    """Return the normal equations without what stands at a bound."""
+    """Return the normal equations without the values that stand at a bound."""
     return np.where(at_bound[:, :, None] | at_bound[:, None, :], 0.0, A_k)
 
 
@@ -45,18 +45,18 @@ class Elimination(NamedTuple):
     offset: Float[np.ndarray, "group m m"]
     """Inverse of the offset block."""
     mean: Float[np.ndarray, "group m m"]
-    """That times the mixed block: the mean of f, where m = 1."""
+    """Inverse of the offset block times the mixed block: the mean of f, where m = 1."""
     contrast: Float[np.ndarray, "group m m"]
-    """Inverse of what the offset leaves of the contrast block: of f's variance."""
+    """Inverse of the Schur complement of the contrast block: of f's variance, where m = 1."""
     known: Bool[np.ndarray, " group"]
-    """Groups with any contrast."""
+    """Groups whose contrast is determined."""
     rank: int
-    """Linear parameters determined."""
+    """Number of linear parameters that are determined."""
     nonfinite: Bool[np.ndarray, " group"]
-    """Groups with sums that are not finite: they must not pass for undetermined ones."""
+    """Bins with sums that are not finite: not to be mistaken for undetermined ones."""
 
     def solved(self, per_bin: Float[np.ndarray, "bin 2 *n"]) -> Float[np.ndarray, "bin 2 *n"]:
-        """Return Z_k (ZᵀWZ)⁻¹ Σ Z_kᵀ b_k of every bin: what the group makes of right-hand sides b_k."""
+        """Return Z_k (ZᵀWZ)⁻¹ Σ Z_kᵀ b_k of every bin: the solution for right-hand sides b_k."""
         groups, members, _ = self.columns.shape
         shape = per_bin.shape
         b = per_bin.reshape(groups, members, 2, -1)
@@ -100,10 +100,7 @@ def eliminated(
 def _inverse(
     S: Float[np.ndarray, "group m m"], size: Float[np.ndarray, "group m"], least: float
 ) -> tuple[Float[np.ndarray, "group m m"], Float[np.ndarray, " group"]]:
-    """Return the inverse of S on what it determines, and its rank.
-
-    That is where S, in units of `size`, has eigenvalues above `least`.
-    """
+    """Return the pseudo-inverse of S and its rank: eigenvalues of S over `size` count above `least`."""
     unit = np.where(size > 0, 1 / np.sqrt(np.where(size > 0, size, 1.0)), 0.0)
     values, vectors = np.linalg.eigh(S * unit[:, :, None] * unit[:, None, :])
     known = values > least
@@ -116,15 +113,15 @@ def cost(
 ) -> Float[np.ndarray, " bin"]:
     """Return Σ w (y - offset - contrast f)² of every bin, never negative."""
     x = _residual_combination(linear_params)
-    return nothing_below_rounding(np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x), M, linear_params)
+    return zero_below_rounding(np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x), M, linear_params)
 
 
-def nothing_below_rounding(
+def zero_below_rounding(
     chisqr: Float[np.ndarray, " bin"],
     M: Float[np.ndarray, "bin k k"],
     linear_params: Float[np.ndarray, "bin 2"],
 ) -> Float[np.ndarray, " bin"]:
-    """Return χ² of every bin, zero where it is below its rounding: there the model meets the data.
+    """Return χ² of every bin, or zero where it is below its rounding: the model interpolates the data.
 
     χ² = xᵀMx, x = (1 - offset, 1, -contrast), is a sum of terms of either sign, each of at most
     |x_i| √M_ii |x_j| √M_jj, and the sums M_ij are good to some ε √(M_ii M_jj). So χ² is known to
@@ -156,7 +153,7 @@ def columns_times_residual(
 def counting(
     M: Float[np.ndarray, "bin k k"], determined: Bool[np.ndarray, " bin"]
 ) -> Bool[np.ndarray, " bin"]:
-    """Return the bins that say something of theta, and those whose sums are not finite."""
+    """Return the bins that carry information on theta, and those whose sums are not finite."""
     return determined & (np.abs(M[:, 0, 0]) > 0) | ~np.isfinite(M).all((1, 2))
 
 

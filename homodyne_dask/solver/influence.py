@@ -1,4 +1,4 @@
-"""What single bins and the choice of a scaling mode do to the result, from the last Gram alone."""
+"""The influence of single bins and of the scaling mode on the result, from the last Gram alone."""
 
 from typing import NamedTuple
 
@@ -16,19 +16,19 @@ _SINGULAR = 1e-13
 def leave_one_out(
     reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]
 ) -> Float[np.ndarray, "bin p"]:
-    """Return how far each parameter moves when one bin is left out: a Gauss-Newton step.
+    """Return the change of each parameter without one bin, in one Gauss-Newton step.
 
     NaN for bins without pairs, and where the other bins do not determine all parameters. Contrasts
     and offsets follow; those that bins share are fitted anew, too.
     """
     joint = joint_of(reduced, moved)
     total, gradient = joint.blocks.sum(0), joint.scores.sum(0)
-    found = np.full((len(reduced.count), len(moved)), np.nan)
+    change = np.full((len(reduced.count), len(moved)), np.nan)
     for b in np.flatnonzero(reduced.count > 0):
         rest, known = _solved(total - joint.blocks[b], gradient - joint.scores[b], joint.moved)
         if known:
-            found[b, moved] = rest[: joint.moved] / joint.size[: joint.moved]
-    return found
+            change[b, moved] = rest[: joint.moved] / joint.size[: joint.moved]
+    return change
 
 
 def _solved(
@@ -37,13 +37,13 @@ def _solved(
     """Return the least-squares solution, and whether the first parameters are determined."""
     values, vectors = np.linalg.eigh(normal)
     known = values > _SINGULAR * max(values[-1], 0.0)
-    lost = np.abs(vectors[:first, ~known]).max(initial=0.0)
+    undetermined = np.abs(vectors[:first, ~known]).max(initial=0.0)
     part = vectors[:, known]
-    return part @ (part.T @ right / values[known]), bool(lost < 1e-6)
+    return part @ (part.T @ right / values[known]), bool(undetermined < 1e-6)
 
 
 class Compared(NamedTuple):
-    """One scaling mode at its own optimum, as far as the last Gram tells."""
+    """One scaling mode at its own optimum, estimated from the last Gram."""
 
     mode: str
     chisqr: float
@@ -52,7 +52,7 @@ class Compared(NamedTuple):
     fitted: int
     """Physical and linear parameters."""
     change: Float[np.ndarray, " p"]
-    """How far theta moves from that of the fit; NaN where it did not move."""
+    """Change of theta from that of the fit; NaN where it is fixed or undetermined."""
 
 
 def compared_scalings(
@@ -71,7 +71,7 @@ def compared_scalings(
     """
     individual = _step(reduced, Scaling(), moved)
     scale = effect * individual.chisqr / max(reduced.ndata - individual.fitted, 1)
-    found = []
+    modes = []
     for mode in MODES:
         if mode == "fixed" and scaling.mode != "fixed":
             continue
@@ -81,14 +81,14 @@ def compared_scalings(
         if mode.startswith("fourier") and one.fitted >= individual.fitted:
             continue  # as many columns as angles: that is `individual`
         relative = one.chisqr / scale if scale > 0 else np.nan
-        found.append(
+        modes.append(
             one._replace(
                 mode=mode,
                 aic=relative + 2 * one.fitted,
                 bic=relative + one.fitted * np.log(max(reduced.ndata / effect, 1)),
             )
         )
-    return found
+    return modes
 
 
 def _step(reduced: ReducedProblem, scaling: Scaling, moved: Bool[np.ndarray, " p"]) -> Compared:

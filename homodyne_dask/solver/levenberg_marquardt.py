@@ -1,7 +1,7 @@
 """Levenberg-Marquardt inside bounds: one evaluation per trial point, and an outcome in words.
 
-Marquardt's scaling (1963) with bounds by an active set. The solver sees numbers only: an
-evaluation may come from a cluster or from ten lines of NumPy.
+Marquardt's scaling (1963), with bounds by an active set. What evaluates a trial is a function that the
+caller gives: passes over a cluster, or ten lines of NumPy.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -237,7 +237,7 @@ def _directions(
 ) -> Directions:
     """Return the directions in which some parameters may go.
 
-    After some rejected steps the fit rests along those whose error is beyond every scale.
+    After some rejected steps the fit rests along those whose error exceeds every scale.
     """
     directions = directions_of(state.reduced, which, gradient)
     if not directions.determined.any() or state.rejected_steps < REJECTED_BEFORE_REST:

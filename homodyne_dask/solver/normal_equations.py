@@ -20,9 +20,9 @@ class Joint:
     """Normal equations in the parameters that moved, then β; each divided by its `size`."""
 
     moved: int
-    """How many parameters of theta are in."""
+    """Number of parameters of theta."""
     linear: int
-    """How many linear parameters."""
+    """Number of linear parameters."""
     which: Bool[np.ndarray, " p"]
     hessian: Float[np.ndarray, "m m"]
     """Of theta; of unit diagonal."""
@@ -34,7 +34,7 @@ class Joint:
     size: Float[np.ndarray, " n"]
     """A parameter is its scaled value over this."""
     follow: Float[np.ndarray, "bin 2 n"]
-    """How (offset, contrast) of a bin follow the scaled parameters."""
+    """Derivatives of (offset, contrast) of a bin by the scaled parameters."""
 
     def of_theta(self, covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "m m"]:
         """Return the covariance of theta in its own units from one of the scaled parameters."""
@@ -77,8 +77,8 @@ def joint_of(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> Joint:
         z = np.einsum("km,kz->kzm", reduced.columns, reduced.linear_gradient).reshape(bins, -1)
         blocks = np.block([[blocks, np.swapaxes(C, 1, 2)], [C, A]])
         scores = np.concatenate([scores, z], axis=1)
-        taken = np.einsum("km,zy->kzym", reduced.columns, np.eye(2)).reshape(bins, 2, -1)
-        follow = np.concatenate([follow, taken], axis=2)
+        own_columns = np.einsum("km,zy->kzym", reduced.columns, np.eye(2)).reshape(bins, 2, -1)
+        follow = np.concatenate([follow, own_columns], axis=2)
         size = np.concatenate([size, linear_size])
     return Joint(
         moved=int(moved.sum()),

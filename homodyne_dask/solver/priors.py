@@ -1,7 +1,7 @@
-"""What is known of contrast and offset before a fit: bounds, and Gaussian priors.
+"""Bounds and Gaussian priors of contrast and offset.
 
-A prior is one more measurement, so it joins the normal equations as one more row. Bounds make the
-elimination a least squares in a rectangle, solved exactly along its edges.
+A prior is one more measurement: one more row of the normal equations. With bounds the elimination is a
+least-squares problem in a rectangle, solved exactly along its edges.
 """
 
 from dataclasses import dataclass
@@ -53,9 +53,9 @@ class ScalingPrior:
         b: Float[np.ndarray, "group 2"],
         linear_params: Float[np.ndarray, "group 2"],
     ) -> tuple[Float[np.ndarray, "group 2"], Bool[np.ndarray, "group 2"]]:
-        """Return what makes βᵀAβ - 2bᵀβ least inside the bounds, and which parts stand at one.
+        """Return the minimum of xᵀAx - 2bᵀx inside the bounds, and which values stand at a bound.
 
-        linear_params: where it is least without bounds.
+        linear_params: the minimum without bounds.
         """
         linear_params, at_bound = linear_params.copy(), np.zeros(linear_params.shape, bool)
         beyond = np.isfinite(linear_params).all(1) & (
@@ -71,7 +71,7 @@ class ScalingPrior:
         return linear_params, at_bound
 
     def _edges(self, A: Float[np.ndarray, "2 2"], b: Float[np.ndarray, "2"]) -> list[np.ndarray]:
-        """Return the lowest point of every edge of the rectangle."""
+        """Return the minimum on every edge of the rectangle."""
         found = []
         for one, bound in product((0, 1), (self.lower, self.upper)):
             other = 1 - one

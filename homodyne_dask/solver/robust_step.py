@@ -1,4 +1,4 @@
-"""Contrast and offset carried along with theta, where a loss does not let them be eliminated.
+"""The joint step of theta, contrast and offset under a loss, which does not let them be eliminated.
 
 Weights depend on them, so that χ² is no polynomial in the Gram: it is that of the point (theta,
 offset, contrast) where the pass was made. From there one step of the joint problem is taken. Its
@@ -15,8 +15,8 @@ from homodyne_dask.solver.elimination import (
     constraint_columns,
     cost,
     eliminated,
-    nothing_below_rounding,
     without_active,
+    zero_below_rounding,
 )
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.variable_projection import (
@@ -31,7 +31,7 @@ from homodyne_dask.solver.variable_projection import (
 LEAST_SLOPE = 0.25
 """Mean slope of the influence over the mean weight, below which the loss sees mostly outliers."""
 LEAST_BEND = 0.1
-"""The same, below which it is taken for this: steps are then too short, and never without end."""
+"""Floor of that slope in the Hessian, so that steps stay finite."""
 
 
 def reduced_problem(
@@ -48,12 +48,12 @@ def reduced_problem(
 
 
 def mean_weight(gram: RobustGram) -> float:
-    """Return the mean of ρ' over all pairs: what a loss leaves of them."""
+    """Return the mean weight ρ' of all pairs under a loss."""
     return float(gram.loss[:, 1].sum() / gram.pairs.sum())
 
 
 def slope_known(gram: RobustGram) -> bool:
-    """Return whether the loss takes few enough pairs of every bin for outliers to tell errors."""
+    """Return whether few enough pairs of every bin count as outliers for errors to be known."""
     used = gram.pairs > 0
     return bool((_slope(gram)[used] >= LEAST_SLOPE).all())
 
@@ -84,7 +84,7 @@ def _at(
         linear = eliminated(without_active(normal[:, Z][:, :, Z], at_bound), columns, groups)
         determined = np.repeat(linear.known | fixed, len(M) // groups) | at_bound[:, 1]
         linear_step = linear.solved(gradient[:, Z])
-        chisqr_per_bin = nothing_below_rounding(chisqr_per_bin, M, linear_params)
+        chisqr_per_bin = zero_below_rounding(chisqr_per_bin, M, linear_params)
         chisqr_per_bin = chisqr_per_bin + cost(prior, linear_params)
     contrast = np.where(determined, linear_params[:, 1] + linear_step[:, 1], 0.0)
     point = LinearSolution(linear_params, at_bound, determined, contrast)

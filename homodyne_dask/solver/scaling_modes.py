@@ -1,4 +1,4 @@
-"""How contrast and offset of the bins are tied to each other: a choice about the experiment."""
+"""Scaling modes: how contrast and offset of the bins depend on each other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,33 +27,33 @@ _OF_HOMODYNE = {
     ),
 }
 _PRESENT = 1e-9
-"""Singular value of the columns of a series below which the angles do not tell them apart."""
+"""Relative singular value of the columns of a Fourier series below which the angles do not separate them."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """(offset_k - 1, contrast_k) of bin k is a given value, or columns_k times what is eliminated."""
+    """(offset_k - 1, contrast_k) of bin k: given values, or columns_k times linear parameters."""
 
     mode: str = "individual"
     columns: Float[np.ndarray, "bin m"] | None = None
-    """What ties all bins to each other; None where each bin is on its own, or nothing is free."""
+    """Columns of the parameters that bins share; None where each bin has its own, or values are given."""
     given: Float[np.ndarray, "bin 2"] | None = None
     """(offset - 1, contrast) where they are fixed."""
     note: str = ""
-    """How a name of another program was read."""
+    """How a mode of homodyne was translated."""
     prior: ScalingPrior | None = None
-    """What is known of contrast and offset beforehand; in `individual` and `shared` only."""
+    """Bounds and priors of contrast and offset; in `individual` and `shared` only."""
 
     @property
-    def for_first_values(self) -> str:
-        """The mode in which first values are searched: it needs no angles and nothing given."""
+    def for_initial_values(self) -> str:
+        """The mode in which initial values are searched: one that needs neither angles nor values."""
         return "shared" if self.mode == "shared" else "individual"
 
 
 def plain_mode(mode: str, bins: int = 3) -> tuple[str, str]:
-    """Return the mode a name stands for, and a note where it is homodyne's.
+    """Return the mode of a name, and a note where it is one of homodyne's.
 
-    Raises OptionError for another word.
+    Raises OptionError for an unknown name.
     """
     if mode in _OF_HOMODYNE:
         plain, note = _OF_HOMODYNE[mode]

@@ -1,8 +1,8 @@
-"""Steps no longer than the quadratic model can be trusted: for starts far from the optimum.
+"""A trust region: steps as long as the quadratic model is right, for starts far from the optimum.
 
-Each parameter is measured by the largest root of the Hessian's diagonal that has been met, so that one
-that drifts to where nothing depends on it is held back, and the longest step follows how well the last
-one was predicted (Moré 1978, as MINPACK's lmder).
+Each parameter is scaled by the largest root of the Hessian's diagonal so far, which keeps it from
+drifting to where nothing depends on it. The radius grows and shrinks with the ratio of the actual to the
+predicted reduction of χ² (Moré 1978, as in MINPACK's lmder).
 """
 
 from typing import NamedTuple
@@ -11,25 +11,25 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 FIRST = 100.0
-"""The longest first step, in lengths of theta."""
+"""Radius of the first step over the length of theta."""
 GOOD_RATIO, POOR_RATIO, LEAST_RATIO = 0.75, 0.25, 1e-4
-"""Gain over what was predicted, from which on steps may be longer; below which they are made shorter;
-below which the step is not taken."""
+"""Actual over predicted reduction: from here on the radius may grow; below this it shrinks; below this
+the step is rejected."""
 _ROUNDS = 60
 _SLACK = 0.01
-"""Share of the radius by which a step's length may differ from it."""
+"""Relative difference allowed between the length of a step and the radius."""
 
 
 class TrustRegion(NamedTuple):
     """How far the next step may go."""
 
     size: Float[np.ndarray, " p"]
-    """Of each parameter the largest root of the Hessian's diagonal so far."""
+    """Scale of each parameter: the largest root of the Hessian's diagonal so far."""
     radius: float
-    """Of theta times size."""
+    """Largest length of a scaled step."""
 
     def length(self, step: Float[np.ndarray, " p"]) -> float:
-        """Return how long a step is."""
+        """Return the length of a scaled step."""
         return float(np.linalg.norm(self.size * step))
 
     def step(
@@ -56,26 +56,26 @@ class TrustRegion(NamedTuple):
     def after(
         self, step: Float[np.ndarray, " p"], gain: float, predicted: float, first: bool
     ) -> "TrustRegion":
-        """Return how far to go after a step that gained so much of χ² where so much was predicted."""
+        """Return the region after a step that reduced χ² by `gain`."""
         length = self.length(step)
         radius = min(self.radius, length) if first else self.radius
         ratio = gain / predicted if predicted > 0 else 0.0
         if not ratio > POOR_RATIO:
-            # where the parabola through both χ² and the slope has its least
+            # the minimum of the parabola through both χ² and the slope
             share = 0.5 if gain >= 0 else np.clip(0.5 * predicted / (predicted - gain), 0.1, 0.5)
             return self._replace(radius=float(share * min(radius, length / 0.1)))
         free = length < radius * (1 - 2 * _SLACK)
         return self._replace(radius=2 * length if ratio >= GOOD_RATIO or free else radius)
 
     def at(self, hessian: Float[np.ndarray, "p p"]) -> "TrustRegion":
-        """Return the same where the Hessian is another."""
+        """Return the region with the scales updated by another Hessian."""
         return self._replace(size=np.fmax(self.size, _roots(hessian)))
 
 
 def trust_region_at(
     theta: Float[np.ndarray, " p"], hessian: Float[np.ndarray, "p p"]
 ) -> TrustRegion:
-    """Return how far the first step may go."""
+    """Return the region of the first step."""
     size = _roots(hessian)
     length = float(np.linalg.norm(size * theta))
     return TrustRegion(size, FIRST * (length if length > 0 else 1.0))

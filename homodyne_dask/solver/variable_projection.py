@@ -2,7 +2,7 @@
 
 For any theta the best contrast and offset solve a small linear system (variable projection, Golub
 and Pereyra 1973, in Kaufman's form), so the search runs over the physical parameters alone however
-many bins there are. How bins are tied to each other is said in `elimination`.
+many bins there are. `elimination` has the algebra.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class ReducedProblem:
     contrast: Float[np.ndarray, " bin"]
     offset: Float[np.ndarray, " bin"]
     undetermined: Bool[np.ndarray, " bin"]
-    """Bins whose f is constant or gone: contrast 0, nothing added to the Hessian."""
+    """Bins whose f is constant or zero: they have contrast 0 and add nothing to the Hessian."""
     chisqr_per_bin: Float[np.ndarray, " bin"]
     count: Float[np.ndarray, " bin"]
     bin_gradient: Float[np.ndarray, "bin p"]
@@ -57,39 +57,39 @@ class ReducedProblem:
     bin_hessian: Float[np.ndarray, "bin p p"]
     """Blocks H_k: they sum to the Hessian."""
     gram: Gram | RobustGram
-    """What all this was made from."""
+    """The moments from which this was computed."""
     projection: Float[np.ndarray, "bin 2 p"]
-    """How (offset, contrast) of a bin follow theta: they change by minus this times its change."""
+    """P = (ZᵀWZ)⁻¹ZᵀWJ: a step of theta changes (offset, contrast) of a bin by -P step."""
     columns: Float[np.ndarray, "bin m"]
-    """Columns that tie (offset - 1, contrast) to what is eliminated of the group; none when fixed."""
+    """(offset - 1, contrast) of a bin are these columns times the linear parameters; none when fixed."""
     inverse: Float[np.ndarray, "group 2m 2m"]
-    """(ZᵀWZ)⁻¹ of the eliminated parameters of each group of bins, those of offset first."""
+    """(ZᵀWZ)⁻¹ of the linear parameters of each group of bins, those of offset first."""
     linear_params: Float[np.ndarray, "bin 2"]
-    """(offset - 1, contrast) to the last bit; numbers for bins without pairs, too."""
+    """(offset - 1, contrast) of every bin, those without pairs included."""
     at_bound: Bool[np.ndarray, "bin 2"]
     """Which of them stand at a bound and do not follow theta."""
     normal: Float[np.ndarray, "bin k k"]
-    """What the normal equations were made of: the Gram, priors among it."""
+    """The moments in the normal equations: the Gram, and the priors."""
     linear_gradient: Float[np.ndarray, "bin 2"]
-    """ZᵀWr of every bin, priors among it."""
+    """ZᵀWr of every bin, with the priors."""
     prior: ScalingPrior | None = None
     linear_step: Float[np.ndarray, "bin 2"] | None = None
-    """How (offset, contrast) of a bin go on at this theta, where a loss has them carried along."""
+    """The Gauss-Newton step of (offset, contrast) at this theta under a loss; None without a loss."""
     linear_reduction: float = 0.0
-    """What χ² would lose by that."""
+    """The predicted reduction of χ² by that step."""
     noise: float | None = None
-    """With a loss: the variance of white noise over what the inverse Hessian says."""
+    """Under a loss: the variance of a parameter over its entry of the inverse Hessian, for white noise."""
 
     @property
     def finite(self) -> bool:
-        """Whether χ² and its derivatives are numbers."""
+        """Whether χ² and its derivatives are finite."""
         parts = (self.chisqr, self.gradient, self.hessian)
         return all(bool(np.isfinite(part).all()) for part in parts)
 
     def variance(self, free: int) -> float:
         """Return s² = χ² over the degrees of freedom with `free` physical parameters.
 
-        With a loss: the variance of a parameter over its entry of the inverse Hessian.
+        Under a loss χ² is replaced by `noise` times the number of pairs.
         """
         total = self.chisqr if self.noise is None else self.ndata * self.noise
         return total / self.freedom(free)
@@ -110,7 +110,7 @@ class ReducedProblem:
         return linear_params if self.prior is None else self.prior.inside(linear_params)
 
     def predicted_reduction(self, step: Float[np.ndarray, " p"], damping: float) -> float:
-        """Return what χ² loses by a step of theta in the quadratic model, linear parameters following."""
+        """Return the reduction of χ² by a step in the quadratic model, that of linear parameters included."""
         gain = 2 * step @ self.gradient - step @ self.hessian @ step
         return float(gain + self.linear_reduction * (1 - (1 - 1 / (1 + damping)) ** 2))
 
@@ -119,7 +119,7 @@ def reduce(gram: Gram, scaling: Scaling | str) -> ReducedProblem:
     """Return the reduced problem of all bins.
 
     scaling: a value, or the name of a mode that needs nothing more: 'individual' or 'shared'.
-    Not-finite sums stay not finite. Raises OptionError for another name.
+    Sums that are not finite give a problem that is not finite. Raises OptionError for another name.
     """
     M = gram.moments
     if isinstance(scaling, str):
@@ -148,7 +148,7 @@ def reduce(gram: Gram, scaling: Scaling | str) -> ReducedProblem:
 
 
 class LinearSolution(NamedTuple):
-    """Where contrast and offset stand."""
+    """Offset and contrast at a point theta."""
 
     linear_params: Float[np.ndarray, "bin 2"]
     """(offset - 1, contrast)."""
@@ -157,7 +157,7 @@ class LinearSolution(NamedTuple):
     determined: Bool[np.ndarray, " bin"]
     """Bins that show a decay."""
     slope: Float[np.ndarray, " bin"]
-    """Of c2 by f; 0 where it is not determined."""
+    """dc2/df, the contrast; 0 where it is not determined."""
 
 
 def problem_at(
@@ -168,7 +168,7 @@ def problem_at(
     chisqr_per_bin: Float[np.ndarray, " bin"],
     **more: Any,
 ) -> ReducedProblem:
-    """Return the problem in theta alone of normal equations and their right-hand sides at a point.
+    """Return the problem in theta alone from the normal equations and right-hand sides at a point.
 
     elimination: the columns of the linear parameters, and their elimination. more: the fields of
     `ReducedProblem` that do not follow from these.
@@ -207,7 +207,7 @@ def problem_at(
 def prior_moments(
     scaling: Scaling, used: Bool[np.ndarray, " bin"], k: int
 ) -> Float[np.ndarray, "bin k k"]:
-    """Return the moments of what is known beforehand: of each bin, or once of what they share."""
+    """Return the moments of the priors: for each bin, or once for a shared scaling."""
     if scaling.prior is None:
         return np.zeros((len(used), k, k))
     each = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
@@ -221,7 +221,7 @@ def _inside(
     linear_params: Float[np.ndarray, "bin 2"],
     groups: int,
 ) -> tuple[Float[np.ndarray, "bin 2"], Bool[np.ndarray, "bin 2"]]:
-    """Return (offset - 1, contrast) inside the bounds, and which stand at one."""
+    """Return (offset - 1, contrast) inside the bounds, and which of them stand at one."""
     each = len(A_k) // groups
     A, b = A_k.reshape(groups, each, 2, 2).sum(1), b_k.reshape(groups, each, 2).sum(1)
     linear_params, at_bound = prior.solved(A, b, linear_params[::each])

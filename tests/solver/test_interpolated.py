@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import uncertainty
@@ -39,14 +39,12 @@ def interpolated(rng, points, robust=False):
     )
     weight = 10 ** rng.uniform(0, 8)
     moments = rounded(weight * np.einsum("kap,kbp->kab", X, X), rng)
+    pairs = np.full(BINS, points)
     if robust:
-        row = np.zeros((BINS, 1, P + 3))
-        row[:, 0, :4] = np.stack(
-            [np.full(BINS, EPS**2 * weight), *3 * [np.full(BINS, 1.0 * points)]], 1
-        )
-        row[:, 0, 3] = EPS**2 * weight
-        moments = np.concatenate([moments, row], 1)
-    return Gram(moments, np.full(BINS, points)), np.tile(linear_params, (BINS, 1))
+        squares = np.full(BINS, EPS**2 * weight)
+        loss = np.stack([squares, *2 * [np.full(BINS, 1.0 * points)], squares], 1)
+        return RobustGram(moments, loss, pairs), np.tile(linear_params, (BINS, 1))
+    return Gram(moments, pairs), np.tile(linear_params, (BINS, 1))
 
 
 def scalings(linear_params):

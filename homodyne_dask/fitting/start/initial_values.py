@@ -51,7 +51,11 @@ def find_initial_values(request: Request) -> list[Minimum]:
     finite bounds.
     """
     summary = binned_averages(request.scan, request.problem)
-    search, mode, starts = request.search, request.scaling.for_first_values, request.options.starts
+    search, mode, starts = (
+        request.search,
+        request.scaling.for_initial_values,
+        request.options.starts,
+    )
     if isinstance(request.problem.model, TransportModel):
         return start.transport_minima(summary, search, mode, starts)
     if np.isfinite(search.start).all():
