@@ -1,4 +1,4 @@
-"""Directions in parameter space, the eigenvectors of the scaled Hessian: which do the data determine?"""
+"""Eigenvectors of the scaled Hessian as directions in parameter space, and which the data determine."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ SINGULAR = 1e-14
 """Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
 
 
-class Directions(NamedTuple):
+class Eigendirections(NamedTuple):
     """Eigenvectors of the Hessian of some parameters, scaled to unit diagonal."""
 
     values: Float[np.ndarray, " m"]
@@ -54,7 +54,7 @@ def directions_of(
     reduced: ReducedProblem,
     which: Bool[np.ndarray, " p"],
     gradient: Float[np.ndarray, " p"] | None = None,
-) -> Directions:
+) -> Eigendirections:
     """Return the directions of some parameters; gradient: another one than that of the problem."""
     H = reduced.hessian[np.ix_(which, which)]
     diagonal = np.diag(H)
@@ -65,16 +65,16 @@ def directions_of(
     values, vectors = np.linalg.eigh(matrix)
     right = (reduced.gradient if gradient is None else gradient)[which]
     along = vectors.T @ (right / size * ~absent)
-    return Directions(values, vectors, along, values > SINGULAR, size)
+    return Eigendirections(values, vectors, along, values > SINGULAR, size)
 
 
 def without_unbounded(
-    directions: Directions,
+    directions: Eigendirections,
     search: Search,
     theta: Float[np.ndarray, " p"],
     which: Bool[np.ndarray, " p"],
     variance: float,
-) -> Directions:
+) -> Eigendirections:
     """Return the directions with those counted as undetermined whose error exceeds every scale.
 
     Along these one standard error changes a parameter by more than its scale (its value for log-scaled

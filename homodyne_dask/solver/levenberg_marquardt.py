@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.directions import (
-    Directions,
+    Eigendirections,
     directions_of,
     movable,
     without_unbounded,
@@ -234,7 +234,7 @@ def _directions(
     state: State,
     which: Bool[np.ndarray, " p"],
     gradient: Float[np.ndarray, " p"] | None = None,
-) -> Directions:
+) -> Eigendirections:
     """Return the directions in which some parameters may go.
 
     After some rejected steps the fit rests along those whose error exceeds every scale.
