@@ -33,7 +33,7 @@ class Request:
     parameters: tuple[Parameter, ...]
     scaling: Scaling
     options: FitOptions
-    """As used: with the scaling mode, contrast, offset and loss_scale that the ones given stand for."""
+    """As used: names of scaling modes, contrast, offset and loss_scale are resolved."""
     solver: lm.Options
     config: dict[str, Any]
     """The options and what they lead to, for checkpoint and result."""

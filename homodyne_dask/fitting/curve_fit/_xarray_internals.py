@@ -1,4 +1,4 @@
-"""What this package uses of xarray beyond its public interface; all of it stands here.
+"""What this package uses of xarray beyond its public interface, all in one place.
 
 Each entry says what public call would replace it, the versions it was seen in, and what happens
 where it is missing.

@@ -159,8 +159,8 @@ def dyadic(
         s = own[used & (clusters == cluster)].sum(0)
         alone = np.einsum("aap->ap", s)
         of_block = s.sum(0) + s.sum(1) - alone
-        apart = s * ~np.eye(len(s), dtype=bool)[:, :, None]
-        meat += of_block.T @ of_block - np.einsum("abp,abq->pq", apart, apart)
+        of_two = s * ~np.eye(len(s), dtype=bool)[:, :, None]
+        meat += of_block.T @ of_block - np.einsum("abp,abq->pq", of_two, of_two)
     inverse = joint.inverse[: joint.moved, : joint.moved]
     covariance = np.full((len(moved), len(moved)), np.nan)
     covariance[np.ix_(moved, moved)] = joint.of_theta(inverse @ meat @ inverse)

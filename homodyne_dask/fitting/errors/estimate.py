@@ -27,7 +27,7 @@ class ErrorEstimates(NamedTuple):
 
 
 def estimate_errors(request: Request, sweep: Sweep, state: lm.State) -> ErrorEstimates:
-    """Return the lower bound of the errors where bins are too few, and the profiles asked for."""
+    """Return the lower bound of the errors where bins are too few, and the profiles of the options."""
     at_end = (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
     if state.outcome not in at_end:
         return ErrorEstimates()

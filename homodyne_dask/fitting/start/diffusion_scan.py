@@ -1,7 +1,7 @@
-"""Other decays, shear being what a small fit found.
+"""A scan of the diffusion parameters at the shear parameters of a fit to the averages.
 
-A rate that is steady and one that falls at first may fit nearly alike, with D0 t^alpha and D_offset
-taking each other's part: a least-squares step does not cross from one to the other.
+A constant rate and one that decreases at first may fit almost equally well, since D0 t^alpha and D_offset
+can replace each other; a least-squares step does not go from one minimum to the other.
 """
 
 import numpy as np
@@ -12,15 +12,15 @@ from homodyne_dask.fitting.start.grid import Grid, best_scaled
 from homodyne_dask.models.transport import Convention
 
 TAKEN = 3
-"""Exponents that are tried, each with the rate that is best for it."""
+"""Number of exponents that are tried, each with its best rate."""
 
 
 def diffusion_candidates(
     grid: Grid, summary: BinnedAverages, theta: Float[np.ndarray, " p"], below: float
 ) -> list[Float[np.ndarray, " p"]]:
-    """Return other starts: theta with the rates and exponents of the scan that suit its shear best.
+    """Return theta with the rates and exponents of the scan that have the lowest χ² at its shear.
 
-    What the user gave stays as in theta. below: points with a higher χ² are left out.
+    Values given by the user stay as in theta. below: points with a higher χ² are excluded.
     """
     chisqr = _chisqr(grid, summary, theta)
     best: dict[float, int] = {}

@@ -1,8 +1,8 @@
-"""A log-spaced scan of χ² on the averages, before any fit.
+"""A logarithmic scan of χ² of the averages, before any fit.
 
-χ² on the averages needs only Σ w f², Σ w f, Σ w f y per bin, and f is a product of a part that
-depends on (J, alpha) and one that depends on (γ̇, beta): all combinations are matrix products.
-phi0 costs nothing more, because a bin sees it only through the size of its shear.
+χ² of the averages needs only Σ w f², Σ w f, Σ w f y per bin, and f is the product of a factor that
+depends on (D0, alpha) and one that depends on (γ̇, beta): all combinations are matrix products.
+phi0 is scanned at no cost, because a bin depends on it only through the size of its shear.
 """
 
 import numpy as np
@@ -17,11 +17,11 @@ PER_DECADE = 4
 ANGLES = 36
 """phi0 is scanned in steps of 180°/36."""
 CELLS = 400
-"""Averages that are scanned; of more, so many at random."""
+"""Most averages that are scanned; of more, so many are chosen at random."""
 FLOWS = 24
-"""(rate, alpha) looked at from all directions: those whose χ² could be the lowest."""
+"""Pairs (rate, alpha) that are scanned in all directions: those whose χ² could be the lowest."""
 OVERALL = 2
-"""Best points of the scan that are taken wherever they lie, before the minima of its map."""
+"""Number of best points of the scan that are taken before the minima of its map."""
 
 Floats = Float[np.ndarray, "row cell"] | Float32[np.ndarray, "row cell"]
 
@@ -29,8 +29,8 @@ Floats = Float[np.ndarray, "row cell"] | Float32[np.ndarray, "row cell"]
 def scan_points(grid: "Grid", best: int) -> list[Float[np.ndarray, " p"]]:
     """Return points of the scan to start from: the best two, then minima of the map, then distant ones.
 
-    The best cells often lie beside each other, a grid step of alpha weighing more than all of phi0;
-    the map over (γ̇, phi0), everything else at its best, shows the other directions of flow.
+    The best cells are often neighbours, because χ² changes more with a step of alpha than with all of
+    phi0; the map over (γ̇, phi0), minimized over the others, shows the other directions of flow.
     """
     chisqr = _table(grid.summary, grid)
     if not grid.summary.problem.model.shear:
@@ -54,7 +54,7 @@ def scan_points(grid: "Grid", best: int) -> list[Float[np.ndarray, " p"]]:
 
 
 def local_minima(chisqr: Float[np.ndarray, "shear angle"]) -> list[tuple[int, int]]:
-    """Return the cells that no neighbour lies below, best first; angles are periodic."""
+    """Return the cells with no lower neighbour, best first; angles are periodic."""
     rows = len(chisqr)
     walled = np.pad(chisqr, ((1, 1), (0, 0)), constant_values=np.inf)
     low = np.ones(chisqr.shape, bool)
@@ -211,7 +211,7 @@ def best_scaled(
     digits = 1e-9 if E.dtype == np.float64 else 1e-5
     least = np.maximum(digits * ff, 1e-12)  # else f is constant, or gone
     gained = np.where(variance > least, fy**2 / np.maximum(variance, least), 0.0)
-    # an inverted decay is no decay: a negative contrast gains nothing
+    # c2 must decay: a negative contrast does not lower χ²
     return total * ((share * y * y).sum(-1, keepdims=True) - np.where(fy > 0, gained, 0.0))
 
 

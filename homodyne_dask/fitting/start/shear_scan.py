@@ -1,10 +1,10 @@
-"""Other strains and directions of flow, diffusion being what a small fit found.
+"""A scan of size and direction of shear at the diffusion parameters of a fit to the averages.
 
 Where shear turns the phase many times in a record, χ² has a minimum on either side of every
 direction in which some bin sees no shear, and in the valleys γ̇ cos(phi0 - φ) = constant between them.
-None is below the rest by much, a least-squares step does not cross from one to the next, and a grid
-of the whole model cannot be that fine. With diffusion and the shape of γ̇(t) held, χ² of a bin is a
-function of one number, how strongly the bin sees the shear: a table shows all sizes and directions.
+None is much lower than the others, a least-squares step does not go from one to the next, and a grid
+of all parameters cannot be fine enough. With diffusion and the shape of γ̇(t) fixed, χ² of a bin is a
+function of one number, the size of its shear: a table of it gives χ² of all sizes and directions.
 """
 
 from dataclasses import dataclass
@@ -18,26 +18,26 @@ from homodyne_dask.fitting.start.grid import Grid, best_scaled, local_minima
 from homodyne_dask.models.transport import Convention
 
 CLOSEST = 0.05
-"""Degrees to a direction in which a bin sees no shear, closer to which none is looked at."""
+"""Smallest distance [degree] to a direction in which a bin sees no shear."""
 MOST_BLIND = 40
-"""With more such directions they lie close enough to be the grid themselves."""
+"""With more directions of this kind the scan is even."""
 EVENLY = 1.0
-"""Steps of phi0 in degrees then."""
+"""Step of phi0 of an even scan [degree]."""
 ROUNDS = 10
-"""Of the search around a minimum of the map."""
+"""Rounds of the search for a minimum between points of the map."""
 MOST = 24
-"""Minima of a map that are searched around."""
+"""Most minima of a map that are refined."""
 AT_ONCE = 50_000
-"""Values of the table taken at a time: what a core keeps close."""
+"""Values of the table that are interpolated at once, so that they fit the cache of a core."""
 
 
 class _Look(NamedTuple):
-    """How finely one shape of γ̇(t) is looked at."""
+    """The resolution of the scan of one shape of γ̇(t)."""
 
     rows: int
-    """Of the table, per decade of strain."""
+    """Rows of the table per decade of strain."""
     every: int
-    """Rows from one size on the map to the next."""
+    """Rows between two sizes on the map."""
     angles: int
     """Directions on the map per decade of the distance from one in which a bin sees no shear."""
     taken: int
@@ -45,9 +45,9 @@ class _Look(NamedTuple):
 
 
 OF_SHAPE = _Look(64, 4, 8, 6)
-"""For the shape that was found."""
+"""For the shape of the fit."""
 OF_POWERS = _Look(24, 3, 3, 4)
-"""For bare power laws."""
+"""For power laws without offset."""
 
 
 class _Shape(NamedTuple):
@@ -61,9 +61,9 @@ class _Shape(NamedTuple):
 def shear_candidates(
     grid: Grid, summary: BinnedAverages, theta: Float[np.ndarray, " p"], below: float
 ) -> list[Float[np.ndarray, " p"]]:
-    """Return other starts: theta with sizes and directions of shear at minima of χ² on the averages.
+    """Return theta with sizes and directions of shear at minima of χ² of the averages.
 
-    What the user gave stays as in theta. below: points with a higher χ² are left out.
+    Values given by the user stay as in theta. below: points with a higher χ² are excluded.
     """
     found = _points(grid, summary, theta, [_Shape(*theta[3:6])], OF_SHAPE)
     if np.isnan(grid.search.start[3:6]).all():
