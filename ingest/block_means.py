@@ -1,4 +1,4 @@
-"""Averages kept beside the data: cells of age and lag, and block means."""
+"""Averages stored with the data: over cells of age and lag, and over blocks of pairs."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,7 +22,7 @@ def lag_edges(n_frames: int) -> Edges:
 
 
 def age_edges(n_frames: int) -> Edges:
-    """Return the same up to where steps exceed a sixteenth of the frames; from there, that."""
+    """Return the edges of `lag_edges` up to steps of a sixteenth of the frames, then even steps."""
     widest = max(1, n_frames // 16)
     edges = [0]
     for edge in lag_edges(n_frames)[1:]:
@@ -48,7 +48,7 @@ def cell_times(
 
 
 class MaskedMatrix(NamedTuple):
-    """One matrix made ready for sums."""
+    """One matrix with its unknown pairs set to 0, ready for sums."""
 
     value: Float32[np.ndarray, "t t"]
     """c2 - 1, and 0 where it is unknown or a frame is masked."""
@@ -101,7 +101,7 @@ def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:
 
 
 def level_means(matrix: MaskedMatrix) -> dict[int, Float32[np.ndarray, "i j"]]:
-    """Return the means over blocks of pairs, NaN on and below the block diagonal."""
+    """Return the means over blocks of each level, NaN on and below the block diagonal."""
     n = len(matrix.value)
     found = {}
     finest, *_ = schema.LEVELS

@@ -1,4 +1,4 @@
-"""Weighted sums over each chunk: all that a fit needs of it where the model is constant."""
+"""Weighted sums over each chunk: a fit needs nothing else of it where the model is constant."""
 
 import hashlib
 from typing import Any
@@ -17,7 +17,7 @@ def tile_sums(matrix: MaskedMatrix, weight: Float[np.ndarray, " t"]) -> dict[str
     """Return "i/j" → [Σw, Σw(y-1), Σw(y-1)², pairs] over the known pairs of used frames of a chunk.
 
     The weight of a pair is w = weight(t1)·weight(t2); y = c2. Sums are float64, and made by loops
-    whose order no number of threads changes.
+    whose order does not depend on the number of threads.
     """
     n = len(matrix.value)
     side = schema.tile_side(n)
@@ -31,7 +31,7 @@ def tile_sums(matrix: MaskedMatrix, weight: Float[np.ndarray, " t"]) -> dict[str
 
 
 def _sums(value, known, w1: Float[np.ndarray, " rows"], w2: Float[np.ndarray, " cols"]):
-    """Return Σw, Σw·value and Σw·value²: einsum keeps BLAS and its threads out."""
+    """Return Σw, Σw·value and Σw·value²; einsum here runs without BLAS and its threads."""
     term = known.astype(np.float64)
     weight = _weighted(term, w1, w2)
     np.copyto(term, value)
@@ -65,6 +65,6 @@ def sums_by_chunk(found: list[dict[str, list[float]]], n_frames: int) -> dict[st
 def weights_digest(
     sigma_rows: Float[np.ndarray, "bin t"], frame_mask: Bool[np.ndarray, " t"]
 ) -> str:
-    """Return the SHA-256 of what the weights came from: sums of other weights are no use."""
+    """Return the SHA-256 of what the weights came from: sums of other weights cannot be used."""
     rows = np.ascontiguousarray(sigma_rows, dtype="<f8")
     return hashlib.sha256(rows.tobytes() + frame_mask.tobytes()).hexdigest()

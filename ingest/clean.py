@@ -1,4 +1,4 @@
-"""One matrix as a file holds it → the clean upper half, its noise and its contrast."""
+"""A matrix as stored in a file → its clean upper half, its noise and its contrast."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,18 +10,18 @@ from homodyne_dask.errors import SourceError
 
 BLOCK = 512
 BAND = 64
-"""Rows looked at together where whole rows are: small enough for the cache."""
+"""Rows processed together where whole rows are needed: small enough for the cache."""
 MIN_FLOAT32 = float(np.finfo(np.float32).tiny)
-"""Anything smaller is a 0 that was left over somewhere: c2 is about 1, or 0 without its baseline."""
+"""Anything smaller counts as 0, which means no data."""
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 ASYMMETRY = 1e-5
 """Largest |C - Cᵀ| that rounding explains, relative to values above 1."""
 MIN_DIFFERENCES = 10
-"""Second differences from which a scatter can be told."""
+"""Fewest second differences from which the scatter is estimated."""
 
 
 class CleanMatrix(NamedTuple):
-    """The upper half of one matrix and what was found on the way."""
+    """The upper half of one matrix and counts of what was not data."""
 
     c2: Float32[np.ndarray, "t t"]
     """NaN on and below the diagonal and where nothing is known; baseline 1."""
@@ -84,7 +84,7 @@ def _can_be_overwritten(raw: np.ndarray) -> bool:
 
 
 def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
-    """Return where there is data: finite, within float32 and not as good as 0."""
+    """Return where there is data: finite, within the range of float32 and not 0."""
     size = np.abs(value)
     inside = size <= MAX_FLOAT32
     inside &= size >= MIN_FLOAT32

@@ -1,4 +1,4 @@
-"""The noise of every pair, and what ingest has to say about the data."""
+"""The noise of every pair, the frame mask, and the notes about the data."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ Record = dict[str, Any]
 
 
 class Noise(NamedTuple):
-    """sigma(t1, t2) = rows(t1) · rows(t2), where it came from, and remarks."""
+    """sigma(t1, t2) = rows(t1) · rows(t2), its source, and notes."""
 
     rows: Float[np.ndarray, "bin t"]
     source: str

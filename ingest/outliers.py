@@ -1,4 +1,4 @@
-"""Pairs that lie far from their neighbours: averages that first values are made from go without them.
+"""Pairs far from their neighbours are excluded from the averages that initial values are made from.
 
 Among 2 % of gross outliers a mean over a cell of age and lag has many times the noise of the others,
 and the direction of flow is lost in it. What a fit sums is not touched.
@@ -29,10 +29,10 @@ Pairs = tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]
 
 
 def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray, " t"]) -> int:
-    """Make pairs unknown that lie far from their neighbours; return how many.
+    """Mark pairs far from their neighbours as unknown; return how many.
 
     sigma: of a pair. Between frames that are not evenly spaced in time neighbours differ without
-    being outliers: there all stay.
+    being outliers: none is excluded.
     """
     steps = np.diff(time)
     if np.ptp(steps) > EVEN * np.median(steps):

@@ -1,4 +1,4 @@
-"""What an ingest tells the user, read back from the finished store."""
+"""The report of an ingest, read back from the finished store."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Known truth → files of the real layouts, with the noise that counting photons leaves."""
+"""Simulated result files of known truth, with the noise of photon counting."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ class Scenario:
         return self.offset + 0.002 * np.sin(2 * np.deg2rad(phi))
 
     def truth(self, phi: Float[np.ndarray, " bin"], convention: str) -> dict[str, Any]:
-        """Return what the file carries along."""
+        """Return the truth as the file stores it."""
         return {
             "scenario": self.name,
             "model": self.model,

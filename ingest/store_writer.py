@@ -34,7 +34,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON in a file of ours, None where there is no such file."""
+    """Return the content of a JSON file, None if there is no such file."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -51,7 +51,7 @@ def root_attributes(store: Path) -> dict[str, Any]:
 
 
 def check_no_foreign_files(store: Path) -> None:
-    """Refuse a target that holds something we did not make."""
+    """Raise StoreError for a target that holds files of other programs."""
     if not store.exists() and not store.is_symlink():
         return
     if not store.is_dir():
@@ -63,7 +63,7 @@ def check_no_foreign_files(store: Path) -> None:
 
 @contextmanager
 def lock_store(store: Path) -> Iterator[None]:
-    """Hold the store for one ingest; a second one is told why it cannot."""
+    """Lock the store for one ingest; raises StoreError if another one holds the lock."""
     work = store / WORK
     work.mkdir(parents=True, exist_ok=True)
     path = work / "lock"
@@ -79,7 +79,7 @@ def lock_store(store: Path) -> Iterator[None]:
 
 
 def clear(store: Path) -> None:
-    """Remove what an earlier ingest left, the metadata first, so that nothing opens in between."""
+    """Remove an earlier ingest, its metadata first, so that the store cannot be opened meanwhile."""
     (store / "zarr.json").unlink(missing_ok=True)
     for path in store.iterdir():
         if path.name != WORK:
@@ -90,13 +90,13 @@ def clear(store: Path) -> None:
 
 
 def remove_partial_files(store: Path) -> None:
-    """Remove what a killed writer left half-written."""
+    """Remove the partial files of an interrupted ingest."""
     for path in store.rglob(f"*{PARTIAL}"):
         path.unlink(missing_ok=True)
 
 
-def write_attributes(store: Path, attrs: dict[str, Any]) -> None:
-    """Write the attributes, `complete` among them, and remove the working folder."""
+def complete(store: Path, attrs: dict[str, Any]) -> None:
+    """Write the root attributes, which complete the store, and remove the working folder."""
     metadata = read_json(store / "zarr.json")
     write_json(store / "zarr.json", metadata | {"attributes": attrs})
     remove_work(store)
@@ -177,7 +177,7 @@ def write_array(
 
 
 def write_chunk(array: Path, key: tuple[int, ...], values: np.ndarray) -> None:
-    """Write one chunk of the array in that folder, at `key` in its grid; whole or not there."""
+    """Write one chunk atomically, at position `key` in the grid of the array in that folder."""
     path = array.joinpath("c", *map(str, key))
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, durable=False) as partial:

@@ -1,4 +1,4 @@
-"""Source → Zarr: one task per matrix, resumable at any moment, marked complete last."""
+"""Source → Zarr store: one task per matrix; an interrupted ingest can be resumed at any point."""
 
 import concurrent.futures as futures
 from collections.abc import Callable, Iterator
@@ -37,12 +37,12 @@ def ingest(
     client=None,
     progress: Progress | None = None,
 ) -> IngestReport:
-    """Return what was written from a result file into a store.
+    """Write the matrices of a result file into a store and return a report.
 
     q [1/Å], phi [degree] and frame_time [s] are for plain arrays, which do not hold them; sigma is
     the noise of one pair, one number or one per bin, instead of the one from counts or scatter.
-    time_offset [s] is added to all times; gap [Å] is kept with the data. A killed ingest is taken
-    up where it stopped by the same call. `client` is a Dask client; without it two threads work.
+    time_offset [s] is added to all times; gap [Å] is kept with the data. The same call
+    continues an interrupted ingest. `client` is a Dask client; without it two threads work.
     `progress` is called with (bins done, bins) after each.
     """
     options = checked_options(q, phi, frame_time, sigma, time_offset, gap)
@@ -63,16 +63,16 @@ def ingest(
 
 
 def default_store(source: Path) -> Path:
-    """Return the name of the store background its source: A0123_results.hdf → A0123_c2.zarr."""
+    """Return the name of the store beside its source: A0123_results.hdf → A0123_c2.zarr."""
     return schema.store_beside(source)
 
 
 @dataclass(frozen=True)
 class _Job:
-    """What was asked for; an ingest that asks for the same goes on where the last one stopped."""
+    """Source and options of an ingest; the same job continues where an interrupted one stopped."""
 
     digest: futures.Future[str]
-    """SHA-256 of the source, worked out while the first bins are."""
+    """SHA-256 of the source, computed while the first bins are written."""
     options: IngestOptions
 
     def as_json(self) -> Record:
@@ -120,7 +120,7 @@ def _already_done(target: Path, job: _Job, overwrite: bool) -> bool:
 
 
 def _prepare(target: Path, source: Source, job: _Job, overwrite: bool) -> None:
-    """Take up the ingest that was stopped, or begin a new one; only the former asks what it read."""
+    """Continue an interrupted ingest or start a new one; only the former waits for the hash."""
     begun = any(_records(target)) and not overwrite
     held = store_writer.read_json(target / store_writer.WORK / store_writer.JOB)
     if begun and held and held == job.as_json():
@@ -136,7 +136,7 @@ def _prepare(target: Path, source: Source, job: _Job, overwrite: bool) -> None:
 
 
 def _write_job(target: Path, job: _Job) -> None:
-    """Say which ingest this is, once its source has been read; stopped before, it begins anew."""
+    """Write which job this is, once the source is hashed; interrupted before, it starts over."""
     store_writer.write_json(target / store_writer.WORK / store_writer.JOB, job.as_json())
 
 
@@ -145,7 +145,7 @@ def _records(target: Path) -> Iterator[Path]:
 
 
 def _write_bins(source, target: Path, use, client, progress) -> list[Record]:
-    """Write what is not written yet, a bounded number of matrices at a time."""
+    """Write the bins that are missing, a bounded number at a time."""
     done = {int(path.stem.removeprefix("bin-")): read_record(path) for path in _records(target)}
     total = len(source.label)
     todo = [index for index in range(total) if index not in done]
@@ -219,7 +219,7 @@ def _finish(source: Source, target: Path, job: _Job, use, records) -> None:
     store_writer.write_json(target / schema.MANIFEST, manifest)
     attrs = _attributes(source, job, found.source, notes)
     attrs["tiles_sha256"] = sha256(target / schema.MANIFEST)
-    store_writer.write_attributes(target, attrs | {"complete": True})
+    store_writer.complete(target, attrs | {"complete": True})
 
 
 def _write_vectors(source: Source, target: Path, use, rows, records) -> None:

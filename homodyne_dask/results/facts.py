@@ -4,7 +4,7 @@ from typing import Any
 
 from homodyne_dask.results import numbers
 from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.store.rings import several
+from homodyne_dask.store.rings import describe_rings
 
 MAX_MINIMA = 5
 """Most minima beside the best listed one by one."""
@@ -61,7 +61,7 @@ def _option_value(value: Any) -> str:
 
 
 def _bins(result: FitResult) -> str:
-    rings = several(result.scaling["q"].values)
+    rings = describe_rings(result.scaling["q"].values)
     return f"{result.nbins} bins" + (f" of {rings}" if rings else "")
 
 

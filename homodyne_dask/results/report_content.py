@@ -9,7 +9,7 @@ import xarray
 from homodyne_dask.results import numbers
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.truth import pulls, truth_mismatch, truth_of
-from homodyne_dask.store.rings import several
+from homodyne_dask.store.rings import describe_rings
 
 INFLUENCE = "influence of single bins, in standard errors"
 MODES_NOTE = (
@@ -143,7 +143,7 @@ def influence_sentences(result: FitResult) -> tuple[str, ...]:
     moved = np.isfinite(change).any(axis=0)
     if not moved.any():
         return ()
-    rings, phi = several(result.scaling["q"].values), result.scaling["phi"].values
+    rings, phi = describe_rings(result.scaling["q"].values), result.scaling["phi"].values
     where = [f"q {q:.6g} 1/Å, " * bool(rings) for q in result.scaling["q"].values]
     where = [f"{ring}φ {angle:.2f}°" for ring, angle in zip(where, phi, strict=True)]
     largest = np.nanargmax(np.abs(np.where(moved, change, 0.0)), axis=0)

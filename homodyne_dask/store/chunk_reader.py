@@ -1,4 +1,4 @@
-"""Chunks of c2, decoded straight into place.
+"""Read chunks of c2, decoded straight into the array of the caller.
 
 A chunk is one file, `c2/c/bin/i/j`, in the encoding of `chunk_codec.py`. Read without zarr's event
 loop between the file and the buffer, it costs half the processor time.
@@ -16,17 +16,17 @@ from homodyne_dask.store.files import read_with_tail
 
 
 def chunk_path(store: str, factor: int, index: int, tile: tuple[int, int]) -> Path:
-    """Return where a chunk lies, of c2 itself (factor 1) or of one of its levels."""
+    """Return the file of a chunk, of c2 itself (factor 1) or of one of its levels."""
     array = "c2" if factor == 1 else f"level{factor}/c2"
     return Path(store, array, "c", str(index), *map(str, tile))
 
 
-def announce(path: Path) -> None:
-    """Tell the operating system that a file will be read: it fetches while we compute."""
+def prefetch(path: Path) -> None:
+    """Ask the operating system to read a file into its cache, and return at once."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
-        return  # told when it is read
+        return  # reported when it is read
     try:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
     except OSError:

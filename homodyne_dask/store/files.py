@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all, and files read without trusting who made them."""
+"""Atomic replacement of files, and reading of files that may be pipes, devices or far too large."""
 
 import glob
 import os

@@ -1,4 +1,4 @@
-"""How glibc's allocator treats arrays: large ones go back to the system, smaller ones are kept."""
+"""Settings of glibc's allocator: freed large arrays go back to the system, smaller ones are reused."""
 
 import ctypes
 from functools import cache
@@ -11,21 +11,21 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 
 @cache
 def set_allocator_thresholds(spare: int = 2 * LARGE) -> None:
-    """Set this process's allocator, once; other C libraries than glibc are left as they are.
+    """Set the thresholds of this process's allocator, once; without glibc this does nothing.
 
-    spare: bytes that each thread keeps for what it asks for next.
+    spare: freed bytes that each thread keeps for its next allocations.
 
-    Dask starts workers with a threshold of 64 kB, above which every freed array is returned: asking
-    for the kernel's tables anew in each call costs a tenth of it.
+    Dask starts workers with a threshold of 64 kB, above which every freed array is returned to the
+    system: allocating the kernel's tables anew then takes a tenth of the time of a kernel call.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, LARGE)
-        mallopt(_TRIM_THRESHOLD, spare)
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_MMAP_THRESHOLD, LARGE)
+        libc.mallopt(_TRIM_THRESHOLD, spare)
 
 
 def trim_memory() -> None:
-    """Return to the system what this process has freed and its allocator keeps: after a search."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    """Return to the system the memory that this process has freed; without glibc this does nothing."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)

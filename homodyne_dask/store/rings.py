@@ -1,4 +1,4 @@
-"""Rings: bins of one q, to the digits that the beamline's software keeps."""
+"""Rings: bins of the same q, and pairs of bins that see the same speckle."""
 
 from itertools import combinations
 
@@ -14,7 +14,7 @@ NEAREST_Q = 0.02
 
 
 def ring_numbers(q: Float[np.ndarray, " bin"]) -> Int[np.ndarray, " bin"]:
-    """Return the number of each bin's ring, from the smallest q up; all unknown q are one."""
+    """Return the number of each bin's ring, from the smallest q up; bins of unknown q form one ring."""
     known = np.nan_to_num(q, nan=-1.0)
     order = np.argsort(known)
     step = np.diff(known[order], prepend=-np.inf) > SAME_RING * np.abs(known[order])
@@ -26,9 +26,9 @@ def ring_numbers(q: Float[np.ndarray, " bin"]) -> Int[np.ndarray, " bin"]:
 def friedel_clusters(
     q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"]
 ) -> Int[np.ndarray, " bin"]:
-    """Return a cluster number per bin: bins of equal q whose φ differ by 180° see one speckle.
+    """Return a cluster number per bin: bins of equal q whose φ differ by 180° see the same speckle.
 
-    Within half the spacing of neighbouring angles of a ring, at most 5°.
+    The tolerance of φ is half the spacing of neighbouring angles of a ring, at most 5°.
     """
     clusters = np.arange(len(q))
     rings = ring_numbers(q)
@@ -46,43 +46,43 @@ def friedel_clusters(
 
 
 def rings_of(q: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " ring"]:
-    """Return the q [1/Å] of every ring with a known one, rising: the median over its bins."""
+    """Return the q [1/Å] of every ring of known q in ascending order: the median over its bins."""
     q = q[np.isfinite(q)]
     numbers = ring_numbers(q)
     return np.array([np.median(q[numbers == ring]) for ring in range(len(np.unique(numbers)))])
 
 
-def nearest_ring(q: Float[np.ndarray, " bin"], asked: float) -> Int[np.ndarray, " member"]:
-    """Return the positions of the bins of the ring nearest to `asked` [1/Å].
+def nearest_ring(q: Float[np.ndarray, " bin"], target: float) -> Int[np.ndarray, " member"]:
+    """Return the positions of the bins of the ring nearest to `target` [1/Å].
 
     Raises SelectionError where no ring lies within 2 %, or where a second one is less than twice as
     far away as the nearest.
     """
     rings = rings_of(q)
     if not len(rings):
-        raise SelectionError(f"q = {asked} cannot be selected: the store does not know any q")
-    away = np.abs(rings - asked)
+        raise SelectionError(f"q = {target} cannot be selected: the store does not know any q")
+    away = np.abs(rings - target)
     ring, *others = np.argsort(away, kind="stable")
     if not away[ring] <= NEAREST_Q * rings[ring]:
         raise SelectionError(
-            f"no ring within 2 % of q = {asked:g} 1/Å; there is: {in_words(rings)}"
+            f"no ring within 2 % of q = {target:g} 1/Å; there is: {format_rings(rings)}"
         )
     if others and away[others[0]] < 2 * away[ring]:
-        between = in_words(np.sort(rings[[ring, others[0]]]), " and ")
+        between = format_rings(np.sort(rings[[ring, others[0]]]), " and ")
         raise SelectionError(
-            f"q = {asked:g} 1/Å may be the rings {between}: give more digits; "
-            f"there is: {in_words(rings)}"
+            f"q = {target:g} 1/Å may be the rings {between}: give more digits; "
+            f"there is: {format_rings(rings)}"
         )
     there = np.flatnonzero(np.isfinite(q))
     return there[ring_numbers(q[there]) == ring]
 
 
-def in_words(rings: Float[np.ndarray, " ring"], between: str = ", ") -> str:
+def format_rings(rings: Float[np.ndarray, " ring"], between: str = ", ") -> str:
     """Return '0.004, 0.008 1/Å'."""
     return between.join(f"{value:.6g}" for value in rings) + " 1/Å"
 
 
-def several(q: Float[np.ndarray, " bin"]) -> str:
+def describe_rings(q: Float[np.ndarray, " bin"]) -> str:
     """Return '3 rings, q 0.004 to 0.008 1/Å', or '' for fewer than two."""
     rings = rings_of(q)
     if len(rings) < 2:

@@ -1,4 +1,4 @@
-"""A scan on disk: what it holds, and which bins and frames of it are meant. No data is read here."""
+"""A scan: an opened store, its small arrays, and the selected bins and frames; c2 is not read here."""
 
 import hashlib
 import json
@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema, validate
-from homodyne_dask.store import selection as selecting
 from homodyne_dask.store.bin_table import bin_table_html, bin_table_text
 from homodyne_dask.store.cuts import Cuts, read_cuts
+from homodyne_dask.store.selection import select_bins, select_frames
 
 if TYPE_CHECKING:
     import xarray
@@ -24,7 +24,7 @@ _PER_BIN = ("q", "phi", "label", "n_pixels", "sigma_row", "intensity", "beta_ing
 
 
 class Chunk(NamedTuple):
-    """The place of one chunk in a store."""
+    """The position of one chunk in a store."""
 
     factor: int
     """1 is c2 itself, others are its levels."""
@@ -35,11 +35,11 @@ class Chunk(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The identity of a selection: what a task needs to find the same data again."""
+    """What a task needs to open the same data again."""
 
     path: str
     digest: str
-    """`Scan.digest`: data that changed under a fit are noticed."""
+    """`Scan.digest`, by which a change of the data during a fit is detected."""
     bins: tuple[int, ...]
     """Positions in the store."""
     frames: tuple[int, int]
@@ -100,7 +100,7 @@ class Scan:
     def digest(self) -> str:
         """SHA-256 of all that a fit reads: c2 by its manifest, times, masks, q, phi and sigma.
 
-        c2 alone does not do: the same file may be ingested again with another sigma or time step.
+        c2 alone is not enough: the same file may be ingested again with another sigma or time step.
         """
         parts = [
             self.attrs["tiles_sha256"].encode(),
@@ -112,9 +112,9 @@ class Scan:
 
     @cached_property
     def chunk_sums(self) -> Float[np.ndarray, "bin i j 4"] | None:
-        """Σ w, Σ w(c2 - 1), Σ w(c2 - 1)² and the pairs of every chunk, whole, as ingest found them.
+        """Σ w, Σ w(c2 - 1), Σ w(c2 - 1)² and the number of pairs of every whole chunk, from ingest.
 
-        None where the store has none, or has those of other weights or another mask.
+        None if the store has none, or if they were made with other weights or another mask.
         """
         path = Path(self.path, "sums")
         if not path.is_dir():
@@ -156,12 +156,12 @@ class Scan:
         keeps the angles from low up to high, around ±180° where low is above high, a list of pairs those
         in any of them; one number keeps the nearest angle within 1°. label: the beamline's
         bin numbers. frames: (first, after the last), counted from 0. time: (from, to) in s.
-        Raises SelectionError, saying what there is, when nothing is left.
+        Raises SelectionError, listing what can be selected, when nothing remains.
         """
-        keep = selecting.bins(self, q, phi, label)
+        keep = select_bins(self, q, phi, label)
         chosen = replace(self, bins=tuple(int(b) for b in np.array(self.bins, int)[keep]))
         if frames is not None or time is not None:
-            chosen = replace(chosen, frames=selecting.window(self, frames, time))
+            chosen = replace(chosen, frames=select_frames(self, frames, time))
         return chosen
 
     def cuts(self, min_lag: int = 1) -> Cuts:
@@ -208,7 +208,7 @@ def _check_values(path: Path, time: np.ndarray, sigma: np.ndarray) -> None:
 
 
 def known_q(scan: Scan) -> Float[np.ndarray, " bin"]:
-    """Return q in 1/Å; where it is unknown 1, so that q²·D takes the place of D."""
+    """Return q in 1/Å, 1 where it is unknown: parameters then stand for q²·D instead of D."""
     return np.where(np.isfinite(scan.q), scan.q, 1.0)
 
 
@@ -231,7 +231,7 @@ def coarse_weights(
 
 
 def _by_cell(scan: Scan, factor: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what cuts the last axis into the frames of a level."""
+    """Return a function that splits the last axis into the frames of a level."""
     m = schema.level_frames(scan.n_frames, factor)
     return lambda values: values[..., : m * factor].reshape(*values.shape[:-1], m, factor)
 

@@ -1,4 +1,4 @@
-"""Which bins and frames of a scan a user means."""
+"""Selection of bins and frames by q, φ, label, frame number and time."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -7,16 +7,16 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import SelectionError
-from homodyne_dask.store.rings import in_words, nearest_ring, rings_of
+from homodyne_dask.store.rings import format_rings, nearest_ring, rings_of
 
 if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
 
 
-def bins(
+def select_bins(
     scan: "Scan", q: float | Sequence[float] | None, phi: Any, label: int | Sequence[int] | None
 ) -> Bool[np.ndarray, " bin"]:
-    """Return which of the scan's bins are meant (see `Scan.select`); SelectionError if none is."""
+    """Return which of the scan's bins are selected (see `Scan.select`); SelectionError if none is."""
     keep = np.ones(len(scan.bins), bool)
     if q is not None:
         keep &= np.logical_or.reduce([_ring(scan, value) for value in np.atleast_1d(q)])
@@ -26,15 +26,15 @@ def bins(
         keep &= _labelled(scan, np.atleast_1d(label))
     if not keep.any():
         raise SelectionError(
-            f"no bin has q = {q}, phi = {phi}, label = {label} together; {_there_is(scan)}"
+            f"no bin has q = {q}, phi = {phi}, label = {label} together; {_available(scan)}"
         )
     return keep
 
 
-def window(
+def select_frames(
     scan: "Scan", frames: tuple[int, int] | None, time: tuple[float, float] | None
 ) -> tuple[int, int]:
-    """Return first and after-the-last frame; SelectionError where fewer than three are left."""
+    """Return the first frame and the one after the last; SelectionError if fewer than three remain."""
     first, stop = scan.frames
     if frames is not None:
         first, stop = max(first, int(frames[0])), min(stop, int(frames[1]))
@@ -69,22 +69,22 @@ def _angles(scan: "Scan", phi: Any) -> Bool[np.ndarray, " bin"]:
 def _labelled(scan: "Scan", labels: np.ndarray) -> Bool[np.ndarray, " bin"]:
     missing = sorted(set(labels.tolist()) - set(scan.label.tolist()))
     if missing:
-        raise SelectionError(f"no bin is labelled {missing[0]}; {_there_is(scan)}")
+        raise SelectionError(f"no bin is labelled {missing[0]}; {_available(scan)}")
     return np.isin(scan.label, labels)
 
 
-def _there_is(scan: "Scan") -> str:
+def _available(scan: "Scan") -> str:
     rings, unknown = rings_of(scan.q), int(np.isnan(scan.q).sum())
     labels = [int(label) for label in scan.label]
     some = ", ".join(map(str, labels[:8])) + (", ..." if len(labels) > 8 else "")
     return (
         f"there are {len(scan.bins)} bins: q = "
-        + (in_words(rings) if len(rings) else "unknown")
+        + (format_rings(rings) if len(rings) else "unknown")
         + (f" and unknown for {unknown}" if unknown and len(rings) else "")
         + f", phi from {scan.phi.min():g} to {scan.phi.max():g}°, labels {some}"
     )
 
 
 def _between(phi: Float[np.ndarray, " bin"], low: float, high: float) -> Bool[np.ndarray, " bin"]:
-    """Return which angles are met on the way from low up to high, all in degrees."""
+    """Return which angles [degree] lie between low and high, counted upwards from low."""
     return ((phi - low) % 360 <= (high - low) % 360) | (high - low >= 360)

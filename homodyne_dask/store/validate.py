@@ -1,6 +1,6 @@
-"""What a store must say of itself before it is believed, and its small arrays, read with care.
+"""Validation of a store before a fit uses it, and reading of its small arrays.
 
-A store may have been cut off, edited or exchanged in part. Whatever differs from what ingest writes
+A store may be truncated, edited or partly replaced. Whatever differs from what ingest writes
 (`schema.py`) is a StoreError naming the array or attribute, before any of it enters a fit.
 """
 
@@ -22,8 +22,8 @@ MAX_BYTES = 1 << 30
 """Bytes of metadata or a manifest that are read."""
 
 
-class _Array(NamedTuple):
-    """What the metadata of an array must say."""
+class _ArraySpec(NamedTuple):
+    """The required metadata of an array."""
 
     dims: tuple[str, ...]
     dtype: str
@@ -32,28 +32,28 @@ class _Array(NamedTuple):
 
 _PER_BIN, _CELLS, _SUMS = ("bin",), ("bin", "age", "lag"), ("bin", "i", "j")
 _ROOT = {
-    "c2": _Array(("bin", "t", "t"), "float32"),
-    "q": _Array(_PER_BIN, "float64", "1/angstrom"),
-    "phi": _Array(_PER_BIN, "float64", "degree"),
-    "label": _Array(_PER_BIN, "int64"),
-    "n_pixels": _Array(_PER_BIN, "int64"),
-    "beta_ingest": _Array(_PER_BIN, "float64"),
-    "time": _Array(("t",), "float64", "s"),
-    "frame_mask": _Array(("t",), "bool"),
-    "sigma_row": _Array(("bin", "t"), "float64"),
-    "intensity": _Array(("bin", "t"), "float64"),
-    "cuts/c2": _Array(_CELLS, "float64"),
-    "cuts/count": _Array(_CELLS, "int64"),
-    "cuts/t1": _Array(_CELLS[1:], "float64", "s"),
-    "cuts/t2": _Array(_CELLS[1:], "float64", "s"),
-    "cuts/age_edges": _Array(("age_edge",), "int64"),
-    "cuts/lag_edges": _Array(("lag_edge",), "int64"),
+    "c2": _ArraySpec(("bin", "t", "t"), "float32"),
+    "q": _ArraySpec(_PER_BIN, "float64", "1/angstrom"),
+    "phi": _ArraySpec(_PER_BIN, "float64", "degree"),
+    "label": _ArraySpec(_PER_BIN, "int64"),
+    "n_pixels": _ArraySpec(_PER_BIN, "int64"),
+    "beta_ingest": _ArraySpec(_PER_BIN, "float64"),
+    "time": _ArraySpec(("t",), "float64", "s"),
+    "frame_mask": _ArraySpec(("t",), "bool"),
+    "sigma_row": _ArraySpec(("bin", "t"), "float64"),
+    "intensity": _ArraySpec(("bin", "t"), "float64"),
+    "cuts/c2": _ArraySpec(_CELLS, "float64"),
+    "cuts/count": _ArraySpec(_CELLS, "int64"),
+    "cuts/t1": _ArraySpec(_CELLS[1:], "float64", "s"),
+    "cuts/t2": _ArraySpec(_CELLS[1:], "float64", "s"),
+    "cuts/age_edges": _ArraySpec(("age_edge",), "int64"),
+    "cuts/lag_edges": _ArraySpec(("lag_edge",), "int64"),
 }
 _OF_SUMS = {
-    f"sums/{name}": _Array(_SUMS, "int64" if name == "pairs" else "float64")
+    f"sums/{name}": _ArraySpec(_SUMS, "int64" if name == "pairs" else "float64")
     for name in ("weight", "first", "second", "pairs")
 }
-_IN_TILES = ("c2", *(f"level{factor}/c2" for factor in schema.LEVELS))
+_CHUNKED = ("c2", *(f"level{factor}/c2" for factor in schema.LEVELS))
 """Arrays whose chunks are read without zarr."""
 
 
@@ -72,7 +72,7 @@ def read_array(store: str | Path, name: str) -> np.ndarray:
 
 
 def _only_files(folder: Path) -> None:
-    """Refuse what zarr would wait for without end."""
+    """Refuse pipes and devices, which zarr would read without end."""
     for path in folder.rglob("*"):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise OSError(f"{path.relative_to(folder)} is a pipe or a device, not a file")
@@ -104,7 +104,7 @@ def read_metadata(store: str | Path, name: str = "") -> dict[str, Any]:
 
 
 def check_attributes(store: str | Path, attrs: dict[str, Any]) -> None:
-    """Refuse a store of another kind, of another schema, unfinished, or with edited attributes."""
+    """Refuse a foreign store, another schema version, an unfinished ingest, and invalid attributes."""
     if attrs.get("format") != schema.FORMAT:
         raise StoreError(
             f"{store} is a Zarr store but not one of ours: make one with `homodyne-dask ingest`"
@@ -153,7 +153,7 @@ def check_arrays(store: str | Path) -> None:
     for factor in schema.LEVELS:
         if sizes[f"t{factor}"]:
             name = f"level{factor}/c2"
-            wanted[name] = _Array(("bin", f"t{factor}", f"t{factor}"), "float32")
+            wanted[name] = _ArraySpec(("bin", f"t{factor}", f"t{factor}"), "float32")
             held[name] = read_metadata(store, name)
     for name, array in wanted.items():
         shape = [sizes[dim] for dim in array.dims]
@@ -164,7 +164,7 @@ def check_arrays(store: str | Path) -> None:
             )
     side = schema.tile_side(sizes["t"])
     for name, array in wanted.items():
-        _check_storage(store, name, held[name], array, side if name in _IN_TILES else None)
+        _check_storage(store, name, held[name], array, side if name in _CHUNKED else None)
 
 
 def _sizes(store: str | Path, held: dict[str, dict[str, Any]]) -> dict[str, int]:
@@ -185,9 +185,9 @@ def _sizes(store: str | Path, held: dict[str, dict[str, Any]]) -> dict[str, int]
 
 
 def _check_storage(
-    store: str | Path, name: str, held: dict[str, Any], array: _Array, side: int | None
+    store: str | Path, name: str, held: dict[str, Any], array: _ArraySpec, side: int | None
 ) -> None:
-    """Refuse an array stored in another way than the schema says."""
+    """Refuse an array whose type, chunks, units or codecs are not those of the schema."""
     wanted: dict[str, Any] = {
         "node_type": "array",
         "zarr_format": 3,
@@ -208,7 +208,7 @@ def _check_storage(
 
 
 def _codecs(held: dict[str, Any]) -> list[str] | str:
-    """Return the names of the codecs; what else they are set to is in each chunk, but for the order."""
+    """Return the names of the codecs; chunks hold their other settings, except the byte order."""
     codecs = held.get("codecs")
     if not isinstance(codecs, list) or not all(isinstance(codec, dict) for codec in codecs):
         return "no list"

@@ -1,4 +1,4 @@
-"""Which format a file has, by its content; and whether the HDF5 library gets through it at all.
+"""Detection of the format of a file by its content, in a child process first for HDF5.
 
 Damage can make that library hang or crash, so the description of the matrices is read first in a
 process of its own.
@@ -51,7 +51,7 @@ def _open_and_end(path: str, options: str) -> None:
 
 
 def open_source(path: Path, options: IngestOptions) -> Source:
-    """Return the source in a file, whatever its name ends in."""
+    """Return the source in a file; its format is detected by content, not by name."""
     magic = first_bytes(path)
     if magic.startswith(NPY):
         return apply_options(open_npy(path, options), options)
@@ -72,9 +72,9 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source:
         }
         nexus, ages = nxxpcs.entry_of(file) is not None, esrf.has_ages(file)
     if groups[aps_u.MATRICES]:
-        return _without(options, aps_u.open_aps_u(path))
+        return _refuse_q_and_phi(options, aps_u.open_aps_u(path))
     if groups[aps_legacy.MATRICES]:
-        return _without(options, aps_legacy.open_aps_legacy(path))
+        return _refuse_q_and_phi(options, aps_legacy.open_aps_legacy(path))
     if nexus:
         return nxxpcs.open_nxxpcs(path, options)
     if ages:
@@ -85,8 +85,8 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source:
     )
 
 
-def _without(options: IngestOptions, source: Source) -> Source:
-    """Return the source of a file that knows its q and φ; it is a mistake to give them."""
+def _refuse_q_and_phi(options: IngestOptions, source: Source) -> Source:
+    """Return the source of a file that holds q and φ; raises OptionError if they are given too."""
     for name in ("q", "phi"):
         if getattr(options, name) is not None:
             raise OptionError(f"{name} is read from {source.path.name}: leave it out")
@@ -94,7 +94,7 @@ def _without(options: IngestOptions, source: Source) -> Source:
 
 
 def first_bytes(path: Path) -> bytes:
-    """Return the 8 bytes that say what kind of file it is."""
+    """Return the first 8 bytes of a file, which identify its format."""
     if not path.is_file():
         raise SourceError(f"{path} is no file: check the name")
     try:

@@ -19,11 +19,11 @@ from ingest.readers.source import IngestOptions, Source, check_frames, inverse_a
 MAX_FRAMES = 20_000
 """A matrix of as many frames takes 1.6 GB."""
 MIN_DIFFERENCES = 10
-"""Second differences from which a scatter can be told."""
+"""Fewest second differences from which the scatter is estimated."""
 
 
 class EsrfLayout(NamedTuple):
-    """Where a version of the files has its analyses, and what of them where."""
+    """The names of groups and datasets in one version of the files."""
 
     analyses: str
     twotime: str
@@ -54,7 +54,7 @@ class Cells(NamedTuple):
 
 
 def has_ages(file: h5py.File) -> bool:
-    """Return whether the file is a result in age and lag."""
+    """Return whether the file holds correlations in age and lag."""
     return any(True for _ in _analyses(file))
 
 
@@ -173,7 +173,7 @@ def _cells(
 
 
 def _edges(centres: Float[np.ndarray, " c"]) -> Float[np.ndarray, " e"]:
-    """Return where cells begin and end: halfway where they are even, else halfway in their logarithm."""
+    """Return the edges of cells: midway between even centres, else midway in their logarithm."""
     step = np.diff(centres)
     even = np.isclose(step, step[0], rtol=1e-3)
     low, high = centres[:-1], centres[1:]
@@ -197,7 +197,7 @@ def _scatter(path: Path, ttcf: Float[np.ndarray, "age lag"], cells: Cells) -> fl
     """Return σ of one pair from second differences of the averages along the ages.
 
     The variance of an average of n pairs is σ²/n, that of a second difference
-    σ²(1/n₋ + 4/n + 1/n₊); 1.4826·MAD is a standard deviation that outliers do not move.
+    σ²(1/n₋ + 4/n + 1/n₊); 1.4826·MAD is a standard deviation robust to outliers.
     """
     value = np.where((ttcf != 0) & (cells.pairs > 0), ttcf, np.nan).astype(float)
     share = 1 / np.maximum(cells.pairs, 1)

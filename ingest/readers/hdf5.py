@@ -1,4 +1,4 @@
-"""Careful reading of HDF5: whatever is wrong ends as one sentence naming the dataset."""
+"""Reading of HDF5 that turns every failure into a SourceError naming the dataset."""
 
 import json
 import re
@@ -70,9 +70,9 @@ def attributes_of(file: h5py.File, name: str) -> dict[str, Any]:
 
 
 def _at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
-    """Return what lies under a name in this very file, None where nothing does.
+    """Return the object of that name in this file, None if there is none.
 
-    What another file holds is refused: a file from a stranger would say what is read of our disk.
+    Links to other files are refused: an untrusted file could otherwise read any file of the disk.
     """
     try:
         found = follow_links(file, name)
@@ -88,7 +88,7 @@ def _at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
 def follow_links(
     file: h5py.File, name: str, links: int = MAX_LINKS
 ) -> h5py.Dataset | h5py.Group | None:
-    """Return what a name leads to, link by link, so that no other file is opened on the way."""
+    """Return the object that a name leads to, link by link, without opening any other file."""
     found: Any = file
     for part in filter(None, name.split("/")):
         link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
@@ -212,12 +212,12 @@ def strings(file: h5py.File, name: str) -> list[str]:
 
 
 def text(word: Any) -> str:
-    """Return a string whichever way HDF5 held it."""
+    """Return a string that HDF5 stored as bytes or as text."""
     return word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)
 
 
 def truth(file: h5py.File) -> dict[str, Any] | None:
-    """Return the truth a simulated file carries, None where it carries no whole one."""
+    """Return the truth stored in a simulated file, None if there is none or it is incomplete."""
     try:
         held = file.attrs.get("truth")
         found = None if held is None else json.loads(text(held))
@@ -266,7 +266,7 @@ def read_matrix(path: Path, name: str) -> np.ndarray:
 
 
 def damaged(file: h5py.File, name: str, error: Exception) -> SourceError:
-    """Return the error that says what of a file is damaged."""
+    """Return the SourceError that names the damaged object of a file."""
     if isinstance(error, SourceError):
         return error
     return SourceError(
@@ -275,5 +275,5 @@ def damaged(file: h5py.File, name: str, error: Exception) -> SourceError:
 
 
 def file_name(file: h5py.File) -> str:
-    """Return the name messages give the file."""
+    """Return the name of a file for messages."""
     return Path(text(file.filename)).name

@@ -53,7 +53,7 @@ def open_homodyne(path: Path, options: IngestOptions) -> Source:
 
 
 def _time(path: Path, held: dict[str, np.ndarray]) -> Float[np.ndarray, " t"]:
-    """Return the times of the frames; older caches hold them as two planes."""
+    """Return the times of the frames; older caches store them as two matrices."""
     t1, t2 = held[T1], held[T2]
     if t1.ndim == t2.ndim == 2:
         t1, t2 = (t1[:, 0], t2[0]) if t1[0, 0] == t1[0, -1] else (t1[0], t2[:, 0])
@@ -63,7 +63,7 @@ def _time(path: Path, held: dict[str, np.ndarray]) -> Float[np.ndarray, " t"]:
 
 
 def _metadata(path: Path, keys: list[str]) -> dict[str, Any]:
-    """Return what the cache says about itself, nothing where it does not."""
+    """Return the metadata of the cache, empty if it has none."""
     if METADATA not in keys:
         return {}
     with as_source_error(path), np.load(path, allow_pickle=False) as archive:

@@ -112,7 +112,7 @@ def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dt
 
 @contextmanager
 def as_source_error(path: Path):
-    """Turn whatever NumPy finds wrong with a file into a SourceError."""
+    """Turn the exceptions of NumPy for an unreadable file into a SourceError."""
     try:
         yield
     except UNREADABLE as error:
@@ -138,7 +138,7 @@ def _shape(
 def source_of(
     path, kind, shape, held: Contents, options: IngestOptions, reader, name: str = "c2"
 ) -> Source:
-    """Return the source of matrices under a name of a file, with what else it holds by our names."""
+    """Return the source of the matrices under a name of a file and of its other arrays."""
     n_bins, n_frames = shape
     time, notes = _time(path, held, options, n_frames)
     return Source(

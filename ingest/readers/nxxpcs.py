@@ -107,9 +107,9 @@ def read_nxxpcs(path: Path, where: str) -> np.ndarray:
 
 
 def _about_diagonal(c2: np.ndarray) -> bool:
-    """Return whether the equal times lie on the diagonal through the upper left.
+    """Return whether equal times lie on the diagonal through the upper left.
 
-    Some programs say "lower_left" of how they draw a matrix that begins at its first element.
+    Some programs write "lower_left" for how they draw a matrix that starts at its first element.
     """
     below, above = _halves(c2)
     return not (below and above) or np.allclose(c2, c2.T, rtol=1e-5, equal_nan=True)
@@ -134,7 +134,7 @@ def _of_one_half(c2: np.ndarray, populated: str) -> np.ndarray:
 
 
 def _storage(file: h5py.File, where: str) -> Storage:
-    """Return how the matrices are stored; raises SourceError for anything that is not said."""
+    """Return how the matrices are stored; raises SourceError for a missing or unknown attribute."""
     held = hdf5.attributes_of(file, where)
     found = {}
     for name, known in STORAGE.items():

@@ -1,4 +1,4 @@
-"""What every reader yields: the bins of one file and how to read one matrix at a time."""
+"""What every reader returns: the bins of one file and how to read one matrix at a time."""
 
 import hashlib
 import re
@@ -80,7 +80,7 @@ class Source:
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """What the user may tell ingest; None where the file knows."""
+    """Options of an ingest; None where the file holds the value."""
 
     q: tuple[float, ...] | None = None
     phi: tuple[float, ...] | None = None
@@ -202,7 +202,7 @@ def decimal(value) -> float:
 
 
 def spacing(seconds: float, frames: int) -> float:
-    """Return a product of decimals without the dust of binary: 0.1 · 3 is 0.3."""
+    """Return a product of decimals without binary rounding: 0.1 · 3 is 0.3."""
     return float(f"{seconds * frames:.15g}")
 
 
@@ -228,7 +228,7 @@ def degrees(phi: np.ndarray, unit: str | None, where: str) -> tuple[np.ndarray, 
 
 
 def check_frames(n_frames: int, path: Path) -> None:
-    """Refuse matrices that hold no fit."""
+    """Raise SourceError for matrices with too few frames to fit."""
     if n_frames < MIN_FRAMES:
         raise SourceError(
             f"{path.name} has {n_frames} frames: a two-time fit needs at least {MIN_FRAMES}"

@@ -12,7 +12,7 @@ from homodyne_dask.results.figures.style import bin_name
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.numbers import format_range
 from homodyne_dask.results.report_content import influence_sentences
-from homodyne_dask.store.rings import several
+from homodyne_dask.store.rings import describe_rings
 from homodyne_dask.store.scan import Scan
 
 TITLES = {
@@ -57,7 +57,7 @@ def _angles(result: FitResult, scan: Scan) -> str:
     if found is not None:
         at = f"{(found.t2 - found.t1).mean():.3g} s"
         words += [f"f at a lag of {at} {format_range(found.f, '.3g')}"]
-    rings = several(scan.q)
+    rings = describe_rings(scan.q)
     of = f" of {rings}, each in its colour" if rings else ""
     return f"Against φ, of every bin{of}: " + "; ".join(words) + "."
 
