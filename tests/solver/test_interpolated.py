@@ -1,10 +1,13 @@
 """Data that the model interpolates: χ² is zero, never negative, whatever the processor rounds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import homodyne_dask as hd
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -15,7 +18,7 @@ from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 from homodyne_dask.solver.variable_projection import reduce
-from tests.synthetic import angles, asked, evaluator, measured, solve
+from tests.synthetic import angles, asked, evaluator, measured, solve, store
 
 BINS, P = 3, 2
 EPS = np.finfo(float).eps
@@ -125,3 +128,18 @@ def test_a_fit_that_interpolates_ends_the_same_however_sums_are_rounded(word, mo
         outcomes.add(last.outcome)
         lm.undetermined(asked(scans), last)
     assert outcomes <= {Outcome.SINGULAR, Outcome.CONVERGED}, outcomes
+
+
+@pytest.mark.parametrize("loss", ["linear", "huber"])
+def test_the_result_of_an_exact_decay_has_chisqr_zero_and_prints(tmp_path, loss):
+    scans = measured([60000, 0, 0], 6, angles(9), dt=0.1)
+    lag = np.arange(6)[None] - np.arange(6)[:, None]
+    c2 = np.where(lag > 0, 1 + 0.25 * 0.5**lag, np.nan)
+    scan = store(replace(scans, c2=np.tile(c2.astype(np.float32), (9, 1, 1))), tmp_path)
+    result = hd.fit(scan, hd.STATIC, fixed={"alpha": 0.0, "D_offset": 0.0}, loss=loss)
+    assert result.outcome is Outcome.CONVERGED
+    assert result.chisqr == result.redchi == 0
+    assert (result.scaling["redchi"] == 0).all()
+    assert result.scaling["contrast"].values == pytest.approx(0.25, rel=1e-6)
+    assert str(result)
+    result.to_json(tmp_path / "result.json")

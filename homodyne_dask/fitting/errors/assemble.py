@@ -129,6 +129,7 @@ def _sensitivity(
     if not (moved.any() and state.reduced.finite):
         return {}
     names, scan = list(request.search.names), request.scan
+    error = np.where(error > 0, error, np.nan)  # zero where the model interpolates the data
     change = leave_one_out(state.reduced, moved) / error
     ratio = (error / deviations(errors.naive, len(names)))[moved] ** 2
     effect = float(ratio.mean()) if np.isfinite(ratio).all() else 1.0
