@@ -58,8 +58,8 @@ def cores() -> int:
 def jax_threads() -> int:
     """Return the size of JAX's pool: the variables that set it count where they hold a number."""
     for name in ("PJRT_NPROC", "NPROC"):
-        if (given := os.environ.get(name, "")).isdigit() and int(given) > 0:
-            return int(given)
+        if (number := os.environ.get(name, "")).isdigit() and int(number) > 0:
+            return int(number)
     return cores()
 
 
@@ -233,14 +233,16 @@ def workers_of(client: Client) -> Workers:
     """
     _wait_for_one(client)
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    there = Workers(
+    present = Workers(
         processes=len(workers),
         threads=sum(worker["nthreads"] for worker in workers),
         memory=sum(worker["memory_limit"] or 0 for worker in workers)
         or int(psutil.virtual_memory().available),
     )
     jobs = job_cluster(client)
-    return jobs.expected if jobs is not None and jobs.expected.threads > there.threads else there
+    return (
+        jobs.expected if jobs is not None and jobs.expected.threads > present.threads else present
+    )
 
 
 def _wait_for_one(client: Client) -> None:

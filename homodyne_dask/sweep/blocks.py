@@ -29,7 +29,7 @@ class BlockSource(NamedTuple):
 
     selection: Selection
     side: int
-    slots: int
+    padded_bins: int
     factor: int
     """Frames averaged into one, 1 at full resolution."""
 
@@ -47,13 +47,13 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
     scan = open_selection(source.selection)
     members = list(place.members)
     excluded = _excluded(source, scan, place)
-    for slot, member in enumerate(members):
-        if slot in excluded:
-            data[slot] = np.nan
+    for row, member in enumerate(members):
+        if row in excluded:
+            data[row] = np.nan
             continue
         read_chunk(
             scan.path, source.factor, int(scan.label[member]), scan.bins[member], place.tile,
-            data[slot],
+            data[row],
         )  # fmt: skip
     data[len(members) :] = np.nan
     i, j = (at * source.side for at in place.tile)
@@ -89,19 +89,19 @@ def stored_sums(
     nearest = max((j - i - 1) * source.side + 1, 1)
     if not whole or min_lag > nearest:
         return None
-    sums = np.zeros((source.slots, 4))
+    sums = np.zeros((source.padded_bins, 4))
     sums[: len(place.members)] = scan.chunk_sums[list(place.members), i, j]
     sums[_excluded(source, scan, place)] = 0.0
     return sums
 
 
 def _excluded(source: BlockSource, scan: Scan, place: Place) -> list[int]:
-    """Return the slots of a block whose chunks are damaged and left out."""
+    """Return the padded_bins of a block whose chunks are damaged and excluded."""
     if not scan.excluded:
         return []
     return [
-        slot
-        for slot, member in enumerate(place.members)
+        row
+        for row, member in enumerate(place.members)
         if (source.factor, scan.bins[member], *place.tile) in scan.excluded
     ]
 
@@ -115,20 +115,20 @@ def prefetch(source: BlockSource, place: Place) -> None:
         chunks.prefetch(chunk_path(scan.path, source.factor, scan.bins[member], place.tile))
 
 
-def aligned_array(slots: int, side: int) -> Float32[np.ndarray, "padded T T"]:
+def aligned_array(padded_bins: int, side: int) -> Float32[np.ndarray, "padded T T"]:
     """Return an aligned array, not yet filled."""
-    count = slots * side * side
+    count = padded_bins * side * side
     raw = np.empty(count * 4 + ALIGNMENT, np.uint8)
     first = -raw.ctypes.data % ALIGNMENT
-    return raw[first : first + count * 4].view(np.float32).reshape(slots, side, side)
+    return raw[first : first + count * 4].view(np.float32).reshape(padded_bins, side, side)
 
 
 def _weights(
     weights: Float[np.ndarray, "bin t"], source: BlockSource, first: int
 ) -> Float[np.ndarray, "padded T"]:
-    here = weights[:, first : first + source.side]
-    padded = np.zeros((source.slots, source.side))
-    padded[: len(here), : here.shape[1]] = here
+    part = weights[:, first : first + source.side]
+    padded = np.zeros((source.padded_bins, source.side))
+    padded[: len(part), : part.shape[1]] = part
     return padded
 
 
@@ -143,15 +143,20 @@ def keep[T](cache: LRU[Hashable, T], key: Hashable, value: T, budget: int) -> No
     cache[key] = value
 
 
-_OF_THREAD = threading.local()
+class _Scratch(threading.local):
+    """The buffer of a thread, which one block after another is read into."""
+
+    data = np.empty((0, 0, 0), np.float32)
+
+
+_SCRATCH = _Scratch()
 
 
 def _scratch(source: BlockSource) -> Float32[np.ndarray, "padded T T"]:
-    """Return the buffer of this thread, made anew when another shape is asked for."""
-    shape = source.slots, source.side
-    if getattr(_OF_THREAD, "shape", None) != shape:
-        _OF_THREAD.data, _OF_THREAD.shape = aligned_array(*shape), shape
-    return _OF_THREAD.data
+    """Return the buffer of this thread, made anew for another shape."""
+    if _SCRATCH.data.shape != (source.padded_bins, source.side, source.side):
+        _SCRATCH.data = aligned_array(source.padded_bins, source.side)
+    return _SCRATCH.data
 
 
 BLOCKS: LRU[Hashable, Block] = byte_cache(lambda block: block.c2.nbytes)
@@ -169,7 +174,7 @@ def block(source: BlockSource, place: Place, budget: int) -> Block:
         return read_block(source, place, _scratch(source))
     found = BLOCKS.get((source, place))
     if found is None:
-        found = read_block(source, place, aligned_array(source.slots, source.side))
+        found = read_block(source, place, aligned_array(source.padded_bins, source.side))
         keep(BLOCKS, (source, place), found, budget)
     return found
 

@@ -13,7 +13,7 @@ from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Scan, coarse_use
 
-MAX_SLOTS = 32
+MAX_PADDED_BINS = 32
 """Most bins of one q that are worked together in a block."""
 IN_PROCESS_PAIRS = 4_000_000
 """Below this number of pairs a fit runs in the caller's process: starting workers takes longer."""
@@ -33,7 +33,7 @@ class Layout:
 
     side: int
     """Frames of a block's rows and columns, T."""
-    slots: int
+    padded_bins: int
     """Room for bins in a block."""
     groups: tuple[tuple[int, ...], ...]
     """Indices into the selection's bins; those of a group have one q and are worked together."""
@@ -47,7 +47,7 @@ class Layout:
     @property
     def block_bytes(self) -> int:
         """Memory of one decoded block."""
-        return self.slots * self.side**2 * 4
+        return self.padded_bins * self.side**2 * 4
 
     @property
     def blocks(self) -> int:
@@ -121,12 +121,12 @@ def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
 
 
 def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    """Return bins of equal q together, in equal shares of at most MAX_SLOTS."""
+    """Return bins of equal q together, in equal shares of at most MAX_PADDED_BINS."""
     known = np.nan_to_num(q, nan=-1.0)  # one value for all that are unknown
     groups: list[tuple[int, ...]] = []
     for value in dict.fromkeys(known.tolist()):
         members = np.flatnonzero(known == value)
-        shares = np.array_split(members, -(-len(members) // MAX_SLOTS))
+        shares = np.array_split(members, -(-len(members) // MAX_PADDED_BINS))
         groups += [tuple(int(b) for b in share) for share in shares]
     return tuple(groups)
 

@@ -87,7 +87,7 @@ class InspectedWorker(NamedTuple):
     threads: int
     limit: int
     """Bytes it may use, 0 for no limit."""
-    found: WorkerInfo
+    info: WorkerInfo
 
 
 def package_versions() -> dict[str, str]:
@@ -111,16 +111,18 @@ def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
     """Yield a sentence for each requirement of a plan that is not met."""
     yield from _scheduler(client)
     wanted = requirements(scan, plan)
-    found = _answered(client, client.run, inspect, wanted.chunk, on_error="return")
+    answers = _answered(client, client.run, inspect, wanted.chunk, on_error="return")
     known = client.scheduler_info(n_workers=-1)["workers"]
     workers = []
-    for address, one in found.items():
+    for address, one in answers.items():
         if address not in known or isinstance(one, OSError):
             continue  # it has left: another comes
-        info = known[address]
-        name = f"worker {info['name']}"
+        about = known[address]
+        name = f"worker {about['name']}"
         if isinstance(one, WorkerInfo):
-            workers.append(InspectedWorker(name, info["nthreads"], info["memory_limit"] or 0, one))
+            workers.append(
+                InspectedWorker(name, about["nthreads"], about["memory_limit"] or 0, one)
+            )
         else:
             yield (
                 f"{name} cannot load homodyne_dask ({type(one).__name__}: {one}): install it in the "
@@ -150,12 +152,12 @@ def _answered(client: Client, call: Any, *arguments: Any, **options: Any) -> Any
 
 def _scheduler(client: Client) -> Iterator[str]:
     versions = _answered(client, client.get_versions)
-    there, here = versions["scheduler"]["packages"], versions["client"]["packages"]
+    both = [versions[process]["packages"] for process in ("scheduler", "client")]
     for name in OF_SCHEDULER:
-        theirs, mine = (_short(name, packages.get(name)) for packages in (there, here))
-        if theirs != mine:
+        theirs, ours = (_short(name, packages.get(name)) for packages in both)
+        if theirs != ours:
             yield (
-                f"the scheduler has {name} {theirs}, this program {mine}: start it from the same "
+                f"the scheduler has {name} {theirs}, this program {ours}: start it from the same "
                 f"environment"
             )
 
@@ -166,19 +168,19 @@ def _short(name: str, version: str | None) -> str:
 
 def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str]:
     """Yield a sentence for each difference that would change a worker's numbers."""
-    name, found = worker.name, worker.found
+    name, info = worker.name, worker.info
     for package, wanted in required.versions.items():
-        if found.versions[package] != wanted:
+        if info.versions[package] != wanted:
             yield (
-                f"{name} has {package} {found.versions[package]}, this program {wanted}: start the "
+                f"{name} has {package} {info.versions[package]}, this program {wanted}: start the "
                 f"workers from the same environment"
             )
-    if not found.x64:
+    if not info.x64:
         yield f"{name} does not compute in float64: unset the variables JAX_* there"
-    if found.chunk != required.digest:
-        what = "it reads other data" if len(found.chunk) == 64 else found.chunk
+    if info.chunk != required.digest:
+        what = "it reads other data" if len(info.chunk) == 64 else info.chunk
         yield (
-            f"{name} on {found.host} does not see the store {required.store} ({what}): put it on a file "
+            f"{name} on {info.host} does not see the store {required.store} ({what}): put it on a file "
             f"system that all nodes see, and check its rights"
         )
 
@@ -187,12 +189,12 @@ def too_many_threads(workers: list[InspectedWorker]) -> Iterator[str]:
     """Yield workers that compute on more threads than theirs, where there are no cores for them."""
     taken = Counter[str]()
     for worker in workers:
-        taken[worker.found.host] += worker.found.pool
-    for name, threads, _, found in workers:
-        if found.pool > threads and taken[found.host] > found.cores:
+        taken[worker.info.host] += worker.info.pool
+    for name, threads, _, info in workers:
+        if info.pool > threads and taken[info.host] > info.cores:
             yield (
-                f"{name} has {threads} threads and computes on {found.pool}, more than there are "
-                f"cores for on {found.host}: start it with NPROC={threads} in its environment"
+                f"{name} has {threads} threads and computes on {info.pool}, more than there are "
+                f"cores for on {info.host}: start it with NPROC={threads} in its environment"
             )
 
 
@@ -200,19 +202,19 @@ def too_little_memory(workers: list[InspectedWorker], required: Requirements) ->
     """Yield workers that may use less memory than they need, or have less with those beside them."""
     needed, beside, used = required.memory, Counter[str](), Counter[str]()
     for worker in workers:
-        beside[worker.found.host] += 1
-        used[worker.found.host] += worker.found.used
-    for name, _, limit, found in workers:
-        number, there = beside[found.host], found.available + used[found.host]
+        beside[worker.info.host] += 1
+        used[worker.info.host] += worker.info.used
+    for name, _, limit, info in workers:
+        number, memory = beside[info.host], info.available + used[info.host]
         if limit and limit < needed:
             yield (
                 f"{name} may use {size(limit)} and the plan needs {size(needed)}: give jobs more "
                 f"memory or fewer processes"
             )
-        elif there < number * needed:
+        elif memory < number * needed:
             yield (
-                f"{name} needs {size(needed)}, and {found.host} with {number} workers has "
-                f"{size(there)} for them: start fewer workers there"
+                f"{name} needs {size(needed)}, and {info.host} with {number} workers has "
+                f"{size(memory)} for them: start fewer workers there"
             )
 
 

@@ -28,7 +28,7 @@ from homodyne_dask.sweep.plan import Layout, Plan, Run, runs
 from homodyne_dask.sweep.tasks import (
     CANDIDATES,
     GRAM,
-    NOTHING,
+    NO_COST,
     AtTheta,
     AtThetaAndLinear,
     Candidates,
@@ -68,7 +68,7 @@ class Sweep:
     owners: dict[int, str] = field(default_factory=dict)
     compiled: dict[int, tuple[dict[str, int], dict[str, int]]] = field(default_factory=dict)
     """Compilations of each kernel by process: before its first task, and now."""
-    cost: Cost = NOTHING
+    cost: Cost = NO_COST
     """Of the last pass."""
     peak: int = 0
     """Most memory that a process of the workers has had [bytes]."""
@@ -170,7 +170,7 @@ def level_sweeps(
 def _sweep(
     plan: Plan, layout: Layout, selection: Selection, problem: Problem, client: Client | None
 ) -> Sweep:
-    source = BlockSource(selection, layout.side, layout.slots, layout.factor)
+    source = BlockSource(selection, layout.side, layout.padded_bins, layout.factor)
     context = TaskContext(source, problem, plan.budget)
     tasks = runs(layout, plan.workers.threads)
     return Sweep(context, layout, tasks, _in_process if client is None else _on_cluster, client)
@@ -200,20 +200,20 @@ def _on_cluster[G: AnyGram](
     futures: dict[Future, int] = {}
     # who holds the data, or at least their sums
     owners = sweep.owners if internals.preferences_can_be_dropped() else {}
-    for owner, mine in assign_tasks(sweep.tasks, owners).items():
+    for owner, numbers in assign_tasks(sweep.tasks, owners).items():
         preference: dict[str, Any] = (
             {"workers": [owner], "allow_other_workers": True} if owner else {}
         )
         made = client.map(
             task.function,
-            [sweep.context] * len(mine),
-            [sweep.tasks[n] for n in mine],
-            [at] * len(mine),
-            key=[f"{name}-{n:05d}" for n in mine],
+            [sweep.context] * len(numbers),
+            [sweep.tasks[n] for n in numbers],
+            [at] * len(numbers),
+            key=[f"{name}-{n:05d}" for n in numbers],
             pure=False,
             **preference,
         )
-        futures |= zip(made, mine, strict=True)
+        futures |= zip(made, numbers, strict=True)
     try:
         with finishing(client):
             for future, (gram, report) in _finished(client, set(futures)):

@@ -105,7 +105,7 @@ class Cost(NamedTuple):
         )
 
 
-NOTHING = Cost()
+NO_COST = Cost()
 
 
 class Report(NamedTuple):
@@ -128,7 +128,7 @@ def gram_of(
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
     scan = open_selection(context.source.selection)
-    here = backend_of(context.problem.model).point(
+    point = backend_of(context.problem.model).point(
         context.problem, at.theta, scan.time, context.source.factor, scan.frames
     )
     places = [Place(run.members, tile) for tile in run.tiles]
@@ -137,13 +137,13 @@ def gram_of(
         if n + 1 < len(places):
             prefetch(context.source, places[n + 1])
         if isinstance(at, AtThetaAndLinear):
-            gram, part = _robust_leaf(context, here, place, at.linear_params)
+            gram, part = _robust_leaf(context, point, place, at.linear_params)
         else:
-            gram, part = _leaf(context, here, place)
+            gram, part = _leaf(context, point, place)
         leaves.append(gram)
         cost = cost.plus(part)
     with context_meter.meter("merge"):
-        return merge_tree(leaves), reported(began, before, cost)
+        return merge_tree(leaves), report_of(began, before, cost)
 
 
 def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[CandidateGrams, Report]:
@@ -159,7 +159,7 @@ def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Candi
     for tile in run.tiles:
         data = block(context.source, Place(run.members, tile), context.budget)
         leaves.append(backend.candidate_grams(points, data))
-    return merge_tree(leaves), reported(began, before, NOTHING)
+    return merge_tree(leaves), report_of(began, before, NO_COST)
 
 
 def _leaf(context: TaskContext, at: ModelPoint, place: Place) -> tuple[Gram, Cost]:
@@ -208,20 +208,20 @@ def _robust_leaf(
 def warm_up(context: TaskContext) -> Report:
     """Compile the kernel in this process before any data come."""
     began, before = time.perf_counter(), compilations()
-    side, slots = context.source.side, context.source.slots
-    data, weights = np.zeros((slots, side, side), np.float32), np.zeros((slots, side))
-    nothing = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
+    side, padded_bins = context.source.side, context.source.padded_bins
+    data, weights = np.zeros((padded_bins, side, side), np.float32), np.zeros((padded_bins, side))
+    empty = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
     theta = np.ones(context.problem.model.size)
     backend = backend_of(context.problem.model)
     at = backend.point(context.problem, theta, np.arange(2.0))
     if context.problem.loss == "linear":
-        backend.gram(at, nothing, None)
+        backend.gram(at, empty, None)
     else:
-        backend.robust_gram(at, nothing, np.zeros((1, 2)))
-    return reported(began, before, NOTHING)
+        backend.robust_gram(at, empty, np.zeros((1, 2)))
+    return report_of(began, before, NO_COST)
 
 
-def reported(began: float, before: dict[str, int], cost: Cost) -> Report:
+def report_of(began: float, before: dict[str, int], cost: Cost) -> Report:
     """Return what a task reports that began at a time of perf_counter, kernels compiled as `before`."""
     seconds, peak = time.perf_counter() - began, getrusage(RUSAGE_SELF).ru_maxrss * 1024
     return Report(_worker(), os.getpid(), seconds, (before, compilations()), cost, peak)

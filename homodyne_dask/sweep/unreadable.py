@@ -78,7 +78,7 @@ def excluded_sentence(scan: Scan) -> str:
     names = [f"({chunk.i}, {chunk.j}) of bin {label[chunk.bin]}" for chunk in chunks]
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""
     return (
-        f"{len(chunks)} damaged chunks with {pairs:,} pairs are left out, as asked by on_bad_tile: "
+        f"{len(chunks)} damaged chunks with {pairs:,} pairs are excluded, as on_bad_tile asks: "
         + ", ".join(names[:6])
         + more
     )

@@ -16,7 +16,7 @@ from homodyne_dask.fitting.request import prepare
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.sweep.plan import Run, layout, make_plan, runs
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
-from homodyne_dask.sweep.tasks import NOTHING, AtTheta, Report, Task, TaskContext
+from homodyne_dask.sweep.tasks import NO_COST, AtTheta, Report, Task, TaskContext
 from tests.benchmarks import data
 
 Row = dict[str, float]
@@ -93,7 +93,7 @@ def nothing(context: TaskContext, run: Run, at: AtTheta) -> tuple[Gram, Report]:
     """A task that computes nothing and returns what a task returns."""
     gram = Gram(np.zeros((len(run.members), 10, 10)), np.zeros(len(run.members), np.int64))
     none = {"gram": 0, "candidates": 0}
-    return gram, Report("", os.getpid(), 0.0, (none, none), NOTHING, 0)
+    return gram, Report("", os.getpid(), 0.0, (none, none), NO_COST, 0)
 
 
 def overhead(folder: Path, tiles: int = 100_000) -> Row:

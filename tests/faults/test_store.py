@@ -217,7 +217,7 @@ def test_bad_chunks_left_out_give_the_fit_of_data_without_their_pairs(copy, tmp_
     assert bits(result) == bits(skipping(store(scans, tmp_path)))
     assert result.ndata == 3 * 600 * 599 // 2 - 512 * 88 - 88 * 87 // 2
     assert result.warnings[0] == (
-        "2 damaged chunks with 48,884 pairs are left out, as asked by on_bad_tile: "
+        "2 damaged chunks with 48,884 pairs are excluded, as on_bad_tile asks: "
         "(0, 1) of bin 2, (1, 1) of bin 3"
     )
     assert "2 damaged chunks" in str(result)

@@ -13,7 +13,7 @@ from homodyne_dask.errors import OptionError, PlanError, SelectionError
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep import plan as planning
-from homodyne_dask.sweep.plan import MAX_SLOTS, layout, make_plan, runs
+from homodyne_dask.sweep.plan import MAX_PADDED_BINS, layout, make_plan, runs
 from tests.synthetic import FLOW, measured, store
 
 
@@ -73,7 +73,7 @@ def test_every_bin_is_in_one_group_of_its_own_q(q):
     members = [b for group in found.groups for b in group]
     assert sorted(members) == list(range(len(q)))
     for group in found.groups:
-        assert len(group) <= min(MAX_SLOTS, found.slots)
+        assert len(group) <= min(MAX_PADDED_BINS, found.padded_bins)
         values = {str(q[b]) for b in group}
         assert len(values) == 1
 

@@ -62,4 +62,4 @@ def test_a_worker_alone_on_its_node_may_compute_on_more_threads_than_it_takes_ta
 def test_workers_of_one_node_share_its_memory():
     beside = [worker(name=f"worker {n}", available=GB) for n in range(3)]
     assert len(said(*beside)) == 3
-    assert said(*[one._replace(found=one.found._replace(used=2 * GB)) for one in beside]) == []
+    assert said(*[one._replace(info=one.info._replace(used=2 * GB)) for one in beside]) == []

@@ -40,7 +40,7 @@ class Workload:
         ]  # fmt: skip
 
     @cached_property
-    def sums(self) -> list[Float[np.ndarray, "slot 4"]]:
+    def sums(self) -> list[Float[np.ndarray, "padded 4"]]:
         """The sums that depend on the data alone; a fit computes them in its first pass."""
         at = transport_point(self.problem, THETA, self.time)
         return [transport_gram(at, block)[1] for block in self.blocks]

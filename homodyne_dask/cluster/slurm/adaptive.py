@@ -68,8 +68,8 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
         if not absent:
             return ""
         reasons = [f"{len(absent)} of {len(self.plan)} workers are missing"]
-        mine = {job.job_id for job in self.workers.values()}
-        waiting = [job for job in self.listing if job.number in mine and job.state != "RUNNING"]
+        ours = {job.job_id for job in self.workers.values()}
+        waiting = [job for job in self.listing if job.number in ours and job.state != "RUNNING"]
         reasons += sorted({f"{job.state.lower()} ({job.reason})" for job in waiting})
         if self.refusal:
             reasons.append(f"refused ({self.refusal})")
@@ -114,7 +114,7 @@ class ReplacingAdaptive(Adaptive):
         """When a job's workers were first and last there."""
         self.counted = 0.0
         """When jobs whose workers did not stay were last counted."""
-        self.asked = time.monotonic()
+        self.listed_at = time.monotonic()
         super().__init__(cluster, **options)
 
     async def adapt(self) -> None:
@@ -153,17 +153,17 @@ class ReplacingAdaptive(Adaptive):
         """Drop jobs that were refused, or that left the queue without ever having workers."""
         new = {n: job for n, job in self.cluster.workers.items() if job not in self.seen}
         every = parse_timedelta(self.cluster.site["queue-interval"])
-        if not new or time.monotonic() - self.asked < every:
+        if not new or time.monotonic() - self.listed_at < every:
             return
-        self.asked = time.monotonic()
+        self.listed_at = time.monotonic()
         lost = [name for name, job in new.items() if job.status is Status.failed]
         if self.cluster.site["batch"] == "slurm":
             listed = await _listed(queue.query())
             if listed is None:
                 return  # the controller does not answer now
             self.cluster.listing = tuple(queue.parse_queue(listed))
-            there = {job.number for job in self.cluster.listing}
-            lost += [name for name, job in new.items() if job.job_id and job.job_id not in there]
+            queued = {job.number for job in self.cluster.listing}
+            lost += [name for name, job in new.items() if job.job_id and job.job_id not in queued]
         for name in lost:
             self.cluster.refusal = new[name].refusal or self.cluster.refusal
             self.cluster.unseen += 1

@@ -47,8 +47,7 @@ class PersistentScheduler:
 def read_scheduler_file(file: Path) -> PersistentScheduler:
     """Return the scheduler that a file describes; raises ClusterError if the file is no such file."""
     try:
-        held = json.loads(file.read_text())
-        return PersistentScheduler(**held)
+        return PersistentScheduler(**json.loads(file.read_text()))
     except OSError as e:
         raise ClusterError(
             f"{file} cannot be read ({e.strerror}): is the scheduler running? `homodyne-dask cluster "
@@ -111,12 +110,12 @@ def _key_in(folder: Path) -> Iterator[Security]:
 def refuse_second(file: Path) -> None:
     """Raise ClusterError where the file belongs to a persistent scheduler already."""
     if file.exists():
-        there = read_scheduler_file(file)
-        if there.host == socket.gethostname() and not psutil.pid_exists(there.pid):
+        other = read_scheduler_file(file)
+        if other.host == socket.gethostname() and not psutil.pid_exists(other.pid):
             file.unlink()  # it was killed
             return
         raise ClusterError(
-            f"{file} is of a scheduler on {there.host} (process {there.pid}): `homodyne-dask cluster "
+            f"{file} is of a scheduler on {other.host} (process {other.pid}): `homodyne-dask cluster "
             f"stop --scheduler-file {file}`; if that machine is gone, remove the file"
         )
 
@@ -138,7 +137,7 @@ def start_scheduler(site: str, jobs: str, file: Path) -> PersistentScheduler:
     until = time.monotonic() + START
     while not file.exists():
         if process.poll() is not None:
-            last = (log.read_text().strip().splitlines() or ["it said nothing"])[-1]
+            last = (log.read_text().strip().splitlines() or ["it wrote nothing"])[-1]
             raise ClusterError(last.removeprefix("error: "))
         if time.monotonic() > until:
             process.terminate()

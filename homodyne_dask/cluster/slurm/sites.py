@@ -66,8 +66,8 @@ class Site:
     @property
     def logs(self) -> Path:
         """Folder for what jobs print."""
-        given = self["log-directory"]
-        return path(given) if given else self.shared / "logs"
+        chosen = self["log-directory"]
+        return path(chosen) if chosen else self.shared / "logs"
 
 
 def names() -> list[str]:
@@ -151,9 +151,9 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _default_interface() -> str:
-    mine = get_ip()
+    address_of_route = get_ip()
     for name, addresses in psutil.net_if_addrs().items():
-        if any(address.address == mine for address in addresses):
+        if any(address.address == address_of_route for address in addresses):
             return name
     raise OptionError(
         "no network interface has the address of the default route: name one, "

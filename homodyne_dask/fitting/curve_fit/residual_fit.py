@@ -31,7 +31,7 @@ from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.memory import set_allocator_thresholds
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, Run, make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_over
-from homodyne_dask.sweep.tasks import NOTHING, AtTheta, Directions, Report, Task, reported
+from homodyne_dask.sweep.tasks import NO_COST, AtTheta, Directions, Report, Task, report_of
 
 OPTIONS = lm.Options(
     decrement=1e-10, relative_step=1e-10, relative_rounding=1e-9, trust_region=True
@@ -65,7 +65,7 @@ def residuals_of(
         columns_gram(context.model, rows, columns(points, number, context.budget), points.step)
         for number, _ in run.tiles
     ]
-    return merge_tree(leaves), reported(began, before, NOTHING)
+    return merge_tree(leaves), report_of(began, before, NO_COST)
 
 
 RESIDUALS = Task(residuals_of, "residuals")

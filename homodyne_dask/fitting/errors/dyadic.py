@@ -23,13 +23,13 @@ from homodyne_dask.sweep.blocks import Place, block
 from homodyne_dask.sweep.plan import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point
 from homodyne_dask.sweep.tasks import (
-    NOTHING,
+    NO_COST,
     AtTheta,
     AtThetaAndLinear,
     Report,
     Task,
     TaskContext,
-    reported,
+    report_of,
 )
 
 MOST = 16
@@ -63,7 +63,7 @@ def frame_grams_of(
     for tile in run.tiles:
         data = block(context.source, Place(run.members, tile), context.budget)
         leaves.append(_leaf(here, data, linear_params, blocks.length, scan.n_frames))
-    return merge_tree(leaves), reported(began, before, NOTHING)
+    return merge_tree(leaves), report_of(began, before, NO_COST)
 
 
 FRAME_GRAMS = Task(frame_grams_of, "frame_grams", "for the errors, over blocks of frames")
