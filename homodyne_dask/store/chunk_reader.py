@@ -21,7 +21,7 @@ def chunk_path(store: str, factor: int, index: int, tile: tuple[int, int]) -> Pa
     return Path(store, array, "c", str(index), *map(str, tile))
 
 
-def prefetch(path: Path) -> None:
+def read_ahead(path: Path) -> None:
     """Ask the operating system to read a file into its cache, and return at once."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

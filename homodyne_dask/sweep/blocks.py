@@ -112,7 +112,7 @@ def prefetch(source: BlockSource, place: Place) -> None:
         return
     scan = open_selection(source.selection)
     for member in place.members:
-        chunks.prefetch(chunk_path(scan.path, source.factor, scan.bins[member], place.tile))
+        chunks.read_ahead(chunk_path(scan.path, source.factor, scan.bins[member], place.tile))
 
 
 def aligned_array(padded_bins: int, side: int) -> Float32[np.ndarray, "padded T T"]:
