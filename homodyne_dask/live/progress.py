@@ -1,7 +1,7 @@
-"""Where a fit stands while it runs, told by events: small dicts that any process can put together.
+"""Progress of a running fit, built up from events: small dicts that any process can apply.
 
-The driver sends them; the page on Dask's dashboard, Prometheus, the log, a terminal and a notebook
-show what `after` makes of them.
+The driver publishes them; the page on Dask's dashboard, Prometheus, the log, a terminal and a
+notebook show the result of `apply_event`.
 """
 
 import math
@@ -18,52 +18,52 @@ RUNNING = "RUNNING"
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass that is done; it led to a trial point."""
+    """A completed pass, at one trial step."""
 
     number: int
-    """Counted from 1 among those of its resolution, on from where a fit was resumed."""
+    """Counted from 1 at each resolution; a resumed fit continues the count."""
     factor: int
-    """Frames averaged into one: 1 is all data, others are coarse passes."""
+    """Frames averaged into one: 1 for all data, more for coarse passes."""
     chisqr: float
     per_pair: float
     """χ²/N."""
     distance: float
-    """The scaled gradient: √(gᵀH⁻¹g/s²), standard errors to the optimum; inf where unknown."""
+    """Scaled gradient √(gᵀH⁻¹g/s²): expected distance to the optimum in standard errors; inf if unknown."""
     damping: float
     accepted: bool
     seconds: float
     theta: tuple[float, ...]
     stderr: tuple[float, ...]
-    """The best known errors at theta, of block means those of the means; NaN where unknown."""
+    """Best known standard errors at theta; for coarse passes those of the block means; NaN if unknown."""
 
 
 @dataclass(frozen=True)
 class CurrentPass:
-    """The pass that is being made."""
+    """The pass in progress."""
 
     words: str
     factor: int
     tiles: int
     began: float
     done: int = 0
-    """Tiles worked."""
+    """Tiles completed."""
     pairs: int = 0
     bytes: int = 0
     """Decoded bytes of the tiles whose data were needed."""
     seconds: float = 0.0
-    """Of all threads together, in tasks."""
+    """Time of all threads in tasks."""
     last: float = 0.0
-    """When the last tiles came in."""
+    """Time at which the latest tiles were completed."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a fit stands."""
+    """Progress of a fit: what `watch` functions receive."""
 
     fit: str
     title: str
     where: str
-    """The workers, in words."""
+    """The workers: where and how many."""
     names: tuple[str, ...]
     units: tuple[str, ...]
     pairs: int
@@ -73,45 +73,45 @@ class Progress:
     at: float
     """Time of the last event."""
     page: str = ""
-    """Address of the live page; "" where there is none."""
-    doing: str = "searching first values"
+    """Address of the live page; "" if there is none."""
+    doing: str = "searching initial values"
     now: CurrentPass | None = None
     done: tuple[Pass, ...] = ()
     theta: tuple[float, ...] = ()
     stderr: tuple[float, ...] = ()
-    """The best known errors at theta; NaN where unknown."""
+    """Best known standard errors at theta; NaN if unknown."""
     rate: float = math.nan
-    """Pairs per second of the last pass, or of this one."""
+    """Pairs per second in the current pass, or the last one."""
     byte_rate: float = math.nan
     target: float = math.nan
-    """Pairs per second if no thread ever waited, measured on the tiles that `rate` is of."""
+    """Pairs per second of the same tiles if no thread ever waited."""
     byte_target: float = math.nan
     pairs_total: int = 0
     tiles_total: int = 0
     tiles_skipped: int = 0
-    """Tiles whose data were not needed: nothing is left of f there."""
+    """Tiles whose data were not needed because f has decayed to zero."""
     busy: float = 0.0
-    """Seconds of all threads spent in tasks."""
+    """Time of all threads in tasks [s]."""
     compilations: int = 0
     outcome: str = RUNNING
     sentence: str = "the fit is still running"
-    said: tuple[str, ...] = ()
-    """What is to be said against the result."""
+    reservations: tuple[str, ...] = ()
+    """Reservations about the result."""
     refused: tuple[str, ...] = ()
-    """What was said against workers that joined; they have left again."""
+    """Reasons why workers that joined were refused."""
 
     @property
     def running(self) -> bool:
-        """Whether the fit goes on."""
+        """Whether the fit is still running."""
         return self.outcome == RUNNING
 
     @property
     def passes(self) -> int:
-        """Passes over all data that are done, those before a fit was resumed among them."""
+        """Completed passes over all data, including those before a resume."""
         return max((one.number for one in self.done if one.factor == 1), default=0)
 
     def seconds_left(self, at: float) -> float:
-        """Return how long the pass that is being made will still take; NaN before anything is known."""
+        """Return the expected remaining time of the current pass [s]; NaN if unknown."""
         if self.now is None:
             return math.nan
         share = self.now.done / max(self.now.tiles, 1)
@@ -122,7 +122,7 @@ class Progress:
 
 
 def apply_event(before: Progress | None, event: Event) -> Progress | None:
-    """Return where a fit stands after one more event; None for one whose beginning was not seen."""
+    """Return the progress after one more event; None for a fit whose first event was not seen."""
     what = event["what"]
     if what == "begun":
         return _begun(event)
@@ -153,7 +153,7 @@ def _pass(progress: Progress, event: Event) -> Progress:
 
 
 def _tiles(progress: Progress, event: Event) -> Progress:
-    """Add tiles: all numbers but those of totals are of the pass so far."""
+    """Add completed tiles: numbers are of the pass so far, but for the totals."""
     if progress.now is None:
         return progress
     done, here = {key: event[key] for key in ("done", "pairs", "bytes", "seconds")}, event["at"]
@@ -174,7 +174,7 @@ def _tiles(progress: Progress, event: Event) -> Progress:
 
 
 def _state(progress: Progress, event: Event) -> Progress:
-    """Add a pass that is done."""
+    """Add a completed pass."""
     keys = ("number", "factor", "chisqr", "per_pair", "distance", "damping", "accepted", "seconds")
     theta, stderr = tuple(event["theta"]), tuple(event["stderr"])
     one = Pass(**{key: event[key] for key in keys}, theta=theta, stderr=stderr)
@@ -192,7 +192,7 @@ def _ended(progress: Progress, event: Event) -> Progress:
         compilations=event["compilations"],
         outcome=event["outcome"],
         sentence=event["sentence"],
-        said=tuple(event["said"]),
+        reservations=tuple(event["reservations"]),
     )
 
 
@@ -211,14 +211,14 @@ _KINDS: dict[str, Callable[[Progress, Event], Progress]] = {
 
 
 def pass_line(one: Pass, elapsed: float) -> str:
-    """Return a pass that is done as a line: χ²/N, distance to the optimum in standard errors, time."""
+    """Return a completed pass as a line: χ²/N, distance to the optimum in standard errors, time."""
     distance = f"{one.distance:.2g}" if math.isfinite(one.distance) else "-"
     words = (
         f"{pass_name(one.factor, one.number):<26}χ²/N {one.per_pair:<12.7g} distance {distance:<9}"
     )
-    return f"{words}{elapsed:7.1f} s" + ("" if one.accepted else "   (not lower)")
+    return f"{words}{elapsed:7.1f} s" + ("" if one.accepted else "   (rejected)")
 
 
 def pass_name(factor: int, number: int) -> str:
-    """Return which pass it is: 'pass 3', or 'pass 2 over 4×4 means'."""
+    """Return the name of a pass: 'pass 3', or 'pass 2 over 4×4 means'."""
     return f"pass {number:3d}" + ("" if factor == 1 else f" over {factor}×{factor} means")

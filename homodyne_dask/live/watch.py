@@ -1,4 +1,4 @@
-"""What a fit tells of itself while it runs: to its page on the dashboard, to the log, to a function."""
+"""Publishes the progress of a fit: to its page on the dashboard, the log, and a user's function."""
 
 import logging
 import os
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 EVERY = 0.4
-"""Seconds between two reports of tiles."""
+"""Least time between two events of completed tiles [s]."""
 
 
 class FitDescription(NamedTuple):
-    """What is told of a fit beside its passes."""
+    """What is published about a fit besides its passes."""
 
     title: str
     names: tuple[str, ...]
     units: tuple[str, ...]
     errors: Callable[[lm.State], Float[np.ndarray, " p"]]
-    """Of theta at a state; NaN where unknown."""
+    """Standard errors of theta at a state; NaN if unknown."""
 
 
 class Watch:
-    """Tells of one fit: what is done is turned into events, and who wants them gets them."""
+    """Turns the steps of one fit into events and passes them to the page, the log and `watch`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Watch:
         self.progress: Progress | None = None
         self.totals = {"pairs_total": 0, "tiles_total": 0, "tiles_skipped": 0, "busy": 0.0}
         self.done: dict[int, int] = {}
-        """Passes done at each resolution, those before a fit was resumed among them."""
+        """Completed passes at each resolution, including those before a resume."""
         self.pass_began = self.began
         self.publish(
             "begun",
@@ -74,9 +74,9 @@ class Watch:
         )
 
     def publish(self, what: str, **more: Any) -> None:
-        """Send an event to whoever wants it, after what was heard of workers that joined."""
-        heard = len(self.refused) if self.progress is None else len(self.progress.refused)
-        for words in self.refused[heard:]:
+        """Publish an event, after those of workers that were refused meanwhile."""
+        published = len(self.refused) if self.progress is None else len(self.progress.refused)
+        for words in self.refused[published:]:
             LOG.warning("fit %s: %s", self.fit, words)
             self._publish("refused", words=words)
         self._publish(what, **more)
@@ -90,7 +90,7 @@ class Watch:
             self.watch(self.progress)
 
     def watched(self, sweep: Sweep) -> Sweep:
-        """Return a sweep that does the same and tells of its tiles."""
+        """Return the sweep with events added for its passes and tiles."""
         work = sweep.compute
 
         def compute(
@@ -103,12 +103,12 @@ class Watch:
             parts = work(sweep, task, at)
             with span(f"fit {self.fit}", words):  # tasks are submitted for the first part
                 part = next(parts, None)
-            heard = time.perf_counter()
+            published = time.perf_counter()
             here: dict[str, Any] = dict.fromkeys(("done", "pairs", "bytes", "seconds"), 0)
             while part is not None:
                 self._add(sweep, here, part)
-                if here["done"] == sweep.layout.blocks or time.perf_counter() - heard > EVERY:
-                    heard = time.perf_counter()
+                if here["done"] == sweep.layout.blocks or time.perf_counter() - published > EVERY:
+                    published = time.perf_counter()
                     self.publish("tiles", **here, **self.totals)
                 yield part
                 part = next(parts, None)
@@ -134,7 +134,7 @@ class Watch:
             self.totals[key] += more
 
     def state(self, state: lm.State, factor: int = 1) -> None:
-        """Tell of the state a pass led to."""
+        """Publish the state after a pass."""
         now = time.time()
         self.done[factor] = state.passes
         errors = self.what.errors(state)
@@ -155,7 +155,7 @@ class Watch:
         LOG.info("fit %s: %s", self.fit, pass_line(self.progress.done[-1], now - self.began))
 
     def doing(self, words: str) -> None:
-        """Tell what the fit does between passes."""
+        """Publish the current step of the fit between passes."""
         self.publish("doing", words=words)
 
     def ended(self, result: "FitResult") -> None:
@@ -172,21 +172,21 @@ class Watch:
         self,
         outcome: str,
         sentence: str,
-        said: list[str],
+        reservations: list[str],
         theta: list[float],
         stderr: list[float],
         compilations: int,
     ) -> None:
-        """Tell how a fit ended: the name of its outcome, a sentence, and what else is to be said."""
+        """Publish the outcome of a fit: its name, a sentence, and reservations."""
         LOG.info("fit %s: %s", self.fit, sentence)
         self.publish(
-            "ended", outcome=outcome, sentence=sentence, said=said, theta=theta, stderr=stderr,
-            compilations=compilations,
+            "ended", outcome=outcome, sentence=sentence, reservations=reservations, theta=theta,
+            stderr=stderr, compilations=compilations,
         )  # fmt: skip
 
     @contextmanager
     def failures_published(self) -> Iterator[None]:
-        """Tell the page and the log of whatever else ends the fit inside the `with`."""
+        """Publish an exception or interruption inside the `with` as the outcome of the fit."""
         try:
             yield
         except BaseException as e:

@@ -1,4 +1,4 @@
-"""A fit as one netCDF file: its numbers, and the maps of the bins its pictures show."""
+"""A fit as one netCDF file: all numbers, and the maps of the bins that its figures show."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ NXXPCS = {
     "time_origin_location": "upper_left",
     "populated_elements": "all",
 }
-"""What the NeXus definition NXxpcs asks of a two-time correlation: element [0, 0] is that of the
-first times, both halves are filled, and decayed speckle gives 1."""
+"""Attributes of a two-time correlation in the NeXus definition NXxpcs: element [0, 0] is at the
+first times, both halves are filled, and the baseline is 1."""
 _MAPS = {
     "data": "measured c2, means over blocks of pairs",
     "model": "offset + contrast·f, means over the same blocks",
@@ -26,11 +26,11 @@ _MAPS = {
 
 
 def with_maps(result: FitResult, scan: Scan) -> xarray.Dataset:
-    """Return `result.to_dataset()` with the maps of the bins that the pictures show.
+    """Return `result.to_dataset()` with the maps of the bins that the figures show.
 
     two_time_data, two_time_model, two_time_residual (map, t1, t2): means over blocks of pairs, NaN on
     the diagonal and where fewer than half of the pairs are known; map_label is the bin's label, t1 and t2
-    [s] the middles of the blocks. The first two carry the attributes of NXxpcs.
+    [s] the centres of the blocks. The first two carry the attributes of NXxpcs.
     """
     shown = bin_maps(result, scan)
     middle = 0.5 * (shown[0].edges[1:] + shown[0].edges[:-1])
@@ -59,7 +59,7 @@ def _stacked(shown: list[BinMap], part: str) -> tuple[tuple[str, ...], np.ndarra
 
 
 def write_netcdf(result: FitResult, scan: Scan, path: Path) -> None:
-    """Write `with_maps` as netCDF-4, the maps compressed."""
+    """Write `with_maps` as netCDF-4 with compressed maps."""
     whole = with_maps(result, scan)
     packed = {f"two_time_{part}": {"zlib": True, "complevel": 4} for part in _MAPS}
     whole.to_netcdf(path, engine="h5netcdf", encoding=packed)

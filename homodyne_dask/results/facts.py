@@ -1,4 +1,4 @@
-"""How a fit went and where its data came from, name by name."""
+"""Facts of a fit and its data, by name: χ², pairs, passes, time, convention, source, versions."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.rings import describe_rings
 
 MAX_MINIMA = 5
-"""Most minima beside the best listed one by one."""
+"""Most minima listed beside the best."""
 _MEANING = {
     "physical": "shear enters as sinc²(½ q L cos φ ΔG), the average over the gap of a linear "
     "velocity profile",
@@ -17,7 +17,7 @@ _MEANING = {
 
 
 def facts(result: FitResult) -> list[tuple[str, str]]:
-    """Return (name, text) of how the fit went and where the data came from."""
+    """Return (name, text) of each fact about the fit and its data."""
     config, inputs, timings = result.config, result.inputs, result.timings
     gap = config.get("gap_angstrom")
     compiled = ", ".join(f"{name} {times}" for name, times in result.compilations.items() if times)
@@ -27,7 +27,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
     return [
         *_cost(result),
         ("pairs", f"{numbers.format_count(result.ndata)} in {_bins(result)}, each counted once"),
-        ("left out", _left_out(result)),
+        ("excluded", _excluded(result)),
         ("passes", _passes(result)),
         *([("starts", _minima(result))] if config.get("starts") and result.minima else []),
         ("time", ", ".join(f"{name} {numbers.format_seconds(t)}" for name, t in timings.items())),
@@ -48,7 +48,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
 
 
 def _changed(config: dict[str, Any]) -> str:
-    """Return the options that are not at their defaults and are shown nowhere else in the report."""
+    """Return the options that differ from their defaults and are shown nowhere else in the report."""
     return "; ".join(f"{name} {_option_value(config[name])}" for name in config["changed"])
 
 
@@ -66,20 +66,20 @@ def _bins(result: FitResult) -> str:
 
 
 def _cost(result: FitResult) -> list[tuple[str, str]]:
-    """Return what was made least, and the loss if there was one."""
+    """Return χ², and the loss if there was one."""
     found = f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"
     if result.mean_weight is None:
         return [("χ²", found)]
     loss, scale = (result.config[key] for key in ("loss", "loss_scale"))
-    left = f"it leaves {100 * result.mean_weight:.1f} % of the weight of all pairs"
+    left = f"mean weight of the pairs {100 * result.mean_weight:.1f} %"
     return [
-        ("loss", f"{loss} from {scale:g} σ on instead of squares: {left}"),
-        ("χ²", f"{found}, as the loss counts it, here and for each bin"),
+        ("loss", f"{loss} beyond {scale:g} σ instead of squares, {left}"),
+        ("χ²", f"{found}, computed with the loss, here and for each bin"),
     ]
 
 
-def _left_out(result: FitResult) -> str:
-    """Return how many pairs of the selection were not counted, and which."""
+def _excluded(result: FitResult) -> str:
+    """Return how many pairs of the selection were excluded, and why."""
     first, stop = result.inputs["frames"]
     shortest = result.config["min_lag"]
     possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
@@ -91,40 +91,42 @@ def _left_out(result: FitResult) -> str:
 
 
 def _passes(result: FitResult) -> str:
-    """Return how often the data were gone through, at which resolution, and how much of them."""
+    """Return the number of passes at each resolution, and what share of the data they needed."""
     words = [f"{result.passes} over all data"]
     for entry in result.history:
         if "level" in entry:
-            more = f" and {entry['candidates']} first values" if entry["candidates"] else ""
+            more = f" and for {entry['candidates']} initial values" if entry["candidates"] else ""
             side = entry["level"]
-            words.append(f"{entry['passes']} over {side}×{side} means{more} before")
+            words.append(f"{entry['passes']} over {side}×{side} means{more}, first")
     last = result.history[-1] if result.history else {}
     if last.get("computed", 1.0) < 1.0:
         words.append(
-            f"the last computed {100 * last['computed']:.0f} % of the plane and needed "
-            f"{100 * last['read']:.0f} % of the chunks, f being below 1e-16 elsewhere"
+            f"the last computed {100 * last['computed']:.0f} % of the (t₁, t₂) plane and needed "
+            f"{100 * last['read']:.0f} % of the chunks: elsewhere f is below 1e-16"
         )
     return "; ".join(words)
 
 
 def _minima(result: FitResult) -> str:
-    """Return in how many minima of the averages the starts ended, and where."""
+    """Return the competing minima in which the fits of binned averages ended."""
     best = result.minima[0]
     total = sum(at["starts"] for at in result.minima)
     n = len(result.minima)
-    words = [f"{total} ended in {n} {'minimum' if n == 1 else 'minima'}"]
-    words.append(f"{best['starts']} in that with the lowest χ² of the averages")
+    words = [
+        f"{total} fits of binned averages ended in {n} {'minimum' if n == 1 else 'competing minima'}"
+    ]
+    words.append(f"{best['starts']} in that with the lowest χ²")
     for at in result.minima[1 : MAX_MINIMA + 1]:
         where = ", ".join(f"{name} {value:.4g}" for name, value in at["theta"].items())
         words.append(
-            f"{at['starts']} in one {at['chisqr'] - best['chisqr']:.4g} above it ({where})"
+            f"{at['starts']} where χ² is {at['chisqr'] - best['chisqr']:.4g} higher ({where})"
         )
     if n > MAX_MINIMA + 1:
-        words.append("the others are in summary.json")
+        words.append("all are in summary.json")
     return "; ".join(words)
 
 
 def _meaning(result: FitResult) -> str:
     if "gamma_dot_t0" not in result.parameters["param"].values:
-        return f"{result.config['model']} knows no shear"
+        return f"{result.config['model']} has no shear"
     return _MEANING[result.config["convention"]]

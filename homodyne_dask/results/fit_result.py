@@ -1,4 +1,4 @@
-"""What a fit gives: values with errors and units, how it ended, and where it came from."""
+"""The result of a fit: parameters with errors and units, outcome, options and inputs."""
 
 import json
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ _UNITS = {
     "chisqr": "1",
     "redchi": "1",
 }
-"""As UDUNITS writes them; those of the parameters are their coordinate `unit`."""
+"""In UDUNITS notation; units of the parameters are the coordinate `unit`."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class FitResult:
 
     outcome: Outcome
     parameters: xarray.Dataset
-    """Over `param`: value, stderr (CR2; NaN where absent), stderr_naive, dof, at_bound, fixed, unit."""
+    """Over `param`: value, stderr (CR2; NaN if unknown), stderr_naive, dof, at_bound, fixed, unit."""
     covariance: xarray.DataArray | None
-    """(cov_i, cov_j), that of `stderr`: cluster-robust, or None with fewer than 8 clusters."""
+    """(cov_i, cov_j) of `stderr`: cluster-robust; None with fewer than 8 clusters."""
     covariance_naive: xarray.DataArray | None
     """(cov_i, cov_j), (JᵀWJ)⁻¹; None where the data do not determine all parameters."""
     scaling: xarray.Dataset
@@ -57,32 +57,32 @@ class FitResult:
     chisqr: float
     redchi: float
     ndata: int
-    """Pairs of frames times bins that were summed."""
+    """Number of data: pairs of frames times bins."""
     nbins: int
     passes: int
-    """Passes over all data, one per trial point."""
+    """Passes over all data, one per trial step."""
     history: tuple[dict[str, Any], ...]
     """One entry per pass: theta, chisqr, damping, accepted, decrement, seconds."""
     compilations: dict[str, int]
-    """Most compilations of each kernel in one process."""
+    """Largest number of compilations of each kernel in one process."""
     timings: dict[str, float]
-    """Seconds: start (first values), passes, errors (passes after the last step), total."""
+    """Seconds: start (initial values), passes, errors (passes after the last step), total."""
     undetermined: tuple[str, ...]
-    """Sentences on what the data do not, or hardly, determine."""
+    """Sentences on what the data do not determine, or only weakly."""
     warnings: tuple[str, ...]
     config: dict[str, Any]
     """The options in force, defaults included: model, convention, gap_angstrom, scaling, ..."""
     inputs: dict[str, Any]
     """The store, its digest, the source file and its SHA-256, the selection, notes of ingest."""
     minima: tuple[dict[str, Any], ...] = ()
-    """Distinct minima of χ² on the averages that first values ended in, the best first: theta by
-    name, chisqr, starts (how many small fits ended there)."""
+    """Competing minima of χ² of the binned averages, the best first: theta by name, chisqr, starts
+    (how many of the fits ended there)."""
     truth: dict[str, Any] | None = None
-    """What simulated data were made from."""
+    """True model and parameters of simulated data."""
     covariance_lower: xarray.DataArray | None = None
     """(cov_i, cov_j), dyadic-robust over blocks of frames: a lower bound, with fewer than 8 clusters."""
     influence: xarray.Dataset | None = None
-    """change(bin, param): standard errors by which a parameter moves when the bin is left out."""
+    """change(bin, param): change of a parameter when the bin is excluded, in standard errors."""
     scalings: xarray.Dataset | None = None
     """Over `mode`: chisqr, aic, bic, fitted and change(mode, param), one step from this fit's optimum."""
     identifiability: xarray.Dataset | None = None
@@ -90,14 +90,14 @@ class FitResult:
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
     """By parameter, over `point`: value, chisqr, parabola, passes, converged, theta(point, param)."""
     mean_weight: float | None = None
-    """With a loss: the mean of ρ' over all pairs, what it leaves of them; chisqr is then Σ scale²·ρ."""
+    """With a robust loss: the mean of the weights ρ' of all pairs; chisqr is then Σ scale²·ρ."""
     version: str = field(default="")
     versions: dict[str, str] = field(default_factory=dict)
-    """Of Python and of the packages that did the arithmetic."""
+    """Versions of Python and of the numerical packages."""
 
     @property
     def converged(self) -> bool:
-        """Whether the fit ended at its optimum with every parameter determined."""
+        """Whether the fit reached an optimum at which every parameter is determined."""
         return self.outcome is Outcome.CONVERGED
 
     def __str__(self) -> str:
@@ -105,12 +105,12 @@ class FitResult:
         return renderer("report_text")(self)
 
     def _repr_html_(self) -> str:
-        """Return the report without pictures, as Jupyter shows it."""
+        """Return the report without figures, for Jupyter."""
         return renderer("report_fragment")(self)
 
     @property
     def plot(self) -> "Plots":
-        """Its pictures as matplotlib figures: `result.plot.rates(scan)`, with the scan that was fitted.
+        """The figures, as matplotlib Figures: `result.plot.rates(scan)`, with the scan that was fitted.
 
         maps, cuts, angles, rates, passes, residuals, influence.
         """
@@ -121,7 +121,7 @@ class FitResult:
 
         Over `param`: value, stderr, stderr_naive, dof, at_bound, fixed, coordinate unit; over `bin`:
         contrast, offset, ... ; covariance and covariance_naive (cov_i, cov_j) where they are known;
-        chisqr, redchi, ndata, passes. The attributes say how the fit ended and where it came from.
+        chisqr, redchi, ndata, passes. The attributes hold outcome, options and source.
         """
         known = {
             name: table
@@ -188,14 +188,14 @@ class FitResult:
         )
 
     def to_json(self, path: str | Path) -> None:
-        """Write the result as JSON, whole or not at all; it holds no NaN literal."""
+        """Write the result as JSON, atomically; unknown numbers are null, never NaN."""
         write_atomic(Path(path), json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
 
 
 def load_result(path: str | Path) -> FitResult:
     """Read a result written by `to_json`, or the summary.json of a result folder.
 
-    Raises SourceError for a file that is no such result.
+    Raises SourceError if it is not such a file.
     """
     where = Path(path)
     where = where / "summary.json" if where.is_dir() else where
@@ -216,7 +216,7 @@ def load_result(path: str | Path) -> FitResult:
 
 
 def from_summary(read: dict[str, Any]) -> FitResult:
-    """Return the result whose `summary()` this is, as JSON gave it back."""
+    """Return the result from its `summary()`, as read from JSON."""
     names = list(read["parameters"])
     return FitResult(
         outcome=Outcome[read["outcome"]],

@@ -1,4 +1,4 @@
-"""The folder of a result: summary.json, tables, report, pictures; whole, or not there."""
+"""The folder of a result: summary.json, tables, report and figures, written atomically."""
 
 import tempfile
 from collections.abc import Iterator
@@ -20,20 +20,20 @@ SUMMARY, CHECKPOINT = "summary.json", "checkpoint.json"
 
 
 def default_folder(store: Path) -> Path:
-    """Return where the result of a store goes: A0123_c2.zarr → A0123_fit, beside it."""
+    """Return the default folder of the result of a store: A0123_c2.zarr → A0123_fit, beside it."""
     return store.with_name(store.name.removesuffix(".zarr").removesuffix("_c2") + "_fit")
 
 
 def checkpoint_in(folder: Path) -> Path:
-    """Return where a fit that writes to `folder` keeps its checkpoint by default."""
+    """Return the default checkpoint of a fit that writes to `folder`."""
     return folder / CHECKPOINT
 
 
 @contextmanager
 def claimed_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> Iterator[None]:
-    """Make the folder for the length of a `with`; a folder still empty afterwards is removed.
+    """Create the folder; one that is still empty at the end of the `with` is removed.
 
-    Raises OptionError where it holds something that would be lost.
+    Raises OptionError if it holds something that would be lost.
     """
     check_folder(folder, checkpoint, overwrite, resume)
     made = not folder.exists()
@@ -46,7 +46,7 @@ def claimed_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool
 
 
 def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
-    """Raise OptionError where a folder holds something that a fit would lose."""
+    """Raise OptionError if a folder holds something that a fit would overwrite."""
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"{folder} is a file: give another --output")
     if checkpoints.checkpoint_exists(checkpoint) and not (overwrite or resume):
@@ -66,7 +66,7 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
 def write_result(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     """Write a result into its folder and return the files, summary.json last.
 
-    All is written aside first; a failure leaves the folder as it was.
+    Everything is written to a temporary folder first; a failure leaves the folder unchanged.
     """
     from homodyne_dask.results.figures.save import save_all
 
@@ -92,7 +92,7 @@ def write_result(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
 
 
 def remove_checkpoint(result: FitResult, checkpoint: Path) -> None:
-    """Remove the checkpoint of a fit that ended; one at its limit of passes can still go on."""
+    """Remove the checkpoint of a finished fit, but not of one at its limit of passes, which can resume."""
     if result.outcome is not Outcome.MAX_PASSES:
         for file in checkpoints.checkpoint_files(checkpoint):
             file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Whether values with errors, found independently of each other, are one and the same."""
+"""Test of homogeneity: whether independent values with errors agree; and a power law in q."""
 
 from typing import NamedTuple
 
@@ -8,23 +8,23 @@ from scipy.special import chdtrc, fdtrc
 
 
 class HomogeneityTest(NamedTuple):
-    """The weighted mean of some values, and how far they scatter about it."""
+    """Weighted mean of values and the χ² of their scatter about it."""
 
     mean: float
     stderr: float
-    """Of the mean, from the errors of the values."""
+    """Standard error of the mean, from the errors of the values."""
     chisqr: float
     """Σ (value - mean)²/stderr²."""
     freedom: int
-    """One less than there are values."""
+    """Degrees of freedom: number of values - 1."""
     p: float
-    """Probability of scatter as large or larger were they all the same."""
+    """Probability of at least this scatter if all true values are equal."""
 
 
 def homogeneity_test(
     value: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"], dof: Float[np.ndarray, " n"]
 ) -> HomogeneityTest | None:
-    """Return how far values agree; None for fewer than two with a known error.
+    """Return the test of homogeneity; None for fewer than two values with a known error.
 
     dof: degrees of freedom of each error, NaN for a normal one. p is that of χ², corrected for errors
     known from few degrees of freedom (Welch 1951).
@@ -58,7 +58,7 @@ class PowerLawOfQ(NamedTuple):
 def power_law_of_q(
     x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"]
 ) -> PowerLawOfQ | None:
-    """Return the exponent of y in x by least squares in logarithms; None for fewer than two values."""
+    """Return the exponent by weighted least squares in logarithms; None for fewer than two values."""
     known = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
     if known.sum() < 2:
         return None

@@ -1,4 +1,4 @@
-"""The report as one HTML file: the verdict first, pictures inside, readable without colour or mouse."""
+"""The report as one HTML file with its figures inside; it needs neither colour nor a mouse."""
 
 import struct
 from base64 import b64encode
@@ -28,31 +28,31 @@ from homodyne_dask.solver.levenberg_marquardt import Outcome
 
 CSS_INCH = 96
 MAX_OPEN_ROWS = 40
-"""Tables of bins longer than this are closed at first."""
+"""Longer tables of bins are collapsed at first."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture and what it shows, in words."""
+    """A figure with its caption and a text alternative."""
 
     title: str
     alt: str
-    """For who cannot see it: what is drawn, and the numbers that matter."""
+    """Text alternative: what is drawn, with the main numbers."""
     png: bytes
 
     @property
     def source(self) -> str:
-        """The picture itself, as the address of an image."""
+        """The PNG as a data URI."""
         return f"data:image/png;base64,{b64encode(self.png).decode()}"
 
     @property
     def width(self) -> int:
-        """CSS pixels; text of all pictures is then of one size."""
+        """In CSS pixels, so that text has the same size in all figures."""
         return self._side(0)
 
     @property
     def height(self) -> int:
-        """CSS pixels."""
+        """In CSS pixels."""
         return self._side(1)
 
     def _side(self, n: int) -> int:
@@ -61,31 +61,31 @@ class Picture:
 
 
 def report_page(result: FitResult, pictures: Sequence[Picture]) -> str:
-    """Return the report of a fit as a whole HTML file that needs no other."""
+    """Return the report of a fit as one self-contained HTML file."""
     content = _content(result)
     sensitivity = any(content[name] for name in ("influence", "modes", "mode_notes", "profiles"))
     headings = {
-        "verdict": "Verdict",
+        "verdict": "Outcome",
         "parameters": "Parameters",
-        "pictures": "Pictures" if pictures else "",
+        "pictures": "Figures" if pictures else "",
         "bins": "Contrast and offset",
-        "what-if": "What single bins and other scalings change" if sensitivity else "",
-        "facts": "How it was found",
+        "what-if": "Sensitivity to single bins and scaling mode" if sensitivity else "",
+        "facts": "Fit and data",
     }
     shown = {where: heading for where, heading in headings.items() if heading}
     return render(HERE, "report.html", headings=shown, pictures=pictures, **content)
 
 
 def report_fragment(result: FitResult) -> str:
-    """Return verdict, parameters and facts as a piece of HTML, as Jupyter shows it."""
+    """Return outcome, parameters and facts as an HTML fragment for Jupyter."""
     return render(HERE, "report_fragment.html", **_content(result))
 
 
 def _content(result: FitResult) -> dict[str, Any]:
-    """Return what the templates show of a fit."""
+    """Return the values that the templates show."""
     parameters, parameter_notes = parameter_rows(result)
     bold = Markup("<b>{}</b>: {}")
-    head = ["value", "χ² above the least", "of a parabola"]
+    head = ["value", "χ² − lowest χ²", "parabola"]
     profiles = result.profiles.items()
     return {
         "title": report_title(result),
@@ -96,7 +96,7 @@ def _content(result: FitResult) -> dict[str, Any]:
         "parameter_notes": parameter_notes,
         "scaling": scaling_sentence(result),
         "bins": bin_rows(result),
-        "bins_caption": "Each bin: its scaling, its pairs and its reduced χ²",
+        "bins_caption": "Contrast, offset, pairs and reduced χ² of each bin",
         "max_open_rows": MAX_OPEN_ROWS,
         "influence": [f"{INFLUENCE}: {sentence}" for sentence in influence_sentences(result)],
         "modes": [] if result.scalings is None else mode_rows(result.scalings),

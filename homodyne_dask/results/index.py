@@ -1,5 +1,4 @@
-"""An index of many fits: a table for programs, a page for people; scans.csv and scans.html of stores,
-series.csv and series.html of the parts of one."""
+"""The index of several fits as CSV and HTML: scans.* for several stores, series.* for parts of one."""
 
 import io
 import os
@@ -28,17 +27,17 @@ from homodyne_dask.results.template import HERE, render
 from homodyne_dask.store.files import write_atomic
 
 SCANS, PARTS = "scans", "series"
-"""What an index is of: its files are named so."""
+"""What is indexed: several scans, or the parts of one; also the names of the files."""
 _ONE = {SCANS: "scan", PARTS: "fit"}
 
 
 def index_files(folder: Path, kind: str) -> tuple[Path, Path]:
-    """Return the table and the page of an index."""
+    """Return the paths of the table and the page of an index."""
     return folder / f"{kind}.csv", folder / f"{kind}.html"
 
 
 def check_index(folder: Path, replace: bool, kind: str = SCANS) -> None:
-    """Raise OptionError where an index would be lost."""
+    """Raise OptionError where an existing index would be replaced without permission."""
     table, _ = index_files(folder, kind)
     if table.exists() and not replace:
         raise OptionError(
@@ -53,8 +52,8 @@ def write_index(
     """Write the index of the fits done so far, `of` how many in all, and return its files.
 
     names: parameters of the model, one column each in the table, one for its robust and one for its
-    naive error, an unknown number an empty cell; of parts also their place and the rates at their age.
-    When all are done there are pictures, and of parts what they say together (see `FitSeries`).
+    naive error; unknown numbers are empty cells; for parts also q or age, and the rates at that age.
+    When all are done there is a figure, and for parts the series with its agreement (see `FitSeries`).
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = quantity_names(names, ended[0].at)
@@ -71,7 +70,7 @@ def write_index(
 
 
 def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> list[Path]:
-    """Write what the parts of a scan say together: text, JSON, netCDF, picture."""
+    """Write the series of the parts of a scan: text, JSON, netCDF, figure."""
     made = [folder / f"{PARTS}.{kind}" for kind in ("txt", "json", "nc", "png")]
     text, whole, table, drawn = made
     write_atomic(text, f"{series}\n")
@@ -85,14 +84,14 @@ def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> l
 
 
 def outcome_counts(ended: Sequence[SeriesEntry], of: int, kind: str = SCANS) -> str:
-    """Return how many fits ended how, as a sentence."""
+    """Return how many fits converged, ended otherwise, failed and are not yet done."""
     outcomes = [entry.outcome for entry in ended]
     converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
     others = len(ended) - converged - failed
     words = [f"{converged} of {len(ended)} {_ONE[kind]}s converged"]
     words += [f"{others} ended without converging"] * (others > 0)
     words += [f"{failed} failed"] * (failed > 0)
-    words += [f"{of - len(ended)} still to do"] * (of > len(ended))
+    words += [f"{of - len(ended)} not yet done"] * (of > len(ended))
     return ", ".join(words)
 
 
@@ -108,12 +107,12 @@ def _page(
     good = [entry.result for entry in ended if entry.result is not None]
     one = _ONE[kind]
     failed = [f"{entry.name}: {entry.message}" for entry in ended if entry.result is None]
-    headings = {"verdict": "Verdict", "scans": f"{one.capitalize()}s"}
+    headings = {"verdict": "Outcome", "scans": f"{one.capitalize()}s"}
     return render(
         HERE,
         "index.html",
         title=f"{good[0].config['model'] if good else 'no fit'}, {of} {one}s",
-        headings=headings if picture is None else headings | {"pictures": "Pictures"},
+        headings=headings if picture is None else headings | {"pictures": "Figures"},
         converged=all(entry.outcome == "CONVERGED" for entry in ended) and len(ended) == of,
         sentence=outcome_counts(ended, of, kind),
         reservations=[*failed, *(agreement_sentences(series) if series else [])],
@@ -123,7 +122,7 @@ def _page(
 
 
 def series_fragment(series: FitSeries) -> str:
-    """Return the table of a series and what it says as a piece of HTML, as Jupyter shows it."""
+    """Return the table of a series and the agreement of its fits as an HTML fragment for Jupyter."""
     return render(
         HERE,
         "series_fragment.html",
@@ -150,8 +149,8 @@ def _table(
         outcome = entry.result.outcome.name.lower().replace("_", " ")
         redchi = f"{entry.result.redchi:.4f}"
         rows.append([_linked(entry, folder), f"{mark} {outcome}", redchi, *values])
-    note = "± is the cluster-robust error; in brackets: the naive error, where no other is known"
-    return {"rows": rows, "caption": f"Each {one} and its parameters", "table_notes": [note]}
+    note = "± is the cluster-robust standard error; the naive error is in brackets where no other is known"
+    return {"rows": rows, "caption": f"Outcome and parameters of each {one}", "table_notes": [note]}
 
 
 def _linked(entry: SeriesEntry, folder: Path | None) -> object:
@@ -175,6 +174,6 @@ def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries
     ]
     of = "scan" if whole is None else whole.over
     ends = f"{good[0].name} to {good[-1].name}"
-    alt = f"Each parameter with its error by {of}, {ends}: {'; '.join(spans)}."
-    title = f"Parameters by {of}: bars are robust errors, open marks with naive ones"
+    alt = f"Each parameter with its error against {of}, {ends}: {'; '.join(spans)}."
+    title = f"Parameters against {of}: bars are cluster-robust errors, for open symbols naive ones"
     return Picture(title, alt, png.getvalue())

@@ -1,4 +1,4 @@
-"""Numbers as people write them: an error with two digits, a value with as many places."""
+"""Formatting of numbers: an error with two significant digits, a value with as many decimals."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def value_and_error(value: float, error: float) -> str:
-    """Return '68600 ± 1500', '(9.00 ± 0.12)e-04', or the value with six digits where no error is known."""
+    """Return '68600 ± 1500', '(9.00 ± 0.12)e-04', or the value with six digits if no error is known."""
     if not math.isfinite(value):
         return "-"
     if not (math.isfinite(error) and error > 0):
@@ -22,14 +22,14 @@ def value_and_error(value: float, error: float) -> str:
 
 
 def value_and_best_error(value: float, robust: float, naive: float) -> str:
-    """Return a value with its robust error, or with the naive one in brackets where there is no other."""
+    """Return a value with its cluster-robust error, or else with the naive one in brackets."""
     if math.isfinite(robust) or not math.isfinite(naive):
         return value_and_error(value, robust)
     return f"{value:.6g} ({format_error(naive)})"
 
 
 def format_error(value: float) -> str:
-    """Return an error with two digits, '-' where it is unknown."""
+    """Return an error with two significant digits, '-' if it is unknown."""
     if not math.isfinite(value):
         return "-"
     if value == 0 or -5 < _exponent(value) < 7:
@@ -38,12 +38,12 @@ def format_error(value: float) -> str:
 
 
 def format_count(number: float) -> str:
-    """Return a whole number with its thousands apart: 1 031 550."""
+    """Return an integer with spaces between thousands: 1 031 550."""
     return f"{number:,.0f}".replace(",", " ")
 
 
 def format_seconds(value: float) -> str:
-    """Return a time with three digits, as '0.324 s'; from 100 s on whole seconds."""
+    """Return a time with three digits: '0.324 s'; from 100 s on in whole seconds."""
     return f"{value:.0f} s" if value >= 100 else f"{value:.3g} s"
 
 
@@ -61,7 +61,7 @@ def _exponent(value: float) -> int:
 
 
 def _places(error: float) -> int:
-    """Return the decimal places that leave two digits of an error; below 0 for whole tens."""
+    """Return the decimals that leave two significant digits of an error; negative for tens."""
     places = 1 - _exponent(error)
     # 0.0996 rounds to 0.100: one place less
     return places - 1 if round(error, places) >= 10.0 ** (2 - places) else places

@@ -1,7 +1,7 @@
-"""The functions that show a result as text, HTML or figures, imported when they are first called.
+"""Registry of the functions that show a result as text, HTML or figures.
 
-A result and a series hold numbers; what shows them imports them, and not the other way round. So a
-result that was unpickled prints itself without loading HTML templates or matplotlib.
+They import the classes of results, so these find them here by name. Each module is imported when it
+is first needed: printing a result loads neither templates nor matplotlib.
 """
 
 from collections.abc import Callable

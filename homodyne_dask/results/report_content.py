@@ -1,4 +1,4 @@
-"""What the report of a fit says, for text and HTML alike: rows of tables, and sentences."""
+"""The content of the report of a fit, for text and HTML: table rows and sentences."""
 
 import math
 from typing import Any
@@ -13,8 +13,8 @@ from homodyne_dask.store.rings import describe_rings
 
 INFLUENCE = "influence of single bins, in standard errors"
 MODES_NOTE = (
-    "each mode is one step from this optimum; AIC and BIC are above the least and allow for "
-    "correlated pairs; moves are in standard errors"
+    "each mode: one Gauss-Newton step from this optimum; AIC and BIC: differences from the lowest, "
+    "corrected for correlated pairs; changes in standard errors"
 )
 
 
@@ -24,17 +24,19 @@ def report_title(result: FitResult) -> str:
 
 
 def reservations(result: FitResult) -> list[tuple[str, str]]:
-    """Return what is to be said against the fit: (undetermined | warning | note, sentence)."""
+    """Return the reservations about a fit: (undetermined | warning | note, sentence)."""
     found = [("undetermined", sentence) for sentence in result.undetermined]
     found += [("warning", sentence) for sentence in result.warnings]
     other = truth_mismatch(result)
     if other:
-        found += [("note", f"the data were simulated with {other}: no truth is compared")]
+        found += [
+            ("note", f"the data were simulated with {other}: the true values are not compared")
+        ]
     return found
 
 
 def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]:
-    """Return the table of parameters, its head first, and what is to be known about its errors."""
+    """Return the table of parameters, header first, and notes on its errors."""
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
     lower = result.covariance_lower
     head = [
@@ -42,7 +44,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         "value ± stderr",
         "unit",
         "naive error",
-        *["at least"] * (lower is not None),
+        *["lower bound"] * (lower is not None),
     ]
     rows = []
     for n, name in enumerate(map(str, table["param"].values)):
@@ -59,7 +61,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
     if truth is not None:
         head += ["truth", "pull"]
     robust = bool(np.isfinite(table["stderr"].values).any())
-    bound = "at least: dyadic-robust over blocks of frames; the true error is that or larger"
+    bound = "lower bound: dyadic-robust over blocks of frames; the true error is this or larger"
     notes = (
         _on_errors(robust, lower is not None),
         *([bound] if lower is not None else []),
@@ -71,11 +73,12 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
 def _on_errors(robust: bool, bounded: bool) -> str:
     if robust:
         return (
-            "stderr is cluster-robust (CR2 over bins); the naive error would hold for white noise"
+            "stderr is cluster-robust (CR2, clustered by bin); the naive error is valid for white noise "
+            "only"
         )
     if bounded:
-        return "the naive error would hold for white noise"
-    return "only the naive error is known; it would hold for white noise"
+        return "the naive error is valid for white noise only"
+    return "only the naive error is known; it is valid for white noise only"
 
 
 def _on_pulls(robust: bool) -> str:
@@ -88,19 +91,19 @@ def scaling_sentence(result: FitResult) -> str:
     empty = table["ndata"].values == 0
     gone = table["undetermined"].values | empty
     return (
-        f"scaling, {mode}{_known_before(result)}: contrast {_range(table['contrast'].values[~gone])}, "
+        f"{mode} scaling{_constraints(result)}: contrast {_range(table['contrast'].values[~gone])}, "
         f"offset {_range(table['offset'].values[~empty])}"
     )
 
 
-def _known_before(result: FitResult) -> str:
-    """Return which bounds and priors contrast and offset had."""
+def _constraints(result: FitResult) -> str:
+    """Return the bounds and priors of contrast and offset, or ''."""
     words = []
     for name in ("contrast", "offset"):
         if bounds := result.config.get(f"{name}_bounds"):
-            words.append(f"{name} held between {bounds[0]:g} and {bounds[1]:g}")
+            words.append(f"{name} bounded between {bounds[0]:g} and {bounds[1]:g}")
         if prior := result.config.get(f"{name}_prior"):
-            words.append(f"{name} known beforehand as {prior[0]:g} ± {prior[1]:g}")
+            words.append(f"prior {name} {prior[0]:g} ± {prior[1]:g}")
     return "".join(f", {word}" for word in words)
 
 
@@ -113,7 +116,7 @@ def _range(values: np.ndarray) -> str:
 
 
 def bin_rows(result: FitResult) -> list[list[str]]:
-    """Return the table of bins, its head first."""
+    """Return the table of bins, header first."""
     table = result.scaling
     empty = table["ndata"].values == 0
     rows = [["label", "q [1/Å]", "φ [°]", "contrast", "offset", "pairs", "χ²/N"]]
@@ -135,7 +138,7 @@ def bin_rows(result: FitResult) -> list[list[str]]:
 
 
 def influence_sentences(result: FitResult) -> tuple[str, ...]:
-    """Return a sentence on the bins without which parameters move most; none where it is not known."""
+    """Return a sentence on the bins whose exclusion changes parameters most; none where it is unknown."""
     table = result.influence
     if table is None:
         return ()
@@ -148,30 +151,32 @@ def influence_sentences(result: FitResult) -> tuple[str, ...]:
     where = [f"{ring}φ {angle:.2f}°" for ring, angle in zip(where, phi, strict=True)]
     largest = np.nanargmax(np.abs(np.where(moved, change, 0.0)), axis=0)
     words = [
-        f"{name} by {change[b, p]:+.1f} without label {table['label'].values[b]} ({where[b]})"
+        f"{name} changes by {change[b, p]:+.1f} without label {table['label'].values[b]} ({where[b]})"
         for p, (name, b) in enumerate(zip(table["param"].values, largest, strict=True))
         if moved[p] and abs(change[b, p]) > 1
     ]
-    return ("; ".join(words) or "no parameter by more than 1",)
+    return ("; ".join(words) or "no parameter changes by more than 1",)
 
 
 def mode_notes(result: FitResult) -> tuple[str, ...]:
-    """Return what to know of the table of scaling modes, or why there is none."""
+    """Return notes on the table of scaling modes, or why there is none."""
     if result.scalings is not None:
         return (MODES_NOTE,)
-    restraints = [
+    constraints = [
         f"{part}_{kind}" for part in ("contrast", "offset") for kind in ("bounds", "prior")
     ]
     if result.config.get("loss", "linear") != "linear":
-        return ("modes of scaling are not compared: each has outliers of its own under a loss",)
-    if any(result.config.get(name) is not None for name in restraints):
-        return ("modes of scaling are not compared: bounds and priors hold in this one alone",)
+        return (
+            "scaling modes are not compared: under a robust loss each mode has its own outliers",
+        )
+    if any(result.config.get(name) is not None for name in constraints):
+        return ("scaling modes are not compared: the bounds and priors apply to this one only",)
     return ()
 
 
 def mode_rows(table: xarray.Dataset) -> list[list[str]]:
-    """Return the table of scaling modes, its head first."""
-    rows = [["scaling", "fitted", "χ²", "AIC", "BIC", "largest move"]]
+    """Return the table of scaling modes, header first."""
+    rows = [["scaling", "free", "χ²", "AIC", "BIC", "largest change"]]
     least = {key: table[key].values.min() for key in ("aic", "bic")}
     for n, mode in enumerate(table["mode"].values):
         at = {key: float(table[key].values[n]) for key in ("fitted", "chisqr", "aic", "bic")}
@@ -186,7 +191,7 @@ def mode_rows(table: xarray.Dataset) -> list[list[str]]:
 
 
 def profile_rows(table: xarray.Dataset) -> list[list[str]]:
-    """Return the points of a profile without the optimum: value, χ² above the least, and a parabola's."""
+    """Return the points of a profile but for the optimum: value, χ² - lowest χ², and that of a parabola."""
     middle = int(np.flatnonzero(table["passes"].values == 0)[0])
     best = table["chisqr"].values[middle]
     return [

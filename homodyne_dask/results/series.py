@@ -1,4 +1,4 @@
-"""Fits of the parts of a scan side by side: what they found at each q or age, and whether it agrees."""
+"""A series: independent fits at each q or age of one scan, and tests of their agreement."""
 
 import json
 from dataclasses import dataclass
@@ -50,18 +50,18 @@ class FitSeries:
 
     @property
     def results(self) -> tuple[FitResult | None, ...]:
-        """The result of each part, None where its fit failed."""
+        """The result of each part; None if its fit failed."""
         return tuple(entry.result for entry in self.ended)
 
     @cached_property
     def names(self) -> list[str]:
-        """The parameters, then the rates at the mean age; none where every fit failed."""
+        """Names of parameters, then of the rates at the mean age; empty if every fit failed."""
         return next((list(e.quantities) for e in self.ended if e.result is not None), [])
 
     @cached_property
     def table(self) -> xarray.Dataset:
         """Over (fit, param): value, stderr, stderr_lower, stderr_naive, dof; over fit: redchi, ndata,
-        passes, outcome, message; over param whether they agree: mean, mean_stderr, scatter, p.
+        passes, outcome, message; over param their agreement: mean, mean_stderr, scatter (χ²), p.
 
         Coordinates: q [1/Å] and age, or age, from and to [s] over fit; unit over param. NaN is unknown.
         """
@@ -98,7 +98,7 @@ class FitSeries:
 
     @cached_property
     def errors(self) -> str:
-        """The best kind of error that every converged fit has: stderr, stderr_lower or stderr_naive."""
+        """The best error that every converged fit has: stderr, stderr_lower or stderr_naive."""
         known = [covariances(entry.result) for entry in self._good() if entry.result is not None]
         complete = [all(of[n] is not None for of in known) for n in range(2)]
         return _ERRORS[complete.index(True)] if known and any(complete) else "stderr_naive"
@@ -108,7 +108,7 @@ class FitSeries:
 
     @property
     def overlap(self) -> bool:
-        """Whether windows share frames, so that their fits are not independent."""
+        """Whether windows share frames: their fits are then not independent."""
         if self.over != "age":
             return False
         spans = sorted((entry.at["from"], entry.at["to"]) for entry in self.ended)
@@ -116,9 +116,9 @@ class FitSeries:
 
     @cached_property
     def agreement(self) -> dict[str, HomogeneityTest]:
-        """Of each parameter and rate, whether the converged fits found the same (see `constancy`).
+        """Of each parameter and rate, the test whether the converged fits agree (see `homogeneity_test`).
 
-        Those that are fixed or have no known error are left out; empty where windows overlap.
+        Without parameters that are fixed or have no known error; empty if windows overlap.
         """
         if self.overlap:
             return {}
@@ -135,7 +135,7 @@ class FitSeries:
 
     @property
     def q_dependence(self) -> PowerLawOfQ | None:
-        """The exponent of J in q at the mean age: 0 is diffusion; None where it is not known."""
+        """The exponent of J as a power of q, at the mean age: 0 for diffusion; None if unknown."""
         if self.over != "q" or "J" not in self.names:
             return None
         known = [entry.quantities["J"] for entry in self._good()]
@@ -152,20 +152,20 @@ class FitSeries:
         return renderer("series_text")(self)
 
     def _repr_html_(self) -> str:
-        """Return the table and what it says, as Jupyter shows it."""
+        """Return the table and the agreement of the fits, for Jupyter."""
         return renderer("series_fragment")(self)
 
     def plot(self) -> "Figure":
-        """Return a picture of each parameter and rate with its error against q or age."""
+        """Return a figure of each parameter and rate with its error against q or age."""
         return renderer("draw_series")(self)
 
     def to_csv(self, path: str | Path) -> None:
-        """Write a row for each fit; an unknown number is an empty cell."""
+        """Write a row for each fit; unknown numbers are empty cells."""
         table = entries_csv(self.names, self.ended, Path(path).parent, "fit")
         write_atomic(Path(path), table)
 
     def to_json(self, path: str | Path) -> None:
-        """Write all results as JSON, whole or not at all; `load_series` reads it."""
+        """Write all results as JSON, atomically; `load_series` reads it."""
         fits = [
             {
                 "name": entry.name,
@@ -184,7 +184,7 @@ class FitSeries:
 def load_series(path: str | Path) -> FitSeries:
     """Read a series written by `to_json`, or the series.json of a folder.
 
-    Raises SourceError for a file that is no such series.
+    Raises SourceError if it is not such a file.
     """
     where = Path(path)
     where = where / JSON if where.is_dir() else where
@@ -213,7 +213,7 @@ def load_series(path: str | Path) -> FitSeries:
 
 
 def _unwrapped(value: np.ndarray, period: float | None) -> np.ndarray:
-    """Return periodic values as near as they can be to the first."""
+    """Return periodic values shifted by whole periods to be nearest to the first."""
     if period is None or not len(value):
         return value
     return value + period * np.round((value[0] - value) / period)

@@ -1,4 +1,4 @@
-"""How one fit of several ended, and what it found: parameters, and rates at its mean age."""
+"""One fit of several: outcome, parameters, and rates at its mean age."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,20 +16,20 @@ FAILED = "FAILED"
 
 
 class Quantity(NamedTuple):
-    """A parameter or a rate that a fit found."""
+    """A fitted parameter or rate with its errors."""
 
     unit: str
     value: float
     stderr: float
-    """Cluster-robust; NaN where absent, as the others."""
+    """Cluster-robust standard error; NaN if unknown, as are the others."""
     stderr_lower: float
-    """A lower bound, from blocks of frames."""
+    """Lower bound of the error, from blocks of frames."""
     stderr_naive: float
     dof: float
     """Degrees of freedom of `stderr`."""
 
     def error(self, kind: str) -> float:
-        """Return the error of a kind; the lower bound is also no smaller than the naive error."""
+        """Return one of the errors; the lower bound is at least the naive error."""
         if kind == "stderr_lower":
             return float(np.fmax(self.stderr_lower, self.stderr_naive))
         return getattr(self, kind)
@@ -40,18 +40,18 @@ UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)
 
 @dataclass(frozen=True)
 class SeriesEntry:
-    """How it went with one fit of several."""
+    """One fit of several."""
 
     name: str
-    """Of the store or of the part of it."""
+    """Name of the store or of its part."""
     folder: Path | None
-    """Of its result, where one is written."""
+    """Folder of its result, if written."""
     result: FitResult | None
-    """None where it failed."""
+    """None if the fit failed."""
     message: str = ""
     """Why it failed."""
     at: Mapping[str, float] = field(default_factory=dict)
-    """Of a part, what it is over first: q [1/Å] and age, or age, from and to [s]."""
+    """Place of a part: q [1/Å] and age [s], or age, from and to [s]; empty for a whole store."""
 
     @property
     def outcome(self) -> str:
@@ -60,7 +60,7 @@ class SeriesEntry:
 
     @cached_property
     def quantities(self) -> dict[str, Quantity]:
-        """The parameters by name, and of a part the rates J and gamma_dot at its mean age."""
+        """Parameters by name; for a part also the rates J and gamma_dot at its mean age."""
         if self.result is None:
             return {}
         table = self.result.parameters
@@ -78,13 +78,13 @@ class SeriesEntry:
 
 
 def quantity_names(parameters: Sequence[str], at: Mapping[str, float]) -> list[str]:
-    """Return what `Ended.quantities` of a fit of these parameters holds."""
+    """Return the keys of `SeriesEntry.quantities` for a model with these parameters."""
     rates = [name for name, of in RATES.items() if "age" in at and set(of) <= set(parameters)]
     return [*parameters, *rates]
 
 
 def covariances(result: FitResult) -> list[np.ndarray | None]:
-    """Return the robust covariance, the lower bound and the naive one, as far as they are known."""
+    """Return the cluster-robust covariance, its lower bound and the naive covariance; None if unknown."""
     tables = (result.covariance, result.covariance_lower, result.covariance_naive)
     return [None if table is None else np.asarray(table.values, float) for table in tables]
 

@@ -1,4 +1,4 @@
-"""A series of fits as text: the table, and whether the parts agree, in plain words."""
+"""A series of fits as text: the table, and tests of whether the fits agree."""
 
 from homodyne_dask.models.rates import RATES
 from homodyne_dask.results import numbers
@@ -8,25 +8,29 @@ from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.results.text import aligned_columns, wrapped
 
 SURE, DOUBTFUL = 0.001, 0.05
-"""p below which values are said to differ, and below which they hardly agree."""
+"""p-values: below the first the fits disagree, below the second the agreement is marginal."""
 WIDTH = 100
-_PARTS = {"q": "q", "age": "windows of age"}
+_WHERE = {"q": "at {} values of q", "age": "in {} windows of age"}
+_NOT_ONE = {
+    "q": "one value does not describe all q",
+    "age": "one set of parameters does not describe the whole record",
+}
 _ERRORS = {
-    "stderr": "cluster-robust errors (CR2), p allowing for their degrees of freedom",
-    "stderr_lower": "errors that are a lower bound (from blocks of frames, at least the naive ones), so "
-    "that a small p may come from errors that are too small",
-    "stderr_naive": "naive errors, too small for correlated speckle, so that a small p says little",
+    "stderr": "cluster-robust standard errors (CR2); p accounts for their degrees of freedom",
+    "stderr_lower": "lower bounds of the errors (from blocks of frames, not below the naive ones): a small p "
+    "may come from errors that are too small",
+    "stderr_naive": "naive errors, too small for correlated speckle: a small p does not show a difference",
 }
 
 
 def series_text(series: FitSeries) -> str:
-    """Return a series as text: how each fit ended, its values with errors, whether they agree."""
+    """Return a series as text: outcome and parameters with errors of each fit, and their agreement."""
     ended = series.ended
     result = next((entry.result for entry in ended if entry.result is not None), None)
-    of = f"each of {len(ended)} {_PARTS[series.over]}"
+    where = _WHERE[series.over].format(len(ended))
     head = [
         "no fit" if result is None else
-        f"{result.config['model']} fitted to {result.inputs['store']}, {of}"
+        f"{result.config['model']} fitted to {result.inputs['store']} {where}"
     ]  # fmt: skip
     failed = [f"{entry.name} failed: {entry.message}" for entry in ended if entry.result is None]
     head += wrapped("", tuple(failed))
@@ -39,7 +43,7 @@ def _said(series: FitSeries) -> list[str]:
 
 
 def _blocks(series: FitSeries) -> list[list[SeriesEntry]]:
-    """Return the fits in groups whose columns fit a line."""
+    """Return the fits in groups whose columns fit in one line."""
     if not series.names:
         return []
     per_line = max(1, (WIDTH - 23) // max(20, *(len(e.name) + 2 for e in series.ended)))
@@ -70,9 +74,11 @@ def _cell(entry: SeriesEntry, name: str) -> str:
 
 
 def agreement_sentences(series: FitSeries) -> list[str]:
-    """Return in sentences whether the fits agree, and what J does with q."""
+    """Return sentences on the agreement of the fits and the q dependence of J."""
     if series.overlap:
-        return ["the windows overlap: their fits are not independent, and no agreement is stated"]
+        return [
+            "the windows overlap: their fits are not independent, so their agreement is not tested"
+        ]
     if not series.agreement:
         return []
     sentences = [
@@ -90,20 +96,14 @@ def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
     freedom = f"{same.freedom} degree{'s' * (same.freedom > 1)} of freedom"
     scatter = f"χ² {same.chisqr:.3g} for {freedom}, p = {same.p:.2g}"
     if same.p >= DOUBTFUL:
-        return f"the same {everywhere} within errors ({scatter}), weighted mean {mean}"
+        return f"consistent {everywhere} ({scatter}), weighted mean {mean}"
     if same.p >= SURE:
-        return f"hardly the same {everywhere} ({scatter}), weighted mean {mean}"
-    return f"not the same {everywhere} ({scatter}): {_differs(series.over, name)}"
-
-
-def _differs(over: str, name: str) -> str:
-    if over == "q":
-        return "one value does not describe all q"
-    return "one set of parameters does not describe the whole record"
+        return f"marginally consistent {everywhere} ({scatter}), weighted mean {mean}"
+    return f"inconsistent {everywhere} ({scatter}): {_NOT_ONE[series.over]}"
 
 
 def _diffusion(series: FitSeries) -> str:
-    """Return what the q dependence of J says of the kind of motion."""
+    """Return the power of q of J and of the rate q²J, and whether that is diffusion."""
     law = series.q_dependence
     if law is None:
         return ""
@@ -111,5 +111,5 @@ def _diffusion(series: FitSeries) -> str:
     power = numbers.value_and_error(law.exponent, law.stderr)
     rate = numbers.value_and_error(2 + law.exponent, law.stderr)
     diffusive = abs(law.exponent) < 2 * law.stderr
-    words = "as diffusion asks" if diffusive else "where diffusion asks for 2"
-    return f"J at {age:.4g} s goes as q to the power {power}, the rate q²J to the power {rate}, {words}"
+    words = "as expected for diffusion" if diffusive else "whereas diffusion gives 2"
+    return f"J at {age:.4g} s scales with q to the power {power}, the rate q²J to the power {rate}, {words}"

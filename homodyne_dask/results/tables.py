@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def influence_table(change: np.ndarray, names: list[str], label: np.ndarray) -> xarray.Dataset:
-    """Return (bin, param): how many standard errors a parameter moves when a bin is left out."""
+    """Return (bin, param): change of a parameter when a bin is excluded, in standard errors."""
     return xarray.Dataset(
         {"change": (("bin", "param"), change)},
         coords={"param": names, "label": ("bin", np.asarray(label))},

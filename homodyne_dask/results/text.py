@@ -1,4 +1,4 @@
-"""The report as text: the verdict first, then numbers with errors, then where they came from."""
+"""The report as text: outcome, parameters with errors, sensitivity, details of fit and data."""
 
 import xarray
 
@@ -50,7 +50,7 @@ def _scaling(result: FitResult) -> list[str]:
 
 
 def sensitivity_lines(result: FitResult) -> list[str]:
-    """Return lines on what single bins, the scaling mode and profiles say of the parameters."""
+    """Return lines on the influence of single bins, the scaling modes and the profiles."""
     lines = wrapped(f"{INFLUENCE}: ", influence_sentences(result))
     if result.scalings is not None:
         lines += aligned_columns(mode_rows(result.scalings), left=1)
@@ -62,7 +62,7 @@ def sensitivity_lines(result: FitResult) -> list[str]:
 
 def _profile(name: str, table: xarray.Dataset) -> str:
     words = [f"{value}: {above} ({parabola})" for value, above, parabola in profile_rows(table)]
-    return f"profile of {name}, χ² above the least (and of a parabola) at {', '.join(words)}"
+    return f"profile of {name}, value: χ² - lowest χ² (that of a parabola): {', '.join(words)}"
 
 
 def _facts(result: FitResult) -> list[str]:

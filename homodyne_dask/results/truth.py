@@ -1,4 +1,4 @@
-"""Fits of simulated data: their true parameters, where these compare with what was fitted."""
+"""True parameters of simulated data, where they compare with the fit."""
 
 import math
 
@@ -8,7 +8,7 @@ from homodyne_dask.results.fit_result import FitResult
 
 
 def truth_of(result: FitResult) -> dict[str, float] | None:
-    """Return the true parameters of simulated data, if the fit is of what they were made with."""
+    """Return the true parameters if model, convention and gap of simulation and fit are the same."""
     truth = result.truth
     if not truth or truth_mismatch(result):
         return None
@@ -16,7 +16,7 @@ def truth_of(result: FitResult) -> dict[str, float] | None:
 
 
 def pulls(result: FitResult) -> dict[str, float]:
-    """Return (value - truth) / error by parameter: the robust error where known, else the naive one."""
+    """Return (value - truth) / error by parameter, with the cluster-robust error or else the naive one."""
     truth, table = truth_of(result) or {}, result.parameters
     robust, naive = table["stderr"].values, table["stderr_naive"].values
     errors = np.where(np.isfinite(robust), robust, naive)
@@ -30,7 +30,7 @@ def pulls(result: FitResult) -> dict[str, float]:
 
 
 def truth_mismatch(result: FitResult) -> str:
-    """Return how the simulation differs from the fit, '' where it does not."""
+    """Return how model, convention or gap of the simulation differ from the fit, or ''."""
     made, config = result.truth or {}, result.config
     for key in ("model", "convention", "gap_angstrom"):
         if made.get(key) is not None and made[key] != config.get(key):

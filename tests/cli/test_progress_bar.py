@@ -40,7 +40,7 @@ def test_without_a_terminal_there_is_a_line_for_the_work_and_one_for_each_pass()
     assert [line[:25].strip() for line in printed[2:]] == [
         "pass   1 over 16×16 means", "pass   2 over 16×16 means", "pass   1",
     ]  # fmt: skip
-    assert printed[3].endswith("(not lower)")
+    assert printed[3].endswith("(rejected)")
 
 
 def test_without_a_terminal_a_long_pass_says_that_it_goes_on_every_half_minute():

@@ -129,7 +129,7 @@ def test_ctrl_c_ends_the_command_and_the_index_lists_the_finished_fits(three, mo
         result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
     assert result.exit_code == 130
     assert [row["scan"] for row in rows()] == ["A_c2.zarr"]
-    assert "1 of 1 scans converged, 1 still to do" in Page(Path("scans.html").read_text()).text
+    assert "1 of 1 scans converged, 1 not yet done" in Page(Path("scans.html").read_text()).text
     done(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
     assert [row["outcome"] for row in rows()] == ["CONVERGED"] * 2
 

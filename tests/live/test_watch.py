@@ -42,7 +42,7 @@ def test_a_fit_tells_of_its_work_each_pass_and_its_end(scan):
     np.testing.assert_array_equal(last.theta, result.parameters["value"].values)
     np.testing.assert_array_equal(last.stderr, result.parameters["stderr_naive"].values)
     np.testing.assert_array_equal(last.done[-1].stderr, last.stderr)
-    assert last.said == (*result.undetermined, *result.warnings)
+    assert last.reservations == (*result.undetermined, *result.warnings)
 
 
 def test_every_tile_and_pair_is_told_once_and_rates_follow(scan):
@@ -57,7 +57,7 @@ def test_every_tile_and_pair_is_told_once_and_rates_follow(scan):
         assert progress.target == pytest.approx(progress.now.pairs / progress.now.seconds)
     assert np.isnan(heard[0].target)
     assert any(s.doing == "pass 2 over all data" for s in heard)
-    assert any(s.doing == "finding the errors" for s in heard)
+    assert any(s.doing == "estimating the errors" for s in heard)
 
 
 def test_coarse_passes_are_told_apart_from_those_over_all_data(tmp_path, monkeypatch):

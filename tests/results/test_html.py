@@ -1,6 +1,6 @@
 """The report as HTML: what it says is pinned by text files, how it is built by its rules.
 
-To accept new wording: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/test_report_html.py, then read
+To accept new wording: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/results/test_html.py, then read
 the difference.
 """
 
@@ -207,11 +207,11 @@ def test_what_other_scalings_and_profiles_say_stands_in_tables():
     found = Page(report_page(compared(), []))
     assert not found.all("pre")
     lines = found.text.splitlines()
-    assert "caption: Modes of scaling" in lines
+    assert "caption: Scaling modes" in lines
     assert "tr: shared | 9 | 1010 | +8.0 | +1.0 | D0 +2.0" in lines
     assert "caption: Profile of alpha" in lines
     assert "tr: -1.3 | 1.1 | 1" in lines
-    assert any("D0 by +2.5 without label 10" in line for line in lines)
+    assert any("D0 changes by +2.5 without label 10" in line for line in lines)
 
 
 def test_a_result_of_an_early_version_says_nothing_of_packages(tmp_path):

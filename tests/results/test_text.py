@@ -1,6 +1,6 @@
-"""The report, pinned by text files: a change of wording is a change of a file under tests/reports.
+"""The report, pinned by text files: a change of wording is a change of a file under tests/results/reports.
 
-To accept new wording: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/test_report_text.py, then read
+To accept new wording: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/results/test_text.py, then read
 the difference.
 """
 
@@ -221,9 +221,9 @@ def test_an_error_has_two_digits(value, text):
 def test_pairs_left_out_are_those_of_the_selection_that_were_not_counted():
     result = flow()
     possible = sum(j - i >= 1 for i in range(300) for j in range(i + 1, 300)) * 9
-    said = dict(facts(result))["left out"]
+    said = dict(facts(result))["excluded"]
     assert said.startswith(numbers.format_count(possible - result.ndata))
     later = replace(result, config=result.config | {"min_lag": 3})
     possible = sum(j - i >= 3 for i in range(300) for j in range(i + 1, 300)) * 9
-    assert dict(facts(later))["left out"].startswith(numbers.format_count(possible - result.ndata))
-    assert dict(facts(later))["left out"].endswith("lags below 3")
+    assert dict(facts(later))["excluded"].startswith(numbers.format_count(possible - result.ndata))
+    assert dict(facts(later))["excluded"].endswith("lags below 3")

@@ -1,6 +1,6 @@
-"""The page /fit on the dashboard of a Dask scheduler: what fits do, while they do it and after.
+"""The page /fit on the dashboard of a Dask scheduler: running fits and the latest finished ones.
 
-A fit puts it there by itself. A scheduler that is to have it from the start is started with
+A fit adds it to its scheduler. To have it from the start, run
 `dask scheduler --preload homodyne_dask.live.dashboard`.
 """
 
@@ -19,17 +19,17 @@ LOG = logging.getLogger(__name__)
 
 
 def dask_setup(scheduler: "Scheduler") -> None:
-    """Add the page to a scheduler that preloads this module."""
+    """Add the page to the scheduler that preloads this module."""
     from homodyne_dask.live.dashboard.plugin import FitPage
 
     scheduler.add_plugin(FitPage(), idempotent=True)  # the scheduler starts it
 
 
 def connect_page(client: Client) -> "Publisher":
-    """Add the page to the client's scheduler and return what sends events there.
+    """Add the page to the client's scheduler and return the publisher of its events.
 
-    A fit is worth more than its page: where the page cannot be added the log says so, and the
-    events are still sent.
+    A fit does not depend on its page: if the page cannot be added this is logged, and events are
+    still published.
     """
     from homodyne_dask.live.dashboard.plugin import FitPage
 
@@ -43,7 +43,7 @@ def connect_page(client: Client) -> "Publisher":
 
 
 class Publisher:
-    """Sends events to the scheduler in their order, in the client's own thread; never waits."""
+    """Sends events to the scheduler in order, in the client's event loop, without waiting."""
 
     def __init__(self, client: Client, page: str) -> None:
         self.client, self.page = client, page
@@ -51,7 +51,7 @@ class Publisher:
         self.busy = False
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Send an event soon; it is lost where the scheduler is."""
+        """Queue an event; it is dropped if the scheduler is gone."""
         loop = self.client.loop
         if self.client.status == "running" and loop is not None:
             loop.add_callback(self._send, event)
@@ -65,7 +65,7 @@ class Publisher:
             while self.waiting:
                 # in the client's own loop its methods are coroutines
                 await cast(Any, self.client.log_event(TOPIC, self.waiting.popleft()))
-        except OSError:  # CommClosedError, too: what a lost scheduler means is the driver's to say
+        except OSError:  # CommClosedError is one; the driver reports a lost scheduler
             self.waiting.clear()
         finally:
             self.busy = False

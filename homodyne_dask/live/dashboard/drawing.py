@@ -1,4 +1,4 @@
-"""Small charts as SVG: they follow the page's colours, and each says in words what it shows."""
+"""Charts of values against passes, as SVG with a text alternative."""
 
 import math
 from collections.abc import Sequence
@@ -30,14 +30,14 @@ class Mark(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """How values become heights: on a log axis 0 and less stand at the bottom."""
+    """The vertical axis; on a log axis values of 0 and less are at the bottom."""
 
     low: float
     high: float
     log: bool
 
     def at(self, value: float) -> float:
-        """Return the height of a value in the picture."""
+        """Return the vertical position of a value."""
         if self.log:
             value = math.log10(value) if value > 0 else self.low
         share = (value - self.low) / (self.high - self.low)
@@ -45,19 +45,19 @@ class Scale(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Where a pass stands in a chart, and what it says."""
+    """Position and label of a pass in a chart."""
 
     x: float
     y: float
     bar: tuple[float, float] | None
-    """Ends of the error bar."""
+    """Lower and upper end of the error bar."""
     coarse: bool
     accepted: bool
     words: str
 
 
 def chart(name: str, marks: Sequence[Mark], log: bool = True) -> Markup:
-    """Return a figure of values by pass; coarse passes are squares, rejected ones crosses."""
+    """Return a chart of values against passes: coarse passes are squares, rejected ones crosses."""
     known = [mark for mark in marks if math.isfinite(mark.y)]
     if not known:
         return Markup(render(PACKAGE, "chart.html", name=name, marks=()))
@@ -90,12 +90,12 @@ def _drawn(mark: Mark, x: float, scale: Scale) -> Drawn:
     bar = None
     if math.isfinite(mark.error):
         bar = scale.at(mark.y - mark.error), scale.at(mark.y + mark.error)
-    words = f"{mark.y:.6g}" + ("" if mark.accepted else ", not accepted")
+    words = f"{mark.y:.6g}" + ("" if mark.accepted else ", rejected")
     return Drawn(x, scale.at(mark.y), bar, mark.coarse, mark.accepted, words)
 
 
 def scale_of(marks: Sequence[Mark], log: bool) -> Scale:
-    """Return an axis that holds all values, and their error bars where they are not longer than that."""
+    """Return an axis for all values, and for error bars up to twice their range."""
     if log:
         tens = [math.log10(mark.y) for mark in marks if mark.y > 0] or [0.0]
         low, high = math.floor(min(tens)), math.ceil(max(tens) + 1e-9)
@@ -119,7 +119,7 @@ def _words(name: str, known: Sequence[Mark]) -> str:
 
 
 def ticks(scale: Scale) -> list[tuple[float, str]]:
-    """Return at most about MOST_TICKS values with their texts."""
+    """Return about MOST_TICKS values with their labels."""
     if scale.log:
         tens = range(math.ceil(scale.low), math.floor(scale.high) + 1)
         step = max(1, math.ceil(len(tens) / MOST_TICKS))

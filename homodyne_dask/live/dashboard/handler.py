@@ -1,4 +1,4 @@
-"""The routes of the page: all of it, and the part that changes, asked for every second."""
+"""The routes of the page: /fit, and /fit-now with the sections only, fetched every second."""
 
 import time
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def routes(plugin: "FitPage") -> list[tuple[str, type[RequestHandler], dict[str, object]]]:
-    """Return the routes of the page, whatever prefix the dashboard has."""
+    """Return the routes of the page, for any prefix of the dashboard."""
     given: dict[str, object] = {"plugin": plugin}
     return [(r"(?:/.*)?/fit", PageHandler, given), (r"(?:/.*)?/fit-now", SectionsHandler, given)]
 
@@ -23,9 +23,9 @@ class _Page(RequestHandler):
         self.plugin = plugin
 
     def shown(self) -> PageState:
-        """Return what the page shows: the fit asked for, or the latest."""
+        """Return the state of the page: of the requested fit, or else the latest running one."""
         plugin = self.plugin
-        plugin.looked = time.monotonic()
+        plugin.last_request = time.monotonic()
         fits = sorted(plugin.fits.values(), key=lambda fit: fit.began, reverse=True)
         chosen = plugin.fits.get(self.get_query_argument("id", ""))
         if chosen is None and fits:
@@ -38,24 +38,24 @@ class _Page(RequestHandler):
         return () if fit is None else tuple(self.plugin.lost[fit.fit])
 
     def prepare(self) -> None:
-        """Let no browser keep what is about to change, nor a connection to a scheduler that closes."""
+        """Disable caching, and connections that would outlive the scheduler."""
         self.set_header("Cache-Control", "no-store")
         self.set_header("Connection", "close")
 
 
 class PageHandler(_Page):
-    """The page."""
+    """Handler of the page."""
 
     def get(self) -> None:
-        """Answer with the whole page."""
+        """Respond with the whole page."""
         with self.plugin.accounted():
             self.write(render_page(self.shown(), self.plugin.pages))
 
 
 class SectionsHandler(_Page):
-    """What changes of the page."""
+    """Handler of the sections."""
 
     def get(self) -> None:
-        """Answer with the part that changes."""
+        """Respond with the sections."""
         with self.plugin.accounted():
             self.write(render_sections(self.shown()))

@@ -1,4 +1,4 @@
-"""Numbers of fits for Prometheus, on the scheduler's /metrics."""
+"""Metrics of fits for Prometheus, at /metrics of the scheduler."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -14,47 +14,50 @@ if TYPE_CHECKING:
 GAUGES = {
     "running": ("1 while the fit runs", lambda s: float(s.running)),
     "chisqr": ("chi squared of the last pass", lambda s: s.done[-1].chisqr if s.done else None),
-    "chisqr_per_pair": ("that over pairs", lambda s: s.done[-1].per_pair if s.done else None),
+    "chisqr_per_pair": (
+        "chi squared over pairs",
+        lambda s: s.done[-1].per_pair if s.done else None,
+    ),
     "distance": (
         "expected distance to the optimum in standard errors",
         lambda s: s.done[-1].distance if s.done else None,
     ),
-    "pairs_per_second": ("of the pass that is made, or the last", lambda s: s.rate),
-    "pairs_per_second_target": ("if no thread waited, of the same tiles", lambda s: s.target),
-    "bytes_per_second": ("decoded data that were needed", lambda s: s.byte_rate),
+    "pairs_per_second": ("of the current pass, or the last", lambda s: s.rate),
+    "pairs_per_second_target": ("of the same tiles if no thread waited", lambda s: s.target),
+    "bytes_per_second": ("decoded bytes of the data that were needed", lambda s: s.byte_rate),
 }
 COUNTERS = {
-    "passes": ("passes done over all data", lambda s: s.passes),
-    "coarse_passes": ("passes done over block means", lambda s: sum(p.factor > 1 for p in s.done)),
-    "pairs": ("pairs worked in all passes", lambda s: s.pairs_total),
-    "tiles": ("tiles worked in all passes", lambda s: s.tiles_total),
+    "passes": ("completed passes over all data", lambda s: s.passes),
+    "coarse_passes": ("completed passes over block means", lambda s: sum(p.factor > 1 for p in s.done)),
+    "pairs": ("pairs processed in all passes", lambda s: s.pairs_total),
+    "tiles": ("tiles processed in all passes", lambda s: s.tiles_total),
     "tiles_skipped": ("tiles whose data were not needed", lambda s: s.tiles_skipped),
     "task_seconds": ("time of all threads in tasks", lambda s: s.busy),
-    "compilations": ("compilations of kernels, known when the fit has ended", lambda s: s.compilations),
+    "compilations": ("compilations of kernels, known after the fit", lambda s: s.compilations),
 }  # fmt: skip
-"""Prometheus adds _total to the names of counters."""
+"""Prometheus appends _total to the names of counters."""
 
 
 class Fits(Collector):
-    """The fits of the schedulers in this process; nearly always there is one."""
+    """Collector of the fits of all schedulers in this process, usually one."""
 
     def __init__(self) -> None:
         self.plugins: list[FitPage] = []
 
     def add(self, plugin: "FitPage") -> None:
-        """Show a scheduler's fits, too."""
+        """Add the fits of a scheduler."""
         if not self.plugins:
             REGISTRY.register(self)
         self.plugins.append(plugin)
 
     def remove(self, plugin: "FitPage") -> None:
-        """Show them no longer."""
+        """Remove the fits of a scheduler."""
         self.plugins.remove(plugin)
         if not self.plugins:
             REGISTRY.unregister(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every number of every fit that is kept."""
+        """Yield all metrics of all fits that are kept."""
         fits = [fit for plugin in self.plugins for fit in plugin.fits.values()]
         lost = {fit: len(ws) for plugin in self.plugins for fit, ws in plugin.lost.items()}
         for name, (words, value) in GAUGES.items():

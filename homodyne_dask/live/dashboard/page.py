@@ -1,4 +1,4 @@
-"""The page /fit as HTML: words and numbers first, charts that say what they show, no colour needed."""
+"""The page /fit as HTML: numbers first, then charts with text alternatives."""
 
 import math
 import time
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from homodyne_dask.live.dashboard.plugin import WorkerRow
 
 MOST_ROWS = 200
-"""Passes listed at most, the latest."""
+"""Most passes in the table, the latest ones."""
 
 
 class PageState(NamedTuple):
-    """What the page shows."""
+    """The state that the page shows."""
 
     fits: tuple[Progress, ...]
-    """All that are kept, the latest first."""
+    """All fits that are kept, the latest first."""
     chosen: Progress | None
     workers: "tuple[WorkerRow, ...]" = ()
     lost: tuple[str, ...] = ()
-    """Workers the chosen fit lost."""
+    """Workers lost during the chosen fit."""
     cost: float = 0.0
-    """Seconds of a processor that events and pages took."""
+    """Processor time spent on events and pages [s]."""
 
 
 def render_page(shown: PageState, pages: list[str]) -> str:
@@ -38,17 +38,17 @@ def render_page(shown: PageState, pages: list[str]) -> str:
 
 
 def render_sections(shown: PageState) -> str:
-    """Return the parts that change, each in a section of its own."""
+    """Return the sections, which change while a fit runs."""
     return render(PACKAGE, "sections.html", **_content(shown))
 
 
 def render_cell(fit: Progress) -> str:
-    """Return verdict, progress and parameters alone, as a notebook shows them while a fit runs."""
+    """Return outcome, progress and parameters, for the output of a notebook cell."""
     return render(PACKAGE, "cell.html", **_fit_content(fit))
 
 
 def _content(shown: PageState) -> dict[str, Any]:
-    """Return what the templates of the page show."""
+    """Return the values that the templates of the page show."""
     fit = shown.chosen
     if fit is None:
         return {"fit": None}
@@ -58,14 +58,14 @@ def _content(shown: PageState) -> dict[str, Any]:
         "charts": _charts(fit),
         "pass_rows": _pass_rows(fit),
         "lost": shown.lost,
-        "refused": [f"refused as it joined: {words}" for words in fit.refused],
+        "refused": [f"refused: {words}" for words in fit.refused],
         "worker_rows": _worker_rows(shown),
         "cost": _cost(shown),
     }
 
 
 def _fit_content(fit: Progress) -> dict[str, Any]:
-    """Return what the templates show of one fit, on the page and in a notebook."""
+    """Return the values of one fit, for the page and for a notebook."""
     until = time.time() if fit.running else fit.at
     return {
         "fit": fit,
@@ -76,13 +76,14 @@ def _fit_content(fit: Progress) -> dict[str, Any]:
 
 
 def _state(fit: Progress) -> str:
+    passes = f"{fit.passes} pass{'es' * (fit.passes != 1)}"
     if fit.running:
-        return f"running, {fit.passes} passes done"
-    return f"{fit.outcome.lower().replace('_', ' ')} after {fit.passes} passes"
+        return f"running, {passes} completed"
+    return f"{fit.outcome.lower().replace('_', ' ')} after {passes}"
 
 
 def _bar(fit: Progress, at: float) -> str:
-    """Return what is done of the pass that is made, "" between passes."""
+    """Return the progress of the current pass, "" between passes."""
     if fit.now is None:
         return ""
     left = fit.seconds_left(at)
@@ -94,22 +95,22 @@ def _progress_rows(fit: Progress, at: float) -> list[tuple[str, str]]:
     bar = _bar(fit, at)
     skipped, tiles = format_count(fit.tiles_skipped), format_count(fit.tiles_total)
     return [
-        ("doing", fit.doing),
-        ("time", format_seconds(at - fit.began)),
+        ("current step", fit.doing),
+        ("elapsed time", format_seconds(at - fit.began)),
         *([("this pass", bar)] if bar else []),
         ("pairs per second", _of(fit.rate, fit.target, 1e6, "M")),
         ("bytes per second", _of(fit.byte_rate, fit.byte_target, 1e9, "GB")),
         ("pairs", f"{format_count(fit.pairs)} of {fit.bins} bins, {fit.where}"),
-        ("worked so far", f"{format_count(fit.pairs_total)} pairs in all passes"),
-        ("tiles skipped", f"{skipped} of {tiles}, where f has decayed to 0"),
+        ("processed so far", f"{format_count(fit.pairs_total)} pairs in all passes"),
+        ("tiles skipped", f"{skipped} of {tiles}, where f has decayed to zero"),
     ]
 
 
 def _of(rate: float, target: float, unit: float, name: str) -> str:
-    """Return a rate and what it were if no thread ever waited; - before a tile is done."""
+    """Return a rate and the rate if no thread ever waited; - before the first tile is done."""
     if not (math.isfinite(rate) and math.isfinite(target)):
         return "-"
-    return f"{rate / unit:.3g} {name} of {target / unit:.3g} {name} if no thread waited"
+    return f"{rate / unit:.3g} {name} of {target / unit:.3g} {name} without waiting threads"
 
 
 def _parameter_rows(fit: Progress) -> list[list[str]]:
@@ -135,7 +136,7 @@ def _charts(fit: Progress) -> list[Markup]:
         [getattr(one, name) for one in fit.done] for name in ("distance", "damping")
     )
     drawn = [
-        _chart(fit, "χ² above the lowest of its resolution", above),
+        _chart(fit, "χ² − lowest χ² at the same resolution", above),
         _chart(fit, "Scaled gradient [σ to the optimum]", distance),
         _chart(fit, "Damping", damping),
     ]
@@ -167,12 +168,12 @@ def _pass_row(one: Pass) -> list[str]:
     distance = f"{one.distance:.2g}" if math.isfinite(one.distance) else "-"
     return [
         pass_name(one.factor, one.number), f"{one.chisqr:.8g}", f"{one.per_pair:.6g}", distance,
-        f"{one.damping:.1e}", "accepted" if one.accepted else "not accepted", format_seconds(one.seconds),
+        f"{one.damping:.1e}", "accepted" if one.accepted else "rejected", format_seconds(one.seconds),
     ]  # fmt: skip
 
 
 def _worker_rows(shown: PageState) -> list[list[str]]:
-    rows = [["worker", "threads", "memory", "of"]]
+    rows = [["worker", "threads", "memory", "limit"]]
     rows += [
         [worker.name, str(worker.threads), size(worker.memory), size(worker.limit) if worker.limit else "-"]
         for worker in shown.workers
@@ -182,5 +183,5 @@ def _worker_rows(shown: PageState) -> list[list[str]]:
 
 def _cost(shown: PageState) -> str:
     busy = sum(fit.busy for fit in shown.fits)
-    share = f", {100 * shown.cost / busy:.2g} % of what the fits' threads computed" if busy else ""
-    return f"Events and this page took {shown.cost:.2g} s of a processor{share}."
+    share = f", {100 * shown.cost / busy:.2g} % of that of the fits" if busy else ""
+    return f"Events and this page used {shown.cost:.2g} s of processor time{share}."

@@ -1,4 +1,4 @@
-"""What the scheduler keeps of fits: their progress from their events, and the workers they lost."""
+"""Scheduler plugin of the page /fit: the progress of fits, and the workers they lost."""
 
 import asyncio
 import math
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from distributed import Scheduler
 
 MOST = 100
-"""Fits that are kept, the latest ones."""
+"""Number of fits kept, the latest ones."""
 SPANS, MOST_SPANS = "fit ", 2000
 """How the names of a fit's spans begin, and how many passes keep theirs: about 20 MB."""
 PAGE = "fit"
 LOOKING, GRACE = 3.0, 2.0
-"""Seconds since a browser last asked for which somebody is looking, and most that is waited for it."""
+"""Seconds after a request in which a viewer is assumed, and most to wait for one before closing."""
 
 
 class WorkerRow(NamedTuple):
-    """A worker as the page shows it."""
+    """A worker in the table of the page."""
 
     name: str
     threads: int
     memory: int
-    """Bytes of the process."""
+    """Memory of the process [bytes]."""
     limit: int
-    """Bytes it may have; 0 for no limit."""
+    """Memory limit [bytes]; 0 for none."""
 
 
 class FitPage(SchedulerPlugin):
-    """Fits by id, the page that shows them, and what that costs."""
+    """Keeps fits by id, shows them on a page, and measures the cost of that."""
 
     name = "homodyne_dask-fits"
     idempotent = True
@@ -46,11 +46,11 @@ class FitPage(SchedulerPlugin):
     def __init__(self) -> None:
         self.fits: dict[str, Progress] = {}
         self.lost: dict[str, list[str]] = {}
-        """Workers that a fit lost while it ran."""
+        """Workers lost during each fit."""
         self.pages: list[str] = []
         """Names in the navigation bar of the dashboard."""
-        self.heard = self.looked = -math.inf
-        """When the last event came, and when a browser last asked."""
+        self.last_event = self.last_request = -math.inf
+        """Times of the last event and of the last request of a browser."""
         self.seconds = 0.0
         """Processor time spent on events and pages."""
 
@@ -61,21 +61,24 @@ class FitPage(SchedulerPlugin):
         FITS.add(self)
 
     async def before_close(self) -> None:
-        """Let who is looking see how the fits ended before the scheduler is gone."""
+        """Wait until viewers have fetched the outcome of the fits."""
         until = time.monotonic() + GRACE
-        while self.heard > self.looked > self.heard - LOOKING and time.monotonic() < until:
+        while (
+            self.last_event > self.last_request > self.last_event - LOOKING
+            and time.monotonic() < until
+        ):
             await asyncio.sleep(0.05)
 
     async def close(self) -> None:
-        """Take the metrics away with the scheduler."""
+        """Remove the metrics with the scheduler."""
         FITS.remove(self)
 
     def update_graph(self, scheduler: "Scheduler", **_: Any) -> None:
-        """Forget the oldest passes as new ones come."""
+        """Remove the spans of the oldest passes."""
         forget_spans(scheduler, SPANS, MOST_SPANS)
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Take in one event."""
+        """Apply an event of a fit, or note a lost worker."""
         if topic == TOPIC:
             with self.accounted():
                 self._hear(msg)
@@ -85,7 +88,7 @@ class FitPage(SchedulerPlugin):
                     self.lost[fit].append(msg["worker"])
 
     def _hear(self, event: dict[str, Any]) -> None:
-        fit, self.heard = event["fit"], time.monotonic()
+        fit, self.last_event = event["fit"], time.monotonic()
         progress = apply_event(self.fits.get(fit), event)
         if progress is None:
             return
@@ -96,7 +99,7 @@ class FitPage(SchedulerPlugin):
             del self.fits[oldest], self.lost[oldest]
 
     def workers(self) -> list[WorkerRow]:
-        """Return the workers there are now."""
+        """Return the current workers."""
         return [
             WorkerRow(str(w.name), w.nthreads, w.memory.process, w.memory_limit or 0)
             for w in self.scheduler.workers.values()
@@ -104,7 +107,7 @@ class FitPage(SchedulerPlugin):
 
     @contextmanager
     def accounted(self) -> Iterator[None]:
-        """Add the processor time of what is done inside the `with`."""
+        """Count the processor time of the code inside the `with`."""
         began = time.thread_time()
         try:
             yield

@@ -1,4 +1,4 @@
-"""What depends on the direction: contrast, offset, χ² and decay of every bin against φ."""
+"""Contrast, offset, χ² and decay of every bin against φ."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE = 150.0
-"""Degrees of φ from which on directions are drawn as directions."""
+"""Range of φ [degree] from which a polar plot is added."""
 AGE = 1 / 3
-"""Of the selected time: where decays of different directions are compared at one lag."""
+"""Share of the selected time: age at which the decays of the bins are compared at one lag."""
 CIRCLE = np.linspace(-180.0, 180.0, 361)
 """Degrees."""
 SAMPLES = 12
-"""Frames and lags at which the model is averaged over a cell."""
+"""Most frames, and most lags, at which the model is averaged over a cell."""
 
 
 def draw_angles(result: FitResult, scan: Scan) -> "Figure":
@@ -66,10 +66,10 @@ def draw_angles(result: FitResult, scan: Scan) -> "Figure":
 
 
 class AtLag(NamedTuple):
-    """The decay of every bin at one age and lag: means over the pairs of a cell of the cuts."""
+    """The decay of every bin at one age and lag: means over the pairs of one cell of the cuts."""
 
     t1: Float[np.ndarray, " n"]
-    """s, of pairs spread over the cell: it is too wide for f at its middle to be f's mean."""
+    """s, of pairs spread over the cell, which is too wide for f at its centre to equal the mean of f."""
     t2: Float[np.ndarray, " n"]
     f: Float[np.ndarray, " bin"]
     """Measured, (c2 - offset)/contrast."""
@@ -80,7 +80,7 @@ class AtLag(NamedTuple):
 def at_one_lag(result: FitResult, scan: Scan, model: FittedModel) -> AtLag | None:
     """Return the decay at the lag where the bins differ most, a third of the time into the scan.
 
-    None where no lag is known for all bins that have pairs.
+    None if no lag is known for all bins that have pairs.
     """
     read = scan.cuts(result.config["min_lag"])
     there = result.scaling["ndata"].values > 0
@@ -123,7 +123,7 @@ def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
 def _at_one_lag(
     picture: "Figure", axis: "Axes", result: FitResult, scan: Scan, found: AtLag | None
 ) -> None:
-    """Draw the decay at one lag against φ, and once more as directions where they go far around."""
+    """Draw the decay at one lag against φ, and as a polar plot for a wide range of φ."""
     label_axes(axis, axis.get_xlabel(), "(c₂ − offset) / contrast")
     if found is None or not np.isfinite(found.f).any():
         _say(axis, "no lag is known for all bins")
@@ -150,15 +150,15 @@ def _at_one_lag(
 
 
 def _ring(result: FitResult, scan: Scan, q: float, at: AtLag) -> Float[np.ndarray, " n"]:
-    """Return the model's f of one ring all around the circle."""
+    """Return the model's f of one ring on the full circle."""
     model = fitted_at_angles(result, scan, q if np.isfinite(q) else 1.0, CIRCLE)
     return model.shape(np.arange(len(CIRCLE)), at.t1, at.t2).mean(axis=1)
 
 
 def _compass(picture: "Figure") -> Any:
-    """Return axes of directions."""
+    """Return polar axes."""
     compass: Any = picture.add_subplot(2, 3, 6, projection="polar")
-    compass.set_title("the same by direction", fontsize=10)
+    compass.set_title("the same, polar", fontsize=10)
     compass.set_thetagrids(
         range(0, 360, 45), [f"{a}°" for a in ("0", "45", "90", "135", "180", "−135", "−90", "−45")]
     )
@@ -166,7 +166,7 @@ def _compass(picture: "Figure") -> Any:
 
 
 def by_angle(axis: "Axes", scan: Scan, values: np.ndarray, hollow: np.ndarray) -> None:
-    """Draw a value of each bin against φ, or by label where φ is not known for all."""
+    """Draw a value of each bin against φ, or against the label if φ is not known for all."""
     x = scan.phi if np.isfinite(scan.phi).all() else scan.label
     for ring, colour, marker in ring_colours(scan.q):
         here = (scan.q == ring) | np.isnan(ring)
@@ -178,7 +178,7 @@ def by_angle(axis: "Axes", scan: Scan, values: np.ndarray, hollow: np.ndarray) -
 
 
 def angle_axis(axis: "Axes", scan: Scan) -> None:
-    """Label the axis of φ, or of bins where φ is not known for all."""
+    """Label the axis of φ, or of labels if φ is not known for all."""
     from matplotlib.ticker import MaxNLocator
 
     if not np.isfinite(scan.phi).all():
@@ -191,7 +191,7 @@ def angle_axis(axis: "Axes", scan: Scan) -> None:
 
 
 def legend(picture: "Figure", q: np.ndarray, hollow: bool) -> None:
-    """Name the rings where there are several, and the hollow marks where there are any."""
+    """Add a legend of the rings if there are several, and of hollow symbols if there are any."""
     from matplotlib.lines import Line2D
 
     rings = ring_colours(q)
@@ -208,7 +208,7 @@ def legend(picture: "Figure", q: np.ndarray, hollow: bool) -> None:
         marks.append(
             Line2D(
                 [], [], color=COLOURS[0], marker="o", markerfacecolor="none", linestyle="none",
-                label="no decay seen: contrast unknown",
+                label="no decay: contrast unknown",
             )
         )  # fmt: skip
     if marks:

@@ -1,4 +1,4 @@
-"""Means of c2 over blocks of pairs, small enough to look at, and the model's means over the same."""
+"""Means of data and model over blocks of pairs, for maps of a few hundred pixels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Chunk, Scan
 
 SIDE = 256
-"""Most blocks along one side of a picture."""
+"""Most blocks along one side of a map."""
 SAMPLES = 8
 """Times along one side of a block at which the model is averaged: all of them in blocks of up to 8
-frames. One time in the middle would misread decays about as long as a block."""
+frames. A single time at the centre is wrong for decays about as long as a block."""
 
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """Which frames make which block, and where their means are read."""
+    """The frames of each block, and the array from which their means are read."""
 
     array: str
-    """Of the store: c2 itself or one of its levels."""
+    """Name in the store: c2 or one of its levels."""
     level: int
     """Frames of the store in one row of that array."""
     first: int
-    """Row of the array where the blocks begin."""
+    """First row of the blocks in the array."""
     merged: int
     """Rows of the array in one block."""
     blocks: int
@@ -49,13 +49,13 @@ class BlockGrid:
 
 @dataclass(frozen=True)
 class BinMap:
-    """One bin as a picture: symmetric, blank where fewer than half of a block's pairs are known."""
+    """Maps of one bin: symmetric, NaN where fewer than half of the pairs of a block are known."""
 
     bin: int
     """Position in the selection."""
     grid: BlockGrid
     edges: Float[np.ndarray, " edge"]
-    """s, where blocks begin and end."""
+    """Edges of the blocks [s]."""
     data: Float[np.ndarray, "n n"]
     model: Float[np.ndarray, "n n"]
     residual: Float[np.ndarray, "n n"]
@@ -71,9 +71,9 @@ class BinMap:
 
 
 def block_grid(scan: Scan) -> BlockGrid:
-    """Return the blocks of a scan: as few frames each as `SIDE` allows, whole blocks only.
+    """Return the blocks of a scan: at most `SIDE` per side, of equal size.
 
-    Read from the coarsest level that still has twice as many rows as the picture, else from c2.
+    They are read from the coarsest level with at least twice as many rows as the map, else from c2.
     """
     start, stop = scan.frames
     held = zarr.open_group(scan.path, mode="r", use_consolidated=False)
@@ -86,7 +86,7 @@ def block_grid(scan: Scan) -> BlockGrid:
 
 
 def bin_map(scan: Scan, result: FitResult, model: FittedModel, bin: int) -> BinMap:
-    """Return one bin as a picture; no more of it than a strip of tiles is in memory at once."""
+    """Return the maps of one bin; at most one strip of tiles is in memory at a time."""
     grid = block_grid(scan)
     array = zarr.open_array(scan.path, path=grid.array, mode="r", zarr_format=3)
     use = scan.use if grid.level == 1 else np.ones(array.shape[1], bool)

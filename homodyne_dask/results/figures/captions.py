@@ -1,4 +1,4 @@
-"""Each picture in words, with its numbers: for who cannot see it, and as its caption."""
+"""Captions of the figures, and text alternatives with their main numbers."""
 
 from collections.abc import Callable
 
@@ -16,18 +16,18 @@ from homodyne_dask.store.rings import describe_rings
 from homodyne_dask.store.scan import Scan
 
 TITLES = {
-    "maps": "Data, model and residual of single bins over both times",
+    "maps": "Data, model and residual of single bins against both times",
     "cuts": "c₂ against lag at several ages: data with error bars, model as lines",
-    "angles": "What depends on the direction φ",
+    "angles": "Dependence on the direction φ",
     "rates": "Rates against time, with bands of one standard error and of 95 %",
-    "passes": "How the fit came to its optimum",
-    "residuals": "Residuals: their distribution, and how they go with lag",
-    "influence": "By how many standard errors each parameter moves when one bin is left out",
+    "passes": "Convergence of the fit",
+    "residuals": "Residuals: distribution, and dependence on lag",
+    "influence": "Change of each parameter, in standard errors, when one bin is excluded",
 }
 
 
 def alternative(name: str, result: FitResult, scan: Scan) -> str:
-    """Return what a picture shows, in words and numbers."""
+    """Return the text alternative of a figure."""
     return _ALTERNATIVES[name](result, scan)
 
 
@@ -35,7 +35,7 @@ def _maps(result: FitResult, scan: Scan) -> str:
     side = block_grid(scan).side
     means = f", means over {side}×{side} pairs" if side > 1 else ""
     return (
-        f"Maps over t₁ and t₂ of measured c₂, fitted c₂ in the same colours, and residual over σ"
+        f"Maps against t₁ and t₂ of measured c₂, fitted c₂ on the same colour scale, and residual over σ"
         f"{means}, of {_bins(result, scan)}. Reduced χ² per bin {_range(result, 'redchi')}."
     )
 
@@ -43,7 +43,7 @@ def _maps(result: FitResult, scan: Scan) -> str:
 def _cuts(result: FitResult, scan: Scan) -> str:
     contrast, offset = _range(result, "contrast"), _range(result, "offset")
     return (
-        f"Measured and fitted c₂ against lag on a logarithmic axis at up to five ages, of "
+        f"Measured and fitted c₂ against lag (logarithmic axis) at up to five ages, of "
         f"{_bins(result, scan)}. c₂ falls to the offset, {offset}; contrast {contrast}."
     )
 
@@ -58,7 +58,7 @@ def _angles(result: FitResult, scan: Scan) -> str:
         at = f"{(found.t2 - found.t1).mean():.3g} s"
         words += [f"f at a lag of {at} {format_range(found.f, '.3g')}"]
     rings = describe_rings(scan.q)
-    of = f" of {rings}, each in its colour" if rings else ""
+    of = f" of {rings}, one colour each" if rings else ""
     return f"Against φ, of every bin{of}: " + "; ".join(words) + "."
 
 
@@ -80,22 +80,22 @@ def _passes(result: FitResult, scan: Scan) -> str:
     coarse = [f"{e['passes']} over {e['level']}×{e['level']} means" for e in levels]
     before = f" after {', '.join(coarse)}" if coarse else ""
     return (
-        f"χ² above its lowest, expected distance to the optimum and time of each pass: "
+        f"χ² above its lowest value, expected distance to the optimum and time of each pass: "
         f"{len(full)} over all data, {accepted} of them accepted{before}. {result.outcome.value}."
     )
 
 
 def _residuals(result: FitResult, scan: Scan) -> str:
     return (
-        f"Histogram of residual over σ against the unit normal, and mean and deviation of the "
-        f"residuals against lag, of {_bins(result, scan)}. Reduced χ² {result.redchi:.5g}; "
-        f"1 is expected where σ is right."
+        f"Histogram of residual over σ with the unit normal distribution, and mean and standard "
+        f"deviation of the residuals against lag, of {_bins(result, scan)}. Reduced χ² {result.redchi:.5g}; "
+        f"1 is expected if σ is correct."
     )
 
 
 def _influence(result: FitResult, scan: Scan) -> str:
-    (said,) = influence_sentences(result)
-    return f"Against φ, one panel for each parameter; the band is one standard error: {said}."
+    (sentence,) = influence_sentences(result)
+    return f"Against φ, one panel per parameter; the band is one standard error: {sentence}."
 
 
 _ALTERNATIVES: dict[str, Callable[[FitResult, Scan], str]] = {

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AGES = (0.01, 0.06, 0.2, 0.5, 0.75)
-"""Ages shown, as shares of the selected time."""
+"""Ages shown, as fractions of the selected time."""
 FEWEST_LAGS = 4
-"""An age with fewer lags shows no decay."""
+"""Fewest lags at which an age is shown."""
 LINE = 200
-"""Points of a line of the model."""
+"""Points of a model curve."""
 
 
 def draw_cuts(result: FitResult, scan: Scan) -> "Figure":
@@ -71,10 +71,10 @@ class Cut:
 
     t1: Float[np.ndarray, " l"]
     lag: Float[np.ndarray, " l"]
-    """s, means over the cell's pairs."""
+    """s, means over the pairs of a cell."""
     c2: Float[np.ndarray, " l"]
     stderr: Float[np.ndarray, " l"]
-    """Of the mean of the cell's pairs, were they independent."""
+    """Of the mean over the cell, as if its pairs were independent."""
 
     @property
     def age(self) -> float:
@@ -83,13 +83,13 @@ class Cut:
 
     @property
     def line(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """t1 and lags of a smooth line through the cells: fewer late frames reach a long lag."""
+        """t1 and lags of a smooth curve through the cells; mean t1 depends on the lag."""
         lag = np.geomspace(self.lag[0], self.lag[-1], LINE)
         return np.interp(lag, self.lag, self.t1), lag
 
 
 def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
-    """Return the ages of a bin to show: spread over the selected time, each with enough lags."""
+    """Return the ages shown for a bin: spread over the selected time, each with enough lags."""
     counts = np.bincount(read.age[_known(read, bin)], minlength=len(read.age_edges))
     there = np.flatnonzero(counts >= FEWEST_LAGS)
     if not len(there):
@@ -101,7 +101,7 @@ def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
 
 
 def cut_of(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:
-    """Return the cells of one bin and age in the order of their lags."""
+    """Return the cells of one bin and age, sorted by lag."""
     cells: Int[np.ndarray, " l"] = np.flatnonzero((read.age == age) & _known(read, bin))
     cells = cells[np.argsort(read.lag[cells])]
     t1, t2 = read.t1[cells], read.t2[cells]

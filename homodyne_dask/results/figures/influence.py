@@ -1,4 +1,4 @@
-"""What single bins do to the parameters: how far each moves when a bin is left out."""
+"""Influence of single bins: change of each parameter when one bin is excluded."""
 
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACROSS = 4
-"""Panels in a row."""
+"""Panels per row."""
 
 
 def draw_influence(result: FitResult, scan: Scan) -> "Figure":
-    """Draw by how many standard errors each parameter moves without each bin, against φ.
+    """Draw the change of each parameter without each bin, in standard errors, against φ.
 
     Raises OptionError where the result does not hold it.
     """
@@ -39,7 +39,7 @@ def draw_influence(result: FitResult, scan: Scan) -> "Figure":
         axis.axhspan(-1, 1, color=UNKNOWN, alpha=0.5, linewidth=0)
         axis.axhline(0, color="#555555", linewidth=0.8)
         by_angle(axis, scan, change[:, n], nothing)
-        label_axes(axis, "", "moves by [σ]" if n % across == 0 else "", str(name))
+        label_axes(axis, "", "change [σ]" if n % across == 0 else "", str(name))
         if n + across >= len(names):
             angle_axis(axis, scan)
             axis.locator_params(axis="x", nbins=6)
@@ -51,6 +51,6 @@ def draw_influence(result: FitResult, scan: Scan) -> "Figure":
 
 
 def influential(result: FitResult) -> Bool[np.ndarray, " p"]:
-    """Return the parameters whose move without some bin is known."""
+    """Return for which parameters the influence of any bin is known."""
     assert result.influence is not None
     return np.isfinite(result.influence["change"].values).any(axis=0)

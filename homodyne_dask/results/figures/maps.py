@@ -1,4 +1,4 @@
-"""Data, model and residual of a few bins as maps, and what the residuals are like."""
+"""Maps of data, model and residual of a few bins, and the distribution of the residuals."""
 
 from typing import TYPE_CHECKING
 
@@ -28,11 +28,11 @@ LEFT = (0.75, 0.75 + PANEL + 0.3, 0.75 + 2 * PANEL + 0.3 + 1.1)
 """Inches: where the three maps of a row begin."""
 WIDTH = LEFT[2] + PANEL + GAP + 0.8
 LAG_CELLS = 24
-"""Intervals of lag in which residuals are gathered."""
+"""Intervals of lag for the statistics of residuals."""
 
 
 def bin_maps(result: FitResult, scan: Scan) -> list[BinMap]:
-    """Return representative bins as pictures, read one after the other."""
+    """Return the maps of representative bins; they are read one after the other."""
     model = fitted_model(result, scan)
     return [bin_map(scan, result, model, int(b)) for b in representative(result, scan)]
 
@@ -57,7 +57,7 @@ def _means(view: BinMap) -> str:
 def _row(
     picture: "Figure", bottom: float, view: BinMap, title: str, reach: float, last: bool
 ) -> None:
-    """Draw one bin; its places are fixed, which takes half the time of having them worked out."""
+    """Draw one bin; axes have fixed positions, which halves the time of automatic layout."""
     low, high = _range(view)
     parts = (
         (view.data, title, "cividis", low, high),
@@ -80,7 +80,7 @@ def _row(
 
 
 def _place(picture: "Figure", left: float, bottom: float, width: float) -> "Axes":
-    """Return axes as high as a panel; inches."""
+    """Return axes of the height of a panel; positions in inches."""
     w, h = picture.get_size_inches()
     return picture.add_axes((left / w, bottom / h, width / w, PANEL / h))
 
@@ -93,7 +93,7 @@ def _map(axis: "Axes", edges, values, shades: str, low: float, high: float) -> N
 
 
 def _range(view: BinMap) -> tuple[float, float]:
-    """Return the colours' range, of data and model alike: all of both but the outer hundredth."""
+    """Return the colour range of data and model: the central 98 % of both."""
     known = np.concatenate([v[np.isfinite(v)] for v in (view.data, view.model)])
     if not len(known):
         return 0.0, 1.0
@@ -102,13 +102,13 @@ def _range(view: BinMap) -> tuple[float, float]:
 
 
 def _reach(residual: np.ndarray) -> float:
-    """Return up to which |residual/σ| colours tell apart: at least 3."""
+    """Return the limit of |residual/σ| on the colour scale: at least 3."""
     known = np.abs(residual[np.isfinite(residual)])
     return max(3.0, float(np.quantile(known, 0.99))) if len(known) else 3.0
 
 
 def draw_residuals(result: FitResult, scan: Scan) -> "Figure":
-    """Draw how residual/σ of the maps' blocks are distributed, and how they go with lag."""
+    """Draw the distribution of residual/σ of the blocks of the maps, and its dependence on lag."""
     pairs = [view.upper for view in bin_maps(result, scan)]
     lag, residual = (np.concatenate([pair[n] for pair in pairs]) for n in (0, 1))
     picture = figure(8.5, 3.6)
@@ -137,9 +137,11 @@ def _histogram(axis: "Axes", residual: np.ndarray) -> None:
 
 
 def _by_lag(axis: "Axes", lag: np.ndarray, residual: np.ndarray) -> None:
-    label_axes(axis, "lag t₂ − t₁ [s]", "residual / σ", "residuals by lag")
+    label_axes(axis, "lag t₂ − t₁ [s]", "residual / σ", "residuals against lag")
     axis.axhline(0, color=UNKNOWN, zorder=0)
-    axis.axhline(1, color=COLOURS[6], linestyle="--", linewidth=1, label="expected deviation")
+    axis.axhline(
+        1, color=COLOURS[6], linestyle="--", linewidth=1, label="expected standard deviation"
+    )
     if not len(residual):
         return
     order = np.argsort(lag)
@@ -149,7 +151,7 @@ def _by_lag(axis: "Axes", lag: np.ndarray, residual: np.ndarray) -> None:
     deviation = [residual[g].std() for g in groups]
     stderr = [residual[g].std() / np.sqrt(len(g)) for g in groups]
     axis.errorbar(middle, mean, stderr, fmt="o", ms=4, color=COLOURS[0], label="mean")
-    axis.plot(middle, deviation, "s", ms=4, color=COLOURS[1], label="deviation")
+    axis.plot(middle, deviation, "s", ms=4, color=COLOURS[1], label="standard deviation")
     low, high = axis.get_ylim()
     axis.set_ylim(low, high + 0.35 * (high - low))
     axis.legend(frameon=False, fontsize=8, loc="upper right", ncols=3)

@@ -1,4 +1,4 @@
-"""What was fitted: rates by time, and the passes of the fit."""
+"""Fitted rates against time, and the convergence of the fit."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,7 +30,7 @@ BANDS = {
     "none": "no bands: the fit has no covariance",
 }
 ROOM_FOR_ZERO = 0.5
-"""Share of a decade between 0 and the smallest difference of χ²."""
+"""Length of the axis between 0 and the smallest difference of χ², in decades."""
 
 
 def draw_rates(result: FitResult, scan: Scan) -> "Figure":
@@ -89,7 +89,7 @@ def _band(axis: "Axes", curve: Curve, truth: Curve | None) -> None:
 
 
 def _edges(curve: Curve, width: float) -> Float[np.ndarray, "2 n"]:
-    """Return the edges of a band `width` standard errors wide to each side."""
+    """Return the edges of a band of `width` standard errors to each side."""
     half = np.zeros_like(curve.value) if curve.stderr is None else width * curve.stderr
     return np.maximum(curve.value + np.array([[-1.0], [1.0]]) * half, curve.floor)
 
@@ -124,9 +124,9 @@ def draw_passes(result: FitResult, scan: Scan | None = None) -> "Figure":
 
 
 def _durations(axis: "Axes", result: FitResult) -> int:
-    """Draw the seconds of each pass, those over block means left of the first over all data.
+    """Draw the time of each pass, coarse passes left of the first pass over all data.
 
-    Return where the first of them stands.
+    Return the position of the first coarse pass.
     """
     from matplotlib.ticker import FuncFormatter
 
@@ -162,8 +162,8 @@ def _distance(axis: "Axes", number, decrement, accepted) -> None:
 
 
 def _difference(axis: "Axes", number, chisqr, accepted) -> None:
-    """Draw χ² - min χ² on a log axis that has a place for 0."""
-    label_axes(axis, "pass", "χ² − lowest χ²", "χ² above its lowest")
+    """Draw χ² - lowest χ² on a logarithmic axis that includes 0."""
+    label_axes(axis, "pass", "χ² − lowest χ²", "χ² above its lowest value")
     known = chisqr[np.isfinite(chisqr)]
     above = chisqr - known.min() if len(known) else chisqr
     positive = above[above > 0]

@@ -1,4 +1,4 @@
-"""The fitted model at any pair of times, its rates, and how well they are known."""
+"""The fitted model at any pair of times, its rates, and their errors."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from homodyne_dask.store.scan import Scan, known_q
 
 TWO_SIDED_95 = 0.975
 DECAY_POINTS = 400
-"""Lags at which a decay is followed to 1/e."""
+"""Lags at which f is evaluated to find its decay time."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class FittedModel:
 
 
 def fitted_model(result: FitResult, scan: Scan) -> FittedModel:
-    """Return the model a fit ended with."""
+    """Return the model at the parameters of a fit."""
     return _on(result, scan, result.parameters["value"].values)
 
 
 def true_model(result: FitResult, scan: Scan) -> FittedModel | None:
-    """Return the model that simulated data were made from, or None where it says something else.
+    """Return the model that simulated data were made from, or None if it does not compare with the fit.
 
-    The parameters compare only within one model and convention, and where q is known.
+    It compares within one model and convention, and where q is known.
     """
     truth = truth_of(result)
     if truth is None or np.isnan(scan.q).any():
@@ -63,7 +63,7 @@ def true_model(result: FitResult, scan: Scan) -> FittedModel | None:
 def fitted_at_angles(
     result: FitResult, scan: Scan, q: float, phi: Float[np.ndarray, " n"]
 ) -> FittedModel:
-    """Return the model a fit ended with at any angles of one ring, as if they were bins."""
+    """Return the model at the parameters of a fit, with bins at any angles of one ring."""
     return _on(result, scan, result.parameters["value"].values, np.full(len(phi), q), phi)
 
 
@@ -82,9 +82,9 @@ def _on(
 
 
 def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
-    """Return the lag [s] at which f of each bin first falls to 1/e, from the middle age on.
+    """Return the lag [s] at which f of each bin first falls to 1/e, at the age in the middle.
 
-    NaN where f stays above 1/e up to the end of the selected frames.
+    NaN where f stays above 1/e to the end of the selected frames.
     """
     first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
     middle = 0.5 * (first + last)
@@ -105,7 +105,7 @@ def _first_below(lag: Float[np.ndarray, " l"], f: Float[np.ndarray, " l"], level
 
 @dataclass(frozen=True)
 class Curve:
-    """Something a model says at each time, and how well it is known."""
+    """A quantity of a model against time, with its error."""
 
     time: Float[np.ndarray, " n"]
     """s."""
@@ -115,7 +115,7 @@ class Curve:
     quantile: float
     """Half width of the 95 % band in standard errors."""
     floor: float
-    """What it cannot be below: 0 for J, -inf for what may change sign."""
+    """Lower limit: 0 for J, -inf for quantities that may change sign."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Curves:
     strain: Curve | None
     """∫γ̇ dt since the first selected frame."""
     errors: str
-    """Which covariance the bands come from: robust, naive or none."""
+    """Covariance of the bands: robust, naive or none."""
 
 
 def curves(model: FittedModel, result: FitResult, scan: Scan) -> Curves:

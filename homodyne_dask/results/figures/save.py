@@ -1,4 +1,4 @@
-"""Pictures of a fit: each function returns a matplotlib Figure, `save_all` writes them as PNG files."""
+"""The figures of a fit: `result.plot` and `save_all`, which writes them as PNG files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +33,7 @@ PICTURES: dict[str, Callable[[FitResult, Scan], "Figure"]] = {
 
 
 class Plots:
-    """The pictures of a result, `result.plot`: matplotlib figures, each of the scan that was fitted.
+    """The figures of a result, `result.plot`, as matplotlib Figures; scan: what was fitted.
 
     Each raises SelectionError where the scan's bins are not those of the result.
     """
@@ -42,7 +42,7 @@ class Plots:
         self.result = result
 
     def maps(self, scan: Scan) -> "Figure":
-        """Data, model and residual of single bins over both times."""
+        """Data, model and residual of single bins against both times."""
         return self._drawn(draw_maps, scan)
 
     def cuts(self, scan: Scan) -> "Figure":
@@ -58,15 +58,15 @@ class Plots:
         return self._drawn(draw_rates, scan)
 
     def passes(self, scan: Scan) -> "Figure":
-        """How the fit came to its optimum."""
+        """Convergence of the fit: χ², distance to the optimum and time of each pass."""
         return self._drawn(draw_passes, scan)
 
     def residuals(self, scan: Scan) -> "Figure":
-        """The residuals' distribution, and how they go with lag."""
+        """Distribution of the residuals, and their dependence on lag."""
         return self._drawn(draw_residuals, scan)
 
     def influence(self, scan: Scan) -> "Figure":
-        """By how many standard errors each parameter moves when one bin is left out."""
+        """Change of each parameter, in standard errors, when one bin is excluded."""
         return self._drawn(draw_influence, scan)
 
     def _drawn(self, draw: Callable[[FitResult, Scan], "Figure"], scan: Scan) -> "Figure":
@@ -75,9 +75,9 @@ class Plots:
 
 
 def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
-    """Write every picture of a fit into a folder and return their paths; rates are those of transport.
+    """Write every figure of a fit into a folder and return their paths.
 
-    That of influence is left out where the result does not know it.
+    Rates are drawn for transport models only, influence only where the result has it.
     scan: what was fitted. Raises SelectionError where its bins are not those of the result.
     """
     _check(result, scan)

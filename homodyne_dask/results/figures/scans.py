@@ -1,4 +1,4 @@
-"""Parameters of many fits: scan by scan, or against q or age."""
+"""Parameters of several fits, scan by scan or against q or age."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 COLUMNS = 3
 MOST_NAMES = 12
-"""Scans that are named one by one; beyond, only some are."""
+"""Most scans that are labelled one by one; of more, only some are."""
 _AXES = {"q": "q [Å⁻¹]", "age": "age [s]"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
 def draw_scans(ended: Sequence[SeriesEntry]) -> "Figure":
-    """Draw each parameter with its error, and the reduced χ², by scan."""
+    """Draw each parameter with its error, and the reduced χ², for each scan."""
     picture, axes = _panels(ended)
     at = np.arange(len(ended))
     _draw(axes, ended, at)
@@ -37,7 +37,7 @@ def draw_scans(ended: Sequence[SeriesEntry]) -> "Figure":
 def draw_series(whole: FitSeries) -> "Figure":
     """Draw each parameter and rate with its error, and the reduced χ², against q or age.
 
-    A line is the weighted mean of fits that agree; bars along age are the windows.
+    A dashed line is the weighted mean of consistent fits; horizontal bars are the windows of age.
     """
     ended = [entry for entry in whole.ended if entry.result is not None]
     picture, axes = _panels(ended)
@@ -54,7 +54,7 @@ def draw_series(whole: FitSeries) -> "Figure":
 
 
 def _panels(ended: Sequence[SeriesEntry]) -> "tuple[Figure, list[Axes]]":
-    """Return a figure with axes for every quantity and for χ²."""
+    """Return a figure with axes for each quantity and for χ²."""
     number = len(ended[0].quantities) + 1
     rows = -(-number // COLUMNS)
     picture = figure(12.3, 2.4 * rows + 1.2)
@@ -67,7 +67,7 @@ def _panels(ended: Sequence[SeriesEntry]) -> "tuple[Figure, list[Axes]]":
 
 
 def _windows(ended: Sequence[SeriesEntry], at: np.ndarray) -> np.ndarray | None:
-    """Return how far the window of each fit reaches below and above its age."""
+    """Return the extent of the window of each fit below and above its mean age."""
     if "from" not in ended[0].at:
         return None
     return np.array([at - [e.at["from"] for e in ended], [e.at["to"] for e in ended] - at])

@@ -1,4 +1,4 @@
-"""How the pictures look: colours that colour-blind readers can tell apart, labels with units."""
+"""Style of the figures: colours for colour-blind readers, axes, labels with units."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,21 +14,21 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Okabe and Ito (2008), in an order that also differs in lightness between neighbours."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 UNKNOWN = "#d9d9d9"
-"""Colour of what is not known."""
+"""Colour of unknown values."""
 DPI = 150
 
 
 def figure(
     width: float, height: float, layout: Literal["constrained"] | None = "constrained"
 ) -> "Figure":
-    """Return an empty figure, inches; no global state of matplotlib is touched."""
+    """Return an empty figure; width and height in inches. No global state of matplotlib is changed."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=DPI, layout=layout)
 
 
 def label_axes(axes: "Axes", x: str, y: str, title: str = "") -> None:
-    """Label an axes and take away what says nothing."""
+    """Set labels and title of an axes; remove its upper and right spine."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     axes.set_title(title, fontsize=10)
@@ -37,14 +37,14 @@ def label_axes(axes: "Axes", x: str, y: str, title: str = "") -> None:
 
 
 def logarithmic(axes: "Axes", which: str, scale: str = "log", **options: float) -> None:
-    """Make the x or y axis logarithmic, its ticks written as text: 0.1, 1, 10, or 10⁻⁵.
+    """Make the x or y axis logarithmic, with plain-text tick labels: 0.1, 1, 10, or 10⁻⁵.
 
-    Text set as a formula takes longer than all else in a picture.
+    Labels in math text take longer to draw than the rest of a figure.
     """
     from matplotlib.ticker import FuncFormatter, LogFormatter
 
     class Between(LogFormatter):
-        """Labels between decades where there is less than one decade."""
+        """Labels between decades where the axis has less than one decade."""
 
         def __call__(self, x: float, pos: int | None = None) -> str:
             return log_tick(x) if super().__call__(x, pos) else ""
@@ -58,7 +58,7 @@ def logarithmic(axes: "Axes", which: str, scale: str = "log", **options: float) 
 
 
 def log_tick(value: float) -> str:
-    """Return a number on a logarithmic axis as text."""
+    """Return a tick label of a logarithmic axis."""
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:g}"
     mantissa, _, power = f"{value:.0e}".partition("e")
@@ -67,7 +67,7 @@ def log_tick(value: float) -> str:
 
 
 def bin_name(scan: Scan, bin: int) -> str:
-    """Return q, φ and label of a bin, as in the titles of pictures."""
+    """Return q, φ and label of a bin, for titles."""
     q, phi = scan.q[bin], scan.phi[bin]
     parts = [f"q = {q:.4g} Å⁻¹" if np.isfinite(q) else "q unknown"]
     parts += [f"φ = {_signed(phi)}°" if np.isfinite(phi) else "φ unknown"]
@@ -86,7 +86,7 @@ def log_scale_if_wide(axes: "Axes", which: str, values: np.ndarray) -> None:
 
 
 def limits(axes: "Axes", values: np.ndarray, band: np.ndarray) -> None:
-    """Set the y range to the values and the band around them, but at most thrice that of the values."""
+    """Set the y range to the values and their band, but to at most three times the range of the values."""
     log = axes.get_yscale() == "log"
     with np.errstate(invalid="ignore", divide="ignore"):
         values, band = (np.log10(v) if log else v for v in (values, band))
@@ -103,7 +103,7 @@ def limits(axes: "Axes", values: np.ndarray, band: np.ndarray) -> None:
 
 
 def ring_colours(q: np.ndarray) -> list[tuple[float, Any, str]]:
-    """Return each ring of a scan with its colour and marker; beyond seven, colours run with q."""
+    """Return q, colour and marker of each ring; beyond seven rings the colour follows q."""
     from matplotlib import colormaps
 
     rings = [float(value) for value in dict.fromkeys(np.sort(q))] if np.isfinite(q).all() else []

@@ -1,4 +1,4 @@
-// Asks for what changed about once a second and puts it in its place; what did not change is left alone.
+// Fetches the sections about once a second and replaces those that changed.
 const contact = document.getElementById("contact");
 const live = document.getElementById("live");
 const address = location.pathname.replace(/\/$/, "") + "-now" + location.search;
@@ -26,7 +26,7 @@ async function look() {
     }
   } catch {
     if (!contact.textContent) {
-      contact.textContent = "The scheduler no longer answers: this is what it said last, at "
+      contact.textContent = "The scheduler no longer answers. Last update before "
         + new Date().toLocaleTimeString() + ".";
     }
   }
