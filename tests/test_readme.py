@@ -14,6 +14,7 @@ import homodyne_dask as hd
 from homodyne_dask.cli import guide, main
 from homodyne_dask.results import folder
 from homodyne_dask.results.figures import save as plots
+from tests.benchmarks import __main__ as benchmarks
 from tests.documents import ALL, README, ROOT, blocks, code_spans, commands, links
 
 RESULTS = (ROOT / "docs" / "results.md").read_text()
@@ -117,6 +118,8 @@ def test_options_and_names_in_a_sentence_exist(file):
             assert name in hd.__all__, span
         for target in re.findall(r"^make ([a-z-]+)", span):
             assert f"\n{target}:" in (ROOT / "Makefile").read_text(), span
+        for row in re.findall(r'^python -m tests\.benchmarks "?([\w ]+)"?$', span):
+            assert row in benchmarks.ROWS, span
         if re.fullmatch(r"(?:docs|deploy|tests|homodyne_dask|ingest)/[\w./*-]+", span):
             assert list(ROOT.glob(span)), span
 
