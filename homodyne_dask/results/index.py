@@ -47,7 +47,7 @@ def check_index(folder: Path, replace: bool, kind: str = SCANS) -> None:
 
 
 def write_index(
-    folder: Path, names: Sequence[str], ended: Sequence[SeriesEntry], of: int, kind: str = SCANS
+    folder: Path, names: Sequence[str], entries: Sequence[SeriesEntry], of: int, kind: str = SCANS
 ) -> list[Path]:
     """Write the index of the fits done so far, `of` how many in all, and return its files.
 
@@ -56,16 +56,16 @@ def write_index(
     When all are done there is a figure, and for parts the series with its agreement (see `FitSeries`).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    names = quantity_names(names, ended[0].at)
-    good = [entry for entry in ended if entry.result is not None]
-    complete = len(ended) == of
+    names = quantity_names(names, entries[0].at)
+    good = [entry for entry in entries if entry.result is not None]
+    complete = len(entries) == of
     series = (
-        FitSeries(next(iter(ended[0].at)), tuple(ended)) if kind == PARTS and complete else None
+        FitSeries(next(iter(entries[0].at)), tuple(entries)) if kind == PARTS and complete else None
     )
     picture = _picture(names, good, series) if complete and len(good) > 1 else None
     table, page = index_files(folder, kind)
-    write_atomic(table, entries_csv(names, ended, folder, _ONE[kind]))
-    write_atomic(page, _page(folder, names, ended, of, kind, series, picture))
+    write_atomic(table, entries_csv(names, entries, folder, _ONE[kind]))
+    write_atomic(page, _page(folder, names, entries, of, kind, series, picture))
     return [table, page, *(_write_series(series, folder, picture) if series else [])]
 
 
@@ -83,41 +83,41 @@ def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> l
     return made
 
 
-def outcome_counts(ended: Sequence[SeriesEntry], of: int, kind: str = SCANS) -> str:
+def outcome_counts(entries: Sequence[SeriesEntry], of: int, kind: str = SCANS) -> str:
     """Return how many fits converged, ended otherwise, failed and are not yet done."""
-    outcomes = [entry.outcome for entry in ended]
+    outcomes = [entry.outcome for entry in entries]
     converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
-    others = len(ended) - converged - failed
-    words = [f"{converged} of {len(ended)} {_ONE[kind]}s converged"]
+    others = len(entries) - converged - failed
+    words = [f"{converged} of {len(entries)} {_ONE[kind]}s converged"]
     words += [f"{others} ended without converging"] * (others > 0)
     words += [f"{failed} failed"] * (failed > 0)
-    words += [f"{of - len(ended)} not yet done"] * (of > len(ended))
+    words += [f"{of - len(entries)} not yet done"] * (of > len(entries))
     return ", ".join(words)
 
 
 def _page(
     folder: Path,
     names: Sequence[str],
-    ended: Sequence[SeriesEntry],
+    entries: Sequence[SeriesEntry],
     of: int,
     kind: str,
     series: FitSeries | None,
     picture: Picture | None,
 ) -> str:
-    good = [entry.result for entry in ended if entry.result is not None]
+    good = [entry.result for entry in entries if entry.result is not None]
     one = _ONE[kind]
-    failed = [f"{entry.name}: {entry.message}" for entry in ended if entry.result is None]
+    failed = [f"{entry.name}: {entry.message}" for entry in entries if entry.result is None]
     headings = {"verdict": "Outcome", "scans": f"{one.capitalize()}s"}
     return render(
         HERE,
         "index.html",
         title=f"{good[0].config['model'] if good else 'no fit'}, {of} {one}s",
         headings=headings if picture is None else headings | {"pictures": "Figures"},
-        converged=all(entry.outcome == "CONVERGED" for entry in ended) and len(ended) == of,
-        sentence=outcome_counts(ended, of, kind),
+        converged=all(entry.outcome == "CONVERGED" for entry in entries) and len(entries) == of,
+        sentence=outcome_counts(entries, of, kind),
         reservations=[*failed, *(agreement_sentences(series) if series else [])],
         picture=picture,
-        **_table(names, ended, folder, one),
+        **_table(names, entries, folder, one),
     )
 
 
@@ -126,21 +126,21 @@ def series_fragment(series: FitSeries) -> str:
     return render(
         HERE,
         "series_fragment.html",
-        sentence=outcome_counts(series.ended, len(series.ended), PARTS),
+        sentence=outcome_counts(series.entries, len(series.entries), PARTS),
         agreement=agreement_sentences(series),
-        **_table(series.names, series.ended, None, _ONE[PARTS]),
+        **_table(series.names, series.entries, None, _ONE[PARTS]),
     )
 
 
 def _table(
-    names: Sequence[str], ended: Sequence[SeriesEntry], folder: Path | None, one: str
+    names: Sequence[str], entries: Sequence[SeriesEntry], folder: Path | None, one: str
 ) -> dict[str, Any]:
     """Return rows, caption and notes of the table of fits."""
-    found = next((entry.quantities for entry in ended if entry.result is not None), {})
+    found = next((entry.quantities for entry in entries if entry.result is not None), {})
     units = {name: found[name].unit if name in found else "" for name in names}
     head = [f"{name} [{units[name]}]" if units[name] else name for name in names]
     rows: list[list[object]] = [[one, "outcome", "χ²/N", *head]]
-    for entry in ended:
+    for entry in entries:
         if entry.result is None:
             rows.append([entry.name, "✗ failed", "-", *["-"] * len(names)])
             continue

@@ -6,6 +6,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 import numpy as np
 import xarray
@@ -41,22 +42,28 @@ class FitSeries:
 
     over: str
     """'q' or 'age'."""
-    ended: tuple[SeriesEntry, ...]
+    entries: tuple[SeriesEntry, ...]
+
+    @property
+    def ended(self) -> tuple[SeriesEntry, ...]:
+        """The former name of `entries`."""
+        warn("FitSeries.ended is now FitSeries.entries", DeprecationWarning, stacklevel=2)
+        return self.entries
 
     @property
     def converged(self) -> bool:
         """Whether every fit converged."""
-        return all(entry.outcome == "CONVERGED" for entry in self.ended)
+        return all(entry.outcome == "CONVERGED" for entry in self.entries)
 
     @property
     def results(self) -> tuple[FitResult | None, ...]:
         """The result of each part; None if its fit failed."""
-        return tuple(entry.result for entry in self.ended)
+        return tuple(entry.result for entry in self.entries)
 
     @cached_property
     def names(self) -> list[str]:
         """Names of parameters, then of the rates at the mean age; empty if every fit failed."""
-        return next((list(e.quantities) for e in self.ended if e.result is not None), [])
+        return next((list(e.quantities) for e in self.entries if e.result is not None), [])
 
     @cached_property
     def table(self) -> xarray.Dataset:
@@ -77,11 +84,11 @@ class FitSeries:
             same = [self.agreement.get(name) for name in self.names]
             values = [np.nan if one is None else getattr(one, of) for one in same]
             columns[key] = ("param", np.array(values, float))
-        columns["outcome"] = ("fit", [entry.outcome for entry in self.ended])
-        columns["message"] = ("fit", [entry.message for entry in self.ended])
+        columns["outcome"] = ("fit", [entry.outcome for entry in self.entries])
+        columns["message"] = ("fit", [entry.message for entry in self.entries])
         coords: dict[str, Any] = {
-            key: ("fit", [entry.at[key] for entry in self.ended], {"units": UNITS[key]})
-            for key in self.ended[0].at
+            key: ("fit", [entry.at[key] for entry in self.entries], {"units": UNITS[key]})
+            for key in self.entries[0].at
         }
         units = [self.unit(name) for name in self.names]
         coords |= {"param": self.names, "unit": ("param", np.array(units, str))}
@@ -89,12 +96,12 @@ class FitSeries:
 
     def _rows(self) -> list[list[Quantity]]:
         return [
-            [e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in self.ended
+            [e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in self.entries
         ]
 
     def unit(self, name: str) -> str:
         """Return the unit of a parameter or rate."""
-        return next(e.quantities[name].unit for e in self.ended if e.result is not None)
+        return next(e.quantities[name].unit for e in self.entries if e.result is not None)
 
     @cached_property
     def errors(self) -> str:
@@ -104,14 +111,14 @@ class FitSeries:
         return _ERRORS[complete.index(True)] if known and any(complete) else "stderr_naive"
 
     def _good(self) -> list[SeriesEntry]:
-        return [entry for entry in self.ended if entry.outcome == "CONVERGED"]
+        return [entry for entry in self.entries if entry.outcome == "CONVERGED"]
 
     @property
     def overlap(self) -> bool:
         """Whether windows share frames: their fits are then not independent."""
         if self.over != "age":
             return False
-        spans = sorted((entry.at["from"], entry.at["to"]) for entry in self.ended)
+        spans = sorted((entry.at["from"], entry.at["to"]) for entry in self.entries)
         return any(nxt[0] <= one[1] for one, nxt in pairwise(spans))
 
     @cached_property
@@ -161,7 +168,7 @@ class FitSeries:
 
     def to_csv(self, path: str | Path) -> None:
         """Write a row for each fit; unknown numbers are empty cells."""
-        table = entries_csv(self.names, self.ended, Path(path).parent, "fit")
+        table = entries_csv(self.names, self.entries, Path(path).parent, "fit")
         write_atomic(Path(path), table)
 
     def to_json(self, path: str | Path) -> None:
@@ -174,7 +181,7 @@ class FitSeries:
                 "folder": None if entry.folder is None else entry.folder.name,
                 "result": None if entry.result is None else entry.result.summary(),
             }
-            for entry in self.ended
+            for entry in self.entries
         ]
         whole = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
         whole |= {"agreement": {name: same._asdict() for name, same in self.agreement.items()}}
@@ -199,7 +206,7 @@ def load_series(path: str | Path) -> FitSeries:
             f"{where} has series version {read['format_version']}, this program reads {VERSION}: "
             f"fit again"
         )
-    ended = (
+    entries = (
         SeriesEntry(
             name=fit["name"],
             folder=None if fit["folder"] is None else where.parent / fit["folder"],
@@ -209,7 +216,7 @@ def load_series(path: str | Path) -> FitSeries:
         )
         for fit in read["fits"]
     )
-    return FitSeries(read["over"], tuple(ended))
+    return FitSeries(read["over"], tuple(entries))
 
 
 def _unwrapped(value: np.ndarray, period: float | None) -> np.ndarray:

@@ -25,14 +25,14 @@ _ERRORS = {
 
 def series_text(series: FitSeries) -> str:
     """Return a series as text: outcome and parameters with errors of each fit, and their agreement."""
-    ended = series.ended
-    result = next((entry.result for entry in ended if entry.result is not None), None)
-    where = _WHERE[series.over].format(len(ended))
+    entries = series.entries
+    result = next((entry.result for entry in entries if entry.result is not None), None)
+    where = _WHERE[series.over].format(len(entries))
     head = [
         "no fit" if result is None else
         f"{result.config['model']} fitted to {result.inputs['store']} {where}"
     ]  # fmt: skip
-    failed = [f"{entry.name} failed: {entry.message}" for entry in ended if entry.result is None]
+    failed = [f"{entry.name} failed: {entry.message}" for entry in entries if entry.result is None]
     head += wrapped("", tuple(failed))
     parts = [head, *(_columns(series, some) for some in _blocks(series)), _said(series)]
     return "\n\n".join("\n".join(part) for part in parts if part)
@@ -46,21 +46,21 @@ def _blocks(series: FitSeries) -> list[list[SeriesEntry]]:
     """Return the fits in groups whose columns fit in one line."""
     if not series.names:
         return []
-    per_line = max(1, (WIDTH - 23) // max(20, *(len(e.name) + 2 for e in series.ended)))
-    return [list(series.ended[n : n + per_line]) for n in range(0, len(series.ended), per_line)]
+    per_line = max(1, (WIDTH - 23) // max(20, *(len(e.name) + 2 for e in series.entries)))
+    return [list(series.entries[n : n + per_line]) for n in range(0, len(series.entries), per_line)]
 
 
-def _columns(series: FitSeries, ended: list[SeriesEntry]) -> list[str]:
+def _columns(series: FitSeries, entries: list[SeriesEntry]) -> list[str]:
     """Return the table of some fits, a column each."""
-    rows = [["", *(entry.name for entry in ended)]]
+    rows = [["", *(entry.name for entry in entries)]]
     if series.over == "age":
-        rows.append(["mean age [s]", *(f"{entry.at['age']:.6g}" for entry in ended)])
-    rows.append(["outcome", *(entry.outcome.lower().replace("_", " ") for entry in ended)])
-    redchi = ["-" if e.result is None else f"{e.result.redchi:.4f}" for e in ended]
+        rows.append(["mean age [s]", *(f"{entry.at['age']:.6g}" for entry in entries)])
+    rows.append(["outcome", *(entry.outcome.lower().replace("_", " ") for entry in entries)])
+    redchi = ["-" if e.result is None else f"{e.result.redchi:.4f}" for e in entries]
     rows.append(["χ²/N", *redchi])
     for name in series.names:
         unit = series.unit(name)
-        cells = [_cell(entry, name) for entry in ended]
+        cells = [_cell(entry, name) for entry in entries]
         at = f"{name} at mean age" if name in RATES else name
         rows.append([f"{at} [{unit}]" if unit else at, *cells])
     return aligned_columns(rows, left=1)
@@ -107,7 +107,7 @@ def _diffusion(series: FitSeries) -> str:
     law = series.q_dependence
     if law is None:
         return ""
-    age = series.ended[0].at["age"]
+    age = series.entries[0].at["age"]
     power = numbers.value_and_error(law.exponent, law.stderr)
     rate = numbers.value_and_error(2 + law.exponent, law.stderr)
     diffusive = abs(law.exponent) < 2 * law.stderr

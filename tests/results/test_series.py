@@ -175,8 +175,8 @@ def test_a_part_that_cannot_be_fitted_is_a_row_and_the_others_go_on(tmp_path):
     scan = store(at_each_q([DIFFUSION] * 3, n=20), tmp_path)
     next(path for path in Path(scan.path, "c2/c/4").rglob("*") if path.is_file()).unlink()
     series = hd.fit_each(scan, hd.STATIC, over="q", fixed=HELD)
-    assert [entry.outcome for entry in series.ended] == ["CONVERGED", "FAILED", "CONVERGED"]
-    assert "bin labelled 5 cannot be read" in series.ended[1].message
+    assert [entry.outcome for entry in series.entries] == ["CONVERGED", "FAILED", "CONVERGED"]
+    assert "bin labelled 5 cannot be read" in series.entries[1].message
     assert not series.converged
     assert np.isnan(series.table["value"].values[1]).all()
     assert series.agreement["D0"].freedom == 1
@@ -193,6 +193,11 @@ def test_contrasts_given_per_bin_go_to_their_rings(diffusing):
     series = hd.fit_each(diffusing, hd.STATIC, over="q", **options)
     for ring, result in enumerate(series.results):
         np.testing.assert_array_equal(result.scaling["contrast"], contrast[3 * ring : 3 * ring + 3])
+
+
+def test_the_fits_of_a_series_are_found_under_the_former_name(over_q):
+    with pytest.warns(DeprecationWarning, match="entries"):
+        assert over_q.ended == over_q.entries
 
 
 def test_windows_that_overlap_state_no_agreement(diffusing):

@@ -127,8 +127,8 @@ def test_a_small_fit_that_fails_on_a_worker_is_a_row_and_the_rest_goes_on(scan, 
             tmp_path / "spoilt.zarr", hd.LAMINAR_FLOW, over="age", client=client,
             windows=[(0.0, 90.0), (104.0, 120.0)], **given,
         )  # fmt: skip
-    assert [entry.outcome == "FAILED" for entry in series.ended] == [True, False]
-    assert "cannot be read" in series.ended[0].message
+    assert [entry.outcome == "FAILED" for entry in series.entries] == [True, False]
+    assert "cannot be read" in series.entries[0].message
 
 
 def test_workers_are_examined_before_they_are_sent_whole_fits(scan, monkeypatch):

@@ -21,13 +21,13 @@ _AXES = {"q": "q [Å⁻¹]", "age": "age [s]"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
-def draw_scans(ended: Sequence[SeriesEntry]) -> "Figure":
+def draw_scans(entries: Sequence[SeriesEntry]) -> "Figure":
     """Draw each parameter with its error, and the reduced χ², for each scan."""
-    picture, axes = _panels(ended)
-    at = np.arange(len(ended))
-    _draw(axes, ended, at)
+    picture, axes = _panels(entries)
+    at = np.arange(len(entries))
+    _draw(axes, entries, at)
     shown = at[:: -(-len(at) // MOST_NAMES)]
-    labels = [ended[int(n)].name.removesuffix(".zarr") for n in shown]
+    labels = [entries[int(n)].name.removesuffix(".zarr") for n in shown]
     for axis in axes:
         axis.set_xticks(shown, labels, rotation=90, fontsize=8)
         axis.set_xlim(-0.5, len(at) - 0.5)
@@ -39,10 +39,10 @@ def draw_series(whole: FitSeries) -> "Figure":
 
     A dashed line is the weighted mean of consistent fits; horizontal bars are the windows of age.
     """
-    ended = [entry for entry in whole.ended if entry.result is not None]
-    picture, axes = _panels(ended)
-    at = np.array([entry.at[whole.over] for entry in ended])
-    _draw(axes, ended, at, _windows(ended, at))
+    entries = [entry for entry in whole.entries if entry.result is not None]
+    picture, axes = _panels(entries)
+    at = np.array([entry.at[whole.over] for entry in entries])
+    _draw(axes, entries, at, _windows(entries, at))
     for axis, name in zip(axes, whole.names, strict=False):
         axis.set_title(_TITLES.get(name, ""), fontsize=10)
         same = whole.agreement.get(name)
@@ -53,9 +53,9 @@ def draw_series(whole: FitSeries) -> "Figure":
     return picture
 
 
-def _panels(ended: Sequence[SeriesEntry]) -> "tuple[Figure, list[Axes]]":
+def _panels(entries: Sequence[SeriesEntry]) -> "tuple[Figure, list[Axes]]":
     """Return a figure with axes for each quantity and for χ²."""
-    number = len(ended[0].quantities) + 1
+    number = len(entries[0].quantities) + 1
     rows = -(-number // COLUMNS)
     picture = figure(12.3, 2.4 * rows + 1.2)
     axes = np.ravel(np.asarray(picture.subplots(rows, COLUMNS, sharex=True), dtype=object))
@@ -66,21 +66,21 @@ def _panels(ended: Sequence[SeriesEntry]) -> "tuple[Figure, list[Axes]]":
     return picture, list(axes[:number])
 
 
-def _windows(ended: Sequence[SeriesEntry], at: np.ndarray) -> np.ndarray | None:
+def _windows(entries: Sequence[SeriesEntry], at: np.ndarray) -> np.ndarray | None:
     """Return the extent of the window of each fit below and above its mean age."""
-    if "from" not in ended[0].at:
+    if "from" not in entries[0].at:
         return None
-    return np.array([at - [e.at["from"] for e in ended], [e.at["to"] for e in ended] - at])
+    return np.array([at - [e.at["from"] for e in entries], [e.at["to"] for e in entries] - at])
 
 
 def _draw(
     axes: "Sequence[Axes]",
-    ended: Sequence[SeriesEntry],
+    entries: Sequence[SeriesEntry],
     at: np.ndarray,
     reach: np.ndarray | None = None,
 ) -> None:
-    for axis, name in zip(axes, ended[0].quantities, strict=False):
-        found = [entry.quantities[name] for entry in ended]
+    for axis, name in zip(axes, entries[0].quantities, strict=False):
+        found = [entry.quantities[name] for entry in entries]
         value, robust, naive = (
             np.array([getattr(q, key) for q in found])
             for key in ("value", "stderr", "stderr_naive")
@@ -99,5 +99,5 @@ def _draw(
                 )  # fmt: skip
         log_scale_if_wide(axis, "y", value)
     label_axes(axes[-1], "", "reduced χ²")
-    redchi = [np.nan if e.result is None else e.result.redchi for e in ended]
+    redchi = [np.nan if e.result is None else e.result.redchi for e in entries]
     axes[-1].plot(at, redchi, "o", ms=5, color=COLOURS[1])
