@@ -153,16 +153,16 @@ def test_the_plan_is_printed():
 
 
 @pytest.mark.parametrize(
-    ("workers", "said"),
+    ("workers", "words"),
     [
         ({"local": True}, "in this process (fewer than 4,000,000 pairs)"),
         ({"to_start": True}, "on Dask: 2 workers, 4 threads (4,000,000 pairs or more)"),
         ({}, "on Dask: 2 workers, 4 threads (a client is given)"),
     ],
 )
-def test_the_plan_says_where_the_work_is_done_and_why(workers, said):
+def test_the_plan_says_where_the_work_is_done_and_why(workers, words):
     text = str(make_plan(layout(scan(1000, 8)), Workers(2, 4, 10**10, **workers), "static", 8))
-    assert said in text
+    assert words in text
 
 
 def test_a_plan_needs_no_gap(tmp_path):

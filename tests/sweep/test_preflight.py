@@ -1,4 +1,4 @@
-"""What is said of workers that cannot do their part, each by its name; nothing here needs a cluster."""
+"""The messages about workers that do not meet the requirements; nothing here needs a cluster."""
 
 import pytest
 
@@ -19,18 +19,18 @@ WELL = WorkerInfo("n1", {"jaxlib": "0.12.0"}, True, 4, 8, 20 * GB, GB, "d" * 64)
 
 
 def worker(limit: int = 4 * GB, name: str = "worker 7", **differs) -> InspectedWorker:
-    """A worker with 4 threads that is what is asked for, but for this."""
+    """A worker with 4 threads that meets all requirements but for these differences."""
     return InspectedWorker(name, 4, limit, WELL._replace(**differs))
 
 
-def said(*workers: InspectedWorker) -> list[str]:
-    """All that is said of workers."""
+def messages(*workers: InspectedWorker) -> list[str]:
+    """All messages about some workers."""
     each = [words for one in workers for words in differences(one, REQUIRED)]
     return [*each, *too_many_threads([*workers]), *too_little_memory([*workers], REQUIRED)]
 
 
-def test_nothing_is_said_of_workers_that_are_what_is_asked_for():
-    assert said(worker(), worker(name="worker 8")) == []
+def test_there_is_no_message_about_workers_that_meet_the_requirements():
+    assert messages(worker(), worker(name="worker 8")) == []
 
 
 @pytest.mark.parametrize(
@@ -50,16 +50,16 @@ def test_nothing_is_said_of_workers_that_are_what_is_asked_for():
     ids=["version", "float64", "other data", "no data", "threads", "limit", "memory"],
 )
 def test_what_is_wrong_with_a_worker_is_one_sentence_with_its_name(one, words):
-    (sentence,) = said(one, worker(name="worker 8", host="n2"))
+    (sentence,) = messages(one, worker(name="worker 8", host="n2"))
     assert sentence.startswith(f"worker 7 {words}")
 
 
 def test_a_worker_alone_on_its_node_may_compute_on_more_threads_than_it_takes_tasks():
-    assert said(worker(pool=8)) == []
-    assert len(said(worker(pool=8), worker(name="worker 8"))) == 1
+    assert messages(worker(pool=8)) == []
+    assert len(messages(worker(pool=8), worker(name="worker 8"))) == 1
 
 
 def test_workers_of_one_node_share_its_memory():
     beside = [worker(name=f"worker {n}", available=GB) for n in range(3)]
-    assert len(said(*beside)) == 3
-    assert said(*[one._replace(info=one.info._replace(used=2 * GB)) for one in beside]) == []
+    assert len(messages(*beside)) == 3
+    assert messages(*[one._replace(info=one.info._replace(used=2 * GB)) for one in beside]) == []

@@ -13,7 +13,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.sweep import admission as joining
+from homodyne_dask.sweep import admission
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -100,7 +100,7 @@ def test_small_fits_made_whole_by_workers_one_of_which_is_killed_are_those_made_
     given = {"gap": "200 um", "fixed": {"D_offset": 100.0, "gamma_dot_t_offset": 1e-5}}
     windows = [(0.0, 50.0), (20.0, 70.0), (70.0, 119.0)]
     killed: list[int] = []
-    told: list[int] = []
+    passes: list[int] = []
     with cluster.local_cluster(processes=2, threads=1) as client:
         client.wait_for_workers(2, timeout=60)
         doom = client, client.run(os.getpid), killed, "fit-"
@@ -108,14 +108,14 @@ def test_small_fits_made_whole_by_workers_one_of_which_is_killed_are_those_made_
         killer.start()
         series = hd.fit_each(
             scan, hd.LAMINAR_FLOW, over="age", windows=windows, client=client, **given,
-            progress=lambda state: told.append(state.passes),
+            progress=lambda state: passes.append(state.passes),
         )  # fmt: skip
         killer.join()
     assert len(killed) == 1
     for (low, high), result in zip(windows, series.results, strict=True):
         here = fit_here(scan.select(time=(low, high)), hd.LAMINAR_FLOW, **given)
         assert same_bits(result, here)
-    assert told == [n for r in series.results for n in range(1, r.passes + 1)]
+    assert passes == [n for r in series.results for n in range(1, r.passes + 1)]
 
 
 def test_a_small_fit_that_fails_on_a_worker_is_a_row_and_the_rest_goes_on(scan, tmp_path):
@@ -135,7 +135,7 @@ def test_workers_are_examined_before_they_are_sent_whole_fits(scan, monkeypatch)
     def refuse(*_):
         raise ClusterError("worker 0 has jaxlib 0.0.1")
 
-    monkeypatch.setattr(joining, "preflight", refuse)
+    monkeypatch.setattr(admission, "preflight", refuse)
     with (
         cluster.local_cluster(processes=1, threads=1) as client,
         pytest.raises(ClusterError, match=r"jaxlib 0\.0\.1"),

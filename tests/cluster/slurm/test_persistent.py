@@ -54,7 +54,9 @@ def alone(quiet, tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_standing_scheduler_serves_fits_until_it_is_stopped(slurm, small, small_quiet, tmp_path):
+def test_a_persistent_scheduler_serves_fits_until_it_is_stopped(
+    slurm, small, small_quiet, tmp_path
+):
     file = tmp_path / "standing" / "scheduler.json"
     here = {"folder": tmp_path}
     said = run("cluster", "start", "--site", "loopback", "--scheduler-file", file, **here)
@@ -76,7 +78,7 @@ def test_a_standing_scheduler_serves_fits_until_it_is_stopped(slurm, small, smal
     assert "is the scheduler running?" in gone
 
 
-def test_a_standing_scheduler_on_this_machine_is_for_who_has_its_key(tmp_path):
+def test_a_persistent_scheduler_on_this_machine_is_for_who_has_its_key(tmp_path):
     file = tmp_path / "standing" / "scheduler.json"
     said = run("cluster", "start", "--scheduler-file", file, folder=tmp_path)
     assert "tls://127.0.0.1" in said
