@@ -19,7 +19,7 @@ from tests.synthetic import FLOW, angles, fit_here, measured, store
 ROOT = Path(__file__).parents[2]
 SOURCES = [*ROOT.glob("homodyne_dask/**/*.py"), *ROOT.glob("ingest/**/*.py")]
 FORBIDDEN = {
-    "pickle": r"\bimport pickle|\bpickle\.load|allow_pickle=True|cloudpickle",
+    "pickle": r"pickle\.loads?\b|Unpickler|import pickle as|from pickle|allow_pickle=True|cloudpickle",
     "unsafe YAML": r"yaml\.(load|unsafe_load|full_load)\(",
     "eval": r"(?<![\w.])(eval|exec)\(",
     "a shell": r"shell=True|os\.system",
