@@ -40,7 +40,7 @@ class Layout:
     tiles: tuple[tuple[int, int], ...]
     """Rows and columns of the grid of chunks that hold selected pairs, in the order they are summed."""
     pairs: int
-    """Selected pairs of frames times bins, before unknown values are left out."""
+    """Selected pairs of frames times bins, before unknown values are excluded."""
     factor: int = 1
     """Frames averaged into one: 1 is the full resolution, others are the store's levels."""
 

@@ -29,7 +29,7 @@ class _Share(NamedTuple):
 
 
 def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: Client | None) -> Scan:
-    """Return the scan with every chunk left out that cannot be read at any of its resolutions.
+    """Return the scan with every chunk excluded that cannot be read at any of its resolutions.
 
     Raises StoreError where nothing is left of the full resolution.
     """

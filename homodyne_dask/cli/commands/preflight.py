@@ -87,7 +87,7 @@ def _check_stores(config: "FitConfig", file: Path | None) -> None:
     from homodyne_dask.cluster.slurm.persistent import connection_by
     from homodyne_dask.fitting.fit import plan
     from homodyne_dask.models import model_named
-    from homodyne_dask.sweep.preflight import preflight as examined
+    from homodyne_dask.sweep.preflight import preflight as check_workers
 
     with connection_by(file) if file else nullcontext() as client:
         for store in config.data:
@@ -95,5 +95,5 @@ def _check_stores(config: "FitConfig", file: Path | None) -> None:
             work = plan(scan, model_named(config.model), client=client, **config.plan_options())
             click.echo(str(work))
             if client is not None:
-                examined(client, scan, work)
+                check_workers(client, scan, work)
                 click.echo(f"{'workers':<18} all can read {store.name} and have what a fit needs")
