@@ -62,7 +62,7 @@ class IngestReport:
         return "\n".join([title, head, *rows, f"σ from {self.sigma_source}", *notes])
 
 
-def report_of(target: Path, *, skipped: bool = False) -> IngestReport:
+def read_report(target: Path, *, skipped: bool = False) -> IngestReport:
     """Return the report of a complete store."""
     root = store_writer.open_root(target, "r")
     attrs: dict[str, Any] = store_writer.root_attributes(target)

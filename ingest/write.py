@@ -14,7 +14,7 @@ from ingest import chunk_sums, noise, store_writer
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import IngestOptions, Source, checked_options, sha256
-from ingest.report import IngestReport, report_of
+from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
 RECORDS = 4
@@ -90,11 +90,11 @@ def _ingest(
     store_writer.check_no_foreign_files(target)
     working = (target / store_writer.WORK).exists()
     if not working and _already_done(target, job, overwrite):
-        return report_of(target, skipped=True)
+        return read_report(target, skipped=True)
     with store_writer.lock_store(target):
         if _already_done(target, job, overwrite):
             store_writer.remove_work(target)
-            return report_of(target, skipped=True)
+            return read_report(target, skipped=True)
         _prepare(target, source, job, overwrite)
         use = noise.frame_mask(source)
         with futures.ThreadPoolExecutor(1) as background:
@@ -102,7 +102,7 @@ def _ingest(
             records = _write_bins(source, target, use, client, progress)
         job_written.result()
         _finish(source, target, job, use, records)
-    return report_of(target)
+    return read_report(target)
 
 
 def _already_done(target: Path, job: _Job, overwrite: bool) -> bool:
