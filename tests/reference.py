@@ -160,14 +160,14 @@ LOSSES = {
 """rho(z) and its derivative."""
 
 
-def robust_gram(theta, beta, part, min_lag, loss, f_scale):
-    """(moments, twice the cost, count) of one bin, (offset - 1, contrast) = beta."""
+def robust_gram(theta, linear_params, part, min_lag, loss, f_scale):
+    """(moments, twice the cost, count) of one bin, (offset - 1, contrast) = linear_params."""
     c2, time, q, phi, gap, sigma_row = part
     model = lambda p: f_physical(p, time, q, phi, gap)  # noqa: E731
     lag = np.arange(len(time))[None, :] - np.arange(len(time))[:, None]
     use = (lag >= min_lag) & np.isfinite(c2)
     sigma = (sigma_row[:, None] * sigma_row[None, :])[use]
-    r = bin_residual(theta, beta[1], 1 + beta[0], *part, min_lag, "physical")
+    r = bin_residual(theta, linear_params[1], 1 + linear_params[0], *part, min_lag, "physical")
     with np.errstate(divide="ignore"):
         rho, slope = LOSSES[loss]((r / f_scale) ** 2)
     f, df = model(np.array(theta, float))[use], [d[use] for d in gradient(model, theta)]
@@ -190,11 +190,11 @@ def linear_for_the_last(loss, rows):
     return rho
 
 
-def robust_fit(start, data, columns, beta, loss, f_scale, limits=None, prior=()):
+def robust_fit(start, data, columns, linear_params, loss, f_scale, limits=None, prior=()):
     """The joint fit under a loss; scipy does the work. Returns (theta, offset, contrast, cost).
 
-    Bin k has (offset - 1, contrast) = beta[k] plus columns[k] times what is free of each; beta is
-    also where that starts. limits: (low, high) of (offset - 1, contrast). prior: rows (bin, part,
+    Bin k has (offset - 1, contrast) = linear_params[k] plus columns[k] times what is free of
+    each; the search starts there, too. limits: (low, high) of (offset - 1, contrast). prior: rows (bin, part,
     mean, standard deviation), part 0 for the offset - 1, 1 for the contrast.
     """
     p, m = len(start), columns.shape[1]
@@ -202,7 +202,7 @@ def robust_fit(start, data, columns, beta, loss, f_scale, limits=None, prior=())
 
     def of_bins(x):
         free = np.stack([columns @ x[p : p + m], columns @ x[p + m :]], axis=1)
-        return x[:p] * size, beta + free
+        return x[:p] * size, linear_params + free
 
     def residual(x):
         theta, each = of_bins(x)
@@ -219,7 +219,7 @@ def robust_fit(start, data, columns, beta, loss, f_scale, limits=None, prior=())
 
     options = {"loss": loss}
     if limits is not None:  # columns are those of one bin each, or all ones
-        first = np.array([beta[np.argmax(column)] for column in columns.T])
+        first = np.array([linear_params[np.argmax(column)] for column in columns.T])
         edges = [np.concatenate([np.full(p, end), *(limit - first).T])
                  for end, limit in zip((-np.inf, np.inf), np.array(limits), strict=True)]  # fmt: skip
         options |= {"bounds": edges, "method": "dogbox"}

@@ -121,7 +121,7 @@ def published_case(seed: int = 0) -> Scans:
     )
 
 
-def blocks(scans: Scans, side: int = 64, cuts=None, slots: int | None = None) -> list[Block]:
+def blocks(scans: Scans, side: int = 64, cuts=None, padded: int | None = None) -> list[Block]:
     """The blocks of all pairs; `cuts` are the first frames of the tiles' rows and columns."""
     n = len(scans.time)
     starts = list(range(0, n, side)) if cuts is None else sorted({0, *cuts})
@@ -129,7 +129,7 @@ def blocks(scans: Scans, side: int = 64, cuts=None, slots: int | None = None) ->
     found = []
     for value in np.unique(scans.q):
         members = np.flatnonzero(scans.q == value)
-        room = len(members) if slots is None else slots
+        room = len(members) if padded is None else padded
         for i0, i1 in zip(starts, stops, strict=True):
             for j0, j1 in zip(starts, stops, strict=True):
                 if j0 < i0:
@@ -171,7 +171,7 @@ def evaluator(scans: Scans, problem: Problem | None = None, side: int = 64, cuts
 
 
 def summary(scans: Scans, problem: Problem | None = None) -> BinnedAverages:
-    """The averages that first values are made from, as ingest makes them."""
+    """The averages that initial values are made from, as ingest makes them."""
     n, problem = len(scans.time), problem or scans.problem()
     ages, lags = block_means.age_edges(n), block_means.lag_edges(n)
     use = np.ones(n, bool)

@@ -26,7 +26,7 @@ def fit(data: Any, model: ResidualModel, **options: Any) -> "CurveFit": ...
 @wraps(fitting.fit)
 def fit(data: Any, model: Any, **options: Any) -> Any:
     """Fit a model to a scan, or one made by `model` to any dataset."""
-    if isinstance(model, ResidualModel):
+    if not model.of_scans:
         from homodyne_dask.fitting.curve_fit.curve_fit import fit as fit_any
 
         return fit_any(data, model, **options)
@@ -44,7 +44,7 @@ def iterate(
 @wraps(fitting.iterate)
 def iterate(data: Any, model: Any, **options: Any) -> Any:
     """Fit a model to a scan, or to any dataset, pass by pass."""
-    if isinstance(model, ResidualModel):
+    if not model.of_scans:
         from homodyne_dask.fitting.curve_fit.curve_fit import iterate as iterate_any
 
         return iterate_any(data, model, **options)
@@ -60,7 +60,7 @@ def plan(
 @wraps(fitting.plan)
 def plan(data: Any, model: Any, **options: Any) -> Any:
     """Plan a fit of a scan, or of any dataset."""
-    if isinstance(model, ResidualModel):
+    if not model.of_scans:
         from homodyne_dask.fitting.curve_fit.residual_fit import (
             plan_residual_fit,
             prepare_residual_fit,

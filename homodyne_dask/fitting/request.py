@@ -8,11 +8,12 @@ import numpy as np
 
 from homodyne_dask.errors import OptionError, SelectionError, nearest
 from homodyne_dask.fitting.options import FitOptions, fit_options
+from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models import Model, SeparableModel, convention_named
+from homodyne_dask.models import Model, convention_named
 from homodyne_dask.models.parameters import Parameter, Search, search
 from homodyne_dask.models.power_law_step import power_laws
-from homodyne_dask.models.transport import Convention, frame_spacing
+from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.priors import scaling_prior
@@ -58,9 +59,7 @@ def prepare(data: Scan | str | Path, model: Model, **given: Any) -> Request:
     frame_spacing(scan.time, convention)
     given_gap = options.gap
     width = scan.attrs["gap_angstrom"] if given_gap is None else gap_in_angstrom(given_gap)
-    needs_q = model.shear
-    if isinstance(model, SeparableModel):
-        needs_q = _of_own(model, scan, convention, options.precision)
+    needs_q = check_model(model, scan.n_frames, convention, options.precision)
     parameters = _with_known_q(model, scan, needs_q)
     laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
     chosen = search(parameters, options.initial, options.fixed, options.bounds, laws)
@@ -133,23 +132,6 @@ def _scaling(options: FitOptions, scan: Scan) -> Scaling:
         options.contrast_bounds, options.offset_bounds, options.contrast_prior, options.offset_prior
     )
     return scaling_of(options.scaling, scan.phi, options.contrast, options.offset, prior)
-
-
-def _of_own(model: SeparableModel, scan: Scan, convention: Convention, precision: str) -> bool:
-    """Check a model of one's own and return whether it uses q.
-
-    Raises OptionError for mistakes in its functions, and for options of the transport models.
-    """
-    if convention is not Convention.PHYSICAL:
-        raise OptionError(
-            f"convention {convention.value!r} is one of the transport models: leave it out for "
-            f"{model.name}"
-        )
-    if precision != "float64":
-        raise OptionError(f"{model.name} is computed in float64 only: leave precision out")
-    from homodyne_dask.kernels.checks import check_separable  # JAX, which transport loads later
-
-    return check_separable(model, scan.n_frames)
 
 
 def _loss_scale(loss: str, scale: Any) -> float:

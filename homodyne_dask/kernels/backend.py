@@ -3,8 +3,9 @@
 Backends load JAX, which takes a second: they are imported when one is asked for.
 """
 
+from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.interface import Backend
-from homodyne_dask.models import Model, TransportModel
+from homodyne_dask.models import Convention, Model, TransportModel
 
 
 def backend_of(model: Model) -> Backend:
@@ -16,6 +17,26 @@ def backend_of(model: Model) -> Backend:
     from homodyne_dask.kernels.separable import SEPARABLE
 
     return SEPARABLE
+
+
+def check_model(model: Model, frames: int, convention: Convention, precision: str) -> bool:
+    """Check a model and its options before a fit of so many frames; return whether f uses q.
+
+    Raises OptionError for what is wrong with the functions of a user-defined model, and for
+    options that only the transport models have. JAX is loaded for user-defined models alone.
+    """
+    if isinstance(model, TransportModel):
+        return model.shear
+    if convention is not Convention.PHYSICAL:
+        raise OptionError(
+            f"convention {convention.value!r} is one of the transport models: leave it out for "
+            f"{model.name}"
+        )
+    if precision != "float64":
+        raise OptionError(f"{model.name} is computed in float64 only: leave precision out")
+    from homodyne_dask.kernels.checks import check_separable
+
+    return check_separable(model, frames)
 
 
 def compilations() -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What is wrong with a function of the user's, in one sentence that names the model and the line."""
+"""Validation of user-defined functions: one sentence that names the model and the line."""
 
 import traceback
 from collections.abc import Callable, Iterator
@@ -42,7 +42,9 @@ def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
     except Exception as e:
         first = (str(e).splitlines() or [""])[0]
         otherwise = f"{type(e).__name__}: {first}"
-        meaning = next((text for kind, text in _MEANING if isinstance(e, kind)), otherwise)
+        meaning = next(
+            (text for error_class, text in _MEANING if isinstance(e, error_class)), otherwise
+        )
         raise OptionError(f"model {model!r}, {line_of(function, e)}: {meaning}") from e
 
 

@@ -1,6 +1,6 @@
 """What passes and fits ask of a model: the one seam between them and f.
 
-A pass turns blocks into Grams and knows nothing of f; a backend answers the questions below. There
+A pass turns blocks into Grams without knowing f; a backend provides the functions below. There
 are two: `transport`, with derivatives by hand, and `separable`, differentiated by JAX.
 """
 
@@ -27,6 +27,11 @@ class ModelPoint(Protocol):
     @property
     def problem(self) -> Problem:
         """What is fitted."""
+        ...
+
+    @property
+    def theta(self) -> Float[np.ndarray, " p"]:
+        """Its parameters."""
         ...
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:

@@ -39,7 +39,7 @@ def waves(
     columns: Float[Array, " T"],
     dtype: DTypeLike,
 ) -> Waves:
-    """Return the waves of every bin, G given along rows and columns."""
+    """Return the waves of every bin, from G along rows and columns."""
     of = [sin_cos(s[:, None] * G[None, :]) for G in (rows, columns)]
     rounded = [tuple(part.astype(dtype) for part in pair) for pair in of]
     return Waves(*lax.optimization_barrier(rounded))

@@ -1,4 +1,4 @@
-"""What is fitted: all a worker must know beside the data and theta."""
+"""What is fitted: all that a worker needs besides the data and theta."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from homodyne_dask.models import Convention
 
 PRECISIONS = ("float64", "mixed")
-"""Of the plane; sums are float64 in both."""
+"""Of values per pair; sums are float64 in both."""
 LOSSES = ("linear", "huber", "soft_l1", "cauchy")
 """What a residual costs; the names are those of scipy.optimize.least_squares."""
 
@@ -16,12 +16,12 @@ class Problem:
     """What f is and which pairs count."""
 
     model: Any
-    """A `Model`; what its kind is matters to `kinds` alone."""
+    """A `Model`; which one matters to its backend alone."""
     convention: Convention = Convention.PHYSICAL
     gap: float | None = None
     """Å."""
     min_lag: int = 1
-    """Frames; pairs closer than this are left out."""
+    """Frames; pairs closer than this are excluded."""
     precision: str = "float64"
     loss: str = "linear"
     loss_scale: float = 1.0

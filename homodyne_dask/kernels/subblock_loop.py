@@ -1,4 +1,4 @@
-"""The one loop over the sub-blocks of a block and its bins; what is summed there is given to it."""
+"""The one loop over the sub-blocks of a block and its bins; what it sums is an argument."""
 
 from collections.abc import Callable
 from typing import NamedTuple

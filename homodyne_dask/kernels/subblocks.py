@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 ROWS, COLUMNS = 128, 64
 """Of a sub-block: its fields stay in the second-level cache, and few pairs are computed in vain."""
 DECAYED = -np.log(1e-16)
-"""k ΔC from which f is nothing beside 1: Σ w f, Σ w f² and all derivatives vanish there."""
+"""k ΔC from which f is below rounding beside 1: Σ w f, Σ w f² and all derivatives vanish there."""
 
 
 class SubBlocks(NamedTuple):

@@ -254,11 +254,15 @@ def transport_rates(
     homodyne = convention is Convention.HOMODYNE
     spacing = frame_spacing(time, convention)
     t = np.maximum(time, spacing / 2)[window]
-    curves = {"J": RateCurve(t, *rate(t, at.theta[:3], RATE_FLOOR), RATES["J"])}
+    curves = {
+        "J": RateCurve(t, *rate(t, at.theta[at.problem.model.diffusion], RATE_FLOOR), RATES["J"])
+    }
     if not at.problem.model.shear:
         return curves
     names, floor = RATES["gamma_dot"], RATE_FLOOR if homodyne else None
-    curves["gamma_dot"] = RateCurve(t, *rate(t, at.theta[3:6], floor), names)
+    curves["gamma_dot"] = RateCurve(
+        t, *rate(t, at.theta[at.problem.model.shear_rate], floor), names
+    )
     seconds = spacing if homodyne else 1.0  # the sums of that convention carry no Δt
     G = (at.rows[4:8, window] - at.rows[4:8, window][:, :1]) * seconds
     curves["strain"] = RateCurve(t, G[3], G[:3], names)

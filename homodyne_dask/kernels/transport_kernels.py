@@ -1,8 +1,8 @@
 """The compiled sums of the transport models over a block: for one theta, under a loss, for many thetas.
 
 f and v = E·S'(x) are the only derivative fields per pair; `assembly` says what is summed of them. All
-tables are centred on the block first: the expanded sums would cancel otherwise. Each kernel gives
-the one loop of `subblock_loop` what it sums.
+tables are centred on the block first: the expanded sums would cancel otherwise. Each kernel tells
+the one loop of `subblock_loop` what to sum.
 """
 
 from typing import Any, NamedTuple
@@ -98,7 +98,7 @@ def gram_kernel(
     convention: Convention,
     precision: str,
 ) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 4"]]:
-    """Return Xᵀ W X and the sums of the data of every bin; fresh: the latter are not given."""
+    """Return Xᵀ W X and the sums of the data of every bin; fresh: the latter are to be computed."""
     dtype, fields = DTYPES[precision], SHEAR_FIELDS if shear else STATIC_FIELDS
     model, u = _transport(shear, convention, dtype, tables), len(tables.rows) - 1
 

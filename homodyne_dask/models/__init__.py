@@ -1,6 +1,6 @@
 """What f(theta; t1, t2) is."""
 
-from homodyne_dask.models.registry import MODELS, Model, model_named
+from homodyne_dask.models.registry import model_named, register_built_in
 from homodyne_dask.models.residual import ResidualModel, model
 from homodyne_dask.models.separable import Bin, SeparableModel, separable
 from homodyne_dask.models.static_variants import STRETCHED, STRETCHED_AGEING
@@ -12,6 +12,14 @@ from homodyne_dask.models.transport import (
     convention_named,
 )
 from homodyne_dask.models.two_component import TWO_COMPONENT
+
+Model = TransportModel | SeparableModel
+"""What can be fitted to scans."""
+MODELS: dict[str, Model] = {
+    model.name: model
+    for model in (STATIC, LAMINAR_FLOW, TWO_COMPONENT, STRETCHED, STRETCHED_AGEING)
+}
+register_built_in(MODELS.values())
 
 __all__ = [
     "LAMINAR_FLOW",

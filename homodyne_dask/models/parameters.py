@@ -1,9 +1,9 @@
-"""What a fit may vary: names, units, bounds, and what a user fixes or starts from."""
+"""The parameters of a fit: names, units, bounds, fixed and initial values."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -20,7 +20,7 @@ class Parameter:
     unit: str = ""
     bounds: tuple[float, float] = (-math.inf, math.inf)
     scale: Literal["linear", "log"] = "linear"
-    """How first values are searched."""
+    """How initial values are searched."""
     period: float | None = None
     """A value and the value plus one period are the same; kept inside the bounds by wrapping."""
     q_power: int = 0
@@ -35,6 +35,10 @@ class Parametrized:
     parameters: tuple[Parameter, ...]
     power_laws: tuple[tuple[str, str, str], ...] = field(default=(), kw_only=True)
     """Names (a, b, c) of parameters that make a rate a t^b + c, t in s: steps follow its valley."""
+    of_scans: ClassVar[bool] = True
+    """Whether it is fitted to c2 of a scan; else to the variables of any dataset."""
+    has_transport_rates: ClassVar[bool] = False
+    """Whether f follows from the rates J and γ̇: both can be scanned for initial values, and drawn."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,11 +53,11 @@ class Parametrized:
 
 @dataclass(frozen=True)
 class Search:
-    """The parameters of one fit: where each starts, may go, or stays."""
+    """The parameters of one fit: initial values, bounds, and which are fixed."""
 
     names: tuple[str, ...]
     start: Float[np.ndarray, " p"]
-    """NaN where the user gave none."""
+    """Initial or fixed values; NaN where the user gave none."""
     lower: Float[np.ndarray, " p"]
     upper: Float[np.ndarray, " p"]
     free: Bool[np.ndarray, " p"]
@@ -67,7 +71,7 @@ class Search:
     def moved(
         self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"]
     ) -> Float[np.ndarray, " p"]:
-        """Return theta after a step, inside the bounds: along power laws the step bends, if it can.
+        """Return theta after a step, inside the bounds; along power laws it is bent if that is possible.
 
         An offset that the step takes to its bound stays there.
         """
@@ -86,7 +90,7 @@ class Search:
     def inside(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
         """Return theta with periodic parameters wrapped and the others clipped into their bounds.
 
-        What is fixed stays as it was given: bounds are for what moves.
+        Fixed parameters keep their values: bounds hold for free ones.
         """
         given = theta
         periodic = np.isfinite(self.period)
@@ -155,7 +159,7 @@ def _bounds(parameter: Parameter, given: tuple[float, float] | None) -> tuple[fl
         ) from None
     if not low < high:
         raise OptionError(
-            f"bounds of {parameter.name}: {low:g} is not below {high:g}; to hold it use fixed"
+            f"bounds of {parameter.name}: {low:g} is not below {high:g}; to keep it at a value use fixed"
         )
     return low, high
 

@@ -15,7 +15,7 @@ EARLY, LATE = 0.1, 0.9
 """Shares of the frames before the first and the last of the three times."""
 FARTHEST = 4.0
 """Times that an amplitude may grow or shrink in one bend. Near b = 0 a t^b + c is a + c + a·b·log t: a and c
-would run away from a rate that goes with log t, to where nothing tells them from each other."""
+would run away from a rate that goes with log t, to where the data cannot tell them apart."""
 
 
 class PowerLaw(NamedTuple):
@@ -33,9 +33,9 @@ class PowerLaw(NamedTuple):
         """Return a, b and c of the rate whose values at the three times are those to which the step
         leads to first order.
 
-        plain: c goes where the step says, as it does where it does not move, and only the values at the
-        first and the last time are those. NaN where no rate has them, or one whose a is FARTHEST off,
-        and where the step leaves a or b where they are: it needs no bend then.
+        plain: c takes its own step, as it does where that is 0, and only the values at the first and
+        the last time are those. NaN where no rate has them, or only one whose a differs by more than
+        a factor FARTHEST, and where the step does not change a or b: it needs no bend then.
         """
         (a, b, c), (da, db, dc) = theta[list(self.at)], step[list(self.at)]
         if da == 0 or db == 0:

@@ -13,7 +13,7 @@ RATES = {
 def rate(
     t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " 3"], floor: float | None
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "3 n"]]:
-    """Return a t^b + c and its gradient by a, b, c; below the floor the floor, which nothing moves."""
+    """Return a t^b + c and its gradient by a, b, c; below the floor the floor and zeros."""
     amplitude, exponent, offset = theta
     power = t**exponent
     value = amplitude * power + offset
@@ -26,6 +26,6 @@ def rate(
 def rate_stderr(
     gradient: Float[np.ndarray, "3 n"], covariance: Float[np.ndarray, "3 3"]
 ) -> Float[np.ndarray, " n"]:
-    """Return one standard error of a rate by the delta method; parameters of no covariance are held."""
+    """Return one standard error of a rate by the delta method; those without covariance count as fixed."""
     known = np.nan_to_num(covariance)
     return np.sqrt(np.maximum(np.einsum("in,ij,jn->n", gradient, known, gradient), 0.0))

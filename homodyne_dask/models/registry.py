@@ -1,29 +1,31 @@
 """Models by name: the built-in ones, those of installed packages, those made in this process."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from homodyne_dask.errors import OptionError, nearest
-from homodyne_dask.models.separable import SeparableModel
-from homodyne_dask.models.static_variants import STRETCHED, STRETCHED_AGEING
-from homodyne_dask.models.transport import LAMINAR_FLOW, STATIC, TransportModel
-from homodyne_dask.models.two_component import TWO_COMPONENT
+from homodyne_dask.models.parameters import Parametrized
+
+if TYPE_CHECKING:
+    from homodyne_dask.models import Model
 
 GROUP = "homodyne_dask.models"
 """The entry points under which installed packages offer models."""
-Model = TransportModel | SeparableModel
-MODELS: dict[str, Model] = {
-    model.name: model
-    for model in (STATIC, LAMINAR_FLOW, TWO_COMPONENT, STRETCHED, STRETCHED_AGEING)
-}
-_MADE: dict[str, SeparableModel] = {}
-"""By `separable`, the last of each name: pictures of a result find their model by its name."""
+_BUILT_IN: dict[str, Any] = {}
+"""Filled when `homodyne_dask.models` is imported, so before anyone looks."""
+_MADE: dict[str, Any] = {}
+"""By `separable`, the last of each name: figures of a result find their model by its name."""
 
 
-def remember(model: SeparableModel) -> None:
-    """Let a model be found by its name in this process."""
+def register_built_in(models: "Iterable[Model]") -> None:
+    """Register models that every process finds by name."""
+    _BUILT_IN.update({model.name: model for model in models})
+
+
+def remember(model: Parametrized) -> None:
+    """Register a model that this process finds by name."""
     _MADE[model.name] = model
 
 
@@ -33,10 +35,10 @@ def importable_models() -> Mapping[str, Any]:
 
     Raises OptionError for an entry point that gives no model.
     """
-    found: dict[str, Any] = dict(MODELS)
+    found: dict[str, Any] = dict(_BUILT_IN)
     for point in entry_points(group=GROUP):
         model = point.load()
-        if not isinstance(model, Model):
+        if not isinstance(model, Parametrized) or not model.of_scans:
             raise OptionError(
                 f"the entry point {point.name!r} of {GROUP} ({point.value}) is not a model: let it "
                 f"name what hd.separable returns"
@@ -45,7 +47,7 @@ def importable_models() -> Mapping[str, Any]:
     return found
 
 
-def model_named(name: str) -> Model:
+def model_named(name: str) -> "Model":
     """Return the model of that name; raises OptionError with the nearest name."""
     models = {**_MADE, **importable_models()}
     if name not in models:

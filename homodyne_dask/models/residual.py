@@ -18,11 +18,13 @@ from homodyne_dask.models.separable import by_value, checked_parameters
 class ResidualModel(Parametrized):
     """residual(theta, *columns) as a JAX function; JAX differentiates it. Made by `model`."""
 
+    of_scans = False
+
     residual: Callable[..., Any]
     variables: tuple[str, ...]
     """Of the dataset, in the order of the columns."""
     written: Callable[..., Any]
-    """What the user wrote: mistakes are looked for there."""
+    """What the user wrote: errors name its lines."""
 
     @cached_property
     def digest(self) -> str:

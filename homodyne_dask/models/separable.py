@@ -1,4 +1,4 @@
-"""A model of one's own: c2 = offset + contrast·f(theta, t1, t2, bin), f in plain JAX."""
+"""A user-defined model: c2 = offset + contrast·f(theta, t1, t2, bin), f in plain JAX."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -12,10 +12,11 @@ from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.fingerprint import fingerprint, installed
 from homodyne_dask.models.parameters import Parameter, Parametrized
+from homodyne_dask.models.registry import importable_models, model_named, remember
 
 
 class Bin(NamedTuple):
-    """What f is told of a bin."""
+    """What f gets of a bin."""
 
     q: Any
     """1/Å."""
@@ -45,8 +46,6 @@ class SeparableModel(Parametrized):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Travel to workers by name where they can import it, else by value."""
-        from homodyne_dask.models.registry import importable_models, model_named
-
         if importable_models().get(self.name) is self:
             return model_named, (self.name,)
         return _unpacked, (self._packed,)
@@ -76,12 +75,10 @@ def separable(
     parameters (a, b, c) that f has only in rates a t^b + c: a fit then takes longer steps along the
     valley where they make up for each other.
 
-    Contrast and offset of each bin are eliminated, and derivatives are taken by JAX. Mistakes in f
+    Contrast and offset of each bin are eliminated, and derivatives are taken by JAX. Errors in f
     are found before a fit starts. Raises OptionError without parameters, with two of one name, or for
     a power law of others.
     """
-    from homodyne_dask.models.registry import remember
-
     name = name or str(getattr(f, "__name__", "model"))
     checked = checked_parameters(name, parameters)
     laws = _checked_laws(name, checked, power_laws)

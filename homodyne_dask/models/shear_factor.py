@@ -1,4 +1,4 @@
-"""f on the plane of t1 and t2, and the derivative fields, from differences of the tables."""
+"""f at pairs (t1, t2), and the derivative fields, from differences of the tables."""
 
 from typing import NamedTuple
 

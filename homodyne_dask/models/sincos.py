@@ -49,13 +49,13 @@ def sin_cos(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "
     With r = x - n pi and z = r²: sin r = r P(z), cos r = P(z) + z D(z), both Taylor series.
     The error is about one unit in the last place of 1.
     """
-    kind = str(x.dtype)
-    first, second, third = _split_pi(_HEAD_BITS[kind])
+    dtype = str(x.dtype)
+    first, second, third = _split_pi(_HEAD_BITS[dtype])
     n = jnp.round(x * (1 / math.pi))
     r = ((x - n * first) - n * second) - n * third
     z = r * r
-    P = _horner(z, _sinc_series(_TERMS[kind]))
-    return r * P, P + z * _horner(z, _slope_series(_TERMS[kind]))
+    P = _horner(z, _sinc_series(_TERMS[dtype]))
+    return r * P, P + z * _horner(z, _slope_series(_TERMS[dtype]))
 
 
 def sinc_and_slope(
@@ -69,14 +69,14 @@ def sinc_and_slope(
     """Return sin(x)/x and its derivative from x, sin x, cos x and 1/x, with their common sign.
 
     Near zero, where the derivative would cancel and 1/x may be infinite, both are series in x².
-    `far` says that no |x| is below NEAR: the series are left out.
+    `far` says that no |x| is below NEAR: the series are not evaluated.
     """
     if far:
         sinc = sine * inverse
         return sinc, (cosine - sinc) * inverse
-    kind = str(x.dtype)
+    dtype = str(x.dtype)
     z = x * x
     near = z < NEAR**2
-    sinc = jnp.where(near, _horner(z, _sinc_series(_NEAR_TERMS[kind])), sine * inverse)
-    series = x * _horner(z, _slope_series(_NEAR_TERMS[kind]))
+    sinc = jnp.where(near, _horner(z, _sinc_series(_NEAR_TERMS[dtype])), sine * inverse)
+    series = x * _horner(z, _slope_series(_NEAR_TERMS[dtype]))
     return sinc, jnp.where(near, series, (cosine - sinc) * inverse)

@@ -8,6 +8,7 @@ with C(t) = ∫ J dt, J = D0 t^alpha + D_offset [Å²/s] and G(t) = ∫ γ̇ dt,
 frame times. J = 2 D_SE, so D0 is twice the Stokes-Einstein coefficient.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -36,7 +37,42 @@ class Convention(StrEnum):
 class TransportModel(Parametrized):
     """A model of the transport family: diffusion, or diffusion under shear."""
 
+    has_transport_rates = True
+
     shear: bool
+
+    @property
+    def diffusion(self) -> slice:
+        """Where D0, alpha and D_offset are in theta."""
+        return slice(0, 3)
+
+    @property
+    def shear_rate(self) -> slice:
+        """Where gamma_dot_t0, beta and gamma_dot_t_offset are in theta; nowhere without shear."""
+        return slice(3, 6 if self.shear else 3)
+
+    @property
+    def direction(self) -> slice:
+        """Where phi0 is in theta; nowhere without shear."""
+        return slice(6, 7) if self.shear else slice(3, 3)
+
+    def with_parts(
+        self,
+        theta: Float[np.ndarray, " p"] | None = None,
+        *,
+        diffusion: Sequence[float] | None = None,
+        shear_rate: Sequence[float] | None = None,
+        phi0: float | None = None,
+    ) -> Float[np.ndarray, " p"]:
+        """Return theta, by default all 0, with some of its parts replaced."""
+        made = np.zeros(self.size) if theta is None else theta.copy()
+        if diffusion is not None:
+            made[self.diffusion] = diffusion
+        if shear_rate is not None:
+            made[self.shear_rate] = shear_rate
+        if phi0 is not None:
+            made[self.direction] = phi0
+        return made
 
     @property
     def digest(self) -> str:
@@ -107,7 +143,7 @@ def tables(
     """Return the one-dimensional integrals that f and its derivatives are made of.
 
     Rows: 1; ∂C/∂(D0, alpha, D_offset); for shear ∂G/∂(gamma_dot_t0, beta, gamma_dot_t_offset)
-    and G; last C. Everything on the N×N plane is a field times a difference of these.
+    and G; last C. Everything at a pair of times is a field times a difference of these.
     In the `homodyne` convention the trapezoid sums carry no Δt.
     """
     spacing = frame_spacing(time, convention)
@@ -123,17 +159,17 @@ def integrals(
     steps: Float[np.ndarray, " m"],
     spacing: float,
 ) -> Float[np.ndarray, "rows n"]:
-    """Return the rows of `tables` at times some of which may have been left out.
+    """Return the rows of `tables` at some of the frame times.
 
     steps: from each time to the next, in s, or in frames in the `homodyne` convention.
     """
     floored = time <= spacing / 2 if convention is Convention.HOMODYNE else time < spacing / 2
     t = np.where(floored, spacing / 2, time)
-    C = _integral(_power_law(t, theta[:3], floor=RATE_FLOOR), steps)
+    C = _integral(_power_law(t, theta[model.diffusion], floor=RATE_FLOOR), steps)
     rows = [np.ones((1, len(time))), C[1:]]
     if model.shear:
         floor = RATE_FLOOR if convention is Convention.HOMODYNE else None
-        G = _integral(_power_law(t, theta[3:6], floor), steps)
+        G = _integral(_power_law(t, theta[model.shear_rate], floor), steps)
         rows += [G[1:], G[:1]]
     return np.concatenate([*rows, C[:1]])
 
@@ -189,5 +225,5 @@ def bin_scales(
         return BinScales(k, np.zeros_like(q), np.zeros_like(q))
     assert gap is not None  # asked for where the user's options are read
     reach = q * gap * (spacing / (2 * np.pi) if homodyne else 0.5)
-    angle = np.deg2rad(theta[6] - phi)
+    angle = np.deg2rad(theta[model.direction] - phi)
     return BinScales(k, reach * np.cos(angle), -reach * np.sin(angle) * np.pi / 180)

@@ -1,4 +1,4 @@
-"""Many thetas at once give what the Gram gives one at a time, and of what has decayed nothing is done."""
+"""Many thetas at once give what the Gram gives one at a time; decayed sub-blocks are skipped."""
 
 import numpy as np
 import pytest
@@ -65,16 +65,16 @@ def test_sub_blocks_left_out_hold_no_f_above_the_limit(i, j, rate, min_lag, n, s
     first, stop = sorted(round(share * n) for share in span)
     found = sub_blocks(i * T, j * T, T, min_lag, kC[None], (first, stop))
     every = {(a, b) for a in range(0, T, shape[0]) for b in range(0, T, shape[1])}
-    live = {(int(a), int(b)) for a, b in found.offsets[: found.n_active]}
+    active = {(int(a), int(b)) for a, b in found.offsets[: found.n_active]}
     listed = {(int(a), int(b)) for a, b in found.offsets[: found.n_total]}
-    assert len(live) == found.n_active
+    assert len(active) == found.n_active
     assert len(listed) == found.n_total
     frames = np.arange(n)
 
     def selected(some):
         return some[(some >= first) & (some < stop)]
 
-    for a, b in every - live:
+    for a, b in every - active:
         rows = selected(frames[i * T + a : i * T + a + shape[0]])
         columns = selected(frames[j * T + b : j * T + b + shape[1]])
         lag = columns[None, :] - rows[:, None]

@@ -1,4 +1,4 @@
-"""A model of one's own: its Gram, its fits, its way to workers, and what is said of mistakes in it."""
+"""A user-defined model: its Gram, its fits, its way to workers, and messages about errors in it."""
 
 import math
 import subprocess

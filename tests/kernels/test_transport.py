@@ -15,7 +15,7 @@ from tests.synthetic import FLOW, GAP, Q, blocks, evaluator, measured, without_s
 
 EXACT = 1e-10
 MIXED = 2e-3
-"""float32 on the plane: 7e-5 on the sums of f, more where ∂f/∂theta cancels."""
+"""float32 per pair: 7e-5 on the sums of f, more where ∂f/∂theta cancels."""
 STATIC = np.array([20000.0, -0.4, 100.0])
 CASES = [
     ("static", STATIC),
@@ -124,7 +124,7 @@ def test_uneven_times_and_a_long_wait():
 
 def test_slots_without_a_bin_are_never_read():
     scans = measured(FLOW, 60, (0.0, 50.0))
-    (_, block), *rest = blocks(scans, slots=5)
+    (_, block), *rest = blocks(scans, padded=5)
     assert not rest
     c2, weights = block.c2.copy(), block.weight_rows.copy()
     c2[2:], weights[2:] = 1e30, np.nan

@@ -65,6 +65,14 @@ class BinnedAverages:
         here, there = self._places
         return there.of(rows) - here.of(rows)
 
+    def diffusion(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " cell"]:
+        """Return C(t2) - C(t1) of every cell."""
+        return self.differences(theta)[-1]
+
+    def strain(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " cell"]:
+        """Return G(t2) - G(t1) of every cell."""
+        return self.differences(theta)[-2]
+
     def some(self, number: int) -> "BinnedAverages":
         """Return these with at most `number` cells, chosen at random but always the same."""
         cells = len(self.t1)

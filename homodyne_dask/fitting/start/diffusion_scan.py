@@ -27,7 +27,8 @@ def diffusion_candidates(
     for n in np.argsort(chisqr).tolist():
         best.setdefault(grid.flow[n][1], n)
     chosen = [n for n in list(best.values())[:TAKEN] if chisqr[n] < below]
-    points = [np.array([*grid.flow[n], grid.offset, *theta[3:]]) for n in chosen]
+    model = summary.problem.model
+    points = [model.with_parts(theta, diffusion=(*grid.flow[n], grid.offset)) for n in chosen]
     given = np.isfinite(grid.search.start)
     return [grid.search.inside(np.where(given, theta, point)) for point in points]
 
@@ -37,11 +38,11 @@ def _chisqr(
 ) -> Float[np.ndarray, " flow"]:
     """Return χ² of all bins for every (rate, alpha) of the scan."""
     power = 4 if summary.problem.convention is Convention.HOMODYNE else 2
-    scales, strain = summary.scales(theta, summary.phi), summary.differences(theta)[-2]
+    scales, strain = summary.scales(theta, summary.phi), summary.strain(theta)
     S = np.sinc(scales.s[:, None] * strain / np.pi) ** power
-    dC = np.array(
-        [summary.differences(np.array([*at, grid.offset, *theta[3:]]))[-1] for at in grid.flow]
-    )
+    model = summary.problem.model
+    thetas = [model.with_parts(theta, diffusion=(*at, grid.offset)) for at in grid.flow]
+    dC = np.array([summary.diffusion(at) for at in thetas])
     all_of, total = np.ones((1, len(strain))), np.zeros(len(dC))
     for value in np.unique(scales.k):
         E = np.exp(-value * dC)

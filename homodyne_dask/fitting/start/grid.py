@@ -103,8 +103,8 @@ class Grid:
         self.shear_offset = _or(start["gamma_dot_t_offset"], self.search, "gamma_dot_t_offset", 0.0)
         self.betas = self._exponents("beta")
         problem = self.summary.problem
-        flat = np.zeros(problem.model.size)
-        self.reach = np.abs(self.summary.scales(flat, np.zeros_like(self.summary.phi)).s)
+        nothing = problem.model.with_parts()
+        self.reach = np.abs(self.summary.scales(nothing, np.zeros_like(self.summary.phi)).s)
         sums = problem.convention is Convention.HOMODYNE
         self.reach = self.reach / (step if sums else 1.0)
         self.strains = _log_spaced(0.1 / span, 3 / step, 2 * PER_DECADE)
@@ -112,7 +112,8 @@ class Grid:
         reach = float(np.median(self.reach))
         self.shears = np.array([given]) if np.isfinite(given) else self.strains / reach
         phi0 = start["phi0"]
-        low, high = self.search.lower[6], self.search.upper[6]
+        at = self.search.names.index("phi0")
+        low, high = self.search.lower[at], self.search.upper[at]
         angles = low + (np.arange(ANGLES) + 0.5) / ANGLES * min(high - low, 180.0)
         self.angles = np.array([phi0]) if np.isfinite(phi0) else angles
 
@@ -137,12 +138,14 @@ class Grid:
     ) -> Float[np.ndarray, " p"]:
         """Return the parameters of one point."""
         D0, alpha = self.flow[flow]
-        values = [D0, alpha, self.offset]
-        if self.summary.problem.model.shear:
+        model = self.summary.problem.model
+        theta = model.with_parts(diffusion=(D0, alpha, self.offset))
+        if model.shear:
             exponent = self.betas[beta]
             amplitude = self._amplitude("gamma_dot_t0", self.shears[shear], exponent)
-            values += [amplitude, exponent, self.shear_offset, self.angles[angle]]
-        return self.search.inside(np.array(values))
+            rate = amplitude, exponent, self.shear_offset
+            theta = model.with_parts(theta, shear_rate=rate, phi0=self.angles[angle])
+        return self.search.inside(theta)
 
 
 def _or(value: float, search: Search, name: str, otherwise: float) -> float:
@@ -158,15 +161,11 @@ def _log_spaced(low: float, high: float, per_decade: int = PER_DECADE) -> Float[
 
 def _table(summary: BinnedAverages, grid: Grid) -> Float[np.ndarray, "bin flow shear"]:
     """Return χ² of every bin for every (rate, alpha) and every (beta, strain rate), phi0 apart."""
-    problem = summary.problem
-    diffusion = []
-    shape = np.zeros(problem.model.size)
-    for D0, alpha in grid.flow:
-        shape[:3] = D0, alpha, grid.offset
-        diffusion.append(summary.differences(shape)[-1])
-    dC = np.array(diffusion)
-    S = _shear_factors(summary, grid) if problem.model.shear else np.ones((1, len(summary.t1)))
-    S, k = S.astype(np.float32), summary.scales(shape, summary.phi).k
+    model = summary.problem.model
+    thetas = [model.with_parts(diffusion=(*at, grid.offset)) for at in grid.flow]
+    dC = np.array([summary.diffusion(theta) for theta in thetas])
+    S = _shear_factors(summary, grid) if model.shear else np.ones((1, len(summary.t1)))
+    S, k = S.astype(np.float32), summary.scales(thetas[-1], summary.phi).k
     chisqr = np.empty((len(summary.q), len(dC), len(S)))
     for value in np.unique(k):
         E = np.exp(-value * dC).astype(np.float32)
@@ -179,12 +178,10 @@ def _shear_factors(summary: BinnedAverages, grid: Grid) -> Float[np.ndarray, "sh
     """Return S for every (beta, strain rate): the strain's shape in time times its size."""
     problem = summary.problem
     power = 4 if problem.convention is Convention.HOMODYNE else 2
-    theta = np.zeros(problem.model.size)
     factors = []
     spacing = frame_spacing(summary.time)
     for beta in grid.betas:
-        theta[3:6] = grid.middle**-beta, beta, 0.0
-        dG = summary.differences(theta)[-2]
+        dG = summary.strain(problem.model.with_parts(shear_rate=(grid.middle**-beta, beta, 0.0)))
         dG = dG * (spacing if problem.convention is Convention.HOMODYNE else 1.0)
         factors.append(np.sinc(grid.strains[:, None] * dG / np.pi) ** power)
     return np.concatenate(factors)

@@ -27,7 +27,6 @@ from homodyne_dask.kernels.checks import check_finite
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.separable import Bin, SeparableModel
-from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.solver.variable_projection import reduce
 
 PER_PARAMETER = 100
@@ -38,7 +37,7 @@ MOST = 1000
 def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:
     """Return a function that returns the Gram of the averages at theta."""
     summary = binned_averages(request.scan, request.problem)
-    if isinstance(request.problem.model, TransportModel):
+    if request.problem.model.has_transport_rates:
         return summary
     return partial(averaged_gram, summary)
 
@@ -56,7 +55,7 @@ def find_initial_values(request: Request) -> list[Minimum]:
         request.scaling.for_initial_values,
         request.options.starts,
     )
-    if isinstance(request.problem.model, TransportModel):
+    if request.problem.model.has_transport_rates:
         return start.transport_minima(summary, search, mode, starts)
     if np.isfinite(search.start).all():
         check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)

@@ -65,8 +65,9 @@ def shear_candidates(
 
     Values given by the user stay as in theta. below: points with a higher χ² are excluded.
     """
-    found = _points(grid, summary, theta, [_Shape(*theta[3:6])], OF_SHAPE)
-    if np.isnan(grid.search.start[3:6]).all():
+    shear_rate = summary.problem.model.shear_rate
+    found = _points(grid, summary, theta, [_Shape(*theta[shear_rate])], OF_SHAPE)
+    if np.isnan(grid.search.start[shear_rate]).all():
         powers = [_Shape(grid.middle**-beta, beta, grid.shear_offset) for beta in grid.betas]
         found += _points(grid, summary, theta, powers, OF_POWERS)
     return [point for value, point in found if value < below]
@@ -80,15 +81,16 @@ def _points(
     look: _Look,
 ) -> list[tuple[float, Float[np.ndarray, " p"]]]:
     """Return the lowest minima of the shapes' maps with their χ², best first."""
-    given = np.isfinite(grid.search.start)
-    angles = theta[6:7] if given[6] else _angles(grid, look.angles)
+    model, given = summary.problem.model, np.isfinite(grid.search.start)
+    phi0 = model.direction
+    angles = theta[phi0] if given[phi0].all() else _angles(grid, look.angles)
     scored = []
     for shape in shapes:
         table = _table(summary, theta, shape, look.rows)
-        sizes = np.ones(1) if given[3:6].any() else table.sizes[:: look.every]
+        sizes = np.ones(1) if given[model.shear_rate].any() else table.sizes[:: look.every]
         for value, size, angle in _minima(table, sizes, angles):
-            shear = [shape.amplitude * size, shape.beta, shape.offset * size, angle]
-            point = np.where(given, theta, np.array([*theta[:3], *shear]))
+            rate = shape.amplitude * size, shape.beta, shape.offset * size
+            point = np.where(given, theta, model.with_parts(theta, shear_rate=rate, phi0=angle))
             scored.append((value, grid.search.inside(point)))
     scored.sort(key=lambda entry: entry[0])
     return scored[: look.taken]
@@ -96,7 +98,8 @@ def _points(
 
 def _angles(grid: Grid, per_decade: int) -> Float[np.ndarray, " angle"]:
     """Return directions, log-spaced on both sides of each in which a bin sees no shear."""
-    low, high = grid.search.lower[6], grid.search.upper[6]
+    at = grid.search.names.index("phi0")
+    low, high = grid.search.lower[at], grid.search.upper[at]
     blind = np.unique(np.round(np.mod(grid.summary.phi + 90.0, 180.0), 3))
     if len(blind) > MOST_BLIND:
         angles = np.arange(0, 180.0, EVENLY)
@@ -158,17 +161,17 @@ def _table(
     summary: BinnedAverages, theta: Float[np.ndarray, " p"], shape: _Shape, per_decade: int
 ) -> _Table:
     """Return the table for strains from 0.05 in the record to 20 per frame."""
-    flat = np.array([*theta[:3], *shape, 0.0])
+    flat = summary.problem.model.with_parts(theta, shear_rate=shape, phi0=0.0)
     scales = summary.scales(flat, np.zeros_like(summary.phi))
-    rows = summary.differences(flat)
+    diffusion, strain = summary.diffusion(flat), summary.strain(flat)
     widest = np.abs(scales.s).max()
-    strains = np.abs(rows[-2]) * widest
+    strains = np.abs(strain) * widest
     largest = max(strains.max(), np.finfo(float).tiny ** 0.5)
     number = int(np.ceil(np.log10(400 * len(summary.time)) * per_decade)) + 1
     sizes = 0.05 / largest * 10 ** (np.arange(number) / per_decade)
     power = 4 if summary.problem.convention is Convention.HOMODYNE else 2
     S = np.sinc(sizes[:, None] * strains / np.pi) ** power
-    E = np.exp(-scales.k[:, None] * rows[-1])
+    E = np.exp(-scales.k[:, None] * diffusion)
     chisqr = best_scaled(summary.c2 - 1, summary.weight, E, S)
     return _Table(sizes, chisqr, summary.phi, np.abs(scales.s) / widest)
 

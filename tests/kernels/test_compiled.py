@@ -1,0 +1,75 @@
+"""Kernels compile once, with the options of XLA that it knows; what is private in JAX may be missing."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import numpy as np
+import pytest
+
+from homodyne_dask.kernels import backend, compiled
+from homodyne_dask.kernels._jax_internals import compilations_of
+from homodyne_dask.kernels.compiled import Kernel
+
+MADE_UP = "xla_cpu_made_up_option"
+
+
+@pytest.fixture
+def one_option_is_unknown(monkeypatch):
+    options = dict(compiled.COMPILER_OPTIONS) | {MADE_UP: True}
+    monkeypatch.setattr(compiled, "COMPILER_OPTIONS", options)
+    compiled.known_options.cache_clear()
+    yield
+    compiled.known_options.cache_clear()
+
+
+def double(x):
+    """Twice x."""
+    return 2 * x
+
+
+def test_this_jaxlib_takes_every_option():
+    assert compiled.known_options() == compiled.COMPILER_OPTIONS
+    assert not compiled.unknown_options()
+
+
+def test_a_kernel_is_compiled_without_an_option_that_xla_does_not_know(one_option_is_unknown):
+    assert Kernel(double)(np.float32(3)) == 6
+    assert MADE_UP not in compiled.known_options()
+    assert len(compiled.known_options()) == len(compiled.COMPILER_OPTIONS) - 1
+
+
+def test_an_option_that_kernels_are_compiled_without_is_named_with_the_reason(
+    one_option_is_unknown,
+):
+    ((name, reason),) = compiled.unknown_options().items()
+    assert name == MADE_UP
+    assert MADE_UP in reason
+
+
+def test_options_are_tried_once(monkeypatch, one_option_is_unknown):
+    compiled.known_options()
+    monkeypatch.setattr(compiled, "_refusal", lambda _: pytest.fail("tried again"))
+    assert Kernel(double)(np.float32(3)) == 6
+
+
+def test_threads_share_one_compilation():
+    kernel = Kernel(double)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(kernel, np.arange(4, dtype=np.float32)))
+    assert [float(x) for x in found] == [0, 2, 4, 6]
+    assert kernel.compilations() == 1
+
+
+def test_the_compilations_of_a_jitted_function_are_counted():
+    function = jax.jit(lambda x: x + 1)
+    counts = [compilations_of(function)]
+    for argument in (np.zeros(2), np.ones(2), np.zeros(3)):
+        function(argument)
+        counts.append(compilations_of(function))
+    assert counts == [0, 1, 1, 2]
+
+
+def test_compilations_that_jax_does_not_count_are_absent(monkeypatch):
+    assert compilations_of(double) is None
+    monkeypatch.setattr(Kernel, "compilations", lambda _: None)
+    assert backend.compilations() == {}
