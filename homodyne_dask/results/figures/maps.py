@@ -139,9 +139,7 @@ def _histogram(axis: "Axes", residual: np.ndarray) -> None:
 def _by_lag(axis: "Axes", lag: np.ndarray, residual: np.ndarray) -> None:
     label_axes(axis, "lag t₂ − t₁ [s]", "residual / σ", "residuals against lag")
     axis.axhline(0, color=UNKNOWN, zorder=0)
-    axis.axhline(
-        1, color=COLOURS[6], linestyle="--", linewidth=1, label="expected standard deviation"
-    )
+    axis.axhline(1, color=COLOURS[6], linestyle="--", linewidth=1, label="expected std. dev.")
     if not len(residual):
         return
     order = np.argsort(lag)
@@ -151,7 +149,7 @@ def _by_lag(axis: "Axes", lag: np.ndarray, residual: np.ndarray) -> None:
     deviation = [residual[g].std() for g in groups]
     stderr = [residual[g].std() / np.sqrt(len(g)) for g in groups]
     axis.errorbar(middle, mean, stderr, fmt="o", ms=4, color=COLOURS[0], label="mean")
-    axis.plot(middle, deviation, "s", ms=4, color=COLOURS[1], label="standard deviation")
+    axis.plot(middle, deviation, "s", ms=4, color=COLOURS[1], label="std. dev.")
     low, high = axis.get_ylim()
     axis.set_ylim(low, high + 0.35 * (high - low))
     axis.legend(frameon=False, fontsize=8, loc="upper right", ncols=3)
