@@ -1,6 +1,5 @@
 """A user-defined model: its Gram, its fits, its way to workers, and messages about errors in it."""
 
-import math
 import subprocess
 import sys
 import textwrap
@@ -14,7 +13,6 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import transport_gram, transport_point, transport_robust_gram
-from homodyne_dask.store.scan import open_dataset
 from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store, without_some
 
 FLOW_PARAMETERS = hd.LAMINAR_FLOW.parameters
@@ -56,7 +54,7 @@ def grams(model, scans, theta, **options):
     return [backend.gram(at, block, None) for _, block in blocks(scans)]
 
 
-def test_the_traced_gram_of_laminar_flow_is_the_one_made_transport_gram():
+def test_the_traced_gram_of_laminar_flow_is_the_one_made_by_hand():
     scans = without_some(measured(FLOW, 90, angles(3), offset=1.1))
     model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
     at = transport_point(scans.problem(), FLOW, scans.time)
@@ -69,7 +67,7 @@ def test_the_traced_gram_of_laminar_flow_is_the_one_made_transport_gram():
         np.testing.assert_allclose(sums, of_data, rtol=1e-12)
 
 
-def test_the_traced_gram_under_a_loss_is_the_one_made_transport_gram():
+def test_the_traced_gram_under_a_loss_is_the_one_made_by_hand():
     scans = without_some(measured(FLOW, 40, angles(3), offset=1.1))
     model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
     linear_params, options = np.tile([0.12, 0.21], (3, 1)), {"loss": "soft_l1", "loss_scale": 1.3}
@@ -240,86 +238,3 @@ def test_an_installed_package_offers_models_by_an_entry_point(tmp_path, monkeypa
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{':'.join(sys.path)}")
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert ran.stdout == "('k',)\n", ran.stderr
-
-
-def branches(theta, t1, t2, bin):
-    if theta[0] > 1:
-        return jnp.exp(-theta[0] * (t2 - t1))
-    return t2 - t1
-
-
-def with_numpy(theta, t1, t2, bin):
-    return np.exp(-theta[0] * (t2 - t1))
-
-
-def with_math(theta, t1, t2, bin):
-    return math.exp(theta[0]) * (t2 - t1)
-
-
-def of_other_shape(theta, t1, t2, bin):
-    return jnp.exp(-theta[0] * jnp.arange(7.0))
-
-
-def of_nothing(theta, t1, t2, bin):
-    jnp.exp(-theta[0] * (t2 - t1))
-
-
-def misspelt(theta, t1, t2, bin):
-    return jnp.exp(-theta[0] * (t2 - t1)) + bin.Q
-
-
-def not_a_number(theta, t1, t2, bin):
-    return jnp.log(t1 * theta[0]) * (t2 - t1)
-
-
-def without_slope(theta, t1, t2, bin):
-    return jnp.sqrt(theta[0] * t1) * jnp.exp(theta[1] - t2)
-
-
-MISTAKES = [
-    (branches, r"test_separable.py line \d+: a Python `if`.*jnp.where"),
-    (with_numpy, r"line \d+: .*jax.numpy in place of numpy"),
-    (with_math, r"line \d+: .*jax.numpy in place of numpy"),
-    (of_other_shape, r"one value per pair, shape \(3, 2\).* gave shape \(7,\)"),
-    (of_nothing, r"one value per pair.* gave NoneType"),
-    (misspelt, r"line \d+: AttributeError: .*'Q'"),
-    (not_a_number, r"f is -inf at t1 = 0 s, t2 = 0.333333 s with k = 1, m = 0"),
-    (without_slope, r"the derivative of f by k is nan at t1 = 0 s"),
-]
-
-
-@pytest.mark.parametrize(("f", "said"), MISTAKES, ids=[f.__name__ for f, _ in MISTAKES])
-def test_a_mistake_in_f_is_one_sentence_with_model_and_line(tmp_path, f, said):
-    model = hd.separable(f, [hd.Parameter("k"), hd.Parameter("m")])
-    with pytest.raises(OptionError, match=said) as caught:
-        hd.fit(store(ageing(bins=1), tmp_path), model, initial={"k": 1.0, "m": 0.0})
-    assert f"model {f.__name__!r}" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_other_mistakes_are_named_too(tmp_path):
-    with pytest.raises(OptionError, match="model 'flow' has no parameters"):
-        hd.separable(flow, [])
-    with pytest.raises(OptionError, match="two parameters named 'k'"):
-        hd.separable(flow, [hd.Parameter("k"), hd.Parameter("k")])
-    scan = store(ageing(bins=1), tmp_path)
-    short = hd.separable(flow, FLOW_PARAMETERS, precompute=lambda theta, times: {"C": times[1:]})
-    with pytest.raises(
-        OptionError, match=r"precompute must return .* shape \(60,\).* gave shape \(59,\)"
-    ):
-        hd.fit(scan, short)
-    model = hd.separable(relaxation, [hd.Parameter("rate"), hd.Parameter("alpha")])
-    with pytest.raises(OptionError, match="rate has no initial value and no finite bounds"):
-        hd.fit(scan, model)
-    with pytest.raises(OptionError, match="convention 'homodyne' is one of the transport models"):
-        hd.fit(scan, model, convention="homodyne")
-    with pytest.raises(OptionError, match="float64 only"):
-        hd.fit(scan, model, precision="mixed")
-
-
-def test_a_model_that_uses_q_is_refused_where_q_is_unknown_and_others_are_not(tmp_path):
-    scan = open_dataset(store(ageing(bins=1), tmp_path, q=np.array([np.nan])).path)
-    model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
-    with pytest.raises(OptionError, match="flow needs q"):
-        hd.plan(scan, model)
-    assert hd.fit(scan, hd.separable(relaxation, RELAXATION)).converged
