@@ -30,7 +30,8 @@ def cauchy(z: Array) -> tuple[Array, Array, Array]:
     return jnp.log1p(z), weight, (1 - z) * weight**2
 
 
-_LOSSES = {"huber": huber, "soft_l1": soft_l1, "cauchy": cauchy}
+LOSSES = {"huber": huber, "soft_l1": soft_l1, "cauchy": cauchy}
+"""By the name that the option `loss` has; linear needs none."""
 
 
 def robust_terms(
@@ -46,7 +47,7 @@ def robust_terms(
     """
     ones = jnp.ones(len(w_j))
     z = jnp.where(known, r * r, 0) * w_i[:, None] * (w_j / scale**2)[None, :]
-    cost, weight, slope = _LOSSES[loss](z)
+    cost, weight, slope = LOSSES[loss](z)
     terms = cost, weight, slope, z * weight * weight
     summed = [jnp.where(known, term, 0) @ ones for term in terms]
     row = jnp.stack([part.sum() for part in [*summed, known @ ones]])

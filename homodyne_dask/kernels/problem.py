@@ -5,11 +5,6 @@ from typing import Any
 
 from homodyne_dask.models import Convention
 
-PRECISIONS = ("float64", "mixed")
-"""Of values per pair; sums are float64 in both."""
-LOSSES = ("linear", "huber", "soft_l1", "cauchy")
-"""What a residual costs; the names are those of scipy.optimize.least_squares."""
-
 
 @dataclass(frozen=True)
 class Problem:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from homodyne_dask.fitting.options import fit_options
+from homodyne_dask.kernels import losses
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -32,6 +34,11 @@ def with_outliers(scans, share=0.02, seed=7):
     sigma = np.median(scans.sigma_row) ** 2
     c2[hit] += sigma * rng.choice([-1, 1], hit.sum()) * rng.uniform(20, 200, hit.sum())
     return replace(scans, c2=c2.astype(np.float32))
+
+
+def test_every_loss_that_the_option_offers_has_a_formula():
+    (option,) = [option for option in fit_options() if option.name == "loss"]
+    assert option.choices == ("linear", *losses.LOSSES)
 
 
 @pytest.fixture(scope="module")
