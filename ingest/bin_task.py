@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float32
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
-from homodyne_dask.store.memory import set_allocator_thresholds
+from homodyne_dask.store.allocator import set_allocator_thresholds
 from ingest import block_means, chunk_sums, noise, store_writer
 from ingest.block_means import MaskedMatrix
 from ingest.clean import clean, measure_contrast, measure_scatter, upper_blocks

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from homodyne_dask.cli.config import FitConfig
-    from homodyne_dask.fitting.series.whole_fits import FitOutput
+    from homodyne_dask.fitting.series.parallel_fits import FitOutput
     from homodyne_dask.models import Model
     from homodyne_dask.results.fit_result import FitResult
     from homodyne_dask.results.series_entry import SeriesEntry
@@ -142,7 +142,7 @@ def _submitted(
     write the folders too; others may not see them.
     """
     from homodyne_dask.cli.worker_options import workers_are_local
-    from homodyne_dask.fitting.series.whole_fits import FitRequest, submitted, whole_fit
+    from homodyne_dask.fitting.series.parallel_fits import FitRequest, submitted, whole_fit
     from homodyne_dask.results.folder import check_folder, checkpoint_in
 
     local = workers_are_local(config)
@@ -160,7 +160,7 @@ def fit_into(
     selection: "Selection", model: "Model", options: Mapping[str, Any], folder: Path
 ) -> "FitOutput":
     """Fit a small scan and write the folder of its result; runs as a task on a worker."""
-    from homodyne_dask.fitting.series.whole_fits import whole_fit
+    from homodyne_dask.fitting.series.parallel_fits import whole_fit
     from homodyne_dask.results.folder import write_result
     from homodyne_dask.store.scan import open_selection
 

@@ -20,7 +20,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.trust_region import TrustRegion
 from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
-from homodyne_dask.store.memory import trim_memory
+from homodyne_dask.store.allocator import trim_memory
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.start.minima import Minimum

@@ -11,8 +11,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from homodyne_dask.kernels.active_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
-from homodyne_dask.kernels.subblocks import SubBlocks, sub_blocks
 from homodyne_dask.models.separable import Bin, SeparableModel
 
 Tables = Any

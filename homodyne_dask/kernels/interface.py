@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.kernels.active_subblocks import SubBlocks
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.subblocks import SubBlocks
 
 if TYPE_CHECKING:
     from homodyne_dask.kernels.compiled import Kernel

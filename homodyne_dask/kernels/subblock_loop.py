@@ -8,8 +8,8 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Float32, Int
 
+from homodyne_dask.kernels.active_subblocks import SubBlocks, subblock_shape
 from homodyne_dask.kernels.block import Block
-from homodyne_dask.kernels.subblocks import SubBlocks, subblock_shape
 
 
 class SubBlock(NamedTuple):

@@ -10,12 +10,12 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
+from homodyne_dask.kernels.active_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
 from homodyne_dask.kernels.interface import MOST_CANDIDATES, Backend, RateCurve
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.kernels.subblock_loop import MeasuredBlock, measured_block
-from homodyne_dask.kernels.subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.transport_kernels import (
     TransportTables,
     candidates_kernel,

@@ -27,9 +27,10 @@ from homodyne_dask.kernels.gram import (
 )
 from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.store.memory import set_allocator_thresholds
+from homodyne_dask.store.allocator import set_allocator_thresholds
 from homodyne_dask.store.scan import known_q, open_selection
-from homodyne_dask.sweep.blocks import SUMS, BlockSource, Place, block, prefetch, stored_sums
+from homodyne_dask.sweep.block_cache import SUMS, block, prefetch
+from homodyne_dask.sweep.blocks import BlockSource, Place, stored_sums
 from homodyne_dask.sweep.plan import Run
 
 

@@ -6,7 +6,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.chunk_reader import chunk_path
-from homodyne_dask.sweep import blocks
+from homodyne_dask.sweep import block_cache
 from tests.kernels.test_candidates import FAST
 from tests.sweep.test_sweep import streaming
 from tests.synthetic import angles, measured, store
@@ -24,7 +24,7 @@ def given(theta) -> dict[str, float]:
 
 @pytest.mark.parametrize("select", [{}, {"frames": (0, 990)}], ids=["whole", "part"])
 def test_tiles_and_sub_blocks_are_those_of_the_pass(fast, select):
-    blocks.forget()
+    block_cache.forget()
     scan = fast.select(**select)
     told = hd.forecast(scan, hd.LAMINAR_FLOW, gap="200 um", min_lag=2, initial=given(FAST))
     sweep = streaming(scan, min_lag=2)

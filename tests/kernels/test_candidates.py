@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from homodyne_dask.kernels.active_subblocks import sub_blocks, subblock_shape
 from homodyne_dask.kernels.interface import MOST_CANDIDATES
-from homodyne_dask.kernels.subblocks import sub_blocks, subblock_shape
 from homodyne_dask.kernels.transport import (
     transport_candidate_grams,
     transport_gram,

@@ -12,7 +12,7 @@ from homodyne_dask.cluster.local import this_process
 from homodyne_dask.errors import StoreError
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.store.chunk_reader import chunk_path
-from homodyne_dask.sweep import blocks
+from homodyne_dask.sweep import block_cache
 from homodyne_dask.sweep import plan as planning
 from homodyne_dask.sweep.plan import layout, make_plan
 from homodyne_dask.sweep.sweep import sweep_of
@@ -54,9 +54,9 @@ def without(path: Path) -> Iterator[None]:
 
 def test_a_chunk_without_any_f_left_is_not_read(fast):
     """Its sums are in the store."""
-    blocks.forget()
+    block_cache.forget()
     whole = streaming(fast, min_lag=2)(FAST)
-    blocks.forget()
+    block_cache.forget()
     with without(far_chunk(fast)):
         sweep = streaming(fast, min_lag=2)
         assert sweep(FAST).moments.tobytes() == whole.moments.tobytes()
@@ -67,7 +67,7 @@ def test_a_chunk_without_any_f_left_is_not_read(fast):
 
 
 def test_a_selection_the_store_has_no_sums_of_reads_a_chunk_without_f_once(fast):
-    blocks.forget()
+    block_cache.forget()
     sweep = streaming(fast.select(frames=(0, 1090)), min_lag=2)
     first = sweep(FAST)
     assert sweep.cost.read == 6
@@ -78,7 +78,7 @@ def test_a_selection_the_store_has_no_sums_of_reads_a_chunk_without_f_once(fast)
 
 @pytest.mark.parametrize("select", [{"frames": (0, 1090)}, {"frames": (30, 1100)}], ids=str)
 def test_sums_of_other_pairs_are_not_taken_from_the_store(fast, select):
-    blocks.forget()
+    block_cache.forget()
     scan = fast.select(**select)
     sweep = streaming(scan)
     gram = sweep(FAST)
@@ -108,13 +108,13 @@ def test_levels_lead_to_the_optimum_of_all_data(tmp_path, monkeypatch):
 
 
 def test_a_cache_drops_what_was_used_least_recently_beyond_its_bytes():
-    cache = blocks.byte_cache(len)
+    cache = block_cache.byte_cache(len)
     for key in "abc":
-        blocks.keep(cache, key, b"four", 12)
+        block_cache.keep(cache, key, b"four", 12)
     assert cache.get("a") == b"four"
-    blocks.keep(cache, "d", b"four", 12)
+    block_cache.keep(cache, "d", b"four", 12)
     assert set(cache) == {"a", "c", "d"}
-    blocks.keep(cache, "e", b"more than all", 12)
+    block_cache.keep(cache, "e", b"more than all", 12)
     assert set(cache) == {"a", "c", "d"}
-    blocks.keep(cache, "d", b"four", 4)
+    block_cache.keep(cache, "d", b"four", 4)
     assert set(cache) == {"d"}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from homodyne_dask.cli.config import FitConfig
     from homodyne_dask.cli.several_fits import FitJob
-    from homodyne_dask.fitting.series.whole_fits import FitOutput
+    from homodyne_dask.fitting.series.parallel_fits import FitOutput
     from homodyne_dask.live.progress import Progress
     from homodyne_dask.models import Model
     from homodyne_dask.results.fit_result import FitResult
@@ -195,7 +195,7 @@ def _profiled(
 
 def _output_of(client: "Client | None", sent: "Future") -> "FitOutput":
     """Wait for a fit that one worker makes; it has no checkpoint."""
-    from homodyne_dask.fitting.series.whole_fits import output_of
+    from homodyne_dask.fitting.series.parallel_fits import output_of
 
     try:
         return output_of(client, sent)

@@ -17,7 +17,7 @@ from zict import LRU
 
 from homodyne_dask.errors import SelectionError, StoreError
 from homodyne_dask.fitting.curve_fit._xarray_internals import in_memory
-from homodyne_dask.sweep.blocks import byte_cache, keep
+from homodyne_dask.sweep.block_cache import byte_cache, keep
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, size, size_in_words
 
 MOST = 2**20

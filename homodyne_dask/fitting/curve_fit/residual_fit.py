@@ -28,7 +28,7 @@ from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.store.memory import set_allocator_thresholds
+from homodyne_dask.store.allocator import set_allocator_thresholds
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, Run, make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_over
 from homodyne_dask.sweep.tasks import NO_COST, AtTheta, Directions, Report, Task, report_of

@@ -19,7 +19,8 @@ from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.normal_equations import joint_of
 from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.store.scan import known_q, open_selection
-from homodyne_dask.sweep.blocks import Place, block
+from homodyne_dask.sweep.block_cache import block
+from homodyne_dask.sweep.blocks import Place
 from homodyne_dask.sweep.plan import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point
 from homodyne_dask.sweep.tasks import (

@@ -12,14 +12,14 @@ from homodyne_dask.errors import ClusterError, HomodyneDaskError
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import prepare, require_gap
-from homodyne_dask.fitting.series.partition import Windows, options_of, parts_of
-from homodyne_dask.fitting.series.whole_fits import (
+from homodyne_dask.fitting.series.parallel_fits import (
     FitOutput,
     FitRequest,
     is_small,
     output_of,
     submitted,
 )
+from homodyne_dask.fitting.series.partition import Windows, options_of, parts_of
 from homodyne_dask.models import Model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.series import FitSeries

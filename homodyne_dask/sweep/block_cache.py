@@ -1,0 +1,76 @@
+"""The cache of a worker: decoded blocks and their sums, the least recently used dropped first."""
+
+import threading
+from collections.abc import Callable, Hashable
+
+import numpy as np
+from jaxtyping import Float32
+from zict import LRU
+
+from homodyne_dask.kernels.block import Block
+from homodyne_dask.store import chunk_reader as chunks
+from homodyne_dask.store.chunk_reader import chunk_path
+from homodyne_dask.store.scan import open_selection
+from homodyne_dask.sweep.blocks import BlockSource, Place, aligned_array, read_block
+
+
+def byte_cache[T](bytes_of: Callable[[T], int], budget: int = 0) -> LRU[Hashable, T]:
+    """Return a cache of this process that drops the least recently used beyond a budget of bytes."""
+    return LRU(budget, {}, weight=lambda _, value: bytes_of(value))
+
+
+def keep[T](cache: LRU[Hashable, T], key: Hashable, value: T, budget: int) -> None:
+    """Put a value into a cache, which from now on has a budget of so many bytes."""
+    cache.n = budget
+    cache[key] = value
+
+
+class _Scratch(threading.local):
+    """The buffer of a thread, which one block after another is read into."""
+
+    data = np.empty((0, 0, 0), np.float32)
+
+
+_SCRATCH = _Scratch()
+
+
+def _scratch(source: BlockSource) -> Float32[np.ndarray, "padded T T"]:
+    """Return the buffer of this thread, made anew for another shape."""
+    if _SCRATCH.data.shape != (source.padded_bins, source.side, source.side):
+        _SCRATCH.data = aligned_array(source.padded_bins, source.side)
+    return _SCRATCH.data
+
+
+BLOCKS: LRU[Hashable, Block] = byte_cache(lambda block: block.c2.nbytes)
+SUMS: LRU[Hashable, np.ndarray] = byte_cache(lambda sums: sums.nbytes + 500, budget=50_000_000)
+"""Sums of the data of blocks, which hold for every theta and after the block itself was dropped."""
+
+
+def block(source: BlockSource, place: Place, budget: int) -> Block:
+    """Return a block from this process's memory, or from the store; `budget` bytes are kept.
+
+    With nothing to be kept the block lives in this thread's only buffer, until the next call:
+    fresh memory for each block would cost a nanosecond per pair in page faults.
+    """
+    if budget == 0:
+        return read_block(source, place, _scratch(source))
+    found = BLOCKS.get((source, place))
+    if found is None:
+        found = read_block(source, place, aligned_array(source.padded_bins, source.side))
+        keep(BLOCKS, (source, place), found, budget)
+    return found
+
+
+def prefetch(source: BlockSource, place: Place) -> None:
+    """Let the operating system fetch a block's chunks while another is computed."""
+    if (source, place) in BLOCKS:
+        return
+    scan = open_selection(source.selection)
+    for member in place.members:
+        chunks.read_ahead(chunk_path(scan.path, source.factor, scan.bins[member], place.tile))
+
+
+def forget() -> None:
+    """Drop all that this process keeps of any data."""
+    BLOCKS.clear()
+    SUMS.clear()
