@@ -61,7 +61,7 @@ def minimize(
     """
     record = record or FitRecord(time.perf_counter())
     search, options = request.search, request.solver
-    identity = (identity_of or _identity)(request)
+    identity = {} if checkpoint is None else (identity_of or _identity)(request)
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
         began = time.perf_counter()

@@ -3,11 +3,12 @@
 import hashlib
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import dask.config
 import numpy as np
@@ -26,7 +27,7 @@ SMALLEST = 2**12
 """Points of a chunk that are processed at once; chunks are padded to a multiple of it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Points:
     """Some variables of a dataset, broadcast to all their dimensions and cut into chunks."""
 
@@ -35,6 +36,8 @@ class Points:
     variables: tuple[str, ...]
     shape: dict[Hashable, int]
     chunk: dict[Hashable, int]
+    token: str = field(default_factory=lambda: uuid4().hex)
+    """The key of these points in the caches of workers: another fit may be of changed data."""
 
     @property
     def number(self) -> int:
@@ -90,20 +93,13 @@ class Points:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of sizes, source, and values of the first and the last chunk."""
+        """A hash of sizes, source and values: all in memory, of a store the first and the last chunk."""
         about = (self.variables, self.shape, self.chunk, self.dataset.encoding.get("source", ""))
         found = hashlib.sha256(repr(about).encode())
-        for number in sorted({0, len(self.places) - 1}):
+        last = len(self.places) - 1
+        for number in range(last + 1) if self.in_memory else sorted({0, last}):
             found.update(self.columns(number).tobytes())
         return found.hexdigest()
-
-    def __hash__(self) -> int:
-        """Return the hash of the digest: equal points are one key of a cache."""
-        return hash(self.digest)
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether the digests are the same."""
-        return isinstance(other, Points) and self.digest == other.digest
 
 
 COLUMNS: LRU[Hashable, np.ndarray] = byte_cache(lambda columns: columns.nbytes)
@@ -113,7 +109,7 @@ def columns(points: Points, number: int, budget: int) -> Float[np.ndarray, "v ro
     """Return a chunk from the cache of this process or from the store; `budget`: most bytes to keep."""
     if budget == 0:
         return points.columns(number)
-    key = points.digest, number
+    key = points.token, number
     found = COLUMNS.get(key)
     if found is None:
         found = points.columns(number)
