@@ -64,11 +64,11 @@ def client_of(config: "FitConfig") -> "Iterator[Client | None]":
 def longest_task_of(config: "FitConfig") -> float:
     """Return the longest time that a task of the fits of a configuration may take [s]."""
     from homodyne_dask.cli.options import selected
-    from homodyne_dask.cluster.workers import LONGEST_TASK
+    from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
     from homodyne_dask.sweep.plan import layout, longest_task
 
     seconds, min_lag = [], config.fit_options()["min_lag"]
     for store in config.data:
         with suppress(HomodyneDaskError):  # the fit of this store reports it
             seconds.append(longest_task(layout(selected(config, store), min_lag)))
-    return max(seconds, default=LONGEST_TASK)
+    return max(seconds, default=LONGEST_TASK_SECONDS)

@@ -219,7 +219,7 @@ def memory_limit(worker: Worker) -> int:
     return 0
 
 
-async def turn_away(worker: Worker, topic: str, message: str) -> None:
+async def refuse_worker(worker: Worker, topic: str, message: str) -> None:
     """Keep a worker that registers from all tasks, tell its scheduler why, and remove it.
 
     Public: Worker.log_event, which needs a registered worker, and Client.retire_workers. Where the

@@ -41,7 +41,7 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
         client = Client(address, timeout=CONNECT, security=security)
     except (TimeoutError, OSError, ValueError, TypeError, RuntimeError) as e:
         raise ClusterError(
-            f"no scheduler answers at {address} within {CONNECT:g} s ({type(e).__name__}): is it "
+            f"no scheduler answers at {address} with_timeout {CONNECT:g} s ({type(e).__name__}): is it "
             f"running, is this machine allowed to reach it"
             + (f", and is {key} its key?" if security else "?")
         ) from e
@@ -116,7 +116,7 @@ def closing_logged[T](resource: AbstractContextManager[T]) -> Iterator[T]:
             LOG.warning("%s did not close: %s: %s", name, type(e).__name__, e)
 
 
-def within(seconds: float, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def with_timeout(seconds: float, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """Return what a call returns; raises TimeoutError if that takes longer than some seconds.
 
     Methods of a client that wait for workers have no time limit of their own.

@@ -189,7 +189,7 @@ def _for_workers(security: Security | None) -> dict[str, str | bool] | None:
 
 
 @contextmanager
-def finishing(client: Client) -> Iterator[None]:
+def cluster_errors(client: Client) -> Iterator[None]:
     """Turn the errors of Dask when work cannot be finished into a ClusterError that says why."""
     try:
         yield

@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 
-RATE = 150e6
+PAIRS_PER_SECOND = 150e6
 """Pairs per second and thread that tasks are sized for; no result depends on it."""
-LONGEST = 2.0
+MAX_TASK_SECONDS = 2.0
 """Seconds of the longest task of a pass at that rate."""
-SLOWEST = 25e6
+SLOWEST_PAIRS_PER_SECOND = 25e6
 """Pairs per second and thread of the slowest supported node; `doctor` warns below it."""
-COSTLIEST = 4.2
+COSTLIEST_PASS = 4.2
 """Measured time of the most expensive pass, for the errors under a loss, over that of an ordinary one."""
-LONGEST_TASK = COSTLIEST * LONGEST * RATE / SLOWEST
+LONGEST_TASK_SECONDS = (
+    COSTLIEST_PASS * MAX_TASK_SECONDS * PAIRS_PER_SECOND / SLOWEST_PAIRS_PER_SECOND
+)
 """Seconds that a task of any plan may take there."""
 
 

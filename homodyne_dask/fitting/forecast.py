@@ -21,7 +21,7 @@ from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import Model
 from homodyne_dask.solver import variable_projection as scaling
 from homodyne_dask.store.chunk_reader import chunk_path
-from homodyne_dask.store.scan import Scan, known_q
+from homodyne_dask.store.scan import Scan, q_or_one
 from homodyne_dask.sweep.blocks import Place, stored_sums
 from homodyne_dask.sweep.plan import Plan, Run, size
 from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of
@@ -148,7 +148,7 @@ def _forecast(
 def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> list[_Tile]:
     """Return every tile of a pass, with the sub-blocks that are computed at theta."""
     scan, layout, source = request.scan, sweep.layout, sweep.context.source
-    q, robust = known_q(scan), request.problem.loss != "linear"
+    q, robust = q_or_one(scan), request.problem.loss != "linear"
     backend = backend_of(request.problem.model)
     at = backend.point(request.problem, theta, scan.time, 1, scan.frames)
     found = []

@@ -1,7 +1,7 @@
-"""What this package uses of JAX beyond its public interface; all of it stands here.
+"""All uses of undocumented parts of JAX.
 
-Each entry says what public call would replace it, the versions it was seen in, and what happens
-where it is missing.
+Each function names the public call that would replace it, the versions it was seen in, and what
+happens where it is missing.
 """
 
 from collections.abc import Callable

@@ -21,12 +21,12 @@ Tables = Any
 
 @dataclass(frozen=True)
 class SeparablePoint:
-    """What `precompute` gives at one theta, or the times themselves, at all frames of a level."""
+    """The values of `precompute` at one theta, or the times themselves, at all frames of a level."""
 
     problem: Problem
     theta: Float[np.ndarray, " p"]
     tables: Tables
-    slopes: Tables
+    derivatives: Tables
     """Their derivatives by theta, of shape (p, n); None where they are the times."""
     n: int
     """Frames of the level."""
@@ -36,7 +36,7 @@ class SeparablePoint:
     """The first of the level that is selected, and the one after the last."""
 
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
-        """Return the sub-blocks of a block that hold a pair: f may be anything, all are computed."""
+        """Return the sub-blocks of a block that hold a pair: all are active, since nothing is known of f."""
         everywhere = np.zeros((1, self.n))
         return sub_blocks(i0, j0, T, self.min_lag, everywhere, self.frames)
 
@@ -62,42 +62,44 @@ def separable_point(
         return kept.reshape(*kept.shape[:-1], m, factor).mean(axis=-1)
 
     with jax.enable_x64(True):
-        tables, slopes = _tables(theta, np.asarray(time, float), model=model)
-        tables, slopes = jax.tree.map(averaged, (tables, slopes))
+        tables, derivatives = _tables(theta, np.asarray(time, float), model=model)
+        tables, derivatives = jax.tree.map(averaged, (tables, derivatives))
     span = coarse_frames(frames or (0, len(time)), factor)
     lag = coarse_min_lag(problem.min_lag, factor)
-    return SeparablePoint(problem, theta, tables, slopes, m, lag, span)
+    return SeparablePoint(problem, theta, tables, derivatives, m, lag, span)
 
 
 @partial(jax.jit, static_argnames=("model",))
 def _tables(theta: Array, time: Array, *, model: SeparableModel) -> tuple[Tables, Tables]:
-    """Return what `precompute` gives, and its derivatives by theta."""
+    """Return the values of `precompute` and their derivatives by theta."""
     precompute = model.precompute
     if precompute is None:
         return time, None
-    return along(lambda theta: precompute(theta, time), theta)
+    return with_derivatives(lambda theta: precompute(theta, time), theta)
 
 
-def along(f: Callable[..., Any], theta: Float[Array, " p"], *more: Any) -> tuple[Any, Any]:
+def with_derivatives(
+    f: Callable[..., Any], theta: Float[Array, " p"], *more: Any
+) -> tuple[Any, Any]:
     """Return f(theta, ...) and its derivatives by theta, those on a new first axis.
 
-    more: pairs (value, slopes) of further arguments that follow theta. What is not linear is
-    computed once for all derivatives.
+    more: pairs (value, derivatives) of further arguments that follow theta. The function is
+    linearized once for all derivatives.
     """
-    values, slopes = [value for value, _ in more], [slope for _, slope in more]
-    found, tangent = jax.linearize(f, theta, *values)
-    return found, jax.vmap(tangent)(jnp.eye(len(theta)), *slopes)
+    values, derivatives = [value for value, _ in more], [derivative for _, derivative in more]
+    value, tangent = jax.linearize(f, theta, *values)
+    return value, jax.vmap(tangent)(jnp.eye(len(theta)), *derivatives)
 
 
-def of_pairs(
+def f_with_derivatives(
     model: SeparableModel, theta: Array, here: tuple[Tables, Tables], there: tuple[Tables, Tables],
     bin: Bin,
 ) -> tuple[Float[Array, "..."], Float[Array, "p ..."]]:  # fmt: skip
-    """Return f and its derivatives from tables and slopes at t1 (here) and t2, which broadcast."""
+    """Return f and its derivatives from tables and derivatives at t1 (here) and t2, which broadcast."""
 
     def f(theta: Array, t1: Tables, t2: Tables) -> Array:
         return jnp.asarray(model.f(theta, t1, t2, bin), float)
 
     if model.precompute is None:
-        return along(lambda theta: f(theta, here[0], there[0]), theta)
-    return along(f, theta, here, there)
+        return with_derivatives(lambda theta: f(theta, here[0], there[0]), theta)
+    return with_derivatives(f, theta, here, there)

@@ -1,6 +1,6 @@
 """The backend of each model, and how often its kernels were compiled.
 
-Backends load JAX, which takes a second: they are imported when one is asked for.
+Backends load JAX, which takes a second: they are imported on first use.
 """
 
 from homodyne_dask.errors import OptionError
@@ -9,7 +9,7 @@ from homodyne_dask.models import Convention, Model, TransportModel
 
 
 def backend_of(model: Model) -> Backend:
-    """Return how a model is computed."""
+    """Return the backend that computes a model."""
     if isinstance(model, TransportModel):
         from homodyne_dask.kernels.transport import TRANSPORT
 
@@ -42,7 +42,7 @@ def check_model(model: Model, frames: int, convention: Convention, precision: st
 def compilations() -> dict[str, int]:
     """Return how many times this process has compiled the kernels of all backends, by name.
 
-    A name of which that is unknown is absent.
+    A kernel whose number is unknown is absent.
     """
     from homodyne_dask.kernels.residual import columns_kernel
     from homodyne_dask.kernels.separable import SEPARABLE

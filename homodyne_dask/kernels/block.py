@@ -1,4 +1,4 @@
-"""A block of data, as kernels get it: some bins of one q on one tile of frames."""
+"""A block of data, the input of kernels: bins of one q on one (t1, t2) tile."""
 
 from dataclasses import dataclass
 

@@ -12,23 +12,23 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError
-from homodyne_dask.kernels.autodiff import of_pairs, separable_point
+from homodyne_dask.kernels.autodiff import f_with_derivatives, separable_point
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.separable import Bin, SeparableModel
 
-_BRANCH = (
+_PYTHON_BRANCH = (
     "a Python `if`, `while`, `and` or `bool()` needs a number, but JAX traces the function with "
     "unknown ones: use jnp.where"
 )
-_CONCRETE = (
-    "numbers are asked for that are unknown while JAX traces the function: use jax.numpy in place "
+_CONCRETE_VALUE = (
+    "numbers are needed that are unknown while JAX traces the function: use jax.numpy in place "
     "of numpy, math and float()"
 )
-_MEANING: tuple[tuple[type[Exception], str], ...] = (
-    (jax.errors.TracerBoolConversionError, _BRANCH),
-    (jax.errors.TracerArrayConversionError, _CONCRETE),
-    (jax.errors.TracerIntegerConversionError, _CONCRETE),
-    (jax.errors.ConcretizationTypeError, _CONCRETE),
+_ADVICE: tuple[tuple[type[Exception], str], ...] = (
+    (jax.errors.TracerBoolConversionError, _PYTHON_BRANCH),
+    (jax.errors.TracerArrayConversionError, _CONCRETE_VALUE),
+    (jax.errors.TracerIntegerConversionError, _CONCRETE_VALUE),
+    (jax.errors.ConcretizationTypeError, _CONCRETE_VALUE),
 )
 
 
@@ -42,10 +42,10 @@ def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
     except Exception as e:
         first = (str(e).splitlines() or [""])[0]
         otherwise = f"{type(e).__name__}: {first}"
-        meaning = next(
-            (text for error_class, text in _MEANING if isinstance(e, error_class)), otherwise
+        advice = next(
+            (text for error_class, text in _ADVICE if isinstance(e, error_class)), otherwise
         )
-        raise OptionError(f"model {model!r}, {line_of(function, e)}: {meaning}") from e
+        raise OptionError(f"model {model!r}, {line_of(function, e)}: {advice}") from e
 
 
 def line_of(function: Callable[..., Any], error: Exception | None = None) -> str:
@@ -79,8 +79,8 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
         t1, t2 = (_of_shape(tables, at) for at in ((shape[0], 1), (1, shape[1])))
         number = jax.ShapeDtypeStruct((), float)
         with in_function(model.name, model.f):
-            jaxpr, found = jax.make_jaxpr(f, return_shape=True)(theta, t1, t2, number, number)
-        _one_per_pair(model, found, shape)
+            jaxpr, output = jax.make_jaxpr(f, return_shape=True)(theta, t1, t2, number, number)
+        _one_per_pair(model, output, shape)
         q = jaxpr.jaxpr.invars[-2]
         return any(q is used for equation in jaxpr.jaxpr.eqns for used in equation.invars)
 
@@ -101,19 +101,19 @@ def _one_per_time(model: SeparableModel, tables: Any, n: int) -> None:
         )
 
 
-def _one_per_pair(model: SeparableModel, found: Any, shape: tuple[int, int]) -> None:
-    given = getattr(found, "shape", None)
-    if given is None or not _broadcasts(given, shape):
+def _one_per_pair(model: SeparableModel, output: Any, shape: tuple[int, int]) -> None:
+    actual = getattr(output, "shape", None)
+    if actual is None or not _broadcasts(actual, shape):
         raise OptionError(
             f"model {model.name!r}, {line_of(model.f)}: f must return one value per pair, shape {shape} "
             f"for times of shapes {(shape[0], 1)} and {(1, shape[1])}, and gave "
-            + (f"shape {given}" if given is not None else type(found).__name__)
+            + (f"shape {actual}" if actual is not None else type(output).__name__)
         )
 
 
-def _broadcasts(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    sizes = zip(given[::-1], shape[::-1], strict=False)
-    return len(given) <= len(shape) and all(size in (1, full) for size, full in sizes)
+def _broadcasts(actual: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    sizes = zip(actual[::-1], shape[::-1], strict=False)
+    return len(actual) <= len(shape) and all(size in (1, full) for size, full in sizes)
 
 
 def check_finite(
@@ -129,12 +129,14 @@ def check_finite(
     j = np.concatenate([np.arange(1, last + 1)] * 2)
     with jax.enable_x64(True):
         here, there = (
-            jax.tree.map(lambda v, some=some: jnp.asarray(v[..., some]), (at.tables, at.slopes))
+            jax.tree.map(
+                lambda v, some=some: jnp.asarray(v[..., some]), (at.tables, at.derivatives)
+            )
             for some in (i, j)
         )
         for one in zip(q, phi, strict=True):
-            f, slopes = of_pairs(model, jnp.asarray(theta), here, there, Bin(*one))
-            values = np.concatenate([np.asarray(f)[None], np.asarray(slopes)])
+            f, derivatives = f_with_derivatives(model, jnp.asarray(theta), here, there, Bin(*one))
+            values = np.concatenate([np.asarray(f)[None], np.asarray(derivatives)])
             values = np.broadcast_to(values, (len(values), len(i)))
             if not np.isfinite(values).all():
                 _not_finite(model, theta, values, time[i], time[j])

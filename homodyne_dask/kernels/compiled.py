@@ -1,4 +1,4 @@
-"""Functions compiled by JAX with the options of XLA that suit the kernels, as far as it knows them."""
+"""Functions compiled by JAX with those of the chosen XLA options that its version knows."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial, update_wrapper
@@ -28,7 +28,7 @@ class Kernel:
         update_wrapper(self, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the function returns of these arguments."""
+        """Call the compiled function."""
         return (self._jitted or self._compiled())(*args, **kwargs)
 
     def compilations(self) -> int | None:
@@ -59,9 +59,9 @@ def known_options() -> dict[str, str | int]:
 
 
 def unknown_options() -> dict[str, str]:
-    """Return those that XLA refuses, each with its reason; kernels are compiled without them."""
-    left = [name for name in COMPILER_OPTIONS if name not in known_options()]
-    return {name: _refusal({name: COMPILER_OPTIONS[name]}) or "" for name in left}
+    """Return the options that XLA refuses, each with its reason; kernels are compiled without them."""
+    refused = [name for name in COMPILER_OPTIONS if name not in known_options()]
+    return {name: _refusal({name: COMPILER_OPTIONS[name]}) or "" for name in refused}
 
 
 def _refusal(options: Mapping[str, str | int]) -> str | None:

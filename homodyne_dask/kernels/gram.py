@@ -1,4 +1,4 @@
-"""The Gram: all that a fit ever needs to know of a chunk of data."""
+"""The Gram matrix: all that a fit needs of a block of data."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 
 class Gram(NamedTuple):
-    """What one block, or any sum of blocks, contributes to a fit (Golub and Pereyra 1973)."""
+    """The contribution of one block, or of a sum of blocks, to a fit (Golub and Pereyra 1973)."""
 
     moments: Float[np.ndarray, "bin k k"]
     """Xᵀ W X per bin, X = [1, y - 1, f, ∂f/∂theta_1 ... ∂f/∂theta_p], y = c2, W = 1/sigma²."""
@@ -27,7 +27,7 @@ class RobustGram(NamedTuple):
 
 
 class CandidateGrams(NamedTuple):
-    """What χ² needs of several thetas, without derivatives."""
+    """The moments that χ² needs at several thetas, without derivatives."""
 
     moments: Float[np.ndarray, "bin point 3 3"]
     """Xᵀ W X per bin and theta, X = [1, y - 1, f]."""
@@ -64,7 +64,7 @@ def add[G: AnyGram](left: G, right: G) -> G:
 def merge_tree[G: AnyGram](leaves: Sequence[G]) -> G:
     """Return the sum of consecutive leaves, always added in the same pairs.
 
-    Neighbours are added two by two, then the sums two by two, an odd one out moving up. A run of
+    Neighbours are added two by two, then the sums two by two, an unpaired one moving up. A run of
     2^k leaves that starts at a multiple of 2^k is a whole subtree: summing runs first, wherever
     that happens, changes no bit.
     """
@@ -75,9 +75,9 @@ def merge_tree[G: AnyGram](leaves: Sequence[G]) -> G:
 
 
 def merge_runs[G: AnyGram](runs: Sequence[tuple[int, G]]) -> G:
-    """Return what merge_tree gives of the leaves that consecutive runs of 2^k leaves have summed.
+    """Return the result of merge_tree over leaves that are summed already in consecutive runs of 2^k.
 
-    Each run comes with its length; lengths never rise, and the last run may have summed fewer.
+    Each run comes with its length; lengths never increase, and the last run may have summed fewer.
     """
     level: list[G] = []
     length = runs[-1][0]

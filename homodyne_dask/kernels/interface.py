@@ -1,7 +1,7 @@
-"""What passes and fits ask of a model: the one seam between them and f.
+"""The interface between passes and models: the functions that a backend provides.
 
-A pass turns blocks into Grams without knowing f; a backend provides the functions below. There
-are two: `transport`, with derivatives by hand, and `separable`, differentiated by JAX.
+A pass turns blocks into Grams without knowing f. There are two backends: `transport`, with derivatives
+by hand, and `separable`, differentiated by JAX.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from homodyne_dask.kernels.problem import Problem
 if TYPE_CHECKING:
     from homodyne_dask.kernels.compiled import Kernel
 
-MOST_CANDIDATES = 8
-"""Thetas of one call of `candidate_grams`; fewer are filled up, so that its kernel is compiled once."""
+MAX_CANDIDATES = 8
+"""Thetas of one call of `candidate_grams`; fewer are padded, so that its kernel is compiled once."""
 
 
 class ModelPoint(Protocol):
@@ -26,7 +26,7 @@ class ModelPoint(Protocol):
 
     @property
     def problem(self) -> Problem:
-        """What is fitted."""
+        """The problem that is fitted."""
         ...
 
     @property
@@ -61,14 +61,14 @@ class Backend(NamedTuple):
     robust_gram: Callable[..., RobustGram]
     """(point, block, linear_params of its bins): the Gram under the loss of the problem."""
     candidate_grams: Callable[..., CandidateGrams]
-    """(points, block): at most MOST_CANDIDATES points of one problem."""
+    """(points, block): at most MAX_CANDIDATES points of one problem."""
     f_at: Callable[..., Float[np.ndarray, "bin ..."]]
     """(point of the full resolution, time, q, phi, t1, t2): f of any bins at times that broadcast."""
     adequate: Callable[..., bool]
     """(point, q, phi, frames, factor): whether f changes little enough over `factor` frames for
-    means over that many to show it; frames are the first selected and the one after the last."""
+    means over that many frames to resolve it; frames are the first selected and the one after the last."""
     correlation_time: Callable[..., float]
-    """(point, q, phi, frames): frames after which f is down to 1/e, in the middle of the record."""
+    """(point, q, phi, frames): frames in which f decays to 1/e, at the middle of the record."""
     kernels: "dict[str, Kernel]"
     """The compiled functions behind the fields above, by name."""
     rates: Callable[..., dict[str, RateCurve]] | None = None

@@ -1,4 +1,4 @@
-"""Losses of a residual, and the weights they leave.
+"""Robust losses: the cost of a residual and the weight of its pair.
 
 A residual of r standard deviations costs scale²·ρ(z), z = (r/scale)², instead of r², and its pair
 weighs ρ'(z)/sigma² in the Gram (Holland and Welsch 1977). Names and ρ are those of
@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 
 def huber(z: Array) -> tuple[Array, Array, Array]:
-    """Return ρ: z below 1, 2√z - 1 beyond; ρ', and ρ' + 2zρ'', the slope of the influence."""
+    """Return ρ: z below 1, 2√z - 1 above; ρ', and ρ' + 2zρ'', the slope of the influence."""
     far = z > 1
     root = jnp.sqrt(jnp.where(far, z, 1))
     return jnp.where(far, 2 * root - 1, z), 1 / root, jnp.where(far, 0, jnp.ones_like(z))

@@ -1,4 +1,4 @@
-"""f and its derivative field on a sub-block: what all bins of one q share there, and each bin's own."""
+"""f and its derivative field on a sub-block: the factors common to bins of one q, and those of a bin."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from homodyne_dask.models.sincos import NEAR, sin_cos
 from homodyne_dask.models.transport import Convention
 
 DTYPES = {"float64": jnp.float64, "mixed": jnp.float32}
-"""What values per pair are computed in; sums are float64."""
+"""The dtype of values per pair, by precision; sums are float64."""
 
 
 @jax.tree_util.register_dataclass
@@ -48,12 +48,12 @@ def waves(
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class CommonFields:
-    """What all bins of one q have in common on a sub-block."""
+    """Factors common to all bins of one q on a sub-block."""
 
     E: Float[Array, "R S"]
-    """exp(-k ΔC); NaN marks pairs that do not count: it reaches f once and is taken out once."""
+    """exp(-k ΔC); NaN marks pairs that do not count: it propagates to f and is masked there."""
     strain: Float[Array, "R S"]
-    """ΔG as f takes it."""
+    """ΔG in the form that f takes."""
     sign: Float[Array, "R S"]
     """Derivative of the ΔG that f takes by ΔG."""
     inverse: Float[Array, "R S"]
@@ -70,7 +70,7 @@ def common_fields(
     counted: Bool[Array, "R S"],
     dtype: DTypeLike,
 ) -> CommonFields:
-    """Return what bins share, from G and C along the rows (here) and the columns (there)."""
+    """Return the common factors, from G and C along the rows (here) and the columns (there)."""
     E = decay(convention, k, there[1][None, :] - here[1][:, None])
     E = jnp.where(counted, E, jnp.nan).astype(dtype)
     dG, sign = strain(convention, there[0][None, :] - here[0][:, None])

@@ -1,4 +1,4 @@
-"""What is fitted: all that a worker needs besides the data and theta."""
+"""The fit problem: all that a worker needs besides the data and theta."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,10 +8,10 @@ from homodyne_dask.models import Convention
 
 @dataclass(frozen=True)
 class Problem:
-    """What f is and which pairs count."""
+    """The model, its options, and which pairs count."""
 
     model: Any
-    """A `Model`; which one matters to its backend alone."""
+    """A `Model`; only its backend depends on its type."""
     convention: Convention = Convention.PHYSICAL
     gap: float | None = None
     """Å."""
@@ -20,7 +20,7 @@ class Problem:
     precision: str = "float64"
     loss: str = "linear"
     loss_scale: float = 1.0
-    """Residual from which on it costs less than its square, in units of sigma."""
+    """Residual above which it costs less than its square, in units of sigma."""
 
 
 def coarse_frames(frames: tuple[int, int], factor: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Residuals over columns of points on the engine: their Gram by forward-mode differentiation."""
+"""The Gram of a residual model over columns of points, by forward-mode differentiation."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from jax import Array, lax
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.autodiff import along
+from homodyne_dask.kernels.autodiff import with_derivatives
 from homodyne_dask.kernels.checks import in_function, line_of
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.gram import Gram
@@ -43,10 +43,10 @@ def columns_kernel(
 
     def add(sums: tuple[Array, Array], part: Array) -> tuple[tuple[Array, Array], None]:
         known = jnp.isfinite(part).all(axis=0)
-        r, slopes = along(lambda theta: residual(theta, part), theta)
+        r, derivatives = with_derivatives(lambda theta: residual(theta, part), theta)
         if len(at) > 1:
-            slopes = at[1:].T @ slopes
-        X = jnp.concatenate([jnp.ones((1, step)), r[None], jnp.zeros((1, step)), -slopes])
+            derivatives = at[1:].T @ derivatives
+        X = jnp.concatenate([jnp.ones((1, step)), r[None], jnp.zeros((1, step)), -derivatives])
         X = jnp.where(known, X, 0.0)
         return (sums[0] + X @ X.T, sums[1] + known.sum()), None
 
@@ -65,21 +65,21 @@ def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray
     with jax.enable_x64(True):
         some = jax.ShapeDtypeStruct((3,), float)
         with in_function(model.name, model.written):
-            found = jax.eval_shape(
+            output = jax.eval_shape(
                 model.residual, jax.ShapeDtypeStruct((model.size,), float), *[some] * len(columns)
             )
-        shape = getattr(found, "shape", None)
+        shape = getattr(output, "shape", None)
         if shape not in ((), (1,), (3,)):
             raise OptionError(
                 f"{where}: it must return one value per point, shape (3,) for 3 points, and gave "
-                + (type(found).__name__ if shape is None else f"shape {shape}")
+                + (type(output).__name__ if shape is None else f"shape {shape}")
             )
         known = np.isfinite(columns).all(axis=0)
-        r, slopes = along(
+        r, derivatives = with_derivatives(
             lambda theta: jnp.asarray(model.residual(theta, *columns[:, known]), float),
             jnp.asarray(theta),
         )
-        values = np.concatenate([np.asarray(r)[None], np.asarray(slopes)])
+        values = np.concatenate([np.asarray(r)[None], np.asarray(derivatives)])
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         which = bad[0][0]

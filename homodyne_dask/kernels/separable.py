@@ -1,4 +1,4 @@
-"""The backend of user-defined models: Grams of f and of what JAX differentiates."""
+"""The backend of user-defined models: Grams of f and its derivatives by JAX."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,7 +9,12 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
-from homodyne_dask.kernels.autodiff import SeparablePoint, Tables, of_pairs, separable_point
+from homodyne_dask.kernels.autodiff import (
+    SeparablePoint,
+    Tables,
+    f_with_derivatives,
+    separable_point,
+)
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
@@ -24,8 +29,8 @@ from homodyne_dask.kernels.subblock_loop import (
 )
 from homodyne_dask.models.separable import Bin, SeparableModel
 
-ADEQUATE = 0.3
-"""A level is used where over three quarters of its frames f falls by less than this share."""
+MAX_CHANGE_PER_CELL = 0.3
+"""A level is used if, over three quarters of its frames, f falls by less than this fraction."""
 Bins = Float[np.ndarray, " bin"]
 
 
@@ -57,7 +62,7 @@ def _sums(
     """Return moments, and the sums of the loss with the pairs, of every padded bin."""
     T = block.c2.shape[-1]
     cut = at.sub_blocks(0.0, block.i0, block.j0, T)
-    both = at.tables, at.slopes
+    both = at.tables, at.derivatives
     with jax.enable_x64(True):
         moments, of_loss = separable_kernel(
             measured_block(block, cut, at.min_lag),
@@ -74,7 +79,7 @@ def _sums(
 
 
 def _of_frames(tables: Tables, frames: int, first: int, T: int) -> Tables:
-    """Return the tables of T frames; past the end the last frame again: no data are there."""
+    """Return the tables of T frames; past the end the last frame is repeated, where there are no data."""
     some = np.minimum(np.arange(first, first + T), frames - 1)
     return jax.tree.map(lambda values: np.ascontiguousarray(values[..., some]), tables)
 
@@ -110,9 +115,9 @@ def separable_kernel(
         b, w_i, w_j, shape = pairs.bin, pairs.w_i, pairs.w_j, pairs.c2.shape
         known = jnp.isfinite(pairs.c2) & pairs.at.counted
         y = pairs.c2.astype(float) - 1
-        f, slopes = of_pairs(model, theta, *sides, Bin(bins.q[b], bins.phi[b]))
+        f, derivatives = f_with_derivatives(model, theta, *sides, Bin(bins.q[b], bins.phi[b]))
         X = jnp.stack([jnp.ones(shape), y, jnp.broadcast_to(f, shape)])
-        X = jnp.concatenate([X, jnp.broadcast_to(slopes, (m - 3, *shape))])
+        X = jnp.concatenate([X, jnp.broadcast_to(derivatives, (m - 3, *shape))])
         root = jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j)
         if loss == "linear":
             row = jnp.zeros(5).at[4].set(jnp.sum(known, dtype=jnp.int32).astype(float))
@@ -168,23 +173,23 @@ def separable_adequate(
         return False
     near, far = (_by_frame(at, q, phi, t, t + lag) for lag in (1, factor))
     share = np.abs(far - near) / np.maximum(np.abs(near), np.finfo(float).tiny)
-    return bool(np.quantile(share, 0.75, axis=1).max() < ADEQUATE)
+    return bool(np.quantile(share, 0.75, axis=1).max() < MAX_CHANGE_PER_CELL)
 
 
 def separable_correlation_time(
     at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int]
 ) -> float:
-    """Return after how many frames f is down to 1/e, in the middle of the record and of the bins."""
+    """Return the frames in which f decays to 1/e, at the middle of the record, median over the bins."""
     first, stop = frames
     middle = (first + stop) // 2
     lags = np.arange(1, stop - middle)
     if not lags.size:
         return 1.0
     f = np.abs(_by_frame(at, q, phi, np.array([middle]), middle + lags))
-    gone = np.flatnonzero(
+    decayed = np.flatnonzero(
         np.median(f / np.maximum(f[:, :1], np.finfo(float).tiny), axis=0) < np.exp(-1)
     )
-    return float(lags[gone[0]]) if len(gone) else float(stop - middle)
+    return float(lags[decayed[0]]) if len(decayed) else float(stop - middle)
 
 
 def _by_frame(at: SeparablePoint, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarray) -> np.ndarray:

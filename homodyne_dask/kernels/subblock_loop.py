@@ -1,4 +1,4 @@
-"""The one loop over the sub-blocks of a block and its bins; what it sums is an argument."""
+"""The loop over the sub-blocks of a block and its bins; the summand is an argument."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from homodyne_dask.kernels.block import Block
 
 
 class SubBlock(NamedTuple):
-    """Where the loop is."""
+    """The sub-block at which the loop is."""
 
     point: Array
     """Which theta, where there are several."""
@@ -36,7 +36,7 @@ class SubBlock(NamedTuple):
 
 
 class BinPairs(NamedTuple):
-    """What is measured in one bin on one sub-block."""
+    """The data of one bin on one sub-block."""
 
     bin: Array
     at: SubBlock
@@ -48,7 +48,7 @@ class BinPairs(NamedTuple):
 
 
 class MeasuredBlock(NamedTuple):
-    """What is measured on a block, and its sub-blocks."""
+    """The data of a block, and its sub-blocks."""
 
     c2: Float32[Array | np.ndarray, "padded T T"]
     weight_rows: Float[Array | np.ndarray, "padded T"]
@@ -69,10 +69,10 @@ class MeasuredBlock(NamedTuple):
         add: Callable[[Sums, Common, BinPairs], Sums],
         n_points: Array | int | None = None,
     ) -> Sums:
-        """Return `start` with what `add` adds for every bin of every sub-block from first to stop.
+        """Return `start` with the summand of `add` for every bin of every sub-block in `span`.
 
-        common: what all bins share on a sub-block, computed once. n_points: thetas that are worked
-        on each sub-block, one after the other; without it there is one.
+        common: what all bins share on a sub-block, computed once. n_points: number of thetas
+        evaluated on each sub-block, one after the other; without it there is one.
         """
         c2, offsets = jnp.asarray(self.c2), jnp.asarray(self.offsets)
         R, S = subblock_shape(c2.shape[-1])
@@ -122,7 +122,7 @@ class MeasuredBlock(NamedTuple):
 
 
 def measured_block(block: Block, cut: SubBlocks, min_lag: int) -> MeasuredBlock:
-    """Return what kernels get of a block."""
+    """Return the argument of a kernel for a block."""
     return MeasuredBlock(
         block.c2,
         block.weight_rows,

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from homodyne_dask.kernels.active_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
-from homodyne_dask.kernels.interface import MOST_CANDIDATES, Backend, RateCurve
+from homodyne_dask.kernels.interface import MAX_CANDIDATES, Backend, RateCurve
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.kernels.subblock_loop import MeasuredBlock, measured_block
 from homodyne_dask.kernels.transport_kernels import (
@@ -33,9 +33,9 @@ from homodyne_dask.models.transport import (
     tables,
 )
 
-ADEQUATE = 0.3
-"""A level is used where over three quarters of its frames k ΔC and s ΔG stay below this: a mean
-over a cell is then the value at its middle but for some (ADEQUATE²/24)."""
+MAX_CHANGE_PER_CELL = 0.3
+"""A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
+cell then differs from the value at its middle by about (MAX_CHANGE_PER_CELL²/24)."""
 Bins = Float[np.ndarray, " bin"]
 
 
@@ -54,7 +54,7 @@ class TransportPoint:
     """The first of the level that is selected, and the one after the last."""
 
     def scales(self, q: Bins, phi: Bins) -> BinScales:
-        """Return how fast each bin sees the sample move."""
+        """Return the factors k and s of each bin."""
         problem = self.problem
         return bin_scales(
             problem.model, problem.convention, self.theta, q, phi, problem.gap, self.spacing
@@ -95,9 +95,9 @@ def transport_gram(
     `data` are the sums that an earlier call returned for the same block and min_lag: Σ w,
     Σ w(y - 1), Σ w(y - 1)² and the number of pairs do not depend on theta.
     """
-    given = gram_arguments(at, block, data)
+    arguments = gram_arguments(at, block, data)
     with jax.enable_x64(True):
-        moments, sums = gram_kernel(*given, **gram_choices(at.problem))
+        moments, sums = gram_kernel(*arguments, **gram_static_arguments(at.problem))
         moments, sums = np.asarray(moments), np.asarray(sums)
     bins = len(block.q)
     return Gram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
@@ -106,13 +106,13 @@ def transport_gram(
 def gram_arguments(
     at: TransportPoint, block: Block, data: Float[np.ndarray, "padded 4"] | None = None
 ) -> tuple[Any, ...]:
-    """Return what the Gram's kernel is called with; theta is in it as tables and scales."""
-    given = np.zeros((len(block.c2), 4)) if data is None else data
-    return *_arguments(at, block), given, data is None
+    """Return the arguments of the Gram's kernel; theta enters as tables and scales."""
+    sums = np.zeros((len(block.c2), 4)) if data is None else data
+    return *_arguments(at, block), sums, data is None
 
 
-def gram_choices(problem: Problem) -> dict[str, Any]:
-    """Return what the Gram's kernel is compiled for."""
+def gram_static_arguments(problem: Problem) -> dict[str, Any]:
+    """Return the static arguments of the Gram's kernel, for which it is compiled."""
     return _family(problem) | {"precision": problem.precision}
 
 
@@ -125,19 +125,19 @@ def transport_robust_gram(
     """
     problem, bins = at.problem, len(block.q)
     offset, contrast = (block.padded(values) for values in linear_params.T)
-    given = _arguments(at, block)
+    arguments = _arguments(at, block)
     with jax.enable_x64(True):
         moments, loss = robust_kernel(
-            *given, offset, contrast, problem.loss_scale, **_family(problem), loss=problem.loss
+            *arguments, offset, contrast, problem.loss_scale, **_family(problem), loss=problem.loss
         )
         moments, loss = np.asarray(moments)[:bins], np.asarray(loss)[:bins]
     return RobustGram(moments, loss[:, :4], loss[:, 4].astype(np.int64))
 
 
 def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) -> CandidateGrams:
-    """Return Xᵀ W X over X = [1, y - 1, f] of every bin at up to MOST_CANDIDATES points of one problem."""
-    problem, given, bins = points[0].problem, len(points), len(block.q)
-    points = [*points, *[points[-1]] * (MOST_CANDIDATES - given)]
+    """Return Xᵀ W X over X = [1, y - 1, f] of every bin at up to MAX_CANDIDATES points of one problem."""
+    problem, n_points, bins = points[0].problem, len(points), len(block.q)
+    points = [*points, *[points[-1]] * (MAX_CANDIDATES - n_points)]
     T = block.c2.shape[-1]
     both = [_centred(at.rows[-2:], block.i0, block.j0, T, ones=False) for at in points]
     scales = [at.scales(block.q, block.phi) for at in points]
@@ -152,11 +152,11 @@ def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) ->
     )
     with jax.enable_x64(True):
         moments, pairs = candidates_kernel(
-            measured_block(block, cut, points[0].min_lag), tables, given,
+            measured_block(block, cut, points[0].min_lag), tables, n_points,
             **_family(problem), precision=problem.precision,
         )  # fmt: skip
         moments, pairs = np.asarray(moments), np.asarray(pairs)
-    return CandidateGrams(moments[:bins, :given], pairs[:bins].astype(np.int64))
+    return CandidateGrams(moments[:bins, :n_points], pairs[:bins].astype(np.int64))
 
 
 def _family(problem: Problem) -> dict[str, Any]:
@@ -228,13 +228,13 @@ def transport_adequate(
     scales = at.scales(q, phi)
     typical = np.quantile(steps, 0.75, axis=1)
     turned = np.abs(scales.s).max() * typical[0] if at.problem.model.shear else 0.0
-    return bool(max(turned, scales.k.max() * typical[1]) < ADEQUATE)
+    return bool(max(turned, scales.k.max() * typical[1]) < MAX_CHANGE_PER_CELL)
 
 
 def transport_correlation_time(
     at: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int]
 ) -> float:
-    """Return after how many frames f is down to 1/e, in the middle of the record and of the bins."""
+    """Return the frames in which f decays to 1/e, at the middle of the record, median over the bins."""
     scales = at.scales(q, phi)
     first, stop = frames
     C, middle = at.rows[-1], (first + stop) // 2
@@ -242,8 +242,8 @@ def transport_correlation_time(
     if at.problem.model.shear:
         G = at.rows[-2]
         decay = decay + (np.median(np.abs(scales.s)) * (G[middle:] - G[middle])) ** 2 / 3
-    gone = np.flatnonzero(decay > 1)
-    return float(gone[0]) if len(gone) else float(stop - middle)
+    decayed = np.flatnonzero(decay > 1)
+    return float(decayed[0]) if len(decayed) else float(stop - middle)
 
 
 def transport_rates(

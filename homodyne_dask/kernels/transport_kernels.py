@@ -1,8 +1,8 @@
-"""The compiled sums of the transport models over a block: for one theta, under a loss, for many thetas.
+"""Compiled sums of the transport models over a block: at one theta, under a loss, and at several thetas.
 
-f and v = E·S'(x) are the only derivative fields per pair; `assembly` says what is summed of them. All
-tables are centred on the block first: the expanded sums would cancel otherwise. Each kernel tells
-the one loop of `subblock_loop` what to sum.
+f and v = E·S'(x) are the only derivative fields per pair; `transport_sums` has the sums made of them. All
+tables are centred on the block first: the expanded sums would cancel otherwise. Each kernel passes
+its summand to the loop of `subblock_loop`.
 """
 
 from typing import Any, NamedTuple
@@ -14,9 +14,8 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.kernels.assembly import SHEAR_FIELDS, STATIC_FIELDS, BlockSums
 from homodyne_dask.kernels.compiled import kernel
-from homodyne_dask.kernels.interface import MOST_CANDIDATES
+from homodyne_dask.kernels.interface import MAX_CANDIDATES
 from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.kernels.pair_fields import (
     DTYPES,
@@ -28,11 +27,12 @@ from homodyne_dask.kernels.pair_fields import (
     waves,
 )
 from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock, add_at
+from homodyne_dask.kernels.transport_sums import SHEAR_FIELDS, STATIC_FIELDS, BlockSums
 from homodyne_dask.models.transport import Convention
 
 
 class TransportTables(NamedTuple):
-    """The integrals of theta along a block's rows and columns, and how fast each bin sees them grow."""
+    """The integrals of theta along a block's rows and columns, and the scales of each bin."""
 
     rows: Float[Array | np.ndarray, "tables T"]
     """The last is C, under shear G before it."""
@@ -108,7 +108,7 @@ def gram_kernel(
         f, v = lax.optimization_barrier(model.fields(sides.on, pairs, known))
         y = jnp.where(jnp.isfinite(y), y - 1, 0)
         part = fields.summed(
-            lax.optimization_barrier(fields.products(f, v, y)) + fields.alone(f, v),
+            lax.optimization_barrier(fields.products(f, v, y)) + fields.single_fields(f, v),
             sides.here[:u] * pairs.w_i,
             sides.there[:u] * pairs.w_j,
             dtype,
@@ -160,7 +160,7 @@ def robust_kernel(
         r = y - offset[b] - contrast[b] * f
         weight, row = robust_terms(loss, scale, known, r, w_i, w_j)
         weight, y = lax.optimization_barrier((weight, y))
-        products = [weight * F for F in fields.products(f, v, y) + fields.alone(f, v)]
+        products = [weight * F for F in fields.products(f, v, y) + fields.single_fields(f, v)]
         products = lax.optimization_barrier(products)
         part = fields.summed(products, sides.here[:u] * w_i, sides.there[:u] * w_j, dtype)
         alone = add_at(alone, jnp.append(of_data(weight, y, pairs), row), (b,))
@@ -220,7 +220,7 @@ def candidates_kernel(
         by_row = [(F @ pairs.w_j.astype(F.dtype)).astype(jnp.float64) for F in (f, f * f, f * y)]
         return add_at(sums, jnp.stack(by_row) @ pairs.w_i, (pairs.bin, pairs.at.point))
 
-    start = jnp.zeros((len(block.c2), MOST_CANDIDATES, 3))
+    start = jnp.zeros((len(block.c2), MAX_CANDIDATES, 3))
     of_f = block.summed((0, block.n_active), start, common, add, n_points)
     data = block.data_sums()
     f, ff, fy = (of_f[:, :, n] for n in range(3))
@@ -230,5 +230,5 @@ def candidates_kernel(
 
 
 def _without_C(tables: TransportTables) -> tuple[Any, ...]:
-    """Return what `assemble` takes of the tables: the last row, C itself, is in no derivative."""
+    """Return the arguments of `assemble` from the tables: the last row, C itself, is in no derivative."""
     return tables.rows[:-1], tables.columns[:-1], tables.k, tables.s, tables.ds

@@ -207,7 +207,7 @@ def _check_values(path: Path, time: np.ndarray, sigma: np.ndarray) -> None:
         raise StoreError(f"{path}: time does not increase; ingest it again")
 
 
-def known_q(scan: Scan) -> Float[np.ndarray, " bin"]:
+def q_or_one(scan: Scan) -> Float[np.ndarray, " bin"]:
     """Return q in 1/Å, 1 where it is unknown: parameters then stand for q²·D instead of D."""
     return np.where(np.isfinite(scan.q), scan.q, 1.0)
 

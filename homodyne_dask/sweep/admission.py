@@ -1,4 +1,4 @@
-"""Workers that join while a fit runs are checked before their first task, and leave if they must.
+"""Workers that join while a fit runs are checked before their first task, and removed if they fail.
 
 A plugin of the scheduler sends the check to every worker that registers; the worker starts to listen
 for tasks once it has passed.
@@ -15,7 +15,7 @@ from typing import Any
 from distributed import Client, Scheduler, SchedulerPlugin, Worker, WorkerPlugin
 
 from homodyne_dask.cluster import _dask_internals as internals
-from homodyne_dask.cluster.connect import add_scheduler_plugin, within
+from homodyne_dask.cluster.connect import add_scheduler_plugin, with_timeout
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import Plan
@@ -32,12 +32,12 @@ from homodyne_dask.sweep.preflight import (
 )
 
 LOG = logging.getLogger(__name__)
-REMOVAL = 10.0
+REMOVAL_TIMEOUT = 10.0
 """Seconds to wait for the scheduler to remove a check."""
 
 
 class WorkerCheck(WorkerPlugin):
-    """Checks the worker that registers; one that does not meet the requirements is turned away."""
+    """Checks the worker that registers; one that does not meet the requirements is refused."""
 
     def __init__(self, name: str, required: Requirements) -> None:
         self.name, self.required = name, required
@@ -49,7 +49,7 @@ class WorkerCheck(WorkerPlugin):
         except Exception as e:  # Dask would use the worker all the same
             failures = f"worker {worker.name} cannot be examined ({type(e).__name__}: {e})"
         if failures:
-            await internals.turn_away(worker, self.name, failures)
+            await internals.refuse_worker(worker, self.name, failures)
 
     async def _failures(self, worker: Worker) -> str:
         """Return the requirements that a worker does not meet, a sentence each; '' for none."""
@@ -65,7 +65,7 @@ class WorkerCheck(WorkerPlugin):
         here.append(mine)
         failures = [*differences(mine, self.required), *too_many_threads(here)]
         failures += too_little_memory(here, self.required)
-        return "\n".join(words for words in failures if words.startswith(f"{mine.name} "))
+        return "\n".join(sentence for sentence in failures if sentence.startswith(f"{mine.name} "))
 
 
 def _neighbour(known: dict[str, Any], info: WorkerInfo) -> InspectedWorker:
@@ -77,17 +77,17 @@ def _neighbour(known: dict[str, Any], info: WorkerInfo) -> InspectedWorker:
 
 
 class WorkerCheckInstaller(SchedulerPlugin):
-    """Sends the check of a fit to every worker that registers, as long as the fit's client is there."""
+    """Sends the check of a fit to every worker that registers, as long as the fit's client is connected."""
 
     def __init__(self, name: str, check: bytes, client: str) -> None:
         self.name, self.check, self.client = name, check, client
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Begin."""
+        """Send the check to workers that register from now on."""
         await internals.add_for_new_workers(scheduler, self.name, self.check)
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """End with the program that fits, however that ends."""
+        """Remove the check when the fit's client disconnects, for whatever reason."""
         if client == self.client:
             remove_check(scheduler, self.name)
 
@@ -104,8 +104,8 @@ def remove_check(dask_scheduler: Scheduler, name: str) -> None:
 def checked_workers(client: Client | None, scan: Scan, plan: Plan) -> Iterator[list[str]]:
     """Check a client's workers, and inside the `with` every worker that joins.
 
-    Yields a list that receives a message for each worker that joined and was turned away. Raises
-    ClusterError, a sentence for each failure, where workers that are there cannot do what the plan
+    Yields a list that receives a message for each worker that joined and was refused. Raises
+    ClusterError, a sentence for each failure, where the present workers cannot do what the plan
     needs; a ClusterError inside the `with` is raised with those messages added.
     """
     refused: list[str] = []
@@ -124,15 +124,15 @@ def checked_workers(client: Client | None, scan: Scan, plan: Plan) -> Iterator[l
             raise
         raise ClusterError("\n".join([str(e), *refused])) from e
     finally:
-        _end(client, name)
+        _remove_check(client, name)
 
 
-def _end(client: Client, name: str) -> None:
+def _remove_check(client: Client, name: str) -> None:
     """Remove a check; a failure is logged, because it must not cost a fit its result."""
     if client.status == "running":
         try:
-            within(REMOVAL, client.run_on_scheduler, remove_check, name=name)
-        except Exception as e:  # the scheduler may be gone, and everything with it
+            with_timeout(REMOVAL_TIMEOUT, client.run_on_scheduler, remove_check, name=name)
+        except Exception as e:  # the scheduler may have ended
             LOG.warning(
                 "the check of workers %s was not removed: %s: %s", name, type(e).__name__, e
             )

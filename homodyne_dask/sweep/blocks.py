@@ -12,8 +12,8 @@ from homodyne_dask.store.scan import (
     Selection,
     coarse_use,
     coarse_weights,
-    known_q,
     open_selection,
+    q_or_one,
 )
 
 ALIGNMENT = 64
@@ -21,7 +21,7 @@ ALIGNMENT = 64
 
 
 class BlockSource(NamedTuple):
-    """Where blocks come from: a selection, and how it is cut at one level."""
+    """The source of blocks: a selection, and how it is cut at one level."""
 
     selection: Selection
     side: int
@@ -62,7 +62,7 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
         c2=data,
         weight_rows=_weights(weights, source, i),
         weight_columns=_weights(weights, source, j),
-        q=known_q(scan)[members],
+        q=q_or_one(scan)[members],
         phi=scan.phi[members],
         i0=i,
         j0=j,
@@ -72,7 +72,7 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
 def stored_sums(
     source: BlockSource, place: Place, min_lag: int
 ) -> Float[np.ndarray, "padded 4"] | None:
-    """Return Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of a block as ingest found them.
+    """Return Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of a block as ingest stored them.
 
     None unless the selection takes every pair of the block that ingest took.
     """
@@ -81,9 +81,9 @@ def stored_sums(
         return None
     i, j = place.tile
     first, stop = scan.frames
-    whole = first <= i * source.side and min((j + 1) * source.side, scan.n_frames) <= stop
+    complete = first <= i * source.side and min((j + 1) * source.side, scan.n_frames) <= stop
     nearest = max((j - i - 1) * source.side + 1, 1)
-    if not whole or min_lag > nearest:
+    if not complete or min_lag > nearest:
         return None
     sums = np.zeros((source.padded_bins, 4))
     sums[: len(place.members)] = scan.chunk_sums[list(place.members), i, j]
@@ -92,7 +92,7 @@ def stored_sums(
 
 
 def _excluded(source: BlockSource, scan: Scan, place: Place) -> list[int]:
-    """Return the padded_bins of a block whose chunks are damaged and excluded."""
+    """Return the bins of a block, by position in it, whose chunks are damaged and excluded."""
     if not scan.excluded:
         return []
     return [

@@ -1,4 +1,4 @@
-"""What a fit will read and keep in memory, computed before it starts; refuses what does not fit."""
+"""The plan of a fit: what it will read and keep in memory; refused if it does not fit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,22 +7,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homodyne_dask.cluster.workers import COSTLIEST, LONGEST, RATE, SLOWEST, Workers
+from homodyne_dask.cluster.workers import (
+    COSTLIEST_PASS,
+    MAX_TASK_SECONDS,
+    PAIRS_PER_SECOND,
+    SLOWEST_PAIRS_PER_SECOND,
+    Workers,
+)
 from homodyne_dask.errors import PlanError, SelectionError
 from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Scan, coarse_use
 
 MAX_PADDED_BINS = 32
-"""Most bins of one q that are worked together in a block."""
+"""Most bins of one q in a block."""
 IN_PROCESS_PAIRS = 4_000_000
 """Below this number of pairs a fit runs in the caller's process: starting workers takes longer."""
-LEVELS_FROM = 20_000_000
-"""From this number of pairs a fit begins with the coarser levels of the store."""
+MIN_PAIRS_FOR_LEVELS = 20_000_000
+"""Number of pairs from which a fit starts with the coarser levels of the store."""
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
-SIZES = ((1_000_000, "STANDARD"), (10_000_000, "LARGE"), (100_000_000, "CHUNKED"))
-"""Pairs below which, in homodyne's words, a fit has the label; above all of them it is STREAMING."""
+SIZE_LABELS = ((1_000_000, "STANDARD"), (10_000_000, "LARGE"), (100_000_000, "CHUNKED"))
+"""Number of pairs below which a fit has homodyne's label; above all of them it is STREAMING."""
 _PROCESS_BYTES = 700_000_000
 """An idle worker with its libraries and compiled kernels."""
 
@@ -34,9 +40,9 @@ class Layout:
     side: int
     """Frames of a block's rows and columns, T."""
     padded_bins: int
-    """Room for bins in a block."""
+    """Bins in the array of a block, those of the largest group; smaller groups are padded."""
     groups: tuple[tuple[int, ...], ...]
-    """Indices into the selection's bins; those of a group have one q and are worked together."""
+    """Indices into the selection's bins; those of a group have one q and share a block."""
     tiles: tuple[tuple[int, int], ...]
     """Rows and columns of the grid of chunks that hold selected pairs, in the order they are summed."""
     pairs: int
@@ -61,7 +67,7 @@ class Layout:
 
     @property
     def bytes_per_pass(self) -> int:
-        """Decoded bytes of all blocks, without the room that no bin fills."""
+        """Decoded bytes of all blocks, without padded bins."""
         return sum(map(len, self.groups)) * len(self.tiles) * self.side**2 * 4
 
     @property
@@ -109,15 +115,15 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1) -> Layout:
 def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
     """Return how the levels below the full resolution are cut, the coarsest first.
 
-    None where a pass over all data takes no longer than the passes over a level.
+    An empty list where a pass over all data takes no longer than the passes over a level.
     """
-    if fine.pairs < LEVELS_FROM:
+    if fine.pairs < MIN_PAIRS_FOR_LEVELS:
         return []
-    found = []
+    levels = []
     for factor in sorted(schema.LEVELS, reverse=True):
         if schema.level_frames(scan.n_frames, factor) and coarse_use(scan, factor).sum() >= 8:
-            found.append(layout(scan, min_lag, factor))
-    return found
+            levels.append(layout(scan, min_lag, factor))
+    return levels
 
 
 def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
@@ -133,7 +139,7 @@ def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
 
 def size_label(pairs: int) -> str:
     """Return STANDARD, LARGE, CHUNKED or STREAMING for a number of pairs."""
-    return next((label for below, label in SIZES if pairs < below), "STREAMING")
+    return next((label for below, label in SIZE_LABELS if pairs < below), "STREAMING")
 
 
 def size_in_words(points: int) -> str:
@@ -154,28 +160,28 @@ class Run(NamedTuple):
 def runs(layout: Layout, threads: int) -> list[Run]:
     """Return the tasks of a pass in the order their Grams are merged.
 
-    Each takes a thread's share of what is left, for 30 ms to 2 s of work: few tasks, and short
-    ones at the end, so that no thread waits long for another. Lengths never rise, so that every run
+    Each takes a thread's share of the remaining tiles, for 30 ms to 2 s of work: few tasks, and short
+    ones at the end, so that no thread waits long for another. Lengths never increase, so that every run
     starts at a multiple of its length.
     """
     pairs = max(layout.pairs / layout.blocks, 1)
-    shortest, longest = 0.03 * RATE / pairs, LONGEST * RATE / pairs
-    found, left, length = [], layout.blocks, layout.blocks
+    shortest, longest = 0.03 * PAIRS_PER_SECOND / pairs, MAX_TASK_SECONDS * PAIRS_PER_SECOND / pairs
+    made, left, length = [], layout.blocks, layout.blocks
     for group, members in enumerate(layout.groups):
         first = 0
         while first < len(layout.tiles):
             wanted = min(max(left / threads, shortest), longest, len(layout.tiles), length)
             length = 2 ** int(np.log2(max(wanted, 1)))
-            found.append(Run(group, members, layout.tiles[first : first + length], length))
-            left -= len(found[-1].tiles)
+            made.append(Run(group, members, layout.tiles[first : first + length], length))
+            left -= len(made[-1].tiles)
             first += length
-    return found
+    return made
 
 
 def longest_task(layout: Layout) -> float:
     """Return the longest time of a task, in seconds: in the most expensive pass on the slowest node."""
     tiles = max(len(run.tiles) for run in runs(layout, 1))
-    return COSTLIEST * tiles * layout.pairs / layout.blocks / SLOWEST
+    return COSTLIEST_PASS * tiles * layout.pairs / layout.blocks / SLOWEST_PAIRS_PER_SECOND
 
 
 @dataclass(frozen=True)
@@ -208,7 +214,7 @@ class Plan:
 
     @property
     def budget(self) -> int:
-        """Bytes of decoded data a worker may keep: all, but not what fewer workers could not hold."""
+        """Bytes of decoded data a worker may keep: all, but at most 1.5 times its share."""
         share = int(1.5 * RESIDENT_SHARE * self.workers.memory / self.workers.processes)
         return min(self.layout.resident_bytes, share) if self.resident else 0
 
@@ -217,11 +223,11 @@ class Plan:
         """Projected peak of one worker process, bytes."""
         share = -(-self.layout.resident_bytes // self.workers.processes) if self.resident else 0
         threads = -(-self.workers.threads // self.workers.processes)
-        return _PROCESS_BYTES + share + threads * _working(self.layout)
+        return _PROCESS_BYTES + share + threads * _working_memory(self.layout)
 
     @property
     def why_workers(self) -> str:
-        """Why a fit that runs on workers does."""
+        """Why a fit runs on workers."""
         return "a client is given" if not self.workers.to_start else self.layout.why_workers
 
     def __str__(self) -> str:
@@ -245,7 +251,7 @@ class Plan:
         return "\n".join(f"{name:<18} {value}" for name, value in rows)
 
 
-def _working(layout: Layout) -> int:
+def _working_memory(layout: Layout) -> int:
     """Return the bytes a thread needs beside the resident data: a block, and a copy being decoded."""
     return 2 * layout.block_bytes
 
@@ -279,7 +285,7 @@ def make_plan(
 def size(count: float) -> str:
     """Return bytes in decimal units, as the settings of sites and dask.utils.parse_bytes read them.
 
-    dask.utils.format_bytes writes binary units: a worker given 2 GB would be said to have 1.86 GiB.
+    dask.utils.format_bytes writes binary units: a worker of 2 GB would appear as 1.86 GiB.
     """
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:

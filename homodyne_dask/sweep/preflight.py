@@ -1,6 +1,6 @@
-"""Checks before the first pass: can every worker do its part of a fit, with the same numbers.
+"""Checks before the first pass: whether every worker can do its part of a fit, with the same numbers.
 
-What is wrong is reported at once, in a sentence for each worker, and not by jobs that die one by one.
+All failures are reported at once, one sentence for each, instead of by jobs that fail one by one.
 """
 
 import hashlib
@@ -17,16 +17,16 @@ import psutil
 from distributed import Client
 
 from homodyne_dask.cluster import local as cluster
-from homodyne_dask.cluster.connect import within
-from homodyne_dask.cluster.local import cores, finishing, jax_threads, job_cluster
+from homodyne_dask.cluster.connect import with_timeout
+from homodyne_dask.cluster.local import cluster_errors, cores, jax_threads, job_cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import Plan, size
 
 PACKAGES = ("homodyne-dask", "jax", "jaxlib", "numpy", "numcodecs", "dask", "distributed")
-"""Other versions of these give other bits, or do not understand each other."""
-OF_SCHEDULER = ("python", "dask", "distributed", "msgpack")
+"""Other versions of these give other bits, or cannot communicate."""
+SCHEDULER_PACKAGES = ("python", "dask", "distributed", "msgpack")
 
 
 class WorkerInfo(NamedTuple):
@@ -41,11 +41,11 @@ class WorkerInfo(NamedTuple):
     cores: int
     """Processors the process may use."""
     available: int
-    """Bytes of memory that nobody on the machine uses."""
+    """Bytes of memory that are free on the machine."""
     used: int
     """Bytes this process uses."""
     chunk: str
-    """SHA-256 of a chunk of the store, or what was in the way of reading it."""
+    """SHA-256 of a chunk of the store, or the error of reading it."""
 
 
 def inspect(chunk: str) -> WorkerInfo:
@@ -75,7 +75,7 @@ class Requirements(NamedTuple):
     chunk: str
     """A file of the store that it must read."""
     digest: str
-    """SHA-256 of what is in it, or what was in the way of reading it here."""
+    """SHA-256 of its content, or the error of reading it here."""
     memory: int
     """Bytes it must have."""
 
@@ -97,7 +97,7 @@ def package_versions() -> dict[str, str]:
 
 
 def preflight(client: Client, scan: Scan, plan: Plan) -> None:
-    """Raise ClusterError, a sentence for each thing, where workers cannot do what the plan asks.
+    """Raise ClusterError, one sentence for each failure, where workers cannot do what the plan needs.
 
     Every worker reports its versions, whether it computes in float64, its threads and memory, and
     reads one chunk of the store.
@@ -146,14 +146,14 @@ def requirements(scan: Scan, plan: Plan) -> Requirements:
 def _answered(client: Client, call: Any, *arguments: Any, **options: Any) -> Any:
     """Return what a method of the client returns; raises ClusterError if no answer comes in time."""
     longest = cluster.patience("no-progress", cluster.NO_PROGRESS)
-    with finishing(client):
-        return within(longest, call, *arguments, **options)
+    with cluster_errors(client):
+        return with_timeout(longest, call, *arguments, **options)
 
 
 def _scheduler(client: Client) -> Iterator[str]:
     versions = _answered(client, client.get_versions)
     both = [versions[process]["packages"] for process in ("scheduler", "client")]
-    for name in OF_SCHEDULER:
+    for name in SCHEDULER_PACKAGES:
         theirs, ours = (_short(name, packages.get(name)) for packages in both)
         if theirs != ours:
             yield (
@@ -186,7 +186,7 @@ def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str
 
 
 def too_many_threads(workers: list[InspectedWorker]) -> Iterator[str]:
-    """Yield workers that compute on more threads than theirs, where there are no cores for them."""
+    """Yield a sentence for each worker that computes on more threads than it has, without cores for them."""
     taken = Counter[str]()
     for worker in workers:
         taken[worker.info.host] += worker.info.pool
@@ -199,7 +199,7 @@ def too_many_threads(workers: list[InspectedWorker]) -> Iterator[str]:
 
 
 def too_little_memory(workers: list[InspectedWorker], required: Requirements) -> Iterator[str]:
-    """Yield workers that may use less memory than they need, or have less with those beside them."""
+    """Yield a sentence for each worker with too little memory, alone or with the others of its host."""
     needed, beside, used = required.memory, Counter[str](), Counter[str]()
     for worker in workers:
         beside[worker.info.host] += 1
@@ -219,7 +219,7 @@ def too_little_memory(workers: list[InspectedWorker], required: Requirements) ->
 
 
 def _lifetimes(client: Client, plan: Plan) -> Iterator[str]:
-    """Yield where tasks may be longer than what the lifetimes of jobs were chosen for."""
+    """Yield a sentence where tasks may be longer than those the lifetimes of jobs were chosen for."""
     jobs = job_cluster(client)
     allowed = plan.longest_task if jobs is None else jobs.task
     if plan.longest_task > allowed:

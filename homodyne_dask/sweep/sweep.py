@@ -17,9 +17,9 @@ from jaxtyping import Float
 
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster import local as cluster
-from homodyne_dask.cluster.local import finishing
+from homodyne_dask.cluster.local import cluster_errors
 from homodyne_dask.kernels.gram import AnyGram, Gram, RobustGram, merge_runs
-from homodyne_dask.kernels.interface import MOST_CANDIDATES
+from homodyne_dask.kernels.interface import MAX_CANDIDATES
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.affinity import assign_tasks, keep_preferences_soft
@@ -56,10 +56,10 @@ def gather[G: AnyGram](layout: Layout, tasks: list[Run], parts: dict[int, G]) ->
 
 @dataclass
 class Sweep:
-    """Passes over one plan; remembers which worker did which task, as a preference for the next pass."""
+    """Passes over one plan; records which worker computed which task, as a preference for the next pass."""
 
     context: Any
-    """A `TaskContext`, or what the tasks of other fits share instead."""
+    """A `TaskContext`, or the context of other tasks."""
     layout: Layout
     tasks: list[Run]
     compute: Callable[["Sweep", Task[Any], Any], Iterator[tuple[int, Any, Report]]]
@@ -94,12 +94,12 @@ class Sweep:
         return self.over(self.task, at_point(theta, linear_params))
 
     def candidates(self, thetas: Float[np.ndarray, "point p"]) -> list[Gram]:
-        """Return the Gram of [1, y - 1, f] at every theta: a pass for each MOST_CANDIDATES of them."""
-        found: list[Gram] = []
-        for first in range(0, len(thetas), MOST_CANDIDATES):
-            grams = self.over(CANDIDATES, Candidates(thetas[first : first + MOST_CANDIDATES]))
-            found += grams.each()
-        return found
+        """Return the Gram of [1, y - 1, f] at every theta: a pass for each MAX_CANDIDATES of them."""
+        all_grams: list[Gram] = []
+        for first in range(0, len(thetas), MAX_CANDIDATES):
+            grams = self.over(CANDIDATES, Candidates(thetas[first : first + MAX_CANDIDATES]))
+            all_grams += grams.each()
+        return all_grams
 
     def over[G: AnyGram](self, task: Task[G], at: Any) -> G:
         """Return the Gram of all bins of any task at its argument: one pass over the data."""
@@ -154,7 +154,7 @@ def at_point(
 
 
 def sweep_of(plan: Plan, selection: Selection, problem: Problem, client: Client | None) -> Sweep:
-    """Return what makes passes over the plan, on the client's cluster or in this process."""
+    """Return the sweep over a plan, on the client's cluster or in this process."""
     if client is not None:
         keep_preferences_soft(client)
     return _sweep(plan, plan.layout, selection, problem, client)
@@ -163,7 +163,7 @@ def sweep_of(plan: Plan, selection: Selection, problem: Problem, client: Client 
 def level_sweeps(
     plan: Plan, selection: Selection, problem: Problem, client: Client | None
 ) -> list[Sweep]:
-    """Return what makes passes over the levels of a plan, the coarsest first."""
+    """Return the sweeps over the levels of a plan, the coarsest first."""
     return [_sweep(plan, level, selection, problem, client) for level in plan.levels]
 
 
@@ -177,7 +177,7 @@ def _sweep(
 
 
 def sweep_over(context: Any, plan: Plan, task: Task[Gram], client: Client | None) -> Sweep:
-    """Return what makes passes with any task over a plan of any data."""
+    """Return a sweep with any task over a plan of any data."""
     if client is not None:
         keep_preferences_soft(client)
     compute = _in_process if client is None else _on_cluster
@@ -198,7 +198,7 @@ def _on_cluster[G: AnyGram](
     assert client is not None
     name = f"{task.key}-{os.urandom(3).hex()}"
     futures: dict[Future, int] = {}
-    # who holds the data, or at least their sums
+    # the workers that cache the data, or at least their sums
     owners = sweep.owners if internals.preferences_can_be_dropped() else {}
     for owner, numbers in assign_tasks(sweep.tasks, owners).items():
         preference: dict[str, Any] = (
@@ -215,7 +215,7 @@ def _on_cluster[G: AnyGram](
         )
         futures |= zip(made, numbers, strict=True)
     try:
-        with finishing(client):
+        with cluster_errors(client):
             for future, (gram, report) in _finished(client, set(futures)):
                 future.release()
                 yield futures[future], gram, report
@@ -224,7 +224,7 @@ def _on_cluster[G: AnyGram](
 
 
 def _cancel(client: Client, futures: list[Future]) -> None:
-    """Cancel what is left of a pass; a failure must neither cost its result nor hide its error."""
+    """Cancel the remaining tasks of a pass; a failure must neither cost its result nor hide its error."""
     if futures and client.status == "running":
         try:
             client.cancel(futures, reason="the pass has ended")
@@ -244,7 +244,7 @@ def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tu
                 timeout=cluster.patience("no-progress", cluster.NO_PROGRESS),
             )
             for future, result in done:
-                if isinstance(result, BaseException):  # the scheduler is lost
+                if isinstance(result, BaseException):  # the connection to the scheduler is lost
                     raise result
                 waiting = waiting - {future}
                 yield future, result

@@ -1,4 +1,4 @@
-"""What a worker computes in a pass: the Gram of a run of blocks, and a report of what that took.
+"""The tasks of a pass: each returns the Gram of a run of blocks, and a report of its cost.
 
 A task is a pure function of (store, blocks, model, theta): on any worker, and repeated any number of
 times, it returns a Gram of the same bits.
@@ -28,14 +28,14 @@ from homodyne_dask.kernels.gram import (
 from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.allocator import set_allocator_thresholds
-from homodyne_dask.store.scan import known_q, open_selection
+from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import SUMS, block, prefetch
 from homodyne_dask.sweep.blocks import BlockSource, Place, stored_sums
 from homodyne_dask.sweep.plan import Run
 
 
 class TaskContext(NamedTuple):
-    """What every task of a fit shares: where the blocks are, and the problem."""
+    """The arguments common to all tasks of a fit: the source of blocks, and the problem."""
 
     source: BlockSource
     problem: Problem
@@ -73,14 +73,14 @@ class Directions(NamedTuple):
 
 @dataclass(frozen=True)
 class Task[G: AnyGram]:
-    """A kind of pass: the function its tasks call, and what it is called."""
+    """The task of a pass: its function, its Dask key, and the name of the pass in progress reports."""
 
     function: Callable[[Any, Run, Any], tuple[G, "Report"]]
     """Of (context, run of blocks, argument)."""
     key: str
     """First word of its Dask keys, as in gram-3fa2c1-00012."""
     label: str | None = None
-    """What progress reports call the pass; None for passes of the iteration, which are numbered."""
+    """Name of the pass in progress reports; None for passes of the iteration, which are numbered."""
 
 
 class Cost(NamedTuple):
@@ -93,7 +93,7 @@ class Cost(NamedTuple):
     """Blocks whose data were needed."""
     blocks: int = 0
     reading: float = 0.0
-    """Seconds of a thread until the data of its blocks lay in memory, decoded."""
+    """Seconds of a thread to read and decode the data of its blocks."""
 
     def plus(self, other: "Cost") -> "Cost":
         """Return the cost of both."""
@@ -110,7 +110,7 @@ NO_COST = Cost()
 
 
 class Report(NamedTuple):
-    """What a task returns besides its Gram."""
+    """The report that a task returns with its Gram."""
 
     worker: str
     process: int
@@ -167,10 +167,10 @@ def _leaf(context: TaskContext, at: ModelPoint, place: Place) -> tuple[Gram, Cos
     """Return the Gram of one block; a block in which f has decayed to zero is not read.
 
     The sums of the data alone are those of the store where they cover the same pairs, else those of
-    an earlier pass: store and selection decide which.
+    an earlier pass: which ones depends on store and selection alone.
     """
     source, lag = context.source, context.problem.min_lag
-    q = known_q(open_selection(source.selection))[place.members[0]]
+    q = q_or_one(open_selection(source.selection))[place.members[0]]
     i, j = (side * source.side for side in place.tile)
     cut = at.sub_blocks(q, i, j, source.side)
     key = (source, place, lag)
@@ -207,7 +207,7 @@ def _robust_leaf(
 
 
 def warm_up(context: TaskContext) -> Report:
-    """Compile the kernel in this process before any data come."""
+    """Compile the kernel in this process before the first pass."""
     began, before = time.perf_counter(), compilations()
     side, padded_bins = context.source.side, context.source.padded_bins
     data, weights = np.zeros((padded_bins, side, side), np.float32), np.zeros((padded_bins, side))
@@ -223,7 +223,10 @@ def warm_up(context: TaskContext) -> Report:
 
 
 def report_of(began: float, before: dict[str, int], cost: Cost) -> Report:
-    """Return what a task reports that began at a time of perf_counter, kernels compiled as `before`."""
+    """Return the report of a task.
+
+    began: time of perf_counter at its start; before: compilations of each kernel at its start.
+    """
     seconds, peak = time.perf_counter() - began, getrusage(RUSAGE_SELF).ru_maxrss * 1024
     return Report(_worker(), os.getpid(), seconds, (before, compilations()), cost, peak)
 

@@ -1,7 +1,7 @@
 """Unreadable chunks of a store, found before a fit that may exclude them.
 
 So the excluded chunks depend on the store alone. Some fits never read a chunk in which f has decayed to
-zero; excluded as it is met, such a chunk would count at one theta and not at another.
+zero; if it were excluded when it is read, such a chunk would count at one theta and not at another.
 """
 
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed import Client
 
-from homodyne_dask.cluster.local import finishing
+from homodyne_dask.cluster.local import cluster_errors
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store.chunk_reader import read_chunk
 from homodyne_dask.store.scan import Chunk, Scan, manifest
 from homodyne_dask.store.schema import tile_key
 from homodyne_dask.sweep.plan import Layout
 
-AT_ONCE = 64
+CHUNKS_PER_TASK = 64
 """Chunks that one task reads."""
 
 
@@ -42,15 +42,15 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: Client | N
     ]
     side = layouts[0].side
     shares = [
-        _Share(scan.path, side, tuple(chunks[n : n + AT_ONCE]))
-        for n in range(0, len(chunks), AT_ONCE)
+        _Share(scan.path, side, tuple(chunks[n : n + CHUNKS_PER_TASK]))
+        for n in range(0, len(chunks), CHUNKS_PER_TASK)
     ]
     if client is None:
-        found: Any = [unreadable_chunks(share) for share in shares]
+        unreadable: Any = [unreadable_chunks(share) for share in shares]
     else:
-        with finishing(client):
-            found = client.gather(client.map(unreadable_chunks, shares, pure=False))
-    excluded = tuple(sorted(chunk for part in found for chunk in part))
+        with cluster_errors(client):
+            unreadable = client.gather(client.map(unreadable_chunks, shares, pure=False))
+    excluded = tuple(sorted(chunk for part in unreadable for chunk in part))
     if set(excluded) >= {chunk for chunk in chunks if chunk.factor == 1}:
         raise StoreError(f"{scan.path}: no chunk of c2 can be read; ingest the source again")
     return replace(scan, excluded=excluded)
@@ -58,13 +58,13 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: Client | N
 
 def unreadable_chunks(share: _Share) -> list[Chunk]:
     """Return the chunks of a share that cannot be read; this is the task."""
-    into, found = np.empty((share.side, share.side), np.float32), []
+    into, unreadable = np.empty((share.side, share.side), np.float32), []
     for chunk in share.chunks:
         try:
             read_chunk(share.store, chunk.factor, chunk.bin, chunk.bin, (chunk.i, chunk.j), into)
         except StoreError:
-            found.append(chunk)
-    return found
+            unreadable.append(chunk)
+    return unreadable
 
 
 def excluded_sentence(scan: Scan) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.block import Block
-from homodyne_dask.kernels.interface import MOST_CANDIDATES
+from homodyne_dask.kernels.interface import MAX_CANDIDATES
 from homodyne_dask.kernels.losses import LOSSES
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import (
@@ -213,9 +213,7 @@ def candidates(precision: str = "float64") -> dict[str, float]:
     """Pairs per second and theta of the kernel of many thetas, taking turns with that of the Gram."""
     problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG, precision=precision)
     scan = blocks()
-    points = [
-        transport_point(problem, THETA * (1 + 0.01 * n), TIME) for n in range(MOST_CANDIDATES)
-    ]
+    points = [transport_point(problem, THETA * (1 + 0.01 * n), TIME) for n in range(MAX_CANDIDATES)]
     sums = [transport_gram(points[0], block)[1] for block in scan]
     transport_candidate_grams(points, scan[0])
     pairs = float(sum(s[:, 3].sum() for s in sums))
@@ -224,7 +222,7 @@ def candidates(precision: str = "float64") -> dict[str, float]:
         began = time.perf_counter()
         for block in scan:
             transport_candidate_grams(points, block)
-        many.append(MOST_CANDIDATES * pairs / (time.perf_counter() - began))
+        many.append(MAX_CANDIDATES * pairs / (time.perf_counter() - began))
         began = time.perf_counter()
         for block, known in zip(scan, sums, strict=True):
             transport_gram(points[0], block, known)

@@ -16,7 +16,7 @@ import numpy as np
 from homodyne_dask.cli.doctor.workload import GAP, THETA, Q, Workload
 from homodyne_dask.kernels._jax_internals import compilations_of
 from homodyne_dask.kernels.compiled import known_options
-from homodyne_dask.kernels.transport import gram_arguments, gram_choices, transport_point
+from homodyne_dask.kernels.transport import gram_arguments, gram_static_arguments, transport_point
 from homodyne_dask.kernels.transport_kernels import gram_kernel
 
 THETAS = 5
@@ -29,20 +29,20 @@ def rows(work: Workload) -> list[dict[str, object]]:
     nothing = np.zeros(len(block.q))
     plain = gram_kernel.function
     # compiler options belong to the outermost function
-    inner = jax.jit(plain, static_argnames=tuple(gram_choices(problem)))
+    inner = jax.jit(plain, static_argnames=tuple(gram_static_arguments(problem)))
 
     def traced(theta: tuple[float, ...]) -> jax.Array:
         given = gram_arguments(
             transport_point(problem, np.array(theta), work.time), block, work.sums[1]
         )
-        return gram_kernel(*given, **gram_choices(problem))[0]
+        return gram_kernel(*given, **gram_static_arguments(problem))[0]
 
     @partial(jax.jit, static_argnames=("theta", "q", "gap"), compiler_options=known_options())
     def compiled_in(c2, sums, *, theta: tuple[float, ...], q: float, gap: float) -> jax.Array:
         fixed = replace(block, q=nothing + q)
         at = transport_point(replace(problem, gap=gap), np.array(theta), work.time)
         measured, *given = gram_arguments(at, fixed, sums)
-        return inner(measured._replace(c2=c2), *given, **gram_choices(problem))[0]
+        return inner(measured._replace(c2=c2), *given, **gram_static_arguments(problem))[0]
 
     def static(theta: tuple[float, ...]) -> jax.Array:
         return compiled_in(block.c2, work.sums[1], theta=theta, q=Q, gap=GAP)

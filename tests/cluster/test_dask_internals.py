@@ -105,7 +105,7 @@ def test_a_page_that_cannot_be_added_is_no_page(caplog):
 def test_a_worker_whose_scheduler_cannot_be_asked_is_examined_alone_and_refused_paused(caplog):
     worker: Any = SimpleNamespace(scheduler=without(), status=Status.init)
     assert asyncio.run(internals.registered_workers(worker)) == {}
-    asyncio.run(internals.turn_away(worker, "check", "worker 7 has jaxlib 0.0.1"))
+    asyncio.run(internals.refuse_worker(worker, "check", "worker 7 has jaxlib 0.0.1"))
     assert worker.status is Status.paused
     assert "worker 7 has jaxlib 0.0.1" in caplog.text
 
@@ -149,7 +149,7 @@ def test_a_result_is_not_lost_where_every_part_used_at_the_end_is_broken(monkeyp
     with local_cluster(processes=1, threads=1) as client:
         result = client.submit(sum, [1, 2]).result(timeout=60)
         passes._cancel(client, [client.submit(sum, [3])])
-        admission._end(client, "check")
+        admission._remove_check(client, "check")
         Client.close(client)
     assert result == 3
     for words in (

@@ -133,8 +133,8 @@ def slowed(process: psutil.Process) -> Iterator[None]:
 @pytest.mark.slow
 def test_a_slow_worker_does_not_stall_the_rest(tmp_path, monkeypatch):
     """The other does tasks that were meant for it; 18 tasks of 4 million pairs a pass."""
-    monkeypatch.setattr(planning, "RATE", 1e5)  # a task for each tile
-    monkeypatch.setattr(planning, "LEVELS_FROM", 1e12)  # all passes are over all data
+    monkeypatch.setattr(planning, "PAIRS_PER_SECOND", 1e5)  # a task for each tile
+    monkeypatch.setattr(planning, "MIN_PAIRS_FOR_LEVELS", 1e12)  # all passes are over all data
     scan = hd.open_dataset(data.widened(tmp_path, 900, 8))
     with local_cluster(processes=2, threads=1) as client, ExitStack() as slow:
         client.wait_for_workers(2, timeout=120)

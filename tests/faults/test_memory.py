@@ -9,9 +9,9 @@ from homodyne_dask.cluster.local import local_cluster
 from tests.benchmarks import data
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
-SIZES = [(300, 5, 1), (300, 23, 4), (900, 23, 1), (900, 23, 3), (1800, 8, 1), (1800, 23, 2)]
+SIZE_LABELS = [(300, 5, 1), (300, 23, 4), (900, 23, 1), (900, 23, 3), (1800, 8, 1), (1800, 23, 2)]
 """Frames, angles, and how many times each of them."""
-GRID = list(product(SIZES, [1, 2], ["stream", "resident"]))
+GRID = list(product(SIZE_LABELS, [1, 2], ["stream", "resident"]))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from homodyne_dask.kernels.active_subblocks import sub_blocks, subblock_shape
-from homodyne_dask.kernels.interface import MOST_CANDIDATES
+from homodyne_dask.kernels.interface import MAX_CANDIDATES
 from homodyne_dask.kernels.transport import (
     transport_candidate_grams,
     transport_gram,
@@ -40,10 +40,10 @@ def test_no_more_candidates_go_at_once_than_are_compiled_for():
     scans = measured(STATIC, 40, (0.0,))
     points = [
         transport_point(scans.problem(), STATIC * (1 + n), scans.time)
-        for n in range(MOST_CANDIDATES)
+        for n in range(MAX_CANDIDATES)
     ]
     (_, block), *_ = blocks(scans, side=64)
-    assert transport_candidate_grams(points, block).moments.shape == (1, MOST_CANDIDATES, 3, 3)
+    assert transport_candidate_grams(points, block).moments.shape == (1, MAX_CANDIDATES, 3, 3)
 
 
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])

@@ -91,7 +91,7 @@ def test_a_level_averages_the_tables_as_its_data_are_averaged():
     coarse = backend_of(model).point(Problem(model), FLOW, time, 4)
     C = np.asarray(integrals(FLOW, time)["C"])
     np.testing.assert_allclose(coarse.tables["C"], C[:48].reshape(12, 4).mean(1), rtol=1e-5)
-    assert coarse.slopes["C"].shape == (7, 12)
+    assert coarse.derivatives["C"].shape == (7, 12)
 
 
 def ageing(n=60, bins=8, seed=0):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import homodyne_dask as hd
-from homodyne_dask.cluster.workers import LONGEST_TASK, Workers
+from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, Workers
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Scan
@@ -100,7 +100,7 @@ def test_no_task_is_longer_than_what_lifetimes_of_workers_are_chosen_for(frames)
     found = layout(scan(frames, 23))
     longest = [max(len(task.tiles) for task in runs(found, threads)) for threads in (1, 7, 1000)]
     assert longest[0] == max(longest)
-    assert 0 < planning.longest_task(found) <= LONGEST_TASK
+    assert 0 < planning.longest_task(found) <= LONGEST_TASK_SECONDS
 
 
 def test_the_layout_does_not_depend_on_workers():

@@ -58,11 +58,11 @@ def _site_lines(name: str, config: "FitConfig | None") -> Iterator[str]:
     from homodyne_dask.cluster.slurm import queue
     from homodyne_dask.cluster.slurm.jobs import script
     from homodyne_dask.cluster.slurm.sites import site_named
-    from homodyne_dask.cluster.workers import LONGEST_TASK
+    from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
     from homodyne_dask.sweep.preflight import package_versions
 
     site = site_named(name)
-    task = LONGEST_TASK if config is None else longest_task_of(config)
+    task = LONGEST_TASK_SECONDS if config is None else longest_task_of(config)
     yield script(site, site.shared / "<key>", task).strip()
     yield ""
     if not site["tried"]:

@@ -18,10 +18,10 @@ from homodyne_dask.cli.doctor.kernel_process import (
 from homodyne_dask.cluster.local import FIRST_WORKER, local_cluster
 from homodyne_dask.store.chunk_codec import encode_chunk
 from homodyne_dask.store.chunk_reader import chunk_path, read_chunk
-from homodyne_dask.sweep.plan import SLOWEST
+from homodyne_dask.sweep.plan import SLOWEST_PAIRS_PER_SECOND
 
 SIDE = 512
-SLOW_KERNEL = SLOWEST / 1e6
+SLOW_KERNEL = SLOWEST_PAIRS_PER_SECOND / 1e6
 """M pairs/s: a core with AVX2 of the last ten years does more."""
 SLOW_DECODING = 0.2
 """GB/s."""

@@ -18,7 +18,7 @@ from homodyne_dask.cluster.slurm.adaptive import CLUSTERS, ReplacingAdaptive
 from homodyne_dask.cluster.slurm.jobs import job_options, worker_memory
 from homodyne_dask.cluster.slurm.lifetimes import LOST
 from homodyne_dask.cluster.slurm.sites import Site, site_named
-from homodyne_dask.cluster.workers import LONGEST_TASK, Workers
+from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, Workers
 from homodyne_dask.errors import ClusterError, OptionError
 
 IDLE = 60
@@ -31,7 +31,7 @@ def slurm_cluster(
     jobs: int | tuple[int, int] = 1,
     *,
     folder: str | Path | None = None,
-    task: float = LONGEST_TASK,
+    task: float = LONGEST_TASK_SECONDS,
     **settings: Any,
 ) -> Iterator[Any]:
     """Start workers as jobs of a site for the length of a `with`; yields the cluster at once.

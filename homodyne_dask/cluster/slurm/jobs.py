@@ -11,7 +11,7 @@ from homodyne_dask.cluster.local import quiet_environment, worker_environment
 from homodyne_dask.cluster.slurm.adaptive import CLUSTERS
 from homodyne_dask.cluster.slurm.lifetimes import lifetime
 from homodyne_dask.cluster.slurm.sites import Site
-from homodyne_dask.cluster.workers import LONGEST_TASK
+from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 
 NANNY = 250_000_000
 """Bytes of a job that each worker's nanny takes, with its interpreter."""
@@ -37,7 +37,7 @@ def worker_memory(site: Site) -> int:
     return site.memory // site["processes"] - NANNY
 
 
-def job_options(site: Site, task: float = LONGEST_TASK) -> dict[str, Any]:
+def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any]:
     """Return the options of dask-jobqueue's jobs for a site, but for its security.
 
     task: seconds that a task may take (`lifetimes`).
@@ -59,7 +59,7 @@ def job_options(site: Site, task: float = LONGEST_TASK) -> dict[str, Any]:
     }
 
 
-def script(site: Site, key: Path, task: float = LONGEST_TASK) -> str:
+def script(site: Site, key: Path, task: float = LONGEST_TASK_SECONDS) -> str:
     """Return the job script of a site, with placeholders for address and name."""
     options = job_options(site, task)
     if site["security"] == "tls":

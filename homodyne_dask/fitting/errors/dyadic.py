@@ -18,7 +18,7 @@ from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.normal_equations import joint_of
 from homodyne_dask.solver.variable_projection import ReducedProblem
-from homodyne_dask.store.scan import known_q, open_selection
+from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import block
 from homodyne_dask.sweep.blocks import Place
 from homodyne_dask.sweep.plan import Run
@@ -117,7 +117,7 @@ def _correlation_time(request: Request, theta: Float[np.ndarray, " p"]) -> float
     """Return the number of frames after which f is 1/e, in the middle of the record and of the bins."""
     scan, backend = request.scan, backend_of(request.problem.model)
     at = backend.point(request.problem, theta, scan.time)
-    return backend.correlation_time(at, known_q(scan), scan.phi, scan.frames)
+    return backend.correlation_time(at, q_or_one(scan), scan.phi, scan.frames)
 
 
 def frame_scores(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from distributed import Client, Future
 
-from homodyne_dask.cluster.local import finishing
+from homodyne_dask.cluster.local import cluster_errors
 from homodyne_dask.errors import ClusterError, HomodyneDaskError
 from homodyne_dask.fitting.fit import iterate, plan_for
 from homodyne_dask.fitting.minimize import run_to_completion
@@ -105,5 +105,5 @@ def output_of(client: Client | None, future: Future) -> FitOutput:
     Raises the exception of the fit, and ClusterError where the workers cannot finish it.
     """
     assert client is not None  # the futures came from a client
-    with finishing(client):
+    with cluster_errors(client):
         return future.result()

@@ -22,7 +22,7 @@ from homodyne_dask.models.transport import (
     integrals,
 )
 from homodyne_dask.store.cuts import Cuts
-from homodyne_dask.store.scan import Scan, known_q
+from homodyne_dask.store.scan import Scan, q_or_one
 
 FEWEST_CELLS = 30
 """If a selection has fewer averages, initial values come from those of the whole record."""
@@ -140,7 +140,7 @@ def binned_averages(scan: Scan, problem: Problem) -> BinnedAverages:
         weight=np.where(np.isfinite(cuts.c2), cuts.count * _weight(scan, cuts), 0.0),
         t1=cuts.t1,
         t2=cuts.t2,
-        q=known_q(scan),
+        q=q_or_one(scan),
         phi=scan.phi,
     )
 

@@ -15,7 +15,7 @@ from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
-from homodyne_dask.store.scan import known_q
+from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.sweep import Sweep
 
 OPTIONS = lm.Options(max_passes=30, decrement=0.03)
@@ -77,4 +77,4 @@ def adequate(request: Request, theta: Float[np.ndarray, " p"], factor: int) -> b
     """Return whether f varies so slowly over `factor` frames that block means resolve it."""
     scan, backend = request.scan, backend_of(request.problem.model)
     at = backend.point(request.problem, theta, scan.time)
-    return backend.adequate(at, known_q(scan), scan.phi, scan.frames, factor)
+    return backend.adequate(at, q_or_one(scan), scan.phi, scan.frames, factor)

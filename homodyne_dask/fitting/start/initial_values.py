@@ -22,7 +22,7 @@ from homodyne_dask.fitting.start.minima import (
     Minimum,
     completed,
 )
-from homodyne_dask.kernels.autodiff import Tables, of_pairs, separable_point
+from homodyne_dask.kernels.autodiff import Tables, f_with_derivatives, separable_point
 from homodyne_dask.kernels.checks import check_finite
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
@@ -127,7 +127,7 @@ def _at(summary: BinnedAverages, tables: Tables) -> tuple[Tables, Tables]:
 def averaged_gram(summary: BinnedAverages, theta: Float[np.ndarray, " p"]) -> Gram:
     """Return the Gram of the averages at theta."""
     at = separable_point(summary.problem, theta, summary.time)
-    here, there = zip(_at(summary, at.tables), _at(summary, at.slopes), strict=True)
+    here, there = zip(_at(summary, at.tables), _at(summary, at.derivatives), strict=True)
     with jax.enable_x64(True):
         moments = _moments(
             summary.c2, summary.weight, at.theta, here, there, Bin(summary.q, summary.phi),
@@ -155,9 +155,11 @@ def _moments(
     """Return Xᵀ W X over [1, y - 1, f, ∂f/∂theta] of every bin over cells."""
 
     def of_bin(y: Array, w: Array, bin: Bin) -> Array:
-        f, slopes = of_pairs(model, theta, here, there, bin)
+        f, derivatives = f_with_derivatives(model, theta, here, there, bin)
         first = [jnp.ones_like(y), y - 1, jnp.broadcast_to(f, y.shape)]
-        X = jnp.concatenate([jnp.stack(first), jnp.broadcast_to(slopes, (len(theta), *y.shape))])
+        X = jnp.concatenate(
+            [jnp.stack(first), jnp.broadcast_to(derivatives, (len(theta), *y.shape))]
+        )
         X = jnp.where(w > 0, X * jnp.sqrt(w), 0.0)
         return X @ X.T
 

@@ -15,7 +15,7 @@ from homodyne_dask.models.rates import rate_stderr
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.truth import truth_of
-from homodyne_dask.store.scan import Scan, known_q
+from homodyne_dask.store.scan import Scan, q_or_one
 
 TWO_SIDED_95 = 0.975
 DECAY_POINTS = 400
@@ -74,7 +74,7 @@ def _on(
     q: Float[np.ndarray, " bin"] | None = None,
     phi: Float[np.ndarray, " bin"] | None = None,
 ) -> FittedModel:
-    q, phi = (known_q(scan), scan.phi) if q is None or phi is None else (q, phi)
+    q, phi = (q_or_one(scan), scan.phi) if q is None or phi is None else (q, phi)
     model = model_named(result.config["model"])
     convention = convention_named(result.config["convention"])
     problem = Problem(model, convention, result.config["gap_angstrom"])

@@ -12,7 +12,7 @@ from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.slurm import jobs, lifetimes, sites
 from homodyne_dask.cluster.slurm.driver import driver_script
 from homodyne_dask.cluster.slurm.sites import site_named
-from homodyne_dask.cluster.workers import LONGEST_TASK
+from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 from homodyne_dask.errors import ClusterError, OptionError
 from tests.cluster.slurm.loopback import HERE
 
@@ -105,7 +105,7 @@ def test_walltimes_are_read_as_slurm_reads_them(text, seconds):
     assert sites.walltime_seconds(text, "walltime") == seconds
 
 
-TASKS = {"of a few million pairs": 0.5, "of 20 million": 3.4, "of any plan": LONGEST_TASK}
+TASKS = {"of a few million pairs": 0.5, "of 20 million": 3.4, "of any plan": LONGEST_TASK_SECONDS}
 
 
 @pytest.mark.parametrize("walltime", [600.0, 1800.0, 3600.0, 86400.0])

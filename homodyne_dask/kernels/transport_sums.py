@@ -1,4 +1,4 @@
-"""The sums a pass makes over a (t1, t2) block, and the Gram that follows from them.
+"""Sums over a (t1, t2) block for the transport models, and the Gram assembled from them.
 
 ∂f/∂theta is a field (f or v) times a difference u(t2) - u(t1) of a row of the tables, so that
 Σ w F (u_j - u_i)(v_j - v_i) = Σ_j c_j u_j v_j + Σ_i r_i u_i v_i - Σ_ij w F (u_i v_j + v_i u_j)
@@ -21,47 +21,49 @@ from homodyne_dask.kernels.subblock_loop import BinPairs, add_at
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class BlockSums:
-    """What the loop over sub-blocks sums, per bin."""
+    """Sums over all sub-blocks of a block, per bin."""
 
-    thin: tuple[Float[Array, "padded u u"], ...]
-    """Uᵀ F U of every field of second order."""
+    by_tables: tuple[Float[Array, "padded u u"], ...]
+    """Uᵀ F U of every field of second order, U the rows of the tables."""
     by_row: Float[Array, "padded F T"]
     """Weighted row sums of every field."""
     by_column: Float[Array, "padded F T"]
 
     def plus(self, part: "SubBlockSums", on: BinPairs) -> "BlockSums":
-        """Return the sums with what a bin adds on a sub-block."""
+        """Return the sums with those of a bin on one sub-block added."""
         b, i, j, w_i, w_j = on.bin, on.at.i, on.at.j, on.w_i, on.w_j
         return BlockSums(
-            thin=tuple(add_at(t, p, (b,)) for t, p in zip(self.thin, part.thin, strict=True)),
+            by_tables=tuple(
+                add_at(t, p, (b,)) for t, p in zip(self.by_tables, part.by_tables, strict=True)
+            ),
             by_row=add_at(self.by_row, part.by_row * w_i, (b, 0, i)),
             by_column=add_at(self.by_column, part.by_column * w_j, (b, 0, j)),
         )
 
 
 class SubBlockSums(NamedTuple):
-    """What one sub-block of one bin adds, by_row and by_column still without their own weight."""
+    """Sums over one sub-block of one bin; by_row and by_column lack the weight of their own axis."""
 
-    thin: list[Float[Array, "u u"]]
+    by_tables: list[Float[Array, "u u"]]
     by_row: Float[Array, "F R"]
     by_column: Float[Array, "F S"]
 
 
 @dataclass(frozen=True)
 class Fields:
-    """Which products of f, v and y are summed, those of second order first."""
+    """The fields summed by a kernel: products of f, v and y. Those of second order come first."""
 
-    second: tuple[slice, ...]
-    """The rows of the tables that each field of second order meets."""
+    second_order: tuple[slice, ...]
+    """The rows of the tables that each field of second order is multiplied by, on both sides."""
     n_fields: int
     products: Callable[[Array, Array, Array], list[Array]]
-    alone: Callable[[Array, Array], list[Array]]
-    """Fields that are summed as they are, last in the order."""
+    single_fields: Callable[[Array, Array], list[Array]]
+    """f and v themselves, last in the order."""
     assemble: Callable[..., Array]
 
     def zero(self, bins: int, T: int) -> BlockSums:
         """Return the sums before the first sub-block."""
-        sizes = [among.stop - among.start for among in self.second]
+        sizes = [among.stop - among.start for among in self.second_order]
         by_frame = jnp.zeros((bins, self.n_fields, T))
         return BlockSums(tuple(jnp.zeros((bins, u, u)) for u in sizes), by_frame, by_frame)
 
@@ -70,18 +72,18 @@ class Fields:
     ) -> SubBlockSums:
         """Return the sums of the fields on a sub-block, the tables of both sides weighted already."""
         left, right = here.astype(dtype), there[0].astype(dtype)
-        thin, by_column = [], []
+        by_tables, by_column = [], []
         for n, F in enumerate(fields):
-            if n < len(self.second):
-                among = self.second[n]
+            if n < len(self.second_order):
+                among = self.second_order[n]
                 projected = (left[among] @ F).astype(jnp.float64)
-                thin.append(projected @ there[among].T)
+                by_tables.append(projected @ there[among].T)
                 by_column.append(projected[0] if among.start == 0 else left[0] @ F)
             else:
                 by_column.append(left[0] @ F)
         by_row = jnp.stack([F @ right for F in fields])
         by_column = jnp.stack([c.astype(jnp.float64) for c in by_column])
-        return SubBlockSums(thin, by_row.astype(jnp.float64), by_column)
+        return SubBlockSums(by_tables, by_row.astype(jnp.float64), by_column)
 
 
 def _assemble_shear(
@@ -92,14 +94,18 @@ def _assemble_shear(
     to_c = -jnp.ones((len(s), 3)) * k
     to_g = jnp.stack([s, s, s, ds], axis=1)
     ff = (
-        _second_order(sums, rows, columns, 0, ALL_C)[:, 1:, 1:]
+        _second_order_sums(sums, rows, columns, 0, ALL_C)[:, 1:, 1:]
         * to_c[:, :, None]
         * to_c[:, None, :]
     )
-    fv = _second_order(sums, rows, columns, 1, ALL)[:, C, G] * to_c[:, :, None] * to_g[:, None, :]
-    vv = _second_order(sums, rows, columns, 2, ALL_G) * to_g[:, :, None] * to_g[:, None, :]
+    fv = (
+        _second_order_sums(sums, rows, columns, 1, ALL)[:, C, G]
+        * to_c[:, :, None]
+        * to_g[:, None, :]
+    )
+    vv = _second_order_sums(sums, rows, columns, 2, ALL_G) * to_g[:, :, None] * to_g[:, None, :]
     gradient = jnp.block([[ff, fv], [fv.transpose(0, 2, 1), vv]])
-    first = _first_order(sums, rows, columns)
+    first = _first_order_sums(sums, rows, columns)
     f = sums.by_row.sum(2)
     to_all = jnp.concatenate([to_c, to_g], axis=1)
 
@@ -117,9 +123,9 @@ def _assemble_static(
 ) -> Array:
     """Return Xᵀ W X from the sums; table rows are 1, C'×3."""
     C = slice(1, 4)
-    first = _first_order(sums, rows, columns)[:, :, C] * -k
+    first = _first_order_sums(sums, rows, columns)[:, :, C] * -k
     f = sums.by_row.sum(2)
-    gradient = _second_order(sums, rows, columns, 0, ALL_C)[:, C, C] * k * k
+    gradient = _second_order_sums(sums, rows, columns, 0, ALL_C)[:, C, C] * k * k
     return _moments(
         data, f[:, 2], f[:, 0], f[:, 1], first[:, 2], first[:, 1], first[:, 0], gradient
     )
@@ -127,30 +133,32 @@ def _assemble_static(
 
 ALL, ALL_C, ALL_G = slice(0, 8), slice(0, 4), slice(4, 8)
 SHEAR_FIELDS = Fields(
-    second=(ALL_C, ALL, ALL_G),
+    second_order=(ALL_C, ALL, ALL_G),
     n_fields=7,
     products=lambda f, v, y: [f * f, f * v, v * v, f * y, v * y],
-    alone=lambda f, v: [f, v],
+    single_fields=lambda f, v: [f, v],
     assemble=_assemble_shear,
 )
 STATIC_FIELDS = Fields(
-    second=(ALL_C,),
+    second_order=(ALL_C,),
     n_fields=3,
     products=lambda f, v, y: [f * f, f * y],
-    alone=lambda f, v: [f],
+    single_fields=lambda f, v: [f],
     assemble=_assemble_static,
 )
 
 
-def _second_order(sums: BlockSums, rows: Array, columns: Array, field: int, among: slice) -> Array:
+def _second_order_sums(
+    sums: BlockSums, rows: Array, columns: Array, field: int, among: slice
+) -> Array:
     """Return Σ w F (u_j - u_i)(v_j - v_i) of a field of second order for every u, v of its rows."""
-    thin, rows, columns = sums.thin[field], rows[among], columns[among]
+    by_tables, rows, columns = sums.by_tables[field], rows[among], columns[among]
     at_i = jnp.einsum("si,ui,vi->suv", sums.by_row[:, field], rows, rows)
     at_j = jnp.einsum("sj,uj,vj->suv", sums.by_column[:, field], columns, columns)
-    return at_i + at_j - thin - thin.transpose(0, 2, 1)
+    return at_i + at_j - by_tables - by_tables.transpose(0, 2, 1)
 
 
-def _first_order(sums: BlockSums, rows: Array, columns: Array) -> Array:
+def _first_order_sums(sums: BlockSums, rows: Array, columns: Array) -> Array:
     """Return Σ w F (u_j - u_i) for every field and every u."""
     at_i = jnp.einsum("sfi,ui->sfu", sums.by_row, rows)
     return jnp.einsum("sfj,uj->sfu", sums.by_column, columns) - at_i
