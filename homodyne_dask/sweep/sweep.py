@@ -127,20 +127,24 @@ class Sweep:
         before, after = report.compiled
         first, last = self.compiled.get(report.process, (before, after))
         self.compiled[report.process] = (
-            {name: min(first[name], before[name]) for name in before},
-            {name: max(last[name], after[name]) for name in after},
+            {name: min(first.get(name, n), n) for name, n in before.items()},
+            {name: max(last.get(name, n), n) for name, n in after.items()},
         )
 
     def compilations(self) -> dict[str, int]:
-        """Return the most compilations of each kernel that one process made for this fit."""
+        """Return the most compilations of each kernel that one process made for this fit.
+
+        Kernels of which some process does not know them are absent.
+        """
         for future in self.warming:
             if future.status == "finished":
                 self._count(future.result())
+        of_processes = list(self.compiled.values())
+        names = of_processes[0][1] if of_processes else {}
         return {
-            name: max(
-                (last[name] - first[name] for first, last in self.compiled.values()), default=0
-            )
-            for name in dict.fromkeys(name for _, last in self.compiled.values() for name in last)
+            name: max(last[name] - first[name] for first, last in of_processes)
+            for name in names
+            if all(name in first and name in last for first, last in of_processes)
         }
 
 
