@@ -1,13 +1,16 @@
 """A checked request for a fit: data, model, search and options."""
 
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SelectionError, nearest
-from homodyne_dask.fitting.options import FitOptions, fit_options
+from homodyne_dask.fitting.options import FitOptions, Option, fit_options
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named
@@ -42,7 +45,7 @@ class Request:
 
 def prepare(data: Scan | str | Path, model: Model, **given: Any) -> Request:
     """Return the checked fit with these `FitOptions`; raises a HomodyneDaskError for mistakes."""
-    options = FitOptions(**given)
+    options = _of_plain_values(FitOptions(**given))
     scan = data if isinstance(data, Scan) else open_dataset(data)
     _check_values(options)
     for name in options.profile:
@@ -68,7 +71,6 @@ def prepare(data: Scan | str | Path, model: Model, **given: Any) -> Request:
         options,
         scaling=scaling.mode,
         loss_scale=loss_scale,
-        profile=tuple(options.profile),
     )
     if scaling.given is not None:
         contrast, offset = scaling.given[:, 1].tolist(), (1 + scaling.given[:, 0]).tolist()
@@ -105,6 +107,60 @@ def require_gap(request: Request) -> None:
         )
 
 
+def _of_plain_values(options: FitOptions) -> FitOptions:
+    """Return the options with numbers, pairs and names of Python's own types, which JSON can hold.
+
+    Raises OptionError for values of another type.
+    """
+    return replace(options, **{o.name: _plain(o, getattr(options, o.name)) for o in fit_options()})
+
+
+def _plain(option: Option, value: Any) -> Any:
+    if value is None and option.default is None:
+        return None
+    try:
+        return _PLAIN[option.value_type](value) if option.value_type in _PLAIN else value
+    except TypeError:
+        raise OptionError(f"{option.name} = {value!r} cannot be used: give {option.form}") from None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError
+    return int(value)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return value
+
+
+def _pair(value: Any) -> Any:
+    """Return a pair of numbers; what is none is refused where it is used, with a better sentence."""
+    with suppress(TypeError, ValueError):
+        return value if isinstance(value, str) else tuple(map(float, value))
+    return value
+
+
+_PLAIN: dict[Any, Callable[[Any], Any]] = {
+    str: _text,
+    int: _whole,
+    float: lambda value: float(value) if isinstance(value, np.floating) else value,
+    tuple[float, float]: _pair,
+    tuple[str, ...]: lambda value: (value,) if isinstance(value, str) else tuple(value),
+    Mapping[str, float]: _mapping,
+    Mapping[str, tuple[float, float]]: _mapping,
+}
+"""By the type of an option: what returns its value as one of Python's own types, or a TypeError."""
+
+
 def _check_values(options: FitOptions) -> None:
     """Raise OptionError for values that no data and no model make right."""
     for option in fit_options():
@@ -119,9 +175,8 @@ def _check_values(options: FitOptions) -> None:
             f"precision {options.precision!r} is too coarse for the loss {options.loss!r}, whose sums "
             f"tell one step from the next: leave precision at 'float64'"
         )
-    lag = options.min_lag
-    if isinstance(lag, bool) or not isinstance(lag, int) or lag < 1:
-        raise OptionError(f"min_lag = {lag!r} is not a number of frames from 1 up")
+    if options.min_lag < 1:
+        raise OptionError(f"min_lag = {options.min_lag} is not a number of frames from 1 up")
     for name, value in (("starts", options.starts), ("max_passes", options.max_passes)):
         if value is not None and value < 1:
             raise OptionError(f"{name} = {value} is below 1: leave it out for the default")

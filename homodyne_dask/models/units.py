@@ -2,6 +2,7 @@
 
 import math
 import re
+from numbers import Real
 
 from homodyne_dask.errors import OptionError
 
@@ -36,6 +37,7 @@ def gap_in_angstrom(gap: str | float) -> float:
     """Return a gap in Å: text needs its unit, a number given from Python is in Å."""
     if isinstance(gap, str):
         return length_in_angstrom(gap)
-    if not 0 < gap < math.inf:
+    number = isinstance(gap, Real) and not isinstance(gap, bool)
+    if not (number and 0 < gap < math.inf):
         raise OptionError(f"gap {gap!r} is not a positive length")
     return float(gap)

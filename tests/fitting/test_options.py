@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -183,3 +184,52 @@ def test_the_record_has_every_option_and_names_those_changed(scan):
 def test_a_value_that_is_not_one_of_the_choices_is_refused(scan, name):
     with pytest.raises(HomodyneDaskError, match=rf"{name} 'xyzzy' is unknown; there is: "):
         prepare(scan, hd.STATIC, **{name: "xyzzy"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("gap", [1]),
+        ("gap", True),
+        ("convention", None),
+        ("scaling", 3),
+        ("initial", 5),
+        ("fixed", ["D0"]),
+        ("bounds", 5),
+        ("min_lag", 1.5),
+        ("starts", 1.5),
+        ("starts", "a"),
+        ("starts", True),
+        ("max_passes", 2.5),
+        ("max_passes", None),
+        ("profile", 5),
+    ],
+)
+def test_a_value_of_another_type_is_refused_in_a_sentence(scan, name, value):
+    with pytest.raises(HomodyneDaskError, match=name):
+        prepare(scan, hd.STATIC, **{name: value})
+
+
+def test_values_of_numpy_are_those_of_python_and_a_checkpoint_holds_them(scan, tmp_path):
+    """What JSON cannot hold would end the fit after its first pass."""
+    of_numpy = {
+        "contrast_prior": np.array([0.25, 0.125], np.float32),
+        "contrast_bounds": np.array([0, 1]),
+        "min_lag": np.int64(2),
+        "starts": np.int64(2),
+        "max_passes": np.int64(50),
+        "fixed": {"alpha": np.float32(-0.5)},
+    }
+    of_python = {
+        "contrast_prior": (0.25, 0.125), "contrast_bounds": (0.0, 1.0), "min_lag": 2, "starts": 2,
+        "max_passes": 50, "fixed": {"alpha": -0.5},
+    }  # fmt: skip
+    result = hd.fit(scan, hd.STATIC, checkpoint=tmp_path / "fit.ckpt", **of_numpy)
+    same = hd.fit(scan, hd.STATIC, **of_python)
+    assert result.chisqr == same.chisqr
+    result.to_json(tmp_path / "result.json")
+    assert hd.load_result(tmp_path / "result.json").config["starts"] == 2
+
+
+def test_one_parameter_may_be_given_for_a_profile_without_a_list(scan):
+    assert prepare(scan, hd.STATIC, profile="D0").config["profile"] == ("D0",)
