@@ -72,8 +72,11 @@ def prepare(data: Scan | str | Path, model: Model, **given: Any) -> Request:
         scaling=scaling.mode,
         loss_scale=loss_scale,
     )
-    if scaling.given is not None:
-        contrast, offset = scaling.given[:, 1].tolist(), (1 + scaling.given[:, 0]).tolist()
+    if scaling.fixed_params is not None:
+        contrast, offset = (
+            scaling.fixed_params[:, 1].tolist(),
+            (1 + scaling.fixed_params[:, 0]).tolist(),
+        )
         used = replace(used, contrast=contrast, offset=offset)
     more = {"model": model.name, "gap_angstrom": width, "changed": options.changed()}
     return Request(

@@ -8,7 +8,7 @@ import xarray
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.errors.profile import ProfilePoint
-    from homodyne_dask.solver.influence import Compared
+    from homodyne_dask.solver.influence import ScalingComparison
 
 
 def influence_table(change: np.ndarray, names: list[str], label: np.ndarray) -> xarray.Dataset:
@@ -19,7 +19,9 @@ def influence_table(change: np.ndarray, names: list[str], label: np.ndarray) -> 
     )
 
 
-def scalings_table(modes: "list[Compared]", error: np.ndarray, names: list[str]) -> xarray.Dataset:
+def scalings_table(
+    modes: "list[ScalingComparison]", error: np.ndarray, names: list[str]
+) -> xarray.Dataset:
     """Return over mode: chisqr, aic, bic, fitted, and change (mode, param) in standard errors."""
     columns = {
         key: ("mode", [getattr(mode, key) for mode in modes])

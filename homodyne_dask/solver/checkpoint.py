@@ -30,7 +30,7 @@ class SavedState(NamedTuple):
     nonmonotone_steps: int = 0
     rejected_steps: int = 0
     linear_params: list[list[float]] | None = None
-    """(offset - 1, contrast) of every bin, where a loss does not let them be eliminated."""
+    """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
     trust_region: tuple[list[float], float] | None = None
     """Size and radius of `lm.State.trust_region`."""
 
@@ -51,7 +51,7 @@ class Checkpoint(NamedTuple):
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Write the checkpoint; the last one becomes `.previous`, unless it is damaged.
 
-    Whatever moment this is stopped at, by a signal or a full disk, a whole checkpoint stays.
+    If this is interrupted at any moment, by a signal or a full disk, an intact checkpoint stays.
     """
     written = {
         "format": FORMAT,
@@ -64,12 +64,12 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     digest = hashlib.sha256(body.encode()).hexdigest()
     with replacing(path) as partial:
         partial.write_text(f"{digest}\n{body}\n")
-        if _whole(path) is not None:
+        if _intact(path) is not None:
             path.replace(previous(path))
 
 
 def load(path: Path, identity: dict[str, Any]) -> Checkpoint:
-    """Return the newest whole checkpoint; raises OptionError if there is none or it is another fit's."""
+    """Return the newest intact checkpoint; raises OptionError if there is none or it is another fit's."""
     read = _newest(path)
     if read.get("version") != VERSION:
         raise OptionError(
@@ -88,15 +88,15 @@ def load(path: Path, identity: dict[str, Any]) -> Checkpoint:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise OptionError(
-            f"{path} is whole but not a checkpoint this program wrote ({type(e).__name__}: {e}): "
+            f"{path} is intact but not a checkpoint this program wrote ({type(e).__name__}: {e}): "
             f"fit again without --resume"
         ) from e
 
 
 def check_checkpoint_target(path: Path) -> None:
-    """Refuse to write a checkpoint over a file that is none: raises OptionError.
+    """Raise OptionError for a file that exists and is not a checkpoint.
 
-    A damaged checkpoint cannot be told from a foreign file, but it has a `.previous` beside it.
+    A damaged checkpoint looks like a foreign file, but has a `.previous` beside it.
     """
     foreign = path.exists() and _body(path) is None and not previous(path).exists()
     if foreign and path.stat().st_size > 0:
@@ -135,24 +135,24 @@ def previous(path: Path) -> Path:
 
 
 def checkpoint_exists(path: Path) -> bool:
-    """Whether there is a checkpoint, whole or damaged."""
+    """Return whether there is a checkpoint, intact or damaged."""
     return path.exists() or previous(path).exists()
 
 
 def checkpoint_files(path: Path) -> list[Path]:
-    """Return the checkpoint, the one before it, and what killed programs may leave half-written."""
+    """Return the checkpoint, the one before it, and the partial files that killed programs leave."""
     return [path, previous(path), *partial_files(path)]
 
 
 def _body(path: Path) -> dict[str, Any] | None:
-    """Return what a file holds if it is a whole checkpoint."""
-    text = _whole(path)
+    """Return the content of an intact checkpoint, else None."""
+    text = _intact(path)
     body = None if text is None else json.loads(text)
     return body if isinstance(body, dict) and body.get("format") == FORMAT else None
 
 
-def _whole(path: Path) -> bytes | None:
-    """Return the body of a file whose digest is right."""
+def _intact(path: Path) -> bytes | None:
+    """Return the body of a file whose digest is right, else None."""
     try:
         digest, body = path.read_bytes().split(b"\n")[:2]
     except (OSError, ValueError):

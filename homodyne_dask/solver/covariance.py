@@ -1,7 +1,7 @@
 """Covariances of the parameters, degrees of freedom, and what the data do not determine.
 
-`naive` is (JᵀWJ)⁻¹, right for white noise; with a loss, times what its influence shows of the noise
-(Huber 1964). Pairs that share a frame are correlated, so the published error bar is the
+`naive` is (JᵀWJ)⁻¹, right for white noise; with a loss, times the noise estimated from its influence
+function (Huber 1964). Pairs that share a frame are correlated, so the published error bar is the
 cluster-robust CR2 (Bell and McCaffrey 2002) with the bin as cluster; it needs at least 8 clusters
 and is absent otherwise.
 """
@@ -15,16 +15,16 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.solver.directions import SINGULAR
-from homodyne_dask.solver.normal_equations import Joint, deviation, joint_of
+from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.robust_step import slope_known
 from homodyne_dask.solver.variable_projection import ReducedProblem
 
 MIN_CLUSTERS = 8
-_WEAK = 1e-7
+_WEAK_EIGENVALUE = 1e-7
 """Eigenvalue of the scaled Hessian below which a direction is called weak."""
-_CORRELATED = 0.99
+_STRONG_CORRELATION = 0.99
 _MOSTLY_OUTLIERS = (
-    "the loss takes most pairs of some bins for outliers, and what is left of them tells no errors: "
+    "the loss takes most pairs of some bins for outliers, and the others determine no errors: "
     "give a larger loss_scale"
 )
 
@@ -44,8 +44,8 @@ class Uncertainty:
     scaling_naive: Float[np.ndarray, "bin 2"]
     """Errors of offset and contrast of every bin for white noise; NaN where fixed or unknown."""
     scaling_robust: Float[np.ndarray, "bin 2"]
-    """Cluster-robust ones. In `individual` no other bin knows of a bin's own noise: there that part is
-    the naive one times the design effect of theta (the mean ratio of robust to naive variances)."""
+    """Cluster-robust ones. In `individual` a bin's own noise enters no other bin: that part is
+    the naive error times the design effect of theta (the mean ratio of robust to naive variances)."""
     eigenvalues: Float[np.ndarray, " m"]
     """Of the Hessian of the parameters that moved, scaled to unit diagonal, the smallest first."""
     directions: Float[np.ndarray, "m p"]
@@ -67,7 +67,7 @@ def uncertainty(
     dof, unknown = np.full(p, np.nan), np.full((len(used), 2), np.nan)
     if not (moved.any() and reduced.finite):
         return Uncertainty(None, None, dof, (), unknown, unknown, np.empty(0), np.empty((0, p)))
-    joint = joint_of(reduced, moved)
+    joint = joint_equations(reduced, moved)
     values, vectors = np.linalg.eigh(joint.hessian)
     directions = np.zeros((len(values), p))
     directions[:, moved] = vectors.T
@@ -89,13 +89,15 @@ def uncertainty(
         elif reduced.columns.shape[1]:
             effect = np.trace(joint.hessian @ covariance) / joint.moved
             followed = joint.of_scaling(covariance)
-            scaling_robust = deviation(followed**2 + effect * _own(reduced) ** 2)
+            scaling_robust = deviation(followed**2 + effect * _own_errors(reduced) ** 2)
     return Uncertainty(
         naive=_expand(noise * joint.of_theta(joint.inverse), moved),
         robust=robust,
         dof=dof,
-        sentences=_weak(chosen, values, vectors, joint.inverse[: joint.moved, : joint.moved])
-        + _few(names, dof),
+        sentences=_weakly_determined(
+            chosen, values, vectors, joint.inverse[: joint.moved, : joint.moved]
+        )
+        + _few_bins(names, dof),
         scaling_naive=np.sqrt(noise) * _naive_scaling(reduced, joint),
         scaling_robust=np.where(used[:, None] & ~reduced.at_bound, scaling_robust, np.nan),
         eigenvalues=values,
@@ -166,7 +168,7 @@ def _satterthwaite(
 
 
 def _by_cluster(
-    joint: Joint, clusters: Int[np.ndarray, " bin"], used: Bool[np.ndarray, " bin"]
+    joint: JointEquations, clusters: Int[np.ndarray, " bin"], used: Bool[np.ndarray, " bin"]
 ) -> tuple[Float[np.ndarray, "cluster n"], Float[np.ndarray, "cluster n n"]]:
     """Return the scores and blocks of clusters: sums over their bins."""
     members = [used & (clusters == cluster) for cluster in np.unique(clusters[used])]
@@ -174,17 +176,17 @@ def _by_cluster(
     return scores, np.array([joint.blocks[of].sum(0) for of in members])
 
 
-def _naive_scaling(reduced: ReducedProblem, joint: Joint) -> Float[np.ndarray, "bin 2"]:
+def _naive_scaling(reduced: ReducedProblem, joint: JointEquations) -> Float[np.ndarray, "bin 2"]:
     """Return the errors of (offset, contrast) of every bin for white noise.
 
     They follow theta (P H⁻¹ Pᵀ) and have noise of their own ((ZᵀWZ)⁻¹).
     """
     P = reduced.projection[:, :, joint.which] / joint.size[: joint.moved]
     followed = np.einsum("kzp,pr,kzr->kz", P, joint.inverse[: joint.moved, : joint.moved], P)
-    return deviation(followed + _own(reduced) ** 2)
+    return deviation(followed + _own_errors(reduced) ** 2)
 
 
-def _own(reduced: ReducedProblem) -> Float[np.ndarray, "bin 2"]:
+def _own_errors(reduced: ReducedProblem) -> Float[np.ndarray, "bin 2"]:
     """Return the errors of (offset, contrast) of every bin for white noise at a known theta."""
     bins, m = reduced.columns.shape
     own = np.repeat(reduced.inverse, bins // len(reduced.inverse), axis=0)
@@ -208,13 +210,13 @@ def _undetermined(names: list[str], values: np.ndarray, vectors: np.ndarray) -> 
     )
 
 
-def _weak(
+def _weakly_determined(
     names: list[str], values: np.ndarray, vectors: np.ndarray, inverse: np.ndarray
 ) -> tuple[str, ...]:
     weak = [
-        f"{_combination(names, vectors[:, n])} {'is' if _lone(vectors[:, n]) else 'are'} almost "
+        f"{_combination(names, vectors[:, n])} {'is' if _single_parameter(vectors[:, n]) else 'are'} almost "
         f"undetermined: fix one, or report only what they give together"
-        for n in np.flatnonzero(values <= _WEAK)
+        for n in np.flatnonzero(values <= _WEAK_EIGENVALUE)
     ]
     sd = np.sqrt(np.diag(inverse))
     correlation = inverse / np.outer(sd, sd)
@@ -222,12 +224,12 @@ def _weak(
         f"{names[a]} and {names[b]} are determined only in combination "
         f"(correlation {correlation[a, b]:+.4f}): quote them with their covariance"
         for a, b in combinations(range(len(names)), 2)
-        if abs(correlation[a, b]) > _CORRELATED
+        if abs(correlation[a, b]) > _STRONG_CORRELATION
     ]
     return tuple(weak + strong)
 
 
-def _few(names: tuple[str, ...], dof: Float[np.ndarray, " p"]) -> tuple[str, ...]:
+def _few_bins(names: tuple[str, ...], dof: Float[np.ndarray, " p"]) -> tuple[str, ...]:
     return tuple(
         f"the error of {name} rests on one or two bins ({freedom:.1f} degrees of freedom)"
         for name, freedom in zip(names, dof, strict=True)
@@ -235,7 +237,7 @@ def _few(names: tuple[str, ...], dof: Float[np.ndarray, " p"]) -> tuple[str, ...
     )
 
 
-def _lone(vector: np.ndarray) -> bool:
+def _single_parameter(vector: np.ndarray) -> bool:
     return int((np.abs(vector) > 0.3).sum()) == 1
 
 

@@ -32,11 +32,11 @@ class Eigendirections(NamedTuple):
 
     @property
     def smallest(self) -> float:
-        """The smallest eigenvalue of what is determined, at most 1."""
+        """The smallest eigenvalue of a determined direction, at most 1."""
         return float(self.values[self.determined].min(initial=1.0))
 
     def step(self, damping: float) -> Float[np.ndarray, " m"]:
-        """Return the Gauss-Newton step along what is determined, with Marquardt's damping."""
+        """Return the Gauss-Newton step along the determined directions, with Marquardt's damping."""
         with np.errstate(divide="ignore", invalid="ignore"):
             scaled = np.where(self.determined, self.along / (self.values + damping), 0.0)
         return self.vectors @ scaled / self.size
@@ -75,7 +75,7 @@ def without_unbounded(
     which: Bool[np.ndarray, " p"],
     variance: float,
 ) -> Eigendirections:
-    """Return the directions with those counted as undetermined whose error exceeds every scale.
+    """Return the directions, those whose error exceeds every scale marked as undetermined.
 
     Along these one standard error changes a parameter by more than its scale (its value for log-scaled
     ones, else the width of its bounds), and the optimum is within three standard errors.
@@ -85,6 +85,8 @@ def without_unbounded(
     values = np.where(known, directions.values, 1.0)
     lengths = np.sqrt(variance / values)
     reach = np.where(search.log, np.abs(theta), search.upper - search.lower)[which]
-    beyond = (np.abs(directions.vectors) * lengths > (reach * directions.size)[:, None]).any(axis=0)
-    little = directions.along**2 <= 9 * variance * values
-    return directions._replace(determined=known & ~(beyond & little))
+    exceeds = (np.abs(directions.vectors) * lengths > (reach * directions.size)[:, None]).any(
+        axis=0
+    )
+    near_optimum = directions.along**2 <= 9 * variance * values
+    return directions._replace(determined=known & ~(exceeds & near_optimum))

@@ -13,18 +13,18 @@ from jaxtyping import Bool, Float
 from homodyne_dask.solver.scaling_modes import Scaling
 
 Z = [0, 2]
-"""Where the columns of offset and contrast, 1 and f, stand among the moments."""
-_RANK = 1e-10
+"""Positions of the columns of offset and contrast, 1 and f, among the moments."""
+_CONSTANT_F = 1e-10
 """Variance of f over its mean square below which f counts as constant."""
-_GONE = 1e-12
+_ZERO_F = 1e-12
 """Weighted mean of f² below which f counts as zero."""
-_SUMS_GOOD_TO = 10 * float(np.finfo(float).eps)
+_SUM_ROUNDING = 10 * float(np.finfo(float).eps)
 """Rounding of a moment M_ij over √(M_ii M_jj)."""
 
 
 def constraint_columns(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "bin m"], int]:
     """Return the columns that the linear parameters multiply, and the number of groups of bins."""
-    if scaling.given is not None:
+    if scaling.fixed_params is not None:
         return np.zeros((bins, 0)), 1
     if scaling.columns is None:
         return np.ones((bins, 1)), bins
@@ -34,7 +34,7 @@ def constraint_columns(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "
 def without_active(
     A_k: Float[np.ndarray, "bin 2 2"], at_bound: Bool[np.ndarray, "bin 2"]
 ) -> Float[np.ndarray, "bin 2 2"]:
-    """Return the normal equations without the values that stand at a bound."""
+    """Return the normal equations without the values at a bound."""
     return np.where(at_bound[:, :, None] | at_bound[:, None, :], 0.0, A_k)
 
 
@@ -53,7 +53,7 @@ class Elimination(NamedTuple):
     rank: int
     """Number of linear parameters that are determined."""
     nonfinite: Bool[np.ndarray, " group"]
-    """Bins with sums that are not finite: not to be mistaken for undetermined ones."""
+    """Groups with sums that are not finite, as opposed to undetermined ones."""
 
     def solved(self, per_bin: Float[np.ndarray, "bin 2 *n"]) -> Float[np.ndarray, "bin 2 *n"]:
         """Return Z_k (ZᵀWZ)⁻¹ Σ Z_kᵀ b_k of every bin: the solution for right-hand sides b_k."""
@@ -69,7 +69,7 @@ class Elimination(NamedTuple):
         return np.einsum("gkm,gzmn->gkzn", self.columns, both).reshape(shape)
 
     def inverse(self) -> Float[np.ndarray, "group 2m 2m"]:
-        """Return the inverse of the whole normal matrix of each group."""
+        """Return the inverse of the full normal matrix of each group."""
         corner = -self.mean @ self.contrast
         upper = self.offset - corner @ np.swapaxes(self.mean, 1, 2)
         return np.block([[upper, corner], [np.swapaxes(corner, 1, 2), self.contrast]])
@@ -89,8 +89,8 @@ def eliminated(
     offset, of_offset = _inverse(w, np.diagonal(w, axis1=1, axis2=2), 1e-13)
     mean = offset @ wf
     size = np.diagonal(wff, axis1=1, axis2=2)
-    size = np.where(size > _GONE * np.diagonal(w, axis1=1, axis2=2), size, 0.0)
-    contrast, of_contrast = _inverse(wff - np.swapaxes(wf, 1, 2) @ mean, size, _RANK)
+    size = np.where(size > _ZERO_F * np.diagonal(w, axis1=1, axis2=2), size, 0.0)
+    contrast, of_contrast = _inverse(wff - np.swapaxes(wf, 1, 2) @ mean, size, _CONSTANT_F)
     known = (of_contrast > 0) | nonfinite
     return Elimination(
         columns, offset, mean, contrast, known, int(of_offset.sum() + of_contrast.sum()), nonfinite
@@ -124,14 +124,14 @@ def zero_below_rounding(
     """Return χ² of every bin, or zero where it is below its rounding: the model interpolates the data.
 
     χ² = xᵀMx, x = (1 - offset, 1, -contrast), is a sum of terms of either sign, each of at most
-    |x_i| √M_ii |x_j| √M_jj, and the sums M_ij are good to some ε √(M_ii M_jj). So χ² is known to
+    |x_i| √M_ii |x_j| √M_jj, and the sums M_ij are accurate to some ε √(M_ii M_jj). So χ² is known to
     10 ε (Σ |x_i| √M_ii)², and what is below that, or negative, is rounding. Residuals are then about
     1e-7 of the terms they are the difference of, which is also what float32 keeps of c2.
     """
     x = _residual_combination(linear_params)
     with np.errstate(over="ignore", invalid="ignore"):
         terms = np.abs(x) * np.sqrt(np.maximum(M[:, range(3), range(3)], 0.0))
-        bound = _SUMS_GOOD_TO * terms.sum(1) ** 2
+        bound = _SUM_ROUNDING * terms.sum(1) ** 2
         return np.where((chisqr <= bound) & np.isfinite(bound), 0.0, chisqr)
 
 
@@ -150,7 +150,7 @@ def columns_times_residual(
     return np.einsum("ka,kab->kb", x, M[:, :3, :])
 
 
-def counting(
+def informative(
     M: Float[np.ndarray, "bin k k"], determined: Bool[np.ndarray, " bin"]
 ) -> Bool[np.ndarray, " bin"]:
     """Return the bins that carry information on theta, and those whose sums are not finite."""

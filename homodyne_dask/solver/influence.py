@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.solver.normal_equations import joint_of
+from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.scaling_modes import MODES, Scaling, scaling_of
 from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
 
@@ -21,7 +21,7 @@ def leave_one_out(
     NaN for bins without pairs, and where the other bins do not determine all parameters. Contrasts
     and offsets follow; those that bins share are fitted anew, too.
     """
-    joint = joint_of(reduced, moved)
+    joint = joint_equations(reduced, moved)
     total, gradient = joint.blocks.sum(0), joint.scores.sum(0)
     change = np.full((len(reduced.count), len(moved)), np.nan)
     for b in np.flatnonzero(reduced.count > 0):
@@ -42,8 +42,8 @@ def _solved(
     return part @ (part.T @ right / values[known]), bool(undetermined < 1e-6)
 
 
-class Compared(NamedTuple):
-    """One scaling mode at its own optimum, estimated from the last Gram."""
+class ScalingComparison(NamedTuple):
+    """A scaling mode at its own optimum, estimated from the last Gram, for comparison."""
 
     mode: str
     chisqr: float
@@ -55,17 +55,17 @@ class Compared(NamedTuple):
     """Change of theta from that of the fit; NaN where it is fixed or undetermined."""
 
 
-def compared_scalings(
+def compare_scalings(
     reduced: ReducedProblem,
     scaling: Scaling,
     phi: Float[np.ndarray, " bin"],
     moved: Bool[np.ndarray, " p"],
     effect: float = 1.0,
-) -> list[Compared]:
-    """Return the modes beside that of the fit, each one Gauss-Newton step from the fit's optimum.
+) -> list[ScalingComparison]:
+    """Return every scaling mode, each one Gauss-Newton step from the fit's optimum.
 
     The step is exact for contrast and offset and linear in theta: modes that move theta by many
-    standard errors are only told apart roughly. effect: the design effect, by which correlated pairs
+    standard errors are compared only roughly. effect: the design effect, by which correlated pairs
     make variances larger; AIC and BIC count χ² in units of it times the reduced χ² of 'individual'
     (QAIC, Burnham and Anderson 2002), and pairs as that many fewer.
     """
@@ -91,14 +91,16 @@ def compared_scalings(
     return modes
 
 
-def _step(reduced: ReducedProblem, scaling: Scaling, moved: Bool[np.ndarray, " p"]) -> Compared:
+def _step(
+    reduced: ReducedProblem, scaling: Scaling, moved: Bool[np.ndarray, " p"]
+) -> ScalingComparison:
     assert isinstance(reduced.gram, Gram)
     at = reduce(reduced.gram, scaling)
-    joint = joint_of(at, moved)
+    joint = joint_equations(at, moved)
     gradient = at.gradient[moved] / joint.size[: joint.moved]
     step, known = _solved(joint.hessian, gradient, joint.moved)
     change = np.full(len(moved), np.nan)
     if known:
         change[moved] = step / joint.size[: joint.moved]
     chisqr = max(at.chisqr - float(gradient @ step), 0.0)
-    return Compared("", chisqr, np.nan, np.nan, int(moved.sum()) + at.linear, change)
+    return ScalingComparison("", chisqr, np.nan, np.nan, int(moved.sum()) + at.linear, change)

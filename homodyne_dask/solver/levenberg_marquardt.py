@@ -1,7 +1,7 @@
 """Levenberg-Marquardt inside bounds: one evaluation per trial point, and an outcome in words.
 
-Marquardt's scaling (1963), with bounds by an active set. What evaluates a trial is a function that the
-caller gives: passes over a cluster, or ten lines of NumPy.
+Marquardt's scaling (1963), with bounds by an active set. The caller
+passes the function that evaluates a trial: a pass on a cluster, or NumPy.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +18,11 @@ from homodyne_dask.solver.directions import (
     without_unbounded,
 )
 from homodyne_dask.solver.state import Options, Outcome, State, Trial
-from homodyne_dask.solver.trust_region import LEAST_RATIO, TrustRegion, trust_region_at
+from homodyne_dask.solver.trust_region import MIN_RATIO, TrustRegion, trust_region_at
 from homodyne_dask.solver.variable_projection import ReducedProblem
 
-REJECTED_BEFORE_REST = 3
-"""Steps rejected before a fit may rest along what the data do not determine."""
+MIN_REJECTED_STEPS = 3
+"""Rejected steps after which directions whose error exceeds every scale count as undetermined."""
 MAX_NONMONOTONE_STEPS = 3
 """Steps above the lowest χ² that may follow each other before the fit returns to it."""
 
@@ -32,8 +32,8 @@ def initial_state(
 ) -> State:
     """Return the first state of a fit."""
     theta = np.asarray(theta, float)
-    trust = trust_region_at(theta, reduced.hessian) if options.trust_region else None
-    state = State(theta, reduced, options.damping, trust_region=trust)
+    region = trust_region_at(theta, reduced.hessian) if options.trust_region else None
+    state = State(theta, reduced, options.damping, trust_region=region)
     return _with_outcome(search, state, options)
 
 
@@ -94,8 +94,8 @@ def judge(
 ) -> State:
     """Return the state after the trial was evaluated: moved there, or damped more.
 
-    In a curved valley an undamped step lands up the far wall and the next one far down the valley,
-    while steps kept small enough never to rise creep along. So a few steps may stay above the lowest
+    In a curved valley of χ² an undamped step may raise χ² before the next one lowers it far more; if
+    every step had to lower χ², steps would be very short. So a few steps may stay above the lowest
     point; if none of them ends below it, the fit returns there with more damping (the watchdog
     technique, Chamberlain et al. 1982).
     """
@@ -111,9 +111,9 @@ def judge(
             trial.theta, reduced, damping, passes=passes, rejected_steps=lowest.rejected_steps
         )  # fmt: skip
         return _with_outcome(search, moved, options)
-    worth_a_try = reduced.finite and state.damping <= 1e-2 and -gain < 100 * max(variance, left)
+    small_rise = reduced.finite and state.damping <= 1e-2 and -gain < 100 * max(variance, left)
     may_rise = state.nonmonotone_steps < MAX_NONMONOTONE_STEPS and passes < options.max_passes
-    if worth_a_try and may_rise:
+    if small_rise and may_rise:
         return State(
             trial.theta, reduced, state.damping, passes=passes, accepted=False, best=lowest,
             nonmonotone_steps=state.nonmonotone_steps + 1, rejected_steps=lowest.rejected_steps,
@@ -144,9 +144,9 @@ def _judge_in_trust_region(
     passes, step = state.passes + 1, trial.theta - state.theta
     gain = state.reduced.chisqr - reduced.chisqr if reduced.finite else -np.inf
     below_rounding, *_ = _below_rounding(search, state, gain, options)
-    seen = trial.predicted if below_rounding else gain
-    next_ = region.after(step, seen, trial.predicted, passes == 2)
-    if below_rounding or gain > LEAST_RATIO * max(trial.predicted, 0.0):
+    reduction = trial.predicted if below_rounding else gain
+    next_ = region.after(step, reduction, trial.predicted, passes == 2)
+    if below_rounding or gain > MIN_RATIO * max(trial.predicted, 0.0):
         moved = State(
             trial.theta, reduced, state.damping, passes=passes, rejected_steps=state.rejected_steps,
             trust_region=next_.at(reduced.hessian),
@@ -167,10 +167,10 @@ def _judge_in_trust_region(
 def _below_rounding(
     search: Search, lowest: State, gain: float, options: Options
 ) -> tuple[bool, float, float]:
-    """Return whether a gain is rounding, what is left to gain, and the variance of a residual.
+    """Return whether a gain is rounding, the possible further gain, and the variance of a residual.
 
-    Such a gain says nothing, and the decrement alone decides. What counts is all that is left to
-    gain, not what a damped step would: else tiny steps go on for ever and no fit stalls.
+    Then the decrement alone decides. It is compared with the full possible gain, not with that of a
+    damped step: otherwise tiny steps would continue for ever and no fit would stall.
     """
     variance = lowest.reduced.variance(int(search.free.sum()))
     left = lowest.decrement**2 * variance
@@ -182,7 +182,7 @@ def _relaxed_damping(state: State, ratio: float) -> float:
     """Return the damping after an accepted step: it falls to zero once the model predicts well."""
     damping = state.damping
     if not state.accepted:
-        return damping * 0.3  # with less a step has just failed
+        return damping * 0.3  # a step with less damping has just failed
     if abs(ratio - 1) < 0.1:
         return damping * 1e-3 if damping > 1e-7 else 0.0
     if ratio > 0.75:
@@ -199,9 +199,9 @@ def _with_outcome(search: Search, state: State, options: Options) -> State:
     directions = _directions(search, state, free)
     length = np.sqrt(directions.reduction + reduced.linear_reduction)
     variance = reduced.variance(int(search.free.sum()))
-    # at χ² = 0 nothing is left to gain, whatever rounding leaves of the gradient
-    at_least = length == 0 or reduced.chisqr == 0
-    decrement = 0.0 if at_least else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
+    # at χ² = 0 no step gains anything, even if rounding leaves a gradient
+    at_minimum = length == 0 or reduced.chisqr == 0
+    decrement = 0.0 if at_minimum else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
     state = replace(state, decrement=decrement)
     change, scale = np.abs(directions.step(0.0)), np.abs(state.theta[free])
     if decrement <= options.decrement or (change <= options.relative_step * scale).all():
@@ -235,19 +235,19 @@ def _directions(
     which: Bool[np.ndarray, " p"],
     gradient: Float[np.ndarray, " p"] | None = None,
 ) -> Eigendirections:
-    """Return the directions in which some parameters may go.
+    """Return the eigendirections of some parameters.
 
-    After some rejected steps the fit rests along those whose error exceeds every scale.
+    After MIN_REJECTED_STEPS those whose error exceeds every scale count as undetermined.
     """
     directions = directions_of(state.reduced, which, gradient)
-    if not directions.determined.any() or state.rejected_steps < REJECTED_BEFORE_REST:
+    if not directions.determined.any() or state.rejected_steps < MIN_REJECTED_STEPS:
         return directions
     variance = state.reduced.variance(int(search.free.sum()))
     return without_unbounded(directions, search, state.theta, which, variance)
 
 
 def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
-    """Return the damped step; parameters it would carry past a bound stop there, the rest adapt."""
+    """Return the damped step; parameters that would pass a bound stop there, the others are solved again."""
     reduced, theta = state.reduced, state.theta
     free = _movable(search, state)
     step = np.zeros_like(theta)

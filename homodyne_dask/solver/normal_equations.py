@@ -1,8 +1,8 @@
-"""Normal equations of theta and of the linear parameters that bins share: what errors are made of.
+"""Normal equations of theta and of the linear parameters that bins share: the basis of error estimates.
 
 In `individual` and `fixed` the bins share theta alone. In the other modes they share the linear
 parameters β too, and a bin has leverage on them: without it CR2 comes out too small. The columns are
-those of theta with β projected out, so that the two do not mix in the sum: JᵀWZ = 0.
+those of theta with β projected out, so that the sum is block-diagonal: JᵀWZ = 0.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from homodyne_dask.solver.variable_projection import ReducedProblem
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointEquations:
     """Normal equations in the parameters that moved, then β; each divided by its `size`."""
 
     moved: int
@@ -47,11 +47,11 @@ class Joint:
 
 
 def deviation(variance: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Return the roots of variances, NaN where rounding has left one below zero: it is not known."""
+    """Return the roots of variances, NaN where rounding made one negative: it is not known."""
     return np.sqrt(np.where(variance >= 0, variance, np.nan))
 
 
-def joint_of(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> Joint:
+def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> JointEquations:
     """Return the joint normal equations at theta, of the parameters that moved."""
     some = np.ix_(moved, moved)
     H = reduced.hessian[some]
@@ -80,7 +80,7 @@ def joint_of(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> Joint:
         own_columns = np.einsum("km,zy->kzym", reduced.columns, np.eye(2)).reshape(bins, 2, -1)
         follow = np.concatenate([follow, own_columns], axis=2)
         size = np.concatenate([size, linear_size])
-    return Joint(
+    return JointEquations(
         moved=int(moved.sum()),
         linear=len(size) - int(moved.sum()),
         which=moved,

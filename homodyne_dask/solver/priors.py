@@ -1,6 +1,6 @@
 """Bounds and Gaussian priors of contrast and offset.
 
-A prior is one more measurement: one more row of the normal equations. With bounds the elimination is a
+A prior adds one row to the normal equations, as a measurement does. With bounds the elimination is a
 least-squares problem in a rectangle, solved exactly along its edges.
 """
 
@@ -18,7 +18,7 @@ Pair = tuple[float, float] | None
 
 @dataclass(frozen=True)
 class ScalingPrior:
-    """Bounds and priors of (offset - 1, contrast) of every bin, or of what all bins share."""
+    """Bounds and priors of (offset - 1, contrast) of every bin, or of the shared pair."""
 
     lower: Float[np.ndarray, "2"]
     upper: Float[np.ndarray, "2"]
@@ -27,7 +27,7 @@ class ScalingPrior:
     """1/sd², 0 where there is no prior."""
 
     def moments(self, each: Float[np.ndarray, " bin"], k: int) -> Float[np.ndarray, "bin k k"]:
-        """Return the moments of the priors over 1, y - 1, f, ...; each: the share that a bin takes."""
+        """Return the moments of the priors over 1, y - 1, f, ...; each: the share of them in each bin."""
         total = np.zeros((k, k))
         for column, mean, weight in zip((0, 2), self.mean, self.weight, strict=True):
             row = np.zeros(k)
@@ -42,7 +42,7 @@ class ScalingPrior:
     def active(
         self, linear_params: Float[np.ndarray, "group 2"], gradient: Float[np.ndarray, "group 2"]
     ) -> Bool[np.ndarray, "group 2"]:
-        """Return which values stand at a bound with the gradient pointing outwards."""
+        """Return which values are at a bound with the gradient pointing outwards."""
         return (linear_params <= self.lower) & (gradient < 0) | (linear_params >= self.upper) & (
             gradient > 0
         )
@@ -53,15 +53,15 @@ class ScalingPrior:
         b: Float[np.ndarray, "group 2"],
         linear_params: Float[np.ndarray, "group 2"],
     ) -> tuple[Float[np.ndarray, "group 2"], Bool[np.ndarray, "group 2"]]:
-        """Return the minimum of xᵀAx - 2bᵀx inside the bounds, and which values stand at a bound.
+        """Return the minimum of xᵀAx - 2bᵀx inside the bounds, and which values are at a bound.
 
         linear_params: the minimum without bounds.
         """
         linear_params, at_bound = linear_params.copy(), np.zeros(linear_params.shape, bool)
-        beyond = np.isfinite(linear_params).all(1) & (
+        outside = np.isfinite(linear_params).all(1) & (
             self.inside(linear_params) != linear_params
         ).any(1)
-        for group in np.flatnonzero(beyond):
+        for group in np.flatnonzero(outside):
             linear_params[group] = min(
                 self._edges(A[group], b[group]), key=lambda x: x @ A[group] @ x - 2 * b[group] @ x
             )
@@ -72,7 +72,7 @@ class ScalingPrior:
 
     def _edges(self, A: Float[np.ndarray, "2 2"], b: Float[np.ndarray, "2"]) -> list[np.ndarray]:
         """Return the minimum on every edge of the rectangle."""
-        found = []
+        minima = []
         for one, bound in product((0, 1), (self.lower, self.upper)):
             other = 1 - one
             if not np.isfinite(bound[one]):
@@ -83,8 +83,8 @@ class ScalingPrior:
                 (b[other] - A[other, one] * x[one]) / A[other, other] if A[other, other] else 0
             )
             x[other] = np.clip(x[other], self.lower[other], self.upper[other])
-            found.append(x)
-        return found
+            minima.append(x)
+        return minima
 
 
 def scaling_prior(
@@ -98,8 +98,8 @@ def scaling_prior(
     Raises OptionError for what is not a pair of numbers, empty bounds and deviations that are not
     positive.
     """
-    given = contrast_bounds, offset_bounds, contrast_prior, offset_prior
-    if all(pair is None for pair in given):
+    pairs = contrast_bounds, offset_bounds, contrast_prior, offset_prior
+    if all(pair is None for pair in pairs):
         return None
     limits = [
         _bounds(name, pair) - shift
@@ -122,7 +122,7 @@ def _bounds(name: str, pair: Any) -> Float[np.ndarray, "2"]:
     low, high = _numbers(name, pair, "low and high")
     if not low < high:
         raise OptionError(
-            f"{name}: {low:g} is not below {high:g}; to hold the value use scaling 'fixed'"
+            f"{name}: {low:g} is not below {high:g}; to fix the value use scaling 'fixed'"
         )
     return np.array([low, high])
 

@@ -1,8 +1,8 @@
-"""The joint step of theta, contrast and offset under a loss, which does not let them be eliminated.
+"""The joint step of theta, contrast and offset under a loss, where they cannot be eliminated.
 
-Weights depend on them, so that χ² is no polynomial in the Gram: it is that of the point (theta,
-offset, contrast) where the pass was made. From there one step of the joint problem is taken. Its
-Schur complement over contrast and offset is the reduced problem in theta, and they follow its step.
+The weights depend on them, so χ² is known only at the point (theta, offset, contrast) of the pass,
+and the next step is one of the joint problem. The Schur complement over contrast and offset is the
+reduced problem in theta; a step of theta determines that of contrast and offset.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from homodyne_dask.solver.elimination import (
 )
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.variable_projection import (
-    DIGITS,
+    CHISQR_ROUNDING,
     LinearSolution,
     ReducedProblem,
     prior_moments,
@@ -28,9 +28,9 @@ from homodyne_dask.solver.variable_projection import (
     reduce,
 )
 
-LEAST_SLOPE = 0.25
-"""Mean slope of the influence over the mean weight, below which the loss sees mostly outliers."""
-LEAST_BEND = 0.1
+MIN_SLOPE = 0.25
+"""Mean slope of the influence over the mean weight, below which most pairs are outliers."""
+MIN_HESSIAN_SLOPE = 0.1
 """Floor of that slope in the Hessian, so that steps stay finite."""
 
 
@@ -55,13 +55,13 @@ def mean_weight(gram: RobustGram) -> float:
 def slope_known(gram: RobustGram) -> bool:
     """Return whether few enough pairs of every bin count as outliers for errors to be known."""
     used = gram.pairs > 0
-    return bool((_slope(gram)[used] >= LEAST_SLOPE).all())
+    return bool((_slope(gram)[used] >= MIN_SLOPE).all())
 
 
 def _slope(gram: RobustGram) -> Float[np.ndarray, " bin"]:
     """Return Σ (ρ' + 2zρ'') / Σ ρ' of every bin; the Hessian is about that times Xᵀ W X.
 
-    Exactly so where residuals do not depend on where a pair lies, as those of noise do not.
+    This is exact where the distribution of residuals is the same at all pairs, as that of noise.
     """
     weight, slope = gram.loss[:, 1], gram.loss[:, 2]
     return np.where(weight > 0, slope / np.where(weight > 0, weight, 1.0), 1.0)
@@ -73,7 +73,7 @@ def _at(
     """Return the joint problem at a point, offset and contrast eliminated from its next step."""
     M, (chisqr_per_bin, weight, _, square) = gram.moments, gram.loss.T
     used = gram.pairs > 0
-    slope = np.maximum(_slope(gram), LEAST_BEND)
+    slope = np.maximum(_slope(gram), MIN_HESSIAN_SLOPE)
     prior = prior_moments(scaling, used, M.shape[2])
     normal = slope[:, None, None] * M + prior
     columns, groups = constraint_columns(scaling, len(M))
@@ -90,7 +90,7 @@ def _at(
     point = LinearSolution(linear_params, at_bound, determined, contrast)
     return problem_at(
         gram, point, (normal, gradient), (columns, linear), chisqr_per_bin,
-        rounding=float(DIGITS * (M + prior)[:, 1, 1].sum()),
+        rounding=float(CHISQR_ROUNDING * (M + prior)[:, 1, 1].sum()),
         prior=scaling.prior,
         linear_step=linear_step,
         linear_reduction=max(float((gradient[:, Z] * linear_step).sum()), 0.0),
@@ -104,7 +104,7 @@ def _at_bound(
     gradient: Float[np.ndarray, "bin 2"],
     groups: int,
 ) -> Bool[np.ndarray, "bin 2"]:
-    """Return which of (offset - 1, contrast) stand at a bound with the gradient pointing outwards."""
+    """Return which of (offset - 1, contrast) are at a bound with the gradient pointing outwards."""
     if scaling.prior is None:
         return np.zeros(linear_params.shape, bool)
     each = len(linear_params) // groups

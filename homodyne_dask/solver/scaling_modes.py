@@ -10,8 +10,8 @@ from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.solver.priors import ScalingPrior
 
 MODES = ("individual", "shared", "fourier1", "fourier2", "fourier3", "fixed")
-_SAME = {"fourier": "fourier2"}
-_OF_HOMODYNE = {
+_ALIASES = {"fourier": "fourier2"}
+_HOMODYNE_MODES = {
     "constant": (
         "individual",
         "homodyne's 'constant' freezes estimates of each angle; here contrast and offset of each "
@@ -26,21 +26,21 @@ _OF_HOMODYNE = {
         "angles are eliminated exactly ('shared')",
     ),
 }
-_PRESENT = 1e-9
-"""Relative singular value of the columns of a Fourier series below which the angles do not separate them."""
+_MIN_SINGULAR_VALUE = 1e-9
+"""Relative singular value of a Fourier series' columns below which the angles do not determine one."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """(offset_k - 1, contrast_k) of bin k: given values, or columns_k times linear parameters."""
+    """(offset_k - 1, contrast_k) of bin k: fixed values, or columns_k times linear parameters."""
 
     mode: str = "individual"
     columns: Float[np.ndarray, "bin m"] | None = None
-    """Columns of the parameters that bins share; None where each bin has its own, or values are given."""
-    given: Float[np.ndarray, "bin 2"] | None = None
+    """Columns of the parameters that bins share; None where each bin has its own, or they are fixed."""
+    fixed_params: Float[np.ndarray, "bin 2"] | None = None
     """(offset - 1, contrast) where they are fixed."""
     note: str = ""
-    """How a mode of homodyne was translated."""
+    """The translation of a mode of homodyne, as a sentence."""
     prior: ScalingPrior | None = None
     """Bounds and priors of contrast and offset; in `individual` and `shared` only."""
 
@@ -55,14 +55,14 @@ def plain_mode(mode: str, bins: int = 3) -> tuple[str, str]:
 
     Raises OptionError for an unknown name.
     """
-    if mode in _OF_HOMODYNE:
-        plain, note = _OF_HOMODYNE[mode]
+    if mode in _HOMODYNE_MODES:
+        plain, note = _HOMODYNE_MODES[mode]
         if mode == "auto" and bins < 3:
             return "individual", "homodyne's 'auto' means 'individual' for fewer than 3 angles"
         return plain, note
-    mode = _SAME.get(mode, mode)
+    mode = _ALIASES.get(mode, mode)
     if mode not in MODES:
-        known = (*MODES, *_SAME, *_OF_HOMODYNE)
+        known = (*MODES, *_ALIASES, *_HOMODYNE_MODES)
         raise OptionError(f"scaling {mode!r} is unknown; {nearest(mode, known)}")
     return mode, ""
 
@@ -83,7 +83,7 @@ def scaling_of(
     plain, note = plain_mode(mode, len(phi))
     if prior is not None and plain not in ("individual", "shared"):
         raise OptionError(
-            f"bounds and priors of contrast and offset say nothing of scaling {mode!r}: "
+            f"bounds and priors of contrast and offset do not apply to scaling {mode!r}: "
             f"leave them out, or use 'individual' or 'shared'"
         )
     values = {"contrast": contrast, "offset": offset}
@@ -98,7 +98,7 @@ def scaling_of(
             raise OptionError(f"scaling {mode!r} needs φ, and it is unknown for some bins")
         return Scaling(plain, fourier_columns(phi, order), note=note, prior=prior)
     fixed = {name: _per_bin(name, value, len(phi)) for name, value in values.items()}
-    return Scaling(plain, given=np.stack([fixed["offset"] - 1, fixed["contrast"]], axis=1))
+    return Scaling(plain, fixed_params=np.stack([fixed["offset"] - 1, fixed["contrast"]], axis=1))
 
 
 def fourier_columns(phi: Float[np.ndarray, " bin"], order: int) -> Float[np.ndarray, "bin m"]:
@@ -108,7 +108,7 @@ def fourier_columns(phi: Float[np.ndarray, " bin"], order: int) -> Float[np.ndar
     if order == 0:
         return series
     U, size, _ = np.linalg.svd(series, full_matrices=False)
-    return U[:, size > _PRESENT * size[0]] * np.sqrt(len(phi))
+    return U[:, size > _MIN_SINGULAR_VALUE * size[0]] * np.sqrt(len(phi))
 
 
 def _per_bin(name: str, value: float | Sequence[float] | None, bins: int) -> np.ndarray:

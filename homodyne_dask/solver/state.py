@@ -1,4 +1,4 @@
-"""The options of a fit, where it stands after a pass, and how it ends."""
+"""Options, states and outcomes of the solver."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -12,7 +12,7 @@ from homodyne_dask.solver.variable_projection import ReducedProblem
 
 
 class Outcome(Enum):
-    """How a fit ended, in a sentence."""
+    """The outcome of a fit, with a sentence."""
 
     RUNNING = "the fit is still running"
     CONVERGED = "converged: the optimum is closer than a ten-thousandth of a standard error"
@@ -25,14 +25,14 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Options:
-    """When to stop and how to damp."""
+    """Criteria of convergence, and damping."""
 
     decrement: float = 1e-4
     """Converged when the expected distance to the optimum is below this many standard errors."""
     relative_step: float = 0.0
     """Converged, too, when the next undamped step changes no parameter by more than this share of it."""
     relative_rounding: float = 0.0
-    """Share of χ² below which a gain counts as rounding, where that is more than the rounding of sums."""
+    """Share of χ² below which a gain counts as rounding, if it is more than the rounding of sums."""
     trust_region: bool = False
     """Limit the length of steps by how well the last one was predicted: for starts far away."""
     max_passes: int = 100
@@ -45,14 +45,14 @@ class Trial(NamedTuple):
 
     theta: Float[np.ndarray, " p"]
     linear_params: Float[np.ndarray, "bin 2"] | None = None
-    """(offset - 1, contrast) to try with it, where a loss does not let them be eliminated."""
+    """(offset - 1, contrast) to try with it, where they are not eliminated: under a loss."""
     predicted: float = np.nan
     """The reduction of χ² that the quadratic model expects of a step there."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a fit stands; the last one says how it ended."""
+    """The state of a fit after a pass; the last one has the outcome."""
 
     theta: Float[np.ndarray, " p"]
     reduced: ReducedProblem
@@ -64,11 +64,11 @@ class State:
     best: "State | None" = None
     """The lowest state so far, while steps above it are being tried (see `judge`)."""
     nonmonotone_steps: int = 0
-    """How many steps above it lead here."""
+    """Number of steps above it since then."""
     rejected_steps: int = 0
     """Since the fit began."""
     trust_region: TrustRegion | None = None
-    """How far the next step may go, where that limits steps instead of damping."""
+    """The limit of the next step's length, if steps are limited by it instead of damping."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: expected distance to the optimum in standard errors."""
 

@@ -1,7 +1,7 @@
-"""A trust region: steps as long as the quadratic model is right, for starts far from the optimum.
+"""A trust region: steps limited to where the quadratic model holds, for starts far from the optimum.
 
 Each parameter is scaled by the largest root of the Hessian's diagonal so far, which keeps it from
-drifting to where nothing depends on it. The radius grows and shrinks with the ratio of the actual to the
+drifting to where χ² does not depend on it. The radius grows and shrinks with the ratio of the actual to the
 predicted reduction of χ² (Moré 1978, as in MINPACK's lmder).
 """
 
@@ -10,18 +10,18 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-FIRST = 100.0
+INITIAL_RADIUS = 100.0
 """Radius of the first step over the length of theta."""
-GOOD_RATIO, POOR_RATIO, LEAST_RATIO = 0.75, 0.25, 1e-4
+GOOD_RATIO, POOR_RATIO, MIN_RATIO = 0.75, 0.25, 1e-4
 """Actual over predicted reduction: from here on the radius may grow; below this it shrinks; below this
 the step is rejected."""
-_ROUNDS = 60
-_SLACK = 0.01
+_MAX_ITERATIONS = 60
+_RADIUS_TOLERANCE = 0.01
 """Relative difference allowed between the length of a step and the radius."""
 
 
 class TrustRegion(NamedTuple):
-    """How far the next step may go."""
+    """Limit of the length of the next step."""
 
     size: Float[np.ndarray, " p"]
     """Scale of each parameter: the largest root of the Hessian's diagonal so far."""
@@ -44,9 +44,9 @@ class TrustRegion(NamedTuple):
         values, along = np.maximum(values, 0.0), vectors.T @ (gradient[free] / size)
         damping = max(np.finfo(float).eps * values.max(), np.finfo(float).tiny)
         scaled = along / (values + damping)
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_ITERATIONS):
             length = np.linalg.norm(scaled)
-            if not length > self.radius * (1 + _SLACK):
+            if not length > self.radius * (1 + _RADIUS_TOLERANCE):
                 break
             slope = scaled @ (scaled / (values + damping))
             damping += length**2 / slope * (length / self.radius - 1)
@@ -64,7 +64,7 @@ class TrustRegion(NamedTuple):
             # the minimum of the parabola through both χ² and the slope
             share = 0.5 if gain >= 0 else np.clip(0.5 * predicted / (predicted - gain), 0.1, 0.5)
             return self._replace(radius=float(share * min(radius, length / 0.1)))
-        free = length < radius * (1 - 2 * _SLACK)
+        free = length < radius * (1 - 2 * _RADIUS_TOLERANCE)
         return self._replace(radius=2 * length if ratio >= GOOD_RATIO or free else radius)
 
     def at(self, hessian: Float[np.ndarray, "p p"]) -> "TrustRegion":
@@ -78,7 +78,7 @@ def trust_region_at(
     """Return the region of the first step."""
     size = _roots(hessian)
     length = float(np.linalg.norm(size * theta))
-    return TrustRegion(size, FIRST * (length if length > 0 else 1.0))
+    return TrustRegion(size, INITIAL_RADIUS * (length if length > 0 else 1.0))
 
 
 def _roots(hessian: Float[np.ndarray, "p p"]) -> Float[np.ndarray, " p"]:

@@ -19,8 +19,8 @@ from homodyne_dask.solver.elimination import (
     columns_times_residual,
     constraint_columns,
     cost,
-    counting,
     eliminated,
+    informative,
     projected,
     scores,
     without_active,
@@ -28,7 +28,7 @@ from homodyne_dask.solver.elimination import (
 from homodyne_dask.solver.priors import ScalingPrior
 from homodyne_dask.solver.scaling_modes import Scaling, fourier_columns, plain_mode
 
-DIGITS = 100 * float(np.finfo(float).eps)
+CHISQR_ROUNDING = 100 * float(np.finfo(float).eps)
 """Share of Σw(y - 1)² below which differences of χ² are rounding."""
 
 
@@ -42,7 +42,7 @@ class ReducedProblem:
     hessian: Float[np.ndarray, "p p"]
     """Gauss-Newton: Jᵀ W J with the linear parameters projected out."""
     rounding: float
-    """100·ε·Σw(y - 1)²: differences of χ² below this are rounding."""
+    """CHISQR_ROUNDING·Σw(y - 1)²: differences of χ² below this are rounding."""
     ndata: int
     linear: int
     """Linear parameters the data determine."""
@@ -67,7 +67,7 @@ class ReducedProblem:
     linear_params: Float[np.ndarray, "bin 2"]
     """(offset - 1, contrast) of every bin, those without pairs included."""
     at_bound: Bool[np.ndarray, "bin 2"]
-    """Which of them stand at a bound and do not follow theta."""
+    """Which of them are at a bound and do not follow theta."""
     normal: Float[np.ndarray, "bin k k"]
     """The moments in the normal equations: the Gram, and the priors."""
     linear_gradient: Float[np.ndarray, "bin 2"]
@@ -118,7 +118,7 @@ class ReducedProblem:
 def reduce(gram: Gram, scaling: Scaling | str) -> ReducedProblem:
     """Return the reduced problem of all bins.
 
-    scaling: a value, or the name of a mode that needs nothing more: 'individual' or 'shared'.
+    scaling: a `Scaling`, or the name of a mode that needs no angles or values: 'individual' or 'shared'.
     Sums that are not finite give a problem that is not finite. Raises OptionError for another name.
     """
     M = gram.moments
@@ -129,18 +129,18 @@ def reduce(gram: Gram, scaling: Scaling | str) -> ReducedProblem:
     A_k, b_k = M[:, Z][:, :, Z], M[:, 1, Z]
     columns, groups = constraint_columns(scaling, len(M))
     linear, at_bound = eliminated(A_k, columns, groups), np.zeros((len(M), 2), bool)
-    if scaling.given is None:
+    if scaling.fixed_params is None:
         linear_params = linear.solved(b_k)
         if scaling.prior is not None:
             linear_params, at_bound = _inside(scaling.prior, A_k, b_k, linear_params, groups)
             linear = eliminated(without_active(A_k, at_bound), columns, groups)
         determined = np.repeat(linear.known, len(M) // groups) | at_bound[:, 1]
     else:
-        linear_params, determined = scaling.given, np.ones(len(M), bool)
+        linear_params, determined = scaling.fixed_params, np.ones(len(M), bool)
     with np.errstate(invalid="ignore", over="ignore"):
         chisqr_per_bin, right = cost(M, linear_params), columns_times_residual(M, linear_params)
     contrast = np.where(determined, linear_params[:, 1], 0.0)
-    rounding = DIGITS * M[:, 1, 1].sum()
+    rounding = CHISQR_ROUNDING * M[:, 1, 1].sum()
     point = LinearSolution(linear_params, at_bound, determined, contrast)
     return problem_at(
         gram, point, (M, right), (columns, linear), chisqr_per_bin, rounding=float(rounding)
@@ -153,7 +153,7 @@ class LinearSolution(NamedTuple):
     linear_params: Float[np.ndarray, "bin 2"]
     """(offset - 1, contrast)."""
     at_bound: Bool[np.ndarray, "bin 2"]
-    """Which of them stand at a bound."""
+    """Which of them are at a bound."""
     determined: Bool[np.ndarray, " bin"]
     """Bins that show a decay."""
     slope: Float[np.ndarray, " bin"]
@@ -176,7 +176,7 @@ def problem_at(
     (normal, right), (columns, linear), used = equations, elimination, gram.pairs > 0
     with np.errstate(invalid="ignore", over="ignore"):
         P = linear.solved(normal[:, Z, 3:] * at.slope[:, None, None])
-        on = counting(normal, at.determined)
+        on = informative(normal, at.determined)
         gradient = scores(right, at.slope, P, on)
         hessian = projected(normal, at.slope, P, on)
     return ReducedProblem(
@@ -221,7 +221,7 @@ def _inside(
     linear_params: Float[np.ndarray, "bin 2"],
     groups: int,
 ) -> tuple[Float[np.ndarray, "bin 2"], Bool[np.ndarray, "bin 2"]]:
-    """Return (offset - 1, contrast) inside the bounds, and which of them stand at one."""
+    """Return (offset - 1, contrast) inside the bounds, and which of them are at one."""
     each = len(A_k) // groups
     A, b = A_k.reshape(groups, each, 2, 2).sum(1), b_k.reshape(groups, each, 2).sum(1)
     linear_params, at_bound = prior.solved(A, b, linear_params[::each])

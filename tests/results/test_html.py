@@ -26,7 +26,7 @@ from homodyne_dask.results.fit_result import load_result
 from homodyne_dask.results.html import Picture, report_fragment, report_page
 from homodyne_dask.results.report_content import bin_rows, parameter_rows
 from homodyne_dask.results.tables import influence_table, profile_table, scalings_table
-from homodyne_dask.solver.influence import Compared
+from homodyne_dask.solver.influence import ScalingComparison
 from tests.results.test_text import REPORTS, flow, many, measured
 
 VOID = ("img", "meta")
@@ -118,8 +118,8 @@ def compared():
     moves = np.zeros((9, 7))
     moves[1, 0] = 2.5
     modes = [
-        Compared("individual", 1000.0, 10.0, 20.0, 25, np.zeros(7)),
-        Compared("shared", 1010.0, 18.0, 21.0, 9, np.eye(7)[0] * 2),
+        ScalingComparison("individual", 1000.0, 10.0, 20.0, 25, np.zeros(7)),
+        ScalingComparison("shared", 1010.0, 18.0, 21.0, 9, np.eye(7)[0] * 2),
     ]
     points = [
         ProfilePoint(np.full(7, v), c, n, True) for v, c, n in ((-1.3, 2.1, 3), (-1.2, 1.0, 0))

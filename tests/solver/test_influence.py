@@ -5,7 +5,7 @@ import pytest
 
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.influence import compared_scalings, leave_one_out
+from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.variable_projection import reduce
 from tests.solver.test_covariance import CREEP, STRONG
 from tests.solver.test_variable_projection import EVERY, Dense, scaling_at
@@ -49,7 +49,7 @@ def test_modes_are_compared_at_nearly_their_own_optima():
     contrast = 0.25 + 0.05 * np.cos(np.deg2rad(phi))
     scans = measured(CREEP, 40, phi, sigma=0.01, contrast=contrast)
     state = fitted(scans, "individual")
-    found = compared_scalings(state.reduced, scaling_at(phi, "individual"), phi, np.ones(3, bool))
+    found = compare_scalings(state.reduced, scaling_at(phi, "individual"), phi, np.ones(3, bool))
     by_mode = {one.mode: one for one in found}
     assert list(by_mode) == ["individual", "shared", "fourier1", "fourier2", "fourier3"]
     for mode in ("fourier1", "fourier2"):
@@ -66,7 +66,7 @@ def test_modes_are_compared_at_nearly_their_own_optima():
 def test_a_series_with_a_column_for_each_angle_is_left_out_of_the_comparison():
     phi = angles(4)
     state = fitted(measured(CREEP, 40, phi, sigma=0.01), "shared")
-    found = compared_scalings(state.reduced, scaling_at(phi, "shared"), phi, np.ones(3, bool))
+    found = compare_scalings(state.reduced, scaling_at(phi, "shared"), phi, np.ones(3, bool))
     assert [one.mode for one in found] == ["individual", "shared", "fourier1"]
 
 
@@ -75,7 +75,7 @@ def test_correlated_pairs_do_not_speak_for_more_parameters():
     state = fitted(measured(CREEP, 40, phi, sigma=0.01), "individual")
     mode, both = scaling_at(phi, "individual"), np.ones(3, bool)
     for effect in (1.0, 10.0):
-        found = compared_scalings(state.reduced, mode, phi, both, effect)
+        found = compare_scalings(state.reduced, mode, phi, both, effect)
         by_mode = {one.mode: one for one in found}
         gained = by_mode["shared"].chisqr - by_mode["individual"].chisqr
         wanted = gained / state.reduced.variance(3) / effect - 2 * 16

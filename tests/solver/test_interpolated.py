@@ -12,7 +12,7 @@ from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.influence import compared_scalings, leave_one_out
+from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.robust_step import reduced_problem
@@ -54,7 +54,7 @@ def scalings(linear_params):
     yield Scaling()
     yield scaling_of("shared", angles(BINS))
     yield Scaling(prior=scaling_prior(contrast_bounds=(0.0, 1.0)))
-    yield Scaling("fixed", given=linear_params)
+    yield Scaling("fixed", fixed_params=linear_params)
 
 
 @settings(deadline=None)
@@ -84,7 +84,7 @@ def test_what_lies_above_rounding_is_chisqr_to_the_last_digit(seed, points, size
     rng = np.random.default_rng(seed)
     f, r = rng.uniform(0.1, 0.9, points), 10**size * rng.standard_normal(points)
     X = np.stack([np.ones(points), 0.01 + 0.2 * f + r, f])
-    scaling = Scaling("fixed", given=np.array([[0.01, 0.2]]))
+    scaling = Scaling("fixed", fixed_params=np.array([[0.01, 0.2]]))
     chisqr = reduce(Gram((X @ X.T)[None], np.array([points])), scaling).chisqr
     assert chisqr == pytest.approx(r @ r, abs=1e-13 * points)
     assert chisqr > 0
@@ -99,7 +99,7 @@ def test_what_follows_from_it_is_a_number_or_absent(seed, points):
     assert errors.robust is None
     assert errors.naive is None or (np.diag(errors.naive) > 0).all()
     assert leave_one_out(reduced, moved).shape == (BINS, P)
-    for mode in compared_scalings(reduced, Scaling(), angles(BINS), moved):
+    for mode in compare_scalings(reduced, Scaling(), angles(BINS), moved):
         assert mode.chisqr >= 0
         assert not mode.aic < 0
 

@@ -9,7 +9,7 @@ from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.normal_equations import joint_of
+from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.scaling_modes import scaling_of
 from homodyne_dask.solver.variable_projection import reduce
@@ -121,8 +121,8 @@ def test_what_is_pressed_or_known_for_certain_is_as_good_as_fixed(scans, mode, g
     else:
         assert (errors[0].scaling_naive < 1.1e-8).all()
     np.testing.assert_allclose(
-        joint_of(found, np.ones(3, bool)).blocks.sum(0)[:3, :3],
-        joint_of(fixed, np.ones(3, bool)).blocks.sum(0)[:3, :3], rtol=1e-4,
+        joint_equations(found, np.ones(3, bool)).blocks.sum(0)[:3, :3],
+        joint_equations(fixed, np.ones(3, bool)).blocks.sum(0)[:3, :3], rtol=1e-4,
     )  # fmt: skip
 
 
@@ -146,8 +146,8 @@ def test_a_fit_says_what_stands_at_a_bound(scans, tmp_path):
 
 
 REFUSED = [
-    ("a series", {"scaling": "fourier1", "contrast_prior": (0.2, 0.1)}, "say nothing of scaling"),
-    ("fixed", {"scaling": "fixed", "offset_bounds": (0.9, 1.1)}, "say nothing of scaling 'fixed'"),
+    ("a series", {"scaling": "fourier1", "contrast_prior": (0.2, 0.1)}, "do not apply to scaling"),
+    ("fixed", {"scaling": "fixed", "offset_bounds": (0.9, 1.1)}, "do not apply to scaling 'fixed'"),
     ("empty bounds", {"contrast_bounds": (0.3, 0.2)}, "0.3 is not below 0.2"),
     ("no deviation", {"contrast_prior": (0.3, 0.0)}, "positive standard deviation"),
     ("one number", {"offset_prior": 1.0}, "offset_prior = 1.0 is not two numbers"),

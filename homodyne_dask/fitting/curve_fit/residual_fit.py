@@ -40,7 +40,7 @@ OPTIONS = lm.Options(
 the initial values, which may be far away."""
 SMALL = 64_000_000
 """Most bytes of columns that are kept of data that lie in memory."""
-_PLAIN = Scaling("fixed", given=np.array([[0.0, 1.0]]))
+_PLAIN = Scaling("fixed", fixed_params=np.array([[0.0, 1.0]]))
 """Nothing is eliminated: y is the residual, f is 0."""
 
 

@@ -37,7 +37,7 @@ from homodyne_dask.solver.covariance import (
     Uncertainty,
     uncertainty,
 )
-from homodyne_dask.solver.influence import compared_scalings, leave_one_out
+from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.robust_step import mean_weight
 from homodyne_dask.store.rings import friedel_clusters
 
@@ -136,7 +136,7 @@ def _sensitivity(
     tables = {"influence": influence_table(change, names, scan.label)}
     if request.problem.loss != "linear" or request.scaling.prior is not None:
         return tables  # another mode would change the weights, or has no such prior
-    modes = compared_scalings(state.reduced, request.scaling, scan.phi, moved, max(effect, 1.0))
+    modes = compare_scalings(state.reduced, request.scaling, scan.phi, moved, max(effect, 1.0))
     return tables | {"scalings": scalings_table(modes, error, names)}
 
 

@@ -16,7 +16,7 @@ from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import BlockGrams, merge_tree
 from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.solver.levenberg_marquardt import State
-from homodyne_dask.solver.normal_equations import joint_of
+from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import block
@@ -143,7 +143,7 @@ def dyadic(
     Correlations between blocks that share none are neglected, so it is a lower bound. None with
     fewer than FEWEST blocks that hold data, or where it is not positive.
     """
-    joint = joint_of(reduced, moved)
+    joint = joint_equations(reduced, moved)
     used = reduced.count > 0
     contrast = np.where(used & ~reduced.undetermined, reduced.contrast, 0.0)
     offset = np.where(used, reduced.offset - 1, 0.0)

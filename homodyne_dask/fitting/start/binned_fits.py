@@ -10,7 +10,7 @@ from jaxtyping import Float
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.variable_projection import DIGITS, ReducedProblem, reduce
+from homodyne_dask.solver.variable_projection import CHISQR_ROUNDING, ReducedProblem, reduce
 
 OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
 """The optimum of the averages is needed no more closely than this."""
@@ -47,7 +47,7 @@ def _part(whole: ReducedProblem, at: slice) -> ReducedProblem:
         chisqr=float(part["chisqr_per_bin"].sum()),
         gradient=part["bin_gradient"].sum(0),
         hessian=part["bin_hessian"].sum(0),
-        rounding=float(DIGITS * gram.moments[:, 1, 1].sum()),
+        rounding=float(CHISQR_ROUNDING * gram.moments[:, 1, 1].sum()),
         ndata=int(gram.pairs.sum()),
         linear=int(2 * used.sum() - part["undetermined"].sum()),
         gram=gram,
