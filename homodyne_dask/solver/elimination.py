@@ -20,6 +20,8 @@ _ZERO_F = 1e-12
 """Weighted mean of f² below which f counts as zero."""
 _SUM_ROUNDING = 10 * float(np.finfo(float).eps)
 """Rounding of a moment M_ij over √(M_ii M_jj)."""
+_INTERPOLATED = 1e4 * float(np.finfo(float).eps)
+"""Most of Σw(y - 1)² that may be left of it where the model interpolates the data."""
 
 
 def constraint_columns(scaling: Scaling, bins: int) -> tuple[Float[np.ndarray, "bin m"], int]:
@@ -121,18 +123,21 @@ def zero_below_rounding(
     M: Float[np.ndarray, "bin k k"],
     linear_params: Float[np.ndarray, "bin 2"],
 ) -> Float[np.ndarray, " bin"]:
-    """Return χ² of every bin, or zero where it is below its rounding: the model interpolates the data.
+    """Return χ² of every bin, or zero where it is negative, or below its rounding and next to nothing.
 
     χ² = xᵀMx, x = (1 - offset, 1, -contrast), is a sum of terms of either sign, each of at most
     |x_i| √M_ii |x_j| √M_jj, and the sums M_ij are accurate to some ε √(M_ii M_jj). So χ² is known to
     10 ε (Σ |x_i| √M_ii)², and what is below that, or negative, is rounding. Residuals are then about
     1e-7 of the terms they are the difference of, which is also what float32 keeps of c2.
+
+    Where f hardly varies, contrast and offset are large and cancel each other, and that bound may be
+    larger than the noise of precise averages. So only what is next to nothing of Σw(y - 1)², too, is zero.
     """
     x = _residual_combination(linear_params)
     with np.errstate(over="ignore", invalid="ignore"):
         terms = np.abs(x) * np.sqrt(np.maximum(M[:, range(3), range(3)], 0.0))
-        bound = _SUM_ROUNDING * terms.sum(1) ** 2
-        return np.where((chisqr <= bound) & np.isfinite(bound), 0.0, chisqr)
+        bound = np.minimum(_SUM_ROUNDING * terms.sum(1) ** 2, _INTERPOLATED * M[:, 1, 1])
+        return np.where((chisqr <= np.maximum(bound, 0.0)) & np.isfinite(bound), 0.0, chisqr)
 
 
 def _residual_combination(linear_params: Float[np.ndarray, "bin 2"]) -> Float[np.ndarray, "bin 3"]:

@@ -143,3 +143,16 @@ def test_the_result_of_an_exact_decay_has_chisqr_zero_and_prints(tmp_path, loss)
     assert result.scaling["contrast"].values == pytest.approx(0.25, rel=1e-6)
     assert str(result)
     result.to_json(tmp_path / "result.json")
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-4])
+def test_noise_is_not_taken_for_rounding_where_f_hardly_varies(rate):
+    """Precise averages of a slow decay: contrast and offset are in the thousands and cancel."""
+    n, sigma = 400, 1e-4
+    t = np.linspace(0, 1, n)
+    y = 0.3 * (1 - t) + sigma * np.random.default_rng(1).standard_normal(n)
+    f = np.exp(-2 * rate * t)
+    X = np.stack([np.ones(n), y, f, -2 * t * f]) / sigma
+    _, [expected], *_ = np.linalg.lstsq(X[[0, 2]].T, X[1], rcond=None)
+    found = reduce(Gram((X @ X.T)[None], np.array([n])), "individual")
+    assert found.chisqr == pytest.approx(expected, rel=0.5)  # sums of 1e13

@@ -141,7 +141,7 @@ def test_a_fit_says_what_stands_at_a_bound(scans, tmp_path):
     held = np.isnan(result.scaling["contrast_stderr_naive"].values)
     assert held.tolist() == [True, False, True, False]
     assert result.scalings is None
-    assert "bounds and priors hold in this one alone" in " ".join(str(result).split())
+    assert "the bounds and priors apply to this one only" in " ".join(str(result).split())
     result.to_json(tmp_path / "result.json")
 
 
