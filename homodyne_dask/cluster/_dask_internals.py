@@ -1,7 +1,7 @@
 """All uses of undocumented parts of dask and distributed, seen in versions 2026.3.0 to 2026.8.0.
 
 Each function says what it is needed for and which public call comes closest. Where a version lacks
-such a part, the log says so once and a slower or larger way is taken; no result depends on it.
+such a part, that is logged once and a slower or larger way is taken; no result depends on it.
 """
 
 import importlib
@@ -28,8 +28,8 @@ def report_missing(part: str, instead: str) -> None:
 
 
 @contextmanager
-def _or_else(part: str, instead: str) -> Iterator[None]:
-    """Report what is missing inside the `with`, and go on after it."""
+def _reported_if_missing(part: str, instead: str) -> Iterator[None]:
+    """Report a part that is missing inside the `with`, and continue after it."""
     try:
         yield
     except Exception as e:
@@ -46,10 +46,10 @@ def error_classes(module: str, *names: str) -> tuple[type[BaseException], ...]:
     They are raised by public calls but not exported. A missing one reaches the user as Dask's error.
     """
     try:
-        found = importlib.import_module(module)
+        loaded = importlib.import_module(module)
     except ImportError:
         return ()
-    return tuple(vars(found)[name] for name in names if name in vars(found))
+    return tuple(vars(loaded)[name] for name in names if name in vars(loaded))
 
 
 NO_WORKER = error_classes("distributed.scheduler", "NoWorkerError", "NoValidWorkerError")
@@ -70,20 +70,20 @@ def release_scheduler(scheduler: Scheduler) -> None:
     keeps about a megabyte.
     """
     instead = "a closed scheduler stays in memory, a megabyte each"
-    with _or_else("core._expects_comm", instead):
+    with _reported_if_missing("core._expects_comm", instead):
         core._expects_comm.cache_clear()  # its keys are methods
-    with _or_else("Client._register_plugin", instead):
+    with _reported_if_missing("Client._register_plugin", instead):
         # of Python 3.13.0 and 3.13.1: the cache's values hold its weak keys
         cache = vars(vars(Client)["_register_plugin"]).get("_method_cache", {})
         cache.clear()
     dashboard = sys.modules.get("distributed.dashboard.scheduler")
     if dashboard is not None:
-        with _or_else("dashboard.scheduler.template_variables", instead):
+        with _reported_if_missing("dashboard.scheduler.template_variables", instead):
             for cell in dashboard.template_variables.__closure__:
                 if isinstance(cell.cell_contents, dict):
                     cell.cell_contents.pop(scheduler, None)
-    with _or_else("Scheduler.local_directory", instead):
-        # its folder was on the path of imports: what was looked up there
+    with _reported_if_missing("Scheduler.local_directory", instead):
+        # its folder was on the path of imports, whose cache has an entry for it
         sys.path_importer_cache.pop(scheduler.local_directory, None)
     importlib.invalidate_caches()
 
@@ -91,8 +91,8 @@ def release_scheduler(scheduler: Scheduler) -> None:
 async def add_for_new_workers(scheduler: Scheduler, name: str, plugin: bytes) -> None:
     """Send a pickled plugin to every worker that registers from now on.
 
-    Public: Client.register_plugin, which also sends it to the workers that are there already; that
-    is what happens where the part is missing.
+    Public: Client.register_plugin, which also sends it to the present workers; that is what
+    happens where the part is missing.
     """
     try:
         scheduler.worker_plugins[name] = plugin
@@ -106,13 +106,13 @@ def remove_for_new_workers(scheduler: Scheduler, name: str) -> None:
 
     Public: Client.unregister_worker_plugin, which also asks every worker to remove it.
     """
-    with _or_else("Scheduler.worker_plugins", "workers that join go on being examined"):
+    with _reported_if_missing("Scheduler.worker_plugins", "workers that join are still examined"):
         scheduler.worker_plugins.pop(name, None)
 
 
 def forget_topic(scheduler: Scheduler, topic: str) -> None:
     """Remove the events of a topic; public: Client.unsubscribe_topic, which keeps them."""
-    with _or_else("Scheduler._broker", "the events of each fit stay in the scheduler"):
+    with _reported_if_missing("Scheduler._broker", "the events of each fit stay in the scheduler"):
         scheduler._broker._topics.pop(topic, None)
 
 
@@ -121,17 +121,17 @@ def preferences_can_be_dropped() -> bool:
     state = vars(scheduler_module).get("TaskState")
     if hasattr(state, "worker_restrictions") and hasattr(state, "loose_restrictions"):
         return True
-    report_missing("TaskState.worker_restrictions", "workers read data that others hold")
+    report_missing("TaskState.worker_restrictions", "workers read data that others have in memory")
     return False
 
 
 def drop_preference(scheduler: Scheduler, key: Any) -> None:
     """Let any worker take a task whose preferred worker was given with allow_other_workers.
 
-    Public: Client.submit(allow_other_workers=True), which holds only once there is a worker: a task
-    that became ready while there was none waits for its preferred one.
+    Public: Client.submit(allow_other_workers=True), which has no effect on a task that became ready
+    while there was no worker: it waits for its preferred one.
     """
-    with _or_else("Scheduler.tasks", "tasks may wait for a worker that is gone"):
+    with _reported_if_missing("Scheduler.tasks", "tasks may wait for a worker that has left"):
         task = scheduler.tasks[key]
         if task.loose_restrictions:
             task.worker_restrictions = None
@@ -154,7 +154,7 @@ def forget_spans(scheduler: Scheduler, prefix: str, most: int) -> None:
 
     Public: distributed.span, which keeps every span as long as the scheduler lives.
     """
-    with _or_else("spans extension", "a scheduler keeps 10 kB of each pass"):
+    with _reported_if_missing("spans extension", "a scheduler keeps 10 kB of each pass"):
         spans: Any = scheduler.extensions["spans"]
         if len(spans.root_spans) <= most:
             return
@@ -182,9 +182,11 @@ def add_pages(scheduler: Scheduler, routes: Sequence[Any], title: str) -> list[s
     the part is missing there is no page, and the events are still sent.
     """
     pages: list[str] = []
-    with _or_else("Scheduler.http_application", "the dashboard has no page of fits"):
+    with _reported_if_missing("Scheduler.http_application", "the dashboard has no page of fits"):
         if scheduler.http_application.applications:  # those of the dashboard
-            with _or_else("template_variables", "the dashboard's navigation does not list fits"):
+            with _reported_if_missing(
+                "template_variables", "the dashboard's navigation does not list fits"
+            ):
                 from distributed.dashboard.scheduler import template_variables  # loads Bokeh
 
                 pages = template_variables(scheduler)["pages"]  # one list for all pages
@@ -203,7 +205,7 @@ async def registered_workers(worker: Worker) -> dict[str, dict[str, Any]]:
     Public: Client.scheduler_info; a worker cannot have a client before it is registered. Where the
     part is missing the worker is examined as if it were alone on its machine.
     """
-    with _or_else("Scheduler.identity", "workers that join are examined one by one"):
+    with _reported_if_missing("Scheduler.identity", "workers that join are examined one by one"):
         known: Any = await worker.scheduler.identity(n_workers=-1)
         return known["workers"]
     return {}
@@ -214,7 +216,9 @@ def memory_limit(worker: Worker) -> int:
 
     Public: Client.scheduler_info (see `registered_workers`).
     """
-    with _or_else("Worker.memory_manager", "the memory of workers that join is not examined"):
+    with _reported_if_missing(
+        "Worker.memory_manager", "the memory of workers that join is not examined"
+    ):
         return worker.memory_manager.memory_limit or 0
     return 0
 
@@ -244,5 +248,7 @@ def forget_handler(client: Client, topic: str) -> None:
 
     Public: Client.unsubscribe_topic, which tells the scheduler and keeps the handler.
     """
-    with _or_else("Client._event_handlers", "each fit leaves a small function in its client"):
+    with _reported_if_missing(
+        "Client._event_handlers", "each fit leaves a small function in its client"
+    ):
         client._event_handlers.pop(topic, None)

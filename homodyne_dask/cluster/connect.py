@@ -1,7 +1,7 @@
 """A connection to a scheduler that others started, encrypted wherever it leaves this machine.
 
-Whoever reaches a scheduler has the rights of who started it, and a foreign scheduler has ours: what
-goes between them are programs. So beyond this machine both sides must hold the key of the cluster.
+Clients and schedulers execute each other's code: whoever can connect has the rights of the user who
+started the other. So beyond this machine both sides must have the key of the cluster.
 """
 
 import logging
@@ -22,7 +22,7 @@ from homodyne_dask.cluster import tls
 from homodyne_dask.errors import ClusterError
 
 LOG = logging.getLogger(__name__)
-CONNECT = 10.0
+CONNECT_TIMEOUT = 10.0
 """Seconds to wait for a scheduler."""
 UNENCRYPTED = "none"
 
@@ -38,10 +38,10 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
     """
     security = _security(address, key)
     try:
-        client = Client(address, timeout=CONNECT, security=security)
+        client = Client(address, timeout=CONNECT_TIMEOUT, security=security)
     except (TimeoutError, OSError, ValueError, TypeError, RuntimeError) as e:
         raise ClusterError(
-            f"no scheduler answers at {address} with_timeout {CONNECT:g} s ({type(e).__name__}): is it "
+            f"no scheduler answers at {address} within {CONNECT_TIMEOUT:g} s ({type(e).__name__}): is it "
             f"running, is this machine allowed to reach it"
             + (f", and is {key} its key?" if security else "?")
         ) from e
@@ -103,7 +103,7 @@ def add_scheduler_plugin(client: Client, plugin: SchedulerPlugin) -> None:
 def closing_logged[T](resource: AbstractContextManager[T]) -> Iterator[T]:
     """Enter a client, cluster or report for a `with`; a failure to close it is logged, not raised.
 
-    What was computed inside is worth more than the way its cluster ended.
+    The result computed inside is kept, however its cluster ended.
     """
     entered = resource.__enter__()
     try:

@@ -1,4 +1,4 @@
-"""Workers on this machine, and the errors of a cluster that cannot go on."""
+"""Workers on this machine, and errors of Dask as ClusterError."""
 
 import asyncio
 import json
@@ -20,13 +20,13 @@ from homodyne_dask.cluster.connect import closing_logged
 from homodyne_dask.cluster.workers import JobCluster, Workers
 from homodyne_dask.errors import ClusterError
 
-THREADS = 4
+MAX_THREADS_PER_WORKER = 4
 """Most threads of one worker process on this machine."""
-NO_PROGRESS = 300.0
-"""Seconds without any finished task after which a pass is given up."""
-FIRST_WORKER = 60.0
+NO_PROGRESS_TIMEOUT = 300.0
+"""Seconds without any finished task after which a pass fails."""
+FIRST_WORKER_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a cluster."""
-SETTINGS = {
+SCHEDULER_SETTINGS = {
     # an innocent task is blamed for each death of a worker that holds it
     "distributed.scheduler.allowed-failures": 10,
     "distributed.scheduler.no-workers-timeout": "120s",
@@ -34,18 +34,18 @@ SETTINGS = {
     # a worker that died is started again by its nanny, on a busy machine slowly
     "distributed.deploy.lost-worker-timeout": "120s",
 }
-"""Of Dask's configuration, for a scheduler."""
-QUIET = {
+"""Settings of Dask's configuration for a scheduler."""
+MONITOR_SETTINGS = {
     # at its default rate the monitor of an idle process takes 4 % of a core
     "distributed.admin.tick.interval": "200ms",
     "distributed.worker.profile.interval": "100ms",
     # a nanny that asks ten times a second what memory its worker has takes 0.4 % of a core for that
     "distributed.worker.memory.monitor-interval": "500ms",
 }
-"""Of Dask's configuration, for schedulers and workers."""
+"""Settings of Dask's configuration for schedulers and workers: how often they monitor themselves."""
 
 
-def patience(what: str, seconds: float) -> float:
+def time_limit(what: str, seconds: float) -> float:
     """Return a time limit in seconds: homodyne-dask.<what> of Dask's configuration, or a default."""
     return parse_timedelta(dask.config.get(f"homodyne-dask.{what}", seconds), "s")
 
@@ -67,7 +67,7 @@ def worker_environment(threads: int) -> dict[str, str]:
     """Return the environment variables of a worker, which JAX reads as it starts."""
     return {
         "NPROC": str(threads),
-        # kernels run in the worker's own threads, side by side: handed to a pool they wait in line
+        # kernels run in the worker's own threads, side by side: in a pool they would wait for each other
         "JAX_CPU_ENABLE_ASYNC_DISPATCH": "0",
         "JAX_ENABLE_X64": "1",
         "JAX_PLATFORMS": "cpu",
@@ -77,10 +77,10 @@ def worker_environment(threads: int) -> dict[str, str]:
     }
 
 
-def quiet_environment() -> dict[str, str]:
-    """Return QUIET as the environment variables that a Dask process reads at its start."""
-    names = {key: key.upper().replace(".", "__").replace("-", "_") for key in QUIET}
-    return {f"DASK_{names[key]}": value for key, value in QUIET.items()}
+def monitor_environment() -> dict[str, str]:
+    """Return MONITOR_SETTINGS as the environment variables that a Dask process reads at its start."""
+    names = {key: key.upper().replace(".", "__").replace("-", "_") for key in MONITOR_SETTINGS}
+    return {f"DASK_{names[key]}": value for key, value in MONITOR_SETTINGS.items()}
 
 
 class _Worker(ProcessInterface):
@@ -100,15 +100,15 @@ class _Worker(ProcessInterface):
         spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
         command = [sys.executable, "-W", "ignore", "-m", "dask", "spec", self.scheduler]
         self.process = await asyncio.create_subprocess_exec(
-            *command, "--spec", spec, env=os.environ | quiet_environment()
+            *command, "--spec", spec, env=os.environ | monitor_environment()
         )
         await super().start()
 
     async def close(self) -> None:
         if self.process and self.process.returncode is None:
-            below = psutil.Process(self.process.pid).children(recursive=True)
+            children = psutil.Process(self.process.pid).children(recursive=True)
             self.process.kill()
-            for child in below:
+            for child in children:
                 with suppress(psutil.NoSuchProcess):
                     if "resource_tracker" not in " ".join(child.cmdline()):
                         child.kill()
@@ -128,11 +128,11 @@ def local_cluster(
 
     Workers are started by command, so a plain script needs no main guard. By default as many
     threads as cores, 4 to a process, and three quarters of the memory that is available [bytes].
-    The scheduler and its dashboard listen on the loopback address only. security: from files, so
-    that only who can read them may connect.
+    The scheduler and its dashboard listen on the loopback address only. security: TLS
+    settings from files; only users who can read them may connect.
     """
     total = cores()
-    processes = processes or max(1, total // (threads or min(THREADS, total)))
+    processes = processes or max(1, total // (threads or min(MAX_THREADS_PER_WORKER, total)))
     threads = threads or max(1, total // processes)
     memory = memory or int(0.75 * psutil.virtual_memory().available)
     protocol = "tls://" if security else "tcp://"
@@ -148,7 +148,7 @@ def local_cluster(
                 "dashboard_address": None,
                 "dashboard": False,
                 "protocol": protocol,
-                "security": _for_workers(security),
+                "security": _worker_tls_options(security),
             },
         },
     }
@@ -163,7 +163,7 @@ def local_cluster(
             "preload": ["homodyne_dask.live.dashboard"] if dashboard is not None else [],
         },
     }
-    with dask.config.set(SETTINGS | QUIET):
+    with dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS):
         cluster = SpecCluster(
             workers=dict.fromkeys(range(processes), worker),
             scheduler=scheduler,
@@ -180,7 +180,7 @@ def local_cluster(
             release_scheduler(cluster.scheduler)
 
 
-def _for_workers(security: Security | None) -> dict[str, str | bool] | None:
+def _worker_tls_options(security: Security | None) -> dict[str, str | bool] | None:
     """Return the names of a worker's files, as they pass through a command."""
     if security is None:
         return None
@@ -190,17 +190,17 @@ def _for_workers(security: Security | None) -> dict[str, str | bool] | None:
 
 @contextmanager
 def cluster_errors(client: Client) -> Iterator[None]:
-    """Turn the errors of Dask when work cannot be finished into a ClusterError that says why."""
+    """Turn errors of Dask when tasks cannot be finished into a ClusterError with the reason."""
     try:
         yield
     except NO_WORKER as e:
         raise ClusterError(
-            f"there has been no worker for too long ({e}{_missing(client)}): start some, then fit "
+            f"there has been no worker for too long ({e}{_missing_workers(client)}): start some, then fit "
             f"again with --resume"
         ) from e
     except KilledWorker as e:
         raise ClusterError(
-            f"the workers cannot finish the work ({e}{_missing(client)}): look at the workers' logs "
+            f"the workers cannot finish the work ({e}{_missing_workers(client)}): look at the workers' logs "
             f"for what ends them"
         ) from e
     except CONNECTION_LOST as e:
@@ -208,13 +208,14 @@ def cluster_errors(client: Client) -> Iterator[None]:
             "the connection to the scheduler is lost: start a scheduler, then fit again with --resume"
         ) from e
     except TimeoutError as e:
+        limit = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
         raise ClusterError(
-            f"no task finished within {patience('no-progress', NO_PROGRESS):g} s{_missing(client)}: "
+            f"no task finished within {limit:g} s{_missing_workers(client)}: "
             f"are there workers? see the dashboard at {client.dashboard_link}"
         ) from e
 
 
-def _missing(client: Client) -> str:
+def _missing_workers(client: Client) -> str:
     """Return which workers of a cluster of jobs are missing, as the end of a phrase."""
     jobs = job_cluster(client)
     missing = "" if jobs is None else jobs.missing()
@@ -227,9 +228,9 @@ def job_cluster(client: Client) -> JobCluster | None:
 
 
 def workers_of(client: Client) -> Workers:
-    """Return the workers of a client's cluster; of a cluster of jobs all that it may have.
+    """Return the workers of a client's cluster; for a cluster of jobs, all that it may have.
 
-    Raises ClusterError when no worker comes.
+    Raises ClusterError when no worker connects in time.
     """
     _wait_for_one(client)
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
@@ -246,12 +247,12 @@ def workers_of(client: Client) -> Workers:
 
 
 def _wait_for_one(client: Client) -> None:
-    longest = patience("first-worker", FIRST_WORKER)
+    longest = time_limit("first-worker", FIRST_WORKER_TIMEOUT)
     until, jobs = time.monotonic() + longest, job_cluster(client)
     while not client.scheduler_info(n_workers=1)["workers"]:
         if time.monotonic() > until or (jobs is not None and jobs.given_up):
             raise ClusterError(
-                f"the cluster has no workers, and none came within {longest:g} s{_missing(client)}: "
+                f"the cluster has no workers, and none came within {longest:g} s{_missing_workers(client)}: "
                 f"start some, then fit again"
             )
         time.sleep(0.05)
@@ -265,6 +266,6 @@ def this_process() -> Workers:
 def local_workers() -> Workers:
     """Return the workers that `local_cluster()` would start."""
     total = cores()
-    processes = max(1, total // min(THREADS, total))
+    processes = max(1, total // min(MAX_THREADS_PER_WORKER, total))
     memory = int(0.75 * psutil.virtual_memory().available)
     return Workers(processes, max(1, total // processes) * processes, memory, to_start=True)

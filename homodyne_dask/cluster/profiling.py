@@ -18,7 +18,7 @@ LOG = logging.getLogger(__name__)
 REPORT = "dask-report.html"
 TRACE = "jax"
 """Folder of the trace, as xprof and TensorBoard expect it; Perfetto opens its trace.json.gz."""
-SECONDS = 1.0
+TRACE_SECONDS = 1.0
 """Length of the trace: it grows by 20 MB per second and thread, and makes that second a fifth slower."""
 
 Files = dict[str, bytes]
@@ -26,10 +26,10 @@ Files = dict[str, bytes]
 
 @contextmanager
 def profiled(client: Client | None, folder: str | Path) -> Iterator[Callable[..., None]]:
-    """Profile what is done inside the `with` into a folder; yields what `fit` takes as `progress`.
+    """Profile the `with` block into a folder; yields a function to pass to `fit` as `progress`.
 
-    dask-report.html shows the whole time on the client's cluster. The first call of what is yielded
-    begins the trace in jax/, after the first pass, when everything is compiled: SECONDS of one
+    dask-report.html shows the whole time on the client's cluster. The first call of the function
+    begins the trace in jax/, after the first pass, when everything is compiled: TRACE_SECONDS of one
     worker, or of this process where there is no client.
     """
     target = Path(folder)
@@ -44,7 +44,7 @@ def profiled(client: Client | None, folder: str | Path) -> Iterator[Callable[...
         yield trace
         try:
             files = recording[0].result() if recording else {}
-        except Exception as e:  # a fit is worth more than its trace
+        except Exception as e:  # the fit keeps its result
             LOG.warning("no trace was recorded: %s: %s", type(e).__name__, e)
             files = {}
         for name, content in files.items():
@@ -70,10 +70,10 @@ def _report(client: Client | None, path: Path) -> Iterator[None]:
 def _recorded(client: Client | None) -> Files:
     """Return the files of a trace, by path; none where the worker went away meanwhile."""
     if client is None:
-        return _record(SECONDS)
+        return _record(TRACE_SECONDS)
     worker = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
-    found: Any = client.run(_on_worker, SECONDS, workers=[worker], on_error="ignore")
-    return found.get(worker, {})
+    files: Any = client.run(_on_worker, TRACE_SECONDS, workers=[worker], on_error="ignore")
+    return files.get(worker, {})
 
 
 async def _on_worker(seconds: float) -> Files:

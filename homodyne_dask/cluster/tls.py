@@ -1,4 +1,4 @@
-"""TLS key of a cluster: who can read it may connect, nobody else may."""
+"""TLS key of a cluster: only users who can read it may connect."""
 
 import os
 from pathlib import Path

@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 
 PAIRS_PER_SECOND = 150e6
-"""Pairs per second and thread that tasks are sized for; no result depends on it."""
+"""Typical rate of a thread, for which tasks are sized; no result depends on it."""
 MAX_TASK_SECONDS = 2.0
-"""Seconds of the longest task of a pass at that rate."""
+"""Longest task of a pass at that rate."""
 SLOWEST_PAIRS_PER_SECOND = 25e6
 """Pairs per second and thread of the slowest supported node; `doctor` warns below it."""
 COSTLIEST_PASS = 4.2
-"""Measured time of the most expensive pass, for the errors under a loss, over that of an ordinary one."""
+"""Time of the costliest pass, for the errors under a loss, over that of an ordinary one, as measured."""
 LONGEST_TASK_SECONDS = (
     COSTLIEST_PASS * MAX_TASK_SECONDS * PAIRS_PER_SECOND / SLOWEST_PAIRS_PER_SECOND
 )
-"""Seconds that a task of any plan may take there."""
+"""Seconds that a task of any plan may take on the slowest node."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Workers:
 
     @property
     def in_words(self) -> str:
-        """Where the work is done."""
+        """Where tasks are computed, in words."""
         if self.local:
             return "in this process"
         plural = "s" * (self.processes > 1)
@@ -49,7 +49,7 @@ class JobCluster:
 
     @property
     def given_up(self) -> bool:
-        """Whether no more jobs are sent."""
+        """Whether no more jobs are submitted."""
         raise NotImplementedError
 
     def missing(self) -> str:

@@ -145,7 +145,7 @@ def requirements(scan: Scan, plan: Plan) -> Requirements:
 
 def _answered(client: Client, call: Any, *arguments: Any, **options: Any) -> Any:
     """Return what a method of the client returns; raises ClusterError if no answer comes in time."""
-    longest = cluster.patience("no-progress", cluster.NO_PROGRESS)
+    longest = cluster.time_limit("no-progress", cluster.NO_PROGRESS_TIMEOUT)
     with cluster_errors(client):
         return with_timeout(longest, call, *arguments, **options)
 

@@ -245,7 +245,7 @@ def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tu
                 waiting,
                 client.loop,
                 with_results=True,
-                timeout=cluster.patience("no-progress", cluster.NO_PROGRESS),
+                timeout=cluster.time_limit("no-progress", cluster.NO_PROGRESS_TIMEOUT),
             )
             for future, result in done:
                 if isinstance(result, BaseException):  # the connection to the scheduler is lost

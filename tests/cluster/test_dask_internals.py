@@ -32,7 +32,7 @@ def without() -> Any:
 
 WITHOUT = [
     ("cache of methods", internals.release_scheduler, (), "stays in memory"),
-    ("worker plugins", internals.remove_for_new_workers, ("n",), "go on being examined"),
+    ("worker plugins", internals.remove_for_new_workers, ("n",), "are still examined"),
     ("events", internals.forget_topic, ("n",), "stay in the scheduler"),
     ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
     ("waiting", internals.fail_waiting_tasks, (), "full time"),
@@ -76,7 +76,7 @@ def test_where_preferences_cannot_be_dropped_tasks_are_sent_without(monkeypatch,
     assert internals.preferences_can_be_dropped()
     monkeypatch.setattr(internals.scheduler_module, "TaskState", object)
     assert not internals.preferences_can_be_dropped()
-    assert "read data that others hold" in caplog.text
+    assert "read data that others have in memory" in caplog.text
 
 
 @pytest.mark.parametrize("loose", [True, False])

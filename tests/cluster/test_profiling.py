@@ -25,7 +25,7 @@ def fitted(tmp_path, monkeypatch):
     """What fits a small scan and returns its numbers, without pictures and with a short trace."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plots, "save_all", lambda *_: [])
-    monkeypatch.setattr(profiling, "SECONDS", 0.2)
+    monkeypatch.setattr(profiling, "TRACE_SECONDS", 0.2)
     run("simulate", "A_results.hdf", "--scenario", "static", "--angles", "3", "--frames", "40")
     run("ingest", "A_results.hdf")
 

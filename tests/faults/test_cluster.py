@@ -171,7 +171,7 @@ def hanging(client) -> Iterator[list[psutil.Process]]:
 
 
 def test_a_cluster_in_which_everything_hangs_is_reported(scan, monkeypatch):
-    monkeypatch.setattr(cluster, "NO_PROGRESS", 2.0)
+    monkeypatch.setattr(cluster, "NO_PROGRESS_TIMEOUT", 2.0)
     with local_cluster(processes=1, threads=1) as client:
         client.wait_for_workers(1, timeout=120)
         client.submit(sum, [1]).result()

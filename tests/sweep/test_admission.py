@@ -86,7 +86,7 @@ def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes
 
 @pytest.mark.slow
 def test_where_only_such_a_worker_joins_the_fit_ends_and_names_it(scan, tmp_path, monkeypatch):
-    monkeypatch.setattr("homodyne_dask.cluster.local.NO_PROGRESS", 20.0)
+    monkeypatch.setattr("homodyne_dask.cluster.local.NO_PROGRESS_TIMEOUT", 20.0)
     path = another("0.0.1", tmp_path)
     with local_cluster(processes=1, threads=1) as client:
         client.wait_for_workers(1, timeout=120)

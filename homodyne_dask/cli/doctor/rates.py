@@ -15,7 +15,7 @@ from homodyne_dask.cli.doctor.kernel_process import (
     first_sentence,
     jax_pool_threads,
 )
-from homodyne_dask.cluster.local import FIRST_WORKER, local_cluster
+from homodyne_dask.cluster.local import FIRST_WORKER_TIMEOUT, local_cluster
 from homodyne_dask.store.chunk_codec import encode_chunk
 from homodyne_dask.store.chunk_reader import chunk_path, read_chunk
 from homodyne_dask.sweep.plan import SLOWEST_PAIRS_PER_SECOND
@@ -103,7 +103,7 @@ def local_cluster_start() -> Finding:
     start = time.perf_counter()
     try:
         with local_cluster(dashboard=None) as client:
-            threads = client.submit(_compute_something).result(timeout=FIRST_WORKER)
+            threads = client.submit(_compute_something).result(timeout=FIRST_WORKER_TIMEOUT)
             seconds = time.perf_counter() - start
     except (OSError, RuntimeError) as e:
         value = f"does not start: {type(e).__name__}: {' '.join(str(e).split())}"

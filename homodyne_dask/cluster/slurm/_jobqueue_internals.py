@@ -1,7 +1,7 @@
 """All uses of undocumented parts of dask-jobqueue and of its base SpecCluster.
 
 Seen in dask-jobqueue 0.9.0 with distributed 2026.3.0 to 2026.8.0. Where a version lacks such a part,
-the log says so once and a slower or larger way is taken.
+that is logged once and a slower or larger way is taken.
 """
 
 from typing import Any
@@ -10,9 +10,9 @@ from homodyne_dask.cluster._dask_internals import report_missing
 
 
 def send_jobs(cluster: Any) -> None:
-    """Send the jobs that a cluster was scaled to, and return when the batch system has answered.
+    """Submit the jobs that a cluster was scaled to, and return when the batch system has answered.
 
-    Public: Cluster.scale, which sends them later in its event loop: then a job that is refused is
+    Public: Cluster.scale, which submits them later in its event loop: then a job that is refused is
     not reported at once but by the cluster's `missing`.
     """
     if hasattr(cluster, "_correct_state"):

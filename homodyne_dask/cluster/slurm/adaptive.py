@@ -1,7 +1,7 @@
 """dask-jobqueue's clusters, extended to report refused jobs and to replace every job that is lost.
 
 dask-jobqueue alone waits for ever for a job that ends before its workers come, and for one of several
-workers; and what sbatch writes about a job it refuses goes to a log only.
+workers; and the message of sbatch about a refused job goes to a log only.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from homodyne_dask.cluster.slurm import _jobqueue_internals, queue
 from homodyne_dask.cluster.slurm.sites import Site
 from homodyne_dask.cluster.workers import JobCluster, Workers
 
-TRIES = 5
+MAX_FAILED_JOBS = 5
 """Failed jobs in a row (refused, or without stable workers) after which no more are submitted."""
-STAYS = 30.0
-"""Seconds after which a new worker counts as stable: it has loaded its libraries and was checked."""
+STABLE_SECONDS = 30.0
+"""Seconds after which a new worker counts as stable: it has loaded its libraries and passed the check."""
 
 
 class _ReportingJob(Job):
@@ -51,16 +51,16 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
     expected: Workers
     task: float
     listing: tuple[queue.QueuedJob, ...] = ()
-    """The user's jobs when the queue was last asked."""
+    """The user's jobs when the queue was last listed."""
     refusal = ""
-    """What the batch system said last of a job it refused."""
-    unseen = 0
+    """The last message of the batch system about a refused job."""
+    failed_jobs = 0
     """Jobs in a row that were refused, or ended before their workers came or as soon as they had."""
 
     @property
     def given_up(self) -> bool:
-        """Whether no more jobs are sent."""
-        return self.unseen >= TRIES
+        """Whether no more jobs are submitted."""
+        return self.failed_jobs >= MAX_FAILED_JOBS
 
     def missing(self) -> str:
         """Return which workers are missing and why, '' for none."""
@@ -73,9 +73,9 @@ class _ReportingCluster(JobQueueCluster, JobCluster):
         reasons += sorted({f"{job.state.lower()} ({job.reason})" for job in waiting})
         if self.refusal:
             reasons.append(f"refused ({self.refusal})")
-        if self.unseen:
+        if self.failed_jobs:
             reasons.append(
-                f"{self.unseen} jobs in a row ended before their workers came, or as soon as they had; "
+                f"{self.failed_jobs} jobs in a row ended before their workers came, or as soon as they had; "
                 f"their logs are in {self.site.logs}"
             )
         return ", ".join(reasons)
@@ -105,53 +105,58 @@ CLUSTERS: dict[str, Any] = {"slurm": SlurmCluster, "pbs": PbsCluster}
 
 
 class ReplacingAdaptive(Adaptive):
-    """Keeps as many jobs as the work needs, and drops lost jobs, so that others replace them."""
+    """Keeps as many jobs as the tasks need, and drops lost jobs, so that new ones replace them."""
 
     cluster: Any
 
     def __init__(self, cluster: Any, **options: Any) -> None:
-        self.seen: dict[Job, tuple[float, float]] = {}
-        """When a job's workers were first and last there."""
-        self.counted = 0.0
-        """When jobs whose workers did not stay were last counted."""
+        self.first_and_last: dict[Job, tuple[float, float]] = {}
+        """When a job's workers were first and last connected."""
+        self.counted_at = 0.0
+        """When jobs whose workers did not stay were last counted_at."""
         self.listed_at = time.monotonic()
         super().__init__(cluster, **options)
 
     async def adapt(self) -> None:
-        """Drop lost jobs, then scale to what the work needs."""
-        await self._drop_gone()
-        await self._drop_unseen()
+        """Drop lost jobs, then scale to the number that the tasks need."""
+        await self._drop_lost()
+        await self._drop_failed()
         if self.cluster.given_up:
-            # nothing comes any more: work that waits for workers fails at once
+            # no more workers will come: tasks that wait for them fail at once
             _dask_internals.fail_waiting_tasks(self.cluster.scheduler)
             return
         await super().adapt()
 
-    async def _drop_gone(self) -> None:
-        """Drop jobs whose workers are gone, where Dask has not dropped them itself."""
+    async def _drop_lost(self) -> None:
+        """Drop jobs whose workers have left, where Dask has not dropped them itself."""
         now, observed = time.monotonic(), self.cluster.observed
         longest = parse_timedelta(dask.config.get("distributed.deploy.lost-worker-timeout"))
-        self._count_gone(now, longest)
+        self._count_unstable(now, longest)
         for name, job in list(self.cluster.workers.items()):
-            first, last = self.seen.get(job, (now, now))
+            first, last = self.first_and_last.get(job, (now, now))
             if _jobqueue_internals.worker_names(self.cluster, name) & observed:
-                self.seen[job] = first, now
-                if last - first <= STAYS < now - first:  # it stays
-                    self.cluster.unseen = 0
+                self.first_and_last[job] = first, now
+                if last - first <= STABLE_SECONDS < now - first:  # it is stable
+                    self.cluster.failed_jobs = 0
             elif now - last > longest:
                 await self._drop(name)
 
-    def _count_gone(self, now: float, longest: float) -> None:
+    def _count_unstable(self, now: float, longest: float) -> None:
         """Count dropped jobs whose workers did not stay; jobs lost at once count as one."""
         jobs = set(self.cluster.workers.values())
-        lives = [self.seen.pop(job) for job in list(self.seen) if job not in jobs]
-        if any(last - first < STAYS for first, last in lives) and now - self.counted > longest:
-            self.counted = now
-            self.cluster.unseen += 1
+        lives = [
+            self.first_and_last.pop(job) for job in list(self.first_and_last) if job not in jobs
+        ]
+        if (
+            any(last - first < STABLE_SECONDS for first, last in lives)
+            and now - self.counted_at > longest
+        ):
+            self.counted_at = now
+            self.cluster.failed_jobs += 1
 
-    async def _drop_unseen(self) -> None:
+    async def _drop_failed(self) -> None:
         """Drop jobs that were refused, or that left the queue without ever having workers."""
-        new = {n: job for n, job in self.cluster.workers.items() if job not in self.seen}
+        new = {n: job for n, job in self.cluster.workers.items() if job not in self.first_and_last}
         every = parse_timedelta(self.cluster.site["queue-interval"])
         if not new or time.monotonic() - self.listed_at < every:
             return
@@ -166,7 +171,7 @@ class ReplacingAdaptive(Adaptive):
             lost += [name for name, job in new.items() if job.job_id and job.job_id not in queued]
         for name in lost:
             self.cluster.refusal = new[name].refusal or self.cluster.refusal
-            self.cluster.unseen += 1
+            self.cluster.failed_jobs += 1
             await self._drop(name)
 
     async def _drop(self, name: Any) -> None:
@@ -180,7 +185,7 @@ async def _listed(command: list[str]) -> str | None:
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        printed, _ = await asyncio.wait_for(process.communicate(), queue.TIMEOUT)
+        printed, _ = await asyncio.wait_for(process.communicate(), queue.COMMAND_TIMEOUT)
     except TimeoutError:
         process.kill()
         return None

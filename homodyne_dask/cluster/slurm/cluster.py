@@ -11,17 +11,17 @@ from distributed import Security
 
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.connect import closing_logged
-from homodyne_dask.cluster.local import QUIET, SETTINGS
+from homodyne_dask.cluster.local import MONITOR_SETTINGS, SCHEDULER_SETTINGS
 from homodyne_dask.cluster.slurm import queue
 from homodyne_dask.cluster.slurm._jobqueue_internals import send_jobs
 from homodyne_dask.cluster.slurm.adaptive import CLUSTERS, ReplacingAdaptive
 from homodyne_dask.cluster.slurm.jobs import job_options, worker_memory
-from homodyne_dask.cluster.slurm.lifetimes import LOST
+from homodyne_dask.cluster.slurm.lifetimes import LOST_WORKER_TIMEOUT
 from homodyne_dask.cluster.slurm.sites import Site, site_named
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, Workers
 from homodyne_dask.errors import ClusterError, OptionError
 
-IDLE = 60
+IDLE_SECONDS = 60
 """Seconds without work after which workers above the least number are released."""
 
 
@@ -38,9 +38,9 @@ def slurm_cluster(
 
     jobs: how many are kept running, or (least, most): as many as the work needs. A job that is lost
     for any reason is replaced. settings: changes of the site's (templates/template.yaml), as
-    `walltime="02:00:00"`. folder: for the cluster's key, one that all nodes see; by default a new
+    `walltime="02:00:00"`. folder: for the cluster's key, on a file system of all nodes; by default a new
     one. task: seconds that a task may take, so that workers live for many of them and leave before
-    the walltime; `hd.plan(...).longest_task` allows shorter walltimes than what holds for every plan.
+    the walltime; `hd.plan(...).longest_task` allows shorter walltimes than the one that holds for every plan.
     For a site with PBS the jobs are PBS's. `cluster.get_client()` connects.
 
     Raises OptionError for a site or setting that cannot be used, ClusterError with the batch system's
@@ -50,7 +50,7 @@ def slurm_cluster(
     where = Path(folder) if folder else chosen.shared / f"{site}-{secrets.token_hex(3)}"
     chosen.logs.mkdir(parents=True, exist_ok=True)
     with (
-        dask.config.set(_in_force(chosen)),
+        dask.config.set(_dask_settings(chosen)),
         _key(chosen, where) as security,
         closing_logged(cluster_of(chosen, security, where.name, task)) as cluster,
     ):
@@ -66,7 +66,7 @@ def slurm_cluster(
             minimum_jobs=least,
             maximum_jobs=most,
             interval="1s",
-            wait_count=IDLE,
+            wait_count=IDLE_SECONDS,
         )
         cluster.scale(jobs=least)
         send_jobs(cluster)
@@ -97,16 +97,16 @@ def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
     return least, most
 
 
-def _in_force(site: Site) -> dict[str, Any]:
-    """Return the settings of Dask's configuration for the life of a cluster of jobs."""
+def _dask_settings(site: Site) -> dict[str, Any]:
+    """Return the settings of Dask's configuration for a cluster of jobs."""
     patience = f"{site.patience:g}s"
     waits = {
         "distributed.scheduler.no-workers-timeout": patience,
-        "distributed.deploy.lost-worker-timeout": f"{LOST:g}s",
+        "distributed.deploy.lost-worker-timeout": f"{LOST_WORKER_TIMEOUT:g}s",
         "homodyne-dask.no-progress": patience,
         "homodyne-dask.first-worker": patience,
     }
-    return SETTINGS | QUIET | waits
+    return SCHEDULER_SETTINGS | MONITOR_SETTINGS | waits
 
 
 @contextmanager

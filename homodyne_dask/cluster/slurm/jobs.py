@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from homodyne_dask.cluster import tls
-from homodyne_dask.cluster.local import quiet_environment, worker_environment
+from homodyne_dask.cluster.local import monitor_environment, worker_environment
 from homodyne_dask.cluster.slurm.adaptive import CLUSTERS
 from homodyne_dask.cluster.slurm.lifetimes import lifetime
 from homodyne_dask.cluster.slurm.sites import Site
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 
-NANNY = 250_000_000
+NANNY_BYTES = 250_000_000
 """Bytes of a job that each worker's nanny takes, with its interpreter."""
 _PASSED = (
     "name",
@@ -34,7 +34,7 @@ _RENAMED = {"name": "job_name"}
 
 def worker_memory(site: Site) -> int:
     """Return the bytes each worker of a job may use."""
-    return site.memory // site["processes"] - NANNY
+    return site.memory // site["processes"] - NANNY_BYTES
 
 
 def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _arguments(site: Site, task: float) -> list[str]:
 def environment(site: Site, threads: int) -> list[str]:
     """Return the lines of a job script that set threads, memory and Dask for its processes."""
     settings = worker_environment(threads) | {"MALLOC_TRIM_THRESHOLD_": "65536"}
-    settings |= quiet_environment()
+    settings |= monitor_environment()
     lines = [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
     if cache := site["compile-cache"]:
         # kernels run on the type of CPU that compiled them

@@ -23,12 +23,12 @@ from homodyne_dask.errors import ClusterError
 from homodyne_dask.store.files import write_atomic
 
 LOCAL = "local"
-"""The site that is this machine."""
-START = 60.0
+"""The name of the site for workers on this machine."""
+START_TIMEOUT = 60.0
 """Seconds a persistent scheduler may take to start."""
-STOP = 60.0
+STOP_TIMEOUT = 60.0
 """Seconds it may take to end, with its jobs."""
-END = "homodyne-dask is to end"
+END_KEY = "homodyne-dask is to end"
 """Key in the metadata of a scheduler that asks it to end."""
 
 
@@ -45,7 +45,7 @@ class PersistentScheduler:
 
 
 def read_scheduler_file(file: Path) -> PersistentScheduler:
-    """Return the scheduler that a file describes; raises ClusterError if the file is no such file."""
+    """Return the scheduler that a file describes; raises ClusterError for another file."""
     try:
         return PersistentScheduler(**json.loads(file.read_text()))
     except OSError as e:
@@ -80,9 +80,9 @@ def serve(
             )  # fmt: skip
             write_atomic(file, json.dumps(asdict(running)) + "\n")
             ready(running)
-            while not client.get_metadata(END, False):
+            while not client.get_metadata(END_KEY, False):
                 time.sleep(0.2)
-    finally:  # when nothing else of it is left
+    finally:  # last, when its jobs have ended
         file.unlink(missing_ok=True)
 
 
@@ -116,7 +116,7 @@ def refuse_second(file: Path) -> None:
             return
         raise ClusterError(
             f"{file} is of a scheduler on {other.host} (process {other.pid}): `homodyne-dask cluster "
-            f"stop --scheduler-file {file}`; if that machine is gone, remove the file"
+            f"stop --scheduler-file {file}`; if that machine is no longer running, remove the file"
         )
 
 
@@ -134,14 +134,14 @@ def start_scheduler(site: str, jobs: str, file: Path) -> PersistentScheduler:
             [sys.executable, "-m", "homodyne_dask.cli", *words, *(["--jobs", jobs] if jobs else [])],
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
-    until = time.monotonic() + START
+    until = time.monotonic() + START_TIMEOUT
     while not file.exists():
         if process.poll() is not None:
             last = (log.read_text().strip().splitlines() or ["it wrote nothing"])[-1]
             raise ClusterError(last.removeprefix("error: "))
         if time.monotonic() > until:
             process.terminate()
-            raise ClusterError(f"the scheduler did not start within {START:g} s: see {log}")
+            raise ClusterError(f"the scheduler did not start within {START_TIMEOUT:g} s: see {log}")
         time.sleep(0.05)
     return read_scheduler_file(file)
 
@@ -149,9 +149,9 @@ def start_scheduler(site: str, jobs: str, file: Path) -> PersistentScheduler:
 def stop_scheduler(file: Path) -> None:
     """End a persistent scheduler and its jobs; raises ClusterError if it does not end in time."""
     with connection_by(file) as client:
-        client.set_metadata(END, True)
-    until = time.monotonic() + STOP
+        client.set_metadata(END_KEY, True)
+    until = time.monotonic() + STOP_TIMEOUT
     while file.exists():
         if time.monotonic() > until:
-            raise ClusterError(f"the scheduler of {file} did not end within {STOP:g} s")
+            raise ClusterError(f"the scheduler of {file} did not end within {STOP_TIMEOUT:g} s")
         time.sleep(0.05)

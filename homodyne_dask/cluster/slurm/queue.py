@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from homodyne_dask.errors import ClusterError
 
-TIMEOUT = 60.0
+COMMAND_TIMEOUT = 60.0
 """Seconds a command of the batch system may take."""
 
 
@@ -42,12 +42,12 @@ def submit_script(script: str) -> str:
     return answer.stdout.strip().partition(";")[0]
 
 
-COMMAND = ("squeue", "--noheader", "--format=%A|%T|%r", "--user")
+LIST_COMMAND = ("squeue", "--noheader", "--format=%A|%T|%r", "--user")
 
 
 def query() -> list[str]:
     """Return the command that lists the user's jobs."""
-    return [*COMMAND, pwd.getpwuid(os.getuid()).pw_name]
+    return [*LIST_COMMAND, pwd.getpwuid(os.getuid()).pw_name]
 
 
 def parse_queue(listing: str) -> list[QueuedJob]:
@@ -63,7 +63,7 @@ def jobs() -> list[QueuedJob]:
     return parse_queue(answer.stdout)
 
 
-def _run(command: list[str], given: str) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], stdin: str) -> subprocess.CompletedProcess[str]:
     if shutil.which(command[0]) is None:
         raise ClusterError(
             f"{command[0]} is not on this machine: go to a login node of the cluster, or use "
@@ -71,9 +71,14 @@ def _run(command: list[str], given: str) -> subprocess.CompletedProcess[str]:
         )
     try:
         return subprocess.run(
-            command, input=given, capture_output=True, text=True, timeout=TIMEOUT, check=False
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise ClusterError(
-            f"{command[0]} did not answer within {TIMEOUT:g} s: is the batch system down?"
+            f"{command[0]} did not answer within {COMMAND_TIMEOUT:g} s: is the batch system down?"
         ) from None

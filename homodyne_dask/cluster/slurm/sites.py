@@ -20,7 +20,7 @@ from homodyne_dask.errors import OptionError, nearest
 
 FOLDER = Path(__file__).parent / "templates"
 TEMPLATE = "template"
-BATCH = ("slurm", "pbs")
+BATCH_SYSTEMS = ("slurm", "pbs")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def names() -> list[str]:
     theirs = {
         str(name)
         for name, section in dask.config.get("jobqueue", {}).items()
-        if isinstance(section, Mapping) and section.get("batch") in BATCH
+        if isinstance(section, Mapping) and section.get("batch") in BATCH_SYSTEMS
     }
     return sorted(ours | theirs)
 
@@ -89,11 +89,13 @@ def site_named(name: str, **changes: Any) -> Site:
     settings = _read(FOLDER / f"{TEMPLATE}.yaml")
     known = set(settings)
     user = dask.config.get("jobqueue", {}).get(name, {})
-    given = {key.replace("_", "-"): value for key, value in changes.items() if value is not None}
+    arguments = {
+        key.replace("_", "-"): value for key, value in changes.items() if value is not None
+    }
     for origin, layer in (
         (str(file), _read(file) if file.exists() else {}),
         (f"jobqueue.{name} in Dask's configuration", user),
-        ("slurm_cluster", given),
+        ("slurm_cluster", arguments),
     ):
         layer = {key.replace("_", "-"): value for key, value in layer.items()}
         for key in layer:
@@ -105,7 +107,7 @@ def site_named(name: str, **changes: Any) -> Site:
 
 def _checked(site: Site) -> Site:
     where = f"jobqueue.{site.name}"
-    if site["batch"] not in BATCH:
+    if site["batch"] not in BATCH_SYSTEMS:
         raise OptionError(f"{where}.batch = {site['batch']!r}: give slurm or pbs")
     if site["security"] not in ("tls", "none"):
         raise OptionError(f"{where}.security = {site['security']!r}: give tls or none")

@@ -102,7 +102,7 @@ def test_a_job_cancelled_before_it_starts_is_replaced(slurm):
 def test_jobs_that_end_before_their_workers_come_end_the_fit_and_say_where_to_look(
     slurm, scan, monkeypatch
 ):
-    monkeypatch.setattr(healing, "TRIES", 2)
+    monkeypatch.setattr(healing, "MAX_FAILED_JOBS", 2)
     with (
         slurm_cluster("loopback", jobs=1, python="exec /no/such/python") as cluster,
         cluster.get_client() as client,

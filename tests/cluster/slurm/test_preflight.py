@@ -60,7 +60,7 @@ def test_a_worker_of_another_version_that_does_not_see_the_store_is_named(slurm,
 def test_jobs_of_another_version_that_replace_one_in_mid_pass_are_refused_and_named(
     slurm, scan, quiet, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(healing, "TRIES", 3)  # the one that is replaced may count too
+    monkeypatch.setattr(healing, "MAX_FAILED_JOBS", 3)  # the one that is replaced may count too
     changed, path = tmp_path / "changed", another("0.0.1", tmp_path)
     said = []
     odd = f"[ -e {changed} ] && export PYTHONPATH={path}"

@@ -114,9 +114,9 @@ def test_every_worker_lives_for_some_tasks_and_leaves_in_time_after_another_has_
     walltime, task
 ):
     lives, stagger = lifetimes.lifetime(walltime, task)
-    assert lives - stagger >= lifetimes.LOST + lifetimes.START + 3 * task
-    assert lives + stagger + task + lifetimes.CLOSING <= walltime
-    assert 2 * stagger >= lifetimes.LOST + lifetimes.START + task
+    assert lives - stagger >= lifetimes.LOST_WORKER_TIMEOUT + lifetimes.START_SECONDS + 3 * task
+    assert lives + stagger + task + lifetimes.CLOSING_SECONDS <= walltime
+    assert 2 * stagger >= lifetimes.LOST_WORKER_TIMEOUT + lifetimes.START_SECONDS + task
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
