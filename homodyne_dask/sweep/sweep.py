@@ -228,8 +228,12 @@ def _on_cluster[G: AnyGram](
 
 
 def _cancel(client: Client, futures: list[Future]) -> None:
-    """Cancel the remaining tasks of a pass; a failure must neither cost its result nor hide its error."""
-    if futures and client.status == "running":
+    """Cancel the remaining tasks of a pass; a failure must neither cost its result nor hide its error.
+
+    Also where none is left: the answer comes when the scheduler has forgotten the others, and only
+    then do the tasks of the next pass have a span of their own.
+    """
+    if client.status == "running":
         try:
             client.cancel(futures, reason="the pass has ended")
         except Exception as e:

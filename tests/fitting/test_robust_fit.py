@@ -43,9 +43,9 @@ def test_a_fit_with_outliers_finds_the_truth(result):
 
 def test_the_report_names_the_loss(result, tmp_path):
     said = str(result)
-    assert "huber from 1.345 σ on instead of squares: it leaves" in said
+    assert "huber beyond 1.345 σ instead of squares, " in said
     assert result.scalings is None
-    assert "each has outliers of its own under a loss" in " ".join(said.split())
+    assert "under a robust loss each mode has its own outliers" in " ".join(said.split())
     result.to_json(tmp_path / "result.json")
     assert str(hd.load_result(tmp_path / "result.json")) == said
 
