@@ -241,7 +241,9 @@ def _earlier_result(model: "Model", job: FitJob) -> "FitResult | None":
     result, scan = load_result(folder), job.scan()
     expected = json.loads(json.dumps(prepare(scan, model, **job.options).config))
     del expected["changed"]  # follows from the others
-    different = [key for key, value in expected.items() if result.config.get(key) != value]
+    # nothing given was {} in results of earlier programs, and is None
+    before = {key: value or None for key, value in result.config.items()}
+    different = [key for key, value in expected.items() if before.get(key) != (value or None)]
     data = {"tiles_sha256": scan.attrs["tiles_sha256"], "frames": list(scan.frames)}
     data["labels"] = scan.label.tolist()
     different += [key for key, value in data.items() if result.inputs.get(key) != value]

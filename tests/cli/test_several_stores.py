@@ -1,6 +1,7 @@
 """Several stores in one command: one that fails does not stop the others, and an index lists all."""
 
 import csv
+import json
 import re
 import shutil
 from pathlib import Path
@@ -107,6 +108,19 @@ def test_resume_keeps_earlier_results_and_fits_the_rest(three):
     assert [row["outcome"] for row in rows()] == ["CONVERGED"] * 3
     for name, when in before.items():
         assert Path(f"{name}_fit/summary.json").stat().st_mtime_ns == when
+    assert result.stderr.count("already holds its result") == 2
+
+
+def test_resume_keeps_results_of_earlier_programs(three):
+    """They wrote {} where no initial values, no fixed ones and no bounds were given."""
+    done(*FIT, "A_c2.zarr", "N_c2.zarr")
+    for name in "AN":
+        path = Path(f"{name}_fit/summary.json")
+        summary = json.loads(path.read_text())
+        summary["config"] |= {"initial": {}, "fixed": {}, "bounds": {}}
+        del summary["config"]["changed"]
+        path.write_text(json.dumps(summary))
+    result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
     assert result.stderr.count("already holds its result") == 2
 
 
