@@ -11,7 +11,7 @@ from homodyne_dask.fitting.errors.estimate import estimate_errors
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.start.averages import BinnedAverages
-from homodyne_dask.fitting.start.minima import transport_minima
+from homodyne_dask.fitting.start.transport_minima import transport_minima
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import merge_tree
 from homodyne_dask.kernels.problem import Problem

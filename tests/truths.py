@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homodyne_dask.fitting.start.minima import transport_minima
+from homodyne_dask.fitting.start.transport_minima import transport_minima
 from homodyne_dask.models import MODELS, Convention
 from homodyne_dask.models.transport import bin_scales
 from homodyne_dask.solver.variable_projection import reduce

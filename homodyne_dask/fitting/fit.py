@@ -138,7 +138,7 @@ def iterate(
 def plan(
     data: Scan | str | Path, model: Model, *, client: Client | None = None, **options: Any
 ) -> Plan:
-    """Return what `fit` would read and hold with these options; `print` it.
+    """Return the plan of a fit: what it would read and keep in memory. `print(plan)` shows it.
 
     data, model, client: as in `fit`.
     {options}
@@ -162,7 +162,7 @@ def plan_for(request: Request, client: Client | None) -> Plan:
 
 
 def _description(request: Request) -> "FitDescription":
-    """Return what is shown of a fit beside its passes."""
+    """Return title, parameters and errors for the progress of a fit."""
     from homodyne_dask.fitting.errors.estimate import standard_errors
     from homodyne_dask.live.watch import FitDescription
 

@@ -29,7 +29,7 @@ from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Cost, Rep
 
 SAMPLE_PAIRS = 20e6
 """Pairs of the sample for each thread; it is computed twice, for some tenths of a second."""
-_TASK = 0.008
+TASK_OVERHEAD_SECONDS = 0.008
 """Processor time of Dask for a task, in driver and worker together [s]; docs/performance.md."""
 
 
@@ -98,9 +98,9 @@ class _Tile:
     """One block of a pass and its cost."""
 
     run: Run
-    live: int
-    number: int
-    """Sub-blocks computed, and all of them, of one bin; a loss computes them all."""
+    n_computed: int
+    """Sub-blocks computed, of one bin; under a loss all."""
+    n_total: int
     read: bool
 
 
@@ -117,16 +117,16 @@ def _forecast(
     reports = _measured(sweep, sample, at)
     cost = reduce(Cost.plus, (report.cost for report in reports))
     reading = cost.reading / max(cost.read, 1)
-    computed = max(sum(tile.live for tile in sample), 1)
+    computed = max(sum(tile.n_computed for tile in sample), 1)
     computing = (sum(report.seconds for report in reports) - cost.reading) / computed
 
     def seconds(read: float) -> float:
         of_tile = {
-            (tile.run.group, tile.run.tiles[0]): computing * tile.live + read * tile.read
+            (tile.run.group, tile.run.tiles[0]): computing * tile.n_computed + read * tile.read
             for tile in tiles
         }
-        task = 0.0 if plan.workers.local else _TASK
-        return _until_all_done(
+        task = 0.0 if plan.workers.local else TASK_OVERHEAD_SECONDS
+        return _makespan(
             [task + sum(of_tile[run.group, tile] for tile in run.tiles) for run in sweep.tasks],
             threads,
         )
@@ -137,7 +137,8 @@ def _forecast(
         plan=plan,
         theta=dict(zip(request.search.names, theta.tolist(), strict=True)),
         needed=len(needed),
-        computed=sum(tile.live for tile in tiles) / max(sum(tile.number for tile in tiles), 1),
+        computed=sum(tile.n_computed for tile in tiles)
+        / max(sum(tile.n_total for tile in tiles), 1),
         bytes_read=int(np.mean(stored or [0]) * len(needed)),
         first=seconds(reading),
         later=seconds(0.0 if plan.resident else reading),
@@ -151,20 +152,20 @@ def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> li
     q, robust = q_or_one(scan), request.problem.loss != "linear"
     backend = backend_of(request.problem.model)
     at = backend.point(request.problem, theta, scan.time, 1, scan.frames)
-    found = []
+    all_tiles = []
     for (group, members), tile in product(enumerate(layout.groups), layout.tiles):
         cut = at.sub_blocks(
             q[members[0]], tile[0] * layout.side, tile[1] * layout.side, layout.side
         )
         known = stored_sums(source, Place(members, tile), request.problem.min_lag) is not None
         run = Run(group, members, (tile,), 1)
-        live = cut.n_total if robust else cut.n_active
-        found.append(_Tile(run, live, cut.n_total, bool(live or not known)))
-    return found
+        n_computed = cut.n_total if robust else cut.n_active
+        all_tiles.append(_Tile(run, n_computed, cut.n_total, bool(n_computed or not known)))
+    return all_tiles
 
 
 def _measured(sweep: Sweep, tiles: list[_Tile], at: AtTheta | AtThetaAndLinear) -> list[Report]:
-    """Return what the workers report of some tiles, a task each."""
+    """Return the reports of some tiles, computed in a task each."""
     part = replace(sweep, tasks=[tile.run for tile in tiles], owners={})
     return [report for _, _, report in part.compute(part, GRAM, at)]
 
@@ -174,8 +175,8 @@ def _stored_bytes(scan: Scan, run: Run) -> int:
     return sum(path.stat().st_size for path in paths)
 
 
-def _until_all_done(seconds: list[float], threads: int) -> float:
-    """Return the time [s] at which some threads that take tasks in turn have done them all."""
+def _makespan(seconds: list[float], threads: int) -> float:
+    """Return the time [s] in which some threads that take tasks in turn complete all."""
     free = [0.0] * threads
     for task in seconds:
         heapreplace(free, free[0] + task)

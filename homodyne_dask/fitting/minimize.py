@@ -23,7 +23,7 @@ from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
 from homodyne_dask.store.allocator import trim_memory
 
 if TYPE_CHECKING:
-    from homodyne_dask.fitting.start.minima import Minimum
+    from homodyne_dask.fitting.start.transport_minima import Minimum
     from homodyne_dask.sweep.sweep import Sweep
     from homodyne_dask.sweep.tasks import Cost
 
@@ -123,7 +123,7 @@ def _find_start(request: Request, levels: Sequence["Sweep"], record: FitRecord) 
     """Return the lowest minimum found in the averages and the block means."""
     from homodyne_dask.fitting.start.coarse_to_fine import coarse_to_fine
     from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
-    from homodyne_dask.fitting.start.minima import competing_minima
+    from homodyne_dask.fitting.start.transport_minima import competing_minima
 
     minima = find_initial_values(request)
     trim_memory()

@@ -35,7 +35,7 @@ def predict(
     """
     theta = _vector(model, params)
     time = np.asarray(times, float)
-    kind = convention_named(convention)
+    known = convention_named(convention)
     if model.shear and gap is None:
         raise OptionError(f"{model.name} needs the gap between the plates: gap='200 um'")
     width = None if gap is None else gap_in_angstrom(gap)
@@ -50,9 +50,9 @@ def predict(
             f"one value per bin: the lengths differ ({lengths}); give one number or one per bin"
         ) from None
     qs, phis, contrasts, offsets = per_bin
-    frame_spacing(time, kind)
+    frame_spacing(time, known)
     backend = backend_of(model)
-    at = backend.point(Problem(model, kind, width), theta, time)
+    at = backend.point(Problem(model, known, width), theta, time)
     t1, t2 = time[:, None], time[None, :]
     f = np.concatenate(
         [backend.f_at(at, time, qs[b : b + 1], phis[b : b + 1], t1, t2) for b in range(len(qs))]

@@ -23,7 +23,7 @@ from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 from homodyne_dask.store.scan import Scan, open_dataset
 
-_UNKNOWN_Q = 1e10
+_UNKNOWN_Q_BOUND = 1e10
 """1/s: bounds of q²·D where q is unknown."""
 
 
@@ -43,9 +43,9 @@ class Request:
     """The options and what they lead to, for checkpoint and result."""
 
 
-def prepare(data: Scan | str | Path, model: Model, **given: Any) -> Request:
+def prepare(data: Scan | str | Path, model: Model, **values: Any) -> Request:
     """Return the checked fit with these `FitOptions`; raises a HomodyneDaskError for mistakes."""
-    options = _of_plain_values(FitOptions(**given))
+    options = _of_plain_values(FitOptions(**values))
     scan = data if isinstance(data, Scan) else open_dataset(data)
     _check_values(options)
     for name in options.profile:
@@ -60,10 +60,10 @@ def prepare(data: Scan | str | Path, model: Model, **given: Any) -> Request:
         )
     convention = convention_named(options.convention)
     frame_spacing(scan.time, convention)
-    given_gap = options.gap
-    width = scan.attrs["gap_angstrom"] if given_gap is None else gap_in_angstrom(given_gap)
+    gap = options.gap
+    width = scan.attrs["gap_angstrom"] if gap is None else gap_in_angstrom(gap)
     needs_q = check_model(model, scan.n_frames, convention, options.precision)
-    parameters = _with_known_q(model, scan, needs_q)
+    parameters = _parameters_for_q(model, scan, needs_q)
     laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
     chosen = search(parameters, options.initial, options.fixed, options.bounds, laws)
     scaling, loss_scale = _scaling(options, scan), _loss_scale(options.loss, options.loss_scale)
@@ -165,7 +165,7 @@ _PLAIN: dict[Any, Callable[[Any], Any]] = {
 
 
 def _check_values(options: FitOptions) -> None:
-    """Raise OptionError for values that no data and no model make right."""
+    """Raise OptionError for values that are wrong for any data and model."""
     for option in fit_options():
         value = getattr(options, option.name)
         if option.choices and value not in option.choices:
@@ -203,12 +203,12 @@ def _loss_scale(loss: str, scale: Any) -> float:
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < np.inf:
         raise OptionError(
             f"loss_scale = {scale!r} is not a positive number: it is the residual, in standard "
-            f"deviations, from which on the loss takes less than the square"
+            f"deviations, above which the loss is less than the square"
         )
     return float(scale)
 
 
-def _with_known_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter, ...]:
+def _parameters_for_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter, ...]:
     """Return the model's parameters, in 1/s where q is unknown and only q² times them is determined."""
     unknown = np.isnan(scan.q)
     if not unknown.any():
@@ -221,11 +221,11 @@ def _with_known_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter, .
     if needs_q:
         raise OptionError(f"{model.name} needs q, and the store does not know it: ingest with --q")
     return tuple(
-        replace(p, unit="1/s", bounds=_q_free(p.bounds)) if p.q_power else p
+        replace(p, unit="1/s", bounds=_bounds_without_q(p.bounds)) if p.q_power else p
         for p in model.parameters
     )
 
 
-def _q_free(bounds: tuple[float, float]) -> tuple[float, float]:
-    low = 1 / _UNKNOWN_Q if bounds[0] > 0 else -_UNKNOWN_Q
-    return low, _UNKNOWN_Q
+def _bounds_without_q(bounds: tuple[float, float]) -> tuple[float, float]:
+    low = 1 / _UNKNOWN_Q_BOUND if bounds[0] > 0 else -_UNKNOWN_Q_BOUND
+    return low, _UNKNOWN_Q_BOUND

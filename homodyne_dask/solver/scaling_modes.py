@@ -45,7 +45,7 @@ class Scaling:
     """Bounds and priors of contrast and offset; in `individual` and `shared` only."""
 
     @property
-    def for_initial_values(self) -> str:
+    def mode_for_initial_values(self) -> str:
         """The mode in which initial values are searched: one that needs neither angles nor values."""
         return "shared" if self.mode == "shared" else "individual"
 

@@ -80,7 +80,7 @@ def test_windows_of_age_are_fitted_in_the_same_way(rings):
 def test_small_fits_on_workers_write_the_same_as_fits_in_this_process(rings, monkeypatch):
     wanted = Path("R_fit_q/q_0.006/summary.json").read_text()
     here = Path("R_fit_q/series.csv").read_text()
-    monkeypatch.setattr(each, "MANY_DRAWN", 2)
+    monkeypatch.setattr(each, "MIN_DRAWN_FITS_FOR_WORKERS", 2)
     printed = done(*FIT, "q", "--overwrite")
     # figures are switched off in this process only
     assert "R_fit_q/q_0.006/ written: angles.png" in printed

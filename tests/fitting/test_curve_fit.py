@@ -143,7 +143,7 @@ def test_workers_give_the_bits_of_this_process(tmp_path):
 
 def test_data_that_changed_between_two_fits_are_read_again(tmp_path, monkeypatch):
     """Only the middle changes: sizes, the first chunk and the last one are those of the first fit."""
-    monkeypatch.setattr(points, "MOST", 64)
+    monkeypatch.setattr(points, "MAX_POINTS_PER_CHUNK", 64)
     before, path = made(), tmp_path / "checkpoint.json"
     after = before.copy(deep=True)
     after["y"][80:120] += 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.start.minima import transport_minima
+from homodyne_dask.fitting.start.transport_minima import transport_minima
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.variable_projection import reduce
 from tests import truths

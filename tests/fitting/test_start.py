@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.start.minima import Minimum, competing_minima, transport_minima
+from homodyne_dask.fitting.start.transport_minima import Minimum, competing_minima, transport_minima
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.fit_result import load_result
 from homodyne_dask.solver.levenberg_marquardt import Outcome

@@ -109,7 +109,7 @@ def fit(
 def _workers(config: "FitConfig", jobs: "list[FitJob]") -> Iterator["Client | None"]:
     """Yield a client that all fits share; None if each starts its own workers, or needs none."""
     from homodyne_dask.cli.worker_options import client_of
-    from homodyne_dask.fitting.series.fit_each import MANY_DRAWN, workers_for
+    from homodyne_dask.fitting.series.fit_each import MIN_DRAWN_FITS_FOR_WORKERS, workers_for
 
     with client_of(config) as client:
         if client is not None or len(jobs) == 1:
@@ -119,7 +119,7 @@ def _workers(config: "FitConfig", jobs: "list[FitJob]") -> Iterator["Client | No
         for job in jobs:
             with suppress(HomodyneDaskError):  # raised again by its fit
                 scans.append(job.scan())
-        with workers_for(scans, None, MANY_DRAWN) as started:
+        with workers_for(scans, None, MIN_DRAWN_FITS_FOR_WORKERS) as started:
             yield started
 
 

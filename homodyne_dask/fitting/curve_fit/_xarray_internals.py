@@ -1,7 +1,7 @@
-"""What this package uses of xarray beyond its public interface, all in one place.
+"""All uses of undocumented parts of xarray.
 
-Each entry says what public call would replace it, the versions it was seen in, and what happens
-where it is missing.
+Each function names the public call that would replace it, the versions it was seen in, and what
+happens where it is missing.
 """
 
 from typing import Any

@@ -22,7 +22,7 @@ from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.solver import levenberg_marquardt as lm
 
 SIGMA = "homodyne_dask_sigma"
-"""The variable that an array or a data array given as sigma becomes."""
+"""Name of the variable that holds a sigma passed as an array or a data array."""
 
 
 @dataclass(frozen=True)
@@ -156,14 +156,14 @@ def _bounds(names: tuple[str, ...], bounds: Any) -> dict[str, tuple[float, float
 def _initial(
     names: tuple[str, ...], p0: Any, bounds: dict[str, tuple[float, float]]
 ) -> dict[str, float]:
-    given: dict[str, float] = {}
+    values: dict[str, float] = {}
     if isinstance(p0, Mapping):
-        given = dict(p0)
+        values = dict(p0)
     elif p0 is not None:
         if len(p0) != len(names):
             raise OptionError(f"p0 has {len(p0)} values for {len(names)} parameters")
-        given = dict(zip(names, p0, strict=True))
-    return {name: _feasible(*bounds[name]) for name in names} | given
+        values = dict(zip(names, p0, strict=True))
+    return {name: _feasible(*bounds[name]) for name in names} | values
 
 
 def _feasible(low: float, high: float) -> float:

@@ -21,9 +21,9 @@ from homodyne_dask.fitting.curve_fit._xarray_internals import in_memory
 from homodyne_dask.sweep.block_cache import byte_cache, keep
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, size, size_in_words
 
-MOST = 2**20
+MAX_POINTS_PER_CHUNK = 2**20
 """Most points of a chunk; larger chunks of a store are cut."""
-SMALLEST = 2**12
+POINTS_PER_STEP = 2**12
 """Points of a chunk that are processed at once; chunks are padded to a multiple of it."""
 
 
@@ -54,7 +54,7 @@ class Points:
     def step(self) -> int:
         """Points that are processed at once."""
         largest = math.prod(self.chunk.values())
-        return min(SMALLEST, 2 ** math.ceil(math.log2(max(largest, 2))))
+        return min(POINTS_PER_STEP, 2 ** math.ceil(math.log2(max(largest, 2))))
 
     @cached_property
     def places(self) -> tuple[tuple[int, ...], ...]:
@@ -178,7 +178,7 @@ def points_of(data: Any, variables: Sequence[str]) -> Points:
     Raises SelectionError for variables that are not there or not numbers, StoreError for a path
     that cannot be opened.
     """
-    dataset = _opened(data)
+    dataset = _as_dataset(data)
     for name in variables:
         if name not in dataset.variables:
             there = ", ".join(map(str, dataset.variables))
@@ -194,7 +194,7 @@ def points_of(data: Any, variables: Sequence[str]) -> Points:
     return Points(chosen, tuple(variables), sizes, _chunk(chosen, sizes))
 
 
-def _opened(data: Any) -> xarray.Dataset:
+def _as_dataset(data: Any) -> xarray.Dataset:
     if isinstance(data, xarray.Dataset):
         return data
     if isinstance(data, xarray.DataArray):
@@ -214,7 +214,7 @@ def _chunk(dataset: xarray.Dataset, sizes: dict[Hashable, int]) -> dict[Hashable
         for dim, n in own.items():
             if dim in chunk:
                 chunk[dim] = min(chunk[dim], int(n))
-    while math.prod(chunk.values()) > MOST:
+    while math.prod(chunk.values()) > MAX_POINTS_PER_CHUNK:
         longest = max(chunk, key=lambda dim: chunk[dim])
         chunk[longest] = -(-chunk[longest] // 2)
     return chunk

@@ -36,16 +36,16 @@ from homodyne_dask.sweep.tasks import NO_COST, AtTheta, Directions, Report, Task
 OPTIONS = lm.Options(
     decrement=1e-10, relative_step=1e-10, relative_rounding=1e-9, trust_region=True
 )
-"""Closer to the optimum than the eight digits that are promised, and with a trust region: the user gives
-the initial values, which may be far away."""
-SMALL = 64_000_000
-"""Most bytes of columns that are kept of data that lie in memory."""
-_PLAIN = Scaling("fixed", fixed_params=np.array([[0.0, 1.0]]))
+"""More than the eight digits that are promised; with a trust region, because the user's initial values
+may be far from the optimum."""
+MAX_CACHED_BYTES = 64_000_000
+"""Most bytes of columns that are cached of data in memory."""
+_NO_SCALING = Scaling("fixed", fixed_params=np.array([[0.0, 1.0]]))
 """Nothing is eliminated: y is the residual, f is 0."""
 
 
 class ResidualContext(NamedTuple):
-    """What all tasks of a fit of residuals share."""
+    """The arguments common to all tasks of a residual fit."""
 
     points: Points
     model: ResidualModel
@@ -81,10 +81,10 @@ class ResidualRequest:
     solver: lm.Options
     absolute_sigma: bool
     """Residuals are divided by their σ; if False, their scatter gives it."""
-    scaling: Scaling = _PLAIN
+    scaling: Scaling = _NO_SCALING
 
 
-_EDGES = ("start", "lower", "upper")
+_REAL_FIELDS = ("start", "lower", "upper")
 
 
 def _identity(request: ResidualRequest) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _identity(request: ResidualRequest) -> dict[str, Any]:
         "parameters": list(search.names),
         "free": search.free.tolist(),
         # bounds may be infinite, which JSON cannot hold
-        **{name: [repr(float(v)) for v in getattr(search, name)] for name in _EDGES},
+        **{name: [repr(float(v)) for v in getattr(search, name)] for name in _REAL_FIELDS},
         **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
     }
 
@@ -142,7 +142,7 @@ def plan_residual_fit(request: ResidualRequest, client: Client | None) -> Plan:
 
 
 class ResidualOutput(NamedTuple):
-    """What a fit of residuals ended with."""
+    """The output of a residual fit."""
 
     state: lm.State
     covariance: Float[np.ndarray, "p p"] | None
@@ -173,7 +173,7 @@ def iterate(
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
         budget = plan.layout.resident_bytes if plan.resident else 0
         if request.points.in_memory:  # not kept twice
-            budget = min(budget, SMALL)
+            budget = min(budget, MAX_CACHED_BYTES)
         context = ResidualContext(request.points, request.model, budget)
         observer = Watch(_description(request), plan, connected, watch)
         with observer.failures_published():

@@ -54,7 +54,7 @@ def assemble_result(
     more: ErrorEstimates = NO_ESTIMATES,
     minima: Sequence[dict[str, Any]] = (),
 ) -> FitResult:
-    """Return the result of a fit that ended in `state`; `more` is what passes after the last step gave."""
+    """Return the result of a fit that ended in `state`; more: estimates from passes after the last step."""
     scan, search, reduced = request.scan, request.search, state.reduced
     moved = free_inside_bounds(search, state)
     at_bound = search.free & ~moved

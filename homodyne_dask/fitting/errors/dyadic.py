@@ -33,9 +33,9 @@ from homodyne_dask.sweep.tasks import (
     report_of,
 )
 
-MOST = 16
-"""Number of blocks of frames, about: each pair of them is a score."""
-FEWEST = 6
+TARGET_BLOCKS = 16
+"""Approximate number of blocks of frames; each pair of blocks has a score."""
+MIN_BLOCKS = 6
 """With fewer blocks no error is estimated."""
 _CORRELATION_TIMES = 5
 """Correlation times in a block, where the record is long enough."""
@@ -103,18 +103,20 @@ def _leaf(
 
 
 def block_length(request: Request, theta: Float[np.ndarray, " p"], side: int) -> int:
-    """Return the frames of a block: some correlation times, if that leaves FEWEST blocks.
+    """Return the frames of a block: some correlation times, if that leaves MIN_BLOCKS blocks.
 
-    It is a tile of `side` frames, or that halved or doubled some times.
+    It is `side` times a power of two.
     """
     first, stop = request.scan.frames
-    wanted = max((stop - first) / MOST, _CORRELATION_TIMES * _correlation_time(request, theta), 2)
-    wanted = min(wanted, max((stop - first) / FEWEST, 2))
+    wanted = max(
+        (stop - first) / TARGET_BLOCKS, _CORRELATION_TIMES * _correlation_time(request, theta), 2
+    )
+    wanted = min(wanted, max((stop - first) / MIN_BLOCKS, 2))
     return int(side * 2.0 ** np.floor(np.log2(wanted / side)))
 
 
 def _correlation_time(request: Request, theta: Float[np.ndarray, " p"]) -> float:
-    """Return the number of frames after which f is 1/e, in the middle of the record and of the bins."""
+    """Return the frames in which f decays to 1/e, at the middle of the record, median over the bins."""
     scan, backend = request.scan, backend_of(request.problem.model)
     at = backend.point(request.problem, theta, scan.time)
     return backend.correlation_time(at, q_or_one(scan), scan.phi, scan.frames)
@@ -141,7 +143,7 @@ def dyadic(
     With s_ab the score of blocks a and b and T_a = Σ_b s_ab, the meat is
     Σ_a T_a T_aᵀ - Σ_(a<b) s_ab s_abᵀ, summed over clusters of bins (Aronow, Samii and Assenova 2015).
     Correlations between blocks that share none are neglected, so it is a lower bound. None with
-    fewer than FEWEST blocks that hold data, or where it is not positive.
+    fewer than MIN_BLOCKS blocks that hold data, or where it is not positive.
     """
     joint = joint_equations(reduced, moved)
     used = reduced.count > 0
@@ -153,7 +155,7 @@ def dyadic(
     own = own - np.einsum("kzp,kabz->kabp", reduced.projection, score[..., [0, 2]])
     own = own[..., moved] / joint.size[: joint.moved]
     with_data = moments[..., 0, 0].sum(0)
-    if ((with_data.sum(0) + with_data.sum(1)) > 0).sum() < FEWEST:
+    if ((with_data.sum(0) + with_data.sum(1)) > 0).sum() < MIN_BLOCKS:
         return None
     meat = np.zeros((joint.moved, joint.moved))
     for cluster in np.unique(clusters[used]):

@@ -19,10 +19,10 @@ from homodyne_dask.sweep.sweep import Sweep
 
 
 class ErrorEstimates(NamedTuple):
-    """What passes over the data after the last step have found."""
+    """Error estimates from passes over the data after the last step."""
 
     lower: Float[np.ndarray, "p p"] | None = None
-    """Dyadic-robust covariance, a lower bound; None where there are bins enough for CR2."""
+    """Dyadic-robust covariance, a lower bound; None where there are enough bins for CR2."""
     profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
 
 

@@ -18,7 +18,7 @@ from homodyne_dask.solver.variable_projection import ReducedProblem
 STEPS = (1.0, 2.0)
 """Standard errors away from the optimum, on both sides."""
 OPTIONS = lm.Options(max_passes=20, decrement=0.03)
-"""χ² would change by less than a thousandth beyond it."""
+"""Closer to the optimum χ² changes by less than a thousandth."""
 
 
 class ProfilePoint(NamedTuple):
@@ -59,7 +59,7 @@ def _outwards(
 ) -> list[ProfilePoint]:
     search = request.search
     fixed = replace(search, free=search.free & (np.arange(len(search.names)) != at))
-    origin, found = state.theta[at], []
+    origin, points = state.theta[at], []
 
     def measured(trial: lm.Trial) -> ReducedProblem:
         gram = evaluate(trial.theta, trial.linear_params)
@@ -76,10 +76,10 @@ def _outwards(
         first = lm.Trial(fixed.inside(there), linear_params)
         *_, state = lm.iterate(fixed, measured, first, OPTIONS)
         converged = state.outcome is lm.Outcome.CONVERGED
-        found.append(ProfilePoint(state.theta, state.reduced.chisqr, state.passes, converged))
+        points.append(ProfilePoint(state.theta, state.reduced.chisqr, state.passes, converged))
         if not state.reduced.finite:
             break
-    return found
+    return points
 
 
 def _predicted(search: Search, state: lm.State, at: int, value: float) -> Float[np.ndarray, " p"]:

@@ -10,7 +10,7 @@ from homodyne_dask.solver.covariance import MIN_CLUSTERS
 from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.sweep.unreadable import excluded_sentence
 
-FAR_OFF = 10.0
+MAX_CHISQR_PER_PAIR = 10.0
 """χ² per pair of a bin above which a warning is given: data and model differ by 3 σ on average."""
 
 
@@ -88,7 +88,7 @@ def _flat(reduced: ReducedProblem) -> str | None:
 def _far_off(request: Request, state: lm.State) -> str | None:
     """Return a sentence if data and model of some bins differ by far more than σ."""
     redchi = redchi_per_bin(request, state)
-    far = np.flatnonzero(redchi > FAR_OFF)
+    far = np.flatnonzero(redchi > MAX_CHISQR_PER_PAIR)
     if not len(far):
         return None
     labels = [str(label) for label in request.scan.label[far]]

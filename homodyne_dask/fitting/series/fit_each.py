@@ -27,10 +27,10 @@ from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan, open_dataset
 
-MANY = 16
+MIN_FITS_FOR_WORKERS = 16
 """Number of small fits from which workers are started: fewer are faster in the process of the caller."""
-MANY_DRAWN = 8
-"""The same if figures are drawn, too."""
+MIN_DRAWN_FITS_FOR_WORKERS = 8
+"""The same number if figures are drawn, too."""
 
 
 @takes_options()
@@ -56,7 +56,7 @@ def fit_each(
 
     A part that cannot be fitted is a row with its message, and the others go on. Parts of fewer than
     four million pairs are fitted at the same time, each by one thread of the workers; larger ones in
-    turn, by all workers  Every fit has the same bits as that of `fit`.
+    turn, by all workers. Every fit has the same bits as that of `fit`.
 
     Raises a HomodyneDaskError for mistakes in the options.
     """
@@ -66,7 +66,7 @@ def fit_each(
     fits = [FitRequest(part.scan, options_of(part, scan, options)) for part in parts]
     entries = []
     with (
-        workers_for([part.scan for part in parts], client, MANY) as connected,
+        workers_for([part.scan for part in parts], client, MIN_FITS_FOR_WORKERS) as connected,
         submitted(connected, model, fits) as futures,
     ):
         for part, request, future in zip(parts, fits, futures, strict=True):

@@ -13,7 +13,7 @@ from homodyne_dask.store.scan import Scan
 
 OVER = ("q", "age")
 Windows = int | Sequence[tuple[float, float]] | None
-_FEWEST_FRAMES = 3
+_MIN_FRAMES = 3
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ def _rings(scan: Scan) -> tuple[Part, ...]:
 def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
     first, stop = scan.frames
     if isinstance(windows, int):
-        if not 1 <= windows <= (stop - first) // _FEWEST_FRAMES:
+        if not 1 <= windows <= (stop - first) // _MIN_FRAMES:
             raise OptionError(
                 f"windows = {windows} do not fit {stop - first} selected frames, "
-                f"{_FEWEST_FRAMES} for each: give 1 to {(stop - first) // _FEWEST_FRAMES}"
+                f"{_MIN_FRAMES} for each: give 1 to {(stop - first) // _MIN_FRAMES}"
             )
         edges = np.linspace(first, stop, windows + 1).round().astype(int)
         chosen = [scan.select(frames=(a, b)) for a, b in pairwise(edges)]

@@ -1,4 +1,4 @@
-"""The averages over age and lag from which initial values are made."""
+"""The averages over age and lag from which initial values are found."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -24,11 +24,11 @@ from homodyne_dask.models.transport import (
 from homodyne_dask.store.cuts import Cuts
 from homodyne_dask.store.scan import Scan, q_or_one
 
-FEWEST_CELLS = 30
+MIN_CELLS = 30
 """If a selection has fewer averages, initial values come from those of the whole record."""
 
-FINEST = 128
-"""Integrals use steps of one frame up to this frame, and of age / FINEST beyond it."""
+STEPS_PER_AGE = 128
+"""Integrals use steps of one frame up to this frame, and of age / STEPS_PER_AGE after it."""
 
 
 class _Between(NamedTuple):
@@ -73,8 +73,8 @@ class BinnedAverages:
         """Return G(t2) - G(t1) of every cell."""
         return self.differences(theta)[-2]
 
-    def some(self, number: int) -> "BinnedAverages":
-        """Return these with at most `number` cells, chosen at random but always the same."""
+    def subset(self, number: int) -> "BinnedAverages":
+        """Return these with at most `number` cells, chosen at random with a fixed seed."""
         cells = len(self.t1)
         if cells <= number:
             return self
@@ -100,7 +100,7 @@ class BinnedAverages:
         """The frame times between which the rates are integrated."""
         at, last = [0], len(self.time) - 1
         while at[-1] < last:
-            at.append(min(at[-1] + max(1, at[-1] // FINEST), last))
+            at.append(min(at[-1] + max(1, at[-1] // STEPS_PER_AGE), last))
         return self.time[at]
 
     @cached_property
@@ -126,7 +126,7 @@ class BinnedAverages:
 def binned_averages(scan: Scan, problem: Problem) -> BinnedAverages:
     """Return the averages of the selected bins; raises SelectionError where none is known."""
     cuts = scan.cuts(problem.min_lag)
-    if len(cuts.t1) < FEWEST_CELLS:  # the same theta describes the whole record
+    if len(cuts.t1) < MIN_CELLS:  # the same theta describes the whole record
         cuts = replace(scan, frames=(0, scan.n_frames)).cuts()
     if not np.isfinite(cuts.c2).any():
         raise SelectionError(

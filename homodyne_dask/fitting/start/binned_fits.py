@@ -1,4 +1,4 @@
-"""Fits to binned averages: several at a time, each continued as far as it is promising."""
+"""Fits to binned averages: several at a time, of which only promising ones are continued."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.variable_projection import CHISQR_ROUNDING, ReducedProblem, reduce
 
 OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
-"""The optimum of the averages is needed no more closely than this."""
+"""An approximate optimum of the averages is enough."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class BinnedFits:
 
     def started(self, thetas: Sequence[Float[np.ndarray, " p"]]) -> list[BinnedFit]:
         """Return a fit at its initial point for each theta."""
-        found = zip(thetas, self._evaluated([lm.Trial(theta) for theta in thetas]), strict=True)
+        evaluated = zip(thetas, self._evaluated([lm.Trial(theta) for theta in thetas]), strict=True)
         return [
             BinnedFit(lm.initial_state(self.search, theta, reduced, OPTIONS))
-            for theta, reduced in found
+            for theta, reduced in evaluated
         ]
 
     def advanced(self, ends: Sequence[BinnedFit], passes: int) -> list[BinnedFit]:
@@ -83,7 +83,7 @@ class BinnedFits:
         grams = [self.summary(trial.theta) for trial in trials]
         if not grams:
             return []
-        if self.mode == "shared":  # one contrast and offset: the bins are one
+        if self.mode == "shared":  # one contrast and offset: the sum of all bins
             grams = [
                 Gram(g.moments.sum(0, keepdims=True), g.pairs.sum(keepdims=True)) for g in grams
             ]
@@ -93,22 +93,22 @@ class BinnedFits:
         return [_part(whole, slice(n * bins, (n + 1) * bins)) for n in range(len(grams))]
 
     def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
-        """Return one fit for all that are at the same minimum, best first."""
-        found: list[BinnedFit] = []
+        """Return one fit for each minimum, the best first."""
+        distinct: list[BinnedFit] = []
         finite = [end for end in ends if end.lowest.reduced.finite]
         for end in sorted(finite, key=lambda end: end.chisqr):
-            for n, other in enumerate(found):
-                if self.same(other, end):
-                    found[n] = replace(other, starts=other.starts + end.starts)
+            for n, other in enumerate(distinct):
+                if self.same_minimum(other, end):
+                    distinct[n] = replace(other, starts=other.starts + end.starts)
                     break
             else:
-                found.append(end)
-        return found
+                distinct.append(end)
+        return distinct
 
-    def same(self, one: BinnedFit, other: BinnedFit) -> bool:
+    def same_minimum(self, one: BinnedFit, other: BinnedFit) -> bool:
         """Return whether two fits are at one minimum: χ² within σ², theta within three standard errors."""
         low, high = one.lowest, other.lowest
-        # below rounding nothing is known of an exact fit
+        # an exact fit has no variance: use the rounding of χ²
         variance = low.reduced.variance(int(self.search.free.sum())) or low.reduced.rounding
         difference = high.theta - low.theta
         period = np.where(np.isfinite(self.search.period), self.search.period, 1.0)
@@ -119,7 +119,7 @@ class BinnedFits:
         return bool(better < variance and distance < 9 * variance)
 
 
-def credible(ends: list[BinnedFit], times: float) -> list[BinnedFit]:
+def promising(ends: list[BinnedFit], times: float) -> list[BinnedFit]:
     """Return the fits whose χ² is at most so many times the lowest."""
     finite = [end for end in ends if end.lowest.reduced.finite]
     lowest = min((end.chisqr for end in finite), default=np.inf)

@@ -1,7 +1,7 @@
 """Coarse to fine: fits to block means come close to the optimum before the first pass over all data.
 
 The optimum of 4×4 means is about one standard error of the full fit away from its optimum, that of
-16×16 means a little more. The result is that of the full data; only the way to it is cheaper.
+16×16 means a little more. The result is that of the full data, found with fewer passes over them.
 """
 
 import time
@@ -19,7 +19,7 @@ from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.sweep import Sweep
 
 OPTIONS = lm.Options(max_passes=30, decrement=0.03)
-"""The optimum of means is needed no more closely: it is not that of the data."""
+"""An approximate optimum of the means is enough: it is not that of the data."""
 
 
 def coarse_to_fine(
@@ -45,7 +45,7 @@ def coarse_to_fine(
             chisqr = [reduce(gram, request.scaling).chisqr for gram in grams]
             theta = starts[int(np.nanargmin(chisqr))]
         state = _fit_level(request, sweep, theta, on_state)
-        if state.outcome is lm.Outcome.CONVERGED:  # else theta stays
+        if state.outcome is lm.Outcome.CONVERGED:  # else theta is kept
             theta = state.theta
         seconds = time.perf_counter() - began
         record.append(

@@ -2,7 +2,7 @@
 
 χ² of the averages needs only Σ w f², Σ w f, Σ w f y per bin, and f is the product of a factor that
 depends on (D0, alpha) and one that depends on (γ̇, beta): all combinations are matrix products.
-phi0 is scanned at no cost, because a bin depends on it only through the size of its shear.
+phi0 needs no more of these products: χ² of a bin depends on it only through the size of its shear.
 """
 
 import numpy as np
@@ -13,15 +13,15 @@ from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.transport import Convention, frame_spacing
 
 EXPONENTS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0)
-PER_DECADE = 4
-ANGLES = 36
+POINTS_PER_DECADE = 4
+N_ANGLES = 36
 """phi0 is scanned in steps of 180°/36."""
-CELLS = 400
-"""Most averages that are scanned; of more, so many are chosen at random."""
-FLOWS = 24
-"""Pairs (rate, alpha) that are scanned in all directions: those whose χ² could be the lowest."""
-OVERALL = 2
-"""Number of best points of the scan that are taken before the minima of its map."""
+MAX_CELLS = 400
+"""Most averages that are scanned, chosen at random from all."""
+MAX_DIFFUSION_PAIRS = 24
+"""Most pairs (D0, alpha) that are scanned in all directions of flow: those with the lowest bound of χ²."""
+N_BEST_FIRST = 2
+"""Number of points with the lowest χ² that come before the minima of the map."""
 
 Floats = Float[np.ndarray, "row cell"] | Float32[np.ndarray, "row cell"]
 
@@ -38,8 +38,8 @@ def scan_points(grid: "Grid", best: int) -> list[Float[np.ndarray, " p"]]:
         return [grid.theta(*at) for at in _distant([(int(n),) for n in order], best)]
     # each bin at its own best strain rate: no direction of flow can be lower
     lowest = chisqr.reshape(*chisqr.shape[:2], len(grid.betas), -1).min(3).sum(0).min(1)
-    flows = np.argsort(lowest)[:FLOWS]
-    total = _over_angles(grid.summary, grid, chisqr[:, flows])
+    pairs = np.argsort(lowest)[:MAX_DIFFUSION_PAIRS]
+    total = _over_angles(grid.summary, grid, chisqr[:, pairs])
     flat, most = total.ravel(), min(400 * best, total.size)
     order = np.argpartition(flat, most - 1)[:most]
     order = order[np.argsort(flat[order])]
@@ -49,8 +49,8 @@ def scan_points(grid: "Grid", best: int) -> list[Float[np.ndarray, " p"]]:
     for shear, angle in local_minima(total.min((0, 1))):
         at = np.unravel_index(np.argmin(total[:, :, shear, angle]), total.shape[:2])
         minima.append((int(at[0]), int(at[1]), shear, angle))
-    chosen = dict.fromkeys([*distant[:OVERALL], *minima, *distant[OVERALL:]])
-    return [grid.theta(int(flows[flow]), *at) for flow, *at in list(chosen)[:best]]
+    chosen = dict.fromkeys([*distant[:N_BEST_FIRST], *minima, *distant[N_BEST_FIRST:]])
+    return [grid.theta(int(pairs[flow]), *at) for flow, *at in list(chosen)[:best]]
 
 
 def local_minima(chisqr: Float[np.ndarray, "shear angle"]) -> list[tuple[int, int]]:
@@ -77,11 +77,11 @@ def _distant(points: list[tuple[int, ...]], best: int) -> list[tuple[int, ...]]:
 
 
 class Grid:
-    """The points of the scan: (rate, alpha) × (shear, beta) × phi0, as the user left them open."""
+    """The points of the scan: (D0, alpha) × (shear, beta) × phi0, without those that the user fixed."""
 
     def __init__(self, summary: BinnedAverages, search: Search) -> None:
         self.search = search
-        self.summary = summary = summary.some(CELLS)
+        self.summary = summary = summary.subset(MAX_CELLS)
         time = summary.time
         self.middle = float(np.median(time[time > 0]))
         start = dict(zip(search.names, search.start, strict=True))
@@ -89,17 +89,17 @@ class Grid:
         span, step = float(time[-1] - time[0]), frame_spacing(time)
         q2 = float(np.nanmedian(summary.q**2))
         rates = _log_spaced(0.05 / (q2 * span), 5 / (q2 * step))
-        self.flow = [
+        self.diffusion_pairs = [
             (self._amplitude("D0", rate, alpha), alpha)
             for alpha in self._exponents("alpha")
             for rate in (rates if np.isnan(start["D0"]) else [np.nan])
         ]
-        self.flow = list(dict.fromkeys(self.flow))
+        self.diffusion_pairs = list(dict.fromkeys(self.diffusion_pairs))
         if summary.problem.model.shear:
             self._shear(start, span, step)
 
     def _shear(self, start: dict[str, float], span: float, step: float) -> None:
-        """Lay out the strain rates: s·γ̇ at the middle of the record, and its exponent."""
+        """Set the strain rates: s·γ̇ at the middle of the record, and its exponent."""
         self.shear_offset = _or(start["gamma_dot_t_offset"], self.search, "gamma_dot_t_offset", 0.0)
         self.betas = self._exponents("beta")
         problem = self.summary.problem
@@ -107,14 +107,14 @@ class Grid:
         self.reach = np.abs(self.summary.scales(nothing, np.zeros_like(self.summary.phi)).s)
         sums = problem.convention is Convention.HOMODYNE
         self.reach = self.reach / (step if sums else 1.0)
-        self.strains = _log_spaced(0.1 / span, 3 / step, 2 * PER_DECADE)
+        self.strains = _log_spaced(0.1 / span, 3 / step, 2 * POINTS_PER_DECADE)
         given = start["gamma_dot_t0"]
         reach = float(np.median(self.reach))
         self.shears = np.array([given]) if np.isfinite(given) else self.strains / reach
         phi0 = start["phi0"]
         at = self.search.names.index("phi0")
         low, high = self.search.lower[at], self.search.upper[at]
-        angles = low + (np.arange(ANGLES) + 0.5) / ANGLES * min(high - low, 180.0)
+        angles = low + (np.arange(N_ANGLES) + 0.5) / N_ANGLES * min(high - low, 180.0)
         self.angles = np.array([phi0]) if np.isfinite(phi0) else angles
 
     def _exponents(self, name: str) -> tuple[float, ...]:
@@ -137,7 +137,7 @@ class Grid:
         self, flow: int, beta: int = 0, shear: int = 0, angle: int = 0
     ) -> Float[np.ndarray, " p"]:
         """Return the parameters of one point."""
-        D0, alpha = self.flow[flow]
+        D0, alpha = self.diffusion_pairs[flow]
         model = self.summary.problem.model
         theta = model.with_parts(diffusion=(D0, alpha, self.offset))
         if model.shear:
@@ -155,14 +155,16 @@ def _or(value: float, search: Search, name: str, otherwise: float) -> float:
     return float(np.clip(otherwise, search.lower[at], search.upper[at]))
 
 
-def _log_spaced(low: float, high: float, per_decade: int = PER_DECADE) -> Float[np.ndarray, " n"]:
+def _log_spaced(
+    low: float, high: float, per_decade: int = POINTS_PER_DECADE
+) -> Float[np.ndarray, " n"]:
     return np.geomspace(low, high, max(2, round(per_decade * np.log10(high / low)) + 1))
 
 
 def _table(summary: BinnedAverages, grid: Grid) -> Float[np.ndarray, "bin flow shear"]:
     """Return χ² of every bin for every (rate, alpha) and every (beta, strain rate), phi0 apart."""
     model = summary.problem.model
-    thetas = [model.with_parts(diffusion=(*at, grid.offset)) for at in grid.flow]
+    thetas = [model.with_parts(diffusion=(*at, grid.offset)) for at in grid.diffusion_pairs]
     dC = np.array([summary.diffusion(theta) for theta in thetas])
     S = _shear_factors(summary, grid) if model.shear else np.ones((1, len(summary.t1)))
     S, k = S.astype(np.float32), summary.scales(thetas[-1], summary.phi).k
@@ -170,7 +172,7 @@ def _table(summary: BinnedAverages, grid: Grid) -> Float[np.ndarray, "bin flow s
     for value in np.unique(k):
         E = np.exp(-value * dC).astype(np.float32)
         for b in np.flatnonzero(k == value):
-            chisqr[b] = best_scaled(summary.c2[b] - 1, summary.weight[b], E, S)
+            chisqr[b] = chisqr_with_best_scaling(summary.c2[b] - 1, summary.weight[b], E, S)
     return chisqr
 
 
@@ -187,7 +189,7 @@ def _shear_factors(summary: BinnedAverages, grid: Grid) -> Float[np.ndarray, "sh
     return np.concatenate(factors)
 
 
-def best_scaled(
+def chisqr_with_best_scaling(
     y: Float[np.ndarray, "*flow cell"],
     w: Float[np.ndarray, "*flow cell"],
     E: Floats,
@@ -206,7 +208,7 @@ def best_scaled(
     fy = ((E * of_y) @ S.T).astype(float)
     variance = ff - f * f
     digits = 1e-9 if E.dtype == np.float64 else 1e-5
-    least = np.maximum(digits * ff, 1e-12)  # else f is constant, or gone
+    least = np.maximum(digits * ff, 1e-12)  # else f is constant, or has decayed
     gained = np.where(variance > least, fy**2 / np.maximum(variance, least), 0.0)
     # c2 must decay: a negative contrast does not lower χ²
     return total * ((share * y * y).sum(-1, keepdims=True) - np.where(fy > 0, gained, 0.0))
@@ -216,13 +218,13 @@ def _over_angles(
     summary: BinnedAverages, grid: Grid, chisqr: Float[np.ndarray, "bin flow shear"]
 ) -> Float[np.ndarray, "flow beta shear angle"]:
     """Return the sum of χ² over the bins for every γ̇ and phi0, by interpolation in strain rate."""
-    bins, flows, _ = chisqr.shape
-    table = chisqr.reshape(bins, flows, len(grid.betas), len(grid.strains))
+    bins, pairs, _ = chisqr.shape
+    table = chisqr.reshape(bins, pairs, len(grid.betas), len(grid.strains))
     at = np.log(grid.strains)
     middle_rates = np.array(
         [grid.shears * (grid.middle**beta if len(grid.shears) == 1 else 1.0) for beta in grid.betas]
     )
-    total = np.zeros((flows, len(grid.betas), len(grid.shears), len(grid.angles)))
+    total = np.zeros((pairs, len(grid.betas), len(grid.shears), len(grid.angles)))
     for b in range(bins):
         cosine = np.abs(np.cos(np.deg2rad(grid.angles - summary.phi[b])))
         for n, rates in enumerate(middle_rates):

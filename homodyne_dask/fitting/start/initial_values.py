@@ -1,4 +1,4 @@
-"""Initial values of any model: those the user gave, the others from fits to averages of the data."""
+"""Initial values of any model: those of the user, the others from fits to averages of the data."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,14 +11,14 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.fitting.start import minima as start
+from homodyne_dask.fitting.start import transport_minima as start
 from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages
-from homodyne_dask.fitting.start.binned_fits import BinnedFits, credible
-from homodyne_dask.fitting.start.minima import (
-    COMPLETED,
-    CREDIBLE,
-    REFINED,
-    SHORT,
+from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
+from homodyne_dask.fitting.start.transport_minima import (
+    MAX_CHISQR_RATIO,
+    N_COMPLETED,
+    N_STARTS,
+    PASSES_FREE,
     Minimum,
     completed,
 )
@@ -29,9 +29,9 @@ from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.separable import Bin, SeparableModel
 from homodyne_dask.solver.variable_projection import reduce
 
-PER_PARAMETER = 100
-"""Points of the scan for each parameter without an initial value; at most MOST in all."""
-MOST = 1000
+POINTS_PER_PARAMETER = 100
+"""Points of the scan for each parameter without an initial value; at most MAX_POINTS together."""
+MAX_POINTS = 1000
 
 
 def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:
@@ -52,7 +52,7 @@ def find_initial_values(request: Request) -> list[Minimum]:
     summary = binned_averages(request.scan, request.problem)
     search, mode, starts = (
         request.search,
-        request.scaling.for_initial_values,
+        request.scaling.mode_for_initial_values,
         request.options.starts,
     )
     if request.problem.model.has_transport_rates:
@@ -61,18 +61,20 @@ def find_initial_values(request: Request) -> list[Minimum]:
         check_finite(request.problem, search.start, summary.time, summary.q, summary.phi)
         return [Minimum(search.start, np.nan, 1)]
     fits = BinnedFits(partial(averaged_gram, summary), search, mode)
-    ends = fits.advanced(fits.started(_best(summary, search, mode, starts or REFINED)), SHORT)
+    ends = fits.advanced(
+        fits.started(_best_points(summary, search, mode, starts or N_STARTS)), PASSES_FREE
+    )
     if starts is None:
-        ends = credible(ends, CREDIBLE)
-    ends = completed(fits, ends, starts or COMPLETED)
+        ends = promising(ends, MAX_CHISQR_RATIO)
+    ends = completed(fits, ends, starts or N_COMPLETED)
     return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
 
 
-def _best(
+def _best_points(
     summary: BinnedAverages, search: Search, mode: str, best: int
 ) -> list[Float[np.ndarray, " p"]]:
-    """Return the best points of a scan inside the bounds, logarithmic where the parameter is."""
-    points = scattered(search)
+    """Return the best points of a scan inside the bounds, in log scale for parameters of log scale."""
+    points = latin_hypercube(search)
     chisqr = np.full(len(points), np.inf)
     for n, gram in enumerate(_grams(summary, points)):
         reduced = reduce(gram, mode)
@@ -88,29 +90,32 @@ def _best(
     return [points[n] for n in np.argsort(chisqr)[:best] if np.isfinite(chisqr[n])]
 
 
-def scattered(search: Search) -> Float[np.ndarray, "point p"]:
-    """Return a Latin hypercube of points inside the bounds, always the same; given values stay."""
-    open_ = np.isnan(search.start)
+def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
+    """Return a Latin hypercube of points inside the bounds, with a fixed seed; the user's values stay."""
+    searched = np.isnan(search.start)
     for name, low, high in zip(
-        np.array(search.names)[open_], search.lower[open_], search.upper[open_], strict=True
+        np.array(search.names)[searched],
+        search.lower[searched],
+        search.upper[searched],
+        strict=True,
     ):
         if not np.isfinite([low, high]).all():
             raise OptionError(
                 f"{name} has no initial value and no finite bounds ({low:g} to {high:g}): give one "
                 f"or the other"
             )
-    number = min(MOST, PER_PARAMETER * int(open_.sum()))
+    number = min(MAX_POINTS, POINTS_PER_PARAMETER * int(searched.sum()))
     log = search.log & (search.lower > 0)
     low, high = (
         np.where(log, np.log(np.where(log, v, 1)), v) for v in (search.lower, search.upper)
     )
     rng = np.random.default_rng(0)
-    strata = np.array([rng.permutation(number) for _ in open_]).T
+    strata = np.array([rng.permutation(number) for _ in searched]).T
     share = (strata + rng.random(strata.shape)) / number
-    with np.errstate(invalid="ignore"):  # bounds of given values may be infinite
+    with np.errstate(invalid="ignore"):  # bounds of the others may be infinite
         inside = low + share * (high - low)
     points = np.where(log, np.exp(np.where(log, inside, 0)), inside)
-    return np.where(open_, points, search.start)
+    return np.where(searched, points, search.start)
 
 
 def _at(summary: BinnedAverages, tables: Tables) -> tuple[Tables, Tables]:
@@ -140,7 +145,7 @@ def _grams(summary: BinnedAverages, points: Float[np.ndarray, "point p"]) -> lis
     """Return the Grams of [1, y - 1, f] of the averages at many points."""
     pairs = (summary.weight > 0).sum(1)
     with jax.enable_x64(True):
-        moments = _many(
+        moments = _moments_of_points(
             summary.c2, summary.weight, points, summary.time, (summary.t1, summary.t2),
             Bin(summary.q, summary.phi), model=summary.problem.model,
         )  # fmt: skip
@@ -167,7 +172,7 @@ def _moments(
 
 
 @partial(jax.jit, static_argnames=("model",))
-def _many(
+def _moments_of_points(
     c2: Array, weight: Array, points: Array, time: Array, cells: tuple[Array, Array], bins: Bin,
     *, model: SeparableModel,
 ) -> Array:  # fmt: skip

@@ -1,8 +1,8 @@
 """A scan of size and direction of shear at the diffusion parameters of a fit to the averages.
 
-Where shear turns the phase many times in a record, χ² has a minimum on either side of every
+Where the shear phase turns many times in a record, χ² has a minimum on either side of every
 direction in which some bin sees no shear, and in the valleys γ̇ cos(phi0 - φ) = constant between them.
-None is much lower than the others, a least-squares step does not go from one to the next, and a grid
+Their depths are similar, a least-squares fit does not go from one to the next, and a grid
 of all parameters cannot be fine enough. With diffusion and the shape of γ̇(t) fixed, χ² of a bin is a
 function of one number, the size of its shear: a table of it gives χ² of all sizes and directions.
 """
@@ -14,39 +14,39 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.start.averages import BinnedAverages
-from homodyne_dask.fitting.start.grid import Grid, best_scaled, local_minima
+from homodyne_dask.fitting.start.grid import Grid, chisqr_with_best_scaling, local_minima
 from homodyne_dask.models.transport import Convention
 
-CLOSEST = 0.05
+MIN_ANGLE_DISTANCE = 0.05
 """Smallest distance [degree] to a direction in which a bin sees no shear."""
-MOST_BLIND = 40
-"""With more directions of this kind the scan is even."""
-EVENLY = 1.0
-"""Step of phi0 of an even scan [degree]."""
-ROUNDS = 10
+MAX_BLIND_ANGLES = 40
+"""Number of such directions above which the scan has even steps."""
+EVEN_STEP = 1.0
+"""Step of phi0 in a scan with even steps [degree]."""
+SEARCH_ROUNDS = 10
 """Rounds of the search for a minimum between points of the map."""
-MOST = 24
+MAX_MINIMA = 24
 """Most minima of a map that are refined."""
-AT_ONCE = 50_000
+VALUES_PER_CALL = 50_000
 """Values of the table that are interpolated at once, so that they fit the cache of a core."""
 
 
-class _Look(NamedTuple):
+class _Resolution(NamedTuple):
     """The resolution of the scan of one shape of γ̇(t)."""
 
     rows: int
     """Rows of the table per decade of strain."""
-    every: int
+    size_step: int
     """Rows between two sizes on the map."""
     angles: int
     """Directions on the map per decade of the distance from one in which a bin sees no shear."""
-    taken: int
+    max_points: int
     """Most points returned."""
 
 
-OF_SHAPE = _Look(64, 4, 8, 6)
+FITTED_SHAPE_RESOLUTION = _Resolution(64, 4, 8, 6)
 """For the shape of the fit."""
-OF_POWERS = _Look(24, 3, 3, 4)
+POWER_LAW_RESOLUTION = _Resolution(24, 3, 3, 4)
 """For power laws without offset."""
 
 
@@ -66,10 +66,10 @@ def shear_candidates(
     Values given by the user stay as in theta. below: points with a higher χ² are excluded.
     """
     shear_rate = summary.problem.model.shear_rate
-    found = _points(grid, summary, theta, [_Shape(*theta[shear_rate])], OF_SHAPE)
+    found = _points(grid, summary, theta, [_Shape(*theta[shear_rate])], FITTED_SHAPE_RESOLUTION)
     if np.isnan(grid.search.start[shear_rate]).all():
         powers = [_Shape(grid.middle**-beta, beta, grid.shear_offset) for beta in grid.betas]
-        found += _points(grid, summary, theta, powers, OF_POWERS)
+        found += _points(grid, summary, theta, powers, POWER_LAW_RESOLUTION)
     return [point for value, point in found if value < below]
 
 
@@ -78,22 +78,24 @@ def _points(
     summary: BinnedAverages,
     theta: Float[np.ndarray, " p"],
     shapes: list[_Shape],
-    look: _Look,
+    resolution: _Resolution,
 ) -> list[tuple[float, Float[np.ndarray, " p"]]]:
     """Return the lowest minima of the shapes' maps with their χ², best first."""
     model, given = summary.problem.model, np.isfinite(grid.search.start)
     phi0 = model.direction
-    angles = theta[phi0] if given[phi0].all() else _angles(grid, look.angles)
+    angles = theta[phi0] if given[phi0].all() else _angles(grid, resolution.angles)
     scored = []
     for shape in shapes:
-        table = _table(summary, theta, shape, look.rows)
-        sizes = np.ones(1) if given[model.shear_rate].any() else table.sizes[:: look.every]
+        table = _table(summary, theta, shape, resolution.rows)
+        sizes = (
+            np.ones(1) if given[model.shear_rate].any() else table.sizes[:: resolution.size_step]
+        )
         for value, size, angle in _minima(table, sizes, angles):
             rate = shape.amplitude * size, shape.beta, shape.offset * size
             point = np.where(given, theta, model.with_parts(theta, shear_rate=rate, phi0=angle))
             scored.append((value, grid.search.inside(point)))
     scored.sort(key=lambda entry: entry[0])
-    return scored[: look.taken]
+    return scored[: resolution.max_points]
 
 
 def _angles(grid: Grid, per_decade: int) -> Float[np.ndarray, " angle"]:
@@ -101,13 +103,13 @@ def _angles(grid: Grid, per_decade: int) -> Float[np.ndarray, " angle"]:
     at = grid.search.names.index("phi0")
     low, high = grid.search.lower[at], grid.search.upper[at]
     blind = np.unique(np.round(np.mod(grid.summary.phi + 90.0, 180.0), 3))
-    if len(blind) > MOST_BLIND:
-        angles = np.arange(0, 180.0, EVENLY)
+    if len(blind) > MAX_BLIND_ANGLES:
+        angles = np.arange(0, 180.0, EVEN_STEP)
     else:
         width = np.diff(np.append(blind, blind[0] + 180.0))
-        steps = np.arange(1 + np.ceil(np.log10(90.0 / CLOSEST) * per_decade))
+        steps = np.arange(1 + np.ceil(np.log10(90.0 / MIN_ANGLE_DISTANCE) * per_decade))
         away = 0.5 * width[:, None] * 10 ** (-steps / per_decade)
-        away = np.where(away < CLOSEST, np.nan, away)
+        away = np.where(away < MIN_ANGLE_DISTANCE, np.nan, away)
         angles = np.concatenate([(blind[:, None] + away), (blind + width)[:, None] - away])
         angles = angles[np.isfinite(angles)]
     angles = np.unique(np.round(np.mod(angles - low, 180.0) + low, 4))
@@ -117,14 +119,14 @@ def _angles(grid: Grid, per_decade: int) -> Float[np.ndarray, " angle"]:
 
 @dataclass(frozen=True)
 class _Table:
-    """χ² of every bin over how strongly it sees the shear, the offset and contrast at their best."""
+    """χ² of every bin over the size of its shear, with the best offset and contrast."""
 
     sizes: Float[np.ndarray, " row"]
-    """Factors of the shape, log-spaced, as the bin of largest q sees them in its own direction."""
+    """Factors of the shape, log-spaced, for the bin of largest q in its own direction."""
     chisqr: Float[np.ndarray, "bin row"]
     phi: Float[np.ndarray, " bin"]
     share: Float[np.ndarray, " bin"]
-    """How much less than that bin each sees."""
+    """Shear of each bin over that of the bin of largest q."""
 
     @property
     def step(self) -> float:
@@ -138,8 +140,8 @@ class _Table:
         bins, rows = self.chisqr.shape
         lines = (bins, *(1,) * angles.ndim)
         phi, share = self.phi.reshape(lines), self.share.reshape(lines)
-        seen = np.maximum(np.abs(np.cos(np.deg2rad(angles - phi))) * share, 1e-12)
-        place = (np.log(sizes / self.sizes[0]) + np.log(seen)) / self.step
+        relative_shear = np.maximum(np.abs(np.cos(np.deg2rad(angles - phi))) * share, 1e-12)
+        place = (np.log(sizes / self.sizes[0]) + np.log(relative_shear)) / self.step
         np.clip(place, 0.0, rows - 1 - 1e-9, out=place)
         below = place.astype(np.int32)
         place -= below
@@ -152,7 +154,7 @@ class _Table:
         self, sizes: Float[np.ndarray, " size"], angles: Float[np.ndarray, " angle"]
     ) -> Float[np.ndarray, "size angle"]:
         """Return χ² for every size and angle, a few angles at a time."""
-        few = max(1, AT_ONCE // (len(sizes) * len(self.phi)))
+        few = max(1, VALUES_PER_CALL // (len(sizes) * len(self.phi)))
         cuts = range(0, len(angles), few)
         return np.hstack([self.at(sizes[:, None], angles[None, n : n + few]) for n in cuts])
 
@@ -172,7 +174,7 @@ def _table(
     power = 4 if summary.problem.convention is Convention.HOMODYNE else 2
     S = np.sinc(sizes[:, None] * strains / np.pi) ** power
     E = np.exp(-scales.k[:, None] * diffusion)
-    chisqr = best_scaled(summary.c2 - 1, summary.weight, E, S)
+    chisqr = chisqr_with_best_scaling(summary.c2 - 1, summary.weight, E, S)
     return _Table(sizes, chisqr, summary.phi, np.abs(scales.s) / widest)
 
 
@@ -181,7 +183,7 @@ def _minima(
 ) -> list[tuple[float, float, float]]:
     """Return χ², size and angle at the minima of the map, searched further between its points."""
     chisqr = table.map(sizes, angles)
-    cells = local_minima(chisqr)[:MOST]
+    cells = local_minima(chisqr)[:MAX_MINIMA]
     n, m = np.array(cells).T
     log_size, angle = np.log(sizes[n]), angles[m]
     if len(angles) == 1 or len(sizes) == 1:
@@ -191,7 +193,7 @@ def _minima(
     beside = np.array([(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1)]).T[:, :, None]
     each = np.arange(len(cells))
     lowest = chisqr[n, m]
-    for turn in range(ROUNDS):
+    for turn in range(SEARCH_ROUNDS):
         shorter = 0.5 * 0.75**turn
         tried = log_size + beside[0] * step[0] * shorter, angle + beside[1] * step[1] * shorter
         values = table.at(np.exp(tried[0]), tried[1])

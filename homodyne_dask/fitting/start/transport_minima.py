@@ -12,26 +12,26 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.start.averages import BinnedAverages
-from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, credible
+from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, promising
 from homodyne_dask.fitting.start.diffusion_scan import diffusion_candidates
 from homodyne_dask.fitting.start.grid import Grid, scan_points
 from homodyne_dask.fitting.start.shear_scan import shear_candidates
 from homodyne_dask.models.parameters import Search
 
-REFINED = 8
-"""Points of the scan from which fits start."""
-COMPLETED = 3
-"""How many of the best of these fits are continued to their minimum."""
-COMPLETED_OF_RESCAN = 2
+N_STARTS = 8
+"""Number of points of the scan from which fits start."""
+N_COMPLETED = 3
+"""Number of the best of these fits that are continued to their minimum."""
+N_COMPLETED_RESCAN = 2
 """The same for the fits from a finer scan."""
-RESCANS = 3
-"""Most finer scans."""
-FIXED, SHORT, LONG = 6, 6, 40
+MAX_RESCANS = 3
+"""Most repetitions of the finer scans."""
+PASSES_FIXED, PASSES_FREE, PASSES_TO_MINIMUM = 6, 6, 40
 """Passes of a fit: with the offsets fixed, with all parameters free, and to its minimum."""
-CREDIBLE_AFTER_FIXED, CREDIBLE = 10.0, 3.0
-"""χ² over the lowest χ², above which a fit is given up after its first passes, and after the next."""
-COMPETING = 1.5
-"""χ² over the lowest χ² of the averages, above which a minimum is not compared with it on the data."""
+MAX_CHISQR_RATIO_FIXED, MAX_CHISQR_RATIO = 10.0, 3.0
+"""χ² over the lowest χ², above which a fit is dropped, after passes with fixed offsets, and the next."""
+COMPETING_CHISQR_RATIO = 1.5
+"""χ² over the lowest χ² of the averages, up to which minima are compared on the data."""
 _OFFSETS = ("D_offset", "gamma_dot_t_offset")
 
 
@@ -57,24 +57,24 @@ def transport_minima(
         return [Minimum(search.start, np.nan, 1)]
     grid, fits = Grid(summary, search), BinnedFits(summary, search, mode)
     ends = _scanned(grid, fits, starts)
-    for _ in range(RESCANS if summary.problem.model.shear else 0):
+    for _ in range(MAX_RESCANS if summary.problem.model.shear else 0):
         best = ends[0]
         ends = _with_rescan(grid, summary, fits, ends, starts)
-        if fits.same(best, ends[0]):
+        if fits.same_minimum(best, ends[0]):
             break
     return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
 
 
 def competing_minima(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
-    """Return theta of the minima of which each may be the lowest one of the data."""
+    """Return theta of the minima that may be the lowest one of the data."""
     lowest = minima[0].chisqr
-    return [at.theta for at in minima if not at.chisqr > COMPETING * lowest]
+    return [at.theta for at in minima if not at.chisqr > COMPETING_CHISQR_RATIO * lowest]
 
 
 def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit]:
     """Return the fits from points of the scan, best first.
 
-    The offsets are fixed at first: with all parameters free, a fit often explains the whole rate by them
+    The offsets are fixed at first: with all parameters free, a fit often attributes the full rate to them
     and leaves amplitude and exponent at a bound, where χ² does not depend on them.
     """
     search = fits.search
@@ -83,13 +83,13 @@ def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit
         for name, at in zip(search.names, search.start, strict=True)
     ]
     fixed = BinnedFits(fits.summary, replace(search, free=search.free & np.array(free)), fits.mode)
-    near = fixed.advanced(fixed.started(scan_points(grid, starts or REFINED)), FIXED)
+    near = fixed.advanced(fixed.started(scan_points(grid, starts or N_STARTS)), PASSES_FIXED)
     if starts is None:
-        near = credible(near, CREDIBLE_AFTER_FIXED)
-    ends = fits.advanced(fits.started([end.lowest.theta for end in near]), SHORT)
+        near = promising(near, MAX_CHISQR_RATIO_FIXED)
+    ends = fits.advanced(fits.started([end.lowest.theta for end in near]), PASSES_FREE)
     if starts is None:
-        ends = credible(ends, CREDIBLE)
-    return completed(fits, ends, starts or COMPLETED)
+        ends = promising(ends, MAX_CHISQR_RATIO)
+    return completed(fits, ends, starts or N_COMPLETED)
 
 
 def _with_rescan(
@@ -97,18 +97,18 @@ def _with_rescan(
 ) -> list[BinnedFit]:
     """Return `ends` and those of fits from finer scans around the best of them."""
     best = ends[0]
-    worst = np.inf if starts else CREDIBLE * best.chisqr
+    worst = np.inf if starts else MAX_CHISQR_RATIO * best.chisqr
     theta = best.lowest.theta
     points = shear_candidates(grid, summary, theta, worst) + diffusion_candidates(
         grid, summary, theta, worst
     )
-    found = fits.merged(fits.advanced(fits.started(points), SHORT))
-    there = [end for end in found if fits.same(best, end)]
-    new = [end for end in found if not fits.same(best, end) and end.chisqr <= worst]
-    return fits.merged([*ends, *there, *completed(fits, new, starts or COMPLETED_OF_RESCAN)])
+    rescanned = fits.merged(fits.advanced(fits.started(points), PASSES_FREE))
+    there = [end for end in rescanned if fits.same_minimum(best, end)]
+    new = [end for end in rescanned if not fits.same_minimum(best, end) and end.chisqr <= worst]
+    return fits.merged([*ends, *there, *completed(fits, new, starts or N_COMPLETED_RESCAN)])
 
 
 def completed(fits: BinnedFits, ends: list[BinnedFit], number: int) -> list[BinnedFit]:
     """Return the distinct fits, the best of them continued to their minimum, the best first."""
     distinct = fits.merged(ends)
-    return fits.merged(fits.advanced(distinct[:number], LONG))
+    return fits.merged(fits.advanced(distinct[:number], PASSES_TO_MINIMUM))
