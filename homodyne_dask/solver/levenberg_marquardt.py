@@ -25,6 +25,8 @@ MIN_REJECTED_STEPS = 3
 """Rejected steps after which directions whose error exceeds every scale count as undetermined."""
 MAX_NONMONOTONE_STEPS = 3
 """Steps above the lowest χ² that may follow each other before the fit returns to it."""
+MAX_DAMPING = 1e12
+"""Damping above which a fit has stalled."""
 
 
 def initial_state(
@@ -39,7 +41,10 @@ def initial_state(
 
 def restored_state(search: Search, saved: State, options: Options) -> State:
     """Return a saved state with its decrement, and with its outcome if it has one."""
-    return saved if saved.best else _with_outcome(search, saved, options)
+    if saved.best:
+        return saved
+    restored = _with_outcome(search, saved, options)
+    return replace(restored, outcome=Outcome.STALLED) if _stalled(saved) else restored
 
 
 Evaluate = Callable[[Trial], ReducedProblem]
@@ -127,9 +132,7 @@ def judge(
         accepted=False,
         rejected_steps=lowest.rejected_steps + 1,
     )
-    if rejected.damping > 1e12:
-        return replace(rejected, outcome=Outcome.STALLED)
-    return _with_outcome(search, rejected, options)
+    return _after_rejection(search, rejected, options)
 
 
 def _judge_in_trust_region(
@@ -159,9 +162,23 @@ def _judge_in_trust_region(
         rejected_steps=state.rejected_steps + 1,
         trust_region=next_,
     )
-    if next_.radius <= np.finfo(float).eps * region.length(state.theta):
+    return _after_rejection(search, rejected, options)
+
+
+def _after_rejection(search: Search, rejected: State, options: Options) -> State:
+    if _stalled(rejected):
         return replace(rejected, outcome=Outcome.STALLED)
     return _with_outcome(search, rejected, options)
+
+
+def _stalled(state: State) -> bool:
+    """Return whether steps have become too short to change anything."""
+    region = state.trust_region
+    if region is None:
+        return state.damping > MAX_DAMPING
+    return not state.accepted and bool(
+        region.radius <= np.finfo(float).eps * region.length(state.theta)
+    )
 
 
 def _below_rounding(
