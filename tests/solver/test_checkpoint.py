@@ -131,7 +131,7 @@ def test_a_whole_file_with_other_contents_is_refused(tmp_path, word, forge):
     forge(body)
     text = json.dumps(body)
     path.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}\n")
-    with pytest.raises(OptionError, match=r"whole but not a checkpoint"):
+    with pytest.raises(OptionError, match=r"intact but not a checkpoint"):
         load(path, IDENTITY)
 
 
