@@ -265,25 +265,6 @@ def test_a_gradient_that_lies_ends_stalled_where_chisqr_was_lowest():
     assert states[-1].reduced.chisqr == min(state.reduced.chisqr for state in states)
 
 
-@pytest.mark.parametrize("trust_region", [False, True])
-def test_a_fit_that_stalled_is_not_begun_again_when_it_is_resumed(trust_region):
-    evaluate, options = (
-        evaluator(measured(FLOW, 30, angles(3))),
-        lm.Options(trust_region=trust_region),
-    )
-
-    def lying(trial):
-        reduced = reduce(evaluate(trial.theta), "individual")
-        return replace(reduced, gradient=-reduced.gradient)
-
-    last = list(lm.iterate(ANYWHERE, lying, lm.Trial(FLOW * 1.05), options))[-1]
-    assert last.outcome is Outcome.STALLED
-    saved = replace(last, outcome=Outcome.RUNNING, decrement=np.inf)
-    restored = lm.restored_state(ANYWHERE, saved, options)
-    assert restored.outcome is Outcome.STALLED
-    assert restored.decrement == last.decrement
-
-
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
 def test_the_limit_of_passes_is_kept_and_the_lowest_point_returned(limit):
     scans = measured(FLOW, 60, angles(7))
