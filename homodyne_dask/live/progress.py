@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 Event = Mapping[str, Any]
-"""'what' (see `apply_event`), 'fit' (its id), 'at' (seconds since 1970), and what belongs to it."""
+"""'what' (see `_APPLY`), 'fit' (its id), 'at' (seconds since 1970), and further keys by 'what'."""
 TOPIC = "homodyne_dask"
-"""The topic of these among Dask's structured events: `client.get_events(TOPIC)` returns them."""
+"""The topic of the events among Dask's structured events: `client.get_events(TOPIC)` returns them."""
 RUNNING = "RUNNING"
 
 
@@ -129,16 +129,16 @@ def apply_event(before: Progress | None, event: Event) -> Progress | None:
     if before is None:
         return None
     progress = replace(before, at=event["at"])
-    return _KINDS[what](progress, event)
+    return _APPLY[what](progress, event)
 
 
 def _begun(event: Event) -> Progress:
-    given = ("fit", "title", "where", "pairs", "bins", "threads", "at", "page")
+    same_keys = ("fit", "title", "where", "pairs", "bins", "threads", "at", "page")
     return Progress(
         names=tuple(event["names"]),
         units=tuple(event["units"]),
         began=event["at"],
-        **{key: event[key] for key in given},
+        **{key: event[key] for key in same_keys},
     )
 
 
@@ -153,7 +153,7 @@ def _pass(progress: Progress, event: Event) -> Progress:
 
 
 def _tiles(progress: Progress, event: Event) -> Progress:
-    """Add completed tiles: numbers are of the pass so far, but for the totals."""
+    """Add completed tiles: numbers are of the current pass, except the totals."""
     if progress.now is None:
         return progress
     done, here = {key: event[key] for key in ("done", "pairs", "bytes", "seconds")}, event["at"]
@@ -200,7 +200,7 @@ def _refused(progress: Progress, event: Event) -> Progress:
     return replace(progress, refused=(*progress.refused, event["words"]))
 
 
-_KINDS: dict[str, Callable[[Progress, Event], Progress]] = {
+_APPLY: dict[str, Callable[[Progress, Event], Progress]] = {
     "pass": _pass,
     "tiles": _tiles,
     "state": _state,

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from homodyne_dask.results.fit_result import FitResult
 
 LOG = logging.getLogger(__name__)
-EVERY = 0.4
+EVENT_INTERVAL = 0.4
 """Least time between two events of completed tiles [s]."""
 
 
 class FitDescription(NamedTuple):
-    """What is published about a fit besides its passes."""
+    """Title, parameters and errors of a fit, published with its passes."""
 
     title: str
     names: tuple[str, ...]
@@ -45,13 +45,13 @@ class Watch:
 
     def __init__(
         self,
-        what: FitDescription,
+        description: FitDescription,
         plan: Plan,
         client: Client | None,
         watch: Callable[[Progress], None] | None = None,
         refused: Sequence[str] = (),
     ) -> None:
-        self.what, self.refused = what, refused
+        self.description, self.refused = description, refused
         self.watch = notebook_observer() if watch is None else watch
         self.publisher = None if client is None else dashboard.connect_page(client)
         self.fit = os.urandom(3).hex()
@@ -63,10 +63,10 @@ class Watch:
         self.pass_began = self.began
         self.publish(
             "begun",
-            title=what.title,
+            title=description.title,
             where=plan.workers.in_words,
-            names=list(what.names),
-            units=list(what.units),
+            names=list(description.names),
+            units=list(description.units),
             pairs=plan.layout.pairs,
             bins=plan.bins,
             threads=plan.workers.threads,
@@ -91,7 +91,7 @@ class Watch:
 
     def watched(self, sweep: Sweep) -> Sweep:
         """Return the sweep with events added for its passes and tiles."""
-        work = sweep.compute
+        unwatched = sweep.compute
 
         def compute(
             sweep: Sweep, task: Task[Any], at: Any
@@ -100,14 +100,17 @@ class Watch:
             words = self._words(task.label, factor)
             self.pass_began = time.time()
             self.publish("pass", words=words, factor=factor, tiles=sweep.layout.blocks)
-            parts = work(sweep, task, at)
+            parts = unwatched(sweep, task, at)
             with span(f"fit {self.fit}", words):  # tasks are submitted for the first part
                 part = next(parts, None)
             published = time.perf_counter()
             here: dict[str, Any] = dict.fromkeys(("done", "pairs", "bytes", "seconds"), 0)
             while part is not None:
                 self._add(sweep, here, part)
-                if here["done"] == sweep.layout.blocks or time.perf_counter() - published > EVERY:
+                if (
+                    here["done"] == sweep.layout.blocks
+                    or time.perf_counter() - published > EVENT_INTERVAL
+                ):
                     published = time.perf_counter()
                     self.publish("tiles", **here, **self.totals)
                 yield part
@@ -137,7 +140,7 @@ class Watch:
         """Publish the state after a pass."""
         now = time.time()
         self.done[factor] = state.passes
-        errors = self.what.errors(state)
+        errors = self.description.errors(state)
         self.publish(
             "state",
             number=state.passes,
@@ -159,7 +162,7 @@ class Watch:
         self.publish("doing", words=words)
 
     def ended(self, result: "FitResult") -> None:
-        """Tell how the fit ended."""
+        """Publish the outcome and values of a result."""
         table = result.parameters
         robust, naive = table["stderr"].values, table["stderr_naive"].values
         self.end(
@@ -199,7 +202,7 @@ class Watch:
 
 
 def notebook_observer() -> Callable[[Progress], None] | None:
-    """Return what shows progress below the running cell of a Jupyter notebook; None elsewhere."""
+    """Return a function that shows progress below the running cell of a notebook; None elsewhere."""
     shell = None if (ipython := sys.modules.get("IPython")) is None else ipython.get_ipython()
     if not hasattr(shell, "kernel"):  # a terminal's shell has none
         return None

@@ -1,4 +1,4 @@
-"""What f(theta; t1, t2) is."""
+"""Models of f(theta; t1, t2), and of residuals of other data."""
 
 from homodyne_dask.models.registry import model_named, register_built_in
 from homodyne_dask.models.residual import ResidualModel, model
@@ -14,7 +14,7 @@ from homodyne_dask.models.transport import (
 from homodyne_dask.models.two_component import TWO_COMPONENT
 
 Model = TransportModel | SeparableModel
-"""What can be fitted to scans."""
+"""Models that are fitted to scans."""
 MODELS: dict[str, Model] = {
     model.name: model
     for model in (STATIC, LAMINAR_FLOW, TWO_COMPONENT, STRETCHED, STRETCHED_AGEING)

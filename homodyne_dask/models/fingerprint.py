@@ -1,4 +1,4 @@
-"""A hash of what a function computes: its code, and whatever the code takes from around it."""
+"""A hash of a function: its code, and the globals and closures that the code uses."""
 
 import sys
 import sysconfig
@@ -10,56 +10,56 @@ from typing import Any
 
 import numpy as np
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes)
-_PATHS = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+_PLAIN_TYPES = (type(None), bool, int, float, complex, str, bytes)
+_INSTALLED_PATHS = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
 
 def installed(module: Any) -> bool:
-    """Return whether a module is one that every machine has: Python's, this package's, or a library."""
+    """Return whether a module is installed: of Python, of this package, or of a library."""
     file = getattr(module, "__file__", None)
     here = module.__name__.partition(".")[0] == __name__.partition(".")[0]
-    return here or file is None or file.startswith(_PATHS)
+    return here or file is None or file.startswith(_INSTALLED_PATHS)
 
 
 def fingerprint(*functions: Callable[..., Any] | None) -> str:
-    """Return a hash of functions: code, constants, defaults, what they close over, and the globals
-    they name, of whatever they call too. What is installed counts by name only.
+    """Return a hash of functions: code, constants, defaults, closures and globals, and the same of
+    the functions they call. Installed functions and classes count by name only.
     """
     walk = _Walk()
     for function in functions:
         walk.add(function)
-    return walk.found.hexdigest()
+    return walk.hash.hexdigest()
 
 
 class _Walk:
     """Adds values to a hash, each object once."""
 
     def __init__(self) -> None:
-        self.found = sha256()
+        self.hash = sha256()
         self.seen: dict[int, Any] = {}
 
     def add(self, value: Any) -> None:
         """Add a value and, where it holds others, those."""
-        self._say(type(value).__name__)
-        if isinstance(value, _PLAIN):
-            self._say(repr(value))
+        self._update(type(value).__name__)
+        if isinstance(value, _PLAIN_TYPES):
+            self._update(repr(value))
         elif id(value) not in self.seen:
             self.seen[id(value)] = value
             self._add_object(value)
 
-    def _say(self, word: str) -> None:
-        self.found.update(word.encode() + b"\0")
+    def _update(self, word: str) -> None:
+        self.hash.update(word.encode() + b"\0")
 
     def _all(self, *values: Any) -> None:
-        self._say(str(len(values)))
+        self._update(str(len(values)))
         for value in values:
             self.add(value)
 
     def _add_object(self, value: Any) -> None:
         if isinstance(value, ModuleType):
-            self._say(value.__name__)
+            self._update(value.__name__)
         elif isinstance(value, CodeType):
-            self.found.update(value.co_code)
+            self.hash.update(value.co_code)
             self._all(*value.co_names, *value.co_consts)
         elif isinstance(value, Mapping):
             self._all(*(part for item in value.items() for part in item))
@@ -79,14 +79,17 @@ class _Walk:
 
     def _add_named(self, value: Any) -> None:
         """Add a function, a class or an object of one."""
-        self._say(str(getattr(value, "__qualname__", type(value).__qualname__)))
+        self._update(str(getattr(value, "__qualname__", type(value).__qualname__)))
         if _from_a_library(value):
-            self._say(str(getattr(value, "__module__", None)))
+            self._update(str(getattr(value, "__module__", None)))
         elif hasattr(value, "__wrapped__"):
             self.add(value.__wrapped__)
         elif hasattr(value, "__code__"):
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            named = {name: value.__globals__.get(name) for name in sorted(_names(value.__code__))}
+            named = {
+                name: value.__globals__.get(name)
+                for name in sorted(_referenced_names(value.__code__))
+            }
             self._all(value.__code__, value.__defaults__, value.__kwdefaults__, *cells, named)
         elif isinstance(value, type):
             own = {name: part for name, part in vars(value).items() if hasattr(part, "__code__")}
@@ -96,13 +99,13 @@ class _Walk:
 
 
 def _from_a_library(value: Any) -> bool:
-    """Return whether a function or class is found by name in an installed module."""
+    """Return whether a function or class belongs to an installed module."""
     module = sys.modules.get(str(getattr(value, "__module__", None)))
     qualified = isinstance(getattr(value, "__qualname__", None), str)
     return qualified and module is not None and module.__name__ != "__main__" and installed(module)
 
 
-def _names(code: CodeType) -> set[str]:
-    """Return the names that code and the code inside it look for."""
+def _referenced_names(code: CodeType) -> set[str]:
+    """Return the names used by code and the code nested in it."""
     inside = [part for part in code.co_consts if isinstance(part, CodeType)]
-    return set(code.co_names).union(*map(_names, inside))
+    return set(code.co_names).union(*map(_referenced_names, inside))

@@ -20,7 +20,7 @@ class Parameter:
     unit: str = ""
     bounds: tuple[float, float] = (-math.inf, math.inf)
     scale: Literal["linear", "log"] = "linear"
-    """How initial values are searched."""
+    """Scale of the search for initial values."""
     period: float | None = None
     """A value and the value plus one period are the same; kept inside the bounds by wrapping."""
     q_power: int = 0
@@ -29,12 +29,12 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Parametrized:
-    """What every model has."""
+    """Base of all models: name, parameters and power laws."""
 
     name: str
     parameters: tuple[Parameter, ...]
     power_laws: tuple[tuple[str, str, str], ...] = field(default=(), kw_only=True)
-    """Names (a, b, c) of parameters that make a rate a t^b + c, t in s: steps follow its valley."""
+    """Names (a, b, c) of parameters that make a rate a t^b + c, t in s: steps are curved along it."""
     of_scans: ClassVar[bool] = True
     """Whether it is fitted to c2 of a scan; else to the variables of any dataset."""
     has_transport_rates: ClassVar[bool] = False
@@ -66,14 +66,14 @@ class Search:
     log: Bool[np.ndarray, " p"]
     """Parameters whose scale is their own size."""
     laws: tuple[PowerLaw, ...] = ()
-    """Rates along which steps bend."""
+    """Rates a t^b + c along which steps are curved."""
 
     def moved(
         self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"]
     ) -> Float[np.ndarray, " p"]:
-        """Return theta after a step, inside the bounds; along power laws it is bent if that is possible.
+        """Return theta after a step, inside the bounds; curved along power laws where possible.
 
-        An offset that the step takes to its bound stays there.
+        An offset that reaches its bound in the step stays there.
         """
         there = theta + step
         for law in self.laws:
@@ -92,7 +92,7 @@ class Search:
 
         Fixed parameters keep their values: bounds hold for free ones.
         """
-        given = theta
+        unchanged = theta
         periodic = np.isfinite(self.period)
         width = np.where(periodic, self.period, 1.0)
         lower = np.where(periodic, self.lower, 0.0)  # others may be unbounded
@@ -100,11 +100,11 @@ class Search:
         inside = (theta >= self.lower) & (theta <= self.upper)
         theta = np.where(periodic & ~inside, wrapped, theta)
         theta = np.where(periodic, theta, np.clip(theta, self.lower, self.upper))
-        return np.where(self.free, theta, given)
+        return np.where(self.free, theta, unchanged)
 
 
 def joined_with_and(names: Sequence[str]) -> str:
-    """Return names as people list them: 'D0, alpha and beta'."""
+    """Return names as a list in words: 'D0, alpha and beta'."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 

@@ -1,8 +1,7 @@
-"""Steps along rates a t^b + c: what moves in a straight line is the rate, not a, b and c.
+"""Curved steps of the parameters of rates a t^b + c: straight in the values of the rate.
 
-Over less than a decade of time amplitude, exponent and offset make up for each other, along a narrow
-valley of χ² that bends in (a, b, c). In the values of the rate at three times it is straight, and one
-step goes as far as many that must stay inside the bend.
+Over less than a decade of time amplitude, exponent and offset are correlated: χ² has a narrow valley,
+curved in (a, b, c) and straight in the values of the rate at three times, where a step can be longer.
 """
 
 from collections.abc import Sequence
@@ -11,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-EARLY, LATE = 0.1, 0.9
+EARLY_QUANTILE, LATE_QUANTILE = 0.1, 0.9
 """Shares of the frames before the first and the last of the three times."""
-FARTHEST = 4.0
-"""Times that an amplitude may grow or shrink in one bend. Near b = 0 a t^b + c is a + c + a·b·log t: a and c
-would run away from a rate that goes with log t, to where the data cannot tell them apart."""
+MAX_AMPLITUDE_RATIO = 4.0
+"""Largest factor by which an amplitude changes in one step. Near b = 0 a t^b + c is a + c + a·b·log t: for a
+rate linear in log t the data determine only a + c, and a and c would diverge."""
 
 
 class PowerLaw(NamedTuple):
@@ -35,14 +34,14 @@ class PowerLaw(NamedTuple):
 
         plain: c takes its own step, as it does where that is 0, and only the values at the first and
         the last time are those. NaN where no rate has them, or only one whose a differs by more than
-        a factor FARTHEST, and where the step does not change a or b: it needs no bend then.
+        a factor MAX_AMPLITUDE_RATIO, and where the step does not change a or b: then the step is not curved.
         """
         (a, b, c), (da, db, dc) = theta[list(self.at)], step[list(self.at)]
         if da == 0 or db == 0:
             return np.full(3, np.nan)
         log = np.log(self.ratio)
         t = self.first * self.ratio ** np.arange(3)
-        with np.errstate(all="ignore"):  # what comes of it is NaN
+        with np.errstate(all="ignore"):  # the result is NaN
             power = t**b
             moved = power * (da + a * np.log(t) * db)
             if plain or dc == 0:
@@ -58,7 +57,7 @@ class PowerLaw(NamedTuple):
 
 
 def _near(a: float, there: Float[np.ndarray, " 3"]) -> Float[np.ndarray, " 3"]:
-    near = 1 / FARTHEST < there[0] / a < FARTHEST
+    near = 1 / MAX_AMPLITUDE_RATIO < there[0] / a < MAX_AMPLITUDE_RATIO
     return there if near else np.full(3, np.nan)
 
 
@@ -66,7 +65,7 @@ def power_laws(
     names: Sequence[str], laws: Sequence[tuple[str, str, str]], time: Float[np.ndarray, " n"]
 ) -> tuple[PowerLaw, ...]:
     """Return the rates whose (a, b, c) have these names, seen at times [s] of which some are above 0."""
-    early, late = np.quantile(time[time > 0], [EARLY, LATE])
+    early, late = np.quantile(time[time > 0], [EARLY_QUANTILE, LATE_QUANTILE])
     if not early < late:
         return ()
     ratio = float(np.sqrt(late / early))

@@ -1,4 +1,4 @@
-"""The rates J(t) and γ̇(t) of a fit, and how well they are known."""
+"""The rates J(t) and γ̇(t) of a fit, and their standard errors."""
 
 import numpy as np
 from jaxtyping import Float
@@ -26,6 +26,6 @@ def rate(
 def rate_stderr(
     gradient: Float[np.ndarray, "3 n"], covariance: Float[np.ndarray, "3 3"]
 ) -> Float[np.ndarray, " n"]:
-    """Return one standard error of a rate by the delta method; those without covariance count as fixed."""
+    """Return one standard error of a rate by the delta method; NaN in the covariance counts as 0."""
     known = np.nan_to_num(covariance)
     return np.sqrt(np.maximum(np.einsum("in,ij,jn->n", gradient, known, gradient), 0.0))

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from homodyne_dask.models import Model
 
 GROUP = "homodyne_dask.models"
-"""The entry points under which installed packages offer models."""
+"""The group of entry points in which installed packages register models."""
 _BUILT_IN: dict[str, Any] = {}
-"""Filled when `homodyne_dask.models` is imported, so before anyone looks."""
-_MADE: dict[str, Any] = {}
+"""Filled when `homodyne_dask.models` is imported."""
+_USER_DEFINED: dict[str, Any] = {}
 """By `separable`, the last of each name: figures of a result find their model by its name."""
 
 
@@ -26,7 +26,7 @@ def register_built_in(models: "Iterable[Model]") -> None:
 
 def remember(model: Parametrized) -> None:
     """Register a model that this process finds by name."""
-    _MADE[model.name] = model
+    _USER_DEFINED[model.name] = model
 
 
 @cache
@@ -40,8 +40,8 @@ def importable_models() -> Mapping[str, Any]:
         model = point.load()
         if not isinstance(model, Parametrized) or not model.of_scans:
             raise OptionError(
-                f"the entry point {point.name!r} of {GROUP} ({point.value}) is not a model: let it "
-                f"name what hd.separable returns"
+                f"the entry point {point.name!r} of {GROUP} ({point.value}) is not a model: it must "
+                f"name a model made by hd.separable"
             )
         found[model.name] = model
     return found
@@ -49,7 +49,7 @@ def importable_models() -> Mapping[str, Any]:
 
 def model_named(name: str) -> "Model":
     """Return the model of that name; raises OptionError with the nearest name."""
-    models = {**_MADE, **importable_models()}
+    models = {**_USER_DEFINED, **importable_models()}
     if name not in models:
         raise OptionError(f"model {name!r} is unknown; {nearest(name, models)}")
     return models[name]

@@ -24,7 +24,7 @@ class ResidualModel(Parametrized):
     variables: tuple[str, ...]
     """Of the dataset, in the order of the columns."""
     written: Callable[..., Any]
-    """What the user wrote: errors name its lines."""
+    """The user's function: errors name its lines."""
 
     @cached_property
     def digest(self) -> str:
@@ -37,7 +37,7 @@ class ResidualModel(Parametrized):
         return by_value(every, self.written)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Travel to workers by value."""
+        """Pickle by value, for workers."""
         return _unpacked, (self._packed,)
 
 
@@ -50,7 +50,7 @@ def _unpacked(packed: bytes) -> ResidualModel:
 def model(
     residual: Callable[..., Any], parameters: Sequence[Parameter], name: str | None = None
 ) -> ResidualModel:
-    """Return a model of any data: the sum of squares of residual(theta, x, y, ...) is made least.
+    """Return a model of any data: a fit minimizes the sum of squares of residual(theta, x, y, ...).
 
     residual is a JAX function. theta holds the parameters in their order; the names of the other
     arguments are those of variables or coordinates of the dataset it is fitted to, which come as

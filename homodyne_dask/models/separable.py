@@ -16,7 +16,7 @@ from homodyne_dask.models.registry import importable_models, model_named, rememb
 
 
 class Bin(NamedTuple):
-    """What f gets of a bin."""
+    """The bin argument of f."""
 
     q: Any
     """1/Å."""
@@ -32,7 +32,7 @@ class SeparableModel(Parametrized):
     precompute: Callable[..., Any] | None = None
 
     shear = False
-    """f needs no gap between plates: one that does holds it itself."""
+    """The gap between plates is not passed to f."""
 
     @cached_property
     def digest(self) -> str:
@@ -45,7 +45,7 @@ class SeparableModel(Parametrized):
         return by_value((made_of, self.power_laws), self.f)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Travel to workers by name where they can import it, else by value."""
+        """Pickle by name where workers can import the model, else by value."""
         if importable_models().get(self.name) is self:
             return model_named, (self.name,)
         return _unpacked, (self._packed,)
@@ -73,7 +73,7 @@ def separable(
     of them: integrals, say), f is called with those at t1 and t2 in place of the times; it is
     called once per pass and not once per pair. name: in reports; that of f by default. power_laws: names of
     parameters (a, b, c) that f has only in rates a t^b + c: a fit then takes longer steps along the
-    valley where they make up for each other.
+    valley of χ² in which they are correlated.
 
     Contrast and offset of each bin are eliminated, and derivatives are taken by JAX. Errors in f
     are found before a fit starts. Raises OptionError without parameters, with two of one name, or for
@@ -117,7 +117,7 @@ def _checked_laws(
 def by_value(value: Any, *functions: Callable[..., Any]) -> bytes:
     """Return a pickle that holds the code of functions written in scripts, notebooks and folders.
 
-    Code of installed packages goes by name: workers have them.
+    Code of installed packages is pickled by name: workers have them.
     """
     tops = {str(getattr(f, "__module__", None)).partition(".")[0] for f in functions}
     mine = [

@@ -1,9 +1,9 @@
-"""Stretched and compressed exponentials: what most beamlines fit.
+"""Stretched and compressed exponentials.
 
     stretched         f = exp(-2 (Γ |t2 - t1|)^γ)
     stretched_ageing  the same with Γ = Γ_0 · age^mu, age = ½ (t1 + t2) in s
 
-Γ is that of the rings selected; fit one ring at a time to see how it goes with q.
+Γ is that of the selected rings; fit one ring at a time for its dependence on q.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The transport models: what f(theta; t1, t2) is, in both conventions (see `Convention`).
+"""The transport models: f(theta; t1, t2) in both conventions (see `Convention`).
 
     static        f = exp(-q² ΔC)
     laminar_flow  f = exp(-q² ΔC) · S(ΔG)
@@ -76,7 +76,7 @@ class TransportModel(Parametrized):
 
     @property
     def digest(self) -> str:
-        """What a checkpoint knows the model by, beside the version of this package."""
+        """The identity of the model in a checkpoint, with the version of this package."""
         return self.name
 
 
@@ -140,7 +140,7 @@ def tables(
     theta: Float[np.ndarray, " p"],
     time: Float[np.ndarray, " n"],
 ) -> Float[np.ndarray, "rows n"]:
-    """Return the one-dimensional integrals that f and its derivatives are made of.
+    """Return the one-dimensional integrals from which f and its derivatives are computed.
 
     Rows: 1; ∂C/∂(D0, alpha, D_offset); for shear ∂G/∂(gamma_dot_t0, beta, gamma_dot_t_offset)
     and G; last C. Everything at a pair of times is a field times a difference of these.
@@ -199,7 +199,7 @@ def _integral(
 
 @dataclass(frozen=True)
 class BinScales:
-    """How fast each bin sees the sample move: f = exp(-k ΔC) S(s ΔG)."""
+    """The factors k and s of each bin in f = exp(-k ΔC) S(s ΔG)."""
 
     k: Float[np.ndarray, " bin"]
     """q² [1/Å²], times Δt in the homodyne convention."""
@@ -223,7 +223,7 @@ def bin_scales(
     k = q**2 * (spacing if homodyne else 1.0)
     if not model.shear:
         return BinScales(k, np.zeros_like(q), np.zeros_like(q))
-    assert gap is not None  # asked for where the user's options are read
+    assert gap is not None  # checked with the user's options
     reach = q * gap * (spacing / (2 * np.pi) if homodyne else 0.5)
     angle = np.deg2rad(theta[model.direction] - phi)
     return BinScales(k, reach * np.cos(angle), -reach * np.sin(angle) * np.pi / 180)

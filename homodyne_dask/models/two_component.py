@@ -16,11 +16,11 @@ from homodyne_dask.models.parameters import Parameter
 from homodyne_dask.models.separable import Bin, SeparableModel
 
 _SHARPNESS = 50.0
-"""Of the soft limits 0 and 1 of the fraction."""
+"""Sharpness of the soft limits 0 and 1 of the fraction."""
 _SMOOTHING = 1e-12
 """Å⁴: |ΔC| is the root of ΔC² plus this."""
-_LARGEST = 700.0
-_SMALLEST_NORM = 1e-10
+_MAX_EXPONENT = 700.0
+_MIN_NORM = 1e-10
 
 
 def _tables(theta: Any, times: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _tables(theta: Any, times: Any) -> dict[str, Any]:
         return integral(jnp.maximum(D0 * power(alpha) + D_offset, 0.0))
 
     v0, v_beta, v_offset, f0, f1, f2, f3 = theta[6:13]
-    x = f0 * jnp.exp(jnp.clip(f1 * (times - f2), -_LARGEST, _LARGEST)) + f3
+    x = f0 * jnp.exp(jnp.clip(f1 * (times - f2), -_MAX_EXPONENT, _MAX_EXPONENT)) + f3
     above = jnp.logaddexp(_SHARPNESS * x, 0.0) / _SHARPNESS
     moving = 1 - jnp.logaddexp(_SHARPNESS * (1 - above), 0.0) / _SHARPNESS
     return {
@@ -55,13 +55,13 @@ def _f(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
 
     def decay(name: str) -> Any:
         dC = jnp.sqrt((t2[name] - t1[name]) ** 2 + _SMOOTHING)
-        return jnp.exp(jnp.clip(-0.5 * bin.q**2 * dC, -_LARGEST, 0.0))
+        return jnp.exp(jnp.clip(-0.5 * bin.q**2 * dC, -_MAX_EXPONENT, 0.0))
 
     s1, s2 = t1["moving"], t2["moving"]
     r1, r2 = 1 - s1, 1 - s2
     at_rest, moved = r1 * r2 * decay("C_r"), s1 * s2 * decay("C_s")
     phase = bin.q * jnp.cos(jnp.deg2rad(bin.phi + theta[13])) * (t2["V"] - t1["V"])
-    norm = jnp.maximum((s1**2 + r1**2) * (s2**2 + r2**2), _SMALLEST_NORM)
+    norm = jnp.maximum((s1**2 + r1**2) * (s2**2 + r2**2), _MIN_NORM)
     return (at_rest**2 + moved**2 + 2 * at_rest * moved * jnp.cos(phase)) / norm
 
 

@@ -1,4 +1,4 @@
-"""Lengths written by people, in Å."""
+"""Lengths with units, converted to Å."""
 
 import math
 import re
@@ -34,7 +34,7 @@ def length_in_angstrom(text: str | float, what: str = "gap") -> float:
 
 
 def gap_in_angstrom(gap: str | float) -> float:
-    """Return a gap in Å: text needs its unit, a number given from Python is in Å."""
+    """Return a gap in Å: text needs its unit, a number is in Å."""
     if isinstance(gap, str):
         return length_in_angstrom(gap)
     number = isinstance(gap, Real) and not isinstance(gap, bool)

@@ -3,14 +3,14 @@
 import ctypes
 from functools import cache
 
-LARGE = 8 * 2**20
+LARGE_BYTES = 8 * 2**20
 """Bytes; the kernel's tables are below, blocks of data above."""
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
 """Parameters of mallopt(3)."""
 
 
 @cache
-def set_allocator_thresholds(spare: int = 2 * LARGE) -> None:
+def set_allocator_thresholds(spare: int = 2 * LARGE_BYTES) -> None:
     """Set the thresholds of this process's allocator, once; without glibc this does nothing.
 
     spare: freed bytes that each thread keeps for its next allocations.
@@ -20,7 +20,7 @@ def set_allocator_thresholds(spare: int = 2 * LARGE) -> None:
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
-        libc.mallopt(_MMAP_THRESHOLD, LARGE)
+        libc.mallopt(_MMAP_THRESHOLD, LARGE_BYTES)
         libc.mallopt(_TRIM_THRESHOLD, spare)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from homodyne_dask.errors import StoreError
-from homodyne_dask.store.chunk_codec import CHECKSUM, MAX_OVERHEAD, decode_chunk
+from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, MAX_OVERHEAD, decode_chunk
 from homodyne_dask.store.files import read_with_tail
 
 
@@ -50,7 +50,7 @@ def read_chunk(
     """
     path = chunk_path(store, factor, index, tile)
     try:
-        body, checksum = read_with_tail(path, into.nbytes + MAX_OVERHEAD, CHECKSUM)
+        body, checksum = read_with_tail(path, into.nbytes + MAX_OVERHEAD, CHECKSUM_BYTES)
         decode_chunk(body, checksum, into)
     except (OSError, ValueError, RuntimeError) as e:
         level = "" if factor == 1 else f" of level{factor}"

@@ -1,4 +1,4 @@
-"""c2 averaged over cells of age and lag: the small part of a store that initial values are made from."""
+"""c2 averaged over cells of age and lag: the small arrays of a store from which initial values are found."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -32,13 +32,13 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file that is there whole or not at all, even after a crash of the machine."""
+    """Write a file atomically: it is complete or absent, even after a crash of the machine."""
     with replacing(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def partial_files(path: Path) -> list[Path]:
-    """Return what killed processes left while they wrote `path`."""
+    """Return the partial files that killed processes left while they wrote `path`."""
     return [*path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL}")]
 
 
@@ -61,14 +61,14 @@ def read_regular_file(path: Path, max_bytes: int) -> bytes:
 
 
 def read_with_tail(path: Path, max_bytes: int, n_tail: int) -> tuple[bytes, bytes]:
-    """Return the content without its last `n_tail` bytes, and those: slices would be copies."""
+    """Return the content without its last `n_tail` bytes, and those bytes, read apart to avoid a copy."""
     with open(path, "rb", opener=_open_without_waiting) as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise OSError("it is a pipe or a device, not a file")
-        if found.st_size > max_bytes:
-            raise OSError(f"it holds {found.st_size} bytes where {max_bytes} are most")
-        return file.read(max(found.st_size - n_tail, 0)), file.read(n_tail)
+        if status.st_size > max_bytes:
+            raise OSError(f"it holds {status.st_size} bytes where {max_bytes} are most")
+        return file.read(max(status.st_size - n_tail, 0)), file.read(n_tail)
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

@@ -7,17 +7,17 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.errors import SelectionError
 
-SAME_RING = 1e-3
+SAME_RING_TOLERANCE = 1e-3
 """Relative distance of neighbouring q below which two bins are on one ring."""
-NEAREST_Q = 0.02
-"""How far, relatively, a q asked for may lie from a ring."""
+NEAREST_Q_TOLERANCE = 0.02
+"""Largest relative distance of a requested q from the nearest ring."""
 
 
 def ring_numbers(q: Float[np.ndarray, " bin"]) -> Int[np.ndarray, " bin"]:
     """Return the number of each bin's ring, from the smallest q up; bins of unknown q form one ring."""
     known = np.nan_to_num(q, nan=-1.0)
     order = np.argsort(known)
-    step = np.diff(known[order], prepend=-np.inf) > SAME_RING * np.abs(known[order])
+    step = np.diff(known[order], prepend=-np.inf) > SAME_RING_TOLERANCE * np.abs(known[order])
     numbers = np.empty(len(q), int)
     numbers[order] = np.cumsum(step) - 1
     return numbers
@@ -60,10 +60,10 @@ def nearest_ring(q: Float[np.ndarray, " bin"], target: float) -> Int[np.ndarray,
     """
     rings = rings_of(q)
     if not len(rings):
-        raise SelectionError(f"q = {target} cannot be selected: the store does not know any q")
+        raise SelectionError(f"q = {target} cannot be selected: the store has no q")
     away = np.abs(rings - target)
     ring, *others = np.argsort(away, kind="stable")
-    if not away[ring] <= NEAREST_Q * rings[ring]:
+    if not away[ring] <= NEAREST_Q_TOLERANCE * rings[ring]:
         raise SelectionError(
             f"no ring within 2 % of q = {target:g} 1/Å; there is: {format_rings(rings)}"
         )

@@ -35,7 +35,7 @@ class Chunk(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What a task needs to open the same data again."""
+    """The identity of selected data, with which a task opens them again."""
 
     path: str
     digest: str
@@ -112,7 +112,7 @@ class Scan:
 
     @cached_property
     def chunk_sums(self) -> Float[np.ndarray, "bin i j 4"] | None:
-        """Σ w, Σ w(c2 - 1), Σ w(c2 - 1)² and the number of pairs of every whole chunk, from ingest.
+        """Σ w, Σ w(c2 - 1), Σ w(c2 - 1)² and the number of pairs of every chunk, from ingest.
 
         None if the store has none, or if they were made with other weights or another mask.
         """
@@ -131,13 +131,13 @@ class Scan:
 
     @property
     def selection(self) -> Selection:
-        """The identity of what is selected."""
+        """The identity of the selected data."""
         return Selection(self.path, self.digest, self.bins, self.frames, self.excluded)
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
         """The whole store, lazily, as xarray sees it."""
-        import xarray  # a second that workers need not spend
+        import xarray  # takes a second to import; workers do not need it
 
         return xarray.open_zarr(self.path, consolidated=False)
 
@@ -208,12 +208,12 @@ def _check_values(path: Path, time: np.ndarray, sigma: np.ndarray) -> None:
 
 
 def q_or_one(scan: Scan) -> Float[np.ndarray, " bin"]:
-    """Return q in 1/Å, 1 where it is unknown: parameters then stand for q²·D instead of D."""
+    """Return q in 1/Å, 1 where it is unknown: parameters are then q²·D instead of D."""
     return np.where(np.isfinite(scan.q), scan.q, 1.0)
 
 
 def coarse_use(scan: Scan, factor: int) -> Bool[np.ndarray, " t"]:
-    """Return which frames of a level are used: inside the selection, half of their frames in use."""
+    """Return the frames of a level that are inside the selection, at least half of their frames in use."""
     if factor == 1:
         return scan.use
     of = _by_cell(scan, factor)

@@ -31,8 +31,8 @@ bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
         first(bin, i, j)      Σ w·(c2 - 1), float64
         second(bin, i, j)     Σ w·(c2 - 1)², float64
         pairs(bin, i, j)      int64, pairs summed; 0 below the diagonal
-        attribute weights_sha256: SHA-256 of the bytes of sigma_row, then of frame_mask; where they
-                          no longer give it, the sums are of other weights and not to be used
+        attribute weights_sha256: SHA-256 of the bytes of sigma_row, then of frame_mask; if it
+                          differs, the sums are of other weights and not used
 
 Root attributes are in `Attributes`; `complete = True` is written last. `c2/manifest.json` (beside
 the metadata of c2, where zarr does not take it for a stray group member) lists every chunk on or above
@@ -61,7 +61,7 @@ AnyWords = Annotated[InstanceOf[str], Field(min_length=1)]
 
 
 class Truth(BaseModel):
-    """What the data of a simulated scan were made with."""
+    """The parameters of a simulated scan."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -131,7 +131,7 @@ def level_frames(n_frames: int, factor: int) -> int:
 
 
 def is_truth(value: Any) -> bool:
-    """Return whether a value says by which parameters the data were made."""
+    """Return whether a value is a valid `Truth`."""
     try:
         Truth.model_validate(value)
     except ValidationError:

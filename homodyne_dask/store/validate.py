@@ -30,27 +30,27 @@ class _ArraySpec(NamedTuple):
     units: str | None = None
 
 
-_PER_BIN, _CELLS, _SUMS = ("bin",), ("bin", "age", "lag"), ("bin", "i", "j")
-_ROOT = {
+_BIN_DIMS, _CELL_DIMS, _SUM_DIMS = ("bin",), ("bin", "age", "lag"), ("bin", "i", "j")
+_ROOT_ARRAYS = {
     "c2": _ArraySpec(("bin", "t", "t"), "float32"),
-    "q": _ArraySpec(_PER_BIN, "float64", "1/angstrom"),
-    "phi": _ArraySpec(_PER_BIN, "float64", "degree"),
-    "label": _ArraySpec(_PER_BIN, "int64"),
-    "n_pixels": _ArraySpec(_PER_BIN, "int64"),
-    "beta_ingest": _ArraySpec(_PER_BIN, "float64"),
+    "q": _ArraySpec(_BIN_DIMS, "float64", "1/angstrom"),
+    "phi": _ArraySpec(_BIN_DIMS, "float64", "degree"),
+    "label": _ArraySpec(_BIN_DIMS, "int64"),
+    "n_pixels": _ArraySpec(_BIN_DIMS, "int64"),
+    "beta_ingest": _ArraySpec(_BIN_DIMS, "float64"),
     "time": _ArraySpec(("t",), "float64", "s"),
     "frame_mask": _ArraySpec(("t",), "bool"),
     "sigma_row": _ArraySpec(("bin", "t"), "float64"),
     "intensity": _ArraySpec(("bin", "t"), "float64"),
-    "cuts/c2": _ArraySpec(_CELLS, "float64"),
-    "cuts/count": _ArraySpec(_CELLS, "int64"),
-    "cuts/t1": _ArraySpec(_CELLS[1:], "float64", "s"),
-    "cuts/t2": _ArraySpec(_CELLS[1:], "float64", "s"),
+    "cuts/c2": _ArraySpec(_CELL_DIMS, "float64"),
+    "cuts/count": _ArraySpec(_CELL_DIMS, "int64"),
+    "cuts/t1": _ArraySpec(_CELL_DIMS[1:], "float64", "s"),
+    "cuts/t2": _ArraySpec(_CELL_DIMS[1:], "float64", "s"),
     "cuts/age_edges": _ArraySpec(("age_edge",), "int64"),
     "cuts/lag_edges": _ArraySpec(("lag_edge",), "int64"),
 }
-_OF_SUMS = {
-    f"sums/{name}": _ArraySpec(_SUMS, "int64" if name == "pairs" else "float64")
+_SUM_ARRAYS = {
+    f"sums/{name}": _ArraySpec(_SUM_DIMS, "int64" if name == "pairs" else "float64")
     for name in ("weight", "first", "second", "pairs")
 }
 _CHUNKED = ("c2", *(f"level{factor}/c2" for factor in schema.LEVELS))
@@ -58,12 +58,12 @@ _CHUNKED = ("c2", *(f"level{factor}/c2" for factor in schema.LEVELS))
 
 
 def read_array(store: str | Path, name: str) -> np.ndarray:
-    """Return a whole small array; raises StoreError where any of it is missing or damaged."""
+    """Return a small array; raises StoreError where any of it is missing or damaged."""
     try:
         _only_files(Path(store, name))
         array = zarr.open_array(str(store), path=name, mode="r", zarr_format=3)
         return np.asarray(array.with_config({"read_missing_chunks": False})[...])
-    except Exception as e:  # whatever zarr, a codec or the disk find wrong
+    except Exception as e:  # of zarr, a codec or the disk
         missing = isinstance(e, zarr.errors.ChunkNotFoundError)
         why = "a chunk of it is missing" if missing else _short(e)
         raise StoreError(
@@ -87,7 +87,7 @@ def read_metadata(store: str | Path, name: str = "") -> dict[str, Any]:
     """Return the metadata of a group or an array; raises StoreError where they cannot be read."""
     file = Path(store, name, "zarr.json")
     try:
-        held = json.loads(read_regular_file(file, MAX_BYTES))
+        metadata = json.loads(read_regular_file(file, MAX_BYTES))
     except FileNotFoundError as e:
         why = f"is damaged: {name} is missing; ingest it again"
         raise StoreError(
@@ -98,9 +98,9 @@ def read_metadata(store: str | Path, name: str = "") -> dict[str, Any]:
             f"{store}: the metadata {file.relative_to(store)} cannot be read ({_short(e)}); "
             f"ingest it again"
         ) from e
-    if not isinstance(held, dict) or not isinstance(held.get("attributes", {}), dict):
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("attributes", {}), dict):
         raise StoreError(f"{store}: {file.relative_to(store)} is no metadata; ingest it again")
-    return held
+    return metadata
 
 
 def check_attributes(store: str | Path, attrs: dict[str, Any]) -> None:
@@ -131,7 +131,7 @@ def check_attributes(store: str | Path, attrs: dict[str, Any]) -> None:
 
 
 def check_manifest(store: str | Path, attrs: dict[str, Any]) -> None:
-    """Refuse a manifest that is not the one whose digest the attributes hold."""
+    """Refuse a manifest whose digest is not that in the attributes."""
     file = Path(store, schema.MANIFEST)
     found = (
         hashlib.sha256(read_regular_file(file, MAX_BYTES)).hexdigest()
@@ -147,32 +147,32 @@ def check_manifest(store: str | Path, attrs: dict[str, Any]) -> None:
 
 def check_arrays(store: str | Path) -> None:
     """Refuse arrays whose metadata are not those that ingest writes: shape, type, unit, codecs."""
-    wanted = _ROOT | (_OF_SUMS if Path(store, "sums").is_dir() else {})
-    held = {name: read_metadata(store, name) for name in wanted}
-    sizes = _sizes(store, held)
+    wanted = _ROOT_ARRAYS | (_SUM_ARRAYS if Path(store, "sums").is_dir() else {})
+    metadata = {name: read_metadata(store, name) for name in wanted}
+    sizes = _sizes(store, metadata)
     for factor in schema.LEVELS:
         if sizes[f"t{factor}"]:
             name = f"level{factor}/c2"
             wanted[name] = _ArraySpec(("bin", f"t{factor}", f"t{factor}"), "float32")
-            held[name] = read_metadata(store, name)
+            metadata[name] = read_metadata(store, name)
     for name, array in wanted.items():
         shape = [sizes[dim] for dim in array.dims]
-        if held[name].get("shape") != shape:
+        if metadata[name].get("shape") != shape:
             raise StoreError(
-                f"{store}: {name} has shape {held[name].get('shape')} where {shape} belongs; "
+                f"{store}: {name} has shape {metadata[name].get('shape')} where {shape} belongs; "
                 f"ingest it again"
             )
     side = schema.tile_side(sizes["t"])
     for name, array in wanted.items():
-        _check_storage(store, name, held[name], array, side if name in _CHUNKED else None)
+        _check_storage(store, name, metadata[name], array, side if name in _CHUNKED else None)
 
 
-def _sizes(store: str | Path, held: dict[str, dict[str, Any]]) -> dict[str, int]:
+def _sizes(store: str | Path, metadata: dict[str, dict[str, Any]]) -> dict[str, int]:
     """Return the length of every dimension, from one array each."""
 
     def length(name: str, axis: int = 0) -> int:
         try:
-            return int(held[name]["shape"][axis])
+            return int(metadata[name]["shape"][axis])
         except (KeyError, IndexError, TypeError, ValueError) as e:
             raise StoreError(f"{store}: {name} has no shape; ingest it again") from e
 
@@ -185,7 +185,7 @@ def _sizes(store: str | Path, held: dict[str, dict[str, Any]]) -> dict[str, int]
 
 
 def _check_storage(
-    store: str | Path, name: str, held: dict[str, Any], array: _ArraySpec, side: int | None
+    store: str | Path, name: str, metadata: dict[str, Any], array: _ArraySpec, side: int | None
 ) -> None:
     """Refuse an array whose type, chunks, units or codecs are not those of the schema."""
     wanted: dict[str, Any] = {
@@ -194,12 +194,12 @@ def _check_storage(
         "data_type": array.dtype,
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
     }
-    found = {key: held.get(key) for key in wanted}
+    found = {key: metadata.get(key) for key in wanted}
     if side is not None:
         grid = {"name": "regular", "configuration": {"chunk_shape": [1, side, side]}}
-        wanted["chunk_grid"], found["chunk_grid"] = grid, held.get("chunk_grid")
-    wanted["units"], found["units"] = array.units, held.get("attributes", {}).get("units")
-    wanted["codecs"], found["codecs"] = list(schema.CODECS), _codecs(held)
+        wanted["chunk_grid"], found["chunk_grid"] = grid, metadata.get("chunk_grid")
+    wanted["units"], found["units"] = array.units, metadata.get("attributes", {}).get("units")
+    wanted["codecs"], found["codecs"] = list(schema.CODECS), _codecs(metadata)
     for key, value in wanted.items():
         if found[key] != value:
             raise StoreError(
@@ -207,9 +207,9 @@ def _check_storage(
             )
 
 
-def _codecs(held: dict[str, Any]) -> list[str] | str:
+def _codecs(metadata: dict[str, Any]) -> list[str] | str:
     """Return the names of the codecs; chunks hold their other settings, except the byte order."""
-    codecs = held.get("codecs")
+    codecs = metadata.get("codecs")
     if not isinstance(codecs, list) or not all(isinstance(codec, dict) for codec in codecs):
         return "no list"
     for codec in codecs:
@@ -220,6 +220,6 @@ def _codecs(held: dict[str, Any]) -> list[str] | str:
 
 
 def _short(error: BaseException) -> str:
-    """Return what an error says in one line."""
+    """Return an error as one line."""
     words = " ".join(str(error).split())
     return f"{type(error).__name__}: {words[:200]}"

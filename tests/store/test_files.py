@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from homodyne_dask.store.chunk_codec import CHECKSUM, decode_chunk, encode_chunk
+from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, decode_chunk, encode_chunk
 from homodyne_dask.store.files import partial_files, replacing, write_atomic
 
 
@@ -55,9 +55,9 @@ def test_what_a_killed_process_left_is_found_by_the_name_of_its_file(tmp_path):
 def test_a_chunk_decodes_to_what_was_encoded():
     values = np.random.default_rng(0).normal(1, 0.1, (64, 64)).astype(np.float32)
     content, into = encode_chunk(values), np.empty_like(values)
-    decode_chunk(content[:-CHECKSUM], content[-CHECKSUM:], into)
+    decode_chunk(content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:], into)
     assert into.tobytes() == values.tobytes()
     with pytest.raises(ValueError, match="its checksum is wrong"):
-        decode_chunk(content[:-CHECKSUM], b"\0\0\0\0", into)
+        decode_chunk(content[:-CHECKSUM_BYTES], b"\0\0\0\0", into)
     with pytest.raises(ValueError, match="holds 16384 bytes where 4096 belong"):
-        decode_chunk(content[:-CHECKSUM], content[-CHECKSUM:], into[:16])
+        decode_chunk(content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:], into[:16])

@@ -83,7 +83,7 @@ def test_a_q_that_may_be_two_rings_is_refused_with_all_there_are():
     says = "q = 0.0054 1/Å may be the rings 0.00536 and 0.00543 1/Å: .*; there is: .*0.0061 1/Å"
     with pytest.raises(SelectionError, match=says):
         nearest_ring(RINGS_CLOSE, 0.0054)
-    with pytest.raises(SelectionError, match="does not know any q"):
+    with pytest.raises(SelectionError, match="the store has no q"):
         nearest_ring(RINGS_CLOSE[4:], 0.0054)
 
 

@@ -51,7 +51,7 @@ class Publisher:
         self.busy = False
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Queue an event; it is dropped if the scheduler is gone."""
+        """Queue an event; it is dropped if the connection is lost."""
         loop = self.client.loop
         if self.client.status == "running" and loop is not None:
             loop.add_callback(self._send, event)

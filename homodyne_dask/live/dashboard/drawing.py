@@ -11,8 +11,8 @@ from homodyne_dask.results.template import render
 PACKAGE = "homodyne_dask.live.dashboard"
 WIDTH, HEIGHT = 320, 190
 LEFT, RIGHT, TOP, BOTTOM = 66, 10, 10, 36
-MOST_TICKS = 5
-LINE = 12
+MAX_TICKS = 5
+TEXT_HEIGHT = 12
 """Height of a text."""
 ROOM_FOR_ZERO = 0.15
 """Below the lowest power of ten on a log axis, of its length."""
@@ -119,14 +119,14 @@ def _words(name: str, known: Sequence[Mark]) -> str:
 
 
 def ticks(scale: Scale) -> list[tuple[float, str]]:
-    """Return about MOST_TICKS values with their labels."""
+    """Return about MAX_TICKS values with their labels."""
     if scale.log:
         tens = range(math.ceil(scale.low), math.floor(scale.high) + 1)
-        step = max(1, math.ceil(len(tens) / MOST_TICKS))
+        step = max(1, math.ceil(len(tens) / MAX_TICKS))
         found = [(10.0**n, _power(n)) for n in tens if (n - tens[0]) % step == 0]
-        apart = scale.at(0.0) - LINE
+        apart = scale.at(0.0) - TEXT_HEIGHT
         return [(0.0, "0"), *(tick for tick in found if scale.at(tick[0]) < apart)]
-    raw = (scale.high - scale.low) / (MOST_TICKS - 1)
+    raw = (scale.high - scale.low) / (MAX_TICKS - 1)
     ten = 10.0 ** math.floor(math.log10(raw))
     step = next(n * ten for n in (1, 2, 5, 10) if n * ten >= raw)
     first = math.ceil(scale.low / step)

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 def routes(plugin: "FitPage") -> list[tuple[str, type[RequestHandler], dict[str, object]]]:
     """Return the routes of the page, for any prefix of the dashboard."""
-    given: dict[str, object] = {"plugin": plugin}
-    return [(r"(?:/.*)?/fit", PageHandler, given), (r"(?:/.*)?/fit-now", SectionsHandler, given)]
+    arguments: dict[str, object] = {"plugin": plugin}
+    return [
+        (r"(?:/.*)?/fit", PageHandler, arguments),
+        (r"(?:/.*)?/fit-now", SectionsHandler, arguments),
+    ]
 
 
 class _Page(RequestHandler):

@@ -73,13 +73,13 @@ class Fits(Collector):
 
 
 def _family(
-    kind: "type[GaugeMetricFamily | CounterMetricFamily]",
+    family_class: "type[GaugeMetricFamily | CounterMetricFamily]",
     name: str,
     words: str,
     fits: "list[Progress]",
     value: "Callable[[Progress], float | None]",
 ) -> Metric:
-    family = kind(f"homodyne_dask_{name}", words, labels=["fit", "title"])
+    family = family_class(f"homodyne_dask_{name}", words, labels=["fit", "title"])
     for progress in fits:
         number = value(progress)
         if number is not None:

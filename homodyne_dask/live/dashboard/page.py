@@ -15,7 +15,7 @@ from homodyne_dask.sweep.plan import size
 if TYPE_CHECKING:
     from homodyne_dask.live.dashboard.plugin import WorkerRow
 
-MOST_ROWS = 200
+MAX_ROWS = 200
 """Most passes in the table, the latest ones."""
 
 
@@ -161,7 +161,7 @@ def _chart(
 
 def _pass_rows(fit: Progress) -> list[list[str]]:
     rows = [["pass", "χ²", "χ²/N", "distance [σ]", "damping", "", "time"]]
-    return rows + [_pass_row(one) for one in fit.done[-MOST_ROWS:]]
+    return rows + [_pass_row(one) for one in fit.done[-MAX_ROWS:]]
 
 
 def _pass_row(one: Pass) -> list[str]:

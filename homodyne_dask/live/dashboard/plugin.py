@@ -17,12 +17,12 @@ from homodyne_dask.live.progress import TOPIC, Progress, apply_event
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-MOST = 100
+MAX_FITS = 100
 """Number of fits kept, the latest ones."""
-SPANS, MOST_SPANS = "fit ", 2000
+SPAN_PREFIX, MAX_SPANS = "fit ", 2000
 """How the names of a fit's spans begin, and how many passes keep theirs: about 20 MB."""
 PAGE = "fit"
-LOOKING, GRACE = 3.0, 2.0
+VIEWER_TIMEOUT, CLOSING_GRACE = 3.0, 2.0
 """Seconds after a request in which a viewer is assumed, and most to wait for one before closing."""
 
 
@@ -62,9 +62,9 @@ class FitPage(SchedulerPlugin):
 
     async def before_close(self) -> None:
         """Wait until viewers have fetched the outcome of the fits."""
-        until = time.monotonic() + GRACE
+        until = time.monotonic() + CLOSING_GRACE
         while (
-            self.last_event > self.last_request > self.last_event - LOOKING
+            self.last_event > self.last_request > self.last_event - VIEWER_TIMEOUT
             and time.monotonic() < until
         ):
             await asyncio.sleep(0.05)
@@ -75,26 +75,26 @@ class FitPage(SchedulerPlugin):
 
     def update_graph(self, scheduler: "Scheduler", **_: Any) -> None:
         """Remove the spans of the oldest passes."""
-        forget_spans(scheduler, SPANS, MOST_SPANS)
+        forget_spans(scheduler, SPAN_PREFIX, MAX_SPANS)
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Apply an event of a fit, or note a lost worker."""
         if topic == TOPIC:
             with self.accounted():
-                self._hear(msg)
+                self._apply(msg)
         elif topic == "all" and msg.get("action") == "remove-worker" and not msg["expected"]:
             for fit, progress in self.fits.items():
                 if progress.running:
                     self.lost[fit].append(msg["worker"])
 
-    def _hear(self, event: dict[str, Any]) -> None:
+    def _apply(self, event: dict[str, Any]) -> None:
         fit, self.last_event = event["fit"], time.monotonic()
         progress = apply_event(self.fits.get(fit), event)
         if progress is None:
             return
         self.fits[fit] = progress
         self.lost.setdefault(fit, [])
-        while len(self.fits) > MOST:
+        while len(self.fits) > MAX_FITS:
             oldest = next(iter(self.fits))
             del self.fits[oldest], self.lost[oldest]
 
