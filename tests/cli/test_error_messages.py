@@ -101,7 +101,7 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_sentence_and_exit_2(case, here, monkeypatch):
-    monkeypatch.setattr(connect, "CONNECT", 0.2)
+    monkeypatch.setattr(connect, "CONNECT_TIMEOUT", 0.2)
     before, words, message = BAD[case]
     if before:
         before(here)

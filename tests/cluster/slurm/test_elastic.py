@@ -115,7 +115,7 @@ def test_jobs_that_end_before_their_workers_come_end_the_fit_and_say_where_to_lo
 
 @slow
 def test_jobs_come_with_the_work_and_go_without_it(slurm, scan, quiet, monkeypatch):
-    monkeypatch.setattr(clusters, "IDLE", 5)
+    monkeypatch.setattr(clusters, "IDLE_SECONDS", 5)
     most = 0
     with (
         dask.config.set({"distributed.adaptive.target-duration": "10ms"}),
