@@ -188,5 +188,6 @@ async def _listed(command: list[str]) -> str | None:
         printed, _ = await asyncio.wait_for(process.communicate(), queue.COMMAND_TIMEOUT)
     except TimeoutError:
         process.kill()
+        await process.wait()
         return None
     return None if process.returncode else printed.decode()
