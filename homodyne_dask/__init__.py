@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from homodyne_dask.solver.levenberg_marquardt import Outcome
     from homodyne_dask.store.scan import Scan, open_dataset
 
-__path__.append(f"{__path__[0]}/live/old_names")  # homodyne_dask.dashboard is found there
+__path__.append(f"{__path__[0]}/live/old_names")  # for homodyne_dask.dashboard
 
 _HOME = {
     "open_dataset": "store.scan",

@@ -1,11 +1,11 @@
-"""Mistakes, sorted by who can mend them. Each message names the thing, the value and the way out."""
+"""Error classes. Each message names the cause, the value and the remedy."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class HomodyneDaskError(Exception):
-    """Any mistake the user can mend; the command line prints it as one sentence and exits with 2."""
+    """Base of all errors the user can correct; the command line prints one sentence and exits with 2."""
 
 
 class SourceError(HomodyneDaskError):
@@ -25,11 +25,11 @@ class SelectionError(HomodyneDaskError):
 
 
 class PlanError(HomodyneDaskError):
-    """The work cannot be done with the memory or the workers there are."""
+    """The fit needs more memory or workers than there are."""
 
 
 class ClusterError(HomodyneDaskError):
-    """The scheduler or its workers cannot be reached or cannot do the work."""
+    """The scheduler or its workers cannot be reached or cannot run the fit."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What one task of an ingest does: one matrix → its chunks, averages, sums, and a record of them."""
+"""One task of an ingest: one matrix → its chunks, averages, sums, and a record of them."""
 
 import hashlib
 from pathlib import Path
@@ -21,7 +21,7 @@ _KEYS = {
     "baseline", "dead", "zeros", "infinite", "one_sided", "contrast", "scatter", "tiles", "sums",
     "outliers",
 }  # fmt: skip
-DIGEST = 16
+DIGEST_DIGITS = 16
 """Hexadecimal digits of a tile's SHA-256 that the manifest keeps."""
 
 
@@ -46,7 +46,7 @@ def write_bin(source: Source, target: Path, index: int, use: Bool[np.ndarray, " 
     sigma = max(float(np.median(rows[0])) ** 2, record["scatter"] or 0.0)
     record["outliers"] = exclude_outliers(matrix, sigma, source.time)
     _write_cuts(target, index, matrix)
-    store_writer.write_json(target / store_writer.WORK / f"bin-{index:06d}.json", record)
+    store_writer.write_json(target / store_writer.WORK_FOLDER / f"bin-{index:06d}.json", record)
     return record
 
 
@@ -75,7 +75,7 @@ def _write_tiles(target: Path, index: int, c2: Float32[np.ndarray, "t t"]) -> di
 def _describe(tile: Float32[np.ndarray, "T T"], above: int) -> Record:
     """Return the manifest's entry of a tile with that many pairs above the diagonal."""
     pairs = tile.size - int(np.count_nonzero(np.isnan(tile)))
-    digest = hashlib.sha256(tile.astype("<f4", copy=False).data).hexdigest()[:DIGEST]
+    digest = hashlib.sha256(tile.astype("<f4", copy=False).data).hexdigest()[:DIGEST_DIGITS]
     return {"sha256": digest, "pairs": pairs, "nans": above - pairs}
 
 

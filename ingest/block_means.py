@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.store import schema
-from ingest.clean import BLOCK, upper_blocks
+from ingest.clean import BLOCK_SIDE, upper_blocks
 
 Edges = Int[np.ndarray, " edge"]
 
@@ -61,7 +61,7 @@ def mask_matrix(c2: Float32[np.ndarray, "t t"], use: Bool[np.ndarray, " t"]) -> 
     Nothing is known on and below the diagonal, as `clean` leaves it.
     """
     known = np.zeros(c2.shape, dtype=bool)
-    for rows, cols in upper_blocks(len(c2), BLOCK):
+    for rows, cols in upper_blocks(len(c2), BLOCK_SIDE):
         value = c2[rows, cols]
         seen = ~np.isnan(value)
         seen &= use[rows, None]
@@ -123,7 +123,7 @@ def _upper_sums(values: np.ndarray, dtype: type) -> np.ndarray:
     """Sum over the blocks of the finest level, those above the diagonal."""
     factor, n = schema.LEVELS[0], len(values)
     total = np.zeros((n // factor, n // factor), dtype=dtype)
-    for rows, cols in upper_blocks(n // factor * factor, BLOCK):
+    for rows, cols in upper_blocks(n // factor * factor, BLOCK_SIDE):
         place = tuple(slice(s.start // factor, s.stop // factor) for s in (rows, cols))
         total[place] = _sums(values[rows, cols], factor, dtype)
     return total

@@ -1,4 +1,4 @@
-"""Weighted sums over each chunk: a fit needs nothing else of it where the model is constant."""
+"""Weighted sums over each chunk: all that a fit needs of a chunk in which the model is constant."""
 
 import hashlib
 from typing import Any
@@ -48,13 +48,13 @@ def weights(sigma_rows: Float[np.ndarray, "*bin t"]) -> Float[np.ndarray, "*bin 
     return 1 / np.square(sigma_rows)
 
 
-def sums_by_chunk(found: list[dict[str, list[float]]], n_frames: int) -> dict[str, np.ndarray]:
+def sums_by_chunk(sums: list[dict[str, list[float]]], n_frames: int) -> dict[str, np.ndarray]:
     """Return the arrays (bin, i, j) of the group sums/; NaN, or no pair, below the diagonal."""
     tiles = -(-n_frames // schema.tile_side(n_frames))
-    shape = (len(found), tiles, tiles)
+    shape = (len(sums), tiles, tiles)
     arrays: dict[str, Any] = {name: np.full(shape, np.nan) for name in NAMES}
     arrays["pairs"] = np.zeros(shape, dtype=np.int64)
-    for index, by_tile in enumerate(found):
+    for index, by_tile in enumerate(sums):
         for key, values in by_tile.items():
             i, j = map(int, key.split("/"))
             for name, value in zip(arrays, values, strict=True):
@@ -65,6 +65,6 @@ def sums_by_chunk(found: list[dict[str, list[float]]], n_frames: int) -> dict[st
 def weights_digest(
     sigma_rows: Float[np.ndarray, "bin t"], frame_mask: Bool[np.ndarray, " t"]
 ) -> str:
-    """Return the SHA-256 of what the weights came from: sums of other weights cannot be used."""
+    """Return the SHA-256 of sigma and frame mask: sums of other weights cannot be used."""
     rows = np.ascontiguousarray(sigma_rows, dtype="<f8")
     return hashlib.sha256(rows.tobytes() + frame_mask.tobytes()).hexdigest()

@@ -8,20 +8,20 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import SourceError
 
-BLOCK = 512
-BAND = 64
+BLOCK_SIDE = 512
+BAND_ROWS = 64
 """Rows processed together where whole rows are needed: small enough for the cache."""
 MIN_FLOAT32 = float(np.finfo(np.float32).tiny)
 """Anything smaller counts as 0, which means no data."""
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
-ASYMMETRY = 1e-5
+MAX_ASYMMETRY = 1e-5
 """Largest |C - Cᵀ| that rounding explains, relative to values above 1."""
 MIN_DIFFERENCES = 10
 """Fewest second differences from which the scatter is estimated."""
 
 
 class CleanMatrix(NamedTuple):
-    """The upper half of one matrix and counts of what was not data."""
+    """The upper half of one matrix, and counts of pairs without data."""
 
     c2: Float32[np.ndarray, "t t"]
     """NaN on and below the diagonal and where nothing is known; baseline 1."""
@@ -40,8 +40,8 @@ class CleanMatrix(NamedTuple):
 def clean(raw: np.ndarray, n_frames: int, name: str) -> CleanMatrix:
     """Return the clean upper half of a matrix given as upper, lower or full.
 
-    A float32 `raw` that may be written to is cleaned in place: a second matrix would be the largest
-    thing in memory.
+    A float32 `raw` that may be written to is cleaned in place: a second matrix would double
+    the memory.
     """
     if raw.shape != (n_frames, n_frames) or raw.dtype.kind not in "fiu":
         raise SourceError(
@@ -52,7 +52,7 @@ def clean(raw: np.ndarray, n_frames: int, name: str) -> CleanMatrix:
     alive = np.zeros(n_frames, dtype=bool)
     zeros = infinite = one_sided = 0
     worst = 0.0
-    for rows, cols in upper_blocks(n_frames, BLOCK):
+    for rows, cols in upper_blocks(n_frames, BLOCK_SIDE):
         above = _above(rows, cols)
         value = raw[cols, rows].T.copy() if side == "lower" else raw[rows, cols]
         known = _known(value) & above
@@ -108,8 +108,8 @@ def _above(rows: slice, cols: slice) -> Bool[np.ndarray, "rows cols"]:
 def _side(raw: np.ndarray, name: str) -> str:
     """Return which half holds the data, by content: upper, lower or full."""
     above = below = 0
-    for start in range(0, len(raw), BAND):
-        known = _known(raw[start : start + BAND])
+    for start in range(0, len(raw), BAND_ROWS):
+        known = _known(raw[start : start + BAND_ROWS])
         stop = start + len(known)
         square = known[:, start:stop]
         above += np.count_nonzero(known[:, stop:]) + np.count_nonzero(np.triu(square, 1))
@@ -131,7 +131,9 @@ def _asymmetry(upper: np.ndarray, lower: np.ndarray, both: np.ndarray) -> float:
     differ = both & (upper != lower)
     one, other = upper[differ].astype(np.float64), lower[differ].astype(np.float64)
     difference = np.abs(one - other)
-    return float(difference[difference > ASYMMETRY * np.maximum(np.abs(one), 1)].max(initial=0.0))
+    return float(
+        difference[difference > MAX_ASYMMETRY * np.maximum(np.abs(one), 1)].max(initial=0.0)
+    )
 
 
 def _raise_baseline(c2: Float32[np.ndarray, "t t"]) -> int:

@@ -78,7 +78,7 @@ def _notes_on_disagreement(source: Source, rows, records: list[Record]) -> list[
 
 
 def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"]) -> list[str]:
-    """Return what was dropped, masked or converted, with counts."""
+    """Return notes on dropped, masked and converted pairs and frames, with counts."""
     notes = []
     if _baseline(source, records) == 0:
         notes.append("baseline 0 in the file: 1 was added to all pairs")
@@ -105,13 +105,13 @@ NOTES = {
     "zeros": "pairs 0 or too small for float32, set to NaN",
     "infinite": "pairs infinite or beyond float32, set to NaN",
     "one_sided": "pairs known on one side of the diagonal only, set to NaN",
-    "outliers": "pairs 8 σ or more from their neighbours: excluded from the averages that initial "
-    "values are made from, counted by a fit (see --loss)",
+    "outliers": "pairs 8 σ or more from their neighbours: excluded from the averages for initial "
+    "values, not from the fit (see --loss)",
 }
 
 
 def frames_without_data(records: list[Record], n_frames: int) -> Bool[np.ndarray, " t"]:
-    """Return which frames no bin has data for."""
+    """Return which frames have no data in any bin."""
     dead = set.intersection(*(set(record["dead"]) for record in records))
     return np.isin(np.arange(n_frames), list(dead))
 

@@ -1,7 +1,7 @@
-"""Pairs far from their neighbours are excluded from the averages that initial values are made from.
+"""Outliers, pairs far from their neighbours, are excluded from the averages for initial values.
 
-Among 2 % of gross outliers a mean over a cell of age and lag has many times the noise of the others,
-and the direction of flow is lost in it. What a fit sums is not touched.
+With 2 % of gross outliers the mean of a cell of age and lag has many times the noise of the others,
+too much to find the direction of flow. The sums of a fit are not changed.
 """
 
 from collections.abc import Iterator
@@ -10,19 +10,19 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ingest.block_means import MaskedMatrix
-from ingest.clean import BAND
+from ingest.clean import BAND_ROWS
 
-FAR = 8.0
-"""σ, and times their own spread, from the median of the neighbours: noise does not go there, nor does
-c2 where times are uneven."""
-STEP = 5.5
-"""σ to the next pair from which one is looked at: noise takes a step like that once in 10⁴ pairs."""
-REACH = (-2, -1, 0, 1, 2)
-"""Neighbours along the lag diagonal, where c2 changes slowly however fast it decays; and the pair."""
-EVEN = 0.01
-"""Most that the spacing of frames may vary, relatively."""
-FEWEST = 3
-"""Known ones of these without which nothing is said of a pair."""
+MAX_DEVIATION = 8.0
+"""Deviation of an outlier from the median of its neighbours, in σ and in units of their spread: noise
+does not reach it."""
+MIN_STEP = 5.5
+"""Difference from the next pair, in σ, above which a pair is examined: noise exceeds it once in 10⁴ pairs."""
+NEIGHBOURS = (-2, -1, 0, 1, 2)
+"""Offsets of the neighbours along the lag diagonal, where c2 changes slowly at any decay; 0 is the pair."""
+MAX_SPACING_VARIATION = 0.01
+"""Largest relative variation of the frame spacing."""
+MIN_NEIGHBOURS = 3
+"""Known neighbours, the pair included, below which a pair is kept."""
 
 Pairs = tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]
 """t1 and t2, as frames."""
@@ -35,7 +35,7 @@ def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray,
     being outliers: none is excluded.
     """
     steps = np.diff(time)
-    if np.ptp(steps) > EVEN * np.median(steps):
+    if np.ptp(steps) > MAX_SPACING_VARIATION * np.median(steps):
         return 0
     i, j = (np.concatenate(at) for at in zip(*_candidates(matrix.value, sigma), strict=True))
     i, j = _far(matrix, sigma, i, j)
@@ -46,11 +46,11 @@ def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray,
 def _candidates(value: np.ndarray, sigma: float) -> Iterator[Pairs]:
     """Yield pairs, a band of rows at a time: those that are a long step from the next one."""
     n = len(value)
-    for first in range(0, n - 1, BAND):
-        last = min(first + BAND, n - 1)
+    for first in range(0, n - 1, BAND_ROWS):
+        last = min(first + BAND_ROWS, n - 1)
         with np.errstate(over="ignore"):  # an infinite step is far, too
             step = np.abs(value[first + 1 : last + 1, first + 1 :] - value[first:last, first:-1])
-        i, j = np.nonzero(step > STEP * sigma)
+        i, j = np.nonzero(step > MIN_STEP * sigma)
         i, j = i + first, j + first
         yield np.append(i, i + 1), np.append(j, j + 1)
 
@@ -61,14 +61,14 @@ def _far(matrix: MaskedMatrix, sigma: float, i: np.ndarray, j: np.ndarray) -> Pa
     i, j = np.divmod(np.unique(i * n + j), n)
     known = matrix.known[i, j]
     i, j = i[known], j[known]
-    around = np.stack([_at(matrix, i + by, j + by) for by in REACH])
-    enough = np.isfinite(around).sum(axis=0) >= FEWEST
+    around = np.stack([_at(matrix, i + by, j + by) for by in NEIGHBOURS])
+    enough = np.isfinite(around).sum(axis=0) >= MIN_NEIGHBOURS
     i, j, around = i[enough], j[enough], around[:, enough]
     if not len(i):
         return i, j
     middle = np.nanmedian(around, axis=0)
     spread = 1.4826 * np.nanmedian(np.abs(around - middle), axis=0)
-    far = np.abs(matrix.value[i, j] - middle) > FAR * np.maximum(sigma, spread)
+    far = np.abs(matrix.value[i, j] - middle) > MAX_DEVIATION * np.maximum(sigma, spread)
     return i[far], j[far]
 
 

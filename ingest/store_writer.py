@@ -22,9 +22,9 @@ from ingest.readers.source import Source
 if TYPE_CHECKING:
     import zarr
 
-WORK = ".ingest"
+WORK_FOLDER = ".ingest"
 """Folder inside the store while it is being made: the lock, the job and one record per bin."""
-JOB = "job.json"
+JOB_FILE = "job.json"
 CONFIG: Any = {"write_empty_chunks": True}
 
 
@@ -56,7 +56,7 @@ def check_no_foreign_files(store: Path) -> None:
         return
     if not store.is_dir():
         raise StoreError(f"{store} exists and is no store: give another name")
-    ours = (store / WORK).is_dir() or root_attributes(store).get("format") == schema.FORMAT
+    ours = (store / WORK_FOLDER).is_dir() or root_attributes(store).get("format") == schema.FORMAT
     if any(store.iterdir()) and not ours:
         raise StoreError(f"{store} exists and is no store of homodyne_dask: give another name")
 
@@ -64,7 +64,7 @@ def check_no_foreign_files(store: Path) -> None:
 @contextmanager
 def lock_store(store: Path) -> Iterator[None]:
     """Lock the store for one ingest; raises StoreError if another one holds the lock."""
-    work = store / WORK
+    work = store / WORK_FOLDER
     work.mkdir(parents=True, exist_ok=True)
     path = work / "lock"
     with path.open("w") as lock:
@@ -82,9 +82,9 @@ def clear(store: Path) -> None:
     """Remove an earlier ingest, its metadata first, so that the store cannot be opened meanwhile."""
     (store / "zarr.json").unlink(missing_ok=True)
     for path in store.iterdir():
-        if path.name != WORK:
+        if path.name != WORK_FOLDER:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for path in (store / WORK).iterdir():
+    for path in (store / WORK_FOLDER).iterdir():
         if path.name != "lock":
             path.unlink()
 
@@ -104,7 +104,7 @@ def complete(store: Path, attrs: dict[str, Any]) -> None:
 
 def remove_work(store: Path) -> None:
     """Remove the working folder, its lock last."""
-    shutil.rmtree(store / WORK)
+    shutil.rmtree(store / WORK_FOLDER)
 
 
 def open_root(store: Path, mode: Literal["r", "r+"] = "r+") -> "zarr.Group":

@@ -17,7 +17,7 @@ from ingest.readers.source import IngestOptions, Source, checked_options, sha256
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
-RECORDS = 4
+RECORD_VERSION = 4
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -80,7 +80,7 @@ class _Job:
             "source_sha256": self.digest.result(),
             "options": self.options.as_json(),
             "schema": schema.VERSION,
-            "records": RECORDS,
+            "records": RECORD_VERSION,
         }
 
 
@@ -88,7 +88,7 @@ def _ingest(
     source: Source, target: Path, job: _Job, overwrite: bool, client, progress
 ) -> IngestReport:
     store_writer.check_no_foreign_files(target)
-    working = (target / store_writer.WORK).exists()
+    working = (target / store_writer.WORK_FOLDER).exists()
     if not working and _already_done(target, job, overwrite):
         return read_report(target, skipped=True)
     with store_writer.lock_store(target):
@@ -122,7 +122,7 @@ def _already_done(target: Path, job: _Job, overwrite: bool) -> bool:
 def _prepare(target: Path, source: Source, job: _Job, overwrite: bool) -> None:
     """Continue an interrupted ingest or start a new one; only the former waits for the hash."""
     begun = any(_records(target)) and not overwrite
-    held = store_writer.read_json(target / store_writer.WORK / store_writer.JOB)
+    held = store_writer.read_json(target / store_writer.WORK_FOLDER / store_writer.JOB_FILE)
     if begun and held and held == job.as_json():
         store_writer.remove_partial_files(target)
         return
@@ -137,11 +137,13 @@ def _prepare(target: Path, source: Source, job: _Job, overwrite: bool) -> None:
 
 def _write_job(target: Path, job: _Job) -> None:
     """Write which job this is, once the source is hashed; interrupted before, it starts over."""
-    store_writer.write_json(target / store_writer.WORK / store_writer.JOB, job.as_json())
+    store_writer.write_json(
+        target / store_writer.WORK_FOLDER / store_writer.JOB_FILE, job.as_json()
+    )
 
 
 def _records(target: Path) -> Iterator[Path]:
-    return (target / store_writer.WORK).glob("bin-*.json")
+    return (target / store_writer.WORK_FOLDER).glob("bin-*.json")
 
 
 def _write_bins(source, target: Path, use, client, progress) -> list[Record]:

@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.config import JsonDict
 
-from homodyne_dask.cli.values import (
+from homodyne_dask.cli.value_parsers import (
     BY_TYPE,
     Angle,
     Frames,
@@ -18,7 +18,7 @@ from homodyne_dask.cli.values import (
     Pair,
     Several,
     Text,
-    Whole,
+    WholeNumber,
     Windows,
 )
 from homodyne_dask.errors import OptionError, nearest
@@ -76,7 +76,7 @@ class FitConfig(_WithFitOptions):
         "[-30, 30]",
         None,
     )
-    label: Annotated[list[Whole], Several] | None = _option(
+    label: Annotated[list[WholeNumber], Several] | None = _option(
         "bin numbers of the beamline; default: all", "a whole number, or a list", "[2, 3]", None
     )
     frames: Frames | None = _option(

@@ -75,7 +75,7 @@ def print_error(error: BaseException) -> int:
 
 
 def error_sentence(error: BaseException) -> str:
-    """Return in one line what went wrong and what to do."""
+    """Return an error and its remedy in one line."""
     if isinstance(error, USER_ERRORS):
         return one_line(_user_error_sentence(error))
     return (

@@ -14,7 +14,7 @@ from homodyne_dask.results.truth import truth_of
 
 
 def parameters_csv(result: FitResult) -> str:
-    """Return a row for each parameter: name, value, its errors and what else is known, true value."""
+    """Return a row for each parameter: name, value, errors, flags, true value."""
     return _csv(list(_parameter_rows(result)))
 
 

@@ -54,8 +54,8 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
             f"{checkpoint} is of an interrupted fit: give --resume to go on, --overwrite to start "
             f"again, or another --output"
         )
-    held = folder.iterdir() if folder.exists() else ()
-    if all(".partial" in path.name for path in held):  # what a killed fit left, or nothing
+    present = folder.iterdir() if folder.exists() else ()
+    if all(".partial" in path.name for path in present):  # what a killed fit left, or nothing
         return
     if not ((folder / SUMMARY).exists() or checkpoints.checkpoint_exists(checkpoint)):
         raise OptionError(f"{folder} holds files that are no result: give another --output")

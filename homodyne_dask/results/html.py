@@ -8,7 +8,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from homodyne_dask.results.facts import facts
 from homodyne_dask.results.figures.style import DPI
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.report_content import (
@@ -23,7 +22,8 @@ from homodyne_dask.results.report_content import (
     reservations,
     scaling_sentence,
 )
-from homodyne_dask.results.template import HERE, render
+from homodyne_dask.results.report_facts import facts
+from homodyne_dask.results.template import RESULTS_PACKAGE, render
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 
 CSS_INCH = 96
@@ -73,12 +73,12 @@ def report_page(result: FitResult, pictures: Sequence[Picture]) -> str:
         "facts": "Fit and data",
     }
     shown = {where: heading for where, heading in headings.items() if heading}
-    return render(HERE, "report.html", headings=shown, pictures=pictures, **content)
+    return render(RESULTS_PACKAGE, "report.html", headings=shown, pictures=pictures, **content)
 
 
 def report_fragment(result: FitResult) -> str:
     """Return outcome, parameters and facts as an HTML fragment for Jupyter."""
-    return render(HERE, "report_fragment.html", **_content(result))
+    return render(RESULTS_PACKAGE, "report_fragment.html", **_content(result))
 
 
 def _content(result: FitResult) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _content(result: FitResult) -> dict[str, Any]:
         "title": report_title(result),
         "converged": result.outcome is Outcome.CONVERGED,
         "sentence": result.outcome.value,
-        "reservations": [bold.format(kind, text) for kind, text in reservations(result)],
+        "reservations": [bold.format(label, text) for label, text in reservations(result)],
         "parameters": parameters,
         "parameter_notes": parameter_notes,
         "scaling": scaling_sentence(result),

@@ -23,7 +23,7 @@ from homodyne_dask.results.series_entry import (
     quantity_names,
 )
 from homodyne_dask.results.series_report import agreement_sentences
-from homodyne_dask.results.template import HERE, render
+from homodyne_dask.results.template import RESULTS_PACKAGE, render
 from homodyne_dask.store.files import write_atomic
 
 SCANS, PARTS = "scans", "series"
@@ -31,14 +31,14 @@ SCANS, PARTS = "scans", "series"
 _ONE = {SCANS: "scan", PARTS: "fit"}
 
 
-def index_files(folder: Path, kind: str) -> tuple[Path, Path]:
+def index_files(folder: Path, prefix: str) -> tuple[Path, Path]:
     """Return the paths of the table and the page of an index."""
-    return folder / f"{kind}.csv", folder / f"{kind}.html"
+    return folder / f"{prefix}.csv", folder / f"{prefix}.html"
 
 
-def check_index(folder: Path, replace: bool, kind: str = SCANS) -> None:
+def check_index(folder: Path, replace: bool, prefix: str = SCANS) -> None:
     """Raise OptionError where an existing index would be replaced without permission."""
-    table, _ = index_files(folder, kind)
+    table, _ = index_files(folder, prefix)
     if table.exists() and not replace:
         raise OptionError(
             f"{table} exists: give --resume to fit what has no result yet, --overwrite to "
@@ -47,7 +47,7 @@ def check_index(folder: Path, replace: bool, kind: str = SCANS) -> None:
 
 
 def write_index(
-    folder: Path, names: Sequence[str], entries: Sequence[SeriesEntry], of: int, kind: str = SCANS
+    folder: Path, names: Sequence[str], entries: Sequence[SeriesEntry], of: int, prefix: str = SCANS
 ) -> list[Path]:
     """Write the index of the fits done so far, `of` how many in all, and return its files.
 
@@ -60,18 +60,20 @@ def write_index(
     good = [entry for entry in entries if entry.result is not None]
     complete = len(entries) == of
     series = (
-        FitSeries(next(iter(entries[0].at)), tuple(entries)) if kind == PARTS and complete else None
+        FitSeries(next(iter(entries[0].at)), tuple(entries))
+        if prefix == PARTS and complete
+        else None
     )
     picture = _picture(names, good, series) if complete and len(good) > 1 else None
-    table, page = index_files(folder, kind)
-    write_atomic(table, entries_csv(names, entries, folder, _ONE[kind]))
-    write_atomic(page, _page(folder, names, entries, of, kind, series, picture))
+    table, page = index_files(folder, prefix)
+    write_atomic(table, entries_csv(names, entries, folder, _ONE[prefix]))
+    write_atomic(page, _page(folder, names, entries, of, prefix, series, picture))
     return [table, page, *(_write_series(series, folder, picture) if series else [])]
 
 
 def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> list[Path]:
     """Write the series of the parts of a scan: text, JSON, netCDF, figure."""
-    made = [folder / f"{PARTS}.{kind}" for kind in ("txt", "json", "nc", "png")]
+    made = [folder / f"{PARTS}.{suffix}" for suffix in ("txt", "json", "nc", "png")]
     text, whole, table, drawn = made
     write_atomic(text, f"{series}\n")
     series.to_json(whole)
@@ -83,12 +85,12 @@ def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> l
     return made
 
 
-def outcome_counts(entries: Sequence[SeriesEntry], of: int, kind: str = SCANS) -> str:
+def outcome_counts(entries: Sequence[SeriesEntry], of: int, prefix: str = SCANS) -> str:
     """Return how many fits converged, ended otherwise, failed and are not yet done."""
     outcomes = [entry.outcome for entry in entries]
     converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
     others = len(entries) - converged - failed
-    words = [f"{converged} of {len(entries)} {_ONE[kind]}s converged"]
+    words = [f"{converged} of {len(entries)} {_ONE[prefix]}s converged"]
     words += [f"{others} ended without converging"] * (others > 0)
     words += [f"{failed} failed"] * (failed > 0)
     words += [f"{of - len(entries)} not yet done"] * (of > len(entries))
@@ -100,21 +102,21 @@ def _page(
     names: Sequence[str],
     entries: Sequence[SeriesEntry],
     of: int,
-    kind: str,
+    prefix: str,
     series: FitSeries | None,
     picture: Picture | None,
 ) -> str:
     good = [entry.result for entry in entries if entry.result is not None]
-    one = _ONE[kind]
+    one = _ONE[prefix]
     failed = [f"{entry.name}: {entry.message}" for entry in entries if entry.result is None]
     headings = {"verdict": "Outcome", "scans": f"{one.capitalize()}s"}
     return render(
-        HERE,
+        RESULTS_PACKAGE,
         "index.html",
         title=f"{good[0].config['model'] if good else 'no fit'}, {of} {one}s",
         headings=headings if picture is None else headings | {"pictures": "Figures"},
         converged=all(entry.outcome == "CONVERGED" for entry in entries) and len(entries) == of,
-        sentence=outcome_counts(entries, of, kind),
+        sentence=outcome_counts(entries, of, prefix),
         reservations=[*failed, *(agreement_sentences(series) if series else [])],
         picture=picture,
         **_table(names, entries, folder, one),
@@ -124,7 +126,7 @@ def _page(
 def series_fragment(series: FitSeries) -> str:
     """Return the table of a series and the agreement of its fits as an HTML fragment for Jupyter."""
     return render(
-        HERE,
+        RESULTS_PACKAGE,
         "series_fragment.html",
         sentence=outcome_counts(series.entries, len(series.entries), PARTS),
         agreement=agreement_sentences(series),

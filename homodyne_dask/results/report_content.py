@@ -89,9 +89,9 @@ def scaling_sentence(result: FitResult) -> str:
     """Return how contrast and offset were fitted and which values they have."""
     table, mode = result.scaling, result.config["scaling"]
     empty = table["ndata"].values == 0
-    gone = table["undetermined"].values | empty
+    unknown = table["undetermined"].values | empty
     return (
-        f"{mode} scaling{_constraints(result)}: contrast {_range(table['contrast'].values[~gone])}, "
+        f"{mode} scaling{_constraints(result)}: contrast {_range(table['contrast'].values[~unknown])}, "
         f"offset {_range(table['offset'].values[~empty])}"
     )
 

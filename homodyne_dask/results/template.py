@@ -5,7 +5,7 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-HERE = "homodyne_dask.results"
+RESULTS_PACKAGE = "homodyne_dask.results"
 
 
 def render(package: str, template: str, /, **values: Any) -> str:
@@ -16,7 +16,9 @@ def render(package: str, template: str, /, **values: Any) -> str:
 @cache
 def _environment(package: str) -> Environment:
     return Environment(
-        loader=ChoiceLoader([PackageLoader(name) for name in dict.fromkeys((package, HERE))]),
+        loader=ChoiceLoader(
+            [PackageLoader(name) for name in dict.fromkeys((package, RESULTS_PACKAGE))]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -2,7 +2,6 @@
 
 import xarray
 
-from homodyne_dask.results.facts import facts
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.report_content import (
     INFLUENCE,
@@ -16,6 +15,7 @@ from homodyne_dask.results.report_content import (
     reservations,
     scaling_sentence,
 )
+from homodyne_dask.results.report_facts import facts
 
 MAX_BINS = 40
 """Most bins listed one by one."""
@@ -32,8 +32,8 @@ def report_text(result: FitResult) -> str:
 
 def _verdict(result: FitResult) -> list[str]:
     lines = [report_title(result), "", result.outcome.value]
-    for kind, sentence in reservations(result):
-        lines += wrapped(f"{kind}: ", (sentence,))
+    for label, sentence in reservations(result):
+        lines += wrapped(f"{label}: ", (sentence,))
     return lines
 
 

@@ -1,1 +1,1 @@
-"""One file for each format of measured two-time matrices, and what they share."""
+"""Readers: one file for each format of measured two-time matrices, and their common functions."""

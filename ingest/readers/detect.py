@@ -17,8 +17,8 @@ from ingest.readers.numpy_arrays import array_names, open_npy, open_npz
 from ingest.readers.source import IngestOptions, Source, apply_options, checked_options
 
 HDF5, NPY, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PK\x03\x04"
-PATIENCE = 60.0
-"""Seconds for the little that describes the matrices."""
+DESCRIPTION_TIMEOUT = 60.0
+"""Seconds to read the description of the matrices."""
 
 
 def check_opens(path: Path, options: IngestOptions) -> None:
@@ -28,11 +28,11 @@ def check_opens(path: Path, options: IngestOptions) -> None:
     program = f"import sys; from {__name__} import _open_and_end; _open_and_end(*sys.argv[1:])"
     command = [sys.executable, "-c", program, str(path), json.dumps(options.as_json())]
     try:
-        child = subprocess.run(command, timeout=PATIENCE, capture_output=True, text=True)
+        child = subprocess.run(command, timeout=DESCRIPTION_TIMEOUT, capture_output=True, text=True)
     except subprocess.TimeoutExpired:
         raise SourceError(
-            f"{path} cannot be read: HDF5 finds no end of its description within {PATIENCE:g} s; it "
-            "is damaged, copy it again"
+            f"{path} cannot be read: HDF5 finds no end of its description within "
+            f"{DESCRIPTION_TIMEOUT:g} s; it is damaged, copy it again"
         ) from None
     if child.returncode < 0:
         raise SourceError(
@@ -45,9 +45,9 @@ def check_opens(path: Path, options: IngestOptions) -> None:
 
 def _open_and_end(path: str, options: str) -> None:
     """Open a file, in the child process; an exception is left to the process that opens it next."""
-    given = checked_options(**json.loads(options))
+    checked = checked_options(**json.loads(options))
     with contextlib.suppress(Exception):
-        open_source(Path(path), given)
+        open_source(Path(path), checked)
 
 
 def open_source(path: Path, options: IngestOptions) -> Source:

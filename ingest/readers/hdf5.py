@@ -16,9 +16,9 @@ from homodyne_dask.store import schema
 from ingest.readers.source import decimal
 
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
-MAX_SMALL = 100_000_000
+MAX_SMALL_ELEMENTS = 100_000_000
 """Elements; anything but a matrix that claims more is damaged."""
-MAX_LIST = 1_000_000
+MAX_LIST_ELEMENTS = 1_000_000
 """Elements of a list with one entry per bin, ring or angle."""
 MAX_LINKS = 8
 """Soft links that lead to one another."""
@@ -121,7 +121,7 @@ def array(file: h5py.File, name: str) -> np.ndarray:
     try:
         if found.dtype.kind not in "fiub":
             raise SourceError(f"{name} of {file_name(file)} holds {found.dtype}, not numbers")
-        if found.shape is None or np.prod(found.shape, dtype=float) > MAX_SMALL:
+        if found.shape is None or np.prod(found.shape, dtype=float) > MAX_SMALL_ELEMENTS:
             raise SourceError(f"{name} of {file_name(file)} has shape {found.shape}: it is damaged")
         return np.asarray(found[()])
     except UNREADABLE as error:
@@ -136,7 +136,7 @@ def optional(file: h5py.File, name: str) -> np.ndarray | None:
 def finite_numbers(file: h5py.File, name: str) -> np.ndarray:
     """Return a short list of any shape as finite float64, each its shortest decimal."""
     found = array(file, name).ravel()
-    if found.size > MAX_LIST:
+    if found.size > MAX_LIST_ELEMENTS:
         raise SourceError(f"{name} of {file_name(file)} has {found.size} entries: it is damaged")
     values = np.array([decimal(value) for value in found])
     if values.size == 0 or not np.isfinite(values).all():

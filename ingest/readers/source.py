@@ -1,4 +1,4 @@
-"""What every reader returns: the bins of one file and how to read one matrix at a time."""
+"""The output of every reader: the bins of one file, and a function that reads one matrix."""
 
 import hashlib
 import re
@@ -58,7 +58,7 @@ class Source:
         return self.reader(self.path, self.matrices[bin_index])
 
     def name(self, bin_index: int) -> str:
-        """Return how messages name a bin."""
+        """Return the name of a bin for messages."""
         return f"bin {self.label[bin_index]} ({self.matrices[bin_index]}) of {self.path.name}"
 
     def only(self, bin_index: int) -> "Source":

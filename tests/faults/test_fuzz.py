@@ -24,7 +24,7 @@ LONG = {"nexus": 10_000, "aps-u": 25_000, "legacy": 25_000, "zarr": 20_000, "con
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     """The first look at a file takes no longer than that."""
-    monkeypatch.setattr("ingest.readers.detect.PATIENCE", PATIENCE / 2)
+    monkeypatch.setattr("ingest.readers.detect.DESCRIPTION_TIMEOUT", PATIENCE / 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -90,7 +90,7 @@ def watched(program: subprocess.Popen, done: Path) -> str:
 
 def test_a_file_that_makes_hdf5_hang_is_said_by_an_ingest_from_python(tmp_path, monkeypatch):
     """The strings of its attributes lie in a heap, whose first entry now says that it is empty."""
-    monkeypatch.setattr("ingest.readers.detect.PATIENCE", 3.0)
+    monkeypatch.setattr("ingest.readers.detect.DESCRIPTION_TIMEOUT", 3.0)
     path = nexus(tmp_path / "A.hdf")
     held = bytearray(path.read_bytes())
     first = held.index(b"GCOL") + 16

@@ -106,10 +106,10 @@ def test_an_unfinished_ingest_of_an_older_version_is_begun_again(source, tmp_pat
     """Its records lack what this version writes."""
     store = tmp_path / "older.zarr"
     begun(source, store)
-    work = store / store_writer.WORK
-    job = json.loads((work / store_writer.JOB).read_text())
+    work = store / store_writer.WORK_FOLDER
+    job = json.loads((work / store_writer.JOB_FILE).read_text())
     del job["records"]
-    (work / store_writer.JOB).write_text(json.dumps(job))
+    (work / store_writer.JOB_FILE).write_text(json.dumps(job))
     for file in work.glob("bin-*.json"):
         record = json.loads(file.read_text())
         del record["sums"]
@@ -124,7 +124,7 @@ def test_an_unfinished_ingest_of_an_older_version_is_begun_again(source, tmp_pat
 def test_a_damaged_record_of_an_unfinished_ingest_is_named(source, tmp_path, text):
     store = tmp_path / "damaged.zarr"
     begun(source, store)
-    next((store / store_writer.WORK).glob("bin-*.json")).write_text(text)
+    next((store / store_writer.WORK_FOLDER).glob("bin-*.json")).write_text(text)
     with pytest.raises(StoreError, match="give --overwrite to start over"):
         ingest.ingest(source, store)
     ingest.ingest(source, store, overwrite=True)

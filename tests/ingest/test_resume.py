@@ -122,9 +122,9 @@ def test_an_ingest_killed_at_any_moment_resumes_to_the_same_digests(tmp_path):
 def test_a_kill_between_complete_and_cleaning_up_is_mended(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=30)
     report = ingest.ingest(path)
-    (report.store / store_writer.WORK).mkdir()
+    (report.store / store_writer.WORK_FOLDER).mkdir()
     assert ingest.ingest(path).skipped
-    assert not (report.store / store_writer.WORK).exists()
+    assert not (report.store / store_writer.WORK_FOLDER).exists()
 
 
 def test_an_unfinished_ingest_of_another_file_needs_overwrite(tmp_path):
@@ -147,7 +147,7 @@ def test_an_ingest_stopped_before_its_source_was_hashed_begins_anew(tmp_path):
     )
     with pytest.raises(SourceError, match="not symmetric"):
         ingest.ingest(bad, tmp_path / "c2.zarr")
-    (tmp_path / "c2.zarr" / store_writer.WORK / store_writer.JOB).unlink()
+    (tmp_path / "c2.zarr" / store_writer.WORK_FOLDER / store_writer.JOB_FILE).unlink()
     done = []
     good = simulated(tmp_path / "B.hdf", n=30)
     ingest.ingest(good, tmp_path / "c2.zarr", progress=lambda k, _: done.append(k))

@@ -56,7 +56,7 @@ def test_the_store_is_what_the_schema_says(tmp_path):
     for level, frames in ((4, 132), (16, 33)):
         mean = xr.open_zarr(report.store, group=f"level{level}", consolidated=False).c2
         assert mean.shape == (2, frames, frames)
-    assert not (report.store / store_writer.WORK).exists()
+    assert not (report.store / store_writer.WORK_FOLDER).exists()
 
 
 def test_every_chunk_has_a_checksum_and_only_the_upper_tiles_exist(tmp_path):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from homodyne_dask.results import numbers
-from homodyne_dask.results.facts import facts
 from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.report_facts import facts
 from homodyne_dask.results.tables import covariance_table, parameter_table, scaling_table
 from homodyne_dask.results.text import report_text
 from homodyne_dask.results.truth import pulls

@@ -9,7 +9,7 @@ import click
 from homodyne_dask.cli.exit_status import Interrupted
 from homodyne_dask.cli.options import numbers_of_option
 
-WORKERS_FROM = 500_000_000
+MIN_BYTES_FOR_WORKERS = 500_000_000
 """Bytes of source from which on workers are started; for less, two threads are faster."""
 
 
@@ -64,7 +64,9 @@ def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) ->
 
 def _workers(source: Path, scheduler: str | None, key: str | None) -> AbstractContextManager[Any]:
     """Return a context with the Dask client to write with, None for a small file."""
-    if scheduler is None and not (source.is_file() and source.stat().st_size >= WORKERS_FROM):
+    if scheduler is None and not (
+        source.is_file() and source.stat().st_size >= MIN_BYTES_FOR_WORKERS
+    ):
         return nullcontext()
     from homodyne_dask.cluster.connect import connect
     from homodyne_dask.cluster.local import local_cluster

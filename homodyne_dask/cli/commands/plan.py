@@ -1,4 +1,4 @@
-"""homodyne-dask plan: what a fit would read and hold, and the time of a pass."""
+"""homodyne-dask plan: what a fit would read and keep in memory, and the time of a pass."""
 
 from typing import Any
 

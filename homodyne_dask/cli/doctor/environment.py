@@ -1,4 +1,4 @@
-"""Environment variables that JAX or XLA reads, or that people believe they read."""
+"""Environment variables that JAX or XLA reads, or is often assumed to read."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ FLAG_EFFECTS = {
     "--xla_gpu_triton_gemm_any=true": "for GPUs",
     "--xla_gpu_enable_triton_softmax_fusion=true": "for GPUs; has been removed",
 }
-"""Flags that people copy from each other, and what each does to a fit (`make benchmark` measures it)."""
+"""Common XLA flags, and their effect on a fit (`make benchmark` measures it)."""
 HARMFUL_FLAGS = {
     "--xla_cpu_enable_fast_math=true": "no faster, and changes the last bits of results",
     "--xla_cpu_fast_math_honor_nans=false": "masked pairs are NaN inside the kernel",
@@ -60,7 +60,7 @@ VARIABLE_EFFECTS = {
     "JAX_LOG_COMPILES=1": "logs compilations",
     "JAX_TRACEBACK_FILTERING=off": "longer tracebacks",
 }
-"""Options of JAX that people copy from each other, and what each does to a fit."""
+"""Common options of JAX, and their effect on a fit."""
 _EFFECTS_OF_ANY_VALUE = {"JAX_ENABLE_X64": "fits set float64 themselves"}
 _NOT_READ = {
     "JAX_NUM_THREADS": "JAX does not read it: NPROC sets the number of threads",

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """What was checked, what was found, and what to do where something is wrong."""
+    """One check: its name, its result, and the remedy where something is wrong."""
 
     what: str
     value: str

@@ -16,9 +16,9 @@ from homodyne_dask.cli.doctor.finding import Finding
 from homodyne_dask.cluster.local import cores
 
 PACKAGES = ("jax", "jaxlib", "dask", "distributed", "zarr", "numcodecs", "numpy")
-MEMORY = 2e9
+MIN_MEMORY = 2e9
 """Bytes that a worker process needs for blocks, kernel and libraries."""
-ROOM = 1e9
+MIN_FREE_SPACE = 1e9
 """Free bytes that results and spilled data need."""
 
 
@@ -83,8 +83,8 @@ def available_memory() -> Finding:
     """Return the memory available for workers."""
     state = psutil.virtual_memory()
     value = f"{state.available / 1e9:.1f} of {state.total / 1e9:.1f} GB available"
-    if state.available < MEMORY:
-        advice = f"workers need {MEMORY / 1e9:g} GB: end other programs, or request more memory"
+    if state.available < MIN_MEMORY:
+        advice = f"workers need {MIN_MEMORY / 1e9:g} GB: end other programs, or request more memory"
         return Finding("memory", value, advice)
     return Finding("memory", value)
 
@@ -128,5 +128,7 @@ def writable_folder(what: str, path: Path) -> Finding:
         )
     value = f"{path}, {free / 1e9:.1f} GB free"
     return Finding(
-        what, value, "" if free >= ROOM else "too full: delete files there, or use another folder"
+        what,
+        value,
+        "" if free >= MIN_FREE_SPACE else "too full: delete files there, or use another folder",
     )

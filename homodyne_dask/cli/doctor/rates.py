@@ -27,9 +27,9 @@ SLOW_DECODING = 0.2
 """GB/s."""
 SLOW_START = 20.0
 """Seconds from starting a local cluster to the result of its first task."""
-TOLERANCE = 1e-9
+MAX_KERNEL_DIFFERENCE = 1e-9
 """Largest relative difference between the kernel and plain NumPy."""
-SECONDS = 1.0
+MEASUREMENT_SECONDS = 1.0
 """For which the kernel is measured."""
 _REPAIR = "unset XLA_FLAGS and JAX_* variables, or install jax and jaxlib anew"
 
@@ -46,7 +46,9 @@ def kernel_findings() -> Iterator[Finding]:
     error = first["error"]
     value = f"the kernel differs from plain NumPy by {error:.0e}"
     yield Finding(
-        "float64", value, "" if error < TOLERANCE else f"results would be wrong: {_REPAIR}"
+        "float64",
+        value,
+        "" if error < MAX_KERNEL_DIFFERENCE else f"results would be wrong: {_REPAIR}",
     )
     value = f"{rate:.0f} M pairs/s on one thread, {first['first']:.1f} s to compile"
     slow = "other programs use this core, or XLA_FLAGS or JAX_* variables slow the kernel"
@@ -59,7 +61,7 @@ def kernel_findings() -> Iterator[Finding]:
 def kernel_rate(process: KernelProcess, pairs: int) -> float:
     """Return the rate of one thread, from the faster half of the passes of a second [M pairs/s]."""
     seconds, start = [], time.perf_counter()
-    while not seconds or time.perf_counter() - start < SECONDS:
+    while not seconds or time.perf_counter() - start < MEASUREMENT_SECONDS:
         seconds.append(process.seconds(threads=1, passes=1))
     return pairs / float(np.median(sorted(seconds)[: len(seconds) // 2 + 1])) / 1e6
 
@@ -84,7 +86,7 @@ def decoding_rate() -> float:
     with tempfile.TemporaryDirectory(prefix="homodyne_dask_doctor_") as folder:
         _write_chunk(Path(folder))
         chunks, start = 0, time.perf_counter()
-        while chunks < 3 or time.perf_counter() - start < 0.3 * SECONDS:
+        while chunks < 3 or time.perf_counter() - start < 0.3 * MEASUREMENT_SECONDS:
             read_chunk(folder, 1, 0, 0, (0, 0), into)
             chunks += 1
         return chunks * into.nbytes / (time.perf_counter() - start) / 1e9

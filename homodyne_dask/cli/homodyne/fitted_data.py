@@ -14,9 +14,9 @@ from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import size
 
-LARGEST = 4_000_000_000
+MAX_FILE_BYTES = 4_000_000_000
 """Bytes; a larger file is not written."""
-ROWS_AT_ONCE = 512
+ROWS_PER_READ = 512
 """Rows read at once."""
 Matrix = Float[np.ndarray, "t t"]
 
@@ -24,13 +24,13 @@ Matrix = Float[np.ndarray, "t t"]
 def fitted_data_refusal(scan: Scan) -> str | None:
     """Return why fitted_data.npz of a scan is not written, None where it is written."""
     needed = _bytes_of(scan)
-    if needed <= LARGEST:
+    if needed <= MAX_FILE_BYTES:
         return None
     frames = scan.frames[1] - scan.frames[0]
     return (
         f"fitted_data.npz is not written: {len(_arrays())} arrays of {len(scan.bins)} x {frames} x "
-        f"{frames} numbers take {size(needed)}, more than the limit of {size(LARGEST)}; select fewer bins or "
-        f"frames, or read c2 from the store and compute the model with hd.predict"
+        f"{frames} numbers take {size(needed)}, more than the limit of {size(MAX_FILE_BYTES)}; "
+        f"select fewer bins or frames, or read c2 from the store and compute the model with hd.predict"
     )
 
 
@@ -94,8 +94,8 @@ class BinMatrices:
         start, stop = self.scan.frames
         stored = zarr.open_array(self.scan.path, path="c2", mode="r", zarr_format=3)
         c2 = np.full((stop - start,) * 2, np.nan)
-        for row in range(start, stop, ROWS_AT_ONCE):
-            end = min(row + ROWS_AT_ONCE, stop)
+        for row in range(start, stop, ROWS_PER_READ):
+            end = min(row + ROWS_PER_READ, stop)
             part = np.asarray(stored[self.scan.bins[self.at], row:end, row:stop], float)
             c2[row - start : end - start, row - start :] = part
         c2 = np.where(np.isnan(c2), c2.T, c2)

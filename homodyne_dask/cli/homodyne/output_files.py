@@ -14,7 +14,7 @@ from homodyne_dask.cli.homodyne.device import get_device_status
 from homodyne_dask.cli.homodyne.fitted_data import fitted_data_refusal, write_fitted_data
 from homodyne_dask.results.figures.block_means import BinMap, bin_map
 from homodyne_dask.results.figures.rates import fitted_model
-from homodyne_dask.results.figures.style import UNKNOWN, figure
+from homodyne_dask.results.figures.style import UNKNOWN_COLOUR, figure
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.scan import Scan
@@ -182,7 +182,7 @@ def _heatmaps(view: BinMap, phi: float) -> "Figure":
         (view.residual, "(data - fit) / σ", "RdBu_r", -reach, reach),
     )
     for axis, (values, title, shades, least, most) in zip(fig.subplots(1, 3), panels, strict=True):
-        colours = colormaps[shades].with_extremes(bad=UNKNOWN)
+        colours = colormaps[shades].with_extremes(bad=UNKNOWN_COLOUR)
         image = axis.pcolorfast(view.edges, view.edges, values, cmap=colours, vmin=least, vmax=most)
         fig.colorbar(image, ax=axis)
         axis.set_title(title, fontsize=10)

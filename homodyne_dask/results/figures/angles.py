@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDE = 150.0
+POLAR_RANGE = 150.0
 """Range of φ [degree] from which a polar plot is added."""
-AGE = 1 / 3
+AGE_FRACTION = 1 / 3
 """Share of the selected time: age at which the decays of the bins are compared at one lag."""
 CIRCLE = np.linspace(-180.0, 180.0, 361)
 """Degrees."""
-SAMPLES = 12
+MAX_SAMPLES = 12
 """Most frames, and most lags, at which the model is averaged over a cell."""
 
 
@@ -59,7 +59,7 @@ def draw_angles(result: FitResult, scan: Scan) -> "Figure":
         angle_axis(axis, scan)
     log_scale_if_wide(axes[3], "y", decay)
     if not np.isfinite(decay).any():
-        _say(axes[3], "slower than the scan")
+        _write(axes[3], "slower than the scan")
     _at_one_lag(picture, axes[4], result, scan, at_one_lag(result, scan, model))
     legend(picture, scan.q, bool(hollow.any()))
     return picture
@@ -88,7 +88,7 @@ def at_one_lag(result: FitResult, scan: Scan, model: FittedModel) -> AtLag | Non
     if not len(cells):
         return None
     first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
-    age = read.age[cells[np.argmin(np.abs(read.t1[cells] - first - AGE * (last - first)))]]
+    age = read.age[cells[np.argmin(np.abs(read.t1[cells] - first - AGE_FRACTION * (last - first)))]]
     cells = cells[read.age[cells] == age]
     f = model.shape(np.arange(len(scan.bins)), read.t1[cells], read.t2[cells])
     differ = f[there].std(axis=0) if there.sum() > 1 else -np.abs(f[there][0] - 0.5)
@@ -115,8 +115,8 @@ def _times(
 
 
 def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
-    """Return up to `SAMPLES` whole numbers spread evenly over first ... stop - 1."""
-    n = min(stop - first, SAMPLES)
+    """Return up to `MAX_SAMPLES` whole numbers spread evenly over first ... stop - 1."""
+    n = min(stop - first, MAX_SAMPLES)
     return first + ((np.arange(n) + 0.5) * (stop - first) / n).astype(int)
 
 
@@ -126,13 +126,13 @@ def _at_one_lag(
     """Draw the decay at one lag against φ, and as a polar plot for a wide range of φ."""
     label_axes(axis, axis.get_xlabel(), "(c₂ − offset) / contrast")
     if found is None or not np.isfinite(found.f).any():
-        _say(axis, "no lag is known for all bins")
+        _write(axis, "no lag is known for all bins")
         return
     age, lag = found.t1.mean(), (found.t2 - found.t1).mean()
     axis.set_title(f"f at lag {lag:.3g} s, age {age:.3g} s; line: model", fontsize=10)
     known = bool(np.isfinite(scan.phi).all())
     x = scan.phi if known else scan.label
-    compass = _compass(picture) if known and np.ptp(scan.phi) >= WIDE else None
+    compass = _compass(picture) if known and np.ptp(scan.phi) >= POLAR_RANGE else None
     for ring, colour, marker in ring_colours(scan.q):
         here = np.flatnonzero((scan.q == ring) | np.isnan(ring))
         here = here[np.argsort(x[here])]
@@ -217,5 +217,5 @@ def legend(picture: "Figure", q: np.ndarray, hollow: bool) -> None:
         )
 
 
-def _say(axis: "Axes", text: str) -> None:
+def _write(axis: "Axes", text: str) -> None:
     axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", color="#555555")

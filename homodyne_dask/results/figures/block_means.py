@@ -13,7 +13,7 @@ from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Chunk, Scan
 
-SIDE = 256
+MAX_BLOCKS_PER_SIDE = 256
 """Most blocks along one side of a map."""
 SAMPLES = 8
 """Times along one side of a block at which the model is averaged: all of them in blocks of up to 8
@@ -71,16 +71,16 @@ class BinMap:
 
 
 def block_grid(scan: Scan) -> BlockGrid:
-    """Return the blocks of a scan: at most `SIDE` per side, of equal size.
+    """Return the blocks of a scan: at most `MAX_BLOCKS_PER_SIDE` per side, of equal size.
 
     They are read from the coarsest level with at least twice as many rows as the map, else from c2.
     """
     start, stop = scan.frames
-    held = zarr.open_group(scan.path, mode="r", use_consolidated=False)
-    levels = [level for level in sorted(schema.LEVELS, reverse=True) if f"level{level}/c2" in held]
-    level = next((n for n in levels if (stop - start) // n >= 2 * SIDE), 1)
+    store = zarr.open_group(scan.path, mode="r", use_consolidated=False)
+    levels = [level for level in sorted(schema.LEVELS, reverse=True) if f"level{level}/c2" in store]
+    level = next((n for n in levels if (stop - start) // n >= 2 * MAX_BLOCKS_PER_SIDE), 1)
     first, last = -(-start // level), stop // level
-    merged = -(-(last - first) // SIDE)
+    merged = -(-(last - first) // MAX_BLOCKS_PER_SIDE)
     array = "c2" if level == 1 else f"level{level}/c2"
     return BlockGrid(array, level, first, merged, (last - first) // merged)
 

@@ -115,8 +115,8 @@ def _bins(result: FitResult, scan: Scan) -> str:
 
 def _range(result: FitResult, name: str) -> str:
     table = result.scaling
-    gone = table["undetermined"].values & (name == "contrast")
-    return format_range(np.where(gone, np.nan, table[name].values), ".4g")
+    unknown = table["undetermined"].values & (name == "contrast")
+    return format_range(np.where(unknown, np.nan, table[name].values), ".4g")
 
 
 def _ends(curve: Curve) -> str:

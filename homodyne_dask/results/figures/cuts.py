@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 AGES = (0.01, 0.06, 0.2, 0.5, 0.75)
 """Ages shown, as fractions of the selected time."""
-FEWEST_LAGS = 4
+MIN_LAGS = 4
 """Fewest lags at which an age is shown."""
-LINE = 200
+CURVE_POINTS = 200
 """Points of a model curve."""
 
 
@@ -84,14 +84,14 @@ class Cut:
     @property
     def line(self) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """t1 and lags of a smooth curve through the cells; mean t1 depends on the lag."""
-        lag = np.geomspace(self.lag[0], self.lag[-1], LINE)
+        lag = np.geomspace(self.lag[0], self.lag[-1], CURVE_POINTS)
         return np.interp(lag, self.lag, self.t1), lag
 
 
 def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
     """Return the ages shown for a bin: spread over the selected time, each with enough lags."""
     counts = np.bincount(read.age[_known(read, bin)], minlength=len(read.age_edges))
-    there = np.flatnonzero(counts >= FEWEST_LAGS)
+    there = np.flatnonzero(counts >= MIN_LAGS)
     if not len(there):
         return []
     first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]

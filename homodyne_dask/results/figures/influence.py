@@ -7,14 +7,14 @@ from jaxtyping import Bool
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.figures.angles import angle_axis, by_angle, legend
-from homodyne_dask.results.figures.style import UNKNOWN, figure, label_axes
+from homodyne_dask.results.figures.style import UNKNOWN_COLOUR, figure, label_axes
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ACROSS = 4
+PANELS_PER_ROW = 4
 """Panels per row."""
 
 
@@ -30,13 +30,13 @@ def draw_influence(result: FitResult, scan: Scan) -> "Figure":
     moved = influential(result)
     names = result.influence["param"].values[moved]
     change = result.influence["change"].values[:, moved]
-    across = min(len(names), ACROSS)
+    across = min(len(names), PANELS_PER_ROW)
     down = -(-len(names) // across)
     picture = figure(0.8 + 2.9 * across, 0.8 + 2.5 * down)
     axes = picture.subplots(down, across, sharex=True, squeeze=False).ravel()
     nothing = np.zeros(len(scan.q), bool)
     for n, (axis, name) in enumerate(zip(axes, names, strict=False)):
-        axis.axhspan(-1, 1, color=UNKNOWN, alpha=0.5, linewidth=0)
+        axis.axhspan(-1, 1, color=UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
         axis.axhline(0, color="#555555", linewidth=0.8)
         by_angle(axis, scan, change[:, n], nothing)
         label_axes(axis, "", "change [σ]" if n % across == 0 else "", str(name))

@@ -8,7 +8,7 @@ from homodyne_dask.results.figures.block_means import BinMap, bin_map, represent
 from homodyne_dask.results.figures.rates import fitted_model
 from homodyne_dask.results.figures.style import (
     COLOURS,
-    UNKNOWN,
+    UNKNOWN_COLOUR,
     bin_name,
     figure,
     label_axes,
@@ -88,7 +88,7 @@ def _place(picture: "Figure", left: float, bottom: float, width: float) -> "Axes
 def _map(axis: "Axes", edges, values, shades: str, low: float, high: float) -> None:
     from matplotlib import colormaps
 
-    shown = colormaps[shades].with_extremes(bad=UNKNOWN)
+    shown = colormaps[shades].with_extremes(bad=UNKNOWN_COLOUR)
     axis.pcolorfast(edges, edges, values, cmap=shown, vmin=low, vmax=high)
 
 
@@ -138,7 +138,7 @@ def _histogram(axis: "Axes", residual: np.ndarray) -> None:
 
 def _by_lag(axis: "Axes", lag: np.ndarray, residual: np.ndarray) -> None:
     label_axes(axis, "lag t₂ − t₁ [s]", "residual / σ", "residuals against lag")
-    axis.axhline(0, color=UNKNOWN, zorder=0)
+    axis.axhline(0, color=UNKNOWN_COLOUR, zorder=0)
     axis.axhline(1, color=COLOURS[6], linestyle="--", linewidth=1, label="expected std. dev.")
     if not len(residual):
         return

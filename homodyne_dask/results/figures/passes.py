@@ -9,7 +9,7 @@ from homodyne_dask.results.figures.rates import Curve, Curves, curves, fitted_mo
 from homodyne_dask.results.figures.style import (
     COLOURS,
     MARKERS,
-    UNKNOWN,
+    UNKNOWN_COLOUR,
     figure,
     label_axes,
     limits,
@@ -146,7 +146,7 @@ def _durations(axis: "Axes", result: FitResult) -> int:
     axis.plot([entry["pass"] for entry in full], seconds, "o", color=COLOURS[0], ms=6)
     logarithmic(axis, "y")
     if levels:
-        axis.axvline(0.5, color=UNKNOWN, zorder=0)
+        axis.axvline(0.5, color=UNKNOWN_COLOUR, zorder=0)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.0f}" if x >= 1 else ""))
     return begins
 
@@ -175,7 +175,7 @@ def _difference(axis: "Axes", number, chisqr, accepted) -> None:
 
 
 def _by_pass(axis: "Axes", number, values, accepted) -> None:
-    axis.plot(number, values, color=UNKNOWN, zorder=1)
+    axis.plot(number, values, color=UNKNOWN_COLOUR, zorder=1)
     known = np.isfinite(values)
     for some, marker, colour, label in (
         (known & accepted, "o", COLOURS[0], "accepted"),

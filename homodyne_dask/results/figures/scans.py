@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMNS = 3
-MOST_NAMES = 12
+MAX_NAMES = 12
 """Most scans that are labelled one by one; of more, only some are."""
 _AXES = {"q": "q [Å⁻¹]", "age": "age [s]"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
@@ -26,7 +26,7 @@ def draw_scans(entries: Sequence[SeriesEntry]) -> "Figure":
     picture, axes = _panels(entries)
     at = np.arange(len(entries))
     _draw(axes, entries, at)
-    shown = at[:: -(-len(at) // MOST_NAMES)]
+    shown = at[:: -(-len(at) // MAX_NAMES)]
     labels = [entries[int(n)].name.removesuffix(".zarr") for n in shown]
     for axis in axes:
         axis.set_xticks(shown, labels, rotation=90, fontsize=8)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito (2008), in an order that also differs in lightness between neighbours."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-UNKNOWN = "#d9d9d9"
+UNKNOWN_COLOUR = "#d9d9d9"
 """Colour of unknown values."""
 DPI = 150
 

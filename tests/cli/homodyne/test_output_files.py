@@ -134,7 +134,7 @@ def test_an_archive_above_the_limit_is_refused_with_numbers_and_the_rest_is_writ
     done, monkeypatch
 ):
     monkeypatch.chdir(done)
-    monkeypatch.setattr(fitted_data, "LARGEST", 100_000)
+    monkeypatch.setattr(fitted_data, "MAX_FILE_BYTES", 100_000)
     monkeypatch.setattr(plots, "save_all", lambda *_: [])
     words = (*FIT, "--homodyne-output", "--overwrite", "--output", "S_fit")
     result = CliRunner().invoke(main, words)

@@ -28,7 +28,7 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _whole(value: Any) -> int:
+def _whole_number(value: Any) -> int:
     number = _number(value)
     if number != int(number):
         raise ValueError
@@ -43,7 +43,7 @@ def _pair(value: Any) -> tuple[float, float]:
 
 def _frames(value: Any) -> tuple[int, int]:
     low, high = _pair(value)
-    return _whole(low), _whole(high)
+    return _whole_number(low), _whole_number(high)
 
 
 def _angle(value: Any) -> float | tuple[float, float] | list[tuple[float, float]]:
@@ -60,7 +60,7 @@ def _several(value: Any) -> list[Any]:
 def _windows(value: Any) -> int | list[tuple[float, float]]:
     parts = value if isinstance(value, list | tuple) else [value]
     if len(parts) == 1 and not isinstance(parts[0], list | tuple) and ":" not in str(parts[0]):
-        return _whole(parts[0])
+        return _whole_number(parts[0])
     return [_pair(part) for part in parts]
 
 
@@ -68,7 +68,7 @@ def _jobs(value: Any) -> int | tuple[int, int]:
     """Return a number of jobs, or the least and the most."""
     if isinstance(value, list | tuple) or ":" in str(value):
         return _frames(value)
-    return _whole(value)
+    return _whole_number(value)
 
 
 def _text(value: Any) -> str:
@@ -84,7 +84,7 @@ def _gap(value: Any) -> str:
 
 
 Number = Annotated[float, _as(_number)]
-Whole = Annotated[int, _as(_whole)]
+WholeNumber = Annotated[int, _as(_whole_number)]
 Pair = Annotated[tuple[float, float], _as(_pair)]
 Frames = Annotated[tuple[int, int], _as(_frames)]
 Angle = Annotated[float | tuple[float, float] | list[tuple[float, float]], _as(_angle)]
@@ -96,7 +96,7 @@ Several = BeforeValidator(_several)
 
 BY_TYPE: dict[Any, Any] = {
     str: Text,
-    int: Whole,
+    int: WholeNumber,
     float: Number,
     bool: bool,
     str | float: Gap,
