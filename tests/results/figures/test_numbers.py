@@ -10,7 +10,7 @@ from homodyne_dask.fitting.predict import predict
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.rates import rate
 from homodyne_dask.results.figures.block_means import (
-    SIDE,
+    MAX_BLOCKS_PER_SIDE,
     BlockGrid,
     bin_map,
     block_grid,
@@ -56,7 +56,7 @@ def test_block_means_are_the_means_of_all_known_pairs(case):
 
 
 def test_a_long_scan_is_read_from_block_means_of_the_store(tmp_path):
-    n = 2 * SIDE * 4 + 9
+    n = 2 * MAX_BLOCKS_PER_SIDE * 4 + 9
     rng = np.random.default_rng(5)
     scan = scan_of(tmp_path, DIFFUSION, n=64)
     time = np.arange(n) * 0.1
