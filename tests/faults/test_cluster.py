@@ -92,7 +92,7 @@ def test_a_worker_killed_in_each_of_two_passes_changes_no_bit(scan, quiet):
 
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_replaced_and_changes_no_bit(scan, quiet, monkeypatch):
-    monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.worker-ttl", "3s")
+    monkeypatch.setitem(cluster.SCHEDULER_SETTINGS, "distributed.scheduler.worker-ttl", "3s")
     stopped = []
     with local_cluster(processes=2, threads=1) as client:
         client.wait_for_workers(2, timeout=120)
@@ -197,7 +197,9 @@ def test_all_workers_gone_and_one_returning_later_change_no_bit(scan, quiet):
 
 @pytest.mark.slow
 def test_no_worker_coming_back_is_said(scan, monkeypatch):
-    monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.no-workers-timeout", "2s")
+    monkeypatch.setitem(
+        cluster.SCHEDULER_SETTINGS, "distributed.scheduler.no-workers-timeout", "2s"
+    )
     with local_cluster(processes=1, threads=1) as client:
         client.wait_for_workers(1, timeout=120)
 

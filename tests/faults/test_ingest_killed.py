@@ -136,7 +136,7 @@ def test_an_ingest_whose_workers_die_with_every_task_ends_as_ours(source, tmp_pa
     """A worker is killed whenever there is one, as by a system short of memory."""
     from homodyne_dask.cluster import local as cluster
 
-    monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.allowed-failures", 1)
+    monkeypatch.setitem(cluster.SCHEDULER_SETTINGS, "distributed.scheduler.allowed-failures", 1)
     over = threading.Event()
 
     with local_cluster(processes=1, threads=1) as client:
@@ -174,7 +174,9 @@ def killing(client, over: threading.Event) -> None:
 def test_an_ingest_that_loses_its_workers_for_good_says_so(source, tmp_path, monkeypatch):
     from homodyne_dask.cluster import local as cluster
 
-    monkeypatch.setitem(cluster.SETTINGS, "distributed.scheduler.no-workers-timeout", "2s")
+    monkeypatch.setitem(
+        cluster.SCHEDULER_SETTINGS, "distributed.scheduler.no-workers-timeout", "2s"
+    )
 
     def leave(done, total):
         for process in everything(client):
