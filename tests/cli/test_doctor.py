@@ -131,6 +131,7 @@ def test_the_kernel_agrees_with_numpy_and_a_wrong_one_is_seen(small, monkeypatch
 
 
 def test_the_rate_of_the_kernel_is_printed_and_a_kernel_that_does_not_run_is_seen(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
     monkeypatch.setattr(rates, "KernelProcess", FakeKernelProcess)
     monkeypatch.setattr(rates, "MEASUREMENT_SECONDS", 0.0)
     float64, kernel = rates.kernel_findings()

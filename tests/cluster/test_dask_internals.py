@@ -153,6 +153,7 @@ def test_a_result_is_not_lost_where_every_part_used_at_the_end_is_broken(monkeyp
     from homodyne_dask.sweep import admission
 
     with local_cluster(processes=1, threads=1) as client:
+        caplog.handler.setLevel(logging.WARNING)  # Dask may have silenced it with its own
         result = client.submit(sum, [1, 2]).result(timeout=60)
         passes._cancel(client, [client.submit(sum, [3])])
         admission._remove_check(client, "check")
