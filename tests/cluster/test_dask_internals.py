@@ -25,9 +25,8 @@ def nothing_reported_yet(monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
 
 
-def without() -> Any:
+class Without:
     """An object of a version that has none of the parts."""
-    return SimpleNamespace()
 
 
 WITHOUT = [
@@ -50,7 +49,7 @@ def test_a_part_that_is_missing_is_reported_once_and_nothing_is_raised(
     function, arguments, says, caplog
 ):
     for _ in range(2):
-        function(without(), *arguments)
+        function(Without(), *arguments)
     (line,) = [message for message in caplog.messages if says in message]
     assert line.startswith("distributed ")
 
@@ -98,12 +97,12 @@ def test_waiting_tasks_fail_soon():
 
 
 def test_a_page_that_cannot_be_added_is_no_page(caplog):
-    assert internals.add_pages(without(), [], "fit") == []
+    assert internals.add_pages(Without(), [], "fit") == []
     assert "no page of fits" in caplog.text
 
 
 def test_a_worker_whose_scheduler_cannot_be_asked_is_examined_alone_and_refused_paused(caplog):
-    worker: Any = SimpleNamespace(scheduler=without(), status=Status.init)
+    worker: Any = SimpleNamespace(scheduler=Without(), status=Status.init)
     assert asyncio.run(internals.registered_workers(worker)) == {}
     asyncio.run(internals.refuse_worker(worker, "check", "worker 7 has jaxlib 0.0.1"))
     assert worker.status is Status.paused
