@@ -13,7 +13,14 @@ from homodyne_dask.live.progress import TOPIC
 from tests.results.test_html import Page
 from tests.synthetic import measured, store
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(120),
+    # the dashboard's server leaves its ends of connections to the garbage collector
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored.*socket:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
