@@ -65,10 +65,16 @@ def unknown_options() -> dict[str, str]:
 
 
 def _refusal(options: Mapping[str, str | int]) -> str | None:
-    """Return why XLA does not take these options, in its words; None where it does."""
+    """Return why XLA does not take these options, in its words; None where it does.
+
+    Raises JaxRuntimeError where the trial fails for another reason: a process that dropped an
+    option for it would give other bits than the rest.
+    """
     probe = jax.jit(lambda x: x, compiler_options=dict(options))
     try:
         probe.lower(jax.ShapeDtypeStruct((), bool)).compile()
     except jax.errors.JaxRuntimeError as e:
+        if not str(e).startswith("INVALID_ARGUMENT"):
+            raise
         return str(e).splitlines()[0]
     return None

@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.cli import guide
-from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.covariance import MIN_CLUSTERS, uncertainty
 from homodyne_dask.solver.variable_projection import reduce
 from tests.cli.commands import done, run
 from tests.documents import ROOT, blocks
@@ -62,9 +62,19 @@ def numbers(name: str, pattern: str) -> list[float]:
 
 
 def test_what_shared_scaling_does_is_what_its_test_says():
-    """tests/test_lm.py: test_one_shared_contrast_and_offset_bias_the_published_case."""
+    """In tests/solver/test_levenberg_marquardt.py:
+
+    test_one_shared_contrast_and_offset_bias_the_published_case.
+    """
     said = numbers("scaling", r"`shared` at ([\d.]+) with a D0 that is (\d+) % too large")
     assert said == [1.47, 20]
+
+
+def test_the_page_names_the_fewest_clusters_of_robust_errors():
+    said = numbers("errors", r"It needs (\d+) clusters") + numbers(
+        "errors", r"with fewer than (\d+) clusters"
+    )
+    assert said == [MIN_CLUSTERS, MIN_CLUSTERS]
 
 
 def test_errors_grow_with_what_is_left_free_as_the_page_says():

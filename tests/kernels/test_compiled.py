@@ -46,6 +46,16 @@ def test_an_option_that_kernels_are_compiled_without_is_named_with_the_reason(
     assert MADE_UP in reason
 
 
+def test_a_trial_that_fails_for_another_reason_drops_no_option(monkeypatch):
+    def fails(*args, **kwargs):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+    monkeypatch.setattr(compiled.jax, "jit", fails)
+    compiled.known_options.cache_clear()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        compiled.known_options()
+
+
 def test_options_are_tried_once(monkeypatch, one_option_is_unknown):
     compiled.known_options()
     monkeypatch.setattr(compiled, "_refusal", lambda _: pytest.fail("tried again"))
