@@ -164,10 +164,9 @@ class Watch:
     def ended(self, result: "FitResult") -> None:
         """Publish the outcome and values of a result."""
         table = result.parameters
-        robust, naive = table["stderr"].values, table["stderr_naive"].values
         self.end(
             result.outcome.name, result.outcome.value, [*result.undetermined, *result.warnings],
-            table["value"].values.tolist(), np.where(np.isfinite(robust), robust, naive).tolist(),
+            table["value"].values.tolist(), result.error_used.tolist(),
             sum(result.compilations.values()),
         )  # fmt: skip
 

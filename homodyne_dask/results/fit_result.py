@@ -20,6 +20,7 @@ from homodyne_dask.results.tables import (
     scaling_table,
     table_of,
 )
+from homodyne_dask.solver.covariance import error_used
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import write_atomic
 
@@ -99,6 +100,14 @@ class FitResult:
     def converged(self) -> bool:
         """Whether the fit reached an optimum at which every parameter is determined."""
         return self.outcome is Outcome.CONVERGED
+
+    @property
+    def error_used(self) -> np.ndarray:
+        """The errors in which influence, pulls and profiles count: stderr, else the larger other one."""
+        table, bound = self.parameters, self.covariance_lower
+        naive = table["stderr_naive"].values
+        lower = np.full(len(naive), np.nan) if bound is None else np.sqrt(np.diag(bound.values))
+        return error_used(table["stderr"].values, lower, naive)
 
     def __str__(self) -> str:
         """Return the report as text."""

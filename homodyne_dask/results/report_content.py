@@ -65,7 +65,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
     notes = (
         _on_errors(robust, lower is not None),
         *([bound] if lower is not None else []),
-        *([_on_pulls(robust)] if truth is not None else []),
+        *([_on_pulls(robust, lower is not None)] if truth is not None else []),
     )
     return [head, *rows], notes
 
@@ -81,8 +81,9 @@ def _on_errors(robust: bool, bounded: bool) -> str:
     return "only the naive error is known; it is valid for white noise only"
 
 
-def _on_pulls(robust: bool) -> str:
-    return f"pull is (value - truth) / {'stderr' if robust else 'naive error'}"
+def _on_pulls(robust: bool, bounded: bool) -> str:
+    error = "stderr" if robust else "the larger error" if bounded else "naive error"
+    return f"pull is (value - truth) / {error}"
 
 
 def scaling_sentence(result: FitResult) -> str:

@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from homodyne_dask.results.fit_result import FitResult
 
 
@@ -16,14 +14,12 @@ def truth_of(result: FitResult) -> dict[str, float] | None:
 
 
 def pulls(result: FitResult) -> dict[str, float]:
-    """Return (value - truth) / error by parameter, with the cluster-robust error or else the naive one."""
+    """Return (value - truth) / error by parameter, with the error that is used (`FitResult.error_used`)."""
     truth, table = truth_of(result) or {}, result.parameters
-    robust, naive = table["stderr"].values, table["stderr_naive"].values
-    errors = np.where(np.isfinite(robust), robust, naive)
     return {
         str(name): float((value - truth[name]) / error)
         for name, value, error in zip(
-            table["param"].values, table["value"].values, errors, strict=True
+            table["param"].values, table["value"].values, result.error_used, strict=True
         )
         if name in truth and math.isfinite(error) and error > 0
     }

@@ -105,6 +105,16 @@ def uncertainty(
     )
 
 
+def error_used(
+    robust: Float[np.ndarray, "*n"], lower: Float[np.ndarray, "*n"], naive: Float[np.ndarray, "*n"]
+) -> Float[np.ndarray, "*n"]:
+    """Return the errors in which a result is judged: influence, scaling modes, profiles, pulls.
+
+    Each is the cluster-robust one; where it is unknown (NaN), the larger of lower bound and naive error.
+    """
+    return np.where(np.isfinite(robust), robust, np.fmax(lower, naive))
+
+
 def clusters_in(reduced: ReducedProblem, clusters: Int[np.ndarray, " bin"]) -> int:
     """Return the number of clusters with data."""
     return len(np.unique(clusters[reduced.count > 0]))

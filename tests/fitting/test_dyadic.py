@@ -5,6 +5,7 @@ import pytest
 
 from homodyne_dask.fitting.errors.dyadic import dyadic
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.variable_projection import reduce
 from tests.solver.test_covariance import CREEP, STRONG
 from tests.solver.test_variable_projection import Dense, scaling_at
@@ -66,6 +67,31 @@ def test_a_fit_of_few_bins_gives_a_lower_bound_and_no_robust_error(tmp_path):
     lower = np.sqrt(np.diag(result.covariance_lower))
     naive = np.sqrt(np.diag(result.covariance_naive))
     assert ((lower > 0.2 * naive) & (lower < 3 * naive)).all()  # white noise: about the same
+
+
+def test_where_the_lower_bound_is_below_the_naive_error_everything_counts_in_the_naive_one(
+    tmp_path,
+):
+    scans = measured(CREEP, 40, np.zeros(3), sigma=0.01, seed=2)
+    result = fit_here(store(scans, tmp_path), STATIC, profile=("D0",))
+    lower = np.sqrt(np.diag(result.covariance_lower))
+    naive = np.sqrt(np.diag(result.covariance_naive))
+    assert (lower < 0.6 * naive).all()
+    used = np.maximum(lower, naive)
+    np.testing.assert_array_equal(result.error_used, used)
+    point = result.profiles["D0"]
+    steps = (point["value"].values - float(result.parameters["value"][0])) / used[0]
+    np.testing.assert_allclose(steps, [-2, -1, 0, 1, 2], atol=1e-9)
+    state = reduce(evaluator(scans)(result.parameters["value"].values), "individual")
+    away = leave_one_out(state, np.ones(3, bool)) / used
+    np.testing.assert_allclose(result.influence["change"], away, rtol=1e-4)
+    own = result.scalings["change"].sel(mode="individual").values
+    assert np.abs(own).max() < 1e-3
+    shared = compare_scalings(
+        state, scaling_at(scans.phi, "individual"), scans.phi, np.ones(3, bool)
+    )
+    moved = next(one.change for one in shared if one.mode == "shared") / used
+    np.testing.assert_allclose(result.scalings["change"].sel(mode="shared"), moved, atol=1e-3)
 
 
 def test_a_fit_of_enough_bins_needs_none(tmp_path):

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.fitting.errors.estimate import (
     ErrorEstimates,
-    best_known,
     deviations,
     free_inside_bounds,
+    used_of,
 )
 from homodyne_dask.fitting.errors.warnings import (
     redchi_per_bin,
@@ -114,7 +114,7 @@ def assemble_result(
         covariance_lower=covariance_table(more.lower, names),
         identifiability=directions_table(errors.eigenvalues, errors.directions, names),
         profiles=_profiles(request, state, errors, more),
-        **_sensitivity(request, state, moved, errors, best_known(errors, more.lower)),
+        **_sensitivity(request, state, moved, errors, used_of(errors, more.lower)),
     )
 
 

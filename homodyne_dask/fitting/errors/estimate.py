@@ -12,7 +12,13 @@ from homodyne_dask.fitting.errors.profile import ProfilePoint, profile
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.covariance import MIN_CLUSTERS, Uncertainty, clusters_in, uncertainty
+from homodyne_dask.solver.covariance import (
+    MIN_CLUSTERS,
+    Uncertainty,
+    clusters_in,
+    error_used,
+    uncertainty,
+)
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.sweep.sweep import Sweep
@@ -55,22 +61,20 @@ def free_inside_bounds(search: Search, state: lm.State) -> Bool[np.ndarray, " p"
 def standard_errors(
     request: Request, state: lm.State, lower: Float[np.ndarray, "p p"] | None
 ) -> Float[np.ndarray, " p"]:
-    """Return the errors of the parameters at a state, the best known; lower: see `ErrorEstimates`."""
+    """Return the errors of the parameters at a state that are used; lower: see `ErrorEstimates`."""
     scan = request.scan
     clusters = friedel_clusters(scan.q, scan.phi)
     errors = uncertainty(
         request.search.names, state.reduced, free_inside_bounds(request.search, state), clusters
     )
-    return best_known(errors, lower)
+    return used_of(errors, lower)
 
 
-def best_known(
-    errors: Uncertainty, lower: Float[np.ndarray, "p p"] | None
-) -> Float[np.ndarray, " p"]:
-    """Return the errors of the best known covariance: CR2, else the lower bound, else the naive one."""
-    known = (errors.robust, lower, errors.naive)
-    best = next((covariance for covariance in known if covariance is not None), None)
-    return deviations(best, len(errors.dof))
+def used_of(errors: Uncertainty, lower: Float[np.ndarray, "p p"] | None) -> Float[np.ndarray, " p"]:
+    """Return the errors of the parameters that are used (`error_used`); NaN where none is known."""
+    return error_used(
+        *(deviations(known, len(errors.dof)) for known in (errors.robust, lower, errors.naive))
+    )
 
 
 def deviations(covariance: Float[np.ndarray, "p p"] | None, p: int) -> Float[np.ndarray, " p"]:
