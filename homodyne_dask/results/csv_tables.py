@@ -57,9 +57,12 @@ def _entry_row(
         for suffix, key in (
             ("", "value"),
             ("_stderr", "stderr"),
+            ("_stderr_lower", "stderr_lower"),
             ("_stderr_naive", "stderr_naive"),
         ):
             row[name + suffix] = getattr(found, key)
+    bound = [name for name, found in entry.quantities.items() if found.at_bound]
+    row["at_bound"] = " ".join(bound)
     row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
     row["message"] = entry.message
     return row

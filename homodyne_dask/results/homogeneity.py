@@ -49,10 +49,17 @@ def homogeneity_test(
 
 
 class PowerLawOfQ(NamedTuple):
-    """y ∝ x^exponent."""
+    """y ∝ x^exponent, and the test whether y is a power of x."""
 
     exponent: float
     stderr: float
+    """From the errors of y, times √(χ²/freedom) where the values scatter by more than those."""
+    chisqr: float
+    """Of ln y about the line."""
+    freedom: int
+    """Number of values - 2."""
+    p: float
+    """Probability of at least this scatter about a power law; NaN for two values."""
 
 
 def power_law_of_q(
@@ -63,8 +70,12 @@ def power_law_of_q(
     if known.sum() < 2:
         return None
     u, v, weight = np.log(x[known]), np.log(y[known]), (y[known] / stderr[known]) ** 2
-    u = u - (weight * u).sum() / weight.sum()
+    u, v = (of - (weight * of).sum() / weight.sum() for of in (u, v))
     spread = (weight * u**2).sum()
     if spread == 0:
         return None
-    return PowerLawOfQ(float((weight * u * v).sum() / spread), float(spread**-0.5))
+    exponent = float((weight * u * v).sum() / spread)
+    chisqr, freedom = float((weight * (v - exponent * u) ** 2).sum()), int(known.sum()) - 2
+    scatter = max(1.0, chisqr / freedom) if freedom else 1.0
+    p = float(chdtrc(freedom, chisqr)) if freedom else np.nan
+    return PowerLawOfQ(exponent, float((scatter / spread) ** 0.5), chisqr, freedom, p)

@@ -18,7 +18,6 @@ from homodyne_dask.results.html import Picture
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import (
     FAILED,
-    Quantity,
     SeriesEntry,
     quantity_names,
 )
@@ -28,6 +27,10 @@ from homodyne_dask.store.files import write_atomic
 
 SCANS, PARTS = "scans", "series"
 """What is indexed: several scans, or the parts of one; also the names of the files."""
+ERRORS_IN_TABLES = (
+    "± is the cluster-robust standard error; in brackets, where it is unknown, the larger of the naive "
+    "error and the lower bound"
+)
 _ONE = {SCANS: "scan", PARTS: "fit"}
 
 
@@ -146,13 +149,16 @@ def _table(
         if entry.result is None:
             rows.append([entry.name, "✗ failed", "-", *["-"] * len(names)])
             continue
-        values = [_value(entry.quantities[name]) for name in names]
+        values = [str(entry.quantities[name]) for name in names]
         mark = "✓" if entry.result.converged else "✗"
         outcome = entry.result.outcome.name.lower().replace("_", " ")
         redchi = f"{entry.result.redchi:.4f}"
         rows.append([_linked(entry, folder), f"{mark} {outcome}", redchi, *values])
-    note = "± is the cluster-robust standard error; the naive error is in brackets where no other is known"
-    return {"rows": rows, "caption": f"Outcome and parameters of each {one}", "table_notes": [note]}
+    return {
+        "rows": rows,
+        "caption": f"Outcome and parameters of each {one}",
+        "table_notes": [ERRORS_IN_TABLES],
+    }
 
 
 def _linked(entry: SeriesEntry, folder: Path | None) -> object:
@@ -160,10 +166,6 @@ def _linked(entry: SeriesEntry, folder: Path | None) -> object:
         return entry.name
     link = Path(os.path.relpath(entry.folder, folder), "report.html").as_posix()
     return Markup('<a href="{}">{}</a>').format(quote(link), entry.name)
-
-
-def _value(found: Quantity) -> str:
-    return numbers.value_and_best_error(found.value, found.stderr, found.stderr_naive)
 
 
 def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries | None) -> Picture:
@@ -177,5 +179,6 @@ def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries
     of = "scan" if whole is None else whole.over
     ends = f"{good[0].name} to {good[-1].name}"
     alt = f"Each parameter with its error against {of}, {ends}: {'; '.join(spans)}."
-    title = f"Parameters against {of}: bars are cluster-robust errors, for open symbols naive ones"
+    title = f"Parameters against {of}: bars are cluster-robust errors, for open symbols "
+    title += "the larger of naive errors and lower bounds; crosses are values at a bound"
     return Picture(title, alt, png.getvalue())

@@ -53,7 +53,7 @@ class FitSeries:
     @property
     def converged(self) -> bool:
         """Whether every fit converged."""
-        return all(entry.outcome == "CONVERGED" for entry in self.entries)
+        return all(entry.converged for entry in self.entries)
 
     @property
     def results(self) -> tuple[FitResult | None, ...]:
@@ -67,15 +67,15 @@ class FitSeries:
 
     @cached_property
     def table(self) -> xarray.Dataset:
-        """Over (fit, param): value, stderr, stderr_lower, stderr_naive, dof; over fit: redchi, ndata,
-        passes, outcome, message; over param their agreement: mean, mean_stderr, scatter (χ²), p.
+        """Over (fit, param): value, stderr, stderr_lower, stderr_naive, dof, at_bound; over fit: redchi,
+        ndata, passes, outcome, message; over param their agreement: mean, mean_stderr, scatter (χ²), p.
 
         Coordinates: q [1/Å] and age, or age, from and to [s] over fit; unit over param. NaN is unknown.
         """
         shape = ("fit", "param")
         columns: dict[str, Any] = {
             key: (shape, [[getattr(q, key) for q in row] for row in self._rows()])
-            for key in ("value", *_ERRORS, "dof")
+            for key in ("value", *_ERRORS, "dof", "at_bound")
         }
         for key in ("redchi", "ndata", "passes"):
             values = [np.nan if r is None else getattr(r, key) for r in self.results]
@@ -111,7 +111,7 @@ class FitSeries:
         return _ERRORS[complete.index(True)] if known and any(complete) else "stderr_naive"
 
     def _good(self) -> list[SeriesEntry]:
-        return [entry for entry in self.entries if entry.outcome == "CONVERGED"]
+        return [entry for entry in self.entries if entry.converged]
 
     @property
     def overlap(self) -> bool:
@@ -125,13 +125,14 @@ class FitSeries:
     def agreement(self) -> dict[str, HomogeneityTest]:
         """Of each parameter and rate, the test whether the converged fits agree (see `homogeneity_test`).
 
-        Without parameters that are fixed or have no known error; empty if windows overlap.
+        Without parameters that are fixed, ended at a bound (or of a rate with one that did), or have no
+        known error; empty if windows overlap.
         """
         if self.overlap:
             return {}
         found = {}
         for name in self.names:
-            known = [entry.quantities[name] for entry in self._good()]
+            known = [q for e in self._good() if not (q := e.quantities[name]).conditional]
             value = np.array([q.value for q in known])
             stderr = np.array([q.error(self.errors) for q in known])
             dof = np.array([q.dof if self.errors == "stderr" else np.nan for q in known])

@@ -10,6 +10,7 @@ import numpy as np
 
 from homodyne_dask.models.rates import RATES, rate, rate_stderr
 from homodyne_dask.models.transport import RATE_FLOOR, Convention
+from homodyne_dask.results import numbers
 from homodyne_dask.results.fit_result import FitResult
 
 FAILED = "FAILED"
@@ -27,12 +28,28 @@ class Quantity(NamedTuple):
     stderr_naive: float
     dof: float
     """Degrees of freedom of `stderr`."""
+    at_bound: bool = False
+    """Whether the parameter ended at a bound; it then has no error."""
+    conditional: bool = False
+    """Whether it, or a parameter of the same rate, ended at a bound: another fit's value is not
+    comparable."""
 
     def error(self, kind: str) -> float:
         """Return one of the errors; the lower bound is at least the naive error."""
         if kind == "stderr_lower":
             return float(np.fmax(self.stderr_lower, self.stderr_naive))
         return getattr(self, kind)
+
+    @property
+    def error_used(self) -> float:
+        """The cluster-robust error, or else the larger of lower bound and naive error."""
+        return self.stderr if np.isfinite(self.stderr) else self.error("stderr_lower")
+
+    def __str__(self) -> str:
+        """Return value and error for a table: '20100 ± 300', '20100 (300)' if not robust, 'at bound'."""
+        if self.at_bound:
+            return f"{self.value:.6g} at bound"
+        return numbers.value_and_best_error(self.value, self.stderr, self.error_used)
 
 
 UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)
@@ -58,6 +75,16 @@ class SeriesEntry:
         """CONVERGED, another outcome's name, or FAILED."""
         return FAILED if self.result is None else self.result.outcome.name
 
+    @property
+    def outcome_words(self) -> str:
+        """The outcome as it is printed: 'converged', 'max passes'."""
+        return self.outcome.lower().replace("_", " ")
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit has a result that converged."""
+        return self.result is not None and self.result.converged
+
     @cached_property
     def quantities(self) -> dict[str, Quantity]:
         """Parameters by name; for a part also the rates J and gamma_dot at its mean age."""
@@ -71,10 +98,19 @@ class SeriesEntry:
             row = {str(key): table[key].values[n] for key in table.data_vars}
             bound = np.nan if lower is None else float(np.sqrt(lower[n, n]))
             numbers = (row["value"], row["stderr"], bound, row["stderr_naive"], row["dof"])
-            found[name] = Quantity(str(row["unit"]), *map(float, numbers))
+            found[name] = Quantity(str(row["unit"]), *map(float, numbers), bool(row["at_bound"]))
+        for name in _of_rates_at_bound(found):
+            found[name] = found[name]._replace(conditional=True)
         if "age" in self.at:
             found |= _rates(self.result, found, known, self.at["age"])
         return found
+
+
+def _of_rates_at_bound(parameters: Mapping[str, Quantity]) -> set[str]:
+    """Return the parameters at a bound, and those that share a rate with one."""
+    bound = {name for name, found in parameters.items() if found.at_bound}
+    shared = (of for of in RATES.values() if bound.intersection(of))
+    return bound.union(*shared).intersection(parameters)
 
 
 def quantity_names(parameters: Sequence[str], at: Mapping[str, float]) -> list[str]:

@@ -1,8 +1,9 @@
 """A series of fits as text: the table, and tests of whether the fits agree."""
 
+from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rates import RATES
 from homodyne_dask.results import numbers
-from homodyne_dask.results.homogeneity import HomogeneityTest
+from homodyne_dask.results.homogeneity import HomogeneityTest, PowerLawOfQ
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.results.text import aligned_columns, wrapped
@@ -55,7 +56,7 @@ def _columns(series: FitSeries, entries: list[SeriesEntry]) -> list[str]:
     rows = [["", *(entry.name for entry in entries)]]
     if series.over == "age":
         rows.append(["mean age [s]", *(f"{entry.at['age']:.6g}" for entry in entries)])
-    rows.append(["outcome", *(entry.outcome.lower().replace("_", " ") for entry in entries)])
+    rows.append(["outcome", *(entry.outcome_words for entry in entries)])
     redchi = ["-" if e.result is None else f"{e.result.redchi:.4f}" for e in entries]
     rows.append(["χ²/N", *redchi])
     for name in series.names:
@@ -67,21 +68,19 @@ def _columns(series: FitSeries, entries: list[SeriesEntry]) -> list[str]:
 
 
 def _cell(entry: SeriesEntry, name: str) -> str:
-    if entry.result is None:
-        return "-"
-    found = entry.quantities[name]
-    return numbers.value_and_best_error(found.value, found.stderr, found.stderr_naive)
+    return "-" if entry.result is None else str(entry.quantities[name])
 
 
 def agreement_sentences(series: FitSeries) -> list[str]:
-    """Return sentences on the agreement of the fits and the q dependence of J."""
+    """Return sentences on the fits left out, the agreement of the others and the q dependence of J."""
     if series.overlap:
         return [
             "the windows overlap: their fits are not independent, so their agreement is not tested"
         ]
+    excluded = [*_not_converged(series), *_at_bounds(series)]
     if not series.agreement:
-        return []
-    sentences = [
+        return excluded
+    sentences = excluded + [
         f"{name}: {_agreement(series, name, same)}" for name, same in series.agreement.items()
         if not (series.over == "age" and name in RATES)
     ]  # fmt: skip
@@ -90,16 +89,45 @@ def agreement_sentences(series: FitSeries) -> list[str]:
 
 
 def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
-    everywhere = {"q": "at all q", "age": "in all windows"}[series.over]
+    everywhere = _everywhere(series, same.freedom + 1)
     unit = series.unit(name)
     mean = numbers.value_and_error(same.mean, same.stderr) + (f" {unit}" if unit else "")
-    freedom = f"{same.freedom} degree{'s' * (same.freedom > 1)} of freedom"
-    scatter = f"χ² {same.chisqr:.3g} for {freedom}, p = {same.p:.2g}"
+    scatter = _scatter(same)
     if same.p >= DOUBTFUL:
         return f"consistent {everywhere} ({scatter}), weighted mean {mean}"
     if same.p >= SURE:
         return f"marginally consistent {everywhere} ({scatter}), weighted mean {mean}"
     return f"inconsistent {everywhere} ({scatter}): {_NOT_ONE[series.over]}"
+
+
+def _everywhere(series: FitSeries, fits: int) -> str:
+    """Return where so many of the fits are."""
+    if fits == len(series.entries):
+        return {"q": "at all q", "age": "in all windows"}[series.over]
+    return {"q": "at {} of {} values of q", "age": "in {} of {} windows"}[series.over].format(
+        fits, len(series.entries)
+    )
+
+
+def _not_converged(series: FitSeries) -> list[str]:
+    """Return a sentence on the fits that no test of agreement uses."""
+    ended = [e for e in series.entries if e.result is not None and not e.converged]
+    names = [f"{entry.name} ({entry.outcome_words})" for entry in ended]
+    return [f"without a value for the tests below: {', '.join(names)}"] if names else []
+
+
+def _at_bounds(series: FitSeries) -> list[str]:
+    """Return a sentence for each parameter that ended at a bound in some fits."""
+    sentences = []
+    for name in series.names:
+        fits = [e.name for e in series.entries if e.converged and e.quantities[name].at_bound]
+        if fits:
+            together = next((list(of) for of in RATES.values() if name in of), [name])
+            sentences.append(
+                f"{name} is at a bound in {', '.join(fits)}: {joined_with_and(together)} of these fits "
+                f"are not compared"
+            )
+    return sentences
 
 
 def _diffusion(series: FitSeries) -> str:
@@ -110,6 +138,21 @@ def _diffusion(series: FitSeries) -> str:
     age = series.entries[0].at["age"]
     power = numbers.value_and_error(law.exponent, law.stderr)
     rate = numbers.value_and_error(2 + law.exponent, law.stderr)
+    if law.p < SURE:
+        return (
+            f"J at {age:.4g} s is no power of q ({_scatter(law)}): the nearest one is {power}, that of the "
+            f"rate q²J {rate}, with errors widened by the scatter"
+        )
     diffusive = abs(law.exponent) < 2 * law.stderr
     words = "as expected for diffusion" if diffusive else "whereas diffusion gives 2"
-    return f"J at {age:.4g} s scales with q to the power {power}, the rate q²J to the power {rate}, {words}"
+    tested = f" ({_scatter(law)})" if law.freedom else ""
+    powers = (
+        f"J at {age:.4g} s scales with q to the power {power}, the rate q²J to the power {rate}"
+    )
+    return f"{powers}{tested}, {words}"
+
+
+def _scatter(of: HomogeneityTest | PowerLawOfQ) -> str:
+    """Return χ², degrees of freedom and p."""
+    freedom = f"{of.freedom} degree{'s' * (of.freedom > 1)} of freedom"
+    return f"χ² {of.chisqr:.3g} for {freedom}, p = {of.p:.2g}"

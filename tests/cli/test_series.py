@@ -15,6 +15,7 @@ from homodyne_dask.results.figures import save as plots
 from homodyne_dask.results.fit_result import load_result
 from homodyne_dask.results.series import load_series
 from tests.cli.commands import done, run
+from tests.documents import ROOT
 from tests.results.test_html import Page
 from tests.synthetic import measured, store
 
@@ -74,6 +75,15 @@ def test_windows_of_age_are_fitted_in_the_same_way(rings):
     done("fit", "fit.yaml")
     assert [(row["from"], row["to"]) for row in rows("windows")] == [("0.0", "4.0"), ("5.0", "9.0")]
     assert {p.name for p in Path("windows").iterdir() if p.is_dir()} == {"window_01", "window_02"}
+
+
+def test_windows_converge_with_what_the_guide_says_to_fix(rings):
+    """With alpha = 0 alone D0 and D_offset are one number."""
+    advice = (ROOT / "docs" / "series.md").read_text()
+    fixed = re.search(r"`((?:--fixed \w+=0 ?){2})`", advice).group(1).split()
+    windows = ("fit", "R_c2.zarr", "--model", "static", "--over", "age", "--windows", "3")
+    assert run(*windows, "--output", "one", "--fixed", "alpha=0").exit_code == 3
+    assert "3 of 3 fits converged" in done(*windows, "--output", "both", *fixed)
 
 
 @pytest.mark.cluster

@@ -34,4 +34,34 @@ def test_the_exponent_is_that_of_a_weighted_line_through_logarithms():
     slope, covariance = np.polyfit(np.log(x), np.log(y), 1, w=y / stderr, cov="unscaled")
     found = power_law_of_q(x, y, stderr)
     assert found.exponent == pytest.approx(slope[0])
-    assert found.stderr == pytest.approx(covariance[0, 0] ** 0.5)
+    residual = (
+        np.log(y) - np.polyval(np.polyfit(np.log(x), np.log(y), 1, w=y / stderr), np.log(x))
+    ) * y
+    chisqr = ((residual / stderr) ** 2).sum()
+    assert (found.chisqr, found.freedom) == (pytest.approx(chisqr), 2)
+    assert found.p == pytest.approx(stats.chi2.sf(chisqr, 2))
+    assert found.stderr == pytest.approx((covariance[0, 0] * chisqr / 2) ** 0.5)
+
+
+def test_the_error_of_the_exponent_knows_of_scatter_beyond_the_errors_and_only_of_more():
+    """Errors five times too small: the error is that of the scatter, and p says so."""
+    rng = np.random.default_rng(5)
+    q = np.geomspace(0.003, 0.01, 6)
+    found = [
+        power_law_of_q(q, y, y * error)
+        for error in (0.01, 0.05)
+        for y in 100 * np.exp(0.05 * rng.standard_normal((200, 6)))
+    ]
+    small, right = found[:200], found[200:]
+    for laws in (small, right):
+        pulls = np.array([law.exponent / law.stderr for law in laws])
+        assert (np.abs(pulls) < 2).mean() > 0.85
+    assert np.mean([law.p < 0.001 for law in small]) > 0.9
+    assert np.mean([law.p < 0.05 for law in right]) < 0.1
+
+
+def test_two_values_give_an_exponent_that_nothing_tests():
+    law = power_law_of_q(np.array([1.0, 2.0]), np.array([1.0, 4.0]), np.array([0.1, 0.4]))
+    assert law.exponent == pytest.approx(2.0)
+    assert (law.freedom, law.chisqr) == (0, pytest.approx(0.0, abs=1e-20))
+    assert np.isnan(law.p)

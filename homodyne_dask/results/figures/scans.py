@@ -81,20 +81,21 @@ def _draw(
 ) -> None:
     for axis, name in zip(axes, entries[0].quantities, strict=False):
         found = [entry.quantities[name] for entry in entries]
-        value, robust, naive = (
-            np.array([getattr(q, key) for q in found])
-            for key in ("value", "stderr", "stderr_naive")
+        value, robust, error = (
+            np.array([getattr(q, key) for q in found]) for key in ("value", "stderr", "error_used")
         )
+        bound = np.array([q.at_bound for q in found])
         unit = found[0].unit
         label_axes(axis, "", f"{name} [{unit}]" if unit else name)
-        for some, error, face in (
-            (np.isfinite(robust), robust, COLOURS[0]),
-            (~np.isfinite(robust), naive, "none"),
+        for some, marker, face in (
+            (np.isfinite(robust), "o", COLOURS[0]),
+            (~np.isfinite(robust) & ~bound, "o", "none"),
+            (bound, "x", "none"),
         ):
             if some.any():
                 axis.errorbar(
                     at[some], value[some], np.nan_to_num(error[some]),
-                    None if reach is None else reach[:, some], fmt="o", ms=5,
+                    None if reach is None else reach[:, some], fmt=marker, ms=5,
                     color=COLOURS[0], markerfacecolor=face, elinewidth=1,
                 )  # fmt: skip
         log_scale_if_wide(axis, "y", value)
