@@ -98,7 +98,8 @@ class SeriesEntry:
             row = {str(key): table[key].values[n] for key in table.data_vars}
             bound = np.nan if lower is None else float(np.sqrt(lower[n, n]))
             numbers = (row["value"], row["stderr"], bound, row["stderr_naive"], row["dof"])
-            found[name] = Quantity(str(row["unit"]), *map(float, numbers), bool(row["at_bound"]))
+            one = Quantity(str(row["unit"]), *map(float, numbers))
+            found[name] = one._replace(at_bound=bool(row["at_bound"]))
         for name in _of_rates_at_bound(found):
             found[name] = found[name]._replace(conditional=True)
         if "age" in self.at:
