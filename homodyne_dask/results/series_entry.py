@@ -97,9 +97,15 @@ class SeriesEntry:
         for n, name in enumerate(map(str, table["param"].values)):
             row = {str(key): table[key].values[n] for key in table.data_vars}
             bound = np.nan if lower is None else float(np.sqrt(lower[n, n]))
-            numbers = (row["value"], row["stderr"], bound, row["stderr_naive"], row["dof"])
-            one = Quantity(str(row["unit"]), *map(float, numbers))
-            found[name] = one._replace(at_bound=bool(row["at_bound"]))
+            found[name] = Quantity(
+                unit=str(row["unit"]),
+                value=float(row["value"]),
+                stderr=float(row["stderr"]),
+                stderr_lower=bound,
+                stderr_naive=float(row["stderr_naive"]),
+                dof=float(row["dof"]),
+                at_bound=bool(row["at_bound"]),
+            )
         for name in _of_rates_at_bound(found):
             found[name] = found[name]._replace(conditional=True)
         if "age" in self.at:
