@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from homodyne_dask.cluster._dask_internals import CONNECTION_LOST, NO_WORKER, re
 from homodyne_dask.cluster.connect import closing_logged
 from homodyne_dask.cluster.workers import JobCluster, Workers
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.store.processes import python_command
 
 MAX_THREADS_PER_WORKER = 4
 """Most threads of one worker process on this machine."""
@@ -98,7 +98,7 @@ class _Worker(ProcessInterface):
     async def start(self) -> None:
         options = self.worker_kwargs | {"name": self.name}
         spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
-        command = [sys.executable, "-W", "ignore", "-m", "dask", "spec", self.scheduler]
+        command = python_command("-W", "ignore", "-m", "dask", "spec", self.scheduler)
         self.process = await asyncio.create_subprocess_exec(
             *command, "--spec", spec, env=os.environ | monitor_environment()
         )

@@ -5,6 +5,7 @@ import sysconfig
 from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from types import CodeType, MethodType, ModuleType
 from typing import Any
 
@@ -16,9 +17,27 @@ _INSTALLED_PATHS = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "pur
 
 def installed(module: Any) -> bool:
     """Return whether a module is installed: of Python, of this package, or of a library."""
-    file = getattr(module, "__file__", None)
     here = module.__name__.partition(".")[0] == __name__.partition(".")[0]
-    return here or file is None or file.startswith(_INSTALLED_PATHS)
+    return here or all(path.startswith(_INSTALLED_PATHS) for path in _paths(module))
+
+
+def beside_program(module: Any) -> bool:
+    """Return whether a module lies in the working folder or in that of the program.
+
+    The program imports it from there, and workers cannot.
+    """
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    folders = {Path.cwd(), *([Path(main).absolute().parent] if main else [])}
+    tops = [
+        Path(path).parent if path.endswith("__init__.py") else Path(path) for path in _paths(module)
+    ]
+    return any(top.absolute().parent in folders for top in tops)
+
+
+def _paths(module: Any) -> list[str]:
+    """Return the file of a module, the folders of a package without one, none for a part of Python."""
+    file = getattr(module, "__file__", None)
+    return [file] if file else [*getattr(module, "__path__", ())]
 
 
 def fingerprint(*functions: Callable[..., Any] | None) -> str:

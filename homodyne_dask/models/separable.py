@@ -4,13 +4,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import cloudpickle
 from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.fingerprint import fingerprint, installed
+from homodyne_dask.models.fingerprint import beside_program, fingerprint, installed
 from homodyne_dask.models.parameters import Parameter, Parametrized
 from homodyne_dask.models.registry import importable_models, model_named, remember
 
@@ -117,13 +118,15 @@ def _checked_laws(
 def by_value(value: Any, *functions: Callable[..., Any]) -> bytes:
     """Return a pickle that holds the code of functions written in scripts, notebooks and folders.
 
-    Code of installed packages is pickled by name: workers have them.
+    Modules beside the program that they use are in it, too. Code of installed packages is pickled by
+    name: workers have them.
     """
     tops = {str(getattr(f, "__module__", None)).partition(".")[0] for f in functions}
     mine = [
-        sys.modules[top]
-        for top in sorted(tops)
-        if top in sys.modules and not installed(sys.modules[top])
+        module
+        for name, module in list(sys.modules.items())
+        if isinstance(module, ModuleType) and module.__name__ == name and "." not in name
+        if not installed(module) and (name in tops or beside_program(module))
     ]
     for module in mine:
         register_pickle_by_value(module)

@@ -7,10 +7,10 @@ process of its own.
 import contextlib
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.store.processes import python_command
 from ingest.readers import aps_legacy, aps_u, esrf, hdf5, nxxpcs
 from ingest.readers import homodyne_cache as homodyne
 from ingest.readers.numpy_arrays import array_names, open_npy, open_npz
@@ -26,7 +26,7 @@ def check_opens(path: Path, options: IngestOptions) -> None:
     if first_bytes(path) != HDF5:
         return
     program = f"import sys; from {__name__} import _open_and_end; _open_and_end(*sys.argv[1:])"
-    command = [sys.executable, "-c", program, str(path), json.dumps(options.as_json())]
+    command = python_command("-c", program, str(path), json.dumps(options.as_json()))
     try:
         child = subprocess.run(command, timeout=DESCRIPTION_TIMEOUT, capture_output=True, text=True)
     except subprocess.TimeoutExpired:

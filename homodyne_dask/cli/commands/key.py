@@ -23,6 +23,7 @@ def key(folder: Path) -> None:
     files = f"--tls-ca-file {certificate} --tls-cert {certificate} --tls-key {secret}"
     click.echo(
         f"{folder}/ written. With it:\n"
+        f"  export PYTHONSAFEPATH=1    # no process imports from the folder it is started in\n"
         f"  dask scheduler --protocol tls {files} --dashboard-address 127.0.0.1:8787\n"
         f"  dask worker tls://HOST:8786 {files} --dashboard-address 127.0.0.1:0\n"
         f"  homodyne-dask fit STORE --scheduler tls://HOST:8786 --key {folder}"

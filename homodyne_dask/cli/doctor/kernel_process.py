@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.store.processes import python_command
+
 TIMEOUT = 45.0
 """Seconds without an answer after which the process is killed."""
 _READ_BY_JAX = ("XLA_FLAGS", "NPROC", "PJRT_NPROC", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -35,7 +37,7 @@ class KernelProcess:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed in exit
         self.process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            python_command("-m", __name__),
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -5,11 +5,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 from functools import cache
 from typing import NamedTuple
 
 from homodyne_dask.cli.doctor.kernel_process import fatal_line, plain_environment
+from homodyne_dask.store.processes import python_command
 
 _START = "import jax; jax.jit(lambda x: x + 1)(1.0).block_until_ready()"
 _LIST = "import jax, json; print(json.dumps(sorted(jax.config.values)))"
@@ -89,7 +89,7 @@ def flag_name(word: str) -> str:
 def _ran(words: str, code: str = _START) -> subprocess.CompletedProcess[str]:
     flags = {"XLA_FLAGS": words} if words else {}
     return subprocess.run(
-        [sys.executable, "-c", code],
+        python_command("-c", code),
         env=plain_environment() | {"JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")} | flags,
         capture_output=True,
         text=True,

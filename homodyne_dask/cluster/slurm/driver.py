@@ -1,7 +1,6 @@
 """The job that runs a fit: its script, and the tests by SLURM before it is submitted."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from homodyne_dask.cluster.slurm import queue
 from homodyne_dask.cluster.slurm.jobs import environment, script
 from homodyne_dask.cluster.slurm.sites import FOLDER, Site, walltime_seconds
 from homodyne_dask.errors import OptionError
+from homodyne_dask.store.processes import python_command
 
 TEMPLATE = FOLDER / "driver.sbatch"
 
@@ -43,7 +43,7 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
         directives="\n".join(f"#SBATCH {line}" for line in directives),
         prologue="\n".join([*site["job-script-prologue"], *environment(site, driver["cores"])]),
         folder=shlex.quote(str(folder)),
-        command=shlex.join([sys.executable, "-m", "homodyne_dask.cli", *words]),
+        command=shlex.join(python_command("-m", "homodyne_dask.cli", *words)),
     )
 
 

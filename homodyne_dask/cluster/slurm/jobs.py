@@ -1,7 +1,6 @@
 """The options of dask-jobqueue for the jobs of a site, and their scripts."""
 
 import shlex
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from homodyne_dask.cluster.slurm.adaptive import CLUSTERS
 from homodyne_dask.cluster.slurm.lifetimes import lifetime
 from homodyne_dask.cluster.slurm.sites import Site
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
+from homodyne_dask.store.processes import SAFE_PATH, python_command
 
 NANNY_BYTES = 250_000_000
 """Bytes of a job that each worker's nanny takes, with its interpreter."""
@@ -51,7 +51,7 @@ def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any
         options |= {"resource_spec": site["resource-spec"]}
     return options | {
         # the worker is the batch process, so that it hears SIGTERM
-        "python": site["python"] or f"exec {shlex.quote(sys.executable)}",
+        "python": site["python"] or f"exec {shlex.join(python_command())}",
         "interface": site.interface,
         "log_directory": str(site.logs),
         "job_script_prologue": [*site["job-script-prologue"], *environment(site, site.threads)],
@@ -78,9 +78,9 @@ def _arguments(site: Site, task: float) -> list[str]:
 
 
 def environment(site: Site, threads: int) -> list[str]:
-    """Return the lines of a job script that set threads, memory and Dask for its processes."""
+    """Return the lines of a job script that set threads, memory, imports and Dask for its processes."""
     settings = worker_environment(threads) | {"MALLOC_TRIM_THRESHOLD_": "65536"}
-    settings |= monitor_environment()
+    settings |= monitor_environment() | SAFE_PATH
     lines = [f"export {name}={shlex.quote(value)}" for name, value in settings.items()]
     if cache := site["compile-cache"]:
         # kernels run on the type of CPU that compiled them

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.store.files import write_atomic
+from homodyne_dask.store.processes import python_command
 
 LOCAL = "local"
 """The name of the site for workers on this machine."""
@@ -131,7 +131,7 @@ def start_scheduler(site: str, jobs: str, file: Path) -> PersistentScheduler:
     words = ["cluster", "start", "--foreground", "--site", site, "--scheduler-file", str(file)]
     with log.open("w") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "homodyne_dask.cli", *words, *(["--jobs", jobs] if jobs else [])],
+            python_command("-m", "homodyne_dask.cli", *words, *(["--jobs", jobs] if jobs else [])),
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
         )  # fmt: skip
     until = time.monotonic() + START_TIMEOUT

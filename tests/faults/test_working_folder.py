@@ -1,0 +1,121 @@
+"""A file in the working folder with the name of a library is not run by any process of ours."""
+
+import importlib
+import pickle
+import re
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+import ingest
+from homodyne_dask.cli.doctor.kernel_process import KernelProcess, plain_environment
+from homodyne_dask.cluster.local import local_cluster
+from tests.faults.programs import ENVIRONMENT
+from tests.ingest_files import simulated
+
+ROOT = Path(__file__).parents[2]
+OURS = {"homodyne_dask", "ingest", "sitecustomize", "usercustomize"}
+NAMES = {*OURS, *sys.stdlib_module_names, *filter(str.isidentifier, packages_distributions())}
+"""Every module that a process of ours could import."""
+SCRIPT = Path(sys.executable).with_name("homodyne-dask")
+
+
+@pytest.fixture
+def hostile(tmp_path, monkeypatch) -> Path:
+    """The working folder, full of programs; afterwards none of them was run."""
+    marker = tmp_path / "was_run.txt"
+    folder = tmp_path / "working"
+    folder.mkdir()
+    program = f"open({str(marker)!r}, 'a').write(__name__ + ' ')\nraise ImportError(__name__)\n"
+    for name in NAMES:
+        (folder / f"{name}.py").write_text(program)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    yield folder
+    assert not marker.exists(), marker.read_text()
+
+
+def test_commands_of_python_are_made_in_one_place():
+    sources = [*ROOT.glob("homodyne_dask/**/*.py"), *ROOT.glob("ingest/**/*.py")]
+    uses = re.compile(r"sys\.executable|multiprocessing|ProcessPoolExecutor|os\.(fork|exec|spawn)")
+    found = [path.relative_to(ROOT).as_posix() for path in sources if uses.search(path.read_text())]
+    assert found == ["homodyne_dask/store/processes.py"]
+
+
+def test_ingest_looks_into_a_file_without_it(hostile):
+    ingest.ingest(simulated(Path("A.hdf"), n=12))
+
+
+@pytest.mark.cluster
+def test_workers_start_without_it(hostile):
+    with local_cluster(processes=1, threads=1) as client:
+        client.wait_for_workers(1, timeout=120)
+        assert [*client.run(lambda: sys.flags.safe_path).values()] == [True]
+
+
+MODULES = {
+    "parts/laws.py": "def rate(a, lag):\n    return a * lag\n",
+    "my_helper.py": "from parts import laws\ndef decay(a, lag):\n    return -laws.rate(a, lag)\n",
+    "my_model.py": """
+import homodyne_dask as hd
+import my_helper
+from my_helper import decay
+def f(theta, t1, t2, bin):
+    return my_helper.decay(theta[0], t2 - t1) + decay(theta[0], t2 - t1)
+MODEL = hd.separable(f, [hd.Parameter("a")])
+""",
+}
+"""A model with what it uses: a module, and a package without __init__.py."""
+
+
+def test_a_model_takes_along_what_it_uses_of_the_working_folder(tmp_path, monkeypatch):
+    for name, text in MODULES.items():
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as here:
+        here.syspath_prepend(tmp_path)
+        packed = pickle.dumps(importlib.import_module("my_model").MODEL)
+        for name in ("my_model", "my_helper", "parts.laws", "parts"):
+            here.delitem(sys.modules, name)
+    for name in ("my_model", "my_helper", "parts.laws", "parts"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert pickle.loads(packed).f([2.0], 1.0, 4.0, None) == -12.0
+
+
+@pytest.mark.slow
+def test_doctor_measures_without_it(hostile):
+    with KernelProcess(plain_environment()) as process:
+        assert process.answer()["pairs"] > 0
+
+
+@pytest.mark.slow
+def test_no_command_and_no_process_it_starts_runs_it(hostile):
+    def run(*words: str) -> None:
+        ended = subprocess.run(
+            [SCRIPT, *words],
+            env=ENVIRONMENT | {"PYTHONSAFEPATH": ""},
+            capture_output=True,
+            text=True,
+        )
+        assert "bug" not in ended.stderr, ended.stderr
+        assert ended.returncode in (0, 1), ended.stderr  # doctor: something has to be done
+
+    file, store = "A_results.hdf", "A_c2.zarr"
+    run("simulate", file, "--scenario", "creep", "--angles", "5", "--frames", "700")
+    run("ingest", file)
+    run("info", store)
+    run("plan", store, "--model", "laminar_flow")
+    run("fit", store, "--model", "static", "--profile", "profile")
+    run("show", "A_fit")
+    run("doctor")
+    standing = Path("standing/scheduler.json")
+    run("cluster", "start", "--scheduler-file", str(standing))
+    try:
+        run("fit", store, "--model", "static", "--scheduler-file", str(standing), "--overwrite")
+    finally:
+        run("cluster", "stop", "--scheduler-file", str(standing))
