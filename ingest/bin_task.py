@@ -28,7 +28,7 @@ DIGEST_DIGITS = 16
 def write_bin(source: Source, target: Path, index: int, use: Bool[np.ndarray, " t"]) -> Record:
     """Write the only bin of `source` at position `index`, its record last; return the record."""
     set_allocator_thresholds(spare=2 * 2**20)
-    cleaned = clean(source.read(0), source.n_frames, source.name(0))
+    cleaned = clean(source.read(0), source.n_frames, source.name(0), source.baseline)
     record = {
         "baseline": cleaned.baseline,
         "dead": cleaned.dead.tolist(),

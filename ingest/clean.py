@@ -12,7 +12,7 @@ BLOCK_SIDE = 512
 BAND_ROWS = 64
 """Rows processed together where whole rows are needed: small enough for the cache."""
 MIN_FLOAT32 = float(np.finfo(np.float32).tiny)
-"""Anything smaller counts as 0, which means no data."""
+"""Anything smaller counts as 0."""
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_ASYMMETRY = 1e-5
 """Largest |C - Cᵀ| that rounding explains, relative to values above 1."""
@@ -28,26 +28,29 @@ class CleanMatrix(NamedTuple):
     baseline: int
     """Of the matrix in the file, 0 or 1."""
     dead: Int[np.ndarray, " n"]
-    """Frames without a single known pair."""
+    """Frames without a single known pair, or of which every pair is 0: no data."""
     zeros: int
-    """Pairs that were 0, or too small for float32: no data."""
+    """Pairs of other frames that are 0: measured, no pixel had photons in both frames."""
     infinite: int
     """Pairs that were not finite and not NaN, or too large for float32."""
     one_sided: int
     """Pairs a full matrix knows on one side of the diagonal only: no data."""
 
 
-def clean(raw: np.ndarray, n_frames: int, name: str) -> CleanMatrix:
+def clean(raw: np.ndarray, n_frames: int, name: str, baseline: int | None = None) -> CleanMatrix:
     """Return the clean upper half of a matrix given as upper, lower or full.
 
-    A float32 `raw` that may be written to is cleaned in place: a second matrix would double
-    the memory.
+    0 is a measurement, and with few photons most pairs may be 0. It means no data in an empty half, and
+    in the row and column of a frame that have nothing else: such a frame had no photon.
+
+    baseline: 0 or 1 where the file says it; else it is detected. A float32 `raw` that may be written to
+    is cleaned in place: a second matrix would double the memory.
     """
     if raw.shape != (n_frames, n_frames) or raw.dtype.kind not in "fiu":
         raise SourceError(
             f"{name} is {raw.shape} {raw.dtype}, not a {n_frames}×{n_frames} matrix of numbers"
         )
-    side = _side(raw, name)
+    side, counted = _side(raw, name)
     c2 = raw if _can_be_overwritten(raw) else np.empty(raw.shape, dtype=np.float32)
     alive = np.zeros(n_frames, dtype=bool)
     zeros = infinite = one_sided = 0
@@ -55,17 +58,17 @@ def clean(raw: np.ndarray, n_frames: int, name: str) -> CleanMatrix:
     for rows, cols in upper_blocks(n_frames, BLOCK_SIDE):
         above = _above(rows, cols)
         value = raw[cols, rows].T.copy() if side == "lower" else raw[rows, cols]
-        known = _known(value) & above
+        pairs = above & counted[rows, None] & counted[cols]
+        known = _known(value) & pairs
         if not np.array_equal(known, above):
-            size = np.abs(value)
-            zeros += int(np.count_nonzero((size < MIN_FLOAT32) & above))
-            infinite += int(np.count_nonzero(~known & above & (size >= MIN_FLOAT32)))
+            infinite += int(np.count_nonzero((np.abs(value) > MAX_FLOAT32) & above))
         if side == "full":
             lower = raw[cols, rows].T.copy()
-            also = _known(lower) & above
-            one_sided += int(np.count_nonzero(known ^ also))
-            known &= also
+            both = known & _known(lower) & (_is_zero(value) == _is_zero(lower))
+            one_sided += int(np.count_nonzero((known | (_known(lower) & pairs)) & ~both))
+            known = both
             worst = max(worst, _asymmetry(value, lower, known))
+        zeros += int(np.count_nonzero(_is_zero(value) & known))
         c2[rows, cols] = value if known.all() else np.where(known, value, np.nan)
         if rows != cols:
             c2[cols, rows] = np.nan
@@ -75,7 +78,10 @@ def clean(raw: np.ndarray, n_frames: int, name: str) -> CleanMatrix:
         raise SourceError(
             f"{name} is not symmetric: the largest |C - Cᵀ| is {worst:.6g}; store one half only"
         )
-    baseline = _raise_baseline(c2)
+    if baseline is None:
+        baseline = _baseline(c2)
+    if baseline == 0:
+        c2 += 1
     return CleanMatrix(c2, baseline, np.flatnonzero(~alive), zeros, infinite, one_sided)
 
 
@@ -84,11 +90,21 @@ def _can_be_overwritten(raw: np.ndarray) -> bool:
 
 
 def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
-    """Return where there is data: finite, within the range of float32 and not 0."""
+    """Return which values are finite, and not too large for float32."""
+    return np.abs(value) <= MAX_FLOAT32
+
+
+def _filled(value: np.ndarray) -> Bool[np.ndarray, "..."]:
+    """Return which values are known and not 0."""
     size = np.abs(value)
     inside = size <= MAX_FLOAT32
     inside &= size >= MIN_FLOAT32
     return inside
+
+
+def _is_zero(value: np.ndarray) -> Bool[np.ndarray, "..."]:
+    """Return which values are 0, or too small for float32."""
+    return np.abs(value) < MIN_FLOAT32
 
 
 def upper_blocks(n_frames: int, side: int) -> Iterator[tuple[slice, slice]]:
@@ -105,25 +121,30 @@ def _above(rows: slice, cols: slice) -> Bool[np.ndarray, "rows cols"]:
     return ~np.tri(*shape, k=0 if rows == cols else -shape[0], dtype=bool)
 
 
-def _side(raw: np.ndarray, name: str) -> str:
-    """Return which half holds the data, by content: upper, lower or full."""
+def _side(raw: np.ndarray, name: str) -> tuple[str, Bool[np.ndarray, " n"]]:
+    """Return which half has values that are not 0 (upper, lower or full), and which frames have one."""
     above = below = 0
+    counted = np.zeros(len(raw), dtype=bool)
     for start in range(0, len(raw), BAND_ROWS):
-        known = _known(raw[start : start + BAND_ROWS])
-        stop = start + len(known)
-        square = known[:, start:stop]
-        above += np.count_nonzero(known[:, stop:]) + np.count_nonzero(np.triu(square, 1))
-        below += np.count_nonzero(known[:, :start]) + np.count_nonzero(np.tril(square, -1))
+        band = raw[start : start + BAND_ROWS]
+        filled = _filled(band)
+        stop = start + len(filled)
+        square = filled[:, start:stop]
+        np.fill_diagonal(square, False)
+        above += np.count_nonzero(filled[:, stop:]) + np.count_nonzero(np.triu(square))
+        below += np.count_nonzero(filled[:, :start]) + np.count_nonzero(np.tril(square))
+        counted[start:stop] |= filled.any(axis=1)
+        counted |= filled.any(axis=0)
     if above == below == 0:
         raise SourceError(f"{name} holds no data: every pair is 0 or not finite; leave it out")
     if min(above, below) == 0:
-        return "upper" if above else "lower"
+        return ("upper" if above else "lower"), counted
     if 2 * min(above, below) < max(above, below):
         raise SourceError(
             f"{name} is neither full nor one half: {above} pairs are known above the diagonal and "
             f"{below} below; store one half only"
         )
-    return "full"
+    return "full", counted
 
 
 def _asymmetry(upper: np.ndarray, lower: np.ndarray, both: np.ndarray) -> float:
@@ -136,17 +157,19 @@ def _asymmetry(upper: np.ndarray, lower: np.ndarray, both: np.ndarray) -> float:
     )
 
 
-def _raise_baseline(c2: Float32[np.ndarray, "t t"]) -> int:
-    """Return the baseline of the file, 0 or 1, and make it 1: c2 decays to its far corner."""
+def _baseline(c2: Float32[np.ndarray, "t t"]) -> int:
+    """Return the value that c2 decays to in its far corner: 0 or 1."""
     far = _corner(c2)
-    if _decays_to_one(c2 if np.isnan(far).all() else far):
-        return 1
-    c2 += 1
-    return 0
+    return int(_decays_to_one(c2 if np.isnan(far).all() else far))
 
 
 def _decays_to_one(values: Float32[np.ndarray, "rows cols"]) -> bool:
-    """Return whether the median is at least 0.5; only a tie needs the median itself."""
+    """Return whether the median is at least 0.5; only a tie needs the median itself.
+
+    Where most values are 0 there are few photons: c2 - 1 would be -1 there.
+    """
+    if 2 * np.count_nonzero(_is_zero(values)) > np.count_nonzero(~np.isnan(values)):
+        return True
     high, low = int(np.count_nonzero(values >= 0.5)), int(np.count_nonzero(values < 0.5))
     return high > low if high != low else bool(np.median(_known_of(values)) >= 0.5)
 
@@ -180,14 +203,16 @@ def measure_scatter(c2: Float32[np.ndarray, "t t"], samples: int = 200_000) -> f
     """Return σ of one pair from second differences along the lag diagonal, None if too few.
 
     1.4826 · MAD / √6: neighbours along a lag diagonal share no frame beyond lag 2, and what decays
-    slowly cancels. Rows are taken at even distance until there are about `samples` differences.
+    slowly cancels. Where most differences are 0, with very few photons, the MAD is 0 and the root mean
+    square is taken. Rows are taken at even distance until there are about `samples` differences.
     """
     step = max(1, len(c2) ** 2 // (2 * samples))
     first, middle, last = c2[:-2:step, :-2], c2[1:-1:step, 1:-1], c2[2::step, 2:]
     second = _known_of(first.astype(np.float64) - 2.0 * middle + last)
     if len(second) < MIN_DIFFERENCES:
         return None
-    return float(1.4826 * np.median(np.abs(second - np.median(second))) / np.sqrt(6))
+    spread = 1.4826 * np.median(np.abs(second - np.median(second)))
+    return float((spread or np.sqrt(np.mean(np.square(second)))) / np.sqrt(6))
 
 
 def sigma_from_counts(

@@ -31,12 +31,14 @@ Pairs = tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]
 def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray, " t"]) -> int:
     """Mark pairs far from their neighbours as unknown; return how many.
 
-    sigma: of a pair. Between frames that are not evenly spaced in time neighbours differ without
-    being outliers: none is excluded.
+    sigma: of a pair. Where it is above 1, photons are so few that σ² is what a single pair of them adds
+    to c2, and a pair counts as far from 8 σ² on. Between frames that are not evenly spaced in time
+    neighbours differ without being outliers: none is excluded.
     """
     steps = np.diff(time)
     if np.ptp(steps) > MAX_SPACING_VARIATION * np.median(steps):
         return 0
+    sigma = max(sigma, sigma**2)
     i, j = (np.concatenate(at) for at in zip(*_candidates(matrix.value, sigma), strict=True))
     i, j = _far(matrix, sigma, i, j)
     matrix.value[i, j], matrix.known[i, j] = 0, False

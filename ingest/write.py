@@ -17,7 +17,7 @@ from ingest.readers.source import IngestOptions, Source, checked_options, sha256
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
-RECORD_VERSION = 4
+RECORD_VERSION = 5
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""

@@ -129,7 +129,10 @@ def read_esrf(path: Path, where: str) -> np.ndarray:
 def _ttcf(
     file: h5py.File, where: str, layout: EsrfLayout, frame_time: float | None
 ) -> tuple[Float[np.ndarray, "roi age lag"], Cells]:
-    """Return the averages and the cells they are over; unused ages and lags are NaN in the file."""
+    """Return the averages and the cells they are over; unused ages and lags are NaN in the file.
+
+    An age or a lag at which every region is 0 was not computed, and is NaN here.
+    """
     held = hdf5.array(file, f"{where}/ttcf")
     there = hdf5.members(file, where)
     lag_name = next((name for name in layout.lags if name in there), layout.lags[-1])
@@ -141,7 +144,11 @@ def _ttcf(
         )
     use_age, use_lag = np.isfinite(age), np.isfinite(lag)
     cells = _cells(file, where, age[use_age], lag[use_lag], frame_time)
-    return held[:, use_age][:, :, use_lag], cells
+    found = held[:, use_age][:, :, use_lag].astype(float)
+    filled = np.isfinite(found) & (found != 0)
+    found[:, ~filled.any(axis=(0, 2))] = np.nan
+    found[:, :, ~filled.any(axis=(0, 1))] = np.nan
+    return found, cells
 
 
 def _cells(
@@ -199,7 +206,7 @@ def _scatter(path: Path, ttcf: Float[np.ndarray, "age lag"], cells: Cells) -> fl
     The variance of an average of n pairs is σ²/n, that of a second difference
     σ²(1/n₋ + 4/n + 1/n₊); 1.4826·MAD is a standard deviation robust to outliers.
     """
-    value = np.where((ttcf != 0) & (cells.pairs > 0), ttcf, np.nan).astype(float)
+    value = np.where(cells.pairs > 0, ttcf, np.nan)
     share = 1 / np.maximum(cells.pairs, 1)
     second = value[2:] - 2 * value[1:-1] + value[:-2]
     second /= np.sqrt(share[2:] + 4 * share[1:-1] + share[:-2])

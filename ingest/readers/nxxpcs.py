@@ -66,9 +66,6 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
         phi, on_phi = _phi(file, f"{masks}/dynamic_phi_list", label, options)
         frame_time = _frame_time(file, f"{entry}/instrument")
         pixels = _pixels(file, f"{masks}/dynamic_roi_map", label)
-    notes = [*on_q, *on_phi]
-    if storage.baseline == 0:
-        notes.append("baseline_reference is 0: 1 was added to all pairs")
     return Source(
         path=path,
         format="nxxpcs",
@@ -81,12 +78,13 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
         n_frames=n_frames,
         frame_time=frame_time,
         time=np.arange(n_frames) * frame_time,
-        notes=tuple(notes),
+        baseline=storage.baseline,
+        notes=(*on_q, *on_phi),
     )
 
 
 def read_nxxpcs(path: Path, where: str) -> np.ndarray:
-    """Return one matrix with its origin at the upper left, its baseline 1 and NaN where nothing is."""
+    """Return one matrix with its origin at the upper left and one half of it NaN where it holds filling."""
     array, _, number = where.partition("[")
     with hdf5.open_hdf5(path) as file:
         storage = _storage(file, array if number else array.rpartition("/")[0])
@@ -100,10 +98,9 @@ def read_nxxpcs(path: Path, where: str) -> np.ndarray:
         except hdf5.UNREADABLE as error:
             raise hdf5.damaged(file, array, error) from error
     c2 = np.array(c2, np.result_type(c2.dtype, np.float32))
-    c2[c2 == 0] = np.nan
     if storage.origin == "lower_left" and not _about_diagonal(c2):
         c2 = c2[::-1].copy()
-    return _of_one_half(c2, storage.populated) + (1 - storage.baseline)
+    return _of_one_half(c2, storage.populated)
 
 
 def _about_diagonal(c2: np.ndarray) -> bool:
@@ -116,15 +113,15 @@ def _about_diagonal(c2: np.ndarray) -> bool:
 
 
 def _halves(c2: np.ndarray) -> tuple[bool, bool]:
-    """Return whether anything is known below, and above, the diagonal."""
-    known, below = np.isfinite(c2), np.tri(len(c2), k=-1, dtype=bool)
-    return bool((known & below).any()), bool((known & below.T).any())
+    """Return whether anything but 0 is known below, and above, the diagonal."""
+    filled, below = np.isfinite(c2) & (c2 != 0), np.tri(len(c2), k=-1, dtype=bool)
+    return bool((filled & below).any()), bool((filled & below.T).any())
 
 
 def _of_one_half(c2: np.ndarray, populated: str) -> np.ndarray:
-    """Return the matrix with NaN for what is not populated.
+    """Return the matrix with NaN for filling in the half that is not populated.
 
-    Where only one half holds anything that half is taken: an origin at the lower left leaves open
+    Where only one half holds anything but 0 that half is taken: an origin at the lower left leaves open
     which one "upper" is. Where both do, the other one holds filling.
     """
     if populated != "all" and all(_halves(c2)):

@@ -48,6 +48,8 @@ class Source:
     """Counts per pixel and analysed frame, when the file has them in absolute units."""
     sigma: Float[np.ndarray, " bin"] | None = None
     """Noise of one pair when it was given; else it is worked out at ingest."""
+    baseline: int | None = None
+    """To which c2 decays in the file, 0 or 1, where the file says it; else it is detected at ingest."""
     truth: dict[str, Any] | None = None
     gap: float | None = None
     """Å."""

@@ -72,6 +72,25 @@ def test_unbinned_ages_and_lags_give_every_pair_back(tmp_path):
     assert any("taken as 1/nm" in note for note in report.notes)
 
 
+def test_a_cell_of_0_is_a_measurement_unless_its_whole_age_or_lag_is_0(tmp_path):
+    n = 24
+    age, lag = DT * 0.5 * np.arange(2 * n - 1), DT * np.arange(n)
+    full = np.stack([noisy(n, 0), noisy(n, 1)])
+    full[:, 3, 8] = 0
+    ttcf = np.full((2, len(age), n), np.nan)
+    for i in range(n):
+        for j in range(i, n):
+            ttcf[:, i + j, j - i] = full[:, i, j]
+    ttcf[:, 20], ttcf[:, :, 6] = 0, 0  # ages and lags that the correlator has not reached
+    found = arrays(ingest.ingest(esrf(tmp_path / "A.h5", ttcf, age, lag), phi=0, sigma=1).store)[
+        "c2"
+    ]
+    i, j = np.indices((n, n))
+    expected = np.where((i + j == 20) | (j - i == 6), np.nan, full)
+    np.testing.assert_array_equal(found, upper(expected))
+    assert (found[:, 3, 8] == 0).all()
+
+
 @pytest.mark.parametrize("old", [False, True])
 def test_every_pair_takes_the_average_of_its_cell_and_cells_weigh_as_many_pairs(tmp_path, old):
     n = 150

@@ -6,6 +6,9 @@ import pytest
 
 import ingest
 from homodyne_dask.errors import OptionError, SourceError
+from ingest.clean import clean
+from ingest.readers.nxxpcs import open_nxxpcs
+from ingest.readers.source import checked_options
 from tests.ingest_files import DT, Q, arrays, attributes, noisy, upper
 
 N = 30
@@ -95,6 +98,40 @@ def test_a_baseline_of_0_is_what_the_attribute_says_even_where_c2_has_not_decaye
     report = ingest.ingest(path)
     np.testing.assert_allclose(arrays(report.store)["c2"], upper(1 + slow), rtol=1e-6)
     assert any("1 was added" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("baseline", [0, 1])
+@pytest.mark.parametrize("word", STORED)
+def test_a_0_is_a_measurement_unless_the_whole_frame_is_0(tmp_path, word, baseline):
+    storage, matrices = STORED[word]
+    known = np.array(FULL)
+    known[:, 3, 8] = baseline
+    known[:, 12], known[:, :, 12] = np.nan, np.nan
+
+    def with_zeros(stored):
+        first = storage.get("storage_mode") != "one_array_q_last"
+        one = stored[0] if first else stored[..., 0]
+        below = not np.array_equal(np.diag(one), np.diag(FULL[0]))
+        rows = N - 1 - np.arange(N) if below else np.arange(N)
+        stored = np.array(stored if first else np.moveaxis(stored, -1, 0))[:, rows]
+        filling = np.isin(stored, (0, 1))
+        stored = np.where(filling, stored, stored - (1 - baseline))
+        stored[:, 12], stored[:, :, 12] = 0, 0
+        stored[:, 3, 8], stored[:, 8, 3] = 0, 0
+        return stored[:, rows] if first else np.moveaxis(stored, 0, -1)
+
+    if isinstance(matrices, dict):
+        matrices = dict(zip(matrices, with_zeros(list(matrices.values())), strict=True))
+    else:
+        matrices = with_zeros(matrices)
+    path = nexus(tmp_path / "A.nxs", matrices, **storage, baseline_reference=baseline)
+    source = open_nxxpcs(path, checked_options(None, None, None, None, 0.0, None))
+    expected = known + 0.0
+    expected[:, 3, 8] = 1 - baseline
+    for k in range(3):
+        found = clean(source.read(k), N, "bin 1", source.baseline)
+        np.testing.assert_allclose(found.c2, upper(expected)[k], rtol=1e-6)
+        assert (found.zeros, found.dead.tolist(), found.baseline) == (1, [12], baseline)
 
 
 def test_keys_may_be_fewer_than_the_regions(tmp_path):
