@@ -14,6 +14,7 @@ from dask.utils import parse_timedelta
 from distributed import Client, KilledWorker, Scheduler, Security, SpecCluster
 from distributed.deploy.spec import ProcessInterface
 
+from homodyne_dask.cluster import driver_watch
 from homodyne_dask.cluster._dask_internals import CONNECTION_LOST, NO_WORKER, release_scheduler
 from homodyne_dask.cluster.connect import closing_logged
 from homodyne_dask.cluster.workers import JobCluster, Workers
@@ -86,8 +87,9 @@ def monitor_environment() -> dict[str, str]:
 class _Worker(ProcessInterface):
     """A worker under a nanny, started by command and known to the scheduler by its cluster's name for it.
 
-    A cluster scales by that name. Closing ends both, but not the process that then removes their
-    semaphores from the system's shared memory; it would warn of that, therefore -W ignore.
+    A cluster scales by that name. Both end soon after this process, however it ended. Closing ends both,
+    but not the process that then removes their semaphores from the system's shared memory; it would warn
+    of that, therefore -W ignore.
     """
 
     def __init__(self, scheduler: str, name: Any = None, worker_kwargs: Any = None) -> None:
@@ -96,11 +98,13 @@ class _Worker(ProcessInterface):
         super().__init__(scheduler, name)
 
     async def start(self) -> None:
-        options = self.worker_kwargs | {"name": self.name}
+        preloads = [*dask.config.get("distributed.nanny.preload"), driver_watch.__name__]
+        options = self.worker_kwargs | {"name": self.name, "preload_nanny": preloads}
         spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
+        driver = {driver_watch.DRIVER: str(os.getpid())}
         command = python_command("-W", "ignore", "-m", "dask", "spec", self.scheduler)
         self.process = await asyncio.create_subprocess_exec(
-            *command, "--spec", spec, env=os.environ | monitor_environment()
+            *command, "--spec", spec, env=os.environ | monitor_environment() | driver
         )
         await super().start()
 

@@ -21,6 +21,8 @@ plots.save_all = lambda *_: []  # what takes longest
 main(sys.argv[1:])
 """
 
+PROGRAM_ON_WORKERS = "from homodyne_dask.sweep import plan; plan.IN_PROCESS_PAIRS = 1" + PROGRAM
+
 
 def start(*words: str | Path | int, folder: Path, program: str = PROGRAM) -> subprocess.Popen:
     """Start homodyne-dask, or another Python program, in a folder; its lines come from stderr."""
@@ -37,9 +39,9 @@ def finish(process: subprocess.Popen, seconds: float = 120) -> str:
     return rest
 
 
-def ended(*words: str | Path, folder: Path) -> str:
+def ended(*words: str | Path, folder: Path, program: str = PROGRAM) -> str:
     """Run homodyne-dask to its end, which must be one of a whole fit, and return its stderr."""
-    process = start(*words, folder=folder)
+    process = start(*words, folder=folder, program=program)
     said = finish(process)
     assert process.returncode in (0, 3), said
     return said

@@ -4,6 +4,8 @@ import random
 import shutil
 import signal
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,8 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.solver.checkpoint import previous
 from tests.faults.programs import (
+    PROGRAM,
+    PROGRAM_ON_WORKERS,
     bits,
     ended,
     family,
@@ -29,18 +33,25 @@ TRUTH = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
 POOR = dict(zip(LAMINAR_FLOW.names, [30000, 0.0, 50, 1e-3, 0, 2e-5, 12], strict=True))
 INITIAL = [word for name, value in POOR.items() for word in ("--initial", f"{name}={value}")]
 ALONE, ON_WORKERS = "here", "on workers"
+PROGRAMS = {ALONE: PROGRAM, ON_WORKERS: PROGRAM_ON_WORKERS}
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory) -> Path:
-    """A scan fitted in the program's own process and one fitted on workers, and their results."""
+def quiet(tmp_path_factory) -> Callable[[str], Path]:
+    """The folder of a scan and of its result, for a fit in the program's own process or on workers."""
     folder = tmp_path_factory.mktemp("quiet")
-    store(measured(TRUTH, 60, angles(5), contrast=0.3), folder, ALONE)
-    store(measured(FLOW, 600, angles(9), dt=0.2), folder, ON_WORKERS)
-    for name in (ALONE, ON_WORKERS):
-        said = ended(*words(name), folder=folder)
+
+    @cache
+    def fitted(name: str) -> Path:
+        if name == ALONE:
+            store(measured(TRUTH, 60, angles(5), contrast=0.3), folder, name)
+        else:
+            store(measured(FLOW, 600, angles(9), dt=0.2), folder, name)
+        said = ended(*words(name), folder=folder, program=PROGRAMS[name])
         assert len(passes(said)) >= 10
-    return folder
+        return folder
+
+    return fitted
 
 
 def words(name: str) -> list[str]:
@@ -57,7 +68,7 @@ def moments(seed: int, number: int) -> list[tuple[str, signal.Signals, int, floa
     ]  # fmt: skip
 
 
-QUICK = [(ALONE, signal.SIGTERM, 4, 0.01), (ON_WORKERS, signal.SIGKILL, 6, 0.02)]
+QUICK = [(ALONE, signal.SIGTERM, 4, 0.01), (ALONE, signal.SIGKILL, 6, 0.02)]
 
 
 @pytest.mark.parametrize(
@@ -67,8 +78,8 @@ QUICK = [(ALONE, signal.SIGTERM, 4, 0.01), (ON_WORKERS, signal.SIGKILL, 6, 0.02)
 def test_a_fit_killed_at_any_moment_resumes_to_the_same_bits(
     quiet, tmp_path, name, sent, after, seconds
 ):
-    shutil.copytree(quiet / f"{name}.zarr", tmp_path / f"{name}.zarr")
-    process = start(*words(name), folder=tmp_path)
+    shutil.copytree(quiet(name) / f"{name}.zarr", tmp_path / f"{name}.zarr")
+    process = start(*words(name), folder=tmp_path, program=PROGRAMS[name])
     if after:
         wait_for_pass(process, after)
     else:
@@ -78,17 +89,39 @@ def test_a_fit_killed_at_any_moment_resumes_to_the_same_bits(
     process.send_signal(sent)
     said = passes(finish(process))
     assert process.returncode in (-sent, 130)
-    assert not still_there(started, 40)
+    assert not still_there(started, 15)
     done = max(said, default=after)
     folder = tmp_path / f"{name}_fit"
     saved = folder / "checkpoint.json"
     begun = saved.exists() or previous(saved).exists()  # the signal may come between two renames
-    again = ended(*words(name), *["--resume"] * begun, folder=tmp_path)
-    assert bits(folder) == bits(quiet / f"{name}_fit")
+    again = ended(*words(name), *["--resume"] * begun, folder=tmp_path, program=PROGRAMS[name])
+    assert bits(folder) == bits(quiet(name) / f"{name}_fit")
     assert begun or done == 0
     if begun:
         assert passes(again)[0] >= done  # at most the pass that was being made is made again
     assert not list(folder.glob("*checkpoint*"))
+
+
+CLUSTER = """
+import time
+from homodyne_dask.cluster.local import local_cluster
+with local_cluster(processes=2, threads=1):
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    "seconds", [0.2, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2, 4, 8))]
+)
+def test_workers_end_soon_after_a_driver_that_is_killed_while_they_start(tmp_path, seconds):
+    process = start(folder=tmp_path, program=CLUSTER)
+    while len(family(process)) < 3:
+        time.sleep(0.02)
+    time.sleep(seconds)
+    started = family(process)
+    process.kill()
+    finish(process)
+    assert not still_there(started, 15)
 
 
 SAVED_UNTIL = """
@@ -127,10 +160,10 @@ STEPS = ("before it is synced", "synced", "the old one renamed", "before the las
 @pytest.mark.parametrize("step", range(5), ids=STEPS)
 def test_a_fit_killed_at_any_step_of_saving_resumes_to_the_same_bits(quiet, tmp_path, step):
     """The third checkpoint is being written: two passes at least stand on disk."""
-    shutil.copytree(quiet / f"{ALONE}.zarr", tmp_path / f"{ALONE}.zarr")
+    shutil.copytree(quiet(ALONE) / f"{ALONE}.zarr", tmp_path / f"{ALONE}.zarr")
     killed = start(step, *words(ALONE), folder=tmp_path, program=SAVED_UNTIL)
     finish(killed)
     assert killed.returncode == -signal.SIGKILL
     again = ended(*words(ALONE), "--resume", folder=tmp_path)
     assert passes(again)[0] == (3 if step == 4 else 2)
-    assert bits(tmp_path / f"{ALONE}_fit") == bits(quiet / f"{ALONE}_fit")
+    assert bits(tmp_path / f"{ALONE}_fit") == bits(quiet(ALONE) / f"{ALONE}_fit")
