@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
-from homodyne_dask.errors import SourceError
+from homodyne_dask.results.json_files import missing_values, read_json, write_json
 from homodyne_dask.results.rendering import renderer
 from homodyne_dask.results.tables import (
     covariance_table,
@@ -22,12 +22,12 @@ from homodyne_dask.results.tables import (
 )
 from homodyne_dask.solver.covariance import error_used
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.store.files import write_atomic
 
 if TYPE_CHECKING:
     from homodyne_dask.results.figures.save import Plots
 
 VERSION = 1
+FORMAT = "homodyne_dask result"
 _TABLES = ("influence", "scalings", "identifiability")
 _UNITS = {
     "q": "1/angstrom",
@@ -161,7 +161,7 @@ class FitResult:
         """Return the result as plain values, as written to summary.json; unknown numbers are None."""
         return plain_values(
             {
-                "format": "homodyne_dask result",
+                "format": FORMAT,
                 "format_version": VERSION,
                 "version": self.version,
                 "versions": self.versions,
@@ -197,8 +197,8 @@ class FitResult:
         )
 
     def to_json(self, path: str | Path) -> None:
-        """Write the result as JSON, atomically; unknown numbers are null, never NaN."""
-        write_atomic(Path(path), json.dumps(self.summary(), indent=1, allow_nan=False) + "\n")
+        """Write the result as JSON with a checksum, atomically; unknown numbers are null, never NaN."""
+        write_json(Path(path), self.summary())
 
 
 def load_result(path: str | Path) -> FitResult:
@@ -208,20 +208,9 @@ def load_result(path: str | Path) -> FitResult:
     """
     where = Path(path)
     where = where / "summary.json" if where.is_dir() else where
-    try:
-        read = json.loads(where.read_text())
-    except OSError as e:
-        raise SourceError(f"{where} cannot be read: {e.strerror}; give a folder made by fit") from e
-    except ValueError as e:
-        raise SourceError(f"{where} is not a result: {e}; give the summary.json of a fit") from e
-    if not isinstance(read, dict) or read.get("format") != "homodyne_dask result":
-        raise SourceError(f"{where} is not a result of homodyne-dask fit: give its summary.json")
-    if read["format_version"] != VERSION:
-        raise SourceError(
-            f"{where} has result version {read['format_version']}, this program reads {VERSION}: "
-            f"fit again"
-        )
-    return from_summary(read)
+    read = read_json(where, FORMAT, VERSION, "give a folder made by fit, or its summary.json")
+    with missing_values(where):
+        return from_summary(read)
 
 
 def from_summary(read: dict[str, Any]) -> FitResult:

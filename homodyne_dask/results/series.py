@@ -1,6 +1,5 @@
 """A series: independent fits at each q or age of one scan, and tests of their agreement."""
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -11,7 +10,6 @@ from warnings import warn
 import numpy as np
 import xarray
 
-from homodyne_dask.errors import SourceError
 from homodyne_dask.models import MODELS
 from homodyne_dask.results.csv_tables import entries_csv
 from homodyne_dask.results.fit_result import FitResult, from_summary
@@ -21,6 +19,7 @@ from homodyne_dask.results.homogeneity import (
     homogeneity_test,
     power_law_of_q,
 )
+from homodyne_dask.results.json_files import missing_values, read_json, write_json
 from homodyne_dask.results.rendering import renderer
 from homodyne_dask.results.series_entry import UNKNOWN_QUANTITY, Quantity, SeriesEntry, covariances
 from homodyne_dask.store.files import write_atomic
@@ -173,7 +172,7 @@ class FitSeries:
         write_atomic(Path(path), table)
 
     def to_json(self, path: str | Path) -> None:
-        """Write all results as JSON, atomically; `load_series` reads it."""
+        """Write all results as JSON with a checksum, atomically; `load_series` reads it."""
         fits = [
             {
                 "name": entry.name,
@@ -186,7 +185,7 @@ class FitSeries:
         ]
         whole = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
         whole |= {"agreement": {name: same._asdict() for name, same in self.agreement.items()}}
-        write_atomic(Path(path), json.dumps(whole, indent=1, allow_nan=False) + "\n")
+        write_json(Path(path), whole)
 
 
 def load_series(path: str | Path) -> FitSeries:
@@ -196,28 +195,19 @@ def load_series(path: str | Path) -> FitSeries:
     """
     where = Path(path)
     where = where / JSON if where.is_dir() else where
-    try:
-        read = json.loads(where.read_text())
-    except (OSError, ValueError) as e:
-        raise SourceError(f"{where} cannot be read ({e}); give a folder made by fit --over") from e
-    if not isinstance(read, dict) or read.get("format") != FORMAT:
-        raise SourceError(f"{where} is not a series of fits: give the series.json of fit --over")
-    if read["format_version"] != VERSION:
-        raise SourceError(
-            f"{where} has series version {read['format_version']}, this program reads {VERSION}: "
-            f"fit again"
-        )
-    entries = (
-        SeriesEntry(
-            name=fit["name"],
-            folder=None if fit["folder"] is None else where.parent / fit["folder"],
-            result=None if fit["result"] is None else from_summary(fit["result"]),
-            message=fit["message"],
-            at=fit["at"],
-        )
-        for fit in read["fits"]
+    read = read_json(where, FORMAT, VERSION, "give a folder made by fit --over, or its series.json")
+    with missing_values(where):
+        return FitSeries(read["over"], tuple(_entry(fit, where.parent) for fit in read["fits"]))
+
+
+def _entry(read: dict[str, Any], folder: Path) -> SeriesEntry:
+    return SeriesEntry(
+        name=read["name"],
+        folder=None if read["folder"] is None else folder / read["folder"],
+        result=None if read["result"] is None else from_summary(read["result"]),
+        message=read["message"],
+        at=read["at"],
     )
-    return FitSeries(read["over"], tuple(entries))
 
 
 def _unwrapped(value: np.ndarray, period: float | None) -> np.ndarray:

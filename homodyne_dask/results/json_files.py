@@ -1,0 +1,69 @@
+"""JSON files of results: with a checksum of their content, read unchanged or not at all."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from homodyne_dask.errors import SourceError
+from homodyne_dask.store.files import read_regular_file, write_atomic
+
+CHECKSUM = "sha256"
+"""Key of the checksum: of all other keys and values, sorted, as `_canonical` writes them."""
+MAX_BYTES = 2_000_000_000
+"""Bytes of the largest file that is read."""
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """Write plain values and their checksum, atomically; NaN is a ValueError."""
+    whole = values | {CHECKSUM: _digest(values)}
+    write_atomic(path, json.dumps(whole, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path, form: str, version: int, remedy: str) -> dict[str, Any]:
+    """Return the values of a file of that format and version, without the checksum.
+
+    Files without a checksum are read: those of earlier programs, and those it was removed from by
+    hand. remedy: what to give instead, the end of the sentence. Raises SourceError.
+    """
+    try:
+        read = json.loads(read_regular_file(path, MAX_BYTES))
+    except OSError as e:
+        raise SourceError(f"{path} cannot be read: {e.strerror or e}; {remedy}") from e
+    except (ValueError, RecursionError) as e:
+        raise SourceError(f"{path} is damaged or no JSON ({e}): {remedy}") from e
+    if not isinstance(read, dict) or read.get("format") != form:
+        raise SourceError(f"{path} is no {form}: {remedy}")
+    checksum = read.pop(CHECKSUM, None)
+    if checksum is not None and checksum != _digest(read):
+        raise SourceError(
+            f"{path} was changed after it was written, its checksum is another: fit again, or take "
+            f"out its last entry, {CHECKSUM}, to read it as it is"
+        )
+    if read.get("format_version") != version:
+        raise SourceError(
+            f"{path} has format version {read.get('format_version')}, this program reads {version}: "
+            f"fit again"
+        )
+    return read
+
+
+@contextmanager
+def missing_values(path: Path) -> Iterator[None]:
+    """Turn errors from values that are missing or of another kind into a SourceError."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as e:
+        raise SourceError(
+            f"{path} lacks values of a result, or has others ({type(e).__name__}: {e}): fit again"
+        ) from e
+
+
+def _digest(values: dict[str, Any]) -> str:
+    return hashlib.sha256(_canonical(values).encode()).hexdigest()
+
+
+def _canonical(values: dict[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
