@@ -45,7 +45,7 @@ class Request:
 
 def prepare(data: Scan | str | Path, model: Model, **values: Any) -> Request:
     """Return the checked fit with these `FitOptions`; raises a HomodyneDaskError for mistakes."""
-    options = _of_plain_values(FitOptions(**values))
+    model, options = model.current(), _of_plain_values(FitOptions(**values))
     scan = data if isinstance(data, Scan) else open_dataset(data)
     _check_values(options)
     for name in options.profile:

@@ -5,6 +5,7 @@ happens where it is missing.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 
@@ -20,3 +21,17 @@ def compilations_of(compiled: Callable[..., Any]) -> int | None:
     except AttributeError:
         return None
     return size()
+
+
+def checked_indices() -> AbstractContextManager[Any]:
+    """Return a context in which JAX raises IndexError for a constant index that is out of range.
+
+    Private: `jax._src.config.check_static_indices`, seen in jax 0.12.0; the public way, the flag
+    `jax_check_static_indices`, holds for the whole process. Where it is missing such an index takes
+    the last value, as is usual in JAX.
+    """
+    try:
+        from jax._src.config import check_static_indices
+    except ImportError:
+        return nullcontext()
+    return check_static_indices(True)

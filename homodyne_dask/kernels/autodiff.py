@@ -12,6 +12,7 @@ from jax import Array
 from jaxtyping import Float
 
 from homodyne_dask.kernels.active_subblocks import SubBlocks, sub_blocks
+from homodyne_dask.kernels.compiled import forget_changed_functions
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.models.separable import Bin, SeparableModel
 
@@ -56,6 +57,7 @@ def separable_point(
     model = problem.model
     assert isinstance(model, SeparableModel)
     theta, m = np.asarray(theta, float), len(time) // factor
+    forget_changed_functions(model)
 
     def averaged(values: Array) -> np.ndarray:
         kept = np.asarray(values)[..., : m * factor]

@@ -12,7 +12,9 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError
+from homodyne_dask.kernels._jax_internals import checked_indices
 from homodyne_dask.kernels.autodiff import f_with_derivatives, separable_point
+from homodyne_dask.kernels.compiled import forget_changed_functions
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.separable import Bin, SeparableModel
 
@@ -36,11 +38,12 @@ _ADVICE: tuple[tuple[type[Exception], str], ...] = (
 def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
     """Turn whatever a function raises into an OptionError of one sentence."""
     try:
-        yield
+        with checked_indices():
+            yield
     except HomodyneDaskError:
         raise
     except Exception as e:
-        first = (str(e).splitlines() or [""])[0]
+        first = (str(e).splitlines() or [""])[0].partition(" (normalize_indices")[0]
         otherwise = f"{type(e).__name__}: {first}"
         advice = next(
             (text for error_class, text in _ADVICE if isinstance(e, error_class)), otherwise
@@ -65,6 +68,7 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
     Raises OptionError, naming the model and the line, where they cannot be traced or give other
     shapes than one value per pair, or per time.
     """
+    forget_changed_functions(model)
     with jax.enable_x64(True):
         theta, tables = (jax.ShapeDtypeStruct((n,), float) for n in (model.size, frames))
         if model.precompute is not None:

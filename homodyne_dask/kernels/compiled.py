@@ -3,11 +3,15 @@
 from collections.abc import Callable, Mapping
 from functools import cache, partial, update_wrapper
 from threading import Lock
+from types import FunctionType
 from typing import Any
 
 import jax
+from zict import LRU
 
 from homodyne_dask.kernels._jax_internals import compilations_of
+from homodyne_dask.models.fingerprint import fingerprint, functions_of
+from homodyne_dask.models.user_defined import UserDefined
 
 COMPILER_OPTIONS: Mapping[str, str | int] = {
     # one step after the other, in one thread: in other orders XLA hands the steps of a loop to its
@@ -17,6 +21,10 @@ COMPILER_OPTIONS: Mapping[str, str | int] = {
 }
 """Without them a kernel is slower, and may differ in the last bits."""
 _LOCK = Lock()
+_TRACED: set[str] = set()
+"""Digests of models that JAX may trace, or has traced, with the values they have now."""
+_FINGERPRINTS: LRU[int, tuple[FunctionType, str]] = LRU(1000, {})
+"""Of users' functions when a model of theirs was last traced, by identity."""
 
 
 class Kernel:
@@ -78,3 +86,21 @@ def _refusal(options: Mapping[str, str | int]) -> str | None:
             raise
         return str(e).splitlines()[0]
     return None
+
+
+def forget_changed_functions(model: UserDefined) -> None:
+    """Let JAX forget what it has traced where a function of the model has changed since.
+
+    Kernels are compiled anew for a model of another digest, but JAX keeps what it traced of functions
+    inside: of loops (`lax.scan`), and of what a user compiled.
+    """
+    if model.digest in _TRACED:
+        return
+    now = [(function, fingerprint(function)) for function in functions_of(*model.functions)]
+    with _LOCK:
+        before = [_FINGERPRINTS.get(id(function), (function, hash)) for function, hash in now]
+        if before != now:
+            jax.clear_caches()
+            _TRACED.clear()
+        _FINGERPRINTS.update({id(function): (function, hash) for function, hash in now})
+        _TRACED.add(model.digest)

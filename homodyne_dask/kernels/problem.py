@@ -11,7 +11,7 @@ class Problem:
     """The model, its options, and which pairs count."""
 
     model: Any
-    """A `Model`; only its backend depends on its type."""
+    """A `Model`, as it is when the problem is made; only its backend depends on its type."""
     convention: Convention = Convention.PHYSICAL
     gap: float | None = None
     """Å."""
@@ -21,6 +21,9 @@ class Problem:
     loss: str = "linear"
     loss_scale: float = 1.0
     """Residual above which it costs less than its square, in units of sigma."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model", self.model.current())
 
 
 def coarse_frames(frames: tuple[int, int], factor: int) -> tuple[int, int]:

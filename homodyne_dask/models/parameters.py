@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -49,6 +49,10 @@ class Parametrized:
     def size(self) -> int:
         """The number of parameters p."""
         return len(self.parameters)
+
+    def current(self) -> Self:
+        """Return the model as it is now: of a user's functions what they read may change."""
+        return self
 
 
 @dataclass(frozen=True)

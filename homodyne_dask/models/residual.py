@@ -3,19 +3,16 @@
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from typing import Any
 
-import cloudpickle
-
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.fingerprint import fingerprint
-from homodyne_dask.models.parameters import Parameter, Parametrized
-from homodyne_dask.models.separable import by_value, checked_parameters
+from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.separable import checked_parameters
+from homodyne_dask.models.user_defined import UserDefined
 
 
-@dataclass(frozen=True)
-class ResidualModel(Parametrized):
+@dataclass(frozen=True, eq=False)
+class ResidualModel(UserDefined):
     """residual(theta, *columns) as a JAX function; JAX differentiates it. Made by `model`."""
 
     of_scans = False
@@ -26,25 +23,10 @@ class ResidualModel(Parametrized):
     written: Callable[..., Any]
     """The user's function: errors name its lines."""
 
-    @cached_property
-    def digest(self) -> str:
-        """A hash of the code: a checkpoint of another residual is not resumed."""
-        return fingerprint(self.residual, self.written)
-
-    @cached_property
-    def _packed(self) -> bytes:
-        every = (self.name, self.parameters, self.residual, self.variables, self.written)
-        return by_value(every, self.written)
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Pickle by value, for workers."""
-        return _unpacked, (self._packed,)
-
-
-@lru_cache(maxsize=32)
-def _unpacked(packed: bytes) -> ResidualModel:
-    """Return the model of these bytes: always the same object, so that it is compiled once."""
-    return ResidualModel(*cloudpickle.loads(packed))
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """The residual, and the function it is made of."""
+        return self.residual, self.written
 
 
 def model(

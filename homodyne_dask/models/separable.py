@@ -1,19 +1,14 @@
 """A user-defined model: c2 = offset + contrast·f(theta, t1, t2, bin), f in plain JAX."""
 
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from types import ModuleType
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-import cloudpickle
-from cloudpickle import register_pickle_by_value, unregister_pickle_by_value
-
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.fingerprint import beside_program, fingerprint, installed
-from homodyne_dask.models.parameters import Parameter, Parametrized
-from homodyne_dask.models.registry import importable_models, model_named, remember
+from homodyne_dask.models.parameters import Parameter
+from homodyne_dask.models.registry import importable_models, remember
+from homodyne_dask.models.user_defined import UserDefined
 
 
 class Bin(NamedTuple):
@@ -25,8 +20,8 @@ class Bin(NamedTuple):
     """degree."""
 
 
-@dataclass(frozen=True)
-class SeparableModel(Parametrized):
+@dataclass(frozen=True, eq=False)
+class SeparableModel(UserDefined):
     """f as a JAX function; JAX differentiates it. Made by `separable`."""
 
     f: Callable[..., Any]
@@ -35,28 +30,24 @@ class SeparableModel(Parametrized):
     shear = False
     """The gap between plates is not passed to f."""
 
-    @cached_property
-    def digest(self) -> str:
-        """A hash of the code: a checkpoint of another f is not resumed."""
-        return fingerprint(self.f, self.precompute)
-
-    @cached_property
-    def _packed(self) -> bytes:
-        made_of = self.name, self.parameters, self.f, self.precompute
-        return by_value((made_of, self.power_laws), self.f)
+    @property
+    def functions(self) -> tuple[Callable[..., Any] | None, ...]:
+        """f and precompute."""
+        return self.f, self.precompute
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Pickle by name where workers can import the model, else by value."""
-        if importable_models().get(self.name) is self:
-            return model_named, (self.name,)
-        return _unpacked, (self._packed,)
+        found = importable_models().get(self.name)
+        if isinstance(found, SeparableModel) and found.functions == self.functions:
+            return _imported, (self.name, self.digest)
+        return super().__reduce__()
 
 
 @lru_cache(maxsize=32)
-def _unpacked(packed: bytes) -> SeparableModel:
-    """Return the model of these bytes: always the same object, so that it is compiled once."""
-    made_of, power_laws = cloudpickle.loads(packed)
-    return SeparableModel(*made_of, power_laws=power_laws)
+def _imported(name: str, digest: str) -> SeparableModel:
+    """Return a model that every process can import, with the digest it was sent with."""
+    found = importable_models()[name]
+    return found if found.digest == digest else replace(found, digest=digest)
 
 
 def separable(
@@ -113,25 +104,3 @@ def _checked_laws(
                 f"{', '.join(names)}: give the names of a, b and c of a t^b + c"
             )
     return tuple((a, b, c) for a, b, c in laws)
-
-
-def by_value(value: Any, *functions: Callable[..., Any]) -> bytes:
-    """Return a pickle that holds the code of functions written in scripts, notebooks and folders.
-
-    Modules beside the program that they use are in it, too. Code of installed packages is pickled by
-    name: workers have them.
-    """
-    tops = {str(getattr(f, "__module__", None)).partition(".")[0] for f in functions}
-    mine = [
-        module
-        for name, module in list(sys.modules.items())
-        if isinstance(module, ModuleType) and module.__name__ == name and "." not in name
-        if not installed(module) and (name in tops or beside_program(module))
-    ]
-    for module in mine:
-        register_pickle_by_value(module)
-    try:
-        return cloudpickle.dumps(value)
-    finally:
-        for module in mine:
-            unregister_pickle_by_value(module)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.fitting.curve_fit import points
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS
 from tests.nist import CERTIFIED, FUNCTIONS, data
 
@@ -139,19 +138,6 @@ def test_workers_give_the_bits_of_this_process(tmp_path):
     np.testing.assert_array_equal(here.pcov, there.pcov)
     with pytest.raises(HomodyneDaskError, match="in the memory of this process"):
         hd.curve_fit(curve, made(), client=client)
-
-
-def test_data_that_changed_between_two_fits_are_read_again(tmp_path, monkeypatch):
-    """Only the middle changes: sizes, the first chunk and the last one are those of the first fit."""
-    monkeypatch.setattr(points, "MAX_POINTS_PER_CHUNK", 64)
-    before, path = made(), tmp_path / "checkpoint.json"
-    after = before.copy(deep=True)
-    after["y"][80:120] += 1
-    hd.curve_fit(curve, before, checkpoint=path, max_passes=3)
-    popt, _ = by_scipy(after, [1, 1, 1])
-    np.testing.assert_allclose(hd.curve_fit(curve, after).popt, popt, rtol=1e-6)
-    with pytest.raises(HomodyneDaskError, match="another fit"):
-        hd.curve_fit(curve, after, checkpoint=path, resume=True)
 
 
 def test_several_dimensions_broadcast():

@@ -1,8 +1,12 @@
 """What a function computes has a hash; another constant, helper or array has another."""
 
+import logging
 import subprocess
 import sys
-from functools import partial
+from collections import namedtuple
+from functools import lru_cache, partial, wraps
+from threading import Lock
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +42,65 @@ class Curve:
         return x**self.order
 
 
+class Slots:
+    __slots__ = ("order",)
+
+    def __init__(self, order):
+        self.order = order
+
+    def __call__(self, x):
+        return x**self.order
+
+    def method(self, x):
+        return self.order * x
+
+
+class Both(Slots):
+    def __init__(self, order):
+        super().__init__(1)
+        self.more = order
+
+
+class Order:
+    one = 1
+
+
+class Two(Order):
+    one = 2
+
+
+def with_property(get):
+    return type("Made", (), {"value": property(get)})()
+
+
+Pair = namedtuple("Pair", "a b")
+
+
+def multiplied(by):
+    def decorate(function):
+        @wraps(function)
+        def wrapper(x):
+            return by * function(x)
+
+        return wrapper
+
+    return decorate
+
+
+def with_attribute(value):
+    def function(x):
+        return vars(function)["scale"] * x
+
+    vars(function)["scale"] = value
+    return function
+
+
+def differentiated(rule):
+    function = jax.custom_jvp(twice)
+    function.defjvp(rule)
+    return function
+
+
 DIFFERENT = {
     "a constant": (lambda x: 2 * x, lambda x: 3 * x),
     "a default": (lambda x, k=1: k * x, lambda x, k=2: k * x),
@@ -48,6 +111,35 @@ DIFFERENT = {
     "a table closed over": (closing_over({"a": 1}), closing_over({"a": 2})),
     "a helper closed over": (closing_over(scaled), closing_over(twice)),
     "an object's value": (Curve(1), Curve(2)),
+    "a value in a slot": (Slots(1), Slots(2)),
+    "a value beside slots": (Both(1), Both(2)),
+    "a method's object": (Slots(1).method, Slots(2).method),
+    "an attribute of a function": (with_attribute(1), with_attribute(2)),
+    "a class that is closed over": (closing_over(Order), closing_over(Two)),
+    "a property": (
+        closing_over(with_property(lambda _: 1)),
+        closing_over(with_property(lambda _: 2)),
+    ),
+    "what a decorator closes over": (multiplied(1)(twice), multiplied(2)(twice)),
+    "a cached function": (lru_cache(lambda x: x), lru_cache(lambda x: 2 * x)),
+    "a rule of differentiation": (
+        differentiated(lambda x, t: (x[0], t[0])),
+        differentiated(lambda x, t: (x[0], 2 * t[0])),
+    ),
+    "a set of functions": (closing_over({twice}), closing_over({scaled})),
+    "an array of objects": (
+        closing_over(np.array([1, "a"], object)),
+        closing_over(np.array([1, "b"], object)),
+    ),
+    "a pair": (closing_over(Pair(1, 2)), closing_over(Pair(1, 3))),
+    "one object twice, or two": (
+        closing_over([(o := Curve(1)), o]),
+        closing_over([Curve(1), Curve(1)]),
+    ),
+    "a generator's state": (
+        closing_over(np.random.default_rng(1)),
+        closing_over(np.random.default_rng(2)),
+    ),
     "a compiled function": (jax.jit(lambda x: 2 * x), jax.jit(lambda x: 3 * x)),
 }
 
@@ -57,6 +149,60 @@ def test_another_function_has_another_hash(what):
     one, other = DIFFERENT[what]
     assert fingerprint(one) != fingerprint(other)
     assert fingerprint(one) == fingerprint(one)
+
+
+def test_what_changes_in_place_changes_the_hash():
+    """A curve, a table, a class and an array are the same objects afterwards."""
+    curve, table, array = Slots(1), {"a": [1]}, np.ones(2)
+
+    class Settings:
+        scale = 1
+
+    def function(x):
+        return curve(x) + table["a"][0] + array[0] + Settings.scale
+
+    hashes = [fingerprint(function)]
+    for change in (
+        lambda: setattr(curve, "order", 2),
+        lambda: table["a"].append(2),
+        lambda: array.__setitem__(0, 5),
+        lambda: setattr(Settings, "scale", 3),
+    ):
+        change()
+        hashes.append(fingerprint(function))
+    assert len(set(hashes)) == 5
+
+
+def test_an_attribute_of_a_users_module_counts_where_it_is_read(monkeypatch):
+    mine = ModuleType("mine")
+    mine.__file__ = "/home/someone/mine.py"
+    vars(mine).update(SCALE=1, OTHER=1)
+
+    def function(x):
+        return mine.SCALE * x
+
+    before = fingerprint(function)
+    vars(mine).update(OTHER=2)
+    assert fingerprint(function) == before
+    vars(mine).update(SCALE=2)
+    assert fingerprint(function) != before
+
+
+def test_a_global_that_has_the_name_of_an_attribute_does_not_count(monkeypatch):
+    def function(x, bin):
+        return bin.FACTOR * x
+
+    before = fingerprint(function)
+    monkeypatch.setitem(globals(), "FACTOR", 4.0)
+    assert fingerprint(function) == before
+
+
+def test_an_object_of_unknown_state_is_named_and_never_the_same():
+    function = closing_over([Lock()])
+    assert "with the unknown state of lock" in fingerprint(function)
+    assert fingerprint(function) != fingerprint(function)
+    log = logging.getLogger("fit")  # is pickled by its name
+    assert fingerprint(closing_over(log)) == fingerprint(closing_over(log))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +226,7 @@ def test_functions_that_call_each_other_have_a_hash():
 
 def test_the_hash_is_the_same_in_another_process():
     code = "from tests.models.test_fingerprint import *; print(fingerprint(named, Curve(2), scaled, {}))"
-    functions = "partial(scaled, k=2.0)"
+    functions = "partial(scaled, k=2.0), Both(3), jax.jit(twice), closing_over({twice, scaled})"
     ran = [
         subprocess.run(
             [sys.executable, "-c", code.replace("{}", functions)], capture_output=True, text=True,
@@ -88,5 +234,6 @@ def test_the_hash_is_the_same_in_another_process():
         )
         for _ in range(2)
     ]  # fmt: skip
-    here = fingerprint(named, Curve(2), scaled, partial(scaled, k=2.0))
+    more = Both(3), jax.jit(twice), closing_over({twice, scaled})
+    here = fingerprint(named, Curve(2), scaled, partial(scaled, k=2.0), *more)
     assert {r.stdout.strip() for r in ran} == {here}

@@ -13,9 +13,11 @@ from uuid import uuid4
 import dask.config
 import numpy as np
 import xarray
+from distributed import Client
 from jaxtyping import Float
 from zict import LRU
 
+from homodyne_dask.cluster.local import cluster_errors
 from homodyne_dask.errors import SelectionError, StoreError
 from homodyne_dask.fitting.curve_fit._xarray_internals import in_memory
 from homodyne_dask.sweep.block_cache import byte_cache, keep
@@ -91,15 +93,31 @@ class Points:
             ) from e
         return filled
 
-    @cached_property
-    def digest(self) -> str:
-        """A hash of sizes, source and values: all in memory, of a store the first and the last chunk."""
-        about = (self.variables, self.shape, self.chunk, self.dataset.encoding.get("source", ""))
-        found = hashlib.sha256(repr(about).encode())
-        last = len(self.places) - 1
-        for number in range(last + 1) if self.in_memory else sorted({0, last}):
-            found.update(self.columns(number).tobytes())
-        return found.hexdigest()
+
+def digest(points: Points, client: Client | None) -> str:
+    """Return a hash of the points: sizes, source and the values of every chunk.
+
+    With a client its workers read the chunks, which takes as long as one pass over the data.
+    """
+    about = (
+        points.variables,
+        points.shape,
+        points.chunk,
+        points.dataset.encoding.get("source", ""),
+    )
+    numbers = range(len(points.places))
+    if client is None:
+        chunks = [_chunk_digest(points, number) for number in numbers]
+    else:
+        with cluster_errors(client):
+            chunks = client.gather(
+                client.map(_chunk_digest, [points] * len(numbers), numbers, pure=False)
+            )
+    return hashlib.sha256(repr((about, chunks)).encode()).hexdigest()
+
+
+def _chunk_digest(points: Points, number: int) -> str:
+    return hashlib.sha256(points.columns(number).tobytes()).hexdigest()
 
 
 COLUMNS: LRU[Hashable, np.ndarray] = byte_cache(lambda columns: columns.nbytes)

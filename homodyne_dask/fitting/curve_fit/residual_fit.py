@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.cluster.local import local_cluster, local_workers, this_process, workers_of
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.curve_fit.points import Points, columns, points_layout, points_of
+from homodyne_dask.fitting.curve_fit.points import Points, columns, digest, points_layout, points_of
 from homodyne_dask.fitting.errors.estimate import free_inside_bounds
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize
 from homodyne_dask.kernels.backend import compilations
@@ -87,11 +88,11 @@ class ResidualRequest:
 _REAL_FIELDS = ("start", "lower", "upper")
 
 
-def _identity(request: ResidualRequest) -> dict[str, Any]:
+def _identity(client: Client | None, request: ResidualRequest) -> dict[str, Any]:
     """Return the identity of a fit: it resumes only from a checkpoint with the same."""
     search = request.search
     return {
-        "data": request.points.digest,
+        "data": digest(request.points, client),
         "model": request.model.name,
         "code of the model": request.model.digest,
         "variables": list(request.model.variables),
@@ -113,6 +114,7 @@ def prepare_residual_fit(
     max_passes: int = 1000,
 ) -> ResidualRequest:
     """Return the checked fit; raises a HomodyneDaskError for mistakes."""
+    model = model.current()
     chosen = search(model.parameters, initial, fixed, bounds)
     missing = np.array(chosen.names)[np.isnan(chosen.start)]
     if len(missing):
@@ -178,9 +180,10 @@ def iterate(
         observer = Watch(_description(request), plan, connected, watch)
         with observer.failures_published():
             sweep = observer.watched(sweep_over(context, plan, RESIDUALS, connected))
+            identity = partial(_identity, connected)
             record, state = FitRecord(started, observer.state), None
             for state in minimize(
-                request, sweep, checkpoint, resume, record, (), _starting_point, _identity
+                request, sweep, checkpoint, resume, record, (), _starting_point, identity
             ):
                 observer.state(state)
                 yield state

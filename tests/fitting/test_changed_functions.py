@@ -1,0 +1,187 @@
+"""What a user's function reads may change between two fits: each fit is of the values of its beginning."""
+
+import pickle
+from threading import Lock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray
+from jax import lax
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from tests.kernels.test_separable import RELAXATION, ageing
+from tests.synthetic import fit_here, store
+
+SCALE = 1.0
+
+
+class Factor:
+    """A factor in a slot."""
+
+    __slots__ = ("value",)
+
+    def __init__(self):
+        self.value = 1.0
+
+    def line(self, x, a):
+        return a * self.value * x
+
+
+FACTOR, TABLE = Factor(), np.ones(2)
+
+
+def helper(x):
+    return SCALE * x
+
+
+def of_a_global(x, a):
+    return a * SCALE * x
+
+
+def of_a_helpers_global(x, a):
+    return a * helper(x)
+
+
+def of_an_array(x, a):
+    return a * TABLE[0] * x
+
+
+def of_an_object(x, a):
+    return a * FACTOR.value * x
+
+
+def of_a_default(x, a, scale=1.0):
+    return a * scale * x
+
+
+def step(sum, x):
+    return sum + SCALE * x, None
+
+
+def of_a_loop(x, a):
+    return a * x * lax.scan(step, 0.0, jnp.ones(1))[0]
+
+
+def closing(values):
+    return lambda x, a: a * values["scale"] * x
+
+
+VALUES = {"scale": 1.0}
+TEN = np.array([10.0, 1.0])
+CHANGES = {
+    "a helper's global": (
+        of_a_helpers_global,
+        lambda patch: patch.setitem(globals(), "SCALE", 10.0),
+    ),
+    "a method's object": (FACTOR.line, lambda patch: patch.setattr(FACTOR, "value", 10.0)),
+}
+LONG = {
+    "a global": (of_a_global, lambda patch: patch.setitem(globals(), "SCALE", 10.0)),
+    "an array in place": (of_an_array, lambda patch: TABLE.__setitem__(0, 10.0)),
+    "a slot": (of_an_object, lambda patch: patch.setattr(FACTOR, "value", 10.0)),
+    "a default": (of_a_default, lambda patch: patch.setattr(of_a_default, "__defaults__", (10.0,))),
+    "a closure": (closing(VALUES), lambda patch: patch.setitem(VALUES, "scale", 10.0)),
+    "compiled by the user": (jax.jit(of_a_global), lambda patch: patch.setitem(globals(), "SCALE", 10.0)),
+}  # fmt: skip
+
+
+def line() -> xarray.Dataset:
+    x = np.linspace(1, 2, 20)
+    return xarray.Dataset({"x": ("i", x), "y": ("i", 3 * x)})
+
+
+@pytest.mark.parametrize(
+    "what", [*CHANGES, *(pytest.param(what, marks=pytest.mark.slow) for what in LONG)]
+)
+def test_the_second_fit_has_the_new_value_and_a_fit_without_a_change_compiles_nothing(
+    what, monkeypatch
+):
+    function, change = (CHANGES | LONG)[what]
+    fits = [hd.curve_fit(function, line(), param_names=["a"]) for _ in range(2)]
+    np.testing.assert_allclose([fit.popt[0] for fit in fits], 3)
+    assert fits[1].compilations["gram"] == 0
+    change(monkeypatch)
+    np.testing.assert_allclose(hd.curve_fit(function, line(), param_names=["a"]).popt, 0.3)
+    TABLE[0] = 1.0
+
+
+def test_inside_a_loop_the_new_value_holds_too_and_so_does_the_first_one_afterwards(monkeypatch):
+    """JAX keeps what it traced of the body of a loop."""
+    fits = [hd.curve_fit(of_a_loop, line())]
+    for scale in (10.0, 1.0):
+        monkeypatch.setitem(globals(), "SCALE", scale)
+        fits.append(hd.curve_fit(of_a_loop, line()))
+    np.testing.assert_allclose([fit.popt[0] for fit in fits], [3, 0.3, 3])
+
+
+@pytest.mark.slow
+def test_another_function_with_the_same_changed_helper_has_the_new_value(monkeypatch):
+    hd.curve_fit(of_a_loop, line())
+    monkeypatch.setitem(globals(), "SCALE", 10.0)
+    assert hd.curve_fit(lambda x, a: of_a_loop(x, a), line()).popt == pytest.approx(0.3)
+
+
+def test_what_cannot_be_compared_is_compiled_anew_for_each_fit(tmp_path):
+    lock = Lock()
+
+    def function(x, a):
+        with lock:
+            return a * x
+
+    assert hd.curve_fit(function, line()).compilations["gram"] > 0
+    again = hd.curve_fit(function, line(), checkpoint=tmp_path / "c.json", max_passes=1)
+    assert again.compilations["gram"] > 0
+    with pytest.raises(OptionError, match=r"code of the model was .* unknown state of lock"):
+        hd.curve_fit(function, line(), checkpoint=tmp_path / "c.json", resume=True)
+
+
+def relaxing(theta, t1, t2, bin):
+    rate, alpha = theta
+    return jnp.exp(-SCALE * rate * (t2 - t1) * (1 + 0.5 * (t1 + t2)) ** alpha)
+
+
+def test_a_prediction_has_the_new_value(monkeypatch):
+    model, where = hd.separable(relaxing, RELAXATION), {"times": np.arange(3.0), "q": 0.01}
+    before = hd.predict(model, [0.4, 0], **where)
+    monkeypatch.setitem(globals(), "SCALE", 10.0)
+    np.testing.assert_allclose(hd.predict(model, [0.04, 0], **where), before, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_fit_of_a_scan_has_the_new_value(tmp_path, monkeypatch):
+    scan, model = store(ageing(30, 2), tmp_path), hd.separable(relaxing, RELAXATION)
+    first = fit_here(scan, model, initial={"rate": 0.4, "alpha": 0})
+    again = fit_here(scan, model, initial={"rate": 0.4, "alpha": 0})
+    assert again is not None
+    assert again.compilations["gram"] == 0
+    monkeypatch.setitem(globals(), "SCALE", 10.0)
+    second = fit_here(scan, model, initial={"rate": 0.04, "alpha": 0})
+    rate = [float(result.parameters["value"][0]) for result in (first, second) if result]
+    assert rate[0] / rate[1] == pytest.approx(10, rel=1e-6)
+
+
+def test_a_model_is_sent_with_the_values_it_has_when_it_is_sent(monkeypatch):
+    model = hd.separable(relaxing, RELAXATION)
+    sent = [pickle.loads(pickle.dumps(model)) for _ in range(2)]
+    monkeypatch.setitem(globals(), "SCALE", 10.0)
+    sent.append(pickle.loads(pickle.dumps(model)))
+    values = [one.f.__globals__["SCALE"] for one in sent]
+    assert values == [1.0, 1.0, 10.0]
+    assert sent[0] is sent[1]
+
+
+def test_a_module_of_the_users_is_sent_with_the_values_that_are_read(tmp_path, monkeypatch):
+    (tmp_path / "settings_of_a_user.py").write_text("scale = 1.0\nhandle = open(__file__)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import settings_of_a_user as settings  # pyright: ignore[reportMissingImports]
+
+    settings.handle.close()
+    model = hd.separable(lambda theta, t1, t2, bin: settings.scale * t1, RELAXATION, name="mine")
+    settings.scale = 10.0
+    (there,) = pickle.loads(pickle.dumps(model)).f.__closure__
+    assert there.cell_contents is not settings
+    assert there.cell_contents.scale == 10.0
+    assert not hasattr(there.cell_contents, "handle")
