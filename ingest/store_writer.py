@@ -15,7 +15,7 @@ from jaxtyping import Float32
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import COMPRESSOR, LEVEL, SHUFFLE, encode_chunk
-from homodyne_dask.store.files import PARTIAL, replacing, write_atomic
+from homodyne_dask.store.files import PARTIAL, links_below, open_lock, replacing, write_atomic
 from ingest import block_means
 from ingest.readers.source import Source
 
@@ -63,11 +63,19 @@ def check_no_foreign_files(store: Path) -> None:
 
 @contextmanager
 def lock_store(store: Path) -> Iterator[None]:
-    """Lock the store for one ingest; raises StoreError if another one holds the lock."""
+    """Lock the store for one ingest.
+
+    Raises StoreError if another one holds the lock, or if the store has a link to another place.
+    """
+    if link := next(links_below(store), None):
+        raise StoreError(
+            f"{link} is a link to {link.resolve()}, and a store is written in one folder of its own: "
+            f"remove the link, or give another name"
+        )
     work = store / WORK_FOLDER
     work.mkdir(parents=True, exist_ok=True)
     path = work / "lock"
-    with path.open("w") as lock:
+    with open_lock(path) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             held = path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))

@@ -134,7 +134,8 @@ class FitConfig(_WithFitOptions):
         None,
     )
     output: Path | None = _option(
-        "folder of the result, or of all results of several stores; default: A0123_fit beside A0123_c2.zarr",
+        "folder of the result, or of all results of several stores; default: A0123_fit beside A0123_c2.zarr, "
+        "or beside this file where the data lie outside its folder",
         "the path of a folder",
         "A0123_fit",
         None,
@@ -178,7 +179,8 @@ def from_options(given: Mapping[str, Any]) -> FitConfig:
 def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> FitConfig:
     """Return the configuration in a YAML file; options in `given` replace those of the file.
 
-    Paths in the file are relative to the file, and what it names to be written is below its folder.
+    Paths in the file are relative to the file, and what it has written is below its folder: results
+    of data elsewhere lie beside the file.
     Raises OptionError for mistakes, naming the file.
     """
     where = Path(path)
@@ -196,10 +198,10 @@ def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> Fit
         )
     in_file = _checked(read, f"{where}: ")
     _stay_below(where, in_file)
-    if not given:
-        return _relative_to(where.parent, in_file)
-    there = _relative_to(where.parent, in_file).model_dump(exclude_unset=True)
-    return _checked(there | dict(given), "--")
+    there = _relative_to(where.parent, in_file)
+    if given:
+        there = _checked(there.model_dump(exclude_unset=True) | dict(given), "--")
+    return _with_output_below(where.parent, there)
 
 
 def _stay_below(file: Path, config: FitConfig) -> None:
@@ -212,6 +214,18 @@ def _stay_below(file: Path, config: FitConfig) -> None:
                 f"{file}: {name} = {str(path)!r} is outside the folder of the file: "
                 f"give --{name} on the command line instead"
             )
+
+
+def _with_output_below(folder: Path, config: FitConfig) -> FitConfig:
+    """Return the configuration with results beside its file where its data lie outside that folder."""
+    from homodyne_dask.results.folder import default_folder
+
+    beside = [default_folder(store, config.over) for store in config.data]
+    inside = [path.resolve().is_relative_to(folder.resolve()) for path in beside]
+    if config.output is not None or all(inside):
+        return config
+    output = folder / beside[0].name if len(beside) == 1 else folder
+    return config.model_copy(update={"output": output})
 
 
 def template() -> str:

@@ -81,8 +81,7 @@ def _parts(config: "FitConfig", model: "Model") -> list[FitJob]:
     require_gap(
         prepare(scan, model, **config.fit_options())
     )  # an error is reported once, not for each part
-    default = default_folder(store)
-    where = config.output or default.with_name(f"{default.name}_{over}")
+    where = config.output or default_folder(store, over)
     return [
         FitJob(
             part.name,

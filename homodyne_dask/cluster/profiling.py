@@ -13,6 +13,8 @@ from typing import Any
 from distributed import Client
 
 from homodyne_dask.cluster.connect import closing_logged
+from homodyne_dask.errors import OptionError
+from homodyne_dask.store.files import links_below
 
 LOG = logging.getLogger(__name__)
 REPORT = "dask-report.html"
@@ -33,6 +35,10 @@ def profiled(client: Client | None, folder: str | Path) -> Iterator[Callable[...
     worker, or of this process where there is no client.
     """
     target = Path(folder)
+    if link := next(links_below(target), None):
+        raise OptionError(
+            f"{link} is a link to {link.resolve()}: give another folder for the profile"
+        )
     target.mkdir(parents=True, exist_ok=True)
     recording: list[Future[Files]] = []
     with ThreadPoolExecutor(1) as pool, _report(client, target / REPORT):

@@ -9,7 +9,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.csv_tables import parameters_csv, scaling_csv
 from homodyne_dask.results.export import write_netcdf
 from homodyne_dask.results.figures.captions import TITLES, alternative
-from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.fit_result import FORMAT, FitResult
 from homodyne_dask.results.html import Picture, report_page
 from homodyne_dask.results.text import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
@@ -19,9 +19,17 @@ from homodyne_dask.store.scan import Scan
 SUMMARY, CHECKPOINT = "summary.json", "checkpoint.json"
 
 
-def default_folder(store: Path) -> Path:
-    """Return the default folder of the result of a store: A0123_c2.zarr → A0123_fit, beside it."""
-    return store.with_name(store.name.removesuffix(".zarr").removesuffix("_c2") + "_fit")
+_HEAD_BYTES = 1000
+"""Bytes at the beginning of a summary that name its format."""
+
+
+def default_folder(store: Path, over: str | None = None) -> Path:
+    """Return the default folder of the result of a store: A0123_c2.zarr → A0123_fit, beside it.
+
+    over: q or age, for the results of its parts: A0123_fit_q.
+    """
+    name = store.name.removesuffix(".zarr").removesuffix("_c2") + "_fit"
+    return store.with_name(f"{name}_{over}" if over else name)
 
 
 def checkpoint_in(folder: Path) -> Path:
@@ -49,6 +57,10 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
     """Raise OptionError if a folder holds something that a fit would overwrite."""
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"{folder} is a file: give another --output")
+    if folder.is_symlink():
+        raise OptionError(
+            f"{folder} is a link to {folder.resolve()}: give that folder as --output, or another one"
+        )
     if checkpoints.checkpoint_exists(checkpoint) and not (overwrite or resume):
         raise OptionError(
             f"{checkpoint} is of an interrupted fit: give --resume to go on, --overwrite to start "
@@ -57,10 +69,18 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
     present = folder.iterdir() if folder.exists() else ()
     if all(".partial" in path.name for path in present):  # what a killed fit left, or nothing
         return
-    if not ((folder / SUMMARY).exists() or checkpoints.checkpoint_exists(checkpoint)):
+    if not (_is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)):
         raise OptionError(f"{folder} holds files that are no result: give another --output")
     if (folder / SUMMARY).exists() and not (overwrite or resume):
         raise OptionError(f"{folder} exists: give --overwrite to replace it, or another --output")
+
+
+def _is_summary(file: Path) -> bool:
+    """Return whether a file is the summary of a result, damaged perhaps; a link is none."""
+    if file.is_symlink() or not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return FORMAT.encode() in opened.read(_HEAD_BYTES)
 
 
 def write_result(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
@@ -83,8 +103,8 @@ def write_result(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
         write_netcdf(result, scan, there / "result.nc")
         result.to_json(there / SUMMARY)
         (folder / SUMMARY).unlink(missing_ok=True)
-        for old in folder.glob("*.png"):
-            old.unlink()
+        for picture in TITLES:
+            (folder / f"{picture}.png").unlink(missing_ok=True)
         names = sorted(
             (path.name for path in there.iterdir()), key=lambda name: (name == SUMMARY, name)
         )

@@ -23,7 +23,7 @@ from homodyne_dask.results.series_entry import (
 )
 from homodyne_dask.results.series_report import agreement_sentences
 from homodyne_dask.results.template import RESULTS_PACKAGE, render
-from homodyne_dask.store.files import write_atomic
+from homodyne_dask.store.files import replacing, write_atomic
 
 SCANS, PARTS = "scans", "series"
 """What is indexed: several scans, or the parts of one; also the names of the files."""
@@ -39,14 +39,31 @@ def index_files(folder: Path, prefix: str) -> tuple[Path, Path]:
     return folder / f"{prefix}.csv", folder / f"{prefix}.html"
 
 
+def series_files(folder: Path) -> list[Path]:
+    """Return the paths of a series as text, JSON, netCDF and figure."""
+    return [folder / f"{PARTS}.{suffix}" for suffix in ("txt", "json", "nc", "png")]
+
+
 def check_index(folder: Path, replace: bool, prefix: str = SCANS) -> None:
     """Raise OptionError where an existing index would be replaced without permission."""
-    table, _ = index_files(folder, prefix)
-    if table.exists() and not replace:
+    files = [*index_files(folder, prefix), *(series_files(folder) if prefix == PARTS else ())]
+    table = files[0]
+    present = [file for file in files if os.path.lexists(file)]
+    if present and not (table.is_file() and _is_index(table, prefix)):
+        raise OptionError(
+            f"{present[0]} is of no index of {_ONE[prefix]}s: remove it, or give another --output"
+        )
+    if present and not replace:
         raise OptionError(
             f"{table} exists: give --resume to fit what has no result yet, --overwrite to "
             f"replace it and all results, or another --output"
         )
+
+
+def _is_index(table: Path, prefix: str) -> bool:
+    """Return whether a file begins as the tables of `write_index` do."""
+    with table.open("rb") as file:
+        return file.read(16).startswith(f"{_ONE[prefix]},".encode())
 
 
 def write_index(
@@ -76,15 +93,16 @@ def write_index(
 
 def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> list[Path]:
     """Write the series of the parts of a scan: text, JSON, netCDF, figure."""
-    made = [folder / f"{PARTS}.{suffix}" for suffix in ("txt", "json", "nc", "png")]
+    made = series_files(folder)
     text, whole, table, drawn = made
     write_atomic(text, f"{series}\n")
     series.to_json(whole)
-    series.table.to_netcdf(table, engine="h5netcdf")
+    with replacing(table) as partial:
+        series.table.to_netcdf(partial, engine="h5netcdf")
     if picture is None:
         drawn.unlink(missing_ok=True)
         return made[:-1]
-    drawn.write_bytes(picture.png)
+    write_atomic(drawn, picture.png)
     return made
 
 

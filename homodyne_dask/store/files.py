@@ -1,4 +1,4 @@
-"""Atomic replacement of files, and reading of files that may be pipes, devices or far too large."""
+"""Atomic replacement of files, without following links; reading of what may be a pipe or far too large."""
 
 import glob
 import os
@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 from uuid import uuid4
 
 PARTIAL = ".partial"
@@ -35,6 +36,28 @@ def write_atomic(path: Path, content: str | bytes) -> None:
     """Write a file atomically: it is complete or absent, even after a crash of the machine."""
     with replacing(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def open_lock(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a file to lock, made where it is missing; OSError for a link, which is not followed."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    with os.fdopen(handle, "r+b", buffering=0) as file:
+        yield file
+
+
+def links_below(folder: Path) -> Iterator[Path]:
+    """Yield the symbolic links in a folder and below it, the folder itself included.
+
+    What is written through one of them lands elsewhere.
+    """
+    if folder.is_symlink():
+        yield folder
+    elif folder.is_dir():
+        with os.scandir(folder) as entries:
+            inside = [Path(entry) for entry in entries if entry.is_symlink() or entry.is_dir()]
+        for path in inside:
+            yield from links_below(path)
 
 
 def partial_files(path: Path) -> list[Path]:

@@ -1,10 +1,12 @@
 """homodyne-dask config: a commented template of the options of a fit."""
 
+import os
 from pathlib import Path
 
 import click
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.store.files import write_atomic
 
 
 @click.command()
@@ -17,7 +19,7 @@ def config(path: Path, overwrite: bool) -> None:
     if str(path) == "-":
         click.echo(template(), nl=False)
         return
-    if path.exists() and not overwrite:
+    if os.path.lexists(path) and not overwrite:
         raise OptionError(f"{path} exists: give --overwrite to replace it, or another name")
-    path.write_text(template())
+    write_atomic(path, template())
     click.echo(f"{path} written: edit it, then run `homodyne-dask fit {path}`")

@@ -1,10 +1,12 @@
 """homodyne-dask from-homodyne: convert a configuration of homodyne or xpcsjax."""
 
+import os
 from pathlib import Path
 
 import click
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.store.files import write_atomic
 
 
 @click.command("from-homodyne")
@@ -23,7 +25,7 @@ def from_homodyne(config: Path, output: Path | None, overwrite: bool) -> None:
         click.echo(str(translation), err=True)
         click.echo(translation.yaml(), nl=False)
         return
-    if output.exists() and not overwrite:
+    if os.path.lexists(output) and not overwrite:
         raise OptionError(f"{output} exists: give --overwrite to replace it, or another name")
-    output.write_text(translation.yaml(output.parent))
+    write_atomic(output, translation.yaml(output.parent))
     click.echo(f"{translation}\nthen:  homodyne-dask fit {output}")

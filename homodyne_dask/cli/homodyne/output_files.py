@@ -44,6 +44,8 @@ def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> list[Pa
             write_fitted_data(result, scan, partial / "fitted_data.npz")
         for name, view in zip(_figure_names(scan), _views(result, scan), strict=True):
             _heatmaps(view, float(scan.phi[view.bin])).savefig(partial / name, format="png")
+        if target.is_symlink():
+            target.unlink()  # it is replaced as the files are, not followed
         target.mkdir(exist_ok=True)
         for old in (*target.glob("c2_heatmaps_*.png"), *target.glob("fitted_data.npz")):
             old.unlink()

@@ -129,7 +129,8 @@ def start_scheduler(site: str, jobs: str, file: Path) -> PersistentScheduler:
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = file.with_suffix(".log")
     words = ["cluster", "start", "--foreground", "--site", site, "--scheduler-file", str(file)]
-    with log.open("w") as out:
+    log.unlink(missing_ok=True)
+    with log.open("x") as out:
         process = subprocess.Popen(
             python_command("-m", "homodyne_dask.cli", *words, *(["--jobs", jobs] if jobs else [])),
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
