@@ -78,7 +78,13 @@ def prepare(data: Scan | str | Path, model: Model, **values: Any) -> Request:
             (1 + scaling.fixed_params[:, 0]).tolist(),
         )
         used = replace(used, contrast=contrast, offset=offset)
-    more = {"model": model.name, "gap_angstrom": width, "changed": options.changed()}
+    more = {
+        "model": model.name,
+        "model_digest": model.digest,
+        "periods": {p.name: p.period for p in parameters if p.period is not None},
+        "gap_angstrom": width,
+        "changed": options.changed(),
+    }
     return Request(
         scan=scan,
         problem=Problem(

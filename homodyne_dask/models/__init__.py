@@ -1,6 +1,6 @@
 """Models of f(theta; t1, t2), and of residuals of other data."""
 
-from homodyne_dask.models.registry import model_named, register_built_in
+from homodyne_dask.models.registry import model_named, model_of_digest, register_built_in
 from homodyne_dask.models.residual import ResidualModel, model
 from homodyne_dask.models.separable import Bin, SeparableModel, separable
 from homodyne_dask.models.static_variants import STRETCHED, STRETCHED_AGEING
@@ -37,5 +37,6 @@ __all__ = [
     "convention_named",
     "model",
     "model_named",
+    "model_of_digest",
     "separable",
 ]

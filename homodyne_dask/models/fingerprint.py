@@ -23,6 +23,7 @@ import numpy as np
 
 _PLAIN_TYPES = (type(None), bool, int, float, complex, str)
 _INSTALLED_PATHS = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+_UNKNOWN = ", with the unknown state"
 _SLOTS = (GetSetDescriptorType, MemberDescriptorType)
 """What a class holds of its instances' values, which are hashed with the instances."""
 
@@ -51,7 +52,12 @@ def fingerprint(*functions: Callable[..., Any] | None) -> str:
     if not walk.opaque:
         return walk.hash.hexdigest()
     names = ", ".join(sorted(set(walk.opaque)))
-    return f"{walk.hash.hexdigest()}, with the unknown state of {names} ({uuid4().hex})"
+    return f"{walk.hash.hexdigest()}{_UNKNOWN} of {names} ({uuid4().hex})"
+
+
+def known_part(digest: str) -> str:
+    """Return the part of a fingerprint that does not depend on objects of unknown state."""
+    return digest.partition(_UNKNOWN)[0]
 
 
 def functions_of(*functions: Callable[..., Any] | None) -> list[FunctionType]:

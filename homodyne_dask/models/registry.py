@@ -16,7 +16,7 @@ GROUP = "homodyne_dask.models"
 _BUILT_IN: dict[str, Any] = {}
 """Filled when `homodyne_dask.models` is imported."""
 _USER_DEFINED: dict[str, Any] = {}
-"""By `separable`, the last of each name: figures of a result find their model by its name."""
+"""By `separable`, the last of each name: figures of a stored result find their model there."""
 
 
 def register_built_in(models: "Iterable[Model]") -> None:
@@ -33,7 +33,7 @@ def remember(model: Parametrized) -> None:
 def importable_models() -> Mapping[str, Any]:
     """Return the models that every process finds by name: built in, and of installed packages.
 
-    Raises OptionError for an entry point that gives no model.
+    Raises OptionError for an entry point that gives no model, or one of a name that exists.
     """
     found: dict[str, Any] = dict(_BUILT_IN)
     for point in entry_points(group=GROUP):
@@ -43,8 +43,19 @@ def importable_models() -> Mapping[str, Any]:
                 f"the entry point {point.name!r} of {GROUP} ({point.value}) is not a model: it must "
                 f"name a model made by hd.separable"
             )
+        if found.get(model.name, model) is not model:
+            raise OptionError(
+                f"the entry point {point.name!r} of {GROUP} ({point.value}) gives a model named "
+                f"{model.name!r}, and there is another of that name: rename it"
+            )
         found[model.name] = model
     return found
+
+
+def model_of_digest(name: str, digest: str) -> "Model | None":
+    """Return the model of that name and digest, None where this process has none."""
+    known = [models[name] for models in (importable_models(), _USER_DEFINED) if name in models]
+    return next((now for model in known if (now := model.current()).digest == digest), None)
 
 
 def model_named(name: str) -> "Model":

@@ -30,6 +30,8 @@ class UserDefined(Parametrized):
 
     digest: str = field(default="", kw_only=True)
     """Of the functions and all that they read (see `fingerprint`); '' before a fit."""
+    received: bool = field(default=False, kw_only=True)
+    """Whether it came from another process, with its own copy of what the functions read."""
 
     @property
     @abstractmethod
@@ -38,6 +40,8 @@ class UserDefined(Parametrized):
 
     def current(self) -> Self:
         """Return the model with the digest of its functions and of what they read now."""
+        if self.received:
+            return self
         digest = fingerprint(*self.functions)
         return self if digest == self.digest else replace(self, digest=digest)
 
@@ -69,7 +73,7 @@ def _unpacked(made: type[UserDefined], digest: str, packed: bytes) -> UserDefine
     """Return the model of these bytes: of one digest always the same object, so that it is compiled once."""
     with _LOCK:
         if digest not in _UNPACKED:
-            _UNPACKED[digest] = made(**pickle.loads(packed))
+            _UNPACKED[digest] = made(**pickle.loads(packed) | {"received": True})
         return _UNPACKED[digest]
 
 

@@ -24,6 +24,7 @@ from homodyne_dask.solver.covariance import error_used
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 
 if TYPE_CHECKING:
+    from homodyne_dask.models import Model
     from homodyne_dask.results.figures.save import Plots
 
 VERSION = 1
@@ -95,6 +96,8 @@ class FitResult:
     version: str = field(default="")
     versions: dict[str, str] = field(default_factory=dict)
     """Versions of Python and of the numerical packages."""
+    model: "Model | None" = field(default=None, repr=False, compare=False)
+    """The model that was fitted; None for a result that was read from a file."""
 
     @property
     def converged(self) -> bool:
@@ -108,6 +111,13 @@ class FitResult:
         naive = table["stderr_naive"].values
         lower = np.full(len(naive), np.nan) if bound is None else np.sqrt(np.diag(bound.values))
         return error_used(table["stderr"].values, lower, naive)
+
+    @property
+    def periods(self) -> dict[str, float]:
+        """The periods of the periodic parameters, by name."""
+        return self.config.get(
+            "periods", {"phi0": 180.0}
+        )  # of earlier programs it was the only one
 
     def __str__(self) -> str:
         """Return the report as text."""

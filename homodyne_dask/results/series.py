@@ -10,7 +10,6 @@ from warnings import warn
 import numpy as np
 import xarray
 
-from homodyne_dask.models import MODELS
 from homodyne_dask.results.csv_tables import entries_csv
 from homodyne_dask.results.fit_result import FitResult, from_summary
 from homodyne_dask.results.homogeneity import (
@@ -151,8 +150,7 @@ class FitSeries:
         return power_law_of_q(q, value, np.array([J.error(self.errors) for J in known]))
 
     def _period(self, name: str) -> float | None:
-        model = next(r.config["model"] for r in self.results if r is not None)
-        return {p.name: p.period for p in MODELS[model].parameters}.get(name)
+        return next(r.periods for r in self.results if r is not None).get(name)
 
     def __str__(self) -> str:
         """Return the report as text."""

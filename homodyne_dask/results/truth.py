@@ -28,6 +28,10 @@ def pulls(result: FitResult) -> dict[str, float]:
 def truth_mismatch(result: FitResult) -> str:
     """Return how model, convention or gap of the simulation differ from the fit, or ''."""
     made, config = result.truth or {}, result.config
+    if made and {*made["parameters"]} != {*result.parameters["param"].values.tolist()}:
+        return f"model {made['model']}" + " of other parameters" * (
+            made["model"] == config["model"]
+        )
     for key in ("model", "convention", "gap_angstrom"):
         if made.get(key) is not None and made[key] != config.get(key):
             return f"{key.removesuffix('_angstrom')} {made[key]}"

@@ -114,6 +114,7 @@ def assemble_result(
         covariance_lower=covariance_table(more.lower, names),
         identifiability=directions_table(errors.eigenvalues, errors.directions, names),
         profiles=_profiles(request, state, errors, more),
+        model=request.problem.model,
         **_sensitivity(request, state, moved, errors, used_of(errors, more.lower)),
     )
 

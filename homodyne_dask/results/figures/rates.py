@@ -10,7 +10,8 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models import convention_named, model_named
+from homodyne_dask.models import MODELS, Model, convention_named, model_of_digest
+from homodyne_dask.models.fingerprint import known_part
 from homodyne_dask.models.rates import rate_stderr
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.fit_result import FitResult
@@ -41,6 +42,36 @@ class FittedModel:
         """Return f of some bins at times that broadcast together; between frames f is interpolated."""
         f_at = backend_of(self.at.problem.model).f_at
         return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
+
+
+def model_of(result: FitResult) -> Model:
+    """Return the model that was fitted.
+
+    Raises OptionError where this process does not have it, or where its functions read other values.
+    """
+    name, held = result.config["model"], result.model
+    digest = result.config.get("model_digest")
+    if held is not None:
+        if known_part(held.current().digest) == known_part(held.digest):
+            return held
+        raise OptionError(
+            f"what the functions of model {name!r} read has changed since the fit: restore it, or fit again"
+        )
+    if digest is None:  # by an earlier program, which had models of its own under their names only
+        found = MODELS.get(name)
+        found = (
+            found
+            if found and list(found.names) == result.parameters["param"].values.tolist()
+            else None
+        )
+    else:
+        found = model_of_digest(name, digest)
+    if found is None:
+        raise OptionError(
+            f"the model {name!r} that was fitted is not known here: define it with hd.separable as it was, "
+            f"or fit again; only the numbers of this result can be shown"
+        )
+    return found
 
 
 def fitted_model(result: FitResult, scan: Scan) -> FittedModel:
@@ -75,7 +106,7 @@ def _on(
     phi: Float[np.ndarray, " bin"] | None = None,
 ) -> FittedModel:
     q, phi = (q_or_one(scan), scan.phi) if q is None or phi is None else (q, phi)
-    model = model_named(result.config["model"])
+    model = model_of(result)
     convention = convention_named(result.config["convention"])
     problem = Problem(model, convention, result.config["gap_angstrom"])
     return FittedModel(backend_of(model).point(problem, theta, scan.time), scan.time, q, phi)

@@ -8,13 +8,13 @@ import numpy as np
 
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.models import model_named
 from homodyne_dask.results.figures.angles import draw_angles
 from homodyne_dask.results.figures.captions import TITLES, alternative
 from homodyne_dask.results.figures.cuts import draw_cuts
 from homodyne_dask.results.figures.influence import draw_influence, influential
 from homodyne_dask.results.figures.maps import draw_maps, draw_residuals
 from homodyne_dask.results.figures.passes import draw_passes, draw_rates
+from homodyne_dask.results.figures.rates import model_of
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.scan import Scan
 
@@ -83,7 +83,7 @@ def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     _check(result, scan)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    has_rates = backend_of(model_named(result.config["model"])).rates is not None
+    has_rates = backend_of(model_of(result)).rates is not None
     for name, draw in PICTURES.items():
         if draw is draw_rates and not has_rates:
             continue

@@ -1,0 +1,125 @@
+"""A result keeps the model it was fitted with: another of the same name is never drawn in its place."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from homodyne_dask.models import registry
+from homodyne_dask.results.figures.rates import fitted_model
+from homodyne_dask.results.fit_result import FitResult, from_summary, load_result
+from homodyne_dask.results.series import load_series
+from tests.synthetic import measured, store
+
+POWER = 1.0
+
+
+def own(theta, t1, t2, bin):
+    """Has the parameters of the built-in `stretched`, and is another function."""
+    rate, stretching = theta
+    return jnp.exp(-((rate * (t2 - t1)) ** (POWER * stretching)))
+
+
+PARAMETERS = (
+    hd.Parameter("rate", "1/s", (1e-3, 1e3), scale="log"),
+    hd.Parameter("stretching", "", (0.3, 2.0), period=0.5),
+)
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory):
+    """Each of two rings fitted with a model of one's own that has the name of a built-in one."""
+    q, phi = np.repeat([0.004, 0.006], 2), np.tile([0.0, 90.0], 2)
+    scan = store(
+        measured([20000.0, 0.0, 0.0], 20, phi, q=q, sigma=0.01), tmp_path_factory.mktemp("s")
+    )
+    model = hd.separable(own, PARAMETERS, name="stretched")
+    return hd.fit_each(scan, model, over="q", initial={"rate": 0.3, "stretching": 1.0}), scan
+
+
+def f_of(result: FitResult, scan: hd.Scan) -> float:
+    scan = scan.select(label=[int(label) for label in result.scaling["label"].values])
+    return float(fitted_model(result, scan).shape(np.array([0]), scan.time[1], scan.time[9])[0])
+
+
+def expected(result: FitResult, scan: hd.Scan) -> float:
+    lag = scan.time[9] - scan.time[1]
+    return float(own(result.parameters["value"].values, 0.0, lag, None))
+
+
+def of_built_in(result: FitResult, scan: hd.Scan) -> float:
+    rate, stretching = result.parameters["value"].values
+    return float(np.exp(-2 * (rate * (scan.time[9] - scan.time[1])) ** stretching))
+
+
+def test_a_result_draws_the_model_it_was_fitted_with(series):
+    fits, scan = series
+    for result in fits.results:
+        assert f_of(result, scan) == pytest.approx(expected(result, scan), rel=1e-6)
+
+
+def test_a_series_of_ones_own_model_is_printed_and_stored(series, tmp_path):
+    fits, _ = series
+    assert "rate" in str(fits)
+    assert fits.table.sizes["fit"] == 2
+    fits.to_json(tmp_path / "series.json")
+    again = load_series(tmp_path)
+    assert str(again) == str(fits)
+    assert [one.periods for one in again.results if one] == [{"stretching": 0.5}] * 2
+
+
+def test_a_stored_result_finds_its_model_by_its_code(series, tmp_path, monkeypatch):
+    (result, _), scan = series[0].results, series[1]
+    result.to_json(tmp_path / "summary.json")
+    read = load_result(tmp_path)
+    assert f_of(read, scan) == f_of(result, scan)
+    monkeypatch.delitem(registry._USER_DEFINED, "stretched")
+    with pytest.raises(OptionError, match="the model 'stretched' that was fitted is not known"):
+        f_of(read, scan)
+    assert "rate" in str(read)  # numbers need no model
+
+
+def test_the_built_in_model_of_that_name_is_found_in_its_own_results(series, tmp_path):
+    (result, _), scan = series[0].results, series[1]
+    built_in = hd.MODELS["stretched"].current()
+    other = {"model_digest": built_in.digest}
+    changed = FitResult(**vars(result) | {"config": result.config | other, "model": None})
+    assert f_of(changed, scan) == pytest.approx(of_built_in(result, scan))
+
+
+def test_values_that_changed_since_the_fit_are_not_drawn(series, monkeypatch):
+    (result, _), scan = series[0].results, series[1]
+    monkeypatch.setitem(globals(), "POWER", 2.0)
+    with pytest.raises(OptionError, match="read has changed since the fit"):
+        f_of(result, scan)
+
+
+def test_a_result_of_an_earlier_program_is_one_of_its_built_in_models(series, tmp_path):
+    (result, _), scan = series[0].results, series[1]
+    result.to_json(tmp_path / "summary.json")
+    written = json.loads((tmp_path / "summary.json").read_text())
+    del written["config"]["model_digest"], written["config"]["periods"]
+    read = from_summary(written)
+    assert f_of(read, scan) == pytest.approx(of_built_in(read, scan))
+    written["config"]["model"] = "swelling"
+    with pytest.raises(OptionError, match="'swelling' that was fitted is not known"):
+        f_of(from_summary(written), scan)
+
+
+def test_a_package_may_not_give_a_model_the_name_of_another(monkeypatch):
+    class Point:
+        name, value = "static", "somewhere:model"
+
+        def load(self):
+            return hd.separable(own, PARAMETERS, name="static")
+
+    monkeypatch.setattr(registry, "entry_points", lambda **_: [Point()])
+    registry.importable_models.cache_clear()
+    try:
+        with pytest.raises(OptionError, match="another of that name: rename it"):
+            registry.importable_models()
+    finally:
+        registry.importable_models.cache_clear()
