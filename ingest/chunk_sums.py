@@ -1,10 +1,9 @@
 """Weighted sums over each chunk: all that a fit needs of a chunk in which the model is constant."""
 
-import hashlib
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from homodyne_dask.store import schema
 from ingest.block_means import MaskedMatrix
@@ -60,11 +59,3 @@ def sums_by_chunk(sums: list[dict[str, list[float]]], n_frames: int) -> dict[str
             for name, value in zip(arrays, values, strict=True):
                 arrays[name][index, i, j] = value
     return arrays
-
-
-def weights_digest(
-    sigma_rows: Float[np.ndarray, "bin t"], frame_mask: Bool[np.ndarray, " t"]
-) -> str:
-    """Return the SHA-256 of sigma and frame mask: sums of other weights cannot be used."""
-    rows = np.ascontiguousarray(sigma_rows, dtype="<f8")
-    return hashlib.sha256(rows.tobytes() + frame_mask.tobytes()).hexdigest()

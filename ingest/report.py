@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from homodyne_dask.store import schema
+from homodyne_dask.store.arrays import read_array
+from homodyne_dask.store.manifest import read_manifest
 from ingest import store_writer
 
 
@@ -63,12 +64,13 @@ class IngestReport:
 
 
 def read_report(target: Path, *, skipped: bool = False) -> IngestReport:
-    """Return the report of a complete store."""
-    root = store_writer.open_root(target, "r")
+    """Return the report of a complete store; raises StoreError for one that is damaged."""
     attrs: dict[str, Any] = store_writer.root_attributes(target)
-    manifest = store_writer.read_json(target / schema.MANIFEST)
+    sizes = (len(read_array(target, name)) for name in ("label", "time"))
+    manifest = read_manifest(target, attrs["store_sha256"], *sizes)
+    manifest.check_attributes(target, attrs)
     names = ("label", "q", "phi", "n_pixels", "sigma_row", "frame_mask")
-    label, q, phi, pixels, rows, mask = (np.asarray(root[name]) for name in names)
+    label, q, phi, pixels, rows, mask = (manifest.read_array(target, name) for name in names)
     frames = int(np.count_nonzero(mask))
     sigma = np.median(rows[:, mask], axis=1) ** 2
     return IngestReport(
@@ -81,7 +83,7 @@ def read_report(target: Path, *, skipped: bool = False) -> IngestReport:
         ),
         n_frames=len(mask),
         frame_time=attrs["frame_time"],
-        n_pairs=sum(tile["pairs"] for tile in manifest["tiles"].values()),
+        n_pairs=int(manifest.pairs.sum()),
         sigma_source=attrs["sigma_source"],
         notes=tuple(attrs["notes"]),
         skipped=skipped,

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -115,11 +115,11 @@ def remove_work(store: Path) -> None:
     shutil.rmtree(store / WORK_FOLDER)
 
 
-def open_root(store: Path, mode: Literal["r", "r+"] = "r+") -> "zarr.Group":
+def open_root(store: Path) -> "zarr.Group":
     """Open the root group; Zarr is loaded where it is needed: a first look at a file needs none."""
     import zarr
 
-    return zarr.open_group(store, mode=mode, zarr_format=3)
+    return zarr.open_group(store, mode="r+", zarr_format=3)
 
 
 def create_arrays(store: Path, source: Source) -> None:
@@ -149,12 +149,11 @@ def create_arrays(store: Path, source: Source) -> None:
         ("t1", "t2"), block_means.cell_times(source.time, ages, lags), strict=True
     ):
         write_array(cut, name, times, ("age", "lag"), units="s")
-    for factor in schema.LEVELS:
+    for factor in schema.factors(n)[1:]:
         blocks = schema.level_frames(n, factor)
-        if blocks:
-            level = root.create_group(f"level{factor}")
-            shape = (bins, blocks, blocks)
-            _create(level, "c2", shape, "float32", ("bin", "t1", "t2"), (1, side, side))
+        level = root.create_group(f"level{factor}")
+        shape = (bins, blocks, blocks)
+        _create(level, "c2", shape, "float32", ("bin", "t1", "t2"), (1, side, side))
 
 
 def _create(group: "zarr.Group", name, shape, dtype, dims, chunks, units: str | None = None):
@@ -184,12 +183,17 @@ def write_array(
     array[...] = values
 
 
-def write_chunk(array: Path, key: tuple[int, ...], values: np.ndarray) -> None:
-    """Write one chunk atomically, at position `key` in the grid of the array in that folder."""
+def write_chunk(array: Path, key: tuple[int, ...], values: np.ndarray) -> int:
+    """Write one chunk atomically, at position `key` in the grid of the array in that folder.
+
+    Returns its checksum.
+    """
     path = array.joinpath("c", *map(str, key))
     path.parent.mkdir(parents=True, exist_ok=True)
+    chunk = encode_chunk(values)
     with replacing(path, durable=False) as partial:
-        partial.write_bytes(encode_chunk(values))
+        partial.write_bytes(chunk.content)
+    return chunk.checksum
 
 
 def pad_to_chunk(part: Float32[np.ndarray, "rows cols"], side: int) -> Float32[np.ndarray, "T T"]:

@@ -10,6 +10,8 @@ import numpy as np
 
 from homodyne_dask.errors import ClusterError, StoreError
 from homodyne_dask.store import schema
+from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array
+from homodyne_dask.store.manifest import manifest_json
 from ingest import chunk_sums, noise, store_writer
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
@@ -106,13 +108,16 @@ def _ingest(
 
 
 def _already_done(target: Path, job: _Job, overwrite: bool) -> bool:
-    """Return whether the same ingest completed the store; refuse to replace another."""
+    """Return whether the same ingest completed the store; refuse to replace another.
+
+    A store of the same ingest by another version of this program is replaced.
+    """
     attrs = store_writer.root_attributes(target)
     if attrs.get("complete") is not True or overwrite:
         return False
     same = attrs.get("source_sha256") == job.digest.result()
     if same and attrs.get("ingest_options") == job.options.as_json():
-        return True
+        return attrs.get("schema_version") == schema.VERSION
     what = (
         "the same file with other options" if same else f"another file ({attrs.get('source_file')})"
     )
@@ -207,21 +212,22 @@ def _executor(client) -> tuple[futures.Executor, int]:
 def _finish(source: Source, target: Path, job: _Job, use, records) -> None:
     """Write what describes the bins, then the manifest, and `complete` last."""
     found = noise.sigma_rows(source, records)
-    manifest = {
-        "n_frames": source.n_frames,
-        "n_bins": len(records),
-        "side": schema.tile_side(source.n_frames),
-        "tiles": {key: tile for record in records for key, tile in record["tiles"].items()},
-    }
     notes = [*source.notes, *noise.notes_on(source, records, use), *found.notes]
     use = use & ~noise.frames_without_data(records, source.n_frames)
     _write_vectors(source, target, use, found.rows, records)
-    _write_sums(target, found.rows, use, records)
+    _write_sums(target, source.n_frames, records)
     store_writer.remove_partial_files(target)
-    store_writer.write_json(target / schema.MANIFEST, manifest)
     attrs = _attributes(source, job, found.source, notes)
-    attrs["tiles_sha256"] = sha256(target / schema.MANIFEST)
-    store_writer.complete(target, attrs | {"complete": True})
+    manifest = manifest_json(
+        source.n_frames,
+        [record["chunks"] for record in records],
+        [record["pairs"] for record in records],
+        {name: array_digest(read_array(target, name)) for name in SMALL_ARRAYS},
+        attrs,
+    )
+    store_writer.write_json(target / schema.MANIFEST, manifest)
+    digest = sha256(target / schema.MANIFEST)
+    store_writer.complete(target, attrs | {"store_sha256": digest, "complete": True})
 
 
 def _write_vectors(source: Source, target: Path, use, rows, records) -> None:
@@ -243,12 +249,10 @@ def _write_vectors(source: Source, target: Path, use, rows, records) -> None:
     store_writer.write_array(root, "beta_ingest", np.array(contrast), bins)
 
 
-def _write_sums(target: Path, rows, use, records) -> None:
+def _write_sums(target: Path, n_frames: int, records) -> None:
     root = store_writer.open_root(target)
-    group = root.create_group(
-        "sums", overwrite=True, attributes={"weights_sha256": chunk_sums.weights_digest(rows, use)}
-    )
-    found = chunk_sums.sums_by_chunk([record["sums"] for record in records], len(use))
+    group = root.create_group("sums", overwrite=True)
+    found = chunk_sums.sums_by_chunk([record["sums"] for record in records], n_frames)
     for name, values in found.items():
         store_writer.write_array(group, name, values, ("bin", "i", "j"))
 

@@ -1,5 +1,7 @@
 """Small files of the real layouts for the tests of ingest."""
 
+import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import zarr
 
 import ingest
 from homodyne_dask.store import schema
+from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array
+from homodyne_dask.store.manifest import attributes_digest
 
 Q, DT = 0.0054, 0.1
 
@@ -67,3 +71,14 @@ def arrays(store: Path) -> dict[str, np.ndarray]:
 
 def attributes(store: Path) -> dict:
     return dict(zarr.open_group(store, mode="r").attrs)
+
+
+def reseal(store: Path) -> None:
+    """Let the manifest say what the small arrays and attributes of a store are now."""
+    listed, root = json.loads(manifest(store)), json.loads((store / "zarr.json").read_bytes())
+    listed["arrays"] = {name: array_digest(read_array(store, name)) for name in SMALL_ARRAYS}
+    listed["attributes"] = attributes_digest(root["attributes"])
+    content = json.dumps(listed).encode()
+    (store / schema.MANIFEST).write_bytes(content)
+    root["attributes"]["store_sha256"] = hashlib.sha256(content).hexdigest()
+    (store / "zarr.json").write_text(json.dumps(root))

@@ -243,7 +243,7 @@ def _earlier_result(model: "Model", job: FitJob) -> "FitResult | None":
     # nothing given was {} in results of earlier programs, and is None
     before = {key: value or None for key, value in result.config.items()}
     different = [key for key, value in expected.items() if before.get(key) != (value or None)]
-    data = {"tiles_sha256": scan.attrs["tiles_sha256"], "frames": list(scan.frames)}
+    data = {"store_sha256": scan.digest, "frames": list(scan.frames)}
     data["labels"] = scan.label.tolist()
     different += [key for key, value in data.items() if result.inputs.get(key) != value]
     if different:

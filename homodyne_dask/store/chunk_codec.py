@@ -4,9 +4,11 @@
 Blosc called from a thread other than the main one holds no lock: two threads compress at once.
 """
 
+import struct
+from typing import NamedTuple
+
 import google_crc32c
 import numpy as np
-from jaxtyping import Float32
 from numcodecs import blosc  # pyright: ignore[reportAttributeAccessIssue]
 
 COMPRESSOR, LEVEL, SHUFFLE = "lz4", 5, "shuffle"
@@ -17,21 +19,62 @@ MAX_OVERHEAD = 1 << 16
 """Bytes; values that cannot be compressed grow by less."""
 
 
-def encode_chunk(values: np.ndarray) -> bytes:
+_HEADER = struct.Struct("<4B3I")
+"""Of blosc: versions of the format and of the compressor, flags, bytes per value; bytes decoded, bytes in
+a block, bytes of all."""
+_BLOSC_FORMAT, _LZ4_FORMAT, _LZ4 = 2, 1, 1
+"""Versions of the two formats, and the number of lz4 in the three highest bits of the flags."""
+
+
+class EncodedChunk(NamedTuple):
+    """The bytes of a chunk."""
+
+    content: bytes
+    """With the checksum at its end."""
+    checksum: int
+    """crc32c of the bytes before it."""
+
+
+def encode_chunk(values: np.ndarray) -> EncodedChunk:
     """Return the bytes of a chunk with these values."""
     values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     body = bytes(blosc.compress(values, COMPRESSOR.encode(), LEVEL, blosc.SHUFFLE))
-    return body + google_crc32c.value(body).to_bytes(CHECKSUM_BYTES, "little")
+    checksum = google_crc32c.value(body)
+    return EncodedChunk(body + checksum.to_bytes(CHECKSUM_BYTES, "little"), checksum)
 
 
-def decode_chunk(body: bytes, checksum: bytes, into: Float32[np.ndarray, "T T"]) -> None:
+def decode_chunk(
+    body: bytes, checksum: bytes, into: np.ndarray, expected: int | None = None
+) -> None:
     """Decode the bytes of a chunk, its checksum apart, into a contiguous array of its size.
 
-    Raises ValueError or RuntimeError for bytes that are damaged or of another size.
+    expected: crc32c of the chunk that belongs there, where it is known.
+    Raises ValueError or RuntimeError for bytes that are damaged, of another size or another chunk.
     """
-    if google_crc32c.value(body) != int.from_bytes(checksum, "little"):
+    if len(body) < _HEADER.size:
+        raise ValueError(f"it holds {len(body)} bytes, less than a header")
+    found = google_crc32c.value(body)
+    if found != int.from_bytes(checksum, "little"):
         raise ValueError("its checksum is wrong")
-    size = int.from_bytes(body[4:8], "little")  # in blosc's header
+    if expected is not None and found != expected:
+        raise ValueError(
+            "it is not the chunk that was ingested there: it was exchanged or replaced"
+        )
+    _check_header(body, into)
+    blosc.decompress(body, into)
+
+
+def _check_header(body: bytes, into: np.ndarray) -> None:
+    """Raise ValueError for sizes or a format that `encode_chunk` does not write.
+
+    Blosc believes its header: of bytes shorter than it says, it reads what lies behind them in memory.
+    """
+    version, lz4_version, flags, itemsize, size, block, encoded = _HEADER.unpack_from(body)
     if size != into.nbytes:
         raise ValueError(f"it holds {size} bytes where {into.nbytes} belong")
-    blosc.decompress(body, into)
+    if encoded != len(body):
+        raise ValueError(f"its header says {encoded} bytes and it has {len(body)}")
+    if (version, lz4_version, flags >> 5) != (_BLOSC_FORMAT, _LZ4_FORMAT, _LZ4):
+        raise ValueError("it is not in the format that ingest writes")
+    if itemsize != into.itemsize or not 0 < block <= size:
+        raise ValueError(f"its header has values of {itemsize} bytes in blocks of {block}")

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.store.validate import read_array
-
 if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
 
@@ -36,7 +34,7 @@ def read_cuts(scan: "Scan", min_lag: int) -> Cuts:
     min_lag: frames; cells of shorter lags are excluded.
     """
     names = ("c2", "count", "t1", "t2", "age_edges", "lag_edges")
-    stored = {name: read_array(scan.path, f"cuts/{name}") for name in names}
+    stored = {name: scan.manifest.read_array(scan.path, f"cuts/{name}") for name in names}
     age, lag = np.meshgrid(
         np.arange(len(stored["age_edges"]) - 1),
         np.arange(len(stored["lag_edges"]) - 1),

@@ -1,7 +1,5 @@
 """A scan: an opened store, its small arrays, and the selected bins and frames; c2 is not read here."""
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -9,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema, validate
+from homodyne_dask.store.arrays import read_metadata
 from homodyne_dask.store.bin_table import bin_table_html, bin_table_text
+from homodyne_dask.store.chunk_reader import read_chunk
 from homodyne_dask.store.cuts import Cuts, read_cuts
+from homodyne_dask.store.manifest import Manifest, read_manifest
 from homodyne_dask.store.selection import select_bins, select_frames
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Scan:
 
     path: str
     attrs: dict[str, Any]
+    manifest: Manifest
+    """What belongs at each place of the store: everything that is read later is checked by it."""
     time: Float[np.ndarray, " t"]
     """s since the first stored frame; a selection of frames does not move the origin."""
     frame_mask: Bool[np.ndarray, " t"]
@@ -96,38 +99,32 @@ class Scan:
         inside[slice(*self.frames)] = True
         return inside & self.frame_mask
 
-    @cached_property
+    @property
     def digest(self) -> str:
-        """SHA-256 of all that a fit reads: c2 by its manifest, times, masks, q, phi and sigma.
-
-        c2 alone is not enough: the same file may be ingested again with another sigma or time step.
-        """
-        parts = [
-            self.attrs["tiles_sha256"].encode(),
-            self.time.tobytes(),
-            self.frame_mask.tobytes(),
-        ]
-        parts += [np.ascontiguousarray(self.all_bins[name]).tobytes() for name in _PER_BIN]
-        return hashlib.sha256(b"".join(parts)).hexdigest()
+        """SHA-256 of the store's manifest: the identity of everything in the store."""
+        return self.attrs["store_sha256"]
 
     @cached_property
-    def chunk_sums(self) -> Float[np.ndarray, "bin i j 4"] | None:
-        """Σ w, Σ w(c2 - 1), Σ w(c2 - 1)² and the number of pairs of every chunk, from ingest.
-
-        None if the store has none, or if they were made with other weights or another mask.
-        """
-        path = Path(self.path, "sums")
-        if not path.is_dir():
-            return None
-        made_with = self.all_bins["sigma_row"].tobytes() + self.frame_mask.tobytes()
-        found = validate.read_attributes(self.path, "sums").get("weights_sha256")
-        if found != hashlib.sha256(made_with).hexdigest():
-            return None
+    def chunk_sums(self) -> Float[np.ndarray, "bin i j 4"]:
+        """Σ w, Σ w(c2 - 1), Σ w(c2 - 1)² and the number of pairs of every chunk, from ingest."""
         names = ("weight", "first", "second", "pairs")
         parts = [
-            validate.read_array(self.path, f"sums/{name}").astype(np.float64) for name in names
+            self.manifest.read_array(self.path, f"sums/{name}").astype(np.float64) for name in names
         ]
         return np.stack(parts, axis=-1)[list(self.bins)]
+
+    def read_chunk(self, chunk: "Chunk", into: Float32[np.ndarray, "T T"]) -> None:
+        """Decode a chunk of c2 or of a level, all NaN for one that is excluded.
+
+        Raises StoreError for a chunk that is damaged or not the one that was ingested there.
+        """
+        if chunk in self.excluded:
+            into.fill(np.nan)
+            return
+        factor, index, *tile = chunk
+        label = int(self.all_bins["label"][index])
+        checksum = int(self.manifest.checksums[factor][index, *tile])
+        read_chunk(self.path, factor, label, index, (chunk.i, chunk.j), checksum, into)
 
     @property
     def selection(self) -> Selection:
@@ -136,7 +133,7 @@ class Scan:
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
-        """The whole store, lazily, as xarray sees it."""
+        """The whole store, lazily, as xarray sees it: only the checksums of chunks are checked."""
         import xarray  # takes a second to import; workers do not need it
 
         return xarray.open_zarr(self.path, consolidated=False)
@@ -189,22 +186,25 @@ def open_dataset(path: str | Path) -> Scan:
         raise StoreError(
             f"{path} is a file, not a store: make one with `homodyne-dask ingest {path}`"
         )
-    attrs = validate.read_attributes(where)
+    attrs = read_metadata(where).get("attributes", {})
     validate.check_attributes(where, attrs)
-    validate.check_arrays(where)
-    validate.check_manifest(where, attrs)
-    per_bin = {name: validate.read_array(where, name) for name in _PER_BIN}
-    time, mask = validate.read_array(where, "time"), validate.read_array(where, "frame_mask")
+    bins, frames = validate.check_arrays(where)
+    manifest = read_manifest(where, attrs["store_sha256"], bins, frames)
+    manifest.check_attributes(where, attrs)
+    per_bin = {name: manifest.read_array(where, name) for name in _PER_BIN}
+    time, mask = (manifest.read_array(where, name) for name in ("time", "frame_mask"))
     _check_values(where, time, per_bin["sigma_row"])
-    bins = tuple(range(len(per_bin["q"])))
-    return Scan(str(where.resolve()), attrs, time, mask, bins, (0, len(time)), per_bin)
+    every, path = tuple(range(bins)), str(where.resolve())
+    return Scan(path, attrs, manifest, time, mask, every, (0, frames), per_bin)
 
 
 def _check_values(path: Path, time: np.ndarray, sigma: np.ndarray) -> None:
     if not (np.isfinite(sigma).all() and (sigma > 0).all()):
-        raise StoreError(f"{path}: sigma_row holds values that are not above 0; ingest it again")
+        raise StoreError(
+            f"{path}: sigma_row holds values that are not above 0; ingest it again with --overwrite"
+        )
     if not (np.isfinite(time).all() and (np.diff(time) > 0).all()):
-        raise StoreError(f"{path}: time does not increase; ingest it again")
+        raise StoreError(f"{path}: time does not increase; ingest it again with --overwrite")
 
 
 def q_or_one(scan: Scan) -> Float[np.ndarray, " bin"]:
@@ -243,8 +243,3 @@ def open_selection(selection: Selection) -> Scan:
     if scan.digest != selection.digest:
         raise StoreError(f"{selection.path} changed while it was being read: start the fit again")
     return replace(scan, bins=selection.bins, frames=selection.frames, excluded=selection.excluded)
-
-
-def manifest(scan: Scan) -> dict[str, Any]:
-    """Return the manifest of every chunk of c2."""
-    return json.loads((Path(scan.path) / schema.MANIFEST).read_text())

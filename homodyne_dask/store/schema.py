@@ -1,4 +1,4 @@
-"""The Zarr store, schema version 1: what ingest writes and a scan reads.
+"""The Zarr store, schema version 2: what ingest writes and a scan reads.
 
 One store holds one scan. All arrays of the root group share these dimensions:
 bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
@@ -31,12 +31,17 @@ bin (one (q, phi) region of the detector), t1 = t2 = t (frames).
         first(bin, i, j)      Σ w·(c2 - 1), float64
         second(bin, i, j)     Σ w·(c2 - 1)², float64
         pairs(bin, i, j)      int64, pairs summed; 0 below the diagonal
-        attribute weights_sha256: SHA-256 of the bytes of sigma_row, then of frame_mask; if it
-                          differs, the sums are of other weights and not used
 
-Root attributes are in `Attributes`; `complete = True` is written last. `c2/manifest.json` (beside
-the metadata of c2, where zarr does not take it for a stray group member) lists every chunk on or above
-the diagonal: its digest, its known pairs, its NaNs above the diagonal.
+Root attributes are in `Attributes`; `complete = True` is written last. Of each matrix only the chunks on
+and above the diagonal exist. `c2/manifest.json` (beside the metadata of c2, where zarr does not take it
+for a stray group member) lists what belongs at each place:
+
+    chunks                of c2 and each level, per bin, the crc32c that each chunk ends with, row by row of
+                          the chunks on and above the diagonal
+    pairs                 of c2, in the same order, the known pairs in each chunk
+    arrays                of every other array the SHA-256 of "type [shape] " and its little-endian values
+    attributes            SHA-256 of the root attributes but `store_sha256` and `complete`, as JSON with
+                          sorted keys
 """
 
 from pathlib import Path
@@ -44,7 +49,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
-VERSION = 1
+VERSION = 2
 FORMAT = "homodyne_dask"
 MANIFEST = "c2/manifest.json"
 LEVELS = (4, 16)
@@ -103,8 +108,8 @@ class Attributes(BaseModel):
     """Of simulated data: scenario, model, convention, gap_angstrom, parameters, contrast, offset."""
     notes: list[InstanceOf[str]]
     """Sentences: what ingest dropped, masked or converted, with counts."""
-    tiles_sha256: Sha256
-    """SHA-256 of the manifest, the identity of the data."""
+    store_sha256: Sha256
+    """SHA-256 of the manifest: the identity of everything in the store."""
     complete: bool
     """Written last."""
 
@@ -119,9 +124,20 @@ def tile_side(n_frames: int) -> int:
     return next((side for side in (64, 128, 256) if side >= n_frames), 512)
 
 
-def tile_key(bin_index: int, i: int, j: int) -> str:
-    """Return the manifest's name of one chunk of c2: 'bin/i/j'."""
-    return f"{bin_index}/{i}/{j}"
+def tiles_per_side(n_frames: int, factor: int) -> int:
+    """Return the chunks along one side of c2 (factor 1) or of a level."""
+    rows = n_frames if factor == 1 else level_frames(n_frames, factor)
+    return -(-rows // tile_side(n_frames))
+
+
+def factors(n_frames: int) -> list[int]:
+    """Return 1 for c2 and the factors of the levels that a store of so many frames has."""
+    return [1, *(factor for factor in LEVELS if level_frames(n_frames, factor))]
+
+
+def matrix_name(factor: int) -> str:
+    """Return the name of c2 (factor 1) or of a level."""
+    return "c2" if factor == 1 else f"level{factor}/c2"
 
 
 def level_frames(n_frames: int, factor: int) -> int:

@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Float, Float32
 
 from homodyne_dask.kernels.block import Block
-from homodyne_dask.store.chunk_reader import read_chunk
 from homodyne_dask.store.scan import (
+    Chunk,
     Scan,
     Selection,
     coarse_use,
@@ -42,15 +42,8 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
     """Return one block, decoded into `data`; raises StoreError naming what cannot be read."""
     scan = open_selection(source.selection)
     members = list(place.members)
-    excluded = _excluded(source, scan, place)
     for row, member in enumerate(members):
-        if row in excluded:
-            data[row] = np.nan
-            continue
-        read_chunk(
-            scan.path, source.factor, int(scan.label[member]), scan.bins[member], place.tile,
-            data[row],
-        )  # fmt: skip
+        scan.read_chunk(Chunk(source.factor, scan.bins[member], *place.tile), data[row])
     data[len(members) :] = np.nan
     i, j = (at * source.side for at in place.tile)
     use = coarse_use(scan, source.factor)
@@ -77,7 +70,7 @@ def stored_sums(
     None unless the selection takes every pair of the block that ingest took.
     """
     scan = open_selection(source.selection)
-    if source.factor != 1 or scan.chunk_sums is None:
+    if source.factor != 1:
         return None
     i, j = place.tile
     first, stop = scan.frames

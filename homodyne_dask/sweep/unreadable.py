@@ -13,9 +13,7 @@ from distributed import Client
 
 from homodyne_dask.cluster.local import cluster_errors
 from homodyne_dask.errors import StoreError
-from homodyne_dask.store.chunk_reader import read_chunk
-from homodyne_dask.store.scan import Chunk, Scan, manifest
-from homodyne_dask.store.schema import tile_key
+from homodyne_dask.store.scan import Chunk, Scan, Selection, open_selection
 from homodyne_dask.sweep.plan import Layout
 
 CHUNKS_PER_TASK = 64
@@ -23,7 +21,7 @@ CHUNKS_PER_TASK = 64
 
 
 class _Share(NamedTuple):
-    store: str
+    selection: Selection
     side: int
     chunks: tuple[Chunk, ...]
 
@@ -42,7 +40,7 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: Client | N
     ]
     side = layouts[0].side
     shares = [
-        _Share(scan.path, side, tuple(chunks[n : n + CHUNKS_PER_TASK]))
+        _Share(scan.selection, side, tuple(chunks[n : n + CHUNKS_PER_TASK]))
         for n in range(0, len(chunks), CHUNKS_PER_TASK)
     ]
     if client is None:
@@ -58,10 +56,11 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: Client | N
 
 def unreadable_chunks(share: _Share) -> list[Chunk]:
     """Return the chunks of a share that cannot be read; this is the task."""
+    scan = open_selection(share.selection)
     into, unreadable = np.empty((share.side, share.side), np.float32), []
     for chunk in share.chunks:
         try:
-            read_chunk(share.store, chunk.factor, chunk.bin, chunk.bin, (chunk.i, chunk.j), into)
+            scan.read_chunk(chunk, into)
         except StoreError:
             unreadable.append(chunk)
     return unreadable
@@ -72,8 +71,7 @@ def excluded_sentence(scan: Scan) -> str:
     chunks = [chunk for chunk in scan.excluded if chunk.factor == 1]
     if not chunks:
         return ""
-    tiles = manifest(scan)["tiles"]
-    pairs = sum(tiles[tile_key(chunk.bin, chunk.i, chunk.j)]["pairs"] for chunk in chunks)
+    pairs = sum(int(scan.manifest.pairs[chunk.bin, chunk.i, chunk.j]) for chunk in chunks)
     label = scan.all_bins["label"]
     names = [f"({chunk.i}, {chunk.j}) of bin {label[chunk.bin]}" for chunk in chunks]
     more = f" and {len(names) - 6} more" if len(names) > 6 else ""

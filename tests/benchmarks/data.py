@@ -1,6 +1,6 @@
 """Stores for benchmarks, written once per run: the `ageing` scenario at any size."""
 
-import hashlib
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,9 @@ import zarr
 
 import homodyne_dask as hd
 import ingest
+from homodyne_dask.store import schema
+from ingest.store_writer import write_array
+from tests.ingest_files import manifest, reseal
 
 
 def source(folder: Path, frames: int, angles: int = 23) -> Path:
@@ -54,17 +57,26 @@ def widened(folder: Path, frames: int, times: int, angles: int = 23) -> Path:
     for name, array in old.members(max_depth=None):
         if isinstance(array, zarr.Group):
             continue
-        bins = array.metadata.dimension_names[0] == "bin"
-        if bins:
+        dims = array.metadata.dimension_names
+        if dims[0] == "bin" and array.dtype == np.float32:
             new[name].resize((times * angles, *array.shape[1:]))
-        if name.split("/")[-1] == "c2" and "cuts" not in name:
             (path / name / "c").mkdir()
             for b in range(times * angles):
                 (path / name / "c" / str(b)).symlink_to(once / name / "c" / str(b % angles))
+            continue
+        values = np.concatenate([array[...]] * times) if dims[0] == "bin" else array[...]
+        if name == "label":
+            values = np.arange(1, times * angles + 1)
+        group, _, leaf = name.rpartition("/")
+        into = new[group] if group else new
+        if array.chunks == array.shape:
+            write_array(into, leaf, values, dims, array.attrs.get("units"))
         else:
-            values = array[...]
-            new[name][...] = np.concatenate([values] * times) if bins else values
-    new["label"][...] = np.arange(1, times * angles + 1)
-    weights = np.asarray(new["sigma_row"][...]).tobytes() + np.asarray(new["frame_mask"]).tobytes()
-    new["sums"].attrs["weights_sha256"] = hashlib.sha256(weights).hexdigest()
+            into[leaf].resize(values.shape)
+            into[leaf].with_config({"write_empty_chunks": True})[...] = values
+    listed = json.loads(manifest(once))
+    listed["pairs"] *= times
+    listed["chunks"] = {name: bins * times for name, bins in listed["chunks"].items()}
+    (path / schema.MANIFEST).write_text(json.dumps(listed))
+    reseal(path)
     return path

@@ -10,6 +10,7 @@ import zarr
 from homodyne_dask.cluster import connect
 from homodyne_dask.results.figures import save as plots
 from tests.cli.commands import FIT, done, run
+from tests.ingest_files import reseal
 
 
 def no_gap(here: Path) -> None:
@@ -40,6 +41,7 @@ def files(here: Path) -> None:
 def masked(here: Path) -> None:
     mask = zarr.open_array("A_c2.zarr", path="frame_mask", mode="r+")
     mask.with_config({"write_empty_chunks": True})[:] = False
+    reseal(here / "A_c2.zarr")
 
 
 BAD = {

@@ -102,6 +102,7 @@ METADATA = [
     ("codecs", lambda held: PLAIN, r"codecs of .* is \['bytes'\]"),
     ("codecs", lambda held: None, "codecs of .* is no list"),
     ("chunk_key_encoding", lambda held: {"name": "v2"}, "chunk_key_encoding of"),
+    ("chunk_grid", lambda held: {"name": "regular"}, "chunk_grid of .* is"),
     ("attributes", lambda held: {"units": "fortnight"}, "units of .* is fortnight where"),
     ("attributes", lambda held: [], "is no metadata"),
     ("node_type", lambda held: "group", "node_type of .* is group"),
@@ -138,7 +139,7 @@ def test_chunks_of_another_size_are_refused(copy, side):
 
 
 ATTRIBUTES = [
-    ({"schema_version": 2}, "has schema version 2, this program reads 1"),
+    ({"schema_version": 1}, "has schema version 1, this program reads 2: ingest the source again"),
     ({"schema_version": None}, "has schema version None"),
     ({"complete": "yes"}, "is incomplete"),
     ({"frame_time": 0.0}, "the attribute 'frame_time' = '0.0': input should be greater than 0"),
@@ -160,8 +161,11 @@ ATTRIBUTES = [
     ({"notes": [1]}, "the attribute 'notes"),
     ({"source_file": 7}, "the attribute 'source_file"),
     ({"source_sha256": "abc"}, "the attribute 'source_sha256"),
-    ({"tiles_sha256": "abc"}, "the attribute 'tiles_sha256"),
-    ({"tiles_sha256": "0" * 64}, r"c2/manifest.json is not what tiles_sha256 says"),
+    ({"store_sha256": "abc"}, "the attribute 'store_sha256"),
+    ({"store_sha256": "0" * 64}, r"c2/manifest.json is not what store_sha256 says"),
+    ({"gap_angstrom": 6e6}, "the attributes in zarr.json are not what was ingested"),
+    ({"frame_time": 0.3}, "the attributes in zarr.json are not what was ingested"),
+    ({"source_file": "B.npz"}, "the attributes in zarr.json are not what was ingested"),
 ]
 
 
@@ -175,8 +179,8 @@ def test_edited_attributes_are_refused(copy, change, says):
 
 def test_a_manifest_edited_or_missing_is_refused(copy):
     file = copy / schema.MANIFEST
-    file.write_text(file.read_text().replace('"nans": 0', '"nans": 1', 1))
-    with pytest.raises(StoreError, match="is not what tiles_sha256 says"):
+    file.write_text(file.read_text().replace('"pairs": [[1', '"pairs": [[2', 1))
+    with pytest.raises(StoreError, match="is not what store_sha256 says"):
         open_dataset(copy)
     file.unlink()
     with pytest.raises(StoreError, match="no file"):
@@ -223,11 +227,36 @@ def test_bad_chunks_left_out_give_the_fit_of_data_without_their_pairs(copy, tmp_
     assert "2 damaged chunks" in str(result)
 
 
-@pytest.mark.cluster
-def test_what_is_left_out_is_the_same_on_workers(copy):
-    spoil(copy)
+@pytest.fixture(scope="module")
+def client():
     with hd.local_cluster(processes=2, threads=1) as client:
-        assert bits(skipping(copy, client=client)) == bits(skipping(copy))
+        yield client
+
+
+@pytest.mark.cluster
+def test_what_is_left_out_is_the_same_on_workers(copy, client):
+    spoil(copy)
+    assert bits(skipping(copy, client=client)) == bits(skipping(copy))
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("on_workers", [False, True])
+def test_a_store_replaced_between_two_passes_ends_the_fit(copy, tmp_path, client, on_workers):
+    """By another of the same shape, in which nothing is wrong."""
+    other = store(measured(FLOW, 600, angles(3), seed=1), tmp_path, "other")
+    passes = []
+
+    def replaced(state):
+        passes.append(state.passes)
+        shutil.rmtree(copy)
+        shutil.copytree(other.path, copy)
+
+    with pytest.raises(StoreError, match=r"chunk .* it was exchanged or replaced"):
+        hd.fit(
+            copy, hd.LAMINAR_FLOW, gap="200 um", initial=START, memory="stream", progress=replaced,
+            client=client if on_workers else None,
+        )  # fmt: skip
+    assert passes == [1]
 
 
 def test_two_fits_of_one_store_at_once_are_as_one(copy):

@@ -1,7 +1,5 @@
 """The weighted sums of each chunk against loops over its pairs."""
 
-import hashlib
-
 import h5py
 import numpy as np
 import pytest
@@ -54,8 +52,6 @@ def check(store):
         else:
             # the file's float32 c2 - 1 is exact for 0.5 <= c2 <= 2, and rounded else
             np.testing.assert_allclose(here, expected, rtol=1e-7)
-    digest = hashlib.sha256(rows.astype("<f8").tobytes() + use.tobytes()).hexdigest()
-    assert root["sums"].attrs["weights_sha256"] == digest
     return found, use
 
 

@@ -12,6 +12,8 @@ import zarr
 
 import ingest
 from homodyne_dask.errors import SourceError, StoreError
+from homodyne_dask.store import schema
+from homodyne_dask.store.scan import open_dataset
 from ingest import store_writer
 from tests.ingest_files import arrays, attributes, edited, manifest, noisy, simulated
 
@@ -63,6 +65,29 @@ def test_another_source_or_option_needs_overwrite(tmp_path):
     again = ingest.ingest(other, report.store, overwrite=True)
     assert not again.skipped
     assert again.source_file == "B.hdf"
+
+
+def test_a_store_of_an_earlier_version_is_replaced_by_the_same_ingest(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=30)
+    store = ingest.ingest(path).store
+    root, new = (store / "zarr.json").read_text(), manifest(store)
+    older = root.replace(f'"schema_version": {schema.VERSION}', '"schema_version": 1')
+    (store / "zarr.json").write_text(older)
+    with pytest.raises(StoreError, match=r"version 1, .*: ingest the source again"):
+        open_dataset(store)
+    assert not ingest.ingest(path).skipped
+    assert (manifest(store), (store / "zarr.json").read_text()) == (new, root)
+
+
+def test_a_second_ingest_of_a_damaged_store_asks_for_overwrite(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=30)
+    chunk = ingest.ingest(path).store / "phi/c/0"
+    chunk.write_bytes((chunk.parents[2] / "q/c/0").read_bytes())
+    with pytest.raises(StoreError, match=r"phi is not what was ingested: .* with --overwrite"):
+        ingest.ingest(path)
+    assert str(ingest.ingest(path, overwrite=True)) == str(ingest.ingest(path)).replace(
+        "already complete, nothing to do\n", ""
+    )
 
 
 def foreign_folder(path):

@@ -11,8 +11,8 @@ import zarr
 import ingest
 from homodyne_dask.errors import SourceError, StoreError
 from homodyne_dask.store import schema
+from homodyne_dask.store.arrays import SMALL_ARRAYS
 from ingest import store_writer
-from ingest.clean import clean
 from ingest.store_writer import write_chunk
 from tests.ingest_files import attributes, edited, manifest, noisy, simulated
 
@@ -69,25 +69,33 @@ def test_every_chunk_has_a_checksum_and_only_the_upper_tiles_exist(tmp_path):
         for path in (report.store / "c2" / "c").rglob("*")
         if path.is_file()
     }
-    tiles = json.loads(manifest(report.store))["tiles"]
-    assert chunks == set(tiles) == {f"{b}/{ij}" for b in range(2) for ij in ("0/0", "0/1", "1/1")}
+    assert chunks == {f"{b}/{ij}" for b in range(2) for ij in ("0/0", "0/1", "1/1")}
 
 
-def test_the_manifest_has_the_digest_and_the_pairs_of_each_padded_tile(tmp_path):
+def test_the_manifest_says_what_belongs_at_each_place(tmp_path):
     c2 = noisy(600)
     c2[5, 550] = c2[550, 5] = np.nan
     np.save(tmp_path / "A.npy", c2)
-    report = ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1)
-    upper = np.full((1024, 1024), np.nan, dtype=np.float32)
-    upper[:600, :600] = clean(c2, 600, "bin 1").c2
-    for key, tile in json.loads(manifest(report.store))["tiles"].items():
-        i, j = (512 * int(part) for part in key.split("/")[1:])
-        block = upper[i : i + 512, j : j + 512]
-        assert tile["sha256"] == hashlib.sha256(block.tobytes()).hexdigest()[:16]
-        assert tile["pairs"] == np.count_nonzero(~np.isnan(block))
-        assert tile["nans"] == (key == "0/0/1")
-    digest = hashlib.sha256(manifest(report.store)).hexdigest()
-    assert attributes(report.store)["tiles_sha256"] == digest
+    store = ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1).store
+    listed = json.loads(manifest(store))
+    tiles = ["0/0", "0/1", "1/1"]
+    assert listed["pairs"] == [[512 * 511 // 2, 512 * 88 - 1, 88 * 87 // 2]]
+    for name, names in (("c2", tiles), ("level4/c2", tiles[:1]), ("level16/c2", tiles[:1])):
+        ends = [(store / name / "c/0" / tile).read_bytes()[-4:] for tile in names]
+        assert listed["chunks"][name] == [[int.from_bytes(end, "little") for end in ends]]
+    root = zarr.open_group(store, mode="r")
+    small = {name: array for name, array in root.members(max_depth=None) if name in SMALL_ARRAYS}
+    assert listed["arrays"].keys() == small.keys() == SMALL_ARRAYS.keys()
+    for name, array in small.items():
+        values = np.asarray(array[...])
+        head = f"{values.dtype} {list(values.shape)} "
+        digest = hashlib.sha256(head.encode() + values.tobytes()).hexdigest()
+        assert listed["arrays"][name] == digest
+    attrs = attributes(store)
+    assert attrs.pop("store_sha256") == hashlib.sha256(manifest(store)).hexdigest()
+    del attrs["complete"]
+    kept = json.dumps(attrs, sort_keys=True).encode()
+    assert listed["attributes"] == hashlib.sha256(kept).hexdigest()
 
 
 def test_a_tile_without_a_known_pair_is_there_all_the_same(tmp_path):
@@ -96,7 +104,7 @@ def test_a_tile_without_a_known_pair_is_there_all_the_same(tmp_path):
     np.save(tmp_path / "A.npy", c2)
     report = ingest.ingest(tmp_path / "A.npy", q=0.01, phi=0, frame_time=1, sigma=0.1)
     assert (report.store / "c2/c/0/0/1").is_file()
-    assert json.loads(manifest(report.store))["tiles"]["0/0/1"]["pairs"] == 0
+    assert json.loads(manifest(report.store))["pairs"][0][1] == 0
 
 
 def test_the_report_reads_like_this(tmp_path):

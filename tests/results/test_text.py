@@ -91,7 +91,7 @@ def flow() -> FitResult:
         },
         inputs={
             "store": "A0001_c2.zarr",
-            "tiles_sha256": "ab" * 32,
+            "store_sha256": "ab" * 32,
             "source_file": "A0001_results.hdf",
             "source_sha256": "0123456789abcdef" * 4,
             "source_format": "aps-u",

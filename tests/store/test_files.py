@@ -1,7 +1,9 @@
 """Files are replaced whole or not at all, and chunks decode to what was encoded."""
 
 import os
+import struct
 
+import google_crc32c
 import numpy as np
 import pytest
 
@@ -52,12 +54,52 @@ def test_what_a_killed_process_left_is_found_by_the_name_of_its_file(tmp_path):
     assert partial_files(tmp_path / "missing" / "a.json") == []
 
 
+def split(chunk):
+    return chunk.content[:-CHECKSUM_BYTES], chunk.content[-CHECKSUM_BYTES:]
+
+
 def test_a_chunk_decodes_to_what_was_encoded():
     values = np.random.default_rng(0).normal(1, 0.1, (64, 64)).astype(np.float32)
-    content, into = encode_chunk(values), np.empty_like(values)
-    decode_chunk(content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:], into)
+    chunk, into = encode_chunk(values), np.empty_like(values)
+    body, checksum = split(chunk)
+    assert chunk.checksum == int.from_bytes(checksum, "little")
+    decode_chunk(body, checksum, into, chunk.checksum)
     assert into.tobytes() == values.tobytes()
     with pytest.raises(ValueError, match="its checksum is wrong"):
-        decode_chunk(content[:-CHECKSUM_BYTES], b"\0\0\0\0", into)
+        decode_chunk(body, b"\0\0\0\0", into)
     with pytest.raises(ValueError, match="holds 16384 bytes where 4096 belong"):
-        decode_chunk(content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:], into[:16])
+        decode_chunk(body, checksum, into[:16])
+    with pytest.raises(ValueError, match="it is not the chunk that was ingested there"):
+        decode_chunk(body, checksum, into, chunk.checksum ^ 1)
+
+
+def header(**changes):
+    """Sixteen bytes of blosc's header and four of data, of a chunk of 64 x 64 float32."""
+    said = {"format": 2, "lz4": 1, "flags": 0x21, "itemsize": 4, "size": 1 << 14, "block": 1 << 14}
+    said |= {"encoded": 20} | changes
+    return struct.pack("<4B3I", *said.values()) + bytes(4)
+
+
+HEADERS = {
+    "kept as it is, of all bytes": header(flags=0x22, encoded=16 + (1 << 14)),
+    "fewer bytes than said": header(encoded=300),
+    "more bytes than said": header(encoded=19),
+    "another format": header(format=3),
+    "another compressor": header(flags=0x81),
+    "another compressor's format": header(lz4=7),
+    "values of no byte": header(itemsize=0),
+    "blocks of no byte": header(block=0),
+    "blocks larger than all": header(block=1 << 15),
+    "no whole header": header()[:15],
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("word", HEADERS)
+def test_a_header_that_blosc_would_believe_is_refused_before(word):
+    """With a right checksum; blosc reads what lies in memory behind the bytes it is given."""
+    into = np.full((64, 64), 7, np.float32)
+    checksum = google_crc32c.value(HEADERS[word]).to_bytes(4, "little")
+    with pytest.raises(ValueError, match=r"its header|not in the format|less than a header"):
+        decode_chunk(HEADERS[word], checksum, into)
+    assert (into == 7).all()

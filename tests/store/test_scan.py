@@ -8,9 +8,9 @@ import pytest
 import zarr
 
 from homodyne_dask.errors import HomodyneDaskError, SelectionError, StoreError
-from homodyne_dask.store import schema
 from homodyne_dask.store.rings import nearest_ring
-from homodyne_dask.store.scan import manifest, open_dataset
+from homodyne_dask.store.scan import open_dataset
+from tests.ingest_files import reseal
 from tests.synthetic import FLOW, measured, store
 
 RINGS = [0.004, 0.004, 0.004, 0.008, 0.008]
@@ -134,8 +134,7 @@ def test_xarray_opens_the_same_store(scan):
 
 
 def test_the_manifest_counts_every_pair(scan):
-    tiles = manifest(scan)["tiles"]
-    assert sum(tile["pairs"] for tile in tiles.values()) == 5 * 40 * 39 // 2
+    assert scan.manifest.pairs.sum() == 5 * 40 * 39 // 2
 
 
 def test_cuts_hold_every_pair_once_and_only_those_far_enough_apart(scan):
@@ -160,10 +159,12 @@ def drop(name):
     return lambda path: shutil.rmtree(path / name)
 
 
-def rewritten(name, values):
+def rewritten(name, values, sealed=True):
     def write(path):
         group = zarr.open_group(str(path), mode="r+", use_consolidated=False)
         group[name].with_config({"write_empty_chunks": True})[...] = values
+        if sealed:
+            reseal(path)
 
     return write
 
@@ -190,7 +191,7 @@ def without(attribute):
 
 DAMAGED = [
     ("incomplete", lambda p: change(p, complete=False), "incomplete: run .* again"),
-    ("another version", lambda p: change(p, schema_version=99), "version 99, this program reads 1"),
+    ("another version", lambda p: change(p, schema_version=99), "version 99, this program reads 2"),
     ("foreign zarr", lambda p: change(p, format="other"), "not one of ours"),
     ("an attribute missing", without("sigma_source"), "lacks the attribute 'sigma_source'"),
     ("sigma_row missing", drop("sigma_row"), "damaged"),
@@ -202,6 +203,7 @@ DAMAGED = [
     ("metadata gone", lambda p: (p / "zarr.json").unlink(), "not a Zarr store"),
     ("sigma zero", rewritten("sigma_row", 0.0), "sigma_row holds values that are not above 0"),
     ("sigma NaN", rewritten("sigma_row", np.nan), "sigma_row holds values that are not above 0"),
+    ("q rewritten", rewritten("q", 0.01, sealed=False), "q is not what was ingested"),
     ("time stands still", rewritten("time", 1.0), "time does not increase"),
 ]
 
@@ -249,5 +251,22 @@ def test_the_same_data_with_another_sigma_time_or_q_are_another_selection(folder
     assert store(scans, folder, "changing").selection == first
 
 
-def test_the_schema_is_version_one():
-    assert schema.VERSION == 1
+def test_the_digest_is_that_of_the_whole_store(scan, copy):
+    assert open_dataset(copy).digest == scan.digest
+    change(copy, notes=["another"])
+    reseal(copy)
+    assert open_dataset(copy).digest != scan.digest
+
+
+LATER = {"cuts": lambda scan: scan.cuts(), "sums": lambda scan: scan.chunk_sums}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_what_is_read_later_is_of_the_store_that_was_opened(folder, copy, name):
+    """Another store of the same shape takes its place in between, whole and right in itself."""
+    scan = open_dataset(copy)
+    other = store(measured(FLOW, 40, PHI, q=RINGS, dt=0.5, seed=1), folder, "other")
+    shutil.rmtree(copy)
+    shutil.copytree(other.path, copy)
+    with pytest.raises(StoreError, match=f"{name}/.* is not what was ingested: .* was replaced"):
+        LATER[name](scan)

@@ -11,6 +11,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, Workers
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
 from homodyne_dask.store import schema
+from homodyne_dask.store.manifest import Manifest
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep import plan as planning
 from homodyne_dask.sweep.plan import MAX_PADDED_BINS, layout, make_plan, runs
@@ -22,8 +23,16 @@ def scan(n, bins=1, frames=None, mask=None, q=None) -> Scan:
     q = np.full(bins, 0.005) if q is None else np.asarray(q, float)
     per_bin = {"q": q, "phi": np.zeros(len(q)), "label": np.arange(len(q))}
     use = np.ones(n, bool) if mask is None else mask
+    nothing = Manifest({}, np.zeros((len(q), 0, 0), int), {}, "")
     return Scan(
-        "/nowhere", {}, np.arange(n) * 1.0, use, tuple(range(len(q))), frames or (0, n), per_bin
+        "/nowhere",
+        {},
+        nothing,
+        np.arange(n) * 1.0,
+        use,
+        tuple(range(len(q))),
+        frames or (0, n),
+        per_bin,
     )
 
 

@@ -84,20 +84,22 @@ def decoding_rate() -> float:
     """Return the rate at which chunks of a store in the temporary folder are read [GB/s]."""
     into = np.empty((SIDE, SIDE), np.float32)
     with tempfile.TemporaryDirectory(prefix="homodyne_dask_doctor_") as folder:
-        _write_chunk(Path(folder))
+        checksum = _write_chunk(Path(folder))
         chunks, start = 0, time.perf_counter()
         while chunks < 3 or time.perf_counter() - start < 0.3 * MEASUREMENT_SECONDS:
-            read_chunk(folder, 1, 0, 0, (0, 0), into)
+            read_chunk(folder, 1, 0, 0, (0, 0), checksum, into)
             chunks += 1
         return chunks * into.nbytes / (time.perf_counter() - start) / 1e9
 
 
-def _write_chunk(store: Path) -> None:
-    """Write one chunk of c2."""
+def _write_chunk(store: Path) -> int:
+    """Write one chunk of c2 and return its checksum."""
     c2 = 1.1 + 0.3 * np.random.default_rng(0).random((SIDE, SIDE)).astype(np.float32)
     path = chunk_path(str(store), 1, 0, (0, 0))
     path.parent.mkdir(parents=True)
-    path.write_bytes(encode_chunk(c2))
+    chunk = encode_chunk(c2)
+    path.write_bytes(chunk.content)
+    return chunk.checksum
 
 
 def local_cluster_start() -> Finding:

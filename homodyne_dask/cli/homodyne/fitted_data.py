@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-import zarr
 from jaxtyping import Float
 
+from homodyne_dask.results.figures.block_means import as_fitted
 from homodyne_dask.results.figures.rates import FittedModel, fitted_model
 from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.store.scan import Scan
+from homodyne_dask.store import schema
+from homodyne_dask.store.scan import Chunk, Scan
 from homodyne_dask.sweep.plan import size
 
 MAX_FILE_BYTES = 4_000_000_000
 """Bytes; a larger file is not written."""
-ROWS_PER_READ = 512
-"""Rows read at once."""
 Matrix = Float[np.ndarray, "t t"]
 
 
@@ -44,7 +43,7 @@ def write_fitted_data(result: FitResult, scan: Scan, path: Path) -> None:
     Matrices are full and symmetric; their diagonal, which holds no data, is the mean of its neighbours,
     as in homodyne. residuals_normalized are residuals divided by sigma(t1, t2).
     """
-    model = fitted_model(result, scan)
+    model, scan = fitted_model(result, scan), as_fitted(scan, result)
     per_bin = np.stack([result.scaling[name].values for name in ("contrast", "offset")], axis=1)
     time = scan.time[slice(*scan.frames)]
     vectors = {
@@ -92,12 +91,16 @@ class BinMatrices:
     def data(self) -> Matrix:
         """Return the measured c2."""
         start, stop = self.scan.frames
-        stored = zarr.open_array(self.scan.path, path="c2", mode="r", zarr_format=3)
-        c2 = np.full((stop - start,) * 2, np.nan)
-        for row in range(start, stop, ROWS_PER_READ):
-            end = min(row + ROWS_PER_READ, stop)
-            part = np.asarray(stored[self.scan.bins[self.at], row:end, row:stop], float)
-            c2[row - start : end - start, row - start :] = part
+        side = schema.tile_side(self.scan.n_frames)
+        first, end = start // side * side, -(-stop // side) * side
+        c2, tile = np.full((end - first,) * 2, np.nan), np.empty((side, side), np.float32)
+        for row in range(first, end, side):
+            for column in range(row, end, side):
+                chunk = Chunk(1, self.scan.bins[self.at], row // side, column // side)
+                self.scan.read_chunk(chunk, tile)
+                at = row - first, column - first
+                c2[at[0] : at[0] + side, at[1] : at[1] + side] = tile
+        c2 = c2[start - first : stop - first, start - first : stop - first]
         c2 = np.where(np.isnan(c2), c2.T, c2)
         np.fill_diagonal(c2, _diagonal(np.diagonal(c2, 1)))
         return c2

@@ -166,7 +166,7 @@ def _inputs(request: Request) -> dict[str, Any]:
     first, stop = scan.frames
     return {
         "store": Path(scan.path).name,
-        "tiles_sha256": scan.attrs["tiles_sha256"],
+        "store_sha256": scan.digest,
         **{key: scan.attrs[key] for key in kept},
         "frames": [first, stop],
         "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],

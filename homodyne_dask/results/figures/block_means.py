@@ -1,13 +1,11 @@
 """Means of data and model over blocks of pairs, for maps of a few hundred pixels."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
-import zarr
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.errors import StoreError
 from homodyne_dask.results.figures.rates import FittedModel
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store import schema
@@ -19,15 +17,15 @@ SAMPLES = 8
 """Times along one side of a block at which the model is averaged: all of them in blocks of up to 8
 frames. A single time at the centre is wrong for decays about as long as a block."""
 
+Tile = Float32[np.ndarray, "T T"]
+
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """The frames of each block, and the array from which their means are read."""
+    """The frames of each block, and the level from which their means are read."""
 
-    array: str
-    """Name in the store: c2 or one of its levels."""
     level: int
-    """Frames of the store in one row of that array."""
+    """Frames of the store in one row of the level; 1 is c2 itself."""
     first: int
     """First row of the blocks in the array."""
     merged: int
@@ -76,22 +74,30 @@ def block_grid(scan: Scan) -> BlockGrid:
     They are read from the coarsest level with at least twice as many rows as the map, else from c2.
     """
     start, stop = scan.frames
-    store = zarr.open_group(scan.path, mode="r", use_consolidated=False)
-    levels = [level for level in sorted(schema.LEVELS, reverse=True) if f"level{level}/c2" in store]
+    levels = sorted(scan.manifest.checksums, reverse=True)
     level = next((n for n in levels if (stop - start) // n >= 2 * MAX_BLOCKS_PER_SIDE), 1)
     first, last = -(-start // level), stop // level
     merged = -(-(last - first) // MAX_BLOCKS_PER_SIDE)
-    array = "c2" if level == 1 else f"level{level}/c2"
-    return BlockGrid(array, level, first, merged, (last - first) // merged)
+    return BlockGrid(level, first, merged, (last - first) // merged)
+
+
+def as_fitted(scan: Scan, result: FitResult) -> Scan:
+    """Return a scan with the damaged chunks excluded that a fit of it excluded."""
+    excluded = result.inputs.get("chunks_left_out", ())
+    return replace(scan, excluded=tuple(Chunk(*chunk) for chunk in excluded))
 
 
 def bin_map(scan: Scan, result: FitResult, model: FittedModel, bin: int) -> BinMap:
     """Return the maps of one bin; at most one strip of tiles is in memory at a time."""
-    grid = block_grid(scan)
-    array = zarr.open_array(scan.path, path=grid.array, mode="r", zarr_format=3)
-    use = scan.use if grid.level == 1 else np.ones(array.shape[1], bool)
-    unread = [Chunk(*chunk) for chunk in result.inputs.get("chunks_left_out", ())]
-    mean, count = block_means(array, scan.bins[bin], grid, use, unread)
+    grid, scan = block_grid(scan), as_fitted(scan, result)
+    use = scan.use if grid.level == 1 else np.ones(scan.n_frames // grid.level, bool)
+    into = np.empty((schema.tile_side(scan.n_frames),) * 2, np.float32)
+
+    def read(i: int, j: int) -> Tile:
+        scan.read_chunk(Chunk(grid.level, scan.bins[bin], i, j), into)
+        return into
+
+    mean, count = block_means(read, len(into), grid, use)
     lag = np.subtract.outer(np.arange(grid.blocks), np.arange(grid.blocks)) * -grid.side
     mean[lag < result.config["min_lag"]] = np.nan
     contrast, offset = (float(result.scaling[name].values[bin]) for name in ("contrast", "offset"))
@@ -104,28 +110,24 @@ def bin_map(scan: Scan, result: FitResult, model: FittedModel, bin: int) -> BinM
 
 
 def block_means(
-    array: zarr.Array,
-    bin: int,
-    grid: BlockGrid,
-    use: Bool[np.ndarray, " row"],
-    unread: Sequence[Chunk] = (),
+    read: Callable[[int, int], Tile], side: int, grid: BlockGrid, use: Bool[np.ndarray, " row"]
 ) -> tuple[Float[np.ndarray, "n n"], Int[np.ndarray, "n n"]]:
     """Return the mean and the number of the known entries of each block of one matrix's upper half.
 
-    NaN where fewer than half are known. Read by strips of tiles; those below the diagonal are absent,
-    and those in `unread` are damaged and count as unknown.
+    NaN where fewer than half are known. read: returns a tile on or above the diagonal, of that side.
     """
     total = np.zeros((grid.blocks, grid.blocks))
     count = np.zeros((grid.blocks, grid.blocks), int)
     stop = grid.first + grid.blocks * grid.merged
-    tile = array.chunks[1]
-    for start in range(grid.first // tile * tile, stop, tile):
-        begin, end = max(start, grid.first), min(start + tile, stop)
+    for start in range(grid.first // side * side, stop, side):
+        begin, end = max(start, grid.first), min(start + side, stop)
         part = np.full((end - begin, stop - begin), np.nan)
-        for left in range(start, stop, tile):
-            if (grid.level, bin, start // tile, left // tile) not in unread:
-                first, last = max(left, begin), min(left + tile, stop)
-                part[:, first - begin : last - begin] = _read(array, bin, begin, end, first, last)
+        for left in range(start, stop, side):
+            first, last = max(left, begin), min(left + side, stop)
+            tile = read(start // side, left // side)
+            part[:, first - begin : last - begin] = tile[
+                begin - start : end - start, first - left : last - left
+            ]
         known = np.isfinite(part) & use[begin:end, None] & use[None, begin:stop]
         at = (begin - grid.first) // grid.merged
         sums = _summed(np.where(known, part, 0.0), begin - grid.first, grid.merged)
@@ -134,16 +136,6 @@ def block_means(
         count[into] += _summed(known.astype(int), begin - grid.first, grid.merged)
     enough = count >= grid.merged**2 / 2
     return np.where(enough, total / np.maximum(count, 1), np.nan), count
-
-
-def _read(array: zarr.Array, bin: int, begin: int, end: int, first: int, last: int) -> np.ndarray:
-    try:
-        return np.asarray(array[bin, begin:end, first:last], float)  # type: ignore[arg-type]
-    except (ValueError, RuntimeError) as e:
-        raise StoreError(
-            f"{array.path} of bin {bin} cannot be read for pictures, frames {begin} to {end - 1} and "
-            f"{first} to {last - 1} ({e}): ingest the source again, or fit with --on-bad-tile skip"
-        ) from e
 
 
 def _summed(part: np.ndarray, first: int, side: int) -> np.ndarray:

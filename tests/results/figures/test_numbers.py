@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import zarr
 
 from homodyne_dask.fitting.predict import predict
 from homodyne_dask.models import LAMINAR_FLOW
@@ -41,9 +40,13 @@ def test_block_means_are_the_means_of_all_known_pairs(case):
     c2[rng.random(c2.shape) < 0.2] = np.nan
     c2[:, np.tril(np.ones((n, n), bool))] = np.nan
     use = rng.random(n) > 0.05
-    array = zarr.array(c2, chunks=(1, 64, 64))
-    grid = BlockGrid("c2", 1, first, merged, blocks)
-    mean, count = block_means(array, 1, grid, use)
+    padded = np.pad(c2[1], (0, 56), constant_values=np.nan)
+
+    def read(i, j):
+        return padded[64 * i : 64 * (i + 1), 64 * j : 64 * (j + 1)]
+
+    grid = BlockGrid(1, first, merged, blocks)
+    mean, count = block_means(read, 64, grid, use)
     known = np.where(use[:, None] & use, c2[1].astype(float), np.nan)
     for i in range(blocks):
         for j in range(blocks):
@@ -88,7 +91,7 @@ def test_the_model_of_a_picture_is_the_mean_of_the_prediction(convention, flowin
         LAMINAR_FLOW, FLOW, flowing.time, q=flowing.q[1], phi=flowing.phi[1], gap=synthetic.GAP,
         convention=convention,
     )[0]  # fmt: skip
-    means = model_means(flowing, model, BlockGrid("c2", 1, 4, 5, 11), 1)
+    means = model_means(flowing, model, BlockGrid(1, 4, 5, 11), 1)
     slow = full[4:59, 4:59].reshape(11, 5, 11, 5).mean(axis=(1, 3))
     np.testing.assert_allclose(means, slow, rtol=1e-10, atol=1e-12)
 

@@ -1,0 +1,117 @@
+"""The arrays of a store: what each must be, and reading those that are small.
+
+Everything but c2 and its levels is small: such an array is read whole. It is stored in chunks of the same
+encoding as those of c2 and decoded without zarr, whose decoder believes sizes that a damaged chunk gives.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from homodyne_dask.errors import StoreError
+from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, MAX_OVERHEAD, decode_chunk
+from homodyne_dask.store.files import read_regular_file, read_with_tail
+
+MAX_BYTES = 1 << 30
+"""Bytes of metadata, a manifest or a small array that are read."""
+
+
+class ArraySpec(NamedTuple):
+    """The required metadata of an array."""
+
+    dims: tuple[str, ...]
+    dtype: str
+    units: str | None = None
+    whole: bool = True
+    """One chunk holds all; else each bin, or tile of a bin, has its own."""
+
+
+_BIN, _CELL, _SUM = ("bin",), ("bin", "age", "lag"), ("bin", "i", "j")
+SMALL_ARRAYS = {
+    "q": ArraySpec(_BIN, "float64", "1/angstrom"),
+    "phi": ArraySpec(_BIN, "float64", "degree"),
+    "label": ArraySpec(_BIN, "int64"),
+    "n_pixels": ArraySpec(_BIN, "int64"),
+    "beta_ingest": ArraySpec(_BIN, "float64"),
+    "time": ArraySpec(("t",), "float64", "s"),
+    "frame_mask": ArraySpec(("t",), "bool"),
+    "sigma_row": ArraySpec(("bin", "t"), "float64"),
+    "intensity": ArraySpec(("bin", "t"), "float64"),
+    "cuts/c2": ArraySpec(_CELL, "float64", whole=False),
+    "cuts/count": ArraySpec(_CELL, "int64", whole=False),
+    "cuts/t1": ArraySpec(_CELL[1:], "float64", "s"),
+    "cuts/t2": ArraySpec(_CELL[1:], "float64", "s"),
+    "cuts/age_edges": ArraySpec(("age_edge",), "int64"),
+    "cuts/lag_edges": ArraySpec(("lag_edge",), "int64"),
+    "sums/weight": ArraySpec(_SUM, "float64"),
+    "sums/first": ArraySpec(_SUM, "float64"),
+    "sums/second": ArraySpec(_SUM, "float64"),
+    "sums/pairs": ArraySpec(_SUM, "int64"),
+}
+
+
+def read_metadata(store: str | Path, name: str = "") -> dict[str, Any]:
+    """Return the metadata of a group or an array; raises StoreError where they cannot be read."""
+    file = Path(store, name, "zarr.json")
+    try:
+        metadata = json.loads(read_regular_file(file, MAX_BYTES))
+    except FileNotFoundError as e:
+        why = f"is damaged: {name} is missing; ingest it again with --overwrite"
+        raise StoreError(
+            f"{store} {why if name else 'is not a Zarr store: make one with `homodyne-dask ingest`'}"
+        ) from e
+    except (OSError, ValueError, RecursionError) as e:
+        raise StoreError(
+            f"{store}: the metadata {file.relative_to(store)} cannot be read ({_short(e)}); "
+            f"ingest it again with --overwrite"
+        ) from e
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("attributes", {}), dict):
+        raise StoreError(
+            f"{store}: {file.relative_to(store)} is no metadata; ingest it again with --overwrite"
+        )
+    return metadata
+
+
+def read_array(store: str | Path, name: str) -> np.ndarray:
+    """Return a small array; raises StoreError where any of it is missing or damaged.
+
+    Whether it is the one that was ingested there, `Manifest.check_array` says.
+    """
+    spec = SMALL_ARRAYS[name]
+    try:
+        shape = tuple(int(length) for length in read_metadata(store, name)["shape"])
+        if len(shape) != len(spec.dims) or min(shape) < 1:
+            raise ValueError(f"its shape is {list(shape)}")
+        dtype = np.dtype(spec.dtype)
+        if dtype.itemsize * int(np.prod(shape, dtype=object)) > MAX_BYTES:
+            raise ValueError(f"its shape is {list(shape)}")
+        values = np.empty(shape, dtype)
+        for first in (None,) if spec.whole else range(shape[0]):
+            part = values if first is None else values[first]
+            place = [first or 0, *[0] * (len(shape) - 1)]
+            path = Path(store, name, "c", *map(str, place))
+            body, checksum = read_with_tail(path, part.nbytes + MAX_OVERHEAD, CHECKSUM_BYTES)
+            decode_chunk(body, checksum, part)
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as e:
+        missing = isinstance(e, FileNotFoundError)
+        why = "a chunk of it is missing" if missing else _short(e)
+        raise StoreError(
+            f"{store} is damaged: {name} cannot be read ({why}); ingest it again with --overwrite"
+        ) from e
+    return values
+
+
+def array_digest(values: np.ndarray) -> str:
+    """Return the SHA-256 of an array's type, shape and values."""
+    values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    head = f"{values.dtype.name} {list(values.shape)} ".encode()
+    return hashlib.sha256(head + values.tobytes()).hexdigest()
+
+
+def _short(error: BaseException) -> str:
+    """Return an error as one line."""
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words[:200]}"

@@ -1,0 +1,126 @@
+"""The manifest of a store: checksums of all that is in it, by which every part is checked when it is read.
+
+A chunk or an array proves by its own checksum that it is whole, and by the manifest that it is the one
+that was ingested at its place. The root attribute `store_sha256` is the digest of the manifest.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, UInt32
+
+from homodyne_dask.errors import StoreError
+from homodyne_dask.store import schema
+from homodyne_dask.store.arrays import MAX_BYTES, SMALL_ARRAYS, array_digest, read_array
+from homodyne_dask.store.files import read_regular_file
+
+_APART = ("store_sha256", "complete")
+"""Attributes that are known only after the manifest is written."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What belongs at each place of a store."""
+
+    checksums: Mapping[int, UInt32[np.ndarray, "bin i j"]]
+    """crc32c of each chunk on or above the diagonal, of c2 (factor 1) and of its levels."""
+    pairs: Int[np.ndarray, "bin i j"]
+    """Known pairs in each chunk of c2."""
+    arrays: Mapping[str, str]
+    """SHA-256 of each small array by name (`array_digest`)."""
+    attributes: str
+    """SHA-256 of the root attributes (`attributes_digest`)."""
+
+    def read_array(self, store: str | Path, name: str) -> np.ndarray:
+        """Return a small array; StoreError if it is damaged, or not the one that was ingested."""
+        values = read_array(store, name)
+        if array_digest(values) != self.arrays[name]:
+            raise StoreError(
+                f"{store}: {name} is not what was ingested: it was edited or exchanged, or the store "
+                f"was replaced; start again, or ingest the source again with --overwrite"
+            )
+        return values
+
+    def check_attributes(self, store: str | Path, attrs: Mapping[str, Any]) -> None:
+        """Raise StoreError for root attributes that are not those that were ingested."""
+        if attributes_digest(attrs) != self.attributes:
+            raise StoreError(
+                f"{store}: the attributes in zarr.json are not what was ingested: they were edited; "
+                f"ingest the source again with --overwrite"
+            )
+
+
+def attributes_digest(attrs: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the root attributes but `store_sha256` and `complete`."""
+    kept = {name: value for name, value in attrs.items() if name not in _APART}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def manifest_json(
+    n_frames: int,
+    chunks: Sequence[Mapping[str, Sequence[int]]],
+    pairs: Sequence[Sequence[int]],
+    arrays: Mapping[str, str],
+    attrs: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the content of the manifest's file.
+
+    chunks: of each bin, by array, the crc32c of the chunks on and above the diagonal, row by row.
+    pairs: of each bin, in the same order, the known pairs of the chunks of c2.
+    """
+    return {
+        "chunks": {
+            name: [bin_chunks[name] for bin_chunks in chunks]
+            for name in map(schema.matrix_name, schema.factors(n_frames))
+        },
+        "pairs": list(pairs),
+        "arrays": dict(arrays),
+        "attributes": attributes_digest(attrs),
+    }
+
+
+def read_manifest(store: str | Path, digest: str, bins: int, frames: int) -> Manifest:
+    """Return the manifest of a store of that size; raises StoreError if its SHA-256 is another."""
+    file = Path(store, schema.MANIFEST)
+    try:
+        content = read_regular_file(file, MAX_BYTES)
+    except OSError as e:
+        content, found = b"", "no file" if isinstance(e, FileNotFoundError) else str(e)
+    else:
+        found = hashlib.sha256(content).hexdigest()
+    if found != digest:
+        raise StoreError(
+            f"{store}: {schema.MANIFEST} is not what store_sha256 says ({found[:60]}, not "
+            f"{digest}); ingest it again with --overwrite"
+        )
+    try:
+        return _parsed(json.loads(content), bins, frames)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as e:
+        raise StoreError(
+            f"{store}: {schema.MANIFEST} is no manifest ({type(e).__name__}: {e}); ingest it again "
+            f"with --overwrite"
+        ) from e
+
+
+def _parsed(held: Any, bins: int, frames: int) -> Manifest:
+    tiles = {factor: schema.tiles_per_side(frames, factor) for factor in schema.factors(frames)}
+    listed = {factor: held["chunks"][schema.matrix_name(factor)] for factor in tiles}
+    return Manifest(
+        {factor: _by_tile(listed[factor], bins, tiles[factor], np.uint32) for factor in tiles},
+        _by_tile(held["pairs"], bins, tiles[1], np.int64),
+        {name: str(held["arrays"][name]) for name in SMALL_ARRAYS},
+        str(held["attributes"]),
+    )
+
+
+def _by_tile(listed: Any, bins: int, tiles: int, dtype: type) -> np.ndarray:
+    """Return an array (bin, i, j) of what is listed of each chunk on and above the diagonal."""
+    rows, columns = np.triu_indices(tiles)
+    found = np.zeros((bins, tiles, tiles), dtype)
+    found[:, rows, columns] = np.array(listed, dtype).reshape(bins, len(rows))
+    return found
