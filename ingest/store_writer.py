@@ -15,7 +15,14 @@ from jaxtyping import Float32
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import COMPRESSOR, LEVEL, SHUFFLE, encode_chunk
-from homodyne_dask.store.files import PARTIAL, links_below, open_lock, replacing, write_atomic
+from homodyne_dask.store.files import (
+    PARTIAL,
+    links_below,
+    open_lock,
+    read_regular_file,
+    replacing,
+    write_atomic,
+)
 from ingest import block_means
 from ingest.readers.source import Source
 
@@ -25,6 +32,8 @@ if TYPE_CHECKING:
 WORK_FOLDER = ".ingest"
 """Folder inside the store while it is being made: the lock, the job and one record per bin."""
 JOB_FILE = "job.json"
+MAX_JSON_BYTES = 2_000_000_000
+"""Bytes of the largest JSON file of a store: the records of a bin list its chunks."""
 CONFIG: Any = {"write_empty_chunks": True}
 
 
@@ -36,10 +45,10 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file, None if there is no such file."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_regular_file(path, MAX_JSON_BYTES))
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged ({error}): give --overwrite to start over") from error
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.config import JsonDict
 
@@ -21,6 +20,7 @@ from homodyne_dask.cli.value_parsers import (
     WholeNumber,
     Windows,
 )
+from homodyne_dask.cli.yaml_file import read_yaml, shown
 from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.fitting.options import Option, fit_options, plan_options
 
@@ -184,14 +184,7 @@ def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> Fit
     Raises OptionError for mistakes, naming the file.
     """
     where = Path(path)
-    try:
-        read = yaml.safe_load(where.read_text())
-    except OSError as e:
-        raise OptionError(
-            f"{where} cannot be read ({e.strerror}): `homodyne-dask config {where}` writes a template"
-        ) from e
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise OptionError(f"{where} is not YAML: {e}") from e
+    read = read_yaml(where, f"`homodyne-dask config {where}` writes a template")
     if not isinstance(read, dict):
         raise OptionError(
             f"{where} has no keys with values: `homodyne-dask config -` prints a template"
@@ -261,7 +254,7 @@ def _checked(given: Mapping[str, Any], origin: str) -> FitConfig:
     for key in given:
         if key not in FitConfig.model_fields:
             raise OptionError(
-                f"{origin}unknown key {key!r}; {nearest(str(key), FitConfig.model_fields)}"
+                f"{origin}unknown key {shown(key)}; {nearest(shown(key), FitConfig.model_fields)}"
             )
     given = {key: value for key, value in given.items() if value is not None}
     try:
@@ -276,11 +269,11 @@ def _sentence(error: ValidationError, origin: str) -> str:
     first = error.errors()[0]
     key, value = str(first["loc"][0]), first["input"]
     form = _more(FitConfig.model_fields[key])["form"]
-    shown = origin + (key.replace("_", "-") if origin == "--" else key)
+    named = origin + (key.replace("_", "-") if origin == "--" else key)
     if first["type"] == "missing":
-        return f"{shown} is missing: give {form}"
+        return f"{named} is missing: give {form}"
     inside = "".join(f".{part}" for part in first["loc"][1:] if isinstance(part, str))
-    return f"{shown}{inside} = {value!r} cannot be used: give {form}"
+    return f"{named}{inside} = {shown(value)} cannot be used: give {form}"
 
 
 def _more(field: Any) -> dict[str, str]:

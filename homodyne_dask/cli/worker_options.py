@@ -26,7 +26,8 @@ def check_worker_options(config: "FitConfig") -> None:
         raise OptionError(f"{chosen[0]} and {chosen[1]} are both given: choose one of them")
     if config.jobs and not config.site:
         raise OptionError("jobs belong to a site: give --site too, or leave out --jobs")
-    if config.key and not config.scheduler:
+    unencrypted = config.scheduler_file and config.key == "none"
+    if config.key and not (config.scheduler or unencrypted):
         own_key = {
             "site": "jobs of a site get a key of their own",
             "scheduler_file": "the key is in the folder of the scheduler file",
@@ -49,7 +50,7 @@ def client_of(config: "FitConfig") -> "Iterator[Client | None]":
     elif config.scheduler_file:
         from homodyne_dask.cluster.slurm.persistent import connection_by
 
-        with connection_by(config.scheduler_file) as client:
+        with connection_by(config.scheduler_file, config.key) as client:
             yield client
     elif config.site:
         from homodyne_dask.cluster.slurm.cluster import slurm_cluster

@@ -6,8 +6,11 @@ from pathlib import Path
 from distributed import Security
 
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.store.files import read_regular_file
 
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
+MAX_BYTES = 1_000_000
+"""Bytes of the largest file of a key."""
 
 
 def make_key(folder: Path) -> Security:
@@ -34,10 +37,10 @@ def load_key(folder: Path) -> Security:
     """Return the TLS settings with the key in a folder; raises ClusterError if it is unreadable."""
     for file in (folder / CERTIFICATE, folder / KEY):
         try:
-            file.read_bytes()
+            read_regular_file(file, MAX_BYTES)
         except OSError as e:
             raise ClusterError(
-                f"the key of the cluster cannot be read ({file}: {e.strerror}): only who started "
+                f"the key of the cluster cannot be read ({file}: {e.strerror or e}): only who started "
                 f"the cluster may use it"
             ) from e
     return key_at(folder)

@@ -206,6 +206,9 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
     record.minima = list(saved.minima)
 
     def state(of: checkpoints.SavedState, best: lm.State | None = None) -> lm.State:
+        n_bins, p = len(of.gram.pairs), len(request.search.names)
+        if len(of.theta) != p or n_bins != len(identity.get("bins", of.gram.pairs)):
+            raise ValueError(f"{len(of.theta)} parameters and {n_bins} bins")
         linear_params = None if of.linear_params is None else np.array(of.linear_params)
         region = of.trust_region and TrustRegion(np.array(of.trust_region[0]), of.trust_region[1])
         restored = lm.State(
@@ -221,7 +224,8 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
         )
         return lm.restored_state(request.search, restored, request.solver)
 
-    return state(saved.state, saved.best and state(saved.best))
+    with checkpoints.foreign_content(path):
+        return state(saved.state, saved.best and state(saved.best))
 
 
 def _identity(request: Request) -> dict[str, Any]:

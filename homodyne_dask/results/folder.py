@@ -29,7 +29,7 @@ def default_folder(store: Path, over: str | None = None) -> Path:
     over: q or age, for the results of its parts: A0123_fit_q.
     """
     name = store.name.removesuffix(".zarr").removesuffix("_c2") + "_fit"
-    return store.with_name(f"{name}_{over}" if over else name)
+    return store.parent / (f"{name}_{over}" if over else name)
 
 
 def checkpoint_in(folder: Path) -> Path:

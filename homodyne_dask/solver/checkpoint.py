@@ -6,7 +6,9 @@ The current file and the one before it (`.previous`) are kept, so a damaged one 
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +16,18 @@ import numpy as np
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gram import Gram, RobustGram
-from homodyne_dask.store.files import partial_files, replacing
+from homodyne_dask.store.files import partial_files, read_regular_file, replacing
 
 VERSION = 3
 FORMAT = "homodyne_dask checkpoint"
+MAX_BYTES = 4_000_000_000
+"""Bytes of the largest checkpoint that is read."""
+_OF_PASS = {"seconds", "theta", "chisqr", "pass", "damping", "accepted", "decrement"}
+_OF_LEVEL = {"seconds", "level", "passes", "candidates"}
+_OF_MINIMUM = {"theta", "chisqr", "starts"}
+"""What entries of the history and of the minima have at least."""
+_MAX_COUNT = 2**53
+"""The largest number of passes or steps."""
 
 
 class SavedState(NamedTuple):
@@ -76,17 +86,28 @@ def load(path: Path, identity: dict[str, Any]) -> Checkpoint:
             f"{path} has checkpoint version {read.get('version')}, this program reads {VERSION}: "
             f"fit again without --resume"
         )
-    try:
+    with foreign_content(path):
         _check_same(path, read["identity"], identity)
+        for entry in read["history"]:
+            _check_entry(entry, _OF_LEVEL if "level" in entry else _OF_PASS)
+        for minimum in read["minima"]:
+            _check_entry(minimum, _OF_MINIMUM)
         return Checkpoint(
             identity=read["identity"],
-            passes=read["passes"],
+            passes=_count(read["passes"]),
             state=_state(read["state"]),
             best=None if read["best"] is None else _state(read["best"]),
             history=read["history"],
             minima=read["minima"],
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
+
+
+@contextmanager
+def foreign_content(path: Path) -> Iterator[None]:
+    """Turn errors from the content of an intact checkpoint into an OptionError that names its file."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
         raise OptionError(
             f"{path} is intact but not a checkpoint this program wrote ({type(e).__name__}: {e}): "
             f"fit again without --resume"
@@ -147,14 +168,17 @@ def checkpoint_files(path: Path) -> list[Path]:
 def _body(path: Path) -> dict[str, Any] | None:
     """Return the content of an intact checkpoint, else None."""
     text = _intact(path)
-    body = None if text is None else json.loads(text)
+    try:
+        body = None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
     return body if isinstance(body, dict) and body.get("format") == FORMAT else None
 
 
 def _intact(path: Path) -> bytes | None:
     """Return the body of a file whose digest is right, else None."""
     try:
-        digest, body = path.read_bytes().split(b"\n")[:2]
+        digest, body = read_regular_file(path, MAX_BYTES).split(b"\n")[:2]
     except (OSError, ValueError):
         return None
     return body if hashlib.sha256(body).hexdigest().encode() == digest else None
@@ -168,22 +192,66 @@ def _packed_state(state: SavedState) -> dict[str, Any]:
 
 
 def _state(read: dict[str, Any]) -> SavedState:
-    packed = read["gram"]
+    packed, theta = read["gram"], _numbers(read["theta"])
     moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
     pairs = _unpacked(packed["count"], "<i8")
+    bins = len(pairs)
+    if moments.ndim != 3 or moments.shape != (bins, *moments.shape[1:2] * 2):
+        raise ValueError(f"moments of shape {moments.shape} for {bins} bins")
     gram = Gram(moments, pairs)
     if "loss" in packed:
-        gram = RobustGram(moments, _unpacked(packed["loss"], "<f8").reshape(-1, 4), pairs)
+        gram = RobustGram(moments, _unpacked(packed["loss"], "<f8").reshape(bins, 4), pairs)
+    linear, region = read["linear_params"], read["trust_region"]
+    if linear is not None and [len(_numbers(pair)) for pair in linear] != [2] * bins:
+        raise ValueError("linear parameters of other bins")
+    if region is not None and len(_numbers(region[0])) != len(theta):
+        raise ValueError("a trust region of other parameters")
     return SavedState(
-        read["theta"],
-        read["damping"],
-        read["accepted"],
+        theta,
+        _from_zero_up(read["damping"]),
+        bool(read["accepted"]),
         gram,
-        read["nonmonotone_steps"],
-        read["rejected_steps"],
-        read["linear_params"],
-        None if read["trust_region"] is None else tuple(read["trust_region"]),
+        _count(read["nonmonotone_steps"]),
+        _count(read["rejected_steps"]),
+        linear,
+        None if region is None else (region[0], *_numbers([region[1]])),
     )
+
+
+def _numbers(values: Any) -> list[float]:
+    """Return a list of finite numbers; raises ValueError or TypeError for anything else."""
+    if not isinstance(values, list) or not all(_is_number(value) for value in values):
+        raise ValueError("a list of finite numbers is missing")
+    return values
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+
+
+def _from_zero_up(value: Any) -> float:
+    if not _is_number(value) or value < 0:
+        raise ValueError("a number from 0 up is missing")
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
+        raise ValueError("a count is no whole number")
+    return value
+
+
+def _check_entry(entry: Any, keys: set[str]) -> None:
+    """Raise ValueError for an entry without some keys, or with values no record has."""
+    if not isinstance(entry, dict) or not keys <= set(entry):
+        raise ValueError(f"an entry without {', '.join(sorted(keys))}")
+    for key, value in entry.items():
+        inside = value.values() if isinstance(value, dict) else value
+        plain = value is None or isinstance(value, str) or _is_number(value)
+        if key == "theta":
+            _numbers([*inside])
+        elif not plain or (key in keys - {"chisqr", "decrement"} and not _is_number(value)):
+            raise ValueError(f"an entry with another {key}")
 
 
 def _packed(values: np.ndarray) -> str:

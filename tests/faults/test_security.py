@@ -1,5 +1,6 @@
 """Who reaches a cluster: on this machine its users, beyond it whoever holds its key."""
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ import homodyne_dask as hd
 from homodyne_dask.cli import main
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.cluster.slurm.persistent import connection_by
 from homodyne_dask.errors import ClusterError
 from tests.faults.local import everything, shared_memory
 from tests.faults.programs import still_there
@@ -95,6 +97,28 @@ def test_an_address_beyond_this_machine_must_be_encrypted(address):
     with pytest.raises(ClusterError, match="leaves this machine without encryption"):  # noqa: SIM117
         with hd.connect(address):
             pass
+
+
+DESCRIPTION = {
+    "address": "tcp://192.0.2.1:8786", "dashboard": "http://127.0.0.1:1/status", "site": "local",
+    "jobs": 1, "host": "there", "pid": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [({}, "leaves this machine without encryption"),
+     ({"address": 1}, "is not the file of a persistent scheduler"),
+     ({"pid": "x"}, "is not the file of a persistent scheduler"),
+     ({"more": 1}, "is not the file of a persistent scheduler")],
+)  # fmt: skip
+def test_the_file_of_a_scheduler_leads_to_no_other_machine_without_encryption(
+    tmp_path, changes, says
+):
+    file = tmp_path / "scheduler.json"
+    file.write_text(json.dumps(DESCRIPTION | changes))
+    with pytest.raises(ClusterError, match=says), connection_by(file):
+        pass
 
 
 @pytest.mark.cluster

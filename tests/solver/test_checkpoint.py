@@ -27,7 +27,9 @@ def saved_state(seed=0) -> SavedState:
 
 
 def checkpoint_after(passes=3, best=None) -> Checkpoint:
-    return Checkpoint(IDENTITY, passes, saved_state(passes), best, [{"pass": 1, "chisqr": 0.1}])
+    numbers = dict.fromkeys(("seconds", "damping", "accepted", "decrement"), 1)
+    history = [{"pass": 1, "chisqr": 0.1, "theta": [1.0], **numbers}]
+    return Checkpoint(IDENTITY, passes, saved_state(passes), best, history)
 
 
 def same(a: SavedState, b: SavedState) -> bool:
@@ -119,6 +121,18 @@ FORGED = [
     ("moments of another shape", lambda body: body["state"]["gram"].update(shape=[3, 9, 9])),
     ("no number of passes", lambda body: body.pop("passes")),
     ("identity of another kind", lambda body: body.update(identity=[1])),
+    ("a count of other bins", lambda body: body["state"]["gram"].update(count="AAAAAAAAAAA=")),
+    ("text for numbers", lambda body: body["state"].update(theta=["1"] * 7)),
+    ("numbers without a float", lambda body: body["state"].update(damping=10**400)),
+    ("a number of passes that is none", lambda body: body.update(passes="3")),
+    ("history without times", lambda body: body.update(history=[{"pass": 1}])),
+    ("history of numbers", lambda body: body.update(history=[1])),
+    ("minima that are none", lambda body: body.update(minima=[{"theta": {"a": "b"}}])),
+    (
+        "a trust region of other parameters",
+        lambda body: body["state"].update(trust_region=[[1], 1]),
+    ),
+    ("linear parameters of other bins", lambda body: body["state"].update(linear_params=[[0, 1]])),
     ("no base64", lambda body: body["state"]["gram"].update(moments="?")),
 ]
 

@@ -12,6 +12,10 @@ FILE = click.option(
     help="Default: ~/.homodyne-dask/standing/scheduler.json; the key is in the same folder.",
 )  # fmt: skip
 
+KEY = click.option(
+    "--key", type=click.Choice(["none"]), help="none: the site is without TLS (`security: none`)."
+)
+
 
 @click.group()
 def cluster() -> None:
@@ -50,12 +54,13 @@ def cluster_start(site: str, jobs: str, foreground: bool, file: Path | None) -> 
 
 @cluster.command("status")
 @FILE
-def cluster_status(file: Path | None) -> None:
+@KEY
+def cluster_status(file: Path | None, key: str | None) -> None:
     """Print the scheduler, its workers and the number of running tasks."""
     from homodyne_dask.cluster.slurm.persistent import connection_by, read_scheduler_file
 
     scheduler = read_scheduler_file(_file(file))
-    with connection_by(_file(file)) as client:
+    with connection_by(_file(file), key) as client:
         info: Any = client.scheduler_info(n_workers=-1)
     workers = list(info["workers"].values())
     tasks = sum(len(worker["metrics"].get("executing", ())) for worker in workers)
@@ -69,11 +74,12 @@ def cluster_status(file: Path | None) -> None:
 
 @cluster.command("stop")
 @FILE
-def cluster_stop(file: Path | None) -> None:
+@KEY
+def cluster_stop(file: Path | None, key: str | None) -> None:
     """Stop the scheduler and its workers, and cancel their jobs."""
     from homodyne_dask.cluster.slurm import persistent
 
-    persistent.stop_scheduler(_file(file))
+    persistent.stop_scheduler(_file(file), key)
     click.echo("stopped")
 
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from homodyne_dask.cli.yaml_file import read_yaml
 from homodyne_dask.errors import OptionError, nearest
 
 MODES = {
@@ -23,12 +22,7 @@ MODES = {
 
 def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
     """Return the file; raises OptionError for one that is not a configuration of homodyne or xpcsjax."""
-    try:
-        content = yaml.safe_load(where.read_text())
-    except OSError as e:
-        raise OptionError(f"{where} cannot be read ({e.strerror}): check the name") from e
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise OptionError(f"{where} is not YAML: {e}") from e
+    content = read_yaml(where, "check the name")
     if not isinstance(content, dict) or "analysis_mode" not in content:
         converted = isinstance(content, dict) and "model" in content and "data" in content
         raise OptionError(
@@ -119,7 +113,7 @@ def finite_number(path: str, value: Any) -> float:
     """Return the value of a key as a finite number."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise OptionError(f"{path} = {value!r} is not a finite number")

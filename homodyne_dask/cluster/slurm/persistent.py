@@ -15,15 +15,17 @@ import psutil
 from distributed import Client, Security
 
 from homodyne_dask.cluster import tls
-from homodyne_dask.cluster.connect import UNENCRYPTED, closing_logged, connect
+from homodyne_dask.cluster.connect import closing_logged, connect
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.store.files import write_atomic
+from homodyne_dask.store.files import read_regular_file, write_atomic
 from homodyne_dask.store.processes import python_command
 
 LOCAL = "local"
 """The name of the site for workers on this machine."""
+MAX_FILE_BYTES = 1_000_000
+"""Bytes of the largest file of a scheduler."""
 START_TIMEOUT = 60.0
 """Seconds a persistent scheduler may take to start."""
 STOP_TIMEOUT = 60.0
@@ -47,22 +49,29 @@ class PersistentScheduler:
 def read_scheduler_file(file: Path) -> PersistentScheduler:
     """Return the scheduler that a file describes; raises ClusterError for another file."""
     try:
-        return PersistentScheduler(**json.loads(file.read_text()))
+        read = PersistentScheduler(**json.loads(read_regular_file(file, MAX_FILE_BYTES)))
+        texts = (read.address, read.dashboard, read.site, read.host)
+        if not (all(isinstance(text, str) for text in texts) and isinstance(read.pid, int)):
+            raise TypeError("address, dashboard, site and host are texts, pid is a number")
+        return read
     except OSError as e:
         raise ClusterError(
-            f"{file} cannot be read ({e.strerror}): is the scheduler running? `homodyne-dask cluster "
+            f"{file} cannot be read ({e.strerror or e}): is the scheduler running? `homodyne-dask cluster "
             f"start` starts one"
         ) from e
-    except (ValueError, TypeError) as e:
+    except (ValueError, TypeError, RecursionError) as e:
         raise ClusterError(f"{file} is not the file of a persistent scheduler: {e}") from e
 
 
 @contextmanager
-def connection_by(file: Path) -> Iterator[Client]:
-    """Connect to the scheduler of a file, with the key beside it, for the length of a `with`."""
+def connection_by(file: Path, key: str | None = None) -> Iterator[Client]:
+    """Connect to the scheduler of a file, with the key beside it, for the length of a `with`.
+
+    key: 'none' allows an unencrypted scheduler on another machine. Raises ClusterError as `connect`.
+    """
     running = read_scheduler_file(file)
     encrypted = running.address.startswith("tls:")
-    with connect(running.address, file.parent if encrypted else UNENCRYPTED) as client:
+    with connect(running.address, file.parent if encrypted else key) as client:
         yield client
 
 
@@ -147,9 +156,12 @@ def start_scheduler(site: str, jobs: str, file: Path) -> PersistentScheduler:
     return read_scheduler_file(file)
 
 
-def stop_scheduler(file: Path) -> None:
-    """End a persistent scheduler and its jobs; raises ClusterError if it does not end in time."""
-    with connection_by(file) as client:
+def stop_scheduler(file: Path, key: str | None = None) -> None:
+    """End a persistent scheduler and its jobs; raises ClusterError if it does not end in time.
+
+    key: as in `connection_by`.
+    """
+    with connection_by(file, key) as client:
         client.set_metadata(END_KEY, True)
     until = time.monotonic() + STOP_TIMEOUT
     while file.exists():

@@ -1,0 +1,74 @@
+"""Reading of a YAML file that may be a stranger's: plain values, of limited size."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.store.files import read_regular_file
+
+MAX_BYTES = 1_000_000
+"""Bytes of the largest file that is read."""
+_MAX_SHOWN = 200
+"""Characters of a value that an error message quotes."""
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Loads plain values; aliases, by which a small file becomes a huge value, are errors."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.composer.ComposerError(
+                None, None, "an alias (*name) is not read: write the value itself", mark
+            )
+        return super().compose_node(parent, index)
+
+    def construct_scalar(self, node: Any) -> Any:
+        value = super().construct_scalar(node)
+        if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):
+            raise yaml.constructor.ConstructorError(
+                None, None, "a character that no text has", node.start_mark
+            )
+        return value
+
+
+def read_yaml(path: Path, remedy: str) -> Any:
+    """Return the content of a YAML file as plain values.
+
+    remedy: what to do where there is no such file, the end of the sentence. Raises OptionError for a file
+    that cannot be read, is not YAML, has aliases, or holds values that Python has no form for.
+    """
+    try:
+        text = read_regular_file(path, MAX_BYTES).decode()
+    except OSError as e:
+        raise OptionError(f"{path} cannot be read ({e.strerror or e}): {remedy}") from e
+    except UnicodeDecodeError as e:
+        raise OptionError(f"{path} is not YAML: {e}") from e
+    try:
+        return _PlainLoader(text).get_single_data()
+    except yaml.YAMLError as e:
+        raise OptionError(f"{path} is not YAML: {e}") from e
+    except RecursionError as e:
+        raise OptionError(f"{path} is nested too deeply: write plain keys with values") from e
+    except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as e:
+        # dates such as 2024-99-99, whole numbers of thousands of digits, values that are not of their tag
+        why = str(e)[:_MAX_SHOWN]
+        raise OptionError(
+            f"{path} holds a value that cannot be read ({why}): put it in quotes, or correct it"
+        ) from e
+
+
+def shown(value: Any) -> str:
+    """Return a value as an error message quotes it, cut if it is long."""
+    text = _representation(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _representation(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        return f"a number of {value.bit_length()} bits"
