@@ -13,6 +13,7 @@ from jaxtyping import Float, Float32, Int
 from homodyne_dask.errors import OptionError, StoreError, nearest
 from homodyne_dask.store.files import replacing
 from ingest.clean import sigma_from_counts
+from ingest.hdf5_output import FileForHdf5
 
 LAYOUTS = ("aps-u", "aps-legacy")
 Matrix = Callable[[int], np.ndarray]
@@ -146,6 +147,7 @@ def simulate(
     )
 
     def noisy(index: int) -> Float32[np.ndarray, "t t"]:
+        output.check()
         k = int(order[index])
         row = sigma_from_counts(scan.counts * scan.flux, float(contrasts[k]), n_pixels)
         return _noisy(c2_of_bin(k), row, np.random.default_rng([seed, k]), counts)
@@ -153,14 +155,15 @@ def simulate(
     try:
         with (
             replacing(path, durable=False) as partial,
-            h5py.File(partial, "w", libver=("v108", "latest")) as file,
+            FileForHdf5(partial) as output,
+            h5py.File(output, "w", libver=("v108", "latest")) as file,
         ):
             (_write_aps_u if layout == "aps-u" else _write_aps_legacy)(file, scan, noisy, seed)
             if truth is not None:
                 file.attrs["truth"] = json.dumps(_ordered(truth, order))
     except OSError as error:
         raise StoreError(
-            f"{path} cannot be written ({error}): make room or give another name"
+            f"{path} cannot be written ({error.strerror or error}): make room or give another name"
         ) from error
     return path
 

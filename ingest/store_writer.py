@@ -1,8 +1,6 @@
 """The store while it is written: its lock, its arrays, its chunks and its metadata."""
 
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +16,11 @@ from homodyne_dask.store.chunk_codec import COMPRESSOR, LEVEL, SHUFFLE, encode_c
 from homodyne_dask.store.files import (
     PARTIAL,
     links_below,
-    open_lock,
     read_regular_file,
     replacing,
     write_atomic,
 )
+from homodyne_dask.store.lock import locked
 from ingest import block_means
 from ingest.readers.source import Source
 
@@ -83,13 +81,7 @@ def lock_store(store: Path) -> Iterator[None]:
         )
     work = store / WORK_FOLDER
     work.mkdir(parents=True, exist_ok=True)
-    path = work / "lock"
-    with open_lock(path) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = path.exists() and os.path.samestat(path.stat(), os.fstat(lock.fileno()))
-        except BlockingIOError:
-            held = False
+    with locked(work / "lock") as held:
         if not held:
             raise StoreError(f"another ingest is writing {store}: wait for it or give another name")
         yield

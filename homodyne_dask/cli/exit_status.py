@@ -1,6 +1,8 @@
 """Errors of commands become one sentence each, and every outcome becomes an exit status."""
 
+import errno
 import logging
+import shutil
 import signal
 import sys
 import threading
@@ -8,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -15,6 +18,11 @@ import click
 from homodyne_dask.errors import HomodyneDaskError, nearest
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
+NO_ROOM = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "your share of the disk is used up",
+    errno.EFBIG: "it is larger than a file may be here",
+}
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 
 
@@ -101,9 +109,27 @@ def _user_error_sentence(error: Exception) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, OSError):
-        where = error.filename or "a file"
-        return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"
+        return _file_error_sentence(error)
     return str(error)
+
+
+def _file_error_sentence(error: OSError) -> str:
+    where = error.filename or "a file"
+    if error.errno not in NO_ROOM:
+        return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"
+    why = NO_ROOM[error.errno]
+    return (
+        f"{where} cannot be written: {why}{_free_space(where)}; make room, then run the command again, "
+        f"a fit with --resume"
+    )
+
+
+def _free_space(path: str) -> str:
+    """Return how much room there is where a file would be, '' where nobody knows."""
+    from homodyne_dask.sweep.plan import size
+
+    folder = next((p for p in Path(path).absolute().parents if p.is_dir()), None)
+    return "" if folder is None else f" ({size(shutil.disk_usage(folder).free)} are free)"
 
 
 def _parameters(error: click.UsageError) -> list[click.Parameter]:

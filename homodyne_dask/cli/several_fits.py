@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
     from homodyne_dask.models import Model
     from homodyne_dask.results.fit_result import FitResult
+    from homodyne_dask.results.folder import WriteFiles
     from homodyne_dask.results.series_entry import SeriesEntry
     from homodyne_dask.store.scan import Scan, Selection
 
@@ -101,28 +102,30 @@ def fit_all(
     client: "Client | None",
     resume: bool,
     fit: RunFit,
+    homodyne: "WriteFiles | None",
 ) -> int:
     """Run every job, list them in an index, and return the worst exit status.
 
     With `resume`, jobs that have a result of the same fit keep it. Small fits are submitted to the
-    workers of the client in advance, each as one task.
+    workers of the client in advance, each as one task. homodyne: writes homodyne's files.
     """
     from homodyne_dask.results import index
+    from homodyne_dask.results.folder import locked_folder
     from homodyne_dask.results.series import FitSeries
 
     kind = index.PARTS if config.over else index.SCANS
     where = _index_folder(config, jobs)
-    index.check_index(where, config.overwrite or resume, kind)
     entries, statuses, files = [], set(), []
-    with _submitted(
-        config, client, model, [j for j in jobs if not (resume and _has_files(j))]
-    ) as sent:
-        for job in jobs:
-            click.echo(f"\n{job.name}, {len(entries) + 1} of {len(jobs)}", err=True)
-            entry, status = _run_job(model, job, resume, fit, sent.pop(job.folder, None))
-            entries.append(entry)
-            statuses.add(status)
-            files = index.write_index(where, model.names, entries, len(jobs), kind)
+    with locked_folder(where, f".{kind}.lock"):
+        index.check_index(where, config.overwrite or resume, kind)
+        to_send = [job for job in jobs if not (resume and _has_files(job))]
+        with _submitted(config, client, model, to_send, homodyne) as sent:
+            for job in jobs:
+                click.echo(f"\n{job.name}, {len(entries) + 1} of {len(jobs)}", err=True)
+                entry, status = _run_job(model, job, resume, fit, sent.pop(job.folder, None))
+                entries.append(entry)
+                statuses.add(status)
+                files = index.write_index(where, model.names, entries, len(jobs), kind)
     if config.over:
         click.echo(f"\n{FitSeries(config.over, tuple(entries))}")
     click.echo(
@@ -133,7 +136,11 @@ def fit_all(
 
 @contextmanager
 def _submitted(
-    config: "FitConfig", client: "Client | None", model: "Model", jobs: Sequence[FitJob]
+    config: "FitConfig",
+    client: "Client | None",
+    model: "Model",
+    jobs: Sequence[FitJob],
+    homodyne: "WriteFiles | None",
 ) -> "Iterator[dict[Path, Future]]":
     """Yield the futures of the small fits submitted to workers, by folder of the result.
 
@@ -149,23 +156,31 @@ def _submitted(
     for job in jobs if client is not None else ():
         with suppress(HomodyneDaskError):
             check_folder(job.folder, checkpoint_in(job.folder), config.overwrite, resume=False)
-            fits[job.folder] = FitRequest(job.scan(), job.options, (job.folder,) if local else ())
+            fits[job.folder] = FitRequest(
+                job.scan(), job.options, (job.folder, homodyne) if local else ()
+            )
     with submitted(client, model, list(fits.values()), fit_into if local else whole_fit) as futures:
         pairs = zip(fits, futures, strict=True)
         yield {folder: future for folder, future in pairs if future is not None}
 
 
 def fit_into(
-    selection: "Selection", model: "Model", options: Mapping[str, Any], folder: Path
+    selection: "Selection",
+    model: "Model",
+    options: Mapping[str, Any],
+    folder: Path,
+    homodyne: "WriteFiles | None",
 ) -> "FitOutput":
     """Fit a small scan and write the folder of its result; runs as a task on a worker."""
     from homodyne_dask.fitting.series.parallel_fits import whole_fit
-    from homodyne_dask.results.folder import write_result
+    from homodyne_dask.results.folder import checkpoint_in, claimed_folder, write_result
     from homodyne_dask.store.scan import open_selection
 
-    output = whole_fit(selection, model, options)
-    folder.mkdir(parents=True, exist_ok=True)
-    files = write_result(output.result, open_selection(selection), folder)
+    with claimed_folder(
+        folder, checkpoint_in(folder), overwrite=True, resume=False
+    ):  # checked before
+        output = whole_fit(selection, model, options)
+        files = write_result(output.result, open_selection(selection), folder, homodyne)
     return output._replace(files=tuple(files))
 
 

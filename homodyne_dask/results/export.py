@@ -1,9 +1,13 @@
 """A fit as one netCDF file: all numbers, and the maps of the bins that its figures show."""
 
-from pathlib import Path
+import io
+from collections.abc import Mapping
+from typing import Any
 
+import h5netcdf
 import numpy as np
 import xarray
+from xarray.backends import H5NetCDFStore
 
 from homodyne_dask.results.figures.block_means import BinMap
 from homodyne_dask.results.figures.maps import bin_maps
@@ -58,8 +62,18 @@ def _stacked(shown: list[BinMap], part: str) -> tuple[tuple[str, ...], np.ndarra
     return ("map", "t1", "t2"), values, attributes | (NXXPCS if part != "residual" else {})
 
 
-def write_netcdf(result: FitResult, scan: Scan, path: Path) -> None:
-    """Write `with_maps` as netCDF-4 with compressed maps."""
-    whole = with_maps(result, scan)
+def result_netcdf(result: FitResult, scan: Scan) -> bytes:
+    """Return `with_maps` as netCDF-4 with compressed maps."""
     packed = {f"two_time_{part}": {"zlib": True, "complevel": 4} for part in _MAPS}
-    whole.to_netcdf(path, engine="h5netcdf", encoding=packed)
+    return netcdf(with_maps(result, scan), packed)
+
+
+def netcdf(table: xarray.Dataset, encoding: Mapping[str, Any] | None = None) -> bytes:
+    """Return a table as netCDF-4; encoding: by variable, as of `xarray.Dataset.to_netcdf`.
+
+    It is made in memory: HDF5 crashes where it cannot write to a disk.
+    """
+    content = io.BytesIO()
+    with h5netcdf.File(content, "w") as file:
+        table.dump_to_store(H5NetCDFStore(file), encoding=encoding)
+    return content.getvalue()

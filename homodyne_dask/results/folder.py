@@ -1,22 +1,43 @@
 """The folder of a result: summary.json, tables, report and figures, written atomically."""
 
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.csv_tables import parameters_csv, scaling_csv
-from homodyne_dask.results.export import write_netcdf
+from homodyne_dask.results.export import result_netcdf
 from homodyne_dask.results.figures.captions import TITLES, alternative
 from homodyne_dask.results.fit_result import FORMAT, FitResult
 from homodyne_dask.results.html import Picture, report_page
 from homodyne_dask.results.text import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.store.files import write_file
+from homodyne_dask.store.lock import locked
 from homodyne_dask.store.scan import Scan
 
-SUMMARY, CHECKPOINT = "summary.json", "checkpoint.json"
+SUMMARY, CHECKPOINT, LOCK = "summary.json", "checkpoint.json", ".lock"
+ASIDE = ".partial-"
+"""Beginning of the name of the temporary folder in which a result is written."""
+HOMODYNE = "nlsq"
+"""Folder of the files of homodyne, in that of the result."""
+WriteFiles = Callable[[FitResult, Scan, Path], None]
+FILES = (
+    SUMMARY,
+    "parameters.csv",
+    "scaling.csv",
+    "report.txt",
+    "report.html",
+    "result.nc",
+    *(f"{picture}.png" for picture in TITLES),
+    f"{HOMODYNE}/*.json",
+    f"{HOMODYNE}/fitted_data.npz",
+    f"{HOMODYNE}/c2_heatmaps_*.png",
+)
+"""Patterns of all files of a result, its summary first."""
 
 
 _HEAD_BYTES = 1000
@@ -39,24 +60,44 @@ def checkpoint_in(folder: Path) -> Path:
 
 @contextmanager
 def claimed_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> Iterator[None]:
-    """Create the folder; one that is still empty at the end of the `with` is removed.
+    """Lock the folder for one fit, created where it is missing (see `locked_folder`).
 
-    Raises OptionError if it holds something that would be lost.
+    Raises OptionError if it holds something that would be lost, or if another fit is writing it.
     """
-    check_folder(folder, checkpoint, overwrite, resume)
+    with locked_folder(folder, LOCK):
+        check_folder(folder, checkpoint, overwrite, resume)
+        yield
+
+
+@contextmanager
+def locked_folder(folder: Path, lock: str) -> Iterator[None]:
+    """Create and lock a folder for a `with`; one that is still empty at its end is removed.
+
+    lock: name of the file to lock. Raises OptionError if another process holds it.
+    """
     made = not folder.exists()
+    _check_is_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        yield
+        with locked(folder / lock) as held:
+            if not held:
+                raise OptionError(
+                    f"another fit is writing {folder}: wait for its end, or give another --output"
+                )
+            yield
     finally:
         if made and not any(folder.iterdir()):
             folder.rmdir()
 
 
-def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
-    """Raise OptionError if a folder holds something that a fit would overwrite."""
+def _check_is_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"{folder} is a file: give another --output")
+
+
+def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
+    """Raise OptionError if a folder holds something that a fit would overwrite."""
+    _check_is_folder(folder)
     if folder.is_symlink():
         raise OptionError(
             f"{folder} is a link to {folder.resolve()}: give that folder as --output, or another one"
@@ -66,10 +107,17 @@ def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) 
             f"{checkpoint} is of an interrupted fit: give --resume to go on, --overwrite to start "
             f"again, or another --output"
         )
-    present = folder.iterdir() if folder.exists() else ()
-    if all(".partial" in path.name for path in present):  # what a killed fit left, or nothing
+    present = [path.name for path in folder.iterdir()] if folder.exists() else []
+    if all(".partial" in name or name == LOCK for name in present):  # a killed fit left them
         return
-    if not (_is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)):
+    half_written = any(name.startswith(ASIDE) for name in present)
+    if half_written and not (folder / SUMMARY).exists() and not (overwrite or resume):
+        raise OptionError(
+            f"{folder} holds part of a result, whose fit was killed as it wrote it: give --overwrite to "
+            f"fit again, or another --output"
+        )
+    known = _is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)
+    if not (known or half_written):
         raise OptionError(f"{folder} holds files that are no result: give another --output")
     if (folder / SUMMARY).exists() and not (overwrite or resume):
         raise OptionError(f"{folder} exists: give --overwrite to replace it, or another --output")
@@ -83,32 +131,63 @@ def _is_summary(file: Path) -> bool:
         return FORMAT.encode() in opened.read(_HEAD_BYTES)
 
 
-def write_result(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
+def write_result(
+    result: FitResult, scan: Scan, folder: Path, homodyne: WriteFiles | None = None
+) -> list[Path]:
     """Write a result into its folder and return the files, summary.json last.
 
-    Everything is written to a temporary folder first; a failure leaves the folder unchanged.
+    homodyne: writes more files, those of homodyne, into a folder of their own. Everything is written to a
+    temporary folder first, and a failure leaves the folder unchanged. The files of an earlier
+    result are removed before the first new one is moved: a folder never holds those of two.
     """
     from homodyne_dask.results.figures.save import save_all
 
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as aside:
+    with tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside:
         there = Path(aside)
-        (there / "parameters.csv").write_text(parameters_csv(result))
-        (there / "scaling.csv").write_text(scaling_csv(result))
-        (there / "report.txt").write_text(report_text(result) + "\n")
-        pictures = [
-            Picture(TITLES[path.stem], alternative(path.stem, result, scan), path.read_bytes())
-            for path in save_all(result, scan, there)
-        ]
-        (there / "report.html").write_text(report_page(result, pictures))
-        write_netcdf(result, scan, there / "result.nc")
-        result.to_json(there / SUMMARY)
-        (folder / SUMMARY).unlink(missing_ok=True)
-        for picture in TITLES:
-            (folder / f"{picture}.png").unlink(missing_ok=True)
-        names = sorted(
-            (path.name for path in there.iterdir()), key=lambda name: (name == SUMMARY, name)
-        )
-        return [(there / name).replace(folder / name) for name in names]
+        with _errors_name(folder, there):
+            write_file(there / "parameters.csv", parameters_csv(result))
+            write_file(there / "scaling.csv", scaling_csv(result))
+            write_file(there / "report.txt", report_text(result) + "\n")
+            pictures = [
+                Picture(TITLES[path.stem], alternative(path.stem, result, scan), path.read_bytes())
+                for path in save_all(result, scan, there)
+            ]
+            write_file(there / "report.html", report_page(result, pictures))
+            write_file(there / "result.nc", result_netcdf(result, scan))
+            if homodyne is not None:
+                (there / HOMODYNE).mkdir()
+                homodyne(result, scan, there / HOMODYNE)
+            result.to_json(there / SUMMARY)
+        return _exchange(there, folder)
+
+
+@contextmanager
+def _errors_name(folder: Path, aside: Path) -> Iterator[None]:
+    """Let an OSError on a file of the temporary folder name the file it was to become."""
+    try:
+        yield
+    except OSError as e:
+        if e.filename is not None and Path(e.filename).is_relative_to(aside):
+            e.filename = str(folder / Path(e.filename).relative_to(aside))
+        raise
+
+
+def _exchange(aside: Path, folder: Path) -> list[Path]:
+    """Remove the earlier result, its summary first, and move the new one in, its summary last."""
+    if (folder / HOMODYNE).is_symlink():
+        (folder / HOMODYNE).unlink()  # it is replaced as the files are, not followed
+    earlier = [path for pattern in FILES for path in folder.glob(pattern)]
+    for path in earlier:
+        path.unlink()
+    for path in folder.glob(f"{ASIDE}*"):
+        if path != aside:  # of a fit that was killed
+            shutil.rmtree(path)
+    names = [path.relative_to(aside) for path in aside.rglob("*") if path.is_file()]
+    names.sort(key=lambda name: (str(name) == SUMMARY, len(name.parts), name))
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (aside / name).replace(folder / name)
+    return [folder / name for name in names]
 
 
 def remove_checkpoint(result: FitResult, checkpoint: Path) -> None:

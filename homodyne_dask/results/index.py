@@ -13,6 +13,7 @@ from markupsafe import Markup
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results import numbers
 from homodyne_dask.results.csv_tables import entries_csv
+from homodyne_dask.results.export import netcdf
 from homodyne_dask.results.figures.scans import draw_scans as picture_of
 from homodyne_dask.results.html import Picture
 from homodyne_dask.results.series import FitSeries
@@ -23,7 +24,7 @@ from homodyne_dask.results.series_entry import (
 )
 from homodyne_dask.results.series_report import agreement_sentences
 from homodyne_dask.results.template import RESULTS_PACKAGE, render
-from homodyne_dask.store.files import replacing, write_atomic
+from homodyne_dask.store.files import write_atomic
 
 SCANS, PARTS = "scans", "series"
 """What is indexed: several scans, or the parts of one; also the names of the files."""
@@ -86,6 +87,9 @@ def write_index(
     )
     picture = _picture(names, good, series) if complete and len(good) > 1 else None
     table, page = index_files(folder, prefix)
+    if prefix == PARTS:
+        for old in reversed(series_files(folder)):  # a series is never of other fits than the index
+            old.unlink(missing_ok=True)
     write_atomic(table, entries_csv(names, entries, folder, _ONE[prefix]))
     write_atomic(page, _page(folder, names, entries, of, prefix, series, picture))
     return [table, page, *(_write_series(series, folder, picture) if series else [])]
@@ -96,14 +100,11 @@ def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> l
     made = series_files(folder)
     text, whole, table, drawn = made
     write_atomic(text, f"{series}\n")
+    write_atomic(table, netcdf(series.table))
+    if picture is not None:
+        write_atomic(drawn, picture.png)
     series.to_json(whole)
-    with replacing(table) as partial:
-        series.table.to_netcdf(partial, engine="h5netcdf")
-    if picture is None:
-        drawn.unlink(missing_ok=True)
-        return made[:-1]
-    write_atomic(drawn, picture.png)
-    return made
+    return made if picture is not None else [text, whole, table]
 
 
 def outcome_counts(entries: Sequence[SeriesEntry], of: int, prefix: str = SCANS) -> str:

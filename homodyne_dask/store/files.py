@@ -22,14 +22,32 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """
     partial = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
     try:
-        yield partial
-        if durable:
-            _sync(partial)
-        partial.replace(path)
-        if durable:
-            _sync(path.parent)  # the new name
+        with named_in_errors(path):
+            yield partial
+            if durable:
+                _sync(partial)
+            partial.replace(path)
+            if durable:
+                _sync(path.parent)  # the new name
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def named_in_errors(path: Path) -> Iterator[None]:
+    """Add a file to an OSError that names none, as that of a disk which became full."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno is not None and e.filename is None:
+            e.filename = str(path)
+        raise
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file; an OSError names it."""
+    with named_in_errors(path):
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:

@@ -161,7 +161,7 @@ def test_a_full_disk_leaves_the_earlier_result_whole(here, no_pictures, monkeypa
     monkeypatch.setattr(plots, "save_all", full)
     result = run(*FIT, "--overwrite", "--checkpoint", "c.json")
     assert result.exit_code == 2
-    assert "maps.png: No space left on device" in result.stderr
+    assert "maps.png cannot be written: the disk is full (" in result.stderr
     assert {path.name: path.read_bytes() for path in Path("A_fit").iterdir()} == before
 
 

@@ -71,8 +71,8 @@ def test_the_index_is_a_page_with_links_to_every_report(three):
 def test_a_bug_in_one_scan_does_not_stop_the_others(three, monkeypatch):
     real = folder.write_result
 
-    def write(result, scan, where):
-        return 1 / 0 if where.name == "A_fit" else real(result, scan, where)
+    def write(result, scan, where, *more):
+        return 1 / 0 if where.name == "A_fit" else real(result, scan, where, *more)
 
     monkeypatch.setattr(folder, "write_result", write)
     result = run(*FIT, "A_c2.zarr", "N_c2.zarr")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from homodyne_dask.live.progress import Progress
     from homodyne_dask.models import Model
     from homodyne_dask.results.fit_result import FitResult
+    from homodyne_dask.results.folder import WriteFiles
     from homodyne_dask.store.scan import Scan
 
 OVER = (
@@ -85,6 +86,7 @@ def fit(
     from homodyne_dask.solver.checkpoint import checkpoint_exists
 
     model = model_named(config.model)
+    homodyne = _write_homodyne_files if homodyne_output else None
     jobs = fit_jobs(config, model)
     one = len(jobs) == 1 and not config.over
     if not one and (config.checkpoint or profile):
@@ -94,14 +96,14 @@ def fit(
     with _workers(config, jobs) as client:
 
         def run(job: "FitJob", resume: bool, sent: "Future | None" = None) -> "FitResult":
-            return _fit(config, model, job, client, resume, homodyne_output, profile, sent)
+            return _fit(config, model, job, client, resume, homodyne, profile, sent)
 
         if one:
             checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
             again = resume or (go_on and checkpoint_exists(checkpoint))
             status = 0 if run(jobs[0], again).converged else NOT_CONVERGED
         else:
-            status = fit_all(config, model, jobs, client, resume or go_on, run)
+            status = fit_all(config, model, jobs, client, resume or go_on, run, homodyne)
     click.get_current_context().exit(status)
 
 
@@ -129,14 +131,14 @@ def _fit(
     job: "FitJob",
     client: "Client | None",
     resume: bool,
-    homodyne_output: bool,
+    homodyne: "WriteFiles | None",
     profile: Path | None,
     sent: "Future | None",
 ) -> "FitResult":
     from homodyne_dask.results import folder as folders
 
     scan, folder = job.scan(), job.folder
-    if homodyne_output and (why := _refusal(scan)):
+    if homodyne is not None and (why := _refusal(scan)):
         click.echo(why)
     output = None if sent is None else _output_of(client, sent)
     checkpoint = config.checkpoint or folders.checkpoint_in(folder)
@@ -149,9 +151,7 @@ def _fit(
                 result = _run(job.options, model, scan, client, checkpoint, resume, trace)
         click.echo(str(result))
         written = output is not None and output.files
-        files = list(written or folders.write_result(result, scan, folder))
-        if homodyne_output:
-            files += _homodyne_files(result, scan, folder)
+        files = written or folders.write_result(result, scan, folder, homodyne)
         folders.remove_checkpoint(result, checkpoint)
     click.echo(f"\n{folder}/ written: {', '.join(str(file.relative_to(folder)) for file in files)}")
     return result
@@ -163,10 +163,10 @@ def _refusal(scan: "Scan") -> str | None:
     return fitted_data_refusal(scan)
 
 
-def _homodyne_files(result: "FitResult", scan: "Scan", folder: Path) -> list[Path]:
+def _write_homodyne_files(result: "FitResult", scan: "Scan", folder: Path) -> None:
     from homodyne_dask.cli.homodyne.output_files import write_homodyne_files
 
-    return write_homodyne_files(result, scan, folder)
+    write_homodyne_files(result, scan, folder)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from homodyne_dask.results.figures.block_means import as_fitted
 from homodyne_dask.results.figures.rates import FittedModel, fitted_model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store import schema
+from homodyne_dask.store.files import named_in_errors
 from homodyne_dask.store.scan import Chunk, Scan
 from homodyne_dask.sweep.plan import size
 
@@ -54,7 +55,7 @@ def write_fitted_data(result: FitResult, scan: Scan, path: Path) -> None:
         "t2": time,
         "q": scan.q[:1],
     }
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+    with named_in_errors(path), zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, values in vectors.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, np.asarray(values, float))

@@ -1,8 +1,8 @@
 """The output files of homodyne, with its file names and keys, in a folder nlsq/."""
 
+import io
 import json
 import math
-import tempfile
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -17,39 +17,28 @@ from homodyne_dask.results.figures.rates import fitted_model
 from homodyne_dask.results.figures.style import UNKNOWN_COLOUR, figure
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.store.files import write_file
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import layout
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FOLDER = "nlsq"
-"""Of homodyne's files, in the folder of the result."""
 STATUS = {Outcome.CONVERGED: "converged", Outcome.MAX_PASSES: "max_iter"}
 GOOD, MARGINAL = 2.0, 5.0
 """Reduced χ² below which homodyne calls a fit good, and marginal."""
 
 
-def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
-    """Write the output files of homodyne to `folder`/nlsq and return their paths.
-
-    scan: the fitted data. All files are written to a temporary folder first, then replace earlier ones.
-    """
-    target = folder / FOLDER
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as temporary:
-        partial = Path(temporary)
-        for name, content in json_files(result, scan).items():
-            (partial / name).write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
-        if fitted_data_refusal(scan) is None:
-            write_fitted_data(result, scan, partial / "fitted_data.npz")
-        for name, view in zip(_figure_names(scan), _views(result, scan), strict=True):
-            _heatmaps(view, float(scan.phi[view.bin])).savefig(partial / name, format="png")
-        if target.is_symlink():
-            target.unlink()  # it is replaced as the files are, not followed
-        target.mkdir(exist_ok=True)
-        for old in (*target.glob("c2_heatmaps_*.png"), *target.glob("fitted_data.npz")):
-            old.unlink()
-        return [path.replace(target / path.name) for path in sorted(partial.iterdir())]
+def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> None:
+    """Write the output files of homodyne to a folder; scan: the fitted data."""
+    for name, content in json_files(result, scan).items():
+        write_file(folder / name, json.dumps(content, indent=2, allow_nan=False) + "\n")
+    if fitted_data_refusal(scan) is None:
+        write_fitted_data(result, scan, folder / "fitted_data.npz")
+    for name, view in zip(_figure_names(scan), _views(result, scan), strict=True):
+        png = io.BytesIO()
+        _heatmaps(view, float(scan.phi[view.bin])).savefig(png, format="png")
+        write_file(folder / name, png.getvalue())
 
 
 def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The figures of a fit: `result.plot` and `save_all`, which writes them as PNG files."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from homodyne_dask.results.figures.maps import draw_maps, draw_residuals
 from homodyne_dask.results.figures.passes import draw_passes, draw_rates
 from homodyne_dask.results.figures.rates import model_of
 from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.store.files import write_file
 from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
@@ -91,7 +93,9 @@ def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
             continue
         path = folder / f"{name}.png"
         about = {"Title": TITLES[name], "Description": alternative(name, result, scan)}
-        draw(result, scan).savefig(path, format="png", metadata=about)
+        content = io.BytesIO()
+        draw(result, scan).savefig(content, format="png", metadata=about)
+        write_file(path, content.getvalue())
         paths.append(path)
     return paths
 

@@ -1,0 +1,206 @@
+"""A disk becomes full at any file: one sentence names it, nothing else is said, what was there is kept."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import StoreError
+from homodyne_dask.results import folder as folders
+from homodyne_dask.results import index
+from homodyne_dask.results.figures import save as plots
+from homodyne_dask.results.figures.captions import TITLES
+from homodyne_dask.results.folder import write_result
+from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.store.files import write_file
+from ingest.simulate import simulate
+from tests.cli.commands import run
+from tests.ingest_files import decay
+from tests.results.figures.made import DIFFUSION, scan_of
+
+pytestmark = pytest.mark.timeout(600)
+PICTURE = os.urandom(9000)
+
+
+@pytest.fixture(scope="module")
+def mounted(tmp_path_factory) -> Iterator[Path]:
+    """A file system of 1 MB."""
+    place = tmp_path_factory.mktemp("disk")
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", place], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+@pytest.fixture
+def disk(mounted) -> Path:
+    """It, empty."""
+    for path in mounted.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return mounted
+
+
+def room(disk: Path, free: int | None) -> None:
+    """Leave so many bytes of the disk free; None: all that is not needed by its files."""
+    filler = disk / "filler"
+    filler.unlink(missing_ok=True)
+    if free is not None:
+        filler.write_bytes(b"x" * (shutil.disk_usage(disk).free - free))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+@pytest.fixture
+def one_picture(monkeypatch):
+    """Drawing takes long: one picture of random bytes."""
+
+    def save_all(result, scan, folder):
+        path = folder / f"{next(iter(TITLES))}.png"
+        write_file(path, PICTURE)
+        return [path]
+
+    monkeypatch.setattr(plots, "save_all", save_all)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    scan = scan_of(tmp_path_factory.mktemp("scan"), DIFFUSION, n=40)
+    return hd.fit(scan, hd.STATIC), scan
+
+
+def full_at_each_file(disk: Path, write, most: int, step: int) -> set[str]:
+    """Run `write` with more and more room until it succeeds; return the names of the files that had none."""
+    refused = set()
+    for free in range(0, most, step):
+        room(disk, free)
+        try:
+            write()
+        except OSError as e:
+            refused.add(Path(e.filename).name)
+            continue
+        return refused
+    raise AssertionError("never enough room")
+
+
+def homodyne(result, scan, folder: Path) -> None:
+    write_file(folder / "fitted_data.npz", PICTURE)
+
+
+def test_a_result_is_written_whole_or_not_at_all(disk, fitted, one_picture, capfd, monkeypatch):
+    folder = disk / "A_fit"
+    folder.mkdir()
+    room(disk, None)
+    result, scan = fitted
+    write_result(result, scan, folder, homodyne)
+    before = files(folder)
+    monkeypatch.setattr(
+        folders, "result_netcdf", lambda *_: before["result.nc"]
+    )  # the same, quickly
+    refused = full_at_each_file(
+        disk, lambda: _unchanged(folder, before, lambda: write_result(result, scan, folder, homodyne)),
+        200_000, 4096,
+    )  # fmt: skip
+    assert refused == {Path(name).name for name in before}
+    assert files(folder).keys() == before.keys()
+    assert capfd.readouterr() == ("", "")
+
+
+def _unchanged(folder: Path, before: dict[str, bytes], write) -> None:
+    try:
+        write()
+    except OSError:
+        assert files(folder) == before
+        raise
+
+
+def test_a_series_of_which_not_all_is_written_is_none(disk, fitted, capfd, monkeypatch):
+    folder = disk / "A_fit_q"
+    entries = [
+        SeriesEntry(f"part {n}", None, fitted[0], "", {"q": q}) for n, q in enumerate((1, 2))
+    ]
+    monkeypatch.setattr(index, "_picture", lambda *_: None)
+
+    def write():
+        try:
+            index.write_index(
+                folder, list(fitted[0].parameters["param"].values), entries, 2, index.PARTS
+            )
+        except OSError:
+            assert not (folder / "series.json").exists()
+            assert not list(folder.glob("*.partial"))
+            raise
+
+    refused = full_at_each_file(disk, write, 200_000, 4096)
+    assert refused == {f"series.{end}" for end in ("csv", "html", "txt", "nc", "json")}
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("layout", ["aps-u", "aps-legacy"])
+def test_a_simulated_file_is_whole_or_absent(disk, layout, capfd):
+    target, refused = disk / "A.hdf", []
+    for free in range(0, 200_000, 8192):
+        room(disk, free)
+        try:
+            simulate(
+                target, lambda _: decay(64), layout=layout, q=0.005, phi=[0.0, 45.0],
+                contrast=0.3, n_frames=64, frame_time=0.1,
+            )  # fmt: skip
+        except StoreError as e:
+            refused.append(str(e))
+            assert [file.name for file in disk.iterdir()] == ["filler"]
+        else:
+            break
+    sentence = (
+        f"{target} cannot be written (No space left on device): make room or give another name"
+    )
+    assert len(refused) > 4
+    assert set(refused) == {sentence}
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "free",
+    [8192, 40_960, *(pytest.param(n, marks=pytest.mark.slow) for n in range(0, 90_000, 4096))],
+)
+def test_a_fit_on_a_full_disk_is_one_sentence_and_goes_on_when_there_is_room(
+    disk, fitted, one_picture, free
+):
+    output = disk / "A_fit"
+    words = (
+        "fit",
+        str(fitted[1].path),
+        "--model",
+        "static",
+        "--output",
+        str(output),
+    )
+    room(disk, None)
+    assert run(*words).exit_code == 0
+    before = files(output)
+    room(disk, free)
+    result = run(*words, "--overwrite")
+    said = [
+        line for line in result.stderr.splitlines() if not line.startswith(("pass ", "2,340 pairs"))
+    ]
+    if result.exit_code == 0:
+        assert said == []
+    else:
+        assert result.exit_code == 2
+        (sentence,) = said
+        assert sentence.startswith(f"error: {output}/") or "error: the checkpoint " in sentence
+        assert "cannot be written" in sentence
+        kept = files(output)
+        assert {name: kept[name] for name in before} == before
+        assert set(kept) - set(before) <= {"checkpoint.json", "checkpoint.json.previous"}
+        room(disk, None)
+        resume = ["--resume"] * ("checkpoint.json" in kept) or ["--overwrite"]
+        assert run(*words, *resume).exit_code == 0
