@@ -180,7 +180,7 @@ def _exchange(aside: Path, folder: Path) -> list[Path]:
     for path in earlier:
         path.unlink()
     for path in folder.glob(f"{ASIDE}*"):
-        if path != aside:  # of a fit that was killed
+        if path.name != aside.name:  # of a fit that was killed
             shutil.rmtree(path)
     names = [path.relative_to(aside) for path in aside.rglob("*") if path.is_file()]
     names.sort(key=lambda name: (str(name) == SUMMARY, len(name.parts), name))
