@@ -224,7 +224,7 @@ def test_a_series_is_kept_whole_in_json_and_its_table_in_netcdf(over_q, tmp_path
 def test_what_is_no_series_is_refused(text, tmp_path):
     (tmp_path / "series.json").write_text(text)
     with pytest.raises(
-        HomodyneDaskError, match=r"series.json.*(cannot be read|not a series|version 9)"
+        HomodyneDaskError, match=r"series.json.*(is damaged|no homodyne_dask series|version 9)"
     ):
         hd.load_series(tmp_path)
 
