@@ -1,11 +1,27 @@
 """Error classes. Each message names the cause, the value and the remedy."""
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 class HomodyneDaskError(Exception):
     """Base of all errors the user can correct; the command line prints one sentence and exits with 2."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+def printable(text: str) -> str:
+    """Return text from files as it may be printed: control characters are written as \\x1b.
+
+    Terminals execute them, and some reverse the text after them; line breaks and tabs stay.
+    """
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 class SourceError(HomodyneDaskError):

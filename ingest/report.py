@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from homodyne_dask.errors import printable
 from homodyne_dask.store.arrays import read_array
 from homodyne_dask.store.manifest import read_manifest
 from ingest import store_writer
@@ -60,7 +61,7 @@ class IngestReport:
             for row in self.bins
         ]
         notes = [f"note: {note}" for note in self.notes]
-        return "\n".join([title, head, *rows, f"σ from {self.sigma_source}", *notes])
+        return printable("\n".join([title, head, *rows, f"σ from {self.sigma_source}", *notes]))
 
 
 def read_report(target: Path, *, skipped: bool = False) -> IngestReport:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
+from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import HomodyneDaskError, nearest
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
@@ -76,9 +77,9 @@ def print_error(error: BaseException) -> int:
     if isinstance(error, click.Abort | KeyboardInterrupt):
         error = Interrupted("interrupted")
     if isinstance(error, Interrupted):
-        click.echo(str(error), err=True)
+        echo(str(error), err=True)
         return INTERRUPTED
-    click.echo(f"error: {error_sentence(error)}", err=True)
+    echo(f"error: {error_sentence(error)}", err=True)
     return BAD_INPUT if isinstance(error, USER_ERRORS) else BUG
 
 

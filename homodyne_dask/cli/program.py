@@ -21,6 +21,7 @@ from homodyne_dask.cli.commands.show import show
 from homodyne_dask.cli.commands.simulate import simulate
 from homodyne_dask.cli.commands.submit import submit
 from homodyne_dask.cli.exit_status import Program
+from homodyne_dask.cli.printing import echo
 
 
 @click.group(cls=Program, invoke_without_command=True, context_settings={"max_content_width": 100})
@@ -40,7 +41,7 @@ def main(context: click.Context, debug: bool) -> None:
       homodyne-dask show A0123_fit
     """
     if context.invoked_subcommand is None:
-        click.echo(context.get_help())
+        echo(context.get_help())
 
 
 for command in (

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
+from homodyne_dask.errors import printable
 from homodyne_dask.live.progress import pass_line
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _lines(console: Console) -> ShowProgress:
     def show(progress: "Progress") -> None:
         nonlocal passes, refused
         for reason in progress.refused[refused:]:
-            console.print(f"refused: {reason}", markup=False)
+            console.print(f"refused: {printable(reason)}", markup=False)
         refused = len(progress.refused)
         if progress.now is None and not progress.done:
             return

@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
 from homodyne_dask.cli.exit_status import (
     BAD_INPUT,
     BUG,
@@ -22,6 +20,7 @@ from homodyne_dask.cli.exit_status import (
     print_error,
 )
 from homodyne_dask.cli.options import selected
+from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 
 if TYPE_CHECKING:
@@ -121,16 +120,14 @@ def fit_all(
         to_send = [job for job in jobs if not (resume and _has_files(job))]
         with _submitted(config, client, model, to_send, homodyne) as sent:
             for job in jobs:
-                click.echo(f"\n{job.name}, {len(entries) + 1} of {len(jobs)}", err=True)
+                echo(f"\n{job.name}, {len(entries) + 1} of {len(jobs)}", err=True)
                 entry, status = _run_job(model, job, resume, fit, sent.pop(job.folder, None))
                 entries.append(entry)
                 statuses.add(status)
                 files = index.write_index(where, model.names, entries, len(jobs), kind)
     if config.over:
-        click.echo(f"\n{FitSeries(config.over, tuple(entries))}")
-    click.echo(
-        f"\n{index.outcome_counts(entries, len(entries), kind)}: {', '.join(map(str, files))}"
-    )
+        echo(f"\n{FitSeries(config.over, tuple(entries))}")
+    echo(f"\n{index.outcome_counts(entries, len(entries), kind)}: {', '.join(map(str, files))}")
     return next((s for s in (BUG, BAD_INPUT, NOT_CONVERGED) if s in statuses), 0)
 
 
@@ -265,5 +262,5 @@ def _earlier_result(model: "Model", job: FitJob) -> "FitResult | None":
         raise OptionError(
             f"{folder} holds a fit with another {different[0]}: give --overwrite, or another --output"
         )
-    click.echo(f"{folder}/ already holds its result", err=True)
+    echo(f"{folder}/ already holds its result", err=True)
     return result

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from homodyne_dask.errors import printable
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.series_entry import UNKNOWN_QUANTITY, SeriesEntry
 from homodyne_dask.results.truth import truth_of
@@ -81,4 +82,6 @@ def _cell(value: Any) -> Any:
     """Return a value as a table holds it: an unknown number is an empty cell."""
     value = value.item() if hasattr(value, "item") else value
     unknown = value is None or (isinstance(value, float) and not math.isfinite(value))
+    if isinstance(value, str):
+        return printable(value)
     return "" if unknown else value

@@ -1,5 +1,6 @@
 """A series of fits as text: the table, and tests of whether the fits agree."""
 
+from homodyne_dask.errors import printable
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rates import RATES
 from homodyne_dask.results import numbers
@@ -36,7 +37,7 @@ def series_text(series: FitSeries) -> str:
     failed = [f"{entry.name} failed: {entry.message}" for entry in entries if entry.result is None]
     head += wrapped("", tuple(failed))
     parts = [head, *(_columns(series, some) for some in _blocks(series)), _said(series)]
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    return printable("\n\n".join("\n".join(part) for part in parts if part))
 
 
 def _said(series: FitSeries) -> list[str]:

@@ -2,6 +2,7 @@
 
 import xarray
 
+from homodyne_dask.errors import printable
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.report_content import (
     INFLUENCE,
@@ -27,7 +28,7 @@ def report_text(result: FitResult) -> str:
     parts = [
         _verdict(result), _parameters(result), _scaling(result), sensitivity_lines(result), _facts(result)
     ]  # fmt: skip
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    return printable("\n\n".join("\n".join(part) for part in parts if part))
 
 
 def _verdict(result: FitResult) -> list[str]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
+from homodyne_dask.errors import printable
+
 if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
 
@@ -21,16 +23,18 @@ def bin_table_text(scan: "Scan") -> str:
         for row in (_HEAD, *_rows(scan))
     ]
     notes = [f"note: {note}" for note in scan.attrs["notes"]]
-    return "\n".join([_caption(scan), *lines, *notes])
+    return printable("\n".join([_caption(scan), *lines, *notes]))
 
 
 def bin_table_html(scan: "Scan") -> Markup:
     """Return the table as Jupyter shows it."""
     return Markup("<table><caption>{}</caption>{}{}</table><ul>{}</ul>").format(
-        _caption(scan),
+        printable(_caption(scan)),
         _html_row("th", _HEAD),
         Markup("").join(_html_row("td", row) for row in _rows(scan)),
-        Markup("").join(Markup("<li>{}</li>").format(note) for note in scan.attrs["notes"]),
+        Markup("").join(
+            Markup("<li>{}</li>").format(printable(note)) for note in scan.attrs["notes"]
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from homodyne_dask.cli.options import jobs_asked
+from homodyne_dask.cli.printing import echo
 
 FILE = click.option(
     "--scheduler-file", "file", type=click.Path(path_type=Path),
@@ -65,11 +66,11 @@ def cluster_status(file: Path | None, key: str | None) -> None:
     workers = list(info["workers"].values())
     tasks = sum(len(worker["metrics"].get("executing", ())) for worker in workers)
     _print_scheduler(scheduler, _file(file))
-    click.echo(
+    echo(
         f"{len(workers)} workers with {sum(w['nthreads'] for w in workers)} threads, {tasks} tasks running"
     )
     for address, worker in info["workers"].items():
-        click.echo(f"  {_line(address, worker)}")
+        echo(f"  {_line(address, worker)}")
 
 
 @cluster.command("stop")
@@ -80,7 +81,7 @@ def cluster_stop(file: Path | None, key: str | None) -> None:
     from homodyne_dask.cluster.slurm import persistent
 
     persistent.stop_scheduler(_file(file), key)
-    click.echo("stopped")
+    echo("stopped")
 
 
 def _file(file: Path | None) -> Path:
@@ -98,9 +99,9 @@ def _print_scheduler(scheduler: Any, file: Path) -> None:
     from urllib.parse import urlsplit
 
     page = urlsplit(scheduler.dashboard)
-    click.echo(f"scheduler  {scheduler.address} on {scheduler.host}, site {scheduler.site}")
-    click.echo(f"use it     homodyne-dask fit ... --scheduler-file {file}")
-    click.echo(
+    echo(f"scheduler  {scheduler.address} on {scheduler.host}, site {scheduler.site}")
+    echo(f"use it     homodyne-dask fit ... --scheduler-file {file}")
+    echo(
         f"dashboard  {scheduler.dashboard}; from elsewhere: "
         f"ssh -L {page.port}:127.0.0.1:{page.port} {scheduler.host}"
     )

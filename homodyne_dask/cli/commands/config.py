@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.files import write_atomic
 
@@ -17,9 +18,9 @@ def config(path: Path, overwrite: bool) -> None:
     from homodyne_dask.cli.config import template
 
     if str(path) == "-":
-        click.echo(template(), nl=False)
+        echo(template(), nl=False)
         return
     if os.path.lexists(path) and not overwrite:
         raise OptionError(f"{path} exists: give --overwrite to replace it, or another name")
     write_atomic(path, template())
-    click.echo(f"{path} written: edit it, then run `homodyne-dask fit {path}`")
+    echo(f"{path} written: edit it, then run `homodyne-dask fit {path}`")

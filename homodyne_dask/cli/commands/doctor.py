@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from homodyne_dask.cli.printing import echo
+
 if TYPE_CHECKING:
     from homodyne_dask.cli.doctor.finding import Finding
 
@@ -23,11 +25,11 @@ def doctor(cluster: bool, as_json: bool) -> None:
     for finding in examine(cluster):
         findings.append(finding)
         if not as_json:
-            click.echo(str(finding))
+            echo(str(finding))
     ok = all(finding.ok for finding in findings)
     if as_json:
         lines = [finding.as_json() for finding in findings]
-        click.echo(json.dumps({"ok": ok, "lines": lines}, indent=1, allow_nan=False))
+        echo(json.dumps({"ok": ok, "lines": lines}, indent=1, allow_nan=False))
     click.get_current_context().exit(0 if ok else 1)
 
 

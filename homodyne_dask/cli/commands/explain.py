@@ -2,6 +2,8 @@
 
 import click
 
+from homodyne_dask.cli.printing import echo
+
 
 @click.command()
 @click.argument("page", required=False)
@@ -10,6 +12,6 @@ def explain(page: str | None) -> None:
     from homodyne_dask.cli import guide
 
     if page:
-        click.echo(guide.page(page))
+        echo(guide.page(page))
         return
-    click.echo(f"{guide.index()}\n\nhomodyne-dask explain PAGE prints one of them.")
+    echo(f"{guide.index()}\n\nhomodyne-dask explain PAGE prints one of them.")

@@ -16,6 +16,7 @@ from homodyne_dask.cli.options import (
     of_fit,
     with_options,
 )
+from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.fitting.options import fit_options
 
@@ -139,7 +140,7 @@ def _fit(
 
     scan, folder = job.scan(), job.folder
     if homodyne is not None and (why := _refusal(scan)):
-        click.echo(why)
+        echo(why)
     output = None if sent is None else _output_of(client, sent)
     checkpoint = config.checkpoint or folders.checkpoint_in(folder)
     checked = config.overwrite or output is not None  # before it was sent
@@ -149,11 +150,11 @@ def _fit(
         else:
             with _profiled(config, model, scan, client, profile) as (client, trace):
                 result = _run(job.options, model, scan, client, checkpoint, resume, trace)
-        click.echo(str(result))
+        echo(str(result))
         written = output is not None and output.files
         files = written or folders.write_result(result, scan, folder, homodyne)
         folders.remove_checkpoint(result, checkpoint)
-    click.echo(f"\n{folder}/ written: {', '.join(str(file.relative_to(folder)) for file in files)}")
+    echo(f"\n{folder}/ written: {', '.join(str(file.relative_to(folder)) for file in files)}")
     return result
 
 

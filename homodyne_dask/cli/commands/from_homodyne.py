@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.files import write_atomic
 
@@ -22,10 +23,10 @@ def from_homodyne(config: Path, output: Path | None, overwrite: bool) -> None:
 
     translation = from_homodyne_yaml(config)
     if output is None:
-        click.echo(str(translation), err=True)
-        click.echo(translation.yaml(), nl=False)
+        echo(str(translation), err=True)
+        echo(translation.yaml(), nl=False)
         return
     if os.path.lexists(output) and not overwrite:
         raise OptionError(f"{output} exists: give --overwrite to replace it, or another name")
     write_atomic(output, translation.yaml(output.parent))
-    click.echo(f"{translation}\nthen:  homodyne-dask fit {output}")
+    echo(f"{translation}\nthen:  homodyne-dask fit {output}")

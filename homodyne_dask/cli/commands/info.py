@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.printing import echo
+
 
 @click.command()
 @click.argument("store", type=click.Path(path_type=Path))
@@ -13,8 +15,8 @@ def info(store: Path) -> None:
 
     scan = open_dataset(store)
     attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
-    click.echo(str(scan))
-    click.echo(
+    echo(str(scan))
+    echo(
         f"from {attrs['source_file']} ({attrs['source_format']}), "
         f"SHA-256 {attrs['source_sha256'][:12]}, frames of {attrs['frame_time']:g} s, "
         + (f"gap {gap / 1e4:g} um" if gap else "no gap")

@@ -8,6 +8,7 @@ import click
 
 from homodyne_dask.cli.exit_status import Interrupted
 from homodyne_dask.cli.options import numbers_of_option
+from homodyne_dask.cli.printing import echo
 
 MIN_BYTES_FOR_WORKERS = 500_000_000
 """Bytes of source from which on workers are started; for less, two threads are faster."""
@@ -59,7 +60,7 @@ def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) ->
         raise Interrupted(
             f"interrupted: what is written of {source} is kept; repeat the command to continue"
         ) from None
-    click.echo(str(report))
+    echo(str(report))
 
 
 def _workers(source: Path, scheduler: str | None, key: str | None) -> AbstractContextManager[Any]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import OptionError
 
 
@@ -21,7 +22,7 @@ def key(folder: Path) -> None:
     tls.make_key(folder)
     certificate, secret = folder / tls.CERTIFICATE, folder / tls.KEY
     files = f"--tls-ca-file {certificate} --tls-cert {certificate} --tls-key {secret}"
-    click.echo(
+    echo(
         f"{folder}/ written. With it:\n"
         f"  export PYTHONSAFEPATH=1    # no process imports from the folder it is started in\n"
         f"  dask scheduler --protocol tls {files} --dashboard-address 127.0.0.1:8787\n"

@@ -13,6 +13,7 @@ from homodyne_dask.cli.options import (
     selected,
     with_options,
 )
+from homodyne_dask.cli.printing import echo
 from homodyne_dask.fitting.options import plan_options
 
 
@@ -41,6 +42,6 @@ def plan(source: str, no_measure: bool, **options: Any) -> None:
         for store in config.data:
             scan = selected(config, store)
             given = config.plan_options()
-            click.echo(str(plan_of(scan, model, **given, client=client)))
+            echo(str(plan_of(scan, model, **given, client=client)))
             if not no_measure:
-                click.echo(str(forecast(scan, model, **given, client=client)))
+                echo(str(forecast(scan, model, **given, client=client)))

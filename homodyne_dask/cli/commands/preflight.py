@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from homodyne_dask.cli.options import configuration, selected
+from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import OptionError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def preflight(
     config = _configuration(sources, model) if sources else None
     if site:
         for line in _site_lines(site, config):
-            click.echo(line)
+            echo(line)
     if config:
         _check_stores(config, file)
 
@@ -93,7 +94,7 @@ def _check_stores(config: "FitConfig", file: Path | None) -> None:
         for store in config.data:
             scan = selected(config, store)
             work = plan(scan, model_named(config.model), client=client, **config.plan_options())
-            click.echo(str(work))
+            echo(str(work))
             if client is not None:
                 check_workers(client, scan, work)
-                click.echo(f"{'workers':<18} all can read {store.name} and have what a fit needs")
+                echo(f"{'workers':<18} all can read {store.name} and have what a fit needs")

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.printing import echo
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -12,4 +14,4 @@ def show(folder: Path) -> None:
     from homodyne_dask.results.fit_result import load_result
     from homodyne_dask.results.series import JSON, load_series
 
-    click.echo(str((load_series if (folder / JSON).exists() else load_result)(folder)))
+    echo(str((load_series if (folder / JSON).exists() else load_result)(folder)))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import OptionError, nearest
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def simulate(
         overwrite=overwrite,
     )  # fmt: skip
     values = ", ".join(f"{name} {value:g}" for name, value in made.parameters.items())
-    click.echo(
+    echo(
         f"{path} written: {scenario}, {angles} angles x {frames} frames of {made.frame_time:g} s "
         f"at q = {made.q:g} 1/Å, {convention} convention, {values}"
     )

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import OptionError
 
 
@@ -37,10 +38,8 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
     words = ["fit", str(config.absolute()), "--site", site, "--go-on"]
     words += ["--jobs", jobs] if jobs else []
     if dry_run:
-        click.echo(driver_script(chosen, words, Path.cwd()), nl=False)
+        echo(driver_script(chosen, words, Path.cwd()), nl=False)
         return
     number = submit_fit(chosen, words, Path.cwd(), longest_task_of(settings))
-    click.echo(
-        f"job {number} submitted; its output: {chosen.logs}/{chosen['name']}-driver-{number}.out"
-    )
-    click.echo(f"state: squeue -j {number}; cancel: scancel {number}")
+    echo(f"job {number} submitted; its output: {chosen.logs}/{chosen['name']}-driver-{number}.out")
+    echo(f"state: squeue -j {number}; cancel: scancel {number}")
