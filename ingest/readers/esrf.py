@@ -163,13 +163,13 @@ def _cells(
     dt = frame_time or float(f"{lag[lag > 0][0]:.12g}")
     ages, lags = _edges(age / dt), _edges(lag / dt)
     n = int(np.floor(ages[-1] + 1e-6)) + 1
-    check_frames(n, Path(hdf5.file_name(file)))
     if n > MAX_FRAMES:
         raise SourceError(
             f"{hdf5.file_name(file)} has ages up to {age[-1]:g} s in frames of {dt:g} s: {n} frames "
             f"make a matrix of {4e-9 * n**2:.3g} GB for each region; the most is {MAX_FRAMES} "
             f"frames, correlate with frames averaged"
         )
+    check_frames(n, Path(hdf5.file_name(file)))
     age_of = _index(ages, 0.5 * np.arange(2 * n - 1))
     lag_of = _index(lags, np.arange(n))
     pairs = np.zeros((len(age) + 1, len(lag) + 1), dtype=np.int64)

@@ -12,6 +12,7 @@ from homodyne_dask.errors import SourceError
 from ingest.readers.numpy_arrays import (
     array_names,
     as_source_error,
+    check_small,
     matrix_shape,
     read_npz,
     small_arrays,
@@ -66,6 +67,8 @@ def _metadata(path: Path, keys: list[str]) -> dict[str, Any]:
     """Return the metadata of the cache, empty if it has none."""
     if METADATA not in keys:
         return {}
-    with as_source_error(path), np.load(path, allow_pickle=False) as archive:
-        found = json.loads(str(archive[METADATA].item()))
+    with as_source_error(path):
+        check_small(path, [METADATA])
+        with np.load(path, allow_pickle=False) as archive:
+            found = json.loads(str(archive[METADATA].item()))
     return found if isinstance(found, dict) else {}

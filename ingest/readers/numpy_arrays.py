@@ -1,5 +1,6 @@
 """Plain NumPy arrays: .npy with numbers from the command line, .npz holding its own."""
 
+import math
 import zipfile
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,8 @@ import numpy as np
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers.source import IngestOptions, Source, check_frames, decimal, per_bin
 
+MAX_SMALL_BYTES = 800_000_000
+"""Bytes of an array that is none of matrices."""
 KNOWN = ("c2", "q", "phi", "dt", "time", "sigma")
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, SyntaxError, zipfile.BadZipFile)
 Contents = dict[str, np.ndarray]
@@ -44,23 +47,32 @@ def array_names(path: Path) -> list[str]:
 
 def matrix_shape(path: Path, name: str) -> tuple[int, int]:
     """Return bins and frames of the matrices under a name of a .npz file, reading none."""
-    with (
-        as_source_error(path),
-        zipfile.ZipFile(path) as archive,
-        archive.open(f"{name}.npy") as member,
-    ):
-        shape, _, dtype = _header(path, member)
+    with as_source_error(path), zipfile.ZipFile(path) as archive:
+        shape, dtype = _claimed(path, archive, name)
     return _shape(path, shape, dtype, name)
 
 
 def small_arrays(path: Path, names: list[str]) -> Contents:
     """Return the small arrays of these names of a .npz file."""
+    check_small(path, names)
     with as_source_error(path), np.load(path, allow_pickle=False) as archive:
         held = {name: np.asarray(archive[name]) for name in names}
     for name, value in held.items():
         if value.dtype.kind not in "fiu" or value.size == 0:
             raise SourceError(f"{name} of {path.name} holds {value.dtype}, not numbers")
     return held
+
+
+def check_small(path: Path, names: list[str]) -> None:
+    """Raise SourceError for arrays of these names of a .npz file that claim more than MAX_SMALL_BYTES."""
+    with as_source_error(path), zipfile.ZipFile(path) as archive:
+        for name in names:
+            shape, dtype = _claimed(path, archive, name)
+            if math.prod(shape) * dtype.itemsize > MAX_SMALL_BYTES:
+                raise SourceError(
+                    f"{name} of {path.name} claims {math.prod(shape) * dtype.itemsize} bytes, and "
+                    f"{MAX_SMALL_BYTES} are most: it is damaged"
+                )
 
 
 def read_npy(path: Path, where: str) -> np.ndarray:
@@ -107,7 +119,9 @@ def _header(path: Path, member: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dt
         return np.lib.format.read_array_header_1_0(member)
     if version == (2, 0):
         return np.lib.format.read_array_header_2_0(member)
-    raise SourceError(f"c2 of {path.name} is in .npy version {version}: save it again with NumPy")
+    raise SourceError(
+        f"an array of {path.name} is in .npy version {version}: save it again with NumPy"
+    )
 
 
 @contextmanager
@@ -121,6 +135,19 @@ def as_source_error(path: Path):
         ) from error
 
 
+def _claimed(path: Path, archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Return shape and dtype of an array; raises SourceError where it has not the bytes for them."""
+    with archive.open(f"{name}.npy") as member:
+        shape, _, dtype = _header(path, member)
+        held = archive.getinfo(f"{name}.npy").file_size - member.tell()
+    if math.prod(shape) * dtype.itemsize != held and not dtype.hasobject:
+        raise SourceError(
+            f"{name} of {path.name} claims {math.prod(shape)} numbers and has {held} bytes for them: "
+            f"it is damaged"
+        )
+    return shape, dtype
+
+
 def _shape(
     path: Path, shape: tuple[int, ...], dtype: np.dtype, name: str = "c2"
 ) -> tuple[int, int]:
@@ -131,8 +158,9 @@ def _shape(
         raise SourceError(
             f"{name} of {path.name} has shape {shape}: it must be (N, N) or (bin, N, N)"
         )
-    check_frames(shape[-1], path)
-    return (1 if len(shape) == 2 else shape[0]), shape[-1]
+    n_bins = 1 if len(shape) == 2 else shape[0]
+    check_frames(shape[-1], path, n_bins)
+    return n_bins, shape[-1]
 
 
 def source_of(

@@ -172,6 +172,7 @@ def _matrices(file: h5py.File, where: str, storage: Storage) -> tuple[dict[int, 
             f"{where} of {hdf5.file_name(file)} has shape {shape}: {storage.mode} is "
             f"{'(q, frames, frames)' if first else '(frames, frames, q)'}"
         )
+    check_frames(sides[0], Path(hdf5.file_name(file)), bins)
     return {n + 1: f"{where}[{n}]" for n in range(bins)}, sides[0]
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError, SourceError
 
 MIN_FRAMES = 3
+MAX_BINS = 100_000
+"""Matrices of a file; one that claims more is damaged."""
 
 
 @dataclass(frozen=True)
@@ -229,11 +232,24 @@ def degrees(phi: np.ndarray, unit: str | None, where: str) -> tuple[np.ndarray, 
     raise SourceError(f"{where} is in {unit!r}: only degree and rad are known units of φ")
 
 
-def check_frames(n_frames: int, path: Path) -> None:
-    """Raise SourceError for matrices with too few frames to fit."""
+def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:
+    """Raise SourceError for matrices of too few frames to fit, or larger or more than any are.
+
+    A small file can claim any size: nothing is allocated before this.
+    """
     if n_frames < MIN_FRAMES:
         raise SourceError(
             f"{path.name} has {n_frames} frames: a two-time fit needs at least {MIN_FRAMES}"
+        )
+    if n_bins > MAX_BINS:
+        raise SourceError(
+            f"{path.name} claims {n_bins} bins, and {MAX_BINS} are most: it is damaged"
+        )
+    needed, memory = 4 * int(n_frames) ** 2, psutil.virtual_memory().total
+    if needed > memory:
+        raise SourceError(
+            f"{path.name} claims {n_frames} frames: one matrix takes {needed / 1e9:.3g} GB, and this "
+            f"machine has {memory / 1e9:.3g} GB of memory; it is damaged, or needs a larger machine"
         )
 
 

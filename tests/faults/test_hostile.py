@@ -2,6 +2,7 @@
 
 import os
 import re
+import zipfile
 from pathlib import Path
 
 import h5py
@@ -16,6 +17,9 @@ from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.slurm.persistent import read_scheduler_file
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, StoreError
 from homodyne_dask.solver import checkpoint as checkpoints
+from ingest.readers import numpy_arrays
+from ingest.readers.detect import open_source
+from ingest.readers.source import IngestOptions
 from tests.faults.fuzz import nexus
 from tests.ingest_files import simulated
 from tests.synthetic import FLOW, angles, fit_here, measured, store
@@ -126,6 +130,60 @@ def test_a_pipe_in_place_of_a_file_is_a_sentence(tmp_path, name):
         HomodyneDaskError, match=r"is a pipe or a device|cannot be read or is damaged"
     ):
         reads[name]()
+
+
+def written_npz(path: Path, name: str, shape: tuple[int, ...], content: bytes = b"") -> None:
+    """An archive with c2, q, phi and dt, one of which claims a shape that it has not the numbers for."""
+    held = {"c2": np.full((1, 8, 8), 1.1), "q": 0.1, "phi": 0.0, "dt": 1.0}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for key, value in held.items():
+            with archive.open(f"{key}.npy", "w") as member:
+                if key != name:
+                    np.lib.format.write_array(member, np.asarray(value))
+                    continue
+                claim = {"descr": "<f8", "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(member, claim)
+                member.write(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("c2", (1, 10**6, 10**6)), ("c2", (10**12, 8, 8)), ("q", (10**12,)), ("sigma", (10**9, 9))],
+)
+def test_an_archive_that_claims_more_than_it_holds_is_refused(tmp_path, name, shape):
+    path = tmp_path / "A.npz"
+    written_npz(path, name, shape)
+    if name == "sigma":
+        with zipfile.ZipFile(path, "a") as archive, archive.open("sigma.npy", "w") as member:
+            claim = {"descr": "<f8", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(member, claim)
+    with pytest.raises(SourceError, match=f"{name} of A.npz claims .* it is damaged"):
+        ingest.ingest(path)
+
+
+def test_arrays_larger_than_any_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    path = tmp_path / "A.npz"
+    written_npz(path, "q", (1000,), bytes(8000))
+    monkeypatch.setattr(numpy_arrays, "MAX_SMALL_BYTES", 7999)
+    with pytest.raises(SourceError, match=r"q of A\.npz claims 8000 bytes, and 7999 are most"):
+        ingest.ingest(path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [((10**9, 8, 8), "claims 1000000000 bins, and 100000 are most"),
+     ((2, 10**8, 10**8), "claims 100000000 frames: one matrix takes 4e.07 GB")],
+)  # fmt: skip
+def test_hdf5_that_claims_more_matrices_than_any_is_refused(tmp_path, shape, says):
+    path = nexus(tmp_path / "A.hdf")
+    with h5py.File(path, "r+") as file:
+        name = "/entry/twotime/two_time_corr_func"
+        held = dict(file[name].attrs)
+        del file[name]
+        file.create_dataset(name, shape, "f4", chunks=(1, 8, 8))
+        file[name].attrs.update(held)
+    with pytest.raises(SourceError, match=says):
+        open_source(path, IngestOptions())
 
 
 def external_link(file, name):
