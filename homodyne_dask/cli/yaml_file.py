@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.files import read_regular_file
@@ -21,7 +23,7 @@ class _PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark
-            raise yaml.composer.ComposerError(
+            raise ComposerError(
                 None, None, "an alias (*name) is not read: write the value itself", mark
             )
         return super().compose_node(parent, index)
@@ -29,9 +31,7 @@ class _PlainLoader(yaml.SafeLoader):
     def construct_scalar(self, node: Any) -> Any:
         value = super().construct_scalar(node)
         if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):
-            raise yaml.constructor.ConstructorError(
-                None, None, "a character that no text has", node.start_mark
-            )
+            raise ConstructorError(None, None, "a character that no text has", node.start_mark)
         return value
 
 

@@ -214,7 +214,7 @@ def _state(read: dict[str, Any]) -> SavedState:
         _count(read["nonmonotone_steps"]),
         _count(read["rejected_steps"]),
         linear,
-        None if region is None else (region[0], *_numbers([region[1]])),
+        None if region is None else (region[0], _from_zero_up(region[1])),
     )
 
 
