@@ -93,15 +93,15 @@ def locked_folder(folder: Path, lock: str) -> Iterator[None]:
 def _check_is_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"{folder} is a file: give another --output")
+    if folder.is_symlink():
+        raise OptionError(
+            f"{folder} is a link to {folder.resolve()}: give that folder as --output, or another one"
+        )
 
 
 def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
     """Raise OptionError if a folder holds something that a fit would overwrite."""
     _check_is_folder(folder)
-    if folder.is_symlink():
-        raise OptionError(
-            f"{folder} is a link to {folder.resolve()}: give that folder as --output, or another one"
-        )
     if checkpoints.checkpoint_exists(checkpoint) and not (overwrite or resume):
         raise OptionError(
             f"{checkpoint} is of an interrupted fit: give --resume to go on, --overwrite to start "
@@ -180,8 +180,8 @@ def _exchange(aside: Path, folder: Path) -> list[Path]:
     for path in earlier:
         path.unlink()
     for path in folder.glob(f"{ASIDE}*"):
-        if path.name != aside.name:  # of a fit that was killed
-            shutil.rmtree(path)
+        if path.name != aside.name and path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)  # of a fit that was killed
     names = [path.relative_to(aside) for path in aside.rglob("*") if path.is_file()]
     names.sort(key=lambda name: (str(name) == SUMMARY, len(name.parts), name))
     for name in names:

@@ -14,7 +14,7 @@ from homodyne_dask.errors import OptionError, StoreError
 from homodyne_dask.results import folder as folders
 from homodyne_dask.results.figures import save as plots
 from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.folder import check_folder, write_result
+from homodyne_dask.results.folder import claimed_folder, write_result
 from homodyne_dask.results.index import check_index
 from homodyne_dask.store.files import open_lock
 from tests.cli.commands import run
@@ -73,7 +73,7 @@ def test_a_result_replaces_links_in_its_folder_and_follows_none(tmp_path, mine, 
     monkeypatch.setattr(plots, "save_all", lambda *_: [])
     for name in ("report_text", "report_page"):
         monkeypatch.setattr(folders, name, lambda *_: "a report")
-    monkeypatch.setattr(folders, "write_netcdf", lambda _, __, path: path.write_bytes(b"a table"))
+    monkeypatch.setattr(folders, "result_netcdf", lambda *_: b"a table")
     monkeypatch.setattr(FitResult, "to_json", lambda _, path: path.write_text("a summary"))
     monkeypatch.setattr(output_files, "json_files", lambda *_: {"parameters.json": {}})
     monkeypatch.setattr(output_files, "fitted_data_refusal", lambda _: "too large")
@@ -85,12 +85,13 @@ def test_a_result_replaces_links_in_its_folder_and_follows_none(tmp_path, mine, 
     (folder / "nlsq").symlink_to(mine)
     for name in RESULT:
         (folder / name).symlink_to(mine / name)
+    (folder / ".partial-of-another").symlink_to(mine)
     (folder / "mine.png").write_text("a picture of mine")
-    result = result_for(scan, DIFFUSION)
-    write_result(result, scan, folder)
-    output_files.write_homodyne_files(result, scan, folder)
+    files = output_files.write_homodyne_files
+    write_result(result_for(scan, DIFFUSION), scan, folder, homodyne=files)
     assert (folder / "mine.png").read_text() == "a picture of mine"
-    assert [path.name for path in folder.iterdir() if path.is_symlink()] == [RESULT[1]]
+    left = sorted(path.name for path in folder.iterdir() if path.is_symlink())
+    assert left == [".partial-of-another", RESULT[1]]
 
 
 @pytest.mark.parametrize("here", ["a folder of other files", "a link to a result", "a link inside"])
@@ -103,8 +104,9 @@ def test_a_folder_that_is_no_result_of_ours_is_not_replaced(tmp_path, mine, here
     else:
         folder.mkdir()
         (folder / "summary.json").symlink_to(mine / "summary.json")
-    with pytest.raises(OptionError, match=r"holds files that are no result|is a link to"):
-        check_folder(folder, folder / "checkpoint.json", overwrite=True, resume=False)
+    claimed = claimed_folder(folder, folder / "checkpoint.json", overwrite=True, resume=False)
+    with pytest.raises(OptionError, match=r"holds files that are no result|is a link to"), claimed:
+        pass
 
 
 @pytest.mark.parametrize("name", ["series.csv", "series.html", "series.png", "series.nc"])
