@@ -1,0 +1,21 @@
+"""Jobs run nothing of the folder that they are submitted from."""
+
+import sys
+
+import pytest
+
+from homodyne_dask.cluster.slurm.cluster import slurm_cluster
+from tests.faults.test_working_folder import hostile  # noqa: F401
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+@pytest.mark.parametrize("python", [None, f"exec {sys.executable}"], ids=["ours", "the site's"])
+def test_a_job_imports_nothing_of_the_folder_it_is_submitted_from(slurm, hostile, python):  # noqa: F811
+    with (
+        slurm_cluster("loopback", jobs=1, python=python) as cluster,
+        cluster.get_client() as client,
+    ):
+        client.wait_for_workers(1, timeout=300)
+        assert [*client.run(lambda: sys.flags.safe_path).values()] == [True]
+    slurm.assert_empty()
