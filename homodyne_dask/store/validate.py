@@ -7,6 +7,7 @@ A store may be truncated, edited or partly replaced. Whatever differs from what 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from homodyne_dask.errors import StoreError
@@ -103,6 +104,9 @@ def _check_storage(
         "data_type": array.dtype,
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "fill_value": "NaN"
+        if array.dtype.startswith("float")
+        else np.zeros((), array.dtype).item(),
     }
     found = {key: metadata.get(key) for key in wanted}
     wanted["units"], found["units"] = array.units, metadata.get("attributes", {}).get("units")

@@ -21,6 +21,7 @@ from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.detect import open_source
 from ingest.readers.source import checked_options
+from tests.faults.flips import everything_read, files_of
 from tests.ingest_files import DT, Q, noisy, simulated
 
 INTERESTING = [0, 1, 0x7F, 0x80, 0xFE, 0xFF, *b'[]{}:",\\-!&*']
@@ -91,18 +92,17 @@ def of_hdf5(make: Callable[[Path], Path]) -> tuple[list[bytes], Read]:
 def of_zarr() -> tuple[list[bytes], Read]:
     store = Path("whole.zarr")
     ingest.ingest(simulated(Path("whole.hdf"), n=24, overwrite=True), store, overwrite=True)
-    files = sorted([*store.rglob("zarr.json"), store / "c2" / "manifest.json"])
-    held = [file.read_bytes() for file in files]
+    files = files_of(store)
+    held, whole = [(store / file).read_bytes() for file in files], everything_read(store)
 
     def read(content: bytes, at: int) -> None:
-        files[at].write_bytes(content)
+        (store / files[at]).write_bytes(content)
         Path("current").write_text(str(files[at]))
         try:
-            scan = open_dataset(store)
-            scan.cuts()
-            _ = scan.chunk_sums, str(scan)
+            assert everything_read(store) == whole, f"{files[at]} gives other data"
+            _ = str(open_dataset(store))
         finally:
-            files[at].write_bytes(held[at])
+            (store / files[at]).write_bytes(held[at])
 
     return held, read
 

@@ -103,6 +103,7 @@ METADATA = [
     ("codecs", lambda held: None, "codecs of .* is no list"),
     ("chunk_key_encoding", lambda held: {"name": "v2"}, "chunk_key_encoding of"),
     ("chunk_grid", lambda held: {"name": "regular"}, "chunk_grid of .* is"),
+    ("fill_value", lambda held: 7, "fill_value of .* is 7 where"),
     ("attributes", lambda held: {"units": "fortnight"}, "units of .* is fortnight where"),
     ("attributes", lambda held: [], "is no metadata"),
     ("node_type", lambda held: "group", "node_type of .* is group"),
