@@ -165,7 +165,7 @@ class Watch:
         """Publish the outcome and values of a result."""
         table = result.parameters
         self.end(
-            result.outcome.name, result.outcome.value, [*result.undetermined, *result.warnings],
+            result.outcome.name, result.verdict, [*result.undetermined, *result.warnings],
             table["value"].values.tolist(), result.error_used.tolist(),
             sum(result.compilations.values()),
         )  # fmt: skip

@@ -9,6 +9,11 @@ import numpy as np
 import xarray
 
 from homodyne_dask.results.json_files import missing_values, read_json, write_json
+from homodyne_dask.results.model_check import (
+    ModelCheck,
+    misfit_sentence,
+    model_check_of,
+)
 from homodyne_dask.results.rendering import renderer
 from homodyne_dask.results.tables import (
     covariance_table,
@@ -93,6 +98,8 @@ class FitResult:
     """By parameter, over `point`: value, chisqr, parabola, passes, converged, theta(point, param)."""
     mean_weight: float | None = None
     """With a robust loss: the mean of the weights ρ' of all pairs; chisqr is then Σ scale²·ρ."""
+    check: ModelCheck | None = None
+    """Whether the model describes the data; None where too little is known to test it."""
     version: str = field(default="")
     versions: dict[str, str] = field(default_factory=dict)
     """Versions of Python and of the numerical packages."""
@@ -118,6 +125,18 @@ class FitResult:
         return self.config.get(
             "periods", {"phi0": 180.0}
         )  # of earlier programs it was the only one
+
+    @property
+    def misfit(self) -> bool:
+        """Whether the fit ended at an optimum at which the model does not describe the data."""
+        return self.check is not None and self.check.misfit
+
+    @property
+    def verdict(self) -> str:
+        """How the fit ended and, if it is so, that the model does not describe the data, and where."""
+        if self.check is None or not self.misfit:
+            return self.outcome.value
+        return f"converged, but {misfit_sentence(self.check, self.inputs['store'], self.config)}"
 
     def __str__(self) -> str:
         """Return the report as text."""
@@ -158,7 +177,7 @@ class FitResult:
             model=self.config["model"],
             convention=self.config["convention"],
             outcome=self.outcome.name,
-            outcome_sentence=self.outcome.value,
+            outcome_sentence=self.verdict,
             undetermined="\n".join(self.undetermined),
             warnings="\n".join(self.warnings),
             source=self.inputs["source_file"],
@@ -179,7 +198,8 @@ class FitResult:
                 "convention": self.config["convention"],
                 "scaling": self.config["scaling"],
                 "outcome": self.outcome.name,
-                "outcome_sentence": self.outcome.value,
+                "outcome_sentence": self.verdict,
+                "model_check": None if self.check is None else self.check._asdict(),
                 "parameters": plain_rows(self.parameters, "param"),
                 "covariance": _matrix(self.covariance),
                 "covariance_naive": _matrix(self.covariance_naive),
@@ -253,6 +273,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
         },
         **{key: tuple(read[key]) for key in ("history", "undetermined", "warnings")},
         minima=tuple(read.get("minima", ())),
+        check=model_check_of(read.get("model_check")),
         **{key: read[key] for key in ("config", "inputs", "version")},
         versions=read.get("versions", {}),
     )

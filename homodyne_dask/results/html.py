@@ -24,7 +24,6 @@ from homodyne_dask.results.report_content import (
 )
 from homodyne_dask.results.report_facts import facts
 from homodyne_dask.results.template import RESULTS_PACKAGE, render
-from homodyne_dask.solver.levenberg_marquardt import Outcome
 
 CSS_INCH = 96
 MAX_OPEN_ROWS = 40
@@ -89,8 +88,8 @@ def _content(result: FitResult) -> dict[str, Any]:
     profiles = result.profiles.items()
     return {
         "title": report_title(result),
-        "converged": result.outcome is Outcome.CONVERGED,
-        "sentence": result.outcome.value,
+        "converged": result.converged and not result.misfit,
+        "sentence": result.verdict,
         "reservations": [bold.format(label, text) for label, text in reservations(result)],
         "parameters": parameters,
         "parameter_notes": parameter_notes,

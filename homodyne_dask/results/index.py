@@ -169,10 +169,9 @@ def _table(
             rows.append([entry.name, "✗ failed", "-", *["-"] * len(names)])
             continue
         values = [str(entry.quantities[name]) for name in names]
-        mark = "✓" if entry.result.converged else "✗"
-        outcome = entry.result.outcome.name.lower().replace("_", " ")
+        mark = "✓" if entry.converged and not entry.result.misfit else "✗"
         redchi = f"{entry.result.redchi:.4f}"
-        rows.append([_linked(entry, folder), f"{mark} {outcome}", redchi, *values])
+        rows.append([_linked(entry, folder), f"{mark} {entry.outcome_words}", redchi, *values])
     return {
         "rows": rows,
         "caption": f"Outcome and parameters of each {one}",

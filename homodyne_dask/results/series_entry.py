@@ -77,8 +77,9 @@ class SeriesEntry:
 
     @property
     def outcome_words(self) -> str:
-        """The outcome as it is printed: 'converged', 'max passes'."""
-        return self.outcome.lower().replace("_", " ")
+        """The outcome as it is printed: 'converged', 'max passes', 'converged, misfit'."""
+        misfit = self.result is not None and self.result.misfit
+        return self.outcome.lower().replace("_", " ") + ", misfit" * misfit
 
     @property
     def converged(self) -> bool:

@@ -78,7 +78,7 @@ def agreement_sentences(series: FitSeries) -> list[str]:
         return [
             "the windows overlap: their fits are not independent, so their agreement is not tested"
         ]
-    excluded = [*_not_converged(series), *_at_bounds(series)]
+    excluded = [*_not_converged(series), *_at_bounds(series), *_misfits(series)]
     if not series.agreement:
         return excluded
     sentences = excluded + [
@@ -129,6 +129,16 @@ def _at_bounds(series: FitSeries) -> list[str]:
                 f"are not compared"
             )
     return sentences
+
+
+def _misfits(series: FitSeries) -> list[str]:
+    """Return a sentence on the fits whose model does not describe the data."""
+    names = [e.name for e in series.entries if e.result is not None and e.result.misfit]
+    return (
+        [f"the model does not describe the data of {', '.join(names)}: see their reports"]
+        if names
+        else []
+    )
 
 
 def _diffusion(series: FitSeries) -> str:

@@ -32,7 +32,7 @@ def report_text(result: FitResult) -> str:
 
 
 def _verdict(result: FitResult) -> list[str]:
-    lines = [report_title(result), "", result.outcome.value]
+    lines = [report_title(result), "", *wrapped("", (result.verdict,))]
     for label, sentence in reservations(result):
         lines += wrapped(f"{label}: ", (sentence,))
     return lines

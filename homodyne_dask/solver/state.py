@@ -19,6 +19,7 @@ class Outcome(Enum):
     STALLED = "stalled: no step reduces χ² further, but the gradient is not zero"
     MAX_PASSES = "stopped at the limit of passes before converging"
     SINGULAR = "the data do not determine all parameters"
+    NO_DECAY = "no decay seen: contrast times f describes the data no better than a constant"
     NONFINITE = "the model or the data gave a value that is not a number"
     INTERRUPTED = "interrupted before converging"
 

@@ -15,6 +15,8 @@ from homodyne_dask.fitting.errors.estimate import (
     free_inside_bounds,
     used_of,
 )
+from homodyne_dask.fitting.errors.model_check import examine_model
+from homodyne_dask.fitting.errors.signal import without_decay
 from homodyne_dask.fitting.errors.warnings import (
     redchi_per_bin,
     undetermined_directions,
@@ -54,15 +56,19 @@ def assemble_result(
     more: ErrorEstimates = NO_ESTIMATES,
     minima: Sequence[dict[str, Any]] = (),
 ) -> FitResult:
-    """Return the result of a fit that ended in `state`; more: estimates from passes after the last step."""
+    """Return the result of a fit that ended in `state`; more: estimates from passes after the last step.
+
+    Where no decay is seen (`more.signal`) no parameter and no contrast is measured: they are unknown.
+    """
     scan, search, reduced = request.scan, request.search, state.reduced
     moved = free_inside_bounds(search, state)
-    at_bound = search.free & ~moved
+    seen = more.signal is None or more.signal.seen
+    at_bound = search.free & ~moved & seen
     clusters = friedel_clusters(scan.q, scan.phi)
     errors = uncertainty(search.names, reduced, moved, clusters)
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
-    return FitResult(
+    result = FitResult(
         outcome=state.outcome,
         parameters=parameter_table(
             {
@@ -109,6 +115,7 @@ def assemble_result(
         inputs=_inputs(request),
         minima=tuple(minima),
         truth=scan.attrs["truth"],
+        check=examine_model(request, state) if state.outcome is lm.Outcome.CONVERGED else None,
         version=version("homodyne-dask"),
         versions=_versions(),
         covariance_lower=covariance_table(more.lower, names),
@@ -117,6 +124,7 @@ def assemble_result(
         model=request.problem.model,
         **_sensitivity(request, state, moved, errors, used_of(errors, more.lower)),
     )
+    return result if more.signal is None or seen else without_decay(result, more.signal.sentence)
 
 
 def _sensitivity(

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.fitting.errors.dyadic import dyadic, frame_scores
 from homodyne_dask.fitting.errors.profile import ProfilePoint, profile
+from homodyne_dask.fitting.errors.signal import Signal, signal_of
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -30,26 +31,32 @@ class ErrorEstimates(NamedTuple):
     lower: Float[np.ndarray, "p p"] | None = None
     """Dyadic-robust covariance, a lower bound; None where there are enough bins for CR2."""
     profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
+    signal: Signal | None = None
+    """The test for a decay; None where it is not made."""
 
 
 def estimate_errors(request: Request, sweep: Sweep, state: lm.State) -> ErrorEstimates:
     """Return the lower bound of the errors where bins are too few, and the profiles of the options."""
-    at_end = (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
-    if state.outcome not in at_end:
-        return ErrorEstimates()
     reduced, scan = state.reduced, request.scan
     moved, clusters = free_inside_bounds(request.search, state), friedel_clusters(scan.q, scan.phi)
-    lower = None
-    if moved.any() and clusters_in(reduced, clusters) < MIN_CLUSTERS:
+    determined = state.outcome in (
+        lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
+    )  # fmt: skip
+    lower = moments = None
+    if determined and moved.any() and clusters_in(reduced, clusters) < MIN_CLUSTERS:
         moments = frame_scores(sweep, request, state)
         lower = dyadic(reduced, moments, moved, clusters)
+    free = int(request.search.free.sum())
+    signal = signal_of(state, request.scaling, free, clusters, moments)
+    if not determined or (signal is not None and not signal.seen):
+        return ErrorEstimates(signal=signal)
     error = standard_errors(request, state, lower)
     profiles = {}
     for name in request.options.profile:
         at = request.search.names.index(name)
         if moved[at] and np.isfinite(error[at]):
             profiles[name] = profile(request, sweep, state, name, float(error[at]))
-    return ErrorEstimates(lower, profiles)
+    return ErrorEstimates(lower, profiles, signal)
 
 
 def free_inside_bounds(search: Search, state: lm.State) -> Bool[np.ndarray, " p"]:

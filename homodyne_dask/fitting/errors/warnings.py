@@ -1,17 +1,23 @@
 """Warnings of a result, and sentences on what the data do not determine."""
 
+from pathlib import Path
+
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.parameters import joined_with_and
+from homodyne_dask.results.model_check import fit_command
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import MIN_CLUSTERS
 from homodyne_dask.solver.variable_projection import ReducedProblem
+from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.sweep.unreadable import excluded_sentence
 
-MAX_CHISQR_PER_PAIR = 10.0
-"""χ² per pair of a bin above which a warning is given: data and model differ by 3 σ on average."""
+MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
+"""χ² per pair of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
+pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
 
 
 def warnings_about(
@@ -29,6 +35,7 @@ def warnings_about(
         excluded_sentence(request.scan),
         _flat(state.reduced),
         _far_off(request, state),
+        _same_at_all_q(request, state),
     )
     sentences = [sentence for sentence in candidates if sentence]
     for n in np.flatnonzero(at_bound):
@@ -88,7 +95,7 @@ def _flat(reduced: ReducedProblem) -> str | None:
 def _far_off(request: Request, state: lm.State) -> str | None:
     """Return a sentence if data and model of some bins differ by far more than σ."""
     redchi = redchi_per_bin(request, state)
-    far = np.flatnonzero(redchi > MAX_CHISQR_PER_PAIR)
+    far = np.flatnonzero(redchi > MAX_CHISQR_PER_PAIR[request.scan.attrs["sigma_source"]])
     if not len(far):
         return None
     labels = [str(label) for label in request.scan.label[far]]
@@ -96,6 +103,28 @@ def _far_off(request: Request, state: lm.State) -> str | None:
     return (
         f"χ² per pair is up to {redchi[far].max():.3g} (in the bins labelled {bins}): some pairs lie "
         f"far from all others, sigma is too small, or the model does not hold; maps.png shows where"
+    )
+
+
+def _same_at_all_q(request: Request, state: lm.State) -> str | None:
+    """Return a sentence if the data have several q and f is the same at all of them."""
+    scan, model = request.scan, request.problem.model
+    rings = rings_of(scan.q)
+    if len(rings) < 2 or not state.reduced.finite:
+        return None
+    first, stop = scan.frames
+    t2 = scan.time[first + 1 : stop]
+    at = backend_of(model).point(request.problem, state.theta, scan.time)
+    phi = np.full(2, scan.phi[0])
+    low, high = backend_of(model).f_at(
+        at, scan.time, rings[[0, -1]], phi, np.full_like(t2, scan.time[first]), t2
+    )
+    if not np.array_equal(low, high) or np.ptp(low) == 0:
+        return None
+    command = fit_command(Path(scan.path).name, request.config)
+    return (
+        f"{model.name} has one f for all q, and the data have {describe_rings(scan.q)}: unless the rates "
+        f"are the same there, fit each q by itself, `{command} --over q`"
     )
 
 

@@ -182,7 +182,7 @@ def representative(result: FitResult, scan: Scan, most: int = 4) -> Int[np.ndarr
     if "phi0" not in names:
         ordered = there[np.lexsort((scan.phi[there], scan.q[there]))]
         return ordered[np.linspace(0, len(ordered) - 1, most).round().astype(int)]
-    phi0 = float(result.parameters["value"].values[names.index("phi0")])
+    phi0 = float(np.nan_to_num(result.parameters["value"].values[names.index("phi0")]))
     rings = scan.q[there]
     from_middle = np.abs(np.log(rings / np.median(rings)))
     chosen = []

@@ -75,8 +75,14 @@ def model_of(result: FitResult) -> Model:
 
 
 def fitted_model(result: FitResult, scan: Scan) -> FittedModel:
-    """Return the model at the parameters of a fit."""
-    return _on(result, scan, result.parameters["value"].values)
+    """Return the model at the parameters of a fit.
+
+    Where no decay was seen they have no value: the model then is that of the last pass, times a
+    contrast of 0.
+    """
+    value = result.parameters["value"].values
+    at_end = value if np.isfinite(value).all() else np.array(result.history[-1]["theta"])
+    return _on(result, scan, at_end)
 
 
 def true_model(result: FitResult, scan: Scan) -> FittedModel | None:

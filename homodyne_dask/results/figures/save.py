@@ -17,6 +17,7 @@ from homodyne_dask.results.figures.maps import draw_maps, draw_residuals
 from homodyne_dask.results.figures.passes import draw_passes, draw_rates
 from homodyne_dask.results.figures.rates import model_of
 from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import write_file
 from homodyne_dask.store.scan import Scan
 
@@ -79,15 +80,17 @@ class Plots:
 def save_all(result: FitResult, scan: Scan, folder: Path) -> list[Path]:
     """Write every figure of a fit into a folder and return their paths.
 
-    Rates are drawn for transport models only, influence only where the result has it.
+    Rates are drawn for transport models only, influence only where the result has it; neither rates
+    nor angles where no decay was seen.
     scan: what was fitted. Raises SelectionError where its bins are not those of the result.
     """
     _check(result, scan)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    has_rates = backend_of(model_of(result)).rates is not None
+    measured = result.outcome is not Outcome.NO_DECAY
+    has_rates = measured and backend_of(model_of(result)).rates is not None
     for name, draw in PICTURES.items():
-        if draw is draw_rates and not has_rates:
+        if (draw is draw_rates and not has_rates) or (draw is draw_angles and not measured):
             continue
         if draw is draw_influence and (result.influence is None or not influential(result).any()):
             continue

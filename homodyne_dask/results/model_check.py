@@ -1,0 +1,87 @@
+"""Whether a fitted model describes the data: the test of averaged residuals, as numbers and in words."""
+
+from typing import Any, NamedTuple
+
+WITHOUT_ANGLES = ("static", "stretched", "stretched_ageing")
+"""Built-in models whose f is the same at all φ."""
+_ADVICE = {
+    "q": "the rings of different q deviate in different ways: `{} --over q` fits each by itself",
+    "bin": "the bins of one q deviate in different ways: `{} --phi -30:30` fits some angles by themselves",
+    "age": "the deviations change with the age: `{} --over age --windows 4` fits each age by itself",
+    "lag": "the shape of the decay deviates at all ages: compare other models "
+    "(`homodyne-dask explain models`), or ages by `{} --over age --windows 4`",
+}
+"""By what the deviations depend on; the command of this fit goes into the braces."""
+_MOTION = (
+    "the bins of one q deviate in different ways, as motion in one direction makes them: "
+    '`homodyne-dask fit {} --model laminar_flow --gap "200 um"`, with your gap, has such motion'
+)
+
+
+class ModelCheck(NamedTuple):
+    """The means of residuals over cells of age and lag against what counted photons allow.
+
+    Each cell is tested in every bin, in the mean of the bins of each q, and in that of all.
+    """
+
+    tests: int
+    """Number of means tested."""
+    threshold: float
+    """Standard errors that no mean exceeds in 99 of 100 fits of a right model."""
+    deviating: int
+    """Number of means beyond it."""
+    largest: float
+    """The largest deviation, in standard errors."""
+    where: str
+    """Of the largest deviation: 'all bins', 'the bins of q 0.004 1/Å' or 'the bin labelled 5'."""
+    age: tuple[float, float]
+    """Its ages, s."""
+    lag: tuple[float, float]
+    """Its lags, s."""
+    residual: float
+    """c2 - model there."""
+    share: float
+    """The same over the contrast."""
+    depends_on: str
+    """What the deviations depend on most: q, bin, age or lag."""
+
+    @property
+    def misfit(self) -> bool:
+        """Whether the model does not describe the data."""
+        return self.deviating > 0
+
+
+def model_check_of(read: dict[str, Any] | None) -> ModelCheck | None:
+    """Return the check from the values of its fields as read from JSON."""
+    if read is None:
+        return None
+    fields: dict[str, Any] = read | {key: tuple(read[key]) for key in ("age", "lag")}
+    return ModelCheck(**fields)
+
+
+def fit_command(store: str, config: dict[str, Any]) -> str:
+    """Return the command that fits this model to this store, without the other options."""
+    gap = config.get("gap_angstrom")
+    words = f"homodyne-dask fit {store} --model {config['model']}"
+    return words if gap is None else f'{words} --gap "{gap / 1e4:g} um"'
+
+
+def misfit_sentence(check: ModelCheck, store: str, config: dict[str, Any]) -> str:
+    """Return where the model deviates and what to type; store: its name. config: options of the fit."""
+    side = "above" if check.residual > 0 else "below"
+    if check.depends_on == "bin" and config["model"] in WITHOUT_ANGLES:
+        advice = _MOTION.format(store)
+    else:
+        advice = _ADVICE[check.depends_on].format(fit_command(store, config))
+    return (
+        f"the model does not describe the data: {check.deviating} of {check.tests} means of residuals "
+        f"exceed what noise and correlated speckle allow ({check.threshold:.1f} standard errors), most at "
+        f"ages {_span(check.age)} and lags {_span(check.lag)} in {check.where}, where c2 is "
+        f"{100 * abs(check.share):.2g} % of the contrast {side} the model ({check.largest:.1f} standard "
+        f"errors); {advice}"
+    )
+
+
+def _span(of: tuple[float, float]) -> str:
+    low, high = (f"{value:.4g}" for value in of)
+    return f"{low} s" if low == high else f"{low} to {high} s"

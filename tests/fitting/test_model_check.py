@@ -1,0 +1,154 @@
+"""Whether the model describes the data: said first where it does not, quiet where it does."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.models import MODELS
+from ingest import SCENARIOS, ingest, simulate
+from ingest import angles as spread
+from tests import photons
+from tests.synthetic import angles, fit_here, measured, store
+
+DIFFUSION = np.array([20000.0, -0.4, 1000.0])
+STRETCHED = MODELS["stretched"]
+
+
+def said(result: hd.FitResult) -> str:
+    return " ".join(str(result).split())
+
+
+def rings(sigma=0.01, n=48):
+    """Three rings of one diffusion."""
+    parts = [
+        measured(DIFFUSION, n, (0.0, 45.0, 90.0), q=q, sigma=sigma, seed=seed)
+        for seed, q in enumerate((0.003, 0.005, 0.008))
+    ]
+    names = ("q", "phi", "contrast", "offset", "sigma_row", "c2")
+    joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return replace(parts[0], **joined)
+
+
+@pytest.fixture(scope="module")
+def diffusing(tmp_path_factory) -> hd.Scan:
+    return store(rings(), tmp_path_factory.mktemp("rings"))
+
+
+@pytest.fixture(scope="module")
+def one_rate(diffusing) -> hd.FitResult:
+    return fit_here(diffusing, STRETCHED)
+
+
+def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
+    result = one_rate
+    assert result.converged
+    assert result.misfit
+    assert result.check.depends_on == "q"
+    first = " ".join(str(result).split("\n\n")[1].split())
+    assert first.startswith("converged, but the model does not describe the data: ")
+    assert "`homodyne-dask fit scan.zarr --model stretched --over q` fits each by itself" in first
+    assert "stretched has one f for all q, and the data have 3 rings" in said(result)
+
+
+def test_the_right_model_of_the_same_data_is_not_called_wrong(diffusing):
+    result = fit_here(diffusing, hd.STATIC, fixed={"alpha": -0.4})
+    assert result.check.deviating == 0
+    assert result.check.largest < result.check.threshold
+    assert result.verdict == result.outcome.value
+    assert "does not describe" not in str(result)
+    assert "for all q" not in str(result)
+
+
+def test_the_numbers_of_the_check_are_in_the_summary(one_rate, tmp_path):
+    result = one_rate
+    result.to_json(tmp_path / "summary.json")
+    written = json.loads((tmp_path / "summary.json").read_text())
+    assert written["outcome"] == "CONVERGED"
+    assert written["outcome_sentence"] == result.verdict
+    assert written["model_check"]["deviating"] == result.check.deviating > 0
+    assert hd.load_result(tmp_path / "summary.json").check == result.check
+
+
+def simulated(folder, scenario: str, bins: int, seed=0, **options) -> hd.Scan:
+    """A scan of a scenario with the noise of counting."""
+    made, phi = SCENARIOS[scenario], spread(bins)
+    time, contrast = made.frame_time * np.arange(80), made.contrasts(phi)
+
+    def c2(k):
+        truth = {"q": made.q, "phi": phi[k], "gap": made.gap, "contrast": contrast[k]}
+        return hd.predict(MODELS[made.model], made.parameters, time, **truth)[0]
+
+    file = {"layout": "aps-u", "q": made.q, "phi": phi, "frame_time": made.frame_time}
+    simulate(
+        folder / "s.h5",
+        c2,
+        contrast=contrast,
+        n_frames=len(time),
+        seed=seed,
+        overwrite=True,
+        **file,
+    )
+    ingest(folder / "s.h5", folder / "s.zarr", **options)
+    return hd.open_dataset(folder / "s.zarr")
+
+
+SCANS = [("static", 1, {}), ("creep", 9, {}), ("creep", 9, {"sigma": 0.02})]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scenario", "bins", "options"), SCANS)
+def test_a_wrong_model_is_found_and_the_right_one_is_not_called_wrong(
+    scenario, bins, options, tmp_path
+):
+    scan = simulated(tmp_path, scenario, bins, **options)
+    flow = scenario != "static"
+    right = fit_here(scan, MODELS[SCENARIOS[scenario].model], gap="200 um" if flow else None)
+    wrong = fit_here(scan, hd.STATIC if flow else STRETCHED)
+    assert wrong.outcome.name == "CONVERGED"
+    assert wrong.misfit, wrong.check
+    assert wrong.check.depends_on == ("bin" if flow else "age")
+    assert not right.misfit, right.check
+
+
+def test_too_few_cells_are_not_tested(tmp_path):
+    scan = store(measured(DIFFUSION, 12, angles(3)), tmp_path)
+    result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
+    assert result.check is None
+    assert result.summary()["model_check"] is None
+
+
+@pytest.mark.parametrize(
+    "mean",
+    [pytest.param(0.3, marks=pytest.mark.slow), 2.0, pytest.param(50.0, marks=pytest.mark.slow)],
+)
+def test_correlated_speckle_is_not_called_misfit(mean, tmp_path, monkeypatch):
+    """Counted photons, of which speckle is most of the noise or hardly any."""
+    monkeypatch.setattr(photons, "MEAN", mean)
+    scans = photons.photographed([3e4, -0.2, 100.0], 80, angles(4), seed=int(mean))
+    result = fit_here(store(scans, tmp_path), hd.STATIC, fixed={"D_offset": 100.0})
+    assert not result.misfit, result.check
+    assert result.check.largest > 0.5
+
+
+@pytest.mark.slow
+def test_right_models_are_hardly_ever_called_wrong(tmp_path):
+    """All scenarios with their own model, σ from counts and given; photons with σ given and from scatter."""
+    wrong, fits = [], 0
+    for seed in range(4):
+        for scenario, made in SCENARIOS.items():
+            for options in ({}, {"sigma": 0.018}):
+                scan = simulated(tmp_path, scenario, 9, seed=seed, overwrite=True, **options)
+                gap = None if scenario == "static" else "200 um"
+                result = fit_here(scan, MODELS[made.model], gap=gap)
+                fits += 1
+                wrong += [(scenario, seed, options, result.check)] * result.misfit
+        for rate in (3e3, 3e4, 3e5):
+            scans = photons.photographed([rate, -0.2, 100.0], 80, angles(4), seed=seed)
+            for sigma in ({}, {"sigma": None}):
+                result = fit_here(store(scans, tmp_path, **sigma), hd.STATIC)
+                fits += 1
+                wrong += [(rate, seed, sigma, result.check)] * result.misfit
+    assert len(wrong) <= 0.05 * fits, wrong

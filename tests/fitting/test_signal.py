@@ -1,0 +1,90 @@
+"""Rings without a signal end as such, and their parameters are not reported as measured."""
+
+import json
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.results.folder import write_result
+from tests import reference
+from tests.synthetic import Q, angles, fit_here, measured, store
+
+THETA = [20000.0, -0.4, 1000.0]
+SIGMA = 0.02
+
+
+def noise(folder, bins=3, n=40, seed=0, contrast=0.0, theta=THETA):
+    scans = measured(theta, n, angles(bins), sigma=SIGMA, contrast=contrast, seed=seed)
+    return store(scans, folder)
+
+
+@pytest.fixture(scope="module")
+def nothing(tmp_path_factory):
+    """A scan whose decay is over before the first lag, and its fit."""
+    scan = noise(tmp_path_factory.mktemp("nothing"), contrast=0.2, theta=[1e9, 0.0, 0.0])
+    return scan, fit_here(scan, hd.STATIC, fixed={"alpha": 0.0, "D_offset": 0.0}, max_passes=30)
+
+
+def test_a_decay_before_the_first_lag_is_not_seen(nothing):
+    _, result = nothing
+    assert result.outcome.name == "NO_DECAY"
+    assert not result.converged
+    assert np.isnan(result.parameters["value"].values[0])
+    assert (result.parameters["value"].values[1:] == 0.0).all()
+    assert result.covariance_naive is None
+    assert result.scaling["undetermined"].values.all()
+    text = str(result)
+    assert text.split("\n\n")[1].startswith("no decay seen: ")
+    assert "no parameter is measured" in text
+    assert "no decay" in text.split("label")[1]
+
+
+def test_a_result_without_a_decay_is_read_as_it_was_written(nothing, tmp_path):
+    _, result = nothing
+    result.to_json(tmp_path / "summary.json")
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["parameters"]["D0"]["value"] is None
+    assert str(hd.load_result(tmp_path)) == str(result)
+
+
+@pytest.mark.slow
+def test_a_result_without_a_decay_is_written_and_read_like_any_other(nothing, tmp_path):
+    scan, result = nothing
+    files = {path.name for path in write_result(result, scan, tmp_path)}
+    assert {"maps.png", "report.html"} <= files
+    assert not {"rates.png", "angles.png"} & files
+
+
+@pytest.mark.parametrize("bins", [1, pytest.param(9, marks=pytest.mark.slow)])
+def test_a_weak_decay_of_five_standard_errors_is_seen(bins, tmp_path):
+    f = reference.f_physical(THETA, np.arange(40) / 3, Q, 0.0)[np.triu_indices(40, 1)]
+    contrast = 5 * SIGMA / np.sqrt(bins * ((f - f.mean()) ** 2).sum())
+    result = fit_here(
+        noise(tmp_path, bins, seed=4, contrast=contrast), hd.STATIC,
+        fixed={"alpha": -0.4, "D_offset": 1000.0},
+    )  # fmt: skip
+    assert result.outcome.name == "CONVERGED", str(result)
+
+
+def test_a_negative_contrast_is_no_decay(tmp_path):
+    scan = noise(tmp_path, contrast=-0.05)
+    result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
+    assert result.outcome.name == "NO_DECAY"
+    assert "c2 rises where the model falls" in " ".join(str(result).split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "bins"), [("static", 1), ("static", 3), ("static", 9), ("laminar_flow", 9)]
+)
+def test_noise_alone_is_taken_for_a_decay_as_rarely_as_stated(model, bins, tmp_path):
+    """One in a hundred, so hardly two of twenty."""
+    gap = "200 um" if model == "laminar_flow" else None
+    outcomes = [
+        fit_here(
+            noise(tmp_path, bins, seed=seed), hd.MODELS[model], gap=gap, max_passes=40
+        ).outcome.name
+        for seed in range(20)
+    ]
+    assert outcomes.count("CONVERGED") < 2, outcomes
