@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from homodyne_dask.kernels.active_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.compiled import forget_changed_functions
+from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.models.separable import Bin, SeparableModel
 
@@ -63,7 +64,7 @@ def separable_point(
         kept = np.asarray(values)[..., : m * factor]
         return kept.reshape(*kept.shape[:-1], m, factor).mean(axis=-1)
 
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         tables, derivatives = _tables(theta, np.asarray(time, float), model=model)
         tables, derivatives = jax.tree.map(averaged, (tables, derivatives))
     span = coarse_frames(frames or (0, len(time)), factor)

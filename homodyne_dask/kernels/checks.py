@@ -15,6 +15,7 @@ from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.kernels._jax_internals import checked_indices
 from homodyne_dask.kernels.autodiff import f_with_derivatives, separable_point
 from homodyne_dask.kernels.compiled import forget_changed_functions
+from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.separable import Bin, SeparableModel
 
@@ -69,7 +70,7 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
     shapes than one value per pair, or per time.
     """
     forget_changed_functions(model)
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         theta, tables = (jax.ShapeDtypeStruct((n,), float) for n in (model.size, frames))
         if model.precompute is not None:
             with in_function(model.name, model.precompute):
@@ -131,7 +132,7 @@ def check_finite(
     last = len(time) - 1
     i = np.concatenate([np.zeros(last, int), np.arange(last)])
     j = np.concatenate([np.arange(1, last + 1)] * 2)
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         here, there = (
             jax.tree.map(
                 lambda v, some=some: jnp.asarray(v[..., some]), (at.tables, at.derivatives)

@@ -10,6 +10,7 @@ import jax
 from zict import LRU
 
 from homodyne_dask.kernels._jax_internals import compilations_of
+from homodyne_dask.kernels.on_cpu import on_cpu
 from homodyne_dask.models.fingerprint import fingerprint, functions_of
 from homodyne_dask.models.user_defined import UserDefined
 
@@ -80,7 +81,8 @@ def _refusal(options: Mapping[str, str | int]) -> str | None:
     """
     probe = jax.jit(lambda x: x, compiler_options=dict(options))
     try:
-        probe.lower(jax.ShapeDtypeStruct((), bool)).compile()
+        with on_cpu():
+            probe.lower(jax.ShapeDtypeStruct((), bool)).compile()
     except jax.errors.JaxRuntimeError as e:
         if not str(e).startswith("INVALID_ARGUMENT"):
             raise

@@ -11,6 +11,7 @@ from homodyne_dask.kernels.autodiff import with_derivatives
 from homodyne_dask.kernels.checks import in_function, line_of
 from homodyne_dask.kernels.compiled import forget_changed_functions, kernel
 from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.models.residual import ResidualModel
 
 Theta = Float[np.ndarray, " p"]
@@ -25,7 +26,7 @@ def columns_gram(
     it, where it has more than one row, the directions along which derivatives are taken.
     """
     forget_changed_functions(model)
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         moments, pairs = columns_kernel(at, columns, model=model, step=step)
         return Gram(np.asarray(moments)[None], np.asarray(pairs)[None].astype(np.int64))
 
@@ -64,7 +65,7 @@ def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray
     """
     where = f"model {model.name!r}, {line_of(model.written)}"
     forget_changed_functions(model)
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         some = jax.ShapeDtypeStruct((3,), float)
         with in_function(model.name, model.written):
             output = jax.eval_shape(

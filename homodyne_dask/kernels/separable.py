@@ -20,6 +20,7 @@ from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
 from homodyne_dask.kernels.interface import Backend
 from homodyne_dask.kernels.losses import robust_terms
+from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.subblock_loop import (
     BinPairs,
     MeasuredBlock,
@@ -63,7 +64,7 @@ def _sums(
     T = block.c2.shape[-1]
     cut = at.sub_blocks(0.0, block.i0, block.j0, T)
     both = at.tables, at.derivatives
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         moments, of_loss = separable_kernel(
             measured_block(block, cut, at.min_lag),
             at.theta,
@@ -150,7 +151,7 @@ def separable_f(
         return jax.tree.map(lambda values: np.interp(times, time, values), at.tables)
 
     there = tables_at(first), tables_at(second)
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         of_bins = [
             _shape(at.theta, *there, Bin(*one), model=at.problem.model)
             for one in zip(q, phi, strict=True)

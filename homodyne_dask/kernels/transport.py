@@ -14,6 +14,7 @@ from homodyne_dask.kernels.active_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
 from homodyne_dask.kernels.interface import MAX_CANDIDATES, Backend, RateCurve
+from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.kernels.subblock_loop import MeasuredBlock, measured_block
 from homodyne_dask.kernels.transport_kernels import (
@@ -96,7 +97,7 @@ def transport_gram(
     Σ w(y - 1), Σ w(y - 1)² and the number of pairs do not depend on theta.
     """
     arguments = gram_arguments(at, block, data)
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         moments, sums = gram_kernel(*arguments, **gram_static_arguments(at.problem))
         moments, sums = np.asarray(moments), np.asarray(sums)
     bins = len(block.q)
@@ -126,7 +127,7 @@ def transport_robust_gram(
     problem, bins = at.problem, len(block.q)
     offset, contrast = (block.padded(values) for values in linear_params.T)
     arguments = _arguments(at, block)
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         moments, loss = robust_kernel(
             *arguments, offset, contrast, problem.loss_scale, **_family(problem), loss=problem.loss
         )
@@ -150,7 +151,7 @@ def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) ->
         np.array([block.padded(of.s) for of in scales]),
         block.padded(scales[0].ds),
     )
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         moments, pairs = candidates_kernel(
             measured_block(block, cut, points[0].min_lag), tables, n_points,
             **_family(problem), precision=problem.precision,
@@ -199,7 +200,7 @@ def transport_f(
     dC = np.abs(between(at.rows[-1]))
     shear = at.problem.model.shear
     dG = between(at.rows[-2]) if shear else dC
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         return np.asarray(_shape(dC, dG, k, s, shear=shear, convention=at.problem.convention))
 
 

@@ -50,10 +50,11 @@ class WorkerInfo(NamedTuple):
 
 def inspect(chunk: str) -> WorkerInfo:
     """Return the properties of this process, and the digest of a file it reads; runs in every worker."""
-    import jax
     import jax.numpy as jnp
 
-    with jax.enable_x64(True):
+    from homodyne_dask.kernels.on_cpu import float64_on_cpu
+
+    with float64_on_cpu():
         x64 = jnp.zeros(1).dtype == jnp.float64
     return WorkerInfo(
         host=socket.gethostname(),

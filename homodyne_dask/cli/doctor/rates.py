@@ -124,6 +124,8 @@ def local_cluster_start() -> Finding:
 def _compute_something() -> int:
     import jax
 
-    with jax.enable_x64(True):
+    from homodyne_dask.kernels.on_cpu import float64_on_cpu
+
+    with float64_on_cpu():
         jax.jit(lambda x: x + 1)(1.0).block_until_ready()
     return jax_pool_threads()

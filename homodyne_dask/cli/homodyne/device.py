@@ -28,12 +28,14 @@ def get_device_status() -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
-    with jax.enable_x64(True):
+    from homodyne_dask.kernels.on_cpu import float64_on_cpu
+
+    with float64_on_cpu():
         x64 = jnp.zeros(1).dtype == jnp.float64
     memory = psutil.virtual_memory()
     return {
-        "platform": jax.default_backend(),
-        "devices": [str(device) for device in jax.devices()],
+        "platform": "cpu",  # also where JAX has a GPU
+        "devices": [str(device) for device in jax.devices("cpu")],
         "cores": cores(),
         "threads": jax_threads(),
         "x64": bool(x64),

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.shear_factor import decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.transport import (
@@ -115,7 +116,7 @@ class BinnedAverages:
     def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram:
         """Return the Gram of the averages at theta."""
         problem, scales = self.problem, self.scales(theta, self.phi)
-        with jax.enable_x64(True):
+        with float64_on_cpu():
             moments = _cell_moments(
                 self.differences(theta), self.c2, self.weight, scales.k, scales.s, scales.ds,
                 shear=problem.model.shear, convention=problem.convention,

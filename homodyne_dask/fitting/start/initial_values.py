@@ -25,6 +25,7 @@ from homodyne_dask.fitting.start.transport_minima import (
 from homodyne_dask.kernels.autodiff import Tables, f_with_derivatives, separable_point
 from homodyne_dask.kernels.checks import check_finite
 from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.separable import Bin, SeparableModel
 from homodyne_dask.solver.variable_projection import reduce
@@ -133,7 +134,7 @@ def averaged_gram(summary: BinnedAverages, theta: Float[np.ndarray, " p"]) -> Gr
     """Return the Gram of the averages at theta."""
     at = separable_point(summary.problem, theta, summary.time)
     here, there = zip(_at(summary, at.tables), _at(summary, at.derivatives), strict=True)
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         moments = _moments(
             summary.c2, summary.weight, at.theta, here, there, Bin(summary.q, summary.phi),
             model=summary.problem.model,
@@ -144,7 +145,7 @@ def averaged_gram(summary: BinnedAverages, theta: Float[np.ndarray, " p"]) -> Gr
 def _grams(summary: BinnedAverages, points: Float[np.ndarray, "point p"]) -> list[Gram]:
     """Return the Grams of [1, y - 1, f] of the averages at many points."""
     pairs = (summary.weight > 0).sum(1)
-    with jax.enable_x64(True):
+    with float64_on_cpu():
         moments = _moments_of_points(
             summary.c2, summary.weight, points, summary.time, (summary.t1, summary.t2),
             Bin(summary.q, summary.phi), model=summary.problem.model,
