@@ -71,8 +71,8 @@ class FitConfig(_WithFitOptions):
         None,
     )
     phi: Angle | None = _option(
-        "one angle φ in degrees, a range [low, high], or a list of ranges; default: all",
-        "degrees, or a range: -30:30 as an option, [-30, 30] or [[-30, 30], [150, -150]] in a file",
+        "the angle φ in degrees nearest to this, a range [low, high], or a list of ranges; default: all",
+        "degrees, or a range: -30:30, in a file also [-30, 30] or [[-30, 30], [150, -150]]",
         "[-30, 30]",
         None,
     )
@@ -81,13 +81,13 @@ class FitConfig(_WithFitOptions):
     )
     frames: Frames | None = _option(
         "first frame, counted from 0, and the frame after the last; default: all",
-        "two whole numbers: 0:300 as an option, [0, 300] in a file",
+        "two whole numbers: 0:300, in a file also [0, 300]",
         "[0, 300]",
         None,
     )
     time: Pair | None = _option(
-        "start and end of the selected times in seconds; default: all",
-        "two numbers in seconds: 0:30 as an option, [0, 30] in a file",
+        "start and end of the selected times in seconds, without the frame at the end; default: all",
+        "two numbers in seconds: 0:30, in a file also [0, 30]",
         "[0, 30]",
         None,
     )

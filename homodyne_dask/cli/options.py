@@ -20,12 +20,17 @@ SELECTION = (
     click.option(
         "--q", multiple=True, help="Ring at this q in 1/Å, the nearest within 2 %; repeatable."
     ),
-    click.option("--phi", help="Angle φ in degrees (5), or a range (-30:30)."),
+    click.option(
+        "--phi",
+        help="Angle φ in degrees, the nearest within 1° (5), or a range (-30:30; 150:-150).",
+    ),
     click.option("--label", multiple=True, help="Bin number of the beamline; repeatable."),
     click.option(
         "--frames", help="First frame, counted from 0, and the frame after the last: 0:300."
     ),
-    click.option("--time", help="Start and end of the selected times in seconds: 0:30."),
+    click.option(
+        "--time", help="Start and end of the selected times in seconds, without the end: 0:30."
+    ),
 )
 MODEL = click.option(
     "--model",

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from homodyne_dask.models.units import length_in_angstrom
+from homodyne_dask.models.units import gap_in_angstrom, length_in_angstrom
 
 
 def _as(read: Callable[[Any], Any]) -> BeforeValidator:
@@ -47,10 +47,12 @@ def _frames(value: Any) -> tuple[int, int]:
 
 
 def _angle(value: Any) -> float | tuple[float, float] | list[tuple[float, float]]:
-    several = isinstance(value, list | tuple)
-    if several and value and isinstance(value[0], list | tuple):
+    """Return an angle, a range from two numbers or 'low:high', or a list of ranges."""
+    if not isinstance(value, list | tuple):
+        return _pair(value) if ":" in str(value) else _number(value)
+    if any(isinstance(part, list | tuple) or ":" in str(part) for part in value):
         return [_pair(part) for part in value]
-    return _pair(value) if several or ":" in str(value) else _number(value)
+    return _pair(value)
 
 
 def _several(value: Any) -> list[Any]:
@@ -79,7 +81,8 @@ def _text(value: Any) -> str:
 
 def _gap(value: Any) -> str:
     """Return the gap as it is written; it needs a unit."""
-    length_in_angstrom(value)
+    length_in_angstrom(value)  # a plain number is refused
+    gap_in_angstrom(value)
     return value
 
 

@@ -18,7 +18,10 @@ _MAX_SHOWN = 200
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Loads plain values; aliases, by which a small file becomes a huge value, are errors."""
+    """Loads plain values; aliases, by which a small file becomes a huge value, are errors.
+
+    -30:30 and 0:22.5 are text: YAML 1.1 takes them for numbers in base 60, -1830 and 22.5.
+    """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -33,6 +36,20 @@ class _PlainLoader(yaml.SafeLoader):
         if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):
             raise ConstructorError(None, None, "a character that no text has", node.start_mark)
         return value
+
+
+def _read_number(tag: str) -> None:
+    """Let the loader read a number as before, but one with a colon as text."""
+    before = _PlainLoader.yaml_constructors[tag]
+
+    def read(loader: _PlainLoader, node: Any) -> Any:
+        return loader.construct_scalar(node) if ":" in node.value else before(loader, node)
+
+    _PlainLoader.add_constructor(tag, read)
+
+
+_read_number("tag:yaml.org,2002:int")
+_read_number("tag:yaml.org,2002:float")
 
 
 def read_yaml(path: Path, remedy: str) -> Any:

@@ -58,14 +58,19 @@ def prepare(data: Scan | str | Path, model: Model, **values: Any) -> Request:
             f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, and a fit needs 3: "
             f"widen the selection"
         )
+    _check_angles(model, scan)
     convention = convention_named(options.convention)
     frame_spacing(scan.time, convention)
-    gap = options.gap
-    width = scan.attrs["gap_angstrom"] if gap is None else gap_in_angstrom(gap)
+    width = _gap(options.gap, scan)
     needs_q = check_model(model, scan.n_frames, convention, options.precision)
     parameters = _parameters_for_q(model, scan, needs_q)
     laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
     chosen = search(parameters, options.initial, options.fixed, options.bounds, laws)
+    for name in options.profile:
+        if not chosen.free[chosen.names.index(name)]:
+            raise OptionError(
+                f"profile: {name} is fixed, and has no profile: leave out one of them"
+            )
     scaling, loss_scale = _scaling(options, scan), _loss_scale(options.loss, options.loss_scale)
     used = replace(
         options,
@@ -103,6 +108,29 @@ def prepare(data: Scan | str | Path, model: Model, **values: Any) -> Request:
         solver=lm.Options(max_passes=used.max_passes),
         config=used.values() | more,
     )
+
+
+def _check_angles(model: Model, scan: Scan) -> None:
+    unknown = int(np.isnan(scan.phi).sum())
+    if model.shear and unknown:
+        raise SelectionError(
+            f"{model.name} needs φ, and it is unknown for {unknown} of {len(scan.bins)} selected bins: "
+            f"ingest with --phi, or select the others with label"
+        )
+
+
+def _gap(given: str | float | None, scan: Scan) -> float | None:
+    """Return the gap in Å, as given or that of the store; raises OptionError where they differ."""
+    stored = scan.attrs["gap_angstrom"]
+    if given is None:
+        return stored
+    gap = gap_in_angstrom(given)
+    if stored is not None and not np.isclose(gap, stored):
+        raise OptionError(
+            f"gap = {given!r} but {scan.path} was ingested with {stored / 1e4:g} um: leave it out, or ingest "
+            f"again with the right one"
+        )
+    return gap
 
 
 def require_gap(request: Request) -> None:

@@ -22,7 +22,7 @@ class Parameter:
     scale: Literal["linear", "log"] = "linear"
     """Scale of the search for initial values."""
     period: float | None = None
-    """A value and the value plus one period are the same; kept inside the bounds by wrapping."""
+    """A value and the value plus one period are the same; kept by wrapping inside bounds as wide as that."""
     q_power: int = 0
     """2 for parameters that enter only as q² times them: reported as q²·name where q is unknown."""
 
@@ -144,12 +144,16 @@ def search(
         lower=np.array([low for low, _ in low_high]),
         upper=np.array([high for _, high in low_high]),
         free=np.array([name not in fixed for name in names]),
-        period=np.array(
-            [math.inf if p.period is None or p.name in bounds else p.period for p in parameters]
-        ),
+        period=np.array([_period(p, *ends) for p, ends in zip(parameters, low_high, strict=True)]),
         log=np.array([p.scale == "log" for p in parameters]),
         laws=laws,
     )
+
+
+def _period(parameter: Parameter, low: float, high: float) -> float:
+    """Return the period, inf where there is none or bounds exclude some of it."""
+    period = math.inf if parameter.period is None else parameter.period
+    return period if high - low >= period else math.inf
 
 
 def _bounds(parameter: Parameter, given: tuple[float, float] | None) -> tuple[float, float]:

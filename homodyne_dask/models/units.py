@@ -5,6 +5,7 @@ import re
 from numbers import Real
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.store import schema
 
 _ANGSTROM = {"a": 1.0, "å": 1.0, "angstrom": 1.0, "nm": 10.0, "um": 1e4, "µm": 1e4, "μm": 1e4}
 _ANGSTROM |= {"micron": 1e4, "mm": 1e7, "cm": 1e8, "m": 1e10}
@@ -34,10 +35,23 @@ def length_in_angstrom(text: str | float, what: str = "gap") -> float:
 
 
 def gap_in_angstrom(gap: str | float) -> float:
-    """Return a gap in Å: text needs its unit, a number is in Å."""
+    """Return a gap in Å: text needs its unit, a number is in Å.
+
+    Raises OptionError for what is no length, and outside of 1 um to 10 cm, where the unit is wrong.
+    """
     if isinstance(gap, str):
-        return length_in_angstrom(gap)
+        return _plausible(gap, length_in_angstrom(gap))
     number = isinstance(gap, Real) and not isinstance(gap, bool)
     if not (number and 0 < gap < math.inf):
         raise OptionError(f"gap {gap!r} is not a positive length")
-    return float(gap)
+    return _plausible(gap, float(gap))
+
+
+def _plausible(gap: str | float, angstrom: float) -> float:
+    low, high = schema.GAPS
+    if not low <= angstrom <= high:
+        raise OptionError(
+            f"gap {gap!r} is {angstrom / 1e4:g} um, and plates are 1 um to 10 cm apart: write it with its "
+            f"unit, as '200 um'"
+        )
+    return angstrom

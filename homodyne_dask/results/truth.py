@@ -2,6 +2,7 @@
 
 import math
 
+from homodyne_dask.models import MODELS
 from homodyne_dask.results.fit_result import FitResult
 
 
@@ -14,15 +15,25 @@ def truth_of(result: FitResult) -> dict[str, float] | None:
 
 
 def pulls(result: FitResult) -> dict[str, float]:
-    """Return (value - truth) / error by parameter, with the error that is used (`FitResult.error_used`)."""
+    """Return (value - truth) / error by parameter, with the error that is used (`FitResult.error_used`).
+
+    Differences of periodic parameters are the shorter ones.
+    """
     truth, table = truth_of(result) or {}, result.parameters
     return {
-        str(name): float((value - truth[name]) / error)
+        str(name): _difference(result, name, value - truth[name]) / float(error)
         for name, value, error in zip(
             table["param"].values, table["value"].values, result.error_used, strict=True
         )
         if name in truth and math.isfinite(error) and error > 0
     }
+
+
+def _difference(result: FitResult, name: str, difference: float) -> float:
+    """Return a difference of two values of a parameter, the shortest one where it is periodic."""
+    model = MODELS.get(result.config["model"])
+    periods = {} if model is None else {p.name: p.period for p in model.parameters}
+    return math.remainder(difference, periods.get(name) or math.inf)
 
 
 def truth_mismatch(result: FitResult) -> str:

@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import SelectionError
 
@@ -11,6 +11,10 @@ SAME_RING_TOLERANCE = 1e-3
 """Relative distance of neighbouring q below which two bins are on one ring."""
 NEAREST_Q_TOLERANCE = 0.02
 """Largest relative distance of a requested q from the nearest ring."""
+NEAREST_ANGLE_TOLERANCE = 1.0
+"""Largest distance of a requested φ from the nearest angle of a ring, in degrees."""
+SAME_ANGLE_TOLERANCE = 1e-3
+"""Degrees below which two bins of a ring are at one angle."""
 
 
 def ring_numbers(q: Float[np.ndarray, " bin"]) -> Int[np.ndarray, " bin"]:
@@ -75,6 +79,35 @@ def nearest_ring(q: Float[np.ndarray, " bin"], target: float) -> Int[np.ndarray,
         )
     there = np.flatnonzero(np.isfinite(q))
     return there[ring_numbers(q[there]) == ring]
+
+
+def nearest_angles(
+    q: Float[np.ndarray, " bin"], phi: Float[np.ndarray, " bin"], target: float
+) -> Bool[np.ndarray, " bin"]:
+    """Return which bins are, on each ring, at the angle nearest to `target` [degree] within 1°.
+
+    Raises SelectionError where a second angle of a ring is less than twice as far away as the nearest.
+    """
+    keep, rings, away = np.zeros(len(q), bool), ring_numbers(q), np.abs(_turned(phi - target))
+    for ring in np.unique(rings):
+        near = np.flatnonzero((rings == ring) & (away <= NEAREST_ANGLE_TOLERANCE))
+        if not len(near):
+            continue
+        nearest = near[np.argmin(away[near])]
+        same = np.abs(_turned(phi[near] - phi[nearest])) <= SAME_ANGLE_TOLERANCE
+        for other in near[~same][np.argsort(away[near[~same]], kind="stable")][:1]:
+            if away[other] < 2 * away[nearest]:
+                raise SelectionError(
+                    f"phi = {target:g}° may be the angles {phi[nearest]:g} and {phi[other]:g}°: give more "
+                    f"digits, or a range"
+                )
+        keep[near[same]] = True
+    return keep
+
+
+def _turned(angle: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " bin"]:
+    """Return angles [degree] from -180 up to 180."""
+    return (angle + 180) % 360 - 180
 
 
 def format_rings(rings: Float[np.ndarray, " ring"], between: str = ", ") -> str:

@@ -141,7 +141,7 @@ class Scan:
     def select(
         self,
         q: float | Sequence[float] | None = None,
-        phi: float | tuple[float, float] | list[float] | list[tuple[float, float]] | None = None,
+        phi: float | tuple[float, float] | list[tuple[float, float] | float] | None = None,
         label: int | Sequence[int] | None = None,
         frames: tuple[int, int] | None = None,
         time: tuple[float, float] | None = None,
@@ -149,14 +149,15 @@ class Scan:
         """Return the scan with fewer bins or frames.
 
         q [1/Å]: the nearest ring within 2 %, or several; bins whose q differ by less than 0.1 % are
-        one ring, and a value that may mean two rings is refused. phi [degree]: a pair (low, high)
-        keeps the angles from low up to high, around ±180° where low is above high, a list of pairs those
-        in any of them; one number keeps the nearest angle within 1°. label: the beamline's
-        bin numbers. frames: (first, after the last), counted from 0. time: (from, to) in s.
+        one ring, and a value that may mean two rings is refused. phi [degree]: one number keeps, on each
+        ring, the nearest angle within 1°; a pair (low, high) those from low up to high, around ±180°
+        where low is above high, but not more than half a turn; a list those of any of its numbers and
+        pairs, but not a list of two numbers, which might be either. label: the beamline's bin numbers;
+        the bins get their order, and what is given for each bin has it, too. frames: (first, after the
+        last), counted from 0. time: (from, to) in s, without the frame at `to`.
         Raises SelectionError, listing what can be selected, when nothing remains.
         """
-        keep = select_bins(self, q, phi, label)
-        chosen = replace(self, bins=tuple(int(b) for b in np.array(self.bins, int)[keep]))
+        chosen = replace(self, bins=select_bins(self, q, phi, label))
         if frames is not None or time is not None:
             chosen = replace(chosen, frames=select_frames(self, frames, time))
         return chosen

@@ -54,6 +54,8 @@ FORMAT = "homodyne_dask"
 MANIFEST = "c2/manifest.json"
 LEVELS = (4, 16)
 MIN_LEVEL_FRAMES = 32
+GAPS = (1e4, 1e9)
+"""Å: the least and the largest distance of plates; a number outside was meant in another unit."""
 CODECS = ("bytes", "blosc", "crc32c")
 """Of c2: little-endian float32, blosc, then the checksum of the chunk as stored."""
 

@@ -1,55 +1,96 @@
 """Selection of bins and frames by q, φ, label, frame number and time."""
 
+import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import SelectionError
-from homodyne_dask.store.rings import format_rings, nearest_ring, rings_of
+from homodyne_dask.store.rings import format_rings, nearest_angles, nearest_ring, rings_of
 
 if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
 
+ROUNDING_OF_TIMES = 1e-6
+"""Of the spacing of frames: a frame so little before the start of a selection belongs to it."""
+
 
 def select_bins(
     scan: "Scan", q: float | Sequence[float] | None, phi: Any, label: int | Sequence[int] | None
-) -> Bool[np.ndarray, " bin"]:
-    """Return which of the scan's bins are selected (see `Scan.select`); SelectionError if none is."""
+) -> tuple[int, ...]:
+    """Return the positions in the store of the selected bins of a scan (see `Scan.select`).
+
+    They have the order of the labels where labels are given, else that of the scan. Raises SelectionError
+    if none is selected.
+    """
     keep = np.ones(len(scan.bins), bool)
     if q is not None:
         keep &= np.logical_or.reduce([_ring(scan, value) for value in np.atleast_1d(q)])
     if phi is not None:
         keep &= _angles(scan, phi)
-    if label is not None:
-        keep &= _labelled(scan, np.atleast_1d(label))
-    if not keep.any():
+    at = np.flatnonzero(keep) if label is None else _labelled(scan, np.atleast_1d(label), keep)
+    if not len(at):
         raise SelectionError(
             f"no bin has q = {q}, phi = {phi}, label = {label} together; {_available(scan)}"
         )
-    return keep
+    return tuple(scan.bins[b] for b in at)
 
 
 def select_frames(
     scan: "Scan", frames: tuple[int, int] | None, time: tuple[float, float] | None
 ) -> tuple[int, int]:
-    """Return the first frame and the one after the last; SelectionError if fewer than three remain."""
+    """Return the first frame and the one after the last (see `Scan.select`).
+
+    Raises SelectionError for ranges that cannot be meant, and if fewer than three frames remain.
+    """
     first, stop = scan.frames
     if frames is not None:
-        first, stop = max(first, int(frames[0])), min(stop, int(frames[1]))
+        low, high = _range("frames", frames)
+        if low != int(low) or high != int(high):
+            raise SelectionError(f"frames = {low:g}:{high:g} are not whole numbers")
+        _check_not_negative("frames", low, high)
+        first, stop = max(first, int(low)), min(stop, int(high))
     if time is not None:
-        inside = np.flatnonzero((scan.time >= time[0]) & (scan.time <= time[1]))
-        if len(inside):
-            first, stop = max(first, int(inside[0])), min(stop, int(inside[-1]) + 1)
-        else:
-            first = stop
+        low, high = _range("time", time)
+        if scan.time[0] >= 0:
+            _check_not_negative("time", low, high)
+        rounding = ROUNDING_OF_TIMES * float(np.median(np.diff(scan.time)))
+        inside = np.searchsorted(scan.time, np.array([low, high]) - rounding)
+        first, stop = max(first, int(inside[0])), min(stop, int(inside[1]))
     if stop - first < 3:
         raise SelectionError(
             f"frames = {frames}, time = {time} s leave fewer than 3 frames; there are "
             f"{scan.n_frames} from {scan.time[0]:g} to {scan.time[-1]:g} s"
         )
     return first, stop
+
+
+def _range(what: str, given: Any) -> tuple[float, float]:
+    """Return (low, high) of a range; raises SelectionError for anything else."""
+    pair = given if isinstance(given, Sequence | np.ndarray) and len(given) == 2 else (None, None)
+    if not all(_is_number(end) for end in pair):
+        raise SelectionError(f"{what} = {given!r} is not a range: give two numbers, (low, high)")
+    low, high = map(float, pair)
+    if what != "phi" and not low < high:
+        raise SelectionError(
+            f"{what} = {low:g}:{high:g} is empty: the first number is the start, the second the end"
+        )
+    return low, high
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _check_not_negative(what: str, low: float, high: float) -> None:
+    if low < 0:
+        raise SelectionError(
+            f"{what} = {low:g}:{high:g} begins below 0, where there is no frame: they count from the "
+            f"first one of the store; give 0:{high:g} for all up to {high:g}"
+        )
 
 
 def _ring(scan: "Scan", q: float) -> Bool[np.ndarray, " bin"]:
@@ -59,18 +100,49 @@ def _ring(scan: "Scan", q: float) -> Bool[np.ndarray, " bin"]:
 
 
 def _angles(scan: "Scan", phi: Any) -> Bool[np.ndarray, " bin"]:
-    ranges = [phi] if isinstance(phi, tuple) and len(phi) == 2 else phi
-    if np.ndim(ranges) == 2:
-        return np.logical_or.reduce([_between(scan.phi, *pair) for pair in ranges])
-    away = np.abs((scan.phi[:, None] - np.atleast_1d(phi) + 180) % 360 - 180)
-    return (away <= 1).any(axis=1)
+    """Return which bins are at an angle, in a range (low, high), or in one of a list of both."""
+    if _is_number(phi):
+        return nearest_angles(scan.q, scan.phi, float(phi))
+    if isinstance(phi, tuple) and len(phi) == 2 and all(map(_is_number, phi)):
+        return _between(scan.phi, *_turn(phi))
+    if not isinstance(phi, Sequence | np.ndarray) or isinstance(phi, str) or not len(phi):
+        raise SelectionError(
+            f"phi = {phi!r} is neither an angle in degrees, nor a range (low, high), nor a list of them"
+        )
+    if len(phi) == 2 and all(map(_is_number, phi)):
+        a, b = phi
+        raise SelectionError(
+            f"phi = [{a:g}, {b:g}] may be a range or two angles: write ({a:g}, {b:g}) for the range, "
+            f"[({a - 1:g}, {a + 1:g}), ({b - 1:g}, {b + 1:g})] for the angles"
+        )
+    each = [part if _is_number(part) else _range("phi", part) for part in phi]
+    return np.logical_or.reduce([_angles(scan, part) for part in each])
 
 
-def _labelled(scan: "Scan", labels: np.ndarray) -> Bool[np.ndarray, " bin"]:
+def _turn(pair: tuple[float, float]) -> tuple[float, float]:
+    """Return a range of angles; raises SelectionError for one that cannot be meant."""
+    low, high = pair
+    if not (math.isfinite(low) and math.isfinite(high)) or high - low > 360:
+        raise SelectionError(f"phi = {low:g}:{high:g} is more than a turn: leave it out for all")
+    if low > high and (high - low) % 360 > 180:
+        raise SelectionError(
+            f"phi = {low:g}:{high:g} goes down, and around ±180° it would be more than half a turn: give "
+            f"{high:g}:{low:g}, or for all but that {low:g}:180 and -180:{high:g}"
+        )
+    return low, high
+
+
+def _labelled(
+    scan: "Scan", labels: np.ndarray, keep: Bool[np.ndarray, " bin"]
+) -> Int[np.ndarray, " selected"]:
+    """Return the positions in the scan of the kept bins of these labels, in the order of the labels."""
     missing = sorted(set(labels.tolist()) - set(scan.label.tolist()))
     if missing:
         raise SelectionError(f"no bin is labelled {missing[0]}; {_available(scan)}")
-    return np.isin(scan.label, labels)
+    if len(set(labels.tolist())) < len(labels):
+        raise SelectionError(f"label = {labels.tolist()} names a bin twice: name each once")
+    at = [np.flatnonzero(keep & (scan.label == label)) for label in labels]
+    return np.concatenate(at)
 
 
 def _available(scan: "Scan") -> str:

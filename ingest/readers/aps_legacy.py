@@ -27,7 +27,7 @@ def open_aps_legacy(path: Path) -> Source:
         check_frames(n_frames, path)
         stride = hdf5.positive_integer(file, STRIDE, default=1)
         avg = hdf5.positive_integer(file, AVG, default=1)
-        frame_time = spacing(hdf5.positive(file, EXPOSURE), stride * avg)
+        frame_time = spacing(hdf5.seconds(file, EXPOSURE), stride * avg)
         q, phi, notes = _q_phi(file, label)
         for name in (STRIDE, AVG):
             if hdf5.dataset(file, name) is None:

@@ -30,7 +30,7 @@ def open_aps_u(path: Path) -> Source:
         check_frames(n_frames, path)
         stride = hdf5.positive_integer(file, f"{CONFIG}/stride_frame")
         avg = hdf5.positive_integer(file, f"{CONFIG}/avg_frame")
-        frame_time = spacing(hdf5.positive(file, FRAME_TIME), stride * avg)
+        frame_time = spacing(hdf5.seconds(file, FRAME_TIME), stride * avg)
         begin = _begin(file)
         q, phi, notes = _q_phi(file, label)
         pixels, means = _pixels(file, label)
@@ -52,7 +52,7 @@ def open_aps_u(path: Path) -> Source:
         stride=stride,
         avg=avg,
         begin_frame=begin + 1,
-        end_frame=begin + n_frames * stride * avg,
+        end_frame=begin + stride * (n_frames * avg - 1) + 1,
         intensity=intensity,
         truth=truth,
         gap=truth.get("gap_angstrom") if truth else None,

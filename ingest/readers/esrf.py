@@ -14,7 +14,14 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError, SourceError
 from ingest.readers import hdf5
-from ingest.readers.source import IngestOptions, Source, check_frames, inverse_angstrom, per_bin
+from ingest.readers.source import (
+    IngestOptions,
+    Source,
+    check_frames,
+    check_seconds,
+    inverse_angstrom,
+    per_bin,
+)
 
 MAX_FRAMES = 20_000
 """A matrix of as many frames takes 1.6 GB."""
@@ -136,6 +143,10 @@ def _ttcf(
     held = hdf5.array(file, f"{where}/ttcf")
     there = hdf5.members(file, where)
     lag_name = next((name for name in layout.lags if name in there), layout.lags[-1])
+    for name in ("age", lag_name):
+        check_seconds(
+            hdf5.unit(file, f"{where}/{name}"), f"{where}/{name} of {hdf5.file_name(file)}"
+        )
     age, lag = (hdf5.array(file, f"{where}/{n}").ravel().astype(float) for n in ("age", lag_name))
     if held.ndim != 3 or held.shape[1:] != (len(age), len(lag)):
         raise SourceError(

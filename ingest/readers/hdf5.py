@@ -13,7 +13,7 @@ import numpy as np
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
-from ingest.readers.source import decimal
+from ingest.readers.source import check_seconds, decimal
 
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
 MAX_SMALL_ELEMENTS = 100_000_000
@@ -166,6 +166,12 @@ def positive(file: h5py.File, name: str) -> float:
     if value <= 0:
         raise SourceError(f"{name} of {file_name(file)} is {value:g}: it must be positive")
     return value
+
+
+def seconds(file: h5py.File, name: str) -> float:
+    """Return one time above zero; raises SourceError where its unit is another than s."""
+    check_seconds(unit(file, name), f"{name} of {file_name(file)}")
+    return positive(file, name)
 
 
 def positive_integer(file: h5py.File, name: str, default: int | None = None) -> int:

@@ -271,10 +271,7 @@ def _frame_time(file: h5py.File, instrument: str) -> float:
             f"{hdf5.file_name(file)} must have one frame_time, in a detector in {instrument}; it "
             f"has {', '.join(found) or 'none'}"
         )
-    unit = hdf5.unit(file, found[0])
-    if unit not in (None, "", "s", "second", "seconds"):
-        raise SourceError(f"{found[0]} of {hdf5.file_name(file)} is in {unit!r}, not in seconds")
-    return hdf5.positive(file, found[0])
+    return hdf5.seconds(file, found[0])
 
 
 def _pixels(file: h5py.File, name: str, label: np.ndarray) -> np.ndarray:

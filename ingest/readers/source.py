@@ -12,6 +12,7 @@ import psutil
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.store import schema
 
 MIN_FRAMES = 3
 MAX_BINS = 100_000
@@ -114,13 +115,18 @@ def _plain(values: tuple[float, ...] | None) -> list[float | str] | None:
 
 def checked_options(q, phi, frame_time, sigma, time_offset, gap) -> IngestOptions:
     """Return checked options; each error names the option and its value."""
+    width = _number("gap", gap, positive=True)
+    if width is not None and not schema.GAPS[0] <= width <= schema.GAPS[1]:
+        raise OptionError(
+            f"gap = {gap} Å is {width / 1e4:g} um, and plates are 1 um to 10 cm apart: give it in Å"
+        )
     return IngestOptions(
         q=_numbers("q", q, positive=True, unknown=True),
         phi=_numbers("phi", phi, unknown=True),
         frame_time=_number("frame_time", frame_time, positive=True),
         sigma=_numbers("sigma", sigma, positive=True),
         time_offset=_number("time_offset", time_offset) or 0.0,
-        gap=_number("gap", gap, positive=True),
+        gap=width,
     )
 
 
@@ -230,6 +236,12 @@ def degrees(phi: np.ndarray, unit: str | None, where: str) -> tuple[np.ndarray, 
     if unit.lower().startswith("rad"):
         return np.rad2deg(phi), ["φ converted from radian to degree"]
     raise SourceError(f"{where} is in {unit!r}: only degree and rad are known units of φ")
+
+
+def check_seconds(unit: str | None, where: str) -> None:
+    """Raise SourceError for times in another unit than seconds; none is taken for seconds."""
+    if unit not in (None, "", "s", "sec", "second", "seconds"):
+        raise SourceError(f"{where} is in {unit!r}, not in seconds")
 
 
 def check_frames(n_frames: int, path: Path, n_bins: int = 1) -> None:

@@ -74,6 +74,25 @@ def test_options_as_typed_become_values():
     assert (config.bounds, config.fixed) == ({"D0": (1.0, 1e7)}, {"D_offset": 0.0})
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("phi: -30:30", "phi", (-30.0, 30.0)),
+        ("phi: 0:22.5", "phi", (0.0, 22.5)),
+        ("phi: [-30:30, [150, -150]]", "phi", [(-30.0, 30.0), (150.0, -150.0)]),
+        ("frames: 0:30", "frames", (0, 30)),
+        ("time: 10:50", "time", (10.0, 50.0)),
+        ("windows: 0:30", "windows", [(0.0, 30.0)]),
+        ("jobs: 1:20", "jobs", (1, 20)),
+        ("bounds: {D0: 1:50}", "bounds", {"D0": (1.0, 50.0)}),
+        ("phi: 30", "phi", 30.0),
+    ],
+)
+def test_a_range_is_written_in_a_file_as_on_the_command_line(tmp_path, text, key, value):
+    """YAML 1.1 takes -30:30 for -1830, a number in base 60."""
+    assert getattr(read_config(written(tmp_path, f"{LEAST}{text}\n")), key) == value
+
+
 def test_a_number_that_yaml_takes_for_text_is_a_number(tmp_path):
     assert read_config(written(tmp_path, LEAST + "initial: {D0: 1e4}\n")).initial == {"D0": 1e4}
 
@@ -97,7 +116,9 @@ def test_a_key_without_a_value_is_the_default(tmp_path):
         (LEAST + "min_lag: yes", "min_lag = True cannot be used"),
         (LEAST + "q: .inf", "q = inf cannot be used: give a number in 1/Å"),
         (LEAST + "q: [0.01, x]", "q = 'x' cannot be used: give a number in 1/Å"),
-        (LEAST + "time: 10:50", "time = 650 cannot be used: give two numbers in seconds"),
+        (LEAST + "time: 10:50:3", "time = '10:50:3' cannot be used: give two numbers in seconds"),
+        (LEAST + "q: 1:50", "q = '1:50' cannot be used: give a number in 1/Å"),
+        (LEAST + "gap: 2 m", "gap '2 m' is .* um, and plates are 1 um to 10 cm apart"),
         (LEAST + "frames: [0, 1, 2]", r"frames = \[0, 1, 2\] cannot be used: give two whole"),
         (LEAST + "initial: {D0: much}", "initial.D0 = 'much' cannot be used: give numbers"),
         (LEAST + "initial: 5", "initial = 5 cannot be used: give numbers by parameter"),

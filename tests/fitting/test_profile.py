@@ -51,6 +51,17 @@ def test_a_profile_of_an_unknown_parameter_is_refused(tmp_path):
         fit_here(scan, STATIC, profile=("D_ofset",))
 
 
+def test_a_profile_that_cannot_be_had_is_refused_or_named(tmp_path):
+    scan = store(measured(CREEP, 20, np.zeros(2), sigma=0.01), tmp_path)
+    with pytest.raises(OptionError, match="profile: alpha is fixed, and has no profile"):
+        fit_here(scan, STATIC, profile=("D0", "alpha"), fixed={"alpha": CREEP[1]})
+    held = {"fixed": {"D_offset": CREEP[2]}, "bounds": {"alpha": (CREEP[1] + 1, 2)}}
+    result = fit_here(scan, STATIC, profile=("alpha",), **held)
+    assert result.parameters["at_bound"].sel(param="alpha")
+    assert not result.profiles
+    assert any("there is no profile of alpha: it is at a bound" in w for w in result.warnings)
+
+
 def test_what_is_known_of_the_parameters_survives_json(tmp_path):
     scans = measured(CREEP, 40, np.linspace(0, 160, 5), sigma=0.01)
     result = fit_here(store(scans, tmp_path), STATIC, profile=("alpha",))

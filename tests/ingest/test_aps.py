@@ -6,7 +6,8 @@ import pytest
 
 import ingest
 from homodyne_dask.errors import SourceError
-from ingest.readers.source import decimal
+from ingest.readers.detect import open_source
+from ingest.readers.source import checked_options, decimal
 from tests.ingest_files import Q, arrays, attributes, edited, noisy, simulated
 
 QMAP = "/xpcs/qmap/"
@@ -39,7 +40,7 @@ def test_unsorted_and_sparse_processed_bins_find_their_q_and_phi(tmp_path):
         np.testing.assert_array_equal(c2[index], expected.astype(np.float32))
     attrs = attributes(report.store)
     assert (attrs["frame_time"], attrs["stride"], attrs["avg"]) == (0.3, 2, 3)
-    assert (attrs["begin_frame"], attrs["end_frame"]) == (11, 190)
+    assert (attrs["begin_frame"], attrs["end_frame"]) == (11, 189)
     assert attrs["sigma_source"] == "scatter"
 
 
@@ -51,6 +52,20 @@ def test_a_scalar_may_have_any_shape_and_width(tmp_path, layout, shape, width):
     value = np.full(shape, 0.05, dtype=width)
     edited(path, **{DETECTOR if layout == "aps-u" else EXPOSURE: value})
     assert ingest.ingest(path).frame_time == 0.05
+
+
+@pytest.mark.parametrize(("layout", "name"), [("aps-u", DETECTOR), ("aps-legacy", EXPOSURE)])
+@pytest.mark.parametrize(("unit", "known"), [("s", True), ("seconds", True), ("ms", False)])
+def test_times_in_another_unit_than_seconds_are_refused(tmp_path, layout, name, unit, known):
+    path = simulated(tmp_path / "A.hdf", layout, n=20, bins=1)
+    with h5py.File(path, "r+") as file:
+        file[name].attrs["units"] = unit
+    options = checked_options(None, None, None, None, 0.0, None)
+    if known:
+        assert open_source(path, options).frame_time == 0.1
+    else:
+        with pytest.raises(SourceError, match=f"{name} of A.hdf is in 'ms', not in seconds"):
+            open_source(path, options)
 
 
 @pytest.mark.parametrize("value", [0.05, 0.1, 0.3333333, 1e-5, 7.0, 1234.5])

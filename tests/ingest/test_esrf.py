@@ -7,6 +7,8 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError, SourceError
+from ingest.readers.esrf import open_esrf
+from ingest.readers.source import checked_options
 from tests import reference
 from tests.ingest_files import DT, arrays, attributes, noisy, upper
 
@@ -135,6 +137,15 @@ def test_a_fit_of_cells_finds_what_a_fit_of_pairs_finds(tmp_path):
     assert other.converged
     away = (other.parameters.value - one.parameters.value).values[:2]
     assert (np.abs(away) < 1.0 * one.parameters.stderr_naive.values[:2]).all()
+
+
+@pytest.mark.parametrize("name", ["age", "lag"])
+def test_ages_and_lags_in_another_unit_than_seconds_are_refused(tmp_path, name):
+    path = esrf(tmp_path / "A.h5", np.ones((2, 6, 5)), np.arange(6.0), np.arange(5.0))
+    with h5py.File(path, "r+") as file:
+        file[f"entry_0000/correlations/full/twotime/{name}"].attrs["units"] = "ms"
+    with pytest.raises(SourceError, match=f"{name} of A.h5 is in 'ms', not in seconds"):
+        open_esrf(path, checked_options(None, 0, None, None, 0.0, None))
 
 
 ESRF_MISTAKES = {

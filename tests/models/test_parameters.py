@@ -41,6 +41,16 @@ def test_bounds_of_ones_own_on_phi0_are_walls():
     assert chosen.inside(np.array([100.0, 0, 0, 1e-3, 0, 0, 12]))[6] == 10
 
 
+@pytest.mark.parametrize("bounds", [(-90, 90), (-180, 180), (0, 180)])
+def test_bounds_of_a_whole_period_leave_phi0_wrapped(bounds):
+    """Its own default bounds, given, made walls of them: a truth of 90.4° ended at 90°."""
+    chosen = search(LAMINAR_FLOW.parameters, bounds={"phi0": bounds})
+    theta = np.array([100.0, 0, 0, 1e-3, 0, 0, bounds[1] + 0.4])
+    assert chosen.inside(theta)[6] == pytest.approx(
+        (bounds[1] - 180) % 180 + 0.4 + bounds[0] - bounds[0] % 180
+    )
+
+
 def test_given_values_are_kept():
     chosen = search(STATIC.parameters, {"D0": 50}, {"alpha": -0.5})
     assert chosen.start[:2].tolist() == [50, -0.5]

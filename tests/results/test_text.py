@@ -153,6 +153,17 @@ def many() -> FitResult:
     )
 
 
+def test_the_pull_of_a_periodic_parameter_is_the_shorter_one():
+    """phi0 = -89.9 for a truth of 90.05 is 0.05° away, not 180°."""
+    made = flow()
+    values = made.parameters["value"].copy()
+    values.loc["phi0"] = -89.9
+    truth = TRUTH | {"parameters": TRUTH["parameters"] | {"phi0": 90.05}}
+    turned = replace(made, truth=truth, parameters=made.parameters.assign(value=values))
+    assert pulls(turned)["phi0"] == pytest.approx(0.05 / 0.011)
+    assert pulls(turned)["D0"] == pytest.approx((68612.3 - 68480) / 1532)
+
+
 @pytest.mark.parametrize("make", [flow, measured, many])
 def test_a_report_reads_as_its_file(make):
     path = REPORTS / f"{make.__name__}.txt"

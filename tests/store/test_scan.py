@@ -1,4 +1,4 @@
-"""What is selected, and stores that are refused."""
+"""Stores that are opened, and those that are refused."""
 
 import json
 import shutil
@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import zarr
 
-from homodyne_dask.errors import HomodyneDaskError, SelectionError, StoreError
-from homodyne_dask.store.rings import nearest_ring
+from homodyne_dask.errors import HomodyneDaskError, StoreError
 from homodyne_dask.store.scan import open_dataset
 from tests.ingest_files import reseal
 from tests.synthetic import FLOW, measured, store
@@ -25,94 +24,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def scan(folder):
     return store(measured(FLOW, 40, PHI, q=RINGS, dt=0.5), folder)
-
-
-SELECTED = [
-    ("a ring", {"q": 0.004}, [1, 2, 3]),
-    ("a ring within 2 %", {"q": 0.00407}, [1, 2, 3]),
-    ("two rings", {"q": [0.004, 0.008]}, [1, 2, 3, 4, 5]),
-    ("angles between", {"phi": (-10, 50)}, [2, 4, 5]),
-    ("the ends of angles belong", {"phi": (0, 45)}, [2, 4, 5]),
-    ("one angle", {"phi": 60.5}, [3]),
-    ("one angle, a turn further", {"phi": 420}, [3]),
-    ("labels", {"label": [5, 1]}, [1, 5]),
-    ("one label", {"label": 4}, [4]),
-    ("ring and angles", {"q": 0.008, "phi": (-10, 10)}, [4]),
-]
-
-
-@pytest.mark.parametrize(("word", "given", "labels"), SELECTED, ids=[w for w, *_ in SELECTED])
-def test_bins_are_selected(scan, word, given, labels):
-    found = scan.select(**given)
-    assert found.label.tolist() == labels
-    assert found.frames == (0, 40)
-    assert scan.label.tolist() == [1, 2, 3, 4, 5]
-
-
-FRAMES = [
-    ("frames", {"frames": (5, 20)}, (5, 20)),
-    ("frames beyond the last", {"frames": (5, 400)}, (5, 40)),
-    ("time", {"time": (2.0, 5.0)}, (4, 11)),
-    ("time between frames", {"time": (1.9, 5.2)}, (4, 11)),
-    ("both", {"frames": (6, 30), "time": (2.0, 5.0)}, (6, 11)),
-]
-
-
-@pytest.mark.parametrize(("word", "given", "frames"), FRAMES, ids=[w for w, *_ in FRAMES])
-def test_frames_are_selected_and_time_keeps_its_origin(scan, word, given, frames):
-    found = scan.select(**given)
-    assert found.frames == frames
-    assert np.flatnonzero(found.use).tolist() == list(range(*frames))
-    assert found.time[0] == 0
-
-
-RINGS_CLOSE = np.array([0.00536, 0.00543, 0.00543 * (1 + 4e-7), 0.00610, np.nan])
-NAMED = [
-    ("a value between two that is nearer to one", 0.00538, [0]),
-    ("bins whose q differs by rounding", 0.00543, [1, 2]),
-    ("within 2 %", 0.0062, [3]),
-]
-
-
-@pytest.mark.parametrize(("word", "asked", "found"), NAMED, ids=[w for w, *_ in NAMED])
-def test_a_q_names_the_ring_it_is_near(word, asked, found):
-    assert nearest_ring(RINGS_CLOSE, asked).tolist() == found
-
-
-def test_a_q_that_may_be_two_rings_is_refused_with_all_there_are():
-    says = "q = 0.0054 1/Å may be the rings 0.00536 and 0.00543 1/Å: .*; there is: .*0.0061 1/Å"
-    with pytest.raises(SelectionError, match=says):
-        nearest_ring(RINGS_CLOSE, 0.0054)
-    with pytest.raises(SelectionError, match="the store has no q"):
-        nearest_ring(RINGS_CLOSE[4:], 0.0054)
-
-
-def test_selections_of_selections_get_narrower(scan):
-    once = scan.select(q=0.004, frames=(5, 30))
-    twice = once.select(phi=(-10, 70), frames=(0, 20))
-    assert twice.label.tolist() == [2, 3]
-    assert twice.frames == (5, 20)
-
-
-MISTAKES = [
-    (
-        "no such ring",
-        {"q": 0.006},
-        "no ring within 2 % of q = 0.006 1/Å; there is: 0.004, 0.008 1/Å",
-    ),
-    ("no such angle", {"phi": (70, 80)}, "phi from -60 to 60°"),
-    ("no such label", {"label": 9}, "no bin is labelled 9; .*labels 1, 2, 3, 4, 5"),
-    ("nothing in common", {"q": 0.008, "phi": 60}, "no bin has q = 0.008, phi = 60"),
-    ("two frames", {"frames": (3, 5)}, "fewer than 3 frames; there are 40 from 0 to 19.5 s"),
-    ("frames upside down", {"frames": (20, 5)}, "fewer than 3 frames"),
-    ("no such time", {"time": (100, 200)}, "fewer than 3 frames"),
-]
-
-
-@pytest.mark.parametrize(("word", "given", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES])
-def test_an_empty_selection_says_what_there_is(scan, word, given, says):
-    with pytest.raises(SelectionError, match=says):
-        scan.select(**given)
 
 
 def test_the_table_of_bins_is_printed(scan):

@@ -45,10 +45,10 @@ def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) ->
     By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
     repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.
     """
-    from homodyne_dask.models.units import length_in_angstrom
+    from homodyne_dask.models.units import gap_in_angstrom
     from ingest import ingest as write
 
-    gap = None if options["gap"] is None else length_in_angstrom(options["gap"])
+    gap = None if options["gap"] is None else gap_in_angstrom(options["gap"])
     q, phi, sigma = (numbers_of_option(what, options[what]) for what in ("q", "phi", "sigma"))
     try:
         with _workers(source, options["scheduler"], options["key"]) as client:

@@ -88,7 +88,10 @@ class HomodyneYaml:
         return Path(str(file))
 
     def ranges(self) -> list[tuple[float, float]]:
-        """Return the selected ranges of angles in degrees, an empty list for all angles."""
+        """Return the selected ranges of angles in degrees, an empty list for all angles.
+
+        A range that goes down there goes around ±180°, and is two here.
+        """
         if not self.get("phi_filtering.enabled"):
             return []
         found = []
@@ -97,7 +100,8 @@ class HomodyneYaml:
                 raise OptionError(f"phi_filtering.target_ranges[{n}] has no min_angle, max_angle")
             path = f"phi_filtering.target_ranges[{n}]"
             low = finite_number(f"{path}.min_angle", item.get("min_angle", -180))
-            found.append((low, finite_number(f"{path}.max_angle", item.get("max_angle", 180))))
+            high = finite_number(f"{path}.max_angle", item.get("max_angle", 180))
+            found += [(low, high)] if low <= high else [(low, 180.0), (-180.0, high)]
         return found
 
     def whole(self, path: str, default: int) -> int:

@@ -101,10 +101,16 @@ def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:
 
 
 def _parameters(result: FitResult) -> dict[str, dict[str, float | None]]:
-    """Return value and uncertainty by name; contrast and offset are means over the bins."""
+    """Return value and uncertainty by name; contrast and offset are means over the bins that have one."""
+    bins = result.scaling
+    there = bins["ndata"].values > 0
+    known = {"contrast": there & ~bins["undetermined"].values, "offset": there}
     found: dict[str, dict[str, float | None]] = {
-        name: {"value": _number(np.nanmean(result.scaling[name].values)), "uncertainty": None}
-        for name in ("contrast", "offset")
+        name: {
+            "value": _number(bins[name].values[of].mean()) if of.any() else None,
+            "uncertainty": None,
+        }
+        for name, of in known.items()
     }
     table = result.parameters
     for n, name in enumerate(table["param"].values):
@@ -120,10 +126,10 @@ def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _degrees_of_freedom(result: FitResult) -> int:
-    free = int((~result.parameters["fixed"].values).sum())
-    sets = 1 if result.config["scaling"] == "shared" else result.nbins
-    return result.ndata - free - 2 * sets
+def _degrees_of_freedom(result: FitResult) -> int | None:
+    """Return the number by which the fit divided χ²; None where χ² is 0 or not finite."""
+    ratio = _number(result.chisqr / result.redchi) if result.redchi else None
+    return None if ratio is None else round(ratio)
 
 
 def _quality(result: FitResult) -> str:

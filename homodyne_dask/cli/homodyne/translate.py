@@ -67,7 +67,7 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
     if ranges := theirs.ranges():
         options["phi"] = ranges
         remarks.append(
-            "phi: ranges of angles in degrees; a range with low above high includes ±180°"
+            "phi: ranges of angles in degrees; one with min_angle above max_angle, around ±180°, is two"
         )
     options["frames"] = frames
     parameters, on_parameters = _parameters(theirs, NAMES[model])
@@ -121,6 +121,8 @@ def _scaling(theirs: HomodyneYaml) -> tuple[str, str]:
         raise OptionError(
             f"{path}.per_angle_mode {mode!r} is unknown; {nearest(str(mode), PER_ANGLE_MODES)}"
         )
+    if mode == "auto":
+        return mode, "shared for three angles or more, individual for fewer, as in homodyne"
     if mode == "fourier":
         mode = f"fourier{theirs.whole(f'{path}.fourier_order', 2)}"
     scaling, note = plain_mode(mode)

@@ -45,7 +45,7 @@ def curve_fit(
     coords: str | Sequence[str] = "x",
     data_var: str = "y",
     *,
-    p0: Sequence[float] | Mapping[str, float] | None = None,
+    p0: float | Sequence[float] | Mapping[str, float] | None = None,
     sigma: str | xarray.DataArray | float | None = None,
     absolute_sigma: bool = False,
     bounds: Mapping[str, tuple[float, float]] | tuple[ArrayLike, ArrayLike] = (-np.inf, np.inf),
@@ -60,7 +60,7 @@ def curve_fit(
     f: a JAX function; with several coords, x is a tuple of arrays that are broadcast together.
     dataset: an xarray Dataset or DataArray (data_var is then its name, or 'y'), or the path of a
     Zarr store; lazy ones are read chunk by chunk. coords, data_var: variables of it. A point of
-    which any variable is NaN is excluded.
+    which any variable is NaN is excluded; an infinite value is an error, as in scipy.
     p0: initial values in order or by name; by default 1, or the middle of finite bounds, as in scipy.
     sigma: standard deviations: a variable's name, an array of the data's dimensions, or a number.
     absolute_sigma: sigma is absolute; if False, pcov is scaled to a reduced χ² of 1.
@@ -160,9 +160,10 @@ def _initial(
     if isinstance(p0, Mapping):
         values = dict(p0)
     elif p0 is not None:
-        if len(p0) != len(names):
-            raise OptionError(f"p0 has {len(p0)} values for {len(names)} parameters")
-        values = dict(zip(names, p0, strict=True))
+        given = np.ravel(p0).tolist()  # one number for one parameter, as in scipy
+        if len(given) != len(names):
+            raise OptionError(f"p0 has {len(given)} values for {len(names)} parameters")
+        values = dict(zip(names, given, strict=True))
     return {name: _feasible(*bounds[name]) for name in names} | values
 
 
@@ -183,5 +184,12 @@ def _with_sigma(dataset: Any, data_var: str, sigma: Any) -> tuple[Any, str]:
     if not isinstance(dataset, xarray.Dataset):
         raise OptionError("with a store, sigma must be the name of one of its variables")
     dims = dataset[data_var].dims if np.ndim(sigma) else ()
-    own = sigma if isinstance(sigma, xarray.DataArray) else (dims, np.asarray(sigma, float))
-    return dataset.assign({SIGMA: own}), data_var
+    if not isinstance(sigma, xarray.DataArray):
+        return dataset.assign({SIGMA: (dims, np.asarray(sigma, float))}), data_var
+    try:
+        xarray.align(dataset, sigma, join="exact", copy=False)
+    except ValueError as e:
+        raise OptionError(
+            f"sigma and the data differ in their coordinates: give sigma at each point of the data ({e})"
+        ) from None
+    return dataset.assign({SIGMA: sigma}), data_var

@@ -72,7 +72,7 @@ class Points:
     def columns(self, number: int) -> Float[np.ndarray, "variable room"]:
         """Return the variables of a chunk, by its number, as columns; NaN beyond its end.
 
-        Raises StoreError where they cannot be read.
+        Raises StoreError where they cannot be read, SelectionError where a value is infinite.
         """
         part = self.dataset.isel(
             {
@@ -91,6 +91,12 @@ class Points:
             raise StoreError(
                 f"chunk {self.places[number]} of {', '.join(self.variables)} cannot be read: {e}"
             ) from e
+        infinite = np.isinf(filled).any(axis=1)
+        if infinite.any():
+            raise SelectionError(
+                f"{self.variables[int(infinite.argmax())]!r} is infinite at some points: correct them, or "
+                f"make them NaN to leave them out"
+            )
         return filled
 
 

@@ -110,7 +110,8 @@ def assemble_result(
         compilations=compilations,
         timings=timings,
         undetermined=undetermined_directions(request, state) + errors.sentences,
-        warnings=warnings_about(request, state, at_bound, clusters),
+        warnings=warnings_about(request, state, at_bound, clusters)
+        + _without_profile(request, more),
         config=request.config,
         inputs=_inputs(request),
         minima=tuple(minima),
@@ -161,6 +162,15 @@ def _profiles(
         noise = state.reduced.noise or 1.0  # χ² rises by that at one naive error
         tables[name] = profile_table(points, at, float(errors.naive[at, at]) / noise, names)
     return tables
+
+
+def _without_profile(request: Request, more: ErrorEstimates) -> tuple[str, ...]:
+    """Return a sentence for each parameter whose profile was asked for and cannot be had."""
+    return tuple(
+        f"there is no profile of {name}: it is at a bound, or its error is unknown"
+        for name in request.options.profile
+        if name not in more.profiles
+    )
 
 
 def _versions() -> dict[str, str]:

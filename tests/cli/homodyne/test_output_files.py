@@ -80,6 +80,30 @@ def test_the_analysis_and_the_convergence_have_homodynes_keys(done):
     assert metrics["device_info"]["platform"] == "cpu"
 
 
+def test_means_are_over_the_bins_that_determine_them_and_freedom_is_that_of_the_fit(done):
+    """An undetermined contrast counted as 0; fixed values and a Fourier series as two per bin."""
+    result = hd.load_result(done / "F_fit")
+    bins = result.scaling.copy(deep=True)
+    bins["undetermined"][:] = [True, *[False] * 8]
+    bins["contrast"][:] = [0.0, *[0.25] * 8]
+    bins["ndata"][1] = 0
+    bins["contrast"][1], bins["offset"][1] = np.nan, np.nan
+    for scaling, freedom in (("fixed", result.ndata - 5), ("fourier1", result.ndata - 5 - 6)):
+        changed = replace(
+            result, scaling=bins, redchi=result.chisqr / freedom,
+            config=result.config | {"scaling": scaling},
+        )  # fmt: skip
+        content = output_files.json_files(changed, hd.open_dataset(done / "F_c2.zarr"))
+        quality = content["analysis_results_nlsq.json"]["fit_quality"]
+        assert quality["degrees_of_freedom"] == freedom
+        values = content["parameters.json"]["parameters"]
+        assert values["contrast"]["value"] == 0.25
+        assert values["offset"]["value"] == pytest.approx(float(np.nanmean(bins["offset"])))
+    unknown = replace(result, scaling=bins.assign(undetermined=("bin", np.full(9, True))))
+    content = output_files.json_files(unknown, hd.open_dataset(done / "F_c2.zarr"))
+    assert content["parameters.json"]["parameters"]["contrast"]["value"] is None
+
+
 def test_the_archive_holds_data_model_and_residuals_of_every_pair(done):
     result = hd.load_result(done / "F_fit")
     scan = hd.open_dataset(done / "F_c2.zarr")

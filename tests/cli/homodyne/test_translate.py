@@ -21,10 +21,10 @@ def test_keys_that_both_programs_know_are_converted(tmp_path):
     config = translation.config
     assert config.data == [Path("data/E_c2.zarr")]
     assert (config.model, config.convention, config.scaling) == (
-        "laminar_flow", "homodyne", "shared",
+        "laminar_flow", "homodyne", "auto",
     )  # fmt: skip
     assert (config.gap, config.q) == ("2000000 A", [0.0054])
-    assert config.phi == [(-10.0, 10.0), (170.0, -170.0)]
+    assert config.phi == [(-10.0, 10.0), (170.0, 180.0), (-180.0, -170.0)]
     assert config.bounds == {"D0": (100.0, 1e5), "phi0": (-10.0, 10.0)}
     assert config.initial == dict(zip(FLOW_NAMES, [1000, -0.5, 10, 0.01, 0, 0, 0], strict=True))
     assert translation.ingest == 'homodyne-dask ingest data/E.hdf --sigma 0.01 --gap "2000000 A"'
@@ -79,7 +79,7 @@ def test_parameters_that_are_not_active_are_fixed_at_their_values(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "scaling", "remark"),
     [
-        ("auto", "shared", "for 3 angles or more"),
+        ("auto", "auto", "shared for three angles or more, individual for fewer"),
         ("constant", "individual", "freezes estimates"),
         ("individual", "individual", "exactly"),
         ("fourier", "fourier2", "exactly"),

@@ -1,0 +1,159 @@
+"""Bins and frames that are selected, and selections that cannot be meant."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import SelectionError
+from homodyne_dask.fitting.series.partition import parts_of
+from homodyne_dask.store.rings import nearest_angles, nearest_ring
+from tests.synthetic import FLOW, measured, store
+
+RINGS = [0.004, 0.004, 0.004, 0.008, 0.008]
+PHI = [-60.0, 0.0, 60.0, 0.0, 45.0]
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    return store(measured(FLOW, 40, PHI, q=RINGS, dt=0.5), tmp_path_factory.mktemp("selection"))
+
+
+SELECTED = [
+    ("a ring", {"q": 0.004}, [1, 2, 3]),
+    ("a ring within 2 %", {"q": 0.00407}, [1, 2, 3]),
+    ("two rings", {"q": [0.004, 0.008]}, [1, 2, 3, 4, 5]),
+    ("angles between", {"phi": (-10, 50)}, [2, 4, 5]),
+    ("the ends of angles belong", {"phi": (0, 45)}, [2, 4, 5]),
+    ("one angle", {"phi": 60.5}, [3]),
+    ("one angle, a turn further", {"phi": 420}, [3]),
+    ("an angle of both rings", {"phi": 0.3}, [2, 4]),
+    ("three angles", {"phi": [-60, 0.2, 45]}, [1, 2, 4, 5]),
+    ("an angle and a range", {"phi": [0, (40, 50)]}, [2, 4, 5]),
+    ("two ranges as lists", {"phi": [[-70, -50], [40, 50]]}, [1, 5]),
+    ("around 180°", {"phi": (60, -120)}, [3]),
+    ("around 180°, in degrees up to 360", {"phi": (300, 10)}, [1, 2, 4]),
+    ("all of a turn", {"phi": (-180, 180)}, [1, 2, 3, 4, 5]),
+    ("labels, in their order", {"label": [5, 1]}, [5, 1]),
+    ("one label", {"label": 4}, [4]),
+    ("ring and angles", {"q": 0.008, "phi": (-10, 10)}, [4]),
+]
+
+
+@pytest.mark.parametrize(("word", "given", "labels"), SELECTED, ids=[w for w, *_ in SELECTED])
+def test_bins_are_selected(scan, word, given, labels):
+    found = scan.select(**given)
+    assert found.label.tolist() == labels
+    assert found.frames == (0, 40)
+    assert scan.label.tolist() == [1, 2, 3, 4, 5]
+
+
+FRAMES = [
+    ("frames", {"frames": (5, 20)}, (5, 20)),
+    ("frames beyond the last", {"frames": (5, 400)}, (5, 40)),
+    ("time, without the frame at its end", {"time": (2.0, 5.0)}, (4, 10)),
+    ("all of the time", {"time": (0, np.inf)}, (0, 40)),
+    ("time between frames", {"time": (1.9, 5.2)}, (4, 11)),
+    ("both", {"frames": (6, 30), "time": (2.0, 5.0)}, (6, 10)),
+]
+
+
+@pytest.mark.parametrize(("word", "given", "frames"), FRAMES, ids=[w for w, *_ in FRAMES])
+def test_frames_are_selected_and_time_keeps_its_origin(scan, word, given, frames):
+    found = scan.select(**given)
+    assert found.frames == frames
+    assert np.flatnonzero(found.use).tolist() == list(range(*frames))
+    assert found.time[0] == 0
+
+
+RINGS_CLOSE = np.array([0.00536, 0.00543, 0.00543 * (1 + 4e-7), 0.00610, np.nan])
+NAMED = [
+    ("a value between two that is nearer to one", 0.00538, [0]),
+    ("bins whose q differs by rounding", 0.00543, [1, 2]),
+    ("within 2 %", 0.0062, [3]),
+]
+
+
+@pytest.mark.parametrize(("word", "asked", "found"), NAMED, ids=[w for w, *_ in NAMED])
+def test_a_q_names_the_ring_it_is_near(word, asked, found):
+    assert nearest_ring(RINGS_CLOSE, asked).tolist() == found
+
+
+def test_a_q_that_may_be_two_rings_is_refused_with_all_there_are():
+    says = "q = 0.0054 1/Å may be the rings 0.00536 and 0.00543 1/Å: .*; there is: .*0.0061 1/Å"
+    with pytest.raises(SelectionError, match=says):
+        nearest_ring(RINGS_CLOSE, 0.0054)
+    with pytest.raises(SelectionError, match="the store has no q"):
+        nearest_ring(RINGS_CLOSE[4:], 0.0054)
+
+
+def test_one_angle_is_the_nearest_of_a_ring_and_not_all_within_a_degree():
+    q, phi = np.full(4, 0.01), np.array([10.0, 10.8, 11.5, 190.0])
+    assert nearest_angles(q, phi, 10.2).tolist() == [True, False, False, False]
+    assert not nearest_angles(q, phi, 12.6).any()
+    with pytest.raises(SelectionError, match=r"phi = 10\.5° may be the angles 10\.8 and 10°"):
+        nearest_angles(q, phi, 10.5)
+
+
+def test_values_for_each_bin_have_the_order_of_the_labels(scan):
+    """They were applied in the order of the store."""
+    truth = dict(zip(hd.STATIC.names, FLOW, strict=False)) | {"D0": 1e4, "alpha": 0, "D_offset": 0}
+    scaling = {"scaling": "fixed", "contrast": [0.1, 0.3], "offset": [1.1, 0.9]}
+    for labels in ([2, 1], [1, 2]):
+        found = hd.fit(scan.select(label=labels), hd.STATIC, fixed=truth, **scaling).scaling
+        assert found["label"].values.tolist() == labels
+        assert found["contrast"].values.tolist() == [0.1, 0.3]
+
+
+def test_windows_that_follow_each_other_share_no_frame(scan):
+    parts = parts_of(scan, "age", [(0, 5), (5, 12.5), (12.5, 20)])
+    assert [part.scan.frames for part in parts] == [(0, 10), (10, 25), (25, 40)]
+    tenths = replace(scan, time=0.1 * np.arange(40))  # 3 · 0.1 is a little more than 0.3
+    parts = parts_of(tenths, "age", [(0, 0.3), (0.3, 0.6), (0.6, 0.9)])
+    assert [part.scan.frames for part in parts] == [(0, 3), (3, 6), (6, 9)]
+
+
+def test_selections_of_selections_get_narrower(scan):
+    once = scan.select(q=0.004, frames=(5, 30))
+    twice = once.select(phi=(-10, 70), frames=(0, 20))
+    assert twice.label.tolist() == [2, 3]
+    assert twice.frames == (5, 20)
+
+
+MISTAKES = [
+    (
+        "no such ring",
+        {"q": 0.006},
+        "no ring within 2 % of q = 0.006 1/Å; there is: 0.004, 0.008 1/Å",
+    ),
+    ("no such angle", {"phi": (70, 80)}, "phi from -60 to 60°"),
+    ("no such label", {"label": 9}, "no bin is labelled 9; .*labels 1, 2, 3, 4, 5"),
+    ("nothing in common", {"q": 0.008, "phi": 60}, "no bin has q = 0.008, phi = 60"),
+    ("two frames", {"frames": (3, 5)}, "fewer than 3 frames; there are 40 from 0 to 19.5 s"),
+    ("frames upside down", {"frames": (20, 5)}, "frames = 20:5 is empty"),
+    ("frames from the end", {"frames": (-50, 15)}, "frames = -50:15 begins below 0, .* give 0:15"),
+    ("half a frame", {"frames": (0.5, 15)}, "are not whole numbers"),
+    ("one frame", {"frames": 5}, "frames = 5 is not a range: give two numbers"),
+    ("time upside down", {"time": (5, 2)}, "time = 5:2 is empty"),
+    ("time before the first", {"time": (-5, 2)}, "time = -5:2 begins below 0"),
+    ("time unknown", {"time": (np.nan, 2)}, "is not a range: give two numbers"),
+    (
+        "angles upside down",
+        {"phi": (40, 20)},
+        "phi = 40:20 goes down, .* give 20:40, or for all but",
+    ),
+    ("more than a turn", {"phi": (-200, 300)}, "phi = -200:300 is more than a turn"),
+    ("a range or two angles", {"phi": [-1, 45]}, r"may be a range or two angles: write \(-1, 45\)"),
+    ("an array of two angles", {"phi": np.array([-1, 45])}, "may be a range or two angles"),
+    ("an angle in words", {"phi": "north"}, "phi = 'north' is neither an angle in degrees"),
+    ("a range of three", {"phi": [(1, 2, 3), 4]}, r"phi = \(1, 2, 3\) is not a range"),
+    ("a label twice", {"label": [3, 3]}, "names a bin twice"),
+    ("no such time", {"time": (100, 200)}, "fewer than 3 frames"),
+]
+
+
+@pytest.mark.parametrize(("word", "given", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES])
+def test_an_empty_selection_says_what_there_is(scan, word, given, says):
+    with pytest.raises(SelectionError, match=says):
+        scan.select(**given)
