@@ -3,7 +3,6 @@
 A fit that fails does not stop the others; an index lists them all.
 """
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from homodyne_dask.cli.earlier_results import Earlier, earlier
 from homodyne_dask.cli.exit_status import (
     BAD_INPUT,
     BUG,
@@ -47,6 +47,8 @@ class FitJob(NamedTuple):
     """Of `fit`."""
     at: Mapping[str, float]
     """Coordinates of a part of a scan (see `Part`), else empty."""
+    replace: bool = False
+    """Whether a result in its folder, of data that changed since, is replaced."""
 
 
 RunFit = Callable[[FitJob, bool, "Future | None"], "FitResult"]
@@ -105,8 +107,10 @@ def fit_all(
 ) -> int:
     """Run every job, list them in an index, and return the worst exit status.
 
-    With `resume`, jobs that have a result of the same fit keep it. Small fits are submitted to the
-    workers of the client in advance, each as one task. homodyne: writes homodyne's files.
+    With `resume`, jobs that have a result of the same fit keep it, and those whose data, model or
+    program changed since are fitted again; one with other options raises OptionError before anything
+    is written. Small fits are submitted to the workers of the client in advance, each as one task.
+    homodyne: writes homodyne's files.
     """
     from homodyne_dask.results import index
     from homodyne_dask.results.folder import locked_folder
@@ -117,11 +121,15 @@ def fit_all(
     entries, statuses, files = [], set(), []
     with locked_folder(where, f".{kind}.lock"):
         index.check_index(where, config.overwrite or resume, kind)
-        to_send = [job for job in jobs if not (resume and _has_files(job))]
-        with _submitted(config, client, model, to_send, homodyne) as sent:
-            for job in jobs:
+        left = [earlier(model, job) if resume else Earlier() for job in jobs]
+        jobs = [j._replace(replace=bool(of.changed)) for j, of in zip(jobs, left, strict=True)]
+        new = [
+            j for j, of in zip(jobs, left, strict=True) if not (of.result or of.resume or of.error)
+        ]
+        with _submitted(config, client, model, new, homodyne) as sent:
+            for job, before in zip(jobs, left, strict=True):
                 echo(f"\n{job.name}, {len(entries) + 1} of {len(jobs)}", err=True)
-                entry, status = _run_job(model, job, resume, fit, sent.pop(job.folder, None))
+                entry, status = _run_job(job, before, fit, sent.pop(job.folder, None))
                 entries.append(entry)
                 statuses.add(status)
                 files = index.write_index(where, model.names, entries, len(jobs), kind)
@@ -152,7 +160,8 @@ def _submitted(
     fits: dict[Path, FitRequest] = {}
     for job in jobs if client is not None else ():
         with suppress(HomodyneDaskError):
-            check_folder(job.folder, checkpoint_in(job.folder), config.overwrite, resume=False)
+            overwrite = config.overwrite or job.replace
+            check_folder(job.folder, checkpoint_in(job.folder), overwrite, resume=False)
             fits[job.folder] = FitRequest(
                 job.scan(), job.options, (job.folder, homodyne) if local else ()
             )
@@ -181,13 +190,6 @@ def fit_into(
     return output._replace(files=tuple(files))
 
 
-def _has_files(job: FitJob) -> bool:
-    """Return whether a job has a result or a checkpoint."""
-    from homodyne_dask.results.folder import SUMMARY
-
-    return _has_checkpoint(job.folder) or (job.folder / SUMMARY).exists()
-
-
 def _index_folder(config: "FitConfig", jobs: Sequence[FitJob]) -> Path:
     if config.over:
         return jobs[0].folder.parent
@@ -213,54 +215,22 @@ def _folders(config: "FitConfig") -> list[Path]:
 
 
 def _run_job(
-    model: "Model", job: FitJob, resume: bool, fit: RunFit, sent: "Future | None"
+    job: FitJob, before: Earlier, fit: RunFit, sent: "Future | None"
 ) -> "tuple[SeriesEntry, int]":
     """Return the entry of one job in the index and its exit status; raises only Interrupted."""
     from homodyne_dask.results.series_entry import SeriesEntry
 
+    if before.result is not None:
+        echo(f"{job.folder}/ already holds its result", err=True)
+    if before.changed:
+        echo(f"{job.folder}/ is fitted again: {before.changed} changed since", err=True)
     try:
-        result = _earlier_result(model, job) if resume else None
-        if result is None:
-            result = fit(job, resume and _has_checkpoint(job.folder), sent)
+        if before.error is not None:
+            raise before.error
+        result = before.result or fit(job, before.resume, sent)
     except Interrupted:
         raise
     except Exception as e:  # not even a bug may stop the other fits
         return SeriesEntry(job.name, job.folder, None, error_sentence(e), job.at), print_error(e)
     status = 0 if result.converged else NOT_CONVERGED
     return SeriesEntry(job.name, job.folder, result, "", job.at), status
-
-
-def _has_checkpoint(folder: Path) -> bool:
-    from homodyne_dask.results.folder import checkpoint_in
-    from homodyne_dask.solver.checkpoint import checkpoint_exists
-
-    return checkpoint_exists(checkpoint_in(folder))
-
-
-def _earlier_result(model: "Model", job: FitJob) -> "FitResult | None":
-    """Return the result that a job already has, None without one or with a checkpoint to resume from.
-
-    Raises OptionError where the result belongs to other data or options.
-    """
-    from homodyne_dask.fitting.request import prepare
-    from homodyne_dask.results.fit_result import load_result
-    from homodyne_dask.results.folder import SUMMARY
-
-    folder = job.folder
-    if _has_checkpoint(folder) or not (folder / SUMMARY).exists():
-        return None
-    result, scan = load_result(folder), job.scan()
-    expected = json.loads(json.dumps(prepare(scan, model, **job.options).config))
-    del expected["changed"]  # follows from the others
-    # nothing given was {} in results of earlier programs, and is None
-    before = {key: value or None for key, value in result.config.items()}
-    different = [key for key, value in expected.items() if before.get(key) != (value or None)]
-    data = {"store_sha256": scan.digest, "frames": list(scan.frames)}
-    data["labels"] = scan.label.tolist()
-    different += [key for key, value in data.items() if result.inputs.get(key) != value]
-    if different:
-        raise OptionError(
-            f"{folder} holds a fit with another {different[0]}: give --overwrite, or another --output"
-        )
-    echo(f"{folder}/ already holds its result", err=True)
-    return result

@@ -61,7 +61,7 @@ def minimize(
     """
     record = record or FitRecord(time.perf_counter())
     search, options = request.search, request.solver
-    identity = {} if checkpoint is None else (identity_of or _identity)(request)
+    of_fit = {} if checkpoint is None else (identity_of or identity)(request)
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
         began = time.perf_counter()
@@ -76,7 +76,7 @@ def minimize(
 
     if resume:
         assert checkpoint is not None
-        state = _resumed(request, checkpoint, identity, record)
+        state = _resumed(request, checkpoint, of_fit, record)
         record.timings["start"] = time.perf_counter() - record.started
         yield state
         states = lm.iterate_from(search, evaluate, state, options)
@@ -88,7 +88,7 @@ def minimize(
         states = lm.iterate(search, evaluate, lm.Trial(theta, linear_params), options)
     for state in states:
         _note(record, state)
-        _save(checkpoint, identity, state, record)
+        _save(checkpoint, of_fit, state, record)
         yield state
 
 
@@ -228,7 +228,7 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
         return state(saved.state, saved.best and state(saved.best))
 
 
-def _identity(request: Request) -> dict[str, Any]:
+def identity(request: Request) -> dict[str, Any]:
     """Return the identity of a fit: it resumes only from a checkpoint with the same."""
     config, names = request.config, request.search.names
     return {

@@ -45,7 +45,8 @@ def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
         raise
     except Exception as e:
         first = (str(e).splitlines() or [""])[0].partition(" (normalize_indices")[0]
-        otherwise = f"{type(e).__name__}: {first}"
+        index = ": theta has one value for each parameter" if isinstance(e, IndexError) else ""
+        otherwise = f"{type(e).__name__}: {first}{index}"
         advice = next(
             (text for error_class, text in _ADVICE if isinstance(e, error_class)), otherwise
         )

@@ -26,6 +26,9 @@ class Parameter:
     q_power: int = 0
     """2 for parameters that enter only as q² times them: reported as q²·name where q is unknown."""
 
+    def __post_init__(self) -> None:
+        _checked_bounds(self.name, self.bounds)
+
 
 @dataclass(frozen=True)
 class Parametrized:
@@ -137,7 +140,8 @@ def search(
     for what, given in (("initial", initial), ("fixed", fixed)):
         for name, value in given.items():
             at = names.index(name)
-            start[at] = _value(what, name, value, low_high[at], limited=what == "initial")
+            limited = what == "initial" or name in bounds
+            start[at] = _value(what, name, value, low_high[at], limited)
     return Search(
         names=names,
         start=start,
@@ -157,17 +161,19 @@ def _period(parameter: Parameter, low: float, high: float) -> float:
 
 
 def _bounds(parameter: Parameter, given: tuple[float, float] | None) -> tuple[float, float]:
-    if given is None:
-        return parameter.bounds
+    return parameter.bounds if given is None else _checked_bounds(parameter.name, given)
+
+
+def _checked_bounds(name: str, given: tuple[float, float]) -> tuple[float, float]:
     try:
         low, high = (float(edge) for edge in given)
     except (TypeError, ValueError):
         raise OptionError(
-            f"bounds of {parameter.name}: {given!r} is not a pair of numbers (low, high)"
+            f"bounds of {name}: {given!r} is not a pair of numbers (low, high)"
         ) from None
     if not low < high:
         raise OptionError(
-            f"bounds of {parameter.name}: {low:g} is not below {high:g}; to keep it at a value use fixed"
+            f"bounds of {name}: {low:g} is not below {high:g}; to keep it at a value use fixed"
         )
     return low, high
 

@@ -138,16 +138,29 @@ def _newest(path: Path) -> dict[str, Any]:
     raise OptionError(f"no checkpoint to resume from at {path}: run without --resume first")
 
 
-def _check_same(path: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
+def saved_identity(path: Path) -> dict[str, Any]:
+    """Return the identity of the fit in a checkpoint; empty where no intact one has any."""
+    read = next((body for body in map(_body, (path, previous(path))) if body is not None), {})
+    found = read.get("identity")
+    return found if isinstance(found, dict) else {}
+
+
+def identity_differences(
+    before: dict[str, Any], identity: dict[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Return what differs between the identities of two fits, with the values of both, by name."""
     # through JSON and back, so that tuples and lists compare equal
     wanted = json.loads(json.dumps(identity))
-    for key in sorted(set(wanted) | set(before)):
-        then, now = before.get(key), wanted.get(key)
-        if then != now:
-            raise OptionError(
-                f"{path} is of another fit: {key} was {then}, now {now}; "
-                f"give the same options, or fit again without --resume"
-            )
+    both = {key: (before.get(key), wanted.get(key)) for key in sorted(set(wanted) | set(before))}
+    return {key: (then, now) for key, (then, now) in both.items() if then != now}
+
+
+def _check_same(path: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
+    for key, (then, now) in identity_differences(before, identity).items():
+        raise OptionError(
+            f"{path} is of another fit: {key} was {then}, now {now}; "
+            f"give the same options, or fit again without --resume"
+        )
 
 
 def previous(path: Path) -> Path:

@@ -1,10 +1,11 @@
 """Several stores in one command: one that fails does not stop the others, and an index lists all."""
 
 import csv
-import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,17 +112,63 @@ def test_resume_keeps_earlier_results_and_fits_the_rest(three):
     assert result.stderr.count("already holds its result") == 2
 
 
-def test_resume_keeps_results_of_earlier_programs(three):
-    """They wrote {} where no initial values, no fixed ones and no bounds were given."""
-    done(*FIT, "A_c2.zarr", "N_c2.zarr")
-    for name in "AN":
-        path = Path(f"{name}_fit/summary.json")
-        summary = json.loads(path.read_text())
-        summary["config"] |= {"initial": {}, "fixed": {}, "bounds": {}}
-        del summary["config"]["changed"], summary["sha256"]
-        path.write_text(json.dumps(summary))
+def change(folder: str, **changes: Any) -> None:
+    """Write a result as another program, or of another model, would have written it."""
+    result = load_result(folder)
+    replace(result, **changes).to_json(Path(folder, "summary.json"))
+
+
+def test_resume_fits_again_what_changed_and_says_what(three):
+    """Data with another origin of time, another sigma, another program and another model's code."""
+    stores = [f"{name}_c2.zarr" for name in "ANOQ"]
+    for store in stores[2:]:
+        shutil.copytree("A_c2.zarr", store)
+    done(*FIT, *stores)
+    done("ingest", "A_results.hdf", stores[0], "--overwrite", "--time-offset", "100")
+    done("ingest", "A_results.hdf", stores[1], "--overwrite", "--sigma", "0.02")
+    config = load_result("O_fit").config
+    change("O_fit", version="0.0.1", config=config | {"model_digest": "ab"})
+    before = {name: load_result(f"{name}_fit") for name in "ANQ"}
+    result = run(*FIT, *stores, "--resume")
+    assert result.exit_code == 0, result.output
+    said = re.findall(r"(\w)_fit/ is fitted again: (.*) changed since", result.stderr)
+    assert said == [
+        ("A", "data"), ("N", "data"), ("O", "version of homodyne-dask and code of the model"),
+    ]  # fmt: skip
+    assert result.stderr.count("already holds its result") == 1
+    after = {name: load_result(f"{name}_fit") for name in "ANQ"}
+    assert after["A"].inputs["seconds"][0] == before["A"].inputs["seconds"][0] + 100
+    assert after["N"].chisqr != before["N"].chisqr
+    assert str(after["Q"]) == str(before["Q"])
+    assert run(*FIT, *stores, "--resume").stderr.count("already holds its result") == 4
+
+
+def test_a_checkpoint_of_changed_data_is_not_resumed(three):
+    assert run(*FIT, "A_c2.zarr", "N_c2.zarr", "--max-passes", "1").exit_code == 3
+    done("ingest", "A_results.hdf", "N_c2.zarr", "--overwrite", "--time-offset", "100")
     result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
-    assert result.stderr.count("already holds its result") == 2
+    assert result.exit_code == 0, result.output
+    assert "N_fit/ is fitted again: data changed since" in result.stderr
+    assert "A_fit/ is fitted again" not in result.stderr
+
+
+OTHER_OPTIONS = [
+    (["--model", "laminar_flow", "--gap", "200 um"], "holds a fit with another model: give"),
+    (["--fixed", "gamma_dot_t0=0"], "unknown parameter 'gamma_dot_t0'"),
+    (["--q", "7"], "q"),
+]
+
+
+def test_resume_with_other_options_replaces_nothing(three):
+    done(*FIT, "A_c2.zarr", "N_c2.zarr")
+    files = ("scans.csv", "A_fit/summary.json", "N_fit/summary.json")
+    before = [Path(file).read_bytes() for file in files]
+    for options, says in OTHER_OPTIONS:
+        result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume", *options)
+        assert result.exit_code == 2
+        assert says in result.stderr
+        assert result.stderr.count("error:") == 1
+        assert [Path(file).read_bytes() for file in files] == before
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,8 @@ MISTAKES = [
     (curve, {"coords": "z"}, "no variable 'z'; there is: x, y, sigma"),
     (curve, {"bounds": {"d": (0, 1)}}, "bounds: 'd' is no parameter"),
     (curve, {"bounds": (0, [1, 2])}, "bounds = .* are not"),
+    (curve, {"bounds": (1, 0)}, "bounds of a: 1 is not below 0"),
+    (curve, {"bounds": {"b": (2, 2)}}, "bounds of b: 2 is not below 2"),
     (lambda x, *p: p[0] * x, {}, "give param_names"),
     (lambda x, a: a * x[:2], {}, r"test_curve_fit.py line \d+: .*incompatible shapes"),
 ]

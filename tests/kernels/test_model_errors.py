@@ -5,6 +5,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
@@ -54,6 +55,10 @@ def without_slope(theta, t1, t2, bin):
     return jnp.sqrt(theta[0] * t1) * jnp.exp(theta[1] - t2)
 
 
+def of_a_parameter_it_has_not(theta, t1, t2, bin):
+    return jnp.exp(-theta[5] * (t2 - t1))
+
+
 ERRORS = [
     (branches, r"test_model_errors.py line \d+: a Python `if`.*jnp.where"),
     (with_numpy, r"line \d+: .*jax.numpy in place of numpy"),
@@ -61,6 +66,10 @@ ERRORS = [
     (of_other_shape, r"one value per pair, shape \(3, 2\).* gave shape \(7,\)"),
     (of_nothing, r"one value per pair.* gave NoneType"),
     (misspelt, r"line \d+: AttributeError: .*'Q'"),
+    (
+        of_a_parameter_it_has_not,
+        r"line \d+: IndexError: index 5 out of bounds .* theta has one value",
+    ),
     (not_a_number, r"f is -inf at t1 = 0 s, t2 = 0.333333 s with k = 1, m = 0"),
     (without_slope, r"the derivative of f by k is nan at t1 = 0 s"),
 ]
@@ -73,6 +82,15 @@ def test_an_error_in_f_is_one_sentence_with_model_and_line(tmp_path, f, message)
         hd.fit(store(ageing(bins=1), tmp_path), model, initial={"k": 1.0, "m": 0.0})
     assert f"model {f.__name__!r}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_residual_of_a_parameter_it_has_not_is_refused():
+    model = hd.model(lambda theta, x: theta[-2] * x, [hd.Parameter("k")], name="line")
+    points = xarray.Dataset({"x": ("i", np.arange(3.0))})
+    with pytest.raises(
+        OptionError, match=r"model 'line', .*index -2 out of bounds .* theta has one"
+    ):
+        hd.fit(points, model, initial={"k": 1.0})
 
 
 def test_other_errors_are_named_too(tmp_path):

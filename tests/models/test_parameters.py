@@ -7,7 +7,7 @@ import pytest
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.models.parameters import search
+from homodyne_dask.models.parameters import Parameter, search
 
 
 def test_by_default_all_is_free_and_unknown():
@@ -78,3 +78,18 @@ MISTAKES = [
 def test_mistakes_are_named(word, given, says):
     with pytest.raises(OptionError, match=says):
         search(STATIC.parameters, **given)
+
+
+@pytest.mark.parametrize("bounds", [(2, 1), (1, 1), (float("nan"), 1), ("low", 1), (0, 1, 2)])
+def test_a_parameter_has_a_lower_bound_below_an_upper_one(bounds):
+    with pytest.raises(
+        OptionError, match=r"bounds of k: .*(is not below|is not a pair of numbers)"
+    ):
+        Parameter("k", bounds=bounds)
+
+
+def test_a_value_that_is_fixed_is_inside_bounds_that_are_given():
+    with pytest.raises(OptionError, match="fixed alpha = 3 is outside its bounds -1 to 1"):
+        search(STATIC.parameters, fixed={"alpha": 3}, bounds={"alpha": (-1, 1)})
+    inside = search(STATIC.parameters, fixed={"alpha": 0.5}, bounds={"alpha": (-1, 1)})
+    assert inside.start[1] == 0.5

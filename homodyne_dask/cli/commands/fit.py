@@ -143,17 +143,17 @@ def _fit(
         echo(why)
     output = None if sent is None else _output_of(client, sent)
     checkpoint = config.checkpoint or folders.checkpoint_in(folder)
-    checked = config.overwrite or output is not None  # before it was sent
+    checked = config.overwrite or job.replace or output is not None  # before it was sent
     with folders.claimed_folder(folder, checkpoint, checked, resume):
         if output is not None:
             result = output.result
         else:
             with _profiled(config, model, scan, client, profile) as (client, trace):
                 result = _run(job.options, model, scan, client, checkpoint, resume, trace)
-        echo(str(result))
         written = output is not None and output.files
         files = written or folders.write_result(result, scan, folder, homodyne)
         folders.remove_checkpoint(result, checkpoint)
+    echo(str(result))
     echo(f"\n{folder}/ written: {', '.join(str(file.relative_to(folder)) for file in files)}")
     return result
 
