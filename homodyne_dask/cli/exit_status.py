@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
+from homodyne_dask.cli.out_of_memory import check_address_space, is_out_of_memory
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import HomodyneDaskError, nearest
 
@@ -48,6 +49,7 @@ class Program(click.Group):
         debug = "--debug" in words
         words = [word for word in words if word != "--debug"]
         try:
+            check_address_space()
             with _sigterm_interrupts(), _with_warnings() if debug else _without_warnings():
                 status = super().main(
                     words,
@@ -80,11 +82,17 @@ def print_error(error: BaseException) -> int:
         echo(str(error), err=True)
         return INTERRUPTED
     echo(f"error: {error_sentence(error)}", err=True)
-    return BAD_INPUT if isinstance(error, USER_ERRORS) else BUG
+    return BAD_INPUT if isinstance(error, USER_ERRORS) or is_out_of_memory(error) else BUG
 
 
 def error_sentence(error: BaseException) -> str:
     """Return an error and its remedy in one line."""
+    if is_out_of_memory(error):
+        return (
+            f"the memory that this process may take is used up "
+            f"({one_line(str(error)) or type(error).__name__}): make room, or raise the limit (that of the "
+            f"job or of ulimit -v), then run the command again, a fit with --resume"
+        )
     if isinstance(error, USER_ERRORS):
         return one_line(_user_error_sentence(error))
     return (

@@ -17,6 +17,7 @@ from distributed.deploy.spec import ProcessInterface
 from homodyne_dask.cluster import driver_watch
 from homodyne_dask.cluster._dask_internals import CONNECTION_LOST, NO_WORKER, release_scheduler
 from homodyne_dask.cluster.connect import closing_logged
+from homodyne_dask.cluster.memory import available_memory, memory_for_workers
 from homodyne_dask.cluster.workers import JobCluster, Workers
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.store.processes import python_command
@@ -131,14 +132,14 @@ def local_cluster(
     """Start workers on this machine for the length of a `with`; yields a client at once.
 
     Workers are started by command, so a plain script needs no main guard. By default as many
-    threads as cores, 4 to a process, and three quarters of the memory that is available [bytes].
+    threads as cores, 4 to a process, and three quarters of the memory that this process may take [bytes].
     The scheduler and its dashboard listen on the loopback address only. security: TLS
     settings from files; only users who can read them may connect.
     """
     total = cores()
     processes = processes or max(1, total // (threads or min(MAX_THREADS_PER_WORKER, total)))
     threads = threads or max(1, total // processes)
-    memory = memory or int(0.75 * psutil.virtual_memory().available)
+    memory = memory or memory_for_workers(processes)
     protocol = "tls://" if security else "tcp://"
     worker = {
         "cls": _Worker,
@@ -241,8 +242,7 @@ def workers_of(client: Client) -> Workers:
     present = Workers(
         processes=len(workers),
         threads=sum(worker["nthreads"] for worker in workers),
-        memory=sum(worker["memory_limit"] or 0 for worker in workers)
-        or int(psutil.virtual_memory().available),
+        memory=sum(worker["memory_limit"] or 0 for worker in workers) or available_memory(),
     )
     jobs = job_cluster(client)
     return (
@@ -264,12 +264,12 @@ def _wait_for_one(client: Client) -> None:
 
 def this_process() -> Workers:
     """Return the caller's process as the only worker."""
-    return Workers(1, 1, int(psutil.virtual_memory().available), local=True)
+    return Workers(1, 1, available_memory(), local=True)
 
 
 def local_workers() -> Workers:
     """Return the workers that `local_cluster()` would start."""
     total = cores()
     processes = max(1, total // min(MAX_THREADS_PER_WORKER, total))
-    memory = int(0.75 * psutil.virtual_memory().available)
+    memory = memory_for_workers(processes)
     return Workers(processes, max(1, total // processes) * processes, memory, to_start=True)

@@ -5,6 +5,7 @@ loop between the file and the buffer, it costs half the processor time.
 """
 
 import os
+from errno import ENOMEM
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,8 @@ def read_chunk(
         body, tail = read_with_tail(path, into.nbytes + MAX_OVERHEAD, CHECKSUM_BYTES)
         decode_chunk(body, tail, into, checksum)
     except (OSError, ValueError, RuntimeError) as e:
+        if isinstance(e, OSError) and e.errno == ENOMEM:
+            raise
         level = "" if factor == 1 else f" of level{factor}"
         reason = "it is missing" if isinstance(e, FileNotFoundError) else str(e)
         raise StoreError(

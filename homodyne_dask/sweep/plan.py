@@ -275,11 +275,22 @@ def make_plan(
     plan = Plan(layout, workers, fits and memory != "stream", bins, model, tuple(levels))
     allowed = workers.memory // workers.processes
     if plan.memory_per_worker > allowed:
-        raise PlanError(
-            f"a worker would need {size(plan.memory_per_worker)} but has {size(allowed)}: "
-            f"give workers more memory or fewer threads each"
-        )
+        raise PlanError(_too_little(plan, allowed))
     return plan
+
+
+def _too_little(plan: Plan, allowed: int) -> str:
+    needed, workers = size(plan.memory_per_worker), plan.workers
+    if workers.local or workers.to_start:
+        who = "this process" if workers.local else "a worker"
+        return (
+            f"{who} would need {needed}, and of the memory here it may take {size(allowed)}: make room, or "
+            f"raise the limit (that of the job or of ulimit -v)"
+        )
+    return (
+        f"a worker would need {needed} but has {size(allowed)}: give workers more memory or fewer "
+        f"threads each"
+    )
 
 
 def size(count: float) -> str:

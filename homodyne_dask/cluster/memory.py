@@ -1,0 +1,63 @@
+"""How much memory this process may still take: what is free, less where a cgroup or ulimit -v limits it."""
+
+import resource
+from pathlib import Path
+
+import psutil
+
+CGROUPS = Path("/sys/fs/cgroup")
+UNUSED_ADDRESSES = 1_500_000_000
+"""Bytes of address space that a fit reserves and does not use, mostly stacks of JAX's threads."""
+DRIVER_BYTES = 600_000_000
+"""A driver with its libraries, while it writes a result."""
+NANNY_BYTES = 100_000_000
+"""The process that starts a worker, and starts it again."""
+
+
+def available_memory() -> int:
+    """Return the bytes that this process and those it starts may still take; 0 where nothing is left."""
+    free = min(psutil.virtual_memory().available, *_cgroup_rooms())
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY:
+        free = min(free, addresses - UNUSED_ADDRESSES)
+    return max(0, int(free))
+
+
+def memory_for_workers(processes: int) -> int:
+    """Return the bytes for all worker processes started here: three quarters, less with little memory."""
+    free = available_memory()
+    beside = DRIVER_BYTES + processes * NANNY_BYTES - psutil.Process().memory_info().rss
+    return max(0, int(min(0.75 * free, free - beside)))
+
+
+def _cgroup_rooms() -> list[int]:
+    """Return the room below the limit of each cgroup that this process is in, the outer ones too."""
+    rooms = [psutil.virtual_memory().total]
+    for line in _text(Path("/proc/self/cgroup")).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            rooms += _rooms(CGROUPS, path, "memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            rooms += _rooms(CGROUPS / "memory", path, *names)
+    return rooms
+
+
+def _rooms(root: Path, path: str, limit: str, used: str, cached: str) -> list[int]:
+    """Return limit less use of a cgroup and of those around it; cached files can be dropped."""
+    inner = root / path.lstrip("/")
+    folders = [folder for folder in (inner, *inner.parents) if folder.is_relative_to(root)]
+    rooms = []
+    for folder in folders:
+        most, now = _text(folder / limit).strip(), _text(folder / used).strip()
+        if most.isdigit() and now.isdigit():
+            stat = dict(row.split() for row in _text(folder / "memory.stat").splitlines())
+            rooms.append(int(most) - int(now) + int(stat.get(cached, 0)))
+    return rooms
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

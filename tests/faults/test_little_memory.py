@@ -1,0 +1,113 @@
+"""Too little memory is a sentence with what is needed and what there is, before anything is started."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from homodyne_dask.cli.exit_status import BAD_INPUT, BUG, error_sentence, print_error
+from homodyne_dask.cluster import local, memory
+from homodyne_dask.errors import PlanError, SourceError
+from homodyne_dask.sweep.plan import layout, make_plan
+from tests.faults.programs import ENVIRONMENT
+from tests.sweep.test_plan import scan
+
+MB = 1_000_000
+
+
+def cgroup(folder: Path, **values: int | str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in values.items():
+        (folder / name.replace("__", ".")).write_text(f"{value}\n")
+
+
+@pytest.fixture
+def inside(tmp_path, monkeypatch):
+    """This process in a cgroup whose outer one has 300 MB, of which 100 MB and 40 MB of files are used."""
+    monkeypatch.setattr(memory, "CGROUPS", tmp_path)
+    text = memory._text
+    lines = {"/proc/self/cgroup": "5:cpu:/job\n4:memory:/job/step\n0::/job/step\n"}
+    monkeypatch.setattr(memory, "_text", lambda path: lines.get(str(path)) or text(path))
+    return tmp_path
+
+
+def test_the_room_in_a_cgroup_of_the_new_kind_is_that_of_the_narrowest(inside):
+    stat = f"anon {60 * MB}\ninactive_file {40 * MB}"
+    cgroup(inside / "job", memory__max=300 * MB, memory__current=140 * MB, memory__stat=stat)
+    cgroup(inside / "job/step", memory__max="max", memory__current=100 * MB, memory__stat=stat)
+    assert memory.available_memory() == 200 * MB
+
+
+def test_the_room_in_a_cgroup_of_the_old_kind_is_that_of_the_narrowest(inside):
+    names = {"memory__limit_in_bytes": 300 * MB, "memory__usage_in_bytes": 90 * MB}
+    cgroup(inside / "memory/job", **names, memory__stat=f"total_inactive_file {20 * MB}")
+    names["memory__limit_in_bytes"] = 2**63 - 4096
+    cgroup(inside / "memory/job/step", **names, memory__stat="cache 0")
+    assert memory.available_memory() == 230 * MB
+
+
+def test_a_plan_that_does_not_fit_says_what_is_needed_and_what_there_is(monkeypatch):
+    for module in (local, memory):
+        monkeypatch.setattr(module, "available_memory", lambda: 300 * MB)
+    cut = layout(scan(300, 3))
+    here = (
+        r"^this process would need 7\d\d MB, and of the memory here it may take 300 MB: make room"
+    )
+    with pytest.raises(PlanError, match=here):
+        make_plan(cut, local.this_process(), "static", 3)
+    with pytest.raises(PlanError, match=r"^a worker would need .* it may take 0 B: make room"):
+        make_plan(cut, local.local_workers(), "static", 3)
+
+
+def test_workers_leave_room_for_the_driver_and_get_three_quarters_of_much(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: 40_000 * MB)
+    assert memory.memory_for_workers(2) == 30_000 * MB
+    monkeypatch.setattr(memory, "available_memory", lambda: 1000 * MB)
+    assert 0 <= memory.memory_for_workers(2) < 750 * MB
+
+
+EXHAUSTED = [
+    MemoryError(),
+    OSError(12, "Cannot allocate memory"),
+    RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"),
+    RuntimeError("can't start new thread"),
+    ImportError("libx.so: failed to map segment from shared object"),
+]
+
+
+@pytest.mark.parametrize("error", EXHAUSTED, ids=lambda e: type(e).__name__)
+def test_memory_that_is_used_up_is_no_bug(error, capsys):
+    assert print_error(error) == BAD_INPUT
+    assert "the memory that this process may take is used up" in capsys.readouterr().err
+
+
+def test_other_errors_stay_what_they_are():
+    damaged = SourceError("A.hdf is damaged")
+    damaged.__cause__ = MemoryError()  # a size that was read from it
+    assert error_sentence(damaged) == "A.hdf is damaged"
+    assert print_error(ValueError("x")) == BUG
+
+
+def limited(megabytes: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with a limit of address space."""
+    limit = megabytes * MB
+
+    def set_limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    command = [sys.executable, "-m", "homodyne_dask.cli", *words]
+    return subprocess.run(
+        command, env=ENVIRONMENT, capture_output=True, text=True, check=False, preexec_fn=set_limit
+    )
+
+
+@pytest.mark.parametrize("megabytes", [100, 300, 440])
+def test_too_little_for_the_libraries_is_one_sentence(megabytes):
+    ended = limited(megabytes, "info", "none.zarr")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(
+        f"error: the address space is limited to {megabytes} MB (ulimit -v)"
+    )
+    assert ended.stderr.count("\n") == 1
