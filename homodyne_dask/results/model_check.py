@@ -12,6 +12,10 @@ _ADVICE = {
     "(`homodyne-dask explain models`), or ages by `{} --over age --windows 4`",
 }
 """By what the deviations depend on; the command of this fit goes into the braces."""
+_SCALING = (
+    "the bins of one q deviate in different ways: `{} --scaling individual` gives each its own contrast "
+    "and offset"
+)
 _MOTION = (
     "the bins of one q deviate in different ways, as motion in one direction makes them: "
     '`homodyne-dask fit {} --model laminar_flow --gap "200 um"`, with your gap, has such motion'
@@ -69,7 +73,9 @@ def fit_command(store: str, config: dict[str, Any]) -> str:
 def misfit_sentence(check: ModelCheck, store: str, config: dict[str, Any]) -> str:
     """Return where the model deviates and what to type; store: its name. config: options of the fit."""
     side = "above" if check.residual > 0 else "below"
-    if check.depends_on == "bin" and config["model"] in WITHOUT_ANGLES:
+    if check.depends_on == "bin" and config["scaling"] != "individual":
+        advice = _SCALING.format(fit_command(store, config))
+    elif check.depends_on == "bin" and config["model"] in WITHOUT_ANGLES:
         advice = _MOTION.format(store)
     else:
         advice = _ADVICE[check.depends_on].format(fit_command(store, config))

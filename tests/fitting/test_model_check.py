@@ -8,6 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.models import MODELS
+from homodyne_dask.results.model_check import ModelCheck, misfit_sentence
 from ingest import SCENARIOS, ingest, simulate
 from ingest import angles as spread
 from tests import photons
@@ -111,6 +112,32 @@ def test_a_wrong_model_is_found_and_the_right_one_is_not_called_wrong(
     assert wrong.misfit, wrong.check
     assert wrong.check.depends_on == ("bin" if flow else "age")
     assert not right.misfit, right.check
+
+
+ADVICE = [
+    (
+        {"depends_on": "bin"},
+        {"scaling": "shared"},
+        "`homodyne-dask fit A.zarr --model static --scaling individual`",
+    ),
+    ({"depends_on": "bin"}, {}, "`homodyne-dask fit A.zarr --model laminar_flow --gap"),
+    (
+        {"depends_on": "bin"},
+        {"model": "laminar_flow", "gap_angstrom": 2e6},
+        '--gap "200 um" --phi -30:30`',
+    ),
+    ({"depends_on": "age"}, {}, "`homodyne-dask fit A.zarr --model static --over age --windows 4`"),
+    ({"depends_on": "lag"}, {}, "homodyne-dask explain models"),
+]
+
+
+@pytest.mark.parametrize(("changes", "options", "says"), ADVICE)
+def test_the_command_to_type_goes_with_what_the_deviations_depend_on(changes, options, says):
+    check = ModelCheck(100, 4.0, 3, 9.0, "all bins", (0.0, 1.0), (1.0, 1.0), -0.01, -0.05, "q")
+    config = {"model": "static", "scaling": "individual", "gap_angstrom": None} | options
+    sentence = misfit_sentence(check._replace(**changes), "A.zarr", config)
+    assert says in sentence
+    assert "lags 1 s in all bins, where c2 is 5 % of the contrast below the model" in sentence
 
 
 def test_too_few_cells_are_not_tested(tmp_path):
