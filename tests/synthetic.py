@@ -11,7 +11,7 @@ from homodyne_dask.fitting.errors.estimate import estimate_errors
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.start.averages import BinnedAverages
-from homodyne_dask.fitting.start.transport_minima import transport_minima
+from homodyne_dask.fitting.start.transport_minima import transport_minima, undecided_minima
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import merge_tree
 from homodyne_dask.kernels.problem import Problem
@@ -231,8 +231,14 @@ def asked(scans: Scans, **given) -> Search:
 def searched(scans: Scans, **given) -> list[lm.State]:
     """All states of a fit that starts from the data alone."""
     chosen = asked(scans, **given)
-    theta = transport_minima(summary(scans), chosen, "individual")[0].theta
-    return solve(evaluator(scans), chosen, theta)
+    minima = transport_minima(summary(scans), chosen, "individual")
+    return lowest_fit(evaluator(scans), chosen, undecided_minima(minima))
+
+
+def lowest_fit(evaluate, chosen, starts) -> list[lm.State]:
+    """All states of the fit that ends lowest."""
+    fits = [solve(evaluate, chosen, theta) for theta in starts]
+    return min(fits, key=lambda states: states[-1].reduced.chisqr)
 
 
 def store(scans: Scans, folder, name="scan", **changes):
@@ -250,13 +256,18 @@ def store(scans: Scans, folder, name="scan", **changes):
     return open_dataset(target)
 
 
-def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **options):
-    """What `hd.fit` does, in this process whatever the size; None if stopped before its end."""
-    request = prepare(scan, model, **options)
+def plan_here(request):
+    """The plan of a fit in this process."""
     work = layout(request.scan, request.problem.min_lag)
     levels = coarse_levels(request.scan, work, request.problem.min_lag)
     bins = len(request.scan.bins)
-    plan = make_plan(work, this_process(), model.name, bins, levels=levels)
+    return make_plan(work, this_process(), request.problem.model.name, bins, levels=levels)
+
+
+def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **options):
+    """What `hd.fit` does, in this process whatever the size; None if stopped before its end."""
+    request = prepare(scan, model, **options)
+    plan = plan_here(request)
     sweep = sweep_of(plan, request.scan.selection, request.problem, None)
     coarse = level_sweeps(plan, request.scan.selection, request.problem, None)
     record = FitRecord(0.0)

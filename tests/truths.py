@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homodyne_dask.fitting.start.transport_minima import transport_minima
+from homodyne_dask.fitting.start.grid import Grid
+from homodyne_dask.fitting.start.mirrored_shear import mirrored_shear
+from homodyne_dask.fitting.start.transport_minima import transport_minima, undecided_minima
 from homodyne_dask.models import MODELS, Convention
 from homodyne_dask.models.transport import bin_scales
 from homodyne_dask.solver.variable_projection import reduce
@@ -17,13 +19,13 @@ SIGMA = 0.02
 
 
 class Found(NamedTuple):
-    """A fit from the data alone beside one from the truth."""
+    """A fit from the data alone beside the better of two: from the truth, and from the opposite shear."""
 
     truth: np.ndarray
     dt: float
     outcome: str
     excess: float
-    """χ² above that of the fit from the truth; below zero: a better optimum."""
+    """χ² above that of the best of the others; below zero: a better optimum."""
     theta: np.ndarray
     best: np.ndarray
     passes: int
@@ -97,12 +99,14 @@ def resolved(scans: Scans) -> bool:
 
 
 def attempt(scans: Scans) -> Found:
-    """Fit from the data alone and from the truth."""
-    chosen = synthetic.asked(scans)
+    """Fit from the data alone and from points near the truth."""
+    chosen, averages = synthetic.asked(scans), synthetic.summary(scans)
     evaluate = synthetic.evaluator(scans, side=128)
-    first = transport_minima(synthetic.summary(scans), chosen, "individual")[0].theta
-    here = synthetic.solve(evaluate, chosen, first)[-1]
-    there = synthetic.solve(evaluate, chosen, chosen.inside(scans.theta))[-1]
+    minima = transport_minima(averages, chosen, "individual")
+    here = synthetic.lowest_fit(evaluate, chosen, undecided_minima(minima))[-1]
+    truth = chosen.inside(scans.theta)
+    mirrored = mirrored_shear(Grid(averages, chosen), truth) if scans.model.shear else []
+    there = synthetic.lowest_fit(evaluate, chosen, [truth, *mirrored])[-1]
     size = np.sqrt(np.maximum(np.diag(there.reduced.hessian), 1e-300))
     away = np.abs(here.theta - there.theta)
     away[6:] = np.minimum(away[6:], 180 - away[6:])

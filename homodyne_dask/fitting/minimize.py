@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -81,7 +82,9 @@ def minimize(
         yield state
         states = lm.iterate_from(search, evaluate, state, options)
     else:
-        theta, linear_params, coarse = (find_start or _find_start)(request, levels, record)
+        if find_start is None:
+            find_start = partial(_find_start, data=sweep)
+        theta, linear_params, coarse = find_start(request, levels, record)
         record.history.extend(coarse)
         # at the optimum of the means damping would only slow the weak directions
         options = replace(options, damping=0.0) if coarse else options
@@ -119,18 +122,22 @@ class StartingPoint(NamedTuple):
 FindStart = Callable[[Any, Sequence["Sweep"], FitRecord], StartingPoint]
 
 
-def _find_start(request: Request, levels: Sequence["Sweep"], record: FitRecord) -> StartingPoint:
-    """Return the lowest minimum found in the averages and the block means."""
+def _find_start(
+    request: Request, levels: Sequence["Sweep"], record: FitRecord, data: "Sweep"
+) -> StartingPoint:
+    """Return the lowest minimum found in the averages and the block means, or in fits to the data."""
     from homodyne_dask.fitting.start.coarse_to_fine import coarse_to_fine
     from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
-    from homodyne_dask.fitting.start.transport_minima import competing_minima
 
     minima = find_initial_values(request)
     trim_memory()
     record.minima = [_reported(request.search.names, at) for at in minima]
     record.timings["start"] = time.perf_counter() - record.started
-    theta, coarse = coarse_to_fine(request, competing_minima(minima), levels, record.on_level)
-    if request.problem.loss == "linear":
+    linear = request.problem.loss == "linear"
+    # the averages leave outliers out, fits of squares to the data do not
+    sweeps = levels or [data] * linear
+    theta, coarse = coarse_to_fine(request, minima, sweeps, record.on_level)
+    if linear:
         return StartingPoint(theta, None, coarse)
     linear_params = reduce(averages_of(request)(theta), request.scaling).linear_params
     return StartingPoint(theta, linear_params, coarse)

@@ -6,6 +6,9 @@
 with C(t) = ∫ J dt, J = D0 t^alpha + D_offset [Å²/s] and G(t) = ∫ γ̇ dt,
 γ̇ = gamma_dot_t0 t^beta + gamma_dot_t_offset [1/s], integrated by the trapezoid rule over the
 frame times. J = 2 D_SE, so D0 is twice the Stokes-Einstein coefficient.
+
+S is even in ΔG and in cos(phi0 - φ): γ̇ and -γ̇, that is (gamma_dot_t0, gamma_dot_t_offset) and both with the
+opposite sign, give the same f, as do phi0 and phi0 + 180°. (In the `homodyne` convention γ̇ is not negative.)
 """
 
 from collections.abc import Sequence

@@ -47,6 +47,11 @@ def format_seconds(value: float) -> str:
     return f"{value:.0f} s" if value >= 100 else f"{value:.3g} s"
 
 
+def level_name(side: int) -> str:
+    """Return '4×4 means', or for 1 what fits to all data compare: the passes before the fit."""
+    return f"{side}×{side} means" if side > 1 else "all data from several initial values"
+
+
 def format_range(values: np.ndarray, form: str) -> str:
     """Return 'from 0.27 to 0.33', the one value there is, or 'unknown'."""
     known = values[np.isfinite(values)]

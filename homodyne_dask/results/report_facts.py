@@ -96,8 +96,9 @@ def _passes(result: FitResult) -> str:
     for entry in result.history:
         if "level" in entry:
             more = f" and for {entry['candidates']} initial values" if entry["candidates"] else ""
-            side = entry["level"]
-            words.append(f"{entry['passes']} over {side}×{side} means{more}, first")
+            words.append(
+                f"{entry['passes']} over {numbers.level_name(entry['level'])}{more}, first"
+            )
     last = result.history[-1] if result.history else {}
     if last.get("computed", 1.0) < 1.0:
         words.append(

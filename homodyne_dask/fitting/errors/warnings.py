@@ -9,6 +9,7 @@ from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.results.model_check import fit_command
+from homodyne_dask.models.transport import Convention, TransportModel
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import MIN_CLUSTERS
 from homodyne_dask.solver.variable_projection import ReducedProblem
@@ -36,6 +37,7 @@ def warnings_about(
         _flat(state.reduced),
         _far_off(request, state),
         _same_at_all_q(request, state),
+        _negative_shear(request, state),
     )
     sentences = [sentence for sentence in candidates if sentence]
     for n in np.flatnonzero(at_bound):
@@ -125,6 +127,24 @@ def _same_at_all_q(request: Request, state: lm.State) -> str | None:
     return (
         f"{model.name} has one f for all q, and the data have {describe_rings(scan.q)}: unless the rates "
         f"are the same there, fit each q by itself, `{command} --over q`"
+    )
+
+
+def _negative_shear(request: Request, state: lm.State) -> str | None:
+    """Return a sentence if the shear rate in the middle of the record is negative: no data show its sign."""
+    problem, scan = request.problem, request.scan
+    model = problem.model
+    if not (isinstance(model, TransportModel) and model.shear):
+        return None
+    t = np.median(scan.time[scan.use & (scan.time > 0)])
+    a, b, c = state.theta[model.shear_rate]
+    rate = a * t**b + c
+    if rate >= 0 or problem.convention is Convention.HOMODYNE:
+        return None
+    return (
+        f"the shear rate is negative, {rate:.3g} 1/s in the middle of the record: its sign is not "
+        f"observable, and the rate of the flow is as well -gamma_dot_t0·t^beta - gamma_dot_t_offset; bounds "
+        f"of gamma_dot_t_offset from 0 up allow positive rates only"
     )
 
 

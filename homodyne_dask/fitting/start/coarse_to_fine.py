@@ -2,6 +2,8 @@
 
 The optimum of 4×4 means is about one standard error of the full fit away from its optimum, that of
 16×16 means a little more. The result is that of the full data, found with fewer passes over them.
+Minima that the averages do not tell apart are compared by fits to the first level or, where there is none,
+to the data.
 """
 
 import time
@@ -12,6 +14,11 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.fitting.start.transport_minima import (
+    Minimum,
+    competing_minima,
+    undecided_minima,
+)
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
@@ -22,35 +29,44 @@ OPTIONS = lm.Options(max_passes=30, decrement=0.03)
 """An approximate optimum of the means is enough: it is not that of the data."""
 
 
+def _unwatched(state: lm.State, factor: int) -> None:
+    """Ignore a state."""
+
+
 def coarse_to_fine(
     request: Request,
-    starts: Sequence[Float[np.ndarray, " p"]],
+    minima: list[Minimum],
     sweeps: Sequence[Sweep],
-    on_state: Callable[[lm.State, int], None] = lambda *_: None,
+    on_state: Callable[[lm.State, int], None] = _unwatched,
 ) -> tuple[Float[np.ndarray, " p"], list[dict[str, Any]]]:
     """Return theta at the end of the finest adequate level, and a record of each level.
 
-    The start with the lowest χ² on the coarsest level is the one that is continued. on_state: called
-    with every state and its level.
+    minima: of the averages. On the first level that is adequate the start with the lowest χ² is the one
+    that is continued or, if it is among those that the averages do not tell apart, the one whose fit ends
+    lowest. sweeps: over the levels, or over all data, where only those are told apart. on_state: called
+    with every state of a fit to means and their level.
     """
+    starts, undecided = competing_minima(minima), undecided_minima(minima)
     theta, record = starts[0], []
     for sweep in sweeps:
         factor = sweep.layout.factor
-        if not adequate(request, theta, factor):
+        if not (len(undecided) > 1 if factor == 1 else adequate(request, theta, factor)):
             continue
-        began, tried = time.perf_counter(), 0
+        began, tried, followed = time.perf_counter(), 0, [theta]
         if not record and len(starts) > 1:
             tried = len(starts)
             grams = sweep.candidates(np.array(starts))
             chisqr = [reduce(gram, request.scaling).chisqr for gram in grams]
-            theta = starts[int(np.nanargmin(chisqr))]
-        state = _fit_level(request, sweep, theta, on_state)
-        if state.outcome is lm.Outcome.CONVERGED:  # else theta is kept
-            theta = state.theta
-        seconds = time.perf_counter() - began
-        record.append(
-            {"level": factor, "passes": state.passes, "candidates": tried, "seconds": seconds}
-        )
+            lowest = int(np.nanargmin(chisqr))
+            followed = undecided if lowest < len(undecided) else [starts[lowest]]
+        watch = on_state if factor > 1 else _unwatched
+        ends = [_fit_level(request, sweep, start, watch) for start in followed]
+        chisqr = np.array([end.lowest.reduced.chisqr for end in ends])
+        best = int(np.argmin(np.where(np.isfinite(chisqr), chisqr, np.inf)))
+        # where the fit has not converged, its start is the better one
+        theta = ends[best].theta if ends[best].outcome is lm.Outcome.CONVERGED else followed[best]
+        seconds, passes = time.perf_counter() - began, sum(end.passes for end in ends)
+        record.append({"level": factor, "passes": passes, "candidates": tried, "seconds": seconds})
     return theta, record
 
 

@@ -2,7 +2,8 @@
 
 Fits to the averages over age and lag start from points of the scan that are far apart (`grid`). From the
 best of them, strain, direction of flow (`shear_scan`) and diffusion (`diffusion_scan`) are scanned again
-more finely, until no lower minimum is found.
+more finely, until no lower minimum is found. The last fit starts from the shear rate of the opposite sign
+(`mirrored_shear`).
 """
 
 from dataclasses import replace
@@ -15,6 +16,7 @@ from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, promising
 from homodyne_dask.fitting.start.diffusion_scan import diffusion_candidates
 from homodyne_dask.fitting.start.grid import Grid, scan_points
+from homodyne_dask.fitting.start.mirrored_shear import mirrored_shear
 from homodyne_dask.fitting.start.shear_scan import shear_candidates
 from homodyne_dask.models.parameters import Search
 
@@ -32,6 +34,8 @@ MAX_CHISQR_RATIO_FIXED, MAX_CHISQR_RATIO = 10.0, 3.0
 """χ² over the lowest χ², above which a fit is dropped, after passes with fixed offsets, and the next."""
 COMPETING_CHISQR_RATIO = 1.5
 """χ² over the lowest χ² of the averages, up to which minima are compared on the data."""
+MAX_UNDECIDED = 4
+"""Most minima from which fits to the data start."""
 _OFFSETS = ("D_offset", "gamma_dot_t_offset")
 
 
@@ -43,6 +47,8 @@ class Minimum(NamedTuple):
     """On the averages; NaN where the user gave theta."""
     starts: int
     """Number of fits that ended there."""
+    variance: float = np.nan
+    """Of a residual of the averages."""
 
 
 def transport_minima(
@@ -62,13 +68,29 @@ def transport_minima(
         ends = _with_rescan(grid, summary, fits, ends, starts)
         if fits.same_minimum(best, ends[0]):
             break
-    return [Minimum(end.lowest.theta, end.chisqr, end.starts) for end in ends]
+    if summary.problem.model.shear:
+        ends = _with_mirrored(grid, fits, ends)
+    free = int(search.free.sum())
+    return [
+        Minimum(end.lowest.theta, end.chisqr, end.starts, end.lowest.reduced.variance(free))
+        for end in ends
+    ]
 
 
 def competing_minima(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
     """Return theta of the minima that may be the lowest one of the data."""
     lowest = minima[0].chisqr
     return [at.theta for at in minima if not at.chisqr > COMPETING_CHISQR_RATIO * lowest]
+
+
+def undecided_minima(minima: list[Minimum]) -> list[Float[np.ndarray, " p"]]:
+    """Return theta of the lowest minimum and of those that the averages do not tell from it.
+
+    Their χ² is higher by less than the variance of a residual: only fits to the data show which is lower.
+    """
+    lowest = minima[0]
+    close = [at.theta for at in minima[1:] if at.chisqr - lowest.chisqr < lowest.variance]
+    return [lowest.theta, *close[: MAX_UNDECIDED - 1]]
 
 
 def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit]:
@@ -106,6 +128,12 @@ def _with_rescan(
     there = [end for end in rescanned if fits.same_minimum(best, end)]
     new = [end for end in rescanned if not fits.same_minimum(best, end) and end.chisqr <= worst]
     return fits.merged([*ends, *there, *completed(fits, new, starts or N_COMPLETED_RESCAN)])
+
+
+def _with_mirrored(grid: Grid, fits: BinnedFits, ends: list[BinnedFit]) -> list[BinnedFit]:
+    """Return `ends` and the fit that starts from the best of them with the opposite shear rate."""
+    starts = fits.started(mirrored_shear(grid, ends[0].lowest.theta))
+    return fits.merged([*ends, *fits.advanced(starts, PASSES_TO_MINIMUM)])
 
 
 def completed(fits: BinnedFits, ends: list[BinnedFit], number: int) -> list[BinnedFit]:

@@ -10,7 +10,7 @@ from homodyne_dask.results.figures.passes import BANDS
 from homodyne_dask.results.figures.rates import Curve, curves, decay_times, fitted_model
 from homodyne_dask.results.figures.style import bin_name
 from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.numbers import format_range
+from homodyne_dask.results.numbers import format_range, level_name
 from homodyne_dask.results.report_content import influence_sentences
 from homodyne_dask.store.rings import describe_rings
 from homodyne_dask.store.scan import Scan
@@ -77,7 +77,7 @@ def _passes(result: FitResult, scan: Scan) -> str:
     full = [entry for entry in result.history if "pass" in entry]
     accepted = sum(bool(entry["accepted"]) for entry in full)
     levels = [entry for entry in result.history if "level" in entry]
-    coarse = [f"{e['passes']} over {e['level']}×{e['level']} means" for e in levels]
+    coarse = [f"{e['passes']} over {level_name(e['level'])}" for e in levels]
     before = f" after {', '.join(coarse)}" if coarse else ""
     return (
         f"χ² above its lowest value, expected distance to the optimum and time of each pass: "

@@ -17,6 +17,7 @@ from homodyne_dask.results.figures.style import (
     logarithmic,
 )
 from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.numbers import level_name
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
 
@@ -134,11 +135,11 @@ def _durations(axis: "Axes", result: FitResult) -> int:
     levels = [entry for entry in result.history if "level" in entry]
     begins = at = 1 - sum(entry["passes"] for entry in levels)
     for entry, colour, marker in zip(levels, COLOURS[2:], MARKERS[1:], strict=False):
-        n, side = entry["passes"], entry["level"]
+        n = entry["passes"]
         each = np.full(n, entry["seconds"] / max(n, 1))
         axis.plot(
             np.arange(at, at + n), each, marker, color=colour, ms=6, markerfacecolor="none",
-            label=f"{side}×{side} means",
+            label=level_name(entry["level"]),
         )  # fmt: skip
         at += n
     full = [entry for entry in result.history if "pass" in entry and "seconds" in entry]
