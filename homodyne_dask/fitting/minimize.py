@@ -199,7 +199,7 @@ def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: 
 def _saved(state: lm.State) -> checkpoints.SavedState:
     return checkpoints.SavedState(
         state.theta.tolist(), state.damping, state.accepted, state.reduced.gram,
-        state.nonmonotone_steps, state.rejected_steps,
+        state.nonmonotone_steps, state.rejected_steps, state.slow_steps,
         None if state.reduced.linear_step is None else state.reduced.linear_params.tolist(),
         state.trust_region
         and (state.trust_region.size.tolist(), state.trust_region.radius),
@@ -227,6 +227,7 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
             best=best,
             nonmonotone_steps=of.nonmonotone_steps,
             rejected_steps=of.rejected_steps,
+            slow_steps=of.slow_steps,
             trust_region=region,
         )
         return lm.restored_state(request.search, restored, request.solver)

@@ -18,7 +18,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.store.files import partial_files, read_regular_file, replacing
 
-VERSION = 3
+VERSION = 4
 FORMAT = "homodyne_dask checkpoint"
 MAX_BYTES = 4_000_000_000
 """Bytes of the largest checkpoint that is read."""
@@ -39,6 +39,7 @@ class SavedState(NamedTuple):
     gram: Gram | RobustGram
     nonmonotone_steps: int = 0
     rejected_steps: int = 0
+    slow_steps: int = 0
     linear_params: list[list[float]] | None = None
     """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
     trust_region: tuple[list[float], float] | None = None
@@ -226,6 +227,7 @@ def _state(read: dict[str, Any]) -> SavedState:
         gram,
         _count(read["nonmonotone_steps"]),
         _count(read["rejected_steps"]),
+        _count(read["slow_steps"]),
         linear,
         None if region is None else (region[0], _from_zero_up(region[1])),
     )

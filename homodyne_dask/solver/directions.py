@@ -35,6 +35,18 @@ class Eigendirections(NamedTuple):
         """The smallest eigenvalue of a determined direction, at most 1."""
         return float(self.values[self.determined].min(initial=1.0))
 
+    def without_flattest(self) -> "Eigendirections":
+        """Return these, those with a tenth or more of the possible reduction of χ² not determined."""
+        known = self.determined
+        reductions = np.where(known, self.along**2 / np.where(known, self.values, 1.0), 0.0)
+        return self._replace(determined=known & ~(reductions >= 0.1 * reductions.sum()))
+
+    def parameters_determined(self) -> Bool[np.ndarray, " m"]:
+        """Return the parameters whose variance is mostly that along determined directions."""
+        known = self.determined
+        variances = self.vectors**2 / np.maximum(self.values, np.finfo(float).eps)
+        return variances[:, known].sum(1) > variances[:, ~known].sum(1)
+
     def step(self, damping: float) -> Float[np.ndarray, " m"]:
         """Return the Gauss-Newton step along the determined directions, with Marquardt's damping."""
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -8,21 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.directions import (
-    Eigendirections,
-    directions_of,
-    movable,
-    without_unbounded,
-)
+from homodyne_dask.solver.determined import MAX_SLOW_STEPS, directions_at, movable_at
 from homodyne_dask.solver.state import Options, Outcome, State, Trial
 from homodyne_dask.solver.trust_region import MIN_RATIO, TrustRegion, trust_region_at
 from homodyne_dask.solver.variable_projection import ReducedProblem
 
-MIN_REJECTED_STEPS = 3
-"""Rejected steps after which directions whose error exceeds every scale count as undetermined."""
+SLOW_STEP = 0.9
+"""Decrement after a step over that before it, above which the step is slow."""
 MAX_NONMONOTONE_STEPS = 3
 """Steps above the lowest χ² that may follow each other before the fit returns to it."""
 MAX_DAMPING = 1e12
@@ -115,7 +110,7 @@ def judge(
         moved = State(
             trial.theta, reduced, damping, passes=passes, rejected_steps=lowest.rejected_steps
         )  # fmt: skip
-        return _with_outcome(search, moved, options)
+        return _with_outcome(search, moved, options, lowest)
     small_rise = reduced.finite and state.damping <= 1e-2 and -gain < 100 * max(variance, left)
     may_rise = state.nonmonotone_steps < MAX_NONMONOTONE_STEPS and passes < options.max_passes
     if small_rise and may_rise:
@@ -124,7 +119,7 @@ def judge(
             nonmonotone_steps=state.nonmonotone_steps + 1, rejected_steps=lowest.rejected_steps,
         )  # fmt: skip
     # damping below the smallest eigenvalue changes nothing
-    smallest = _directions(search, lowest, _movable(search, lowest)).smallest
+    smallest = directions_at(search, lowest, movable_at(search, lowest)).smallest
     rejected = replace(
         lowest,
         damping=max(lowest.damping * 10, smallest),
@@ -207,73 +202,58 @@ def _relaxed_damping(state: State, ratio: float) -> float:
     return damping if ratio > 0.25 else max(damping * 4, 1e-4)
 
 
-def _with_outcome(search: Search, state: State, options: Options) -> State:
-    """Return the state with its decrement, and with its outcome if it has one."""
+def _with_outcome(
+    search: Search, state: State, options: Options, before: State | None = None
+) -> State:
+    """Return the state with its decrement, and with its outcome if it has one.
+
+    before: the state from which an accepted step led here; it counts slow steps.
+    """
     reduced = state.reduced
     if not reduced.finite:
         return replace(state, outcome=Outcome.NONFINITE)
-    free = _movable(search, state)
-    directions = _directions(search, state, free)
+    free = movable_at(search, state)
+    directions = directions_at(search, state, free)
     length = np.sqrt(directions.reduction + reduced.linear_reduction)
     variance = reduced.variance(int(search.free.sum()))
     # at χ² = 0 no step gains anything, even if rounding leaves a gradient
     at_minimum = length == 0 or reduced.chisqr == 0
     decrement = 0.0 if at_minimum else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
     state = replace(state, decrement=decrement)
+    if before is not None:
+        state = replace(state, slow_steps=_slow_steps(before, decrement, options))
     change, scale = np.abs(directions.step(0.0)), np.abs(state.theta[free])
     if decrement <= options.decrement or (change <= options.relative_step * scale).all():
         complete = bool(directions.determined.all())
         return replace(state, outcome=Outcome.CONVERGED if complete else Outcome.SINGULAR)
+    if state.slow_steps >= MAX_SLOW_STEPS:
+        return replace(state, outcome=Outcome.SINGULAR)
     if state.passes >= options.max_passes:
         return replace(state, outcome=Outcome.MAX_PASSES)
     return state
 
 
-def undetermined(search: Search, state: State) -> list[tuple[str, ...]]:
-    """Return the parameters of every direction the data do not determine at the state."""
-    free = _movable(search, state)
-    if not (free.any() and state.reduced.finite):
-        return []
-    directions = _directions(search, state, free)
-    names = np.array(search.names)[free]
-    return [
-        tuple(str(name) for name in names[np.abs(directions.vectors[:, n]) > 0.3])
-        for n in np.flatnonzero(~directions.determined)
-    ]
+def _slow_steps(before: State, decrement: float, options: Options) -> int:
+    """Return the number of slow steps in a row with the one after `before`.
 
-
-def _movable(search: Search, state: State) -> Bool[np.ndarray, " p"]:
-    return movable(search, state.theta, state.reduced.gradient)
-
-
-def _directions(
-    search: Search,
-    state: State,
-    which: Bool[np.ndarray, " p"],
-    gradient: Float[np.ndarray, " p"] | None = None,
-) -> Eigendirections:
-    """Return the eigendirections of some parameters.
-
-    After MIN_REJECTED_STEPS those whose error exceeds every scale count as undetermined.
+    Within one standard error of the optimum the quadratic model should lead there: where the decrement does
+    not fall, χ² is flat along a curve, and the steps would follow it for hundreds of passes.
     """
-    directions = directions_of(state.reduced, which, gradient)
-    if not directions.determined.any() or state.rejected_steps < MIN_REJECTED_STEPS:
-        return directions
-    variance = state.reduced.variance(int(search.free.sum()))
-    return without_unbounded(directions, search, state.theta, which, variance)
+    near = 100 * options.decrement < decrement <= 1
+    return before.slow_steps + 1 if near and decrement > SLOW_STEP * before.decrement else 0
 
 
 def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
     """Return the damped step; parameters that would pass a bound stop there, the others are solved again."""
     reduced, theta = state.reduced, state.theta
-    free = _movable(search, state)
+    free = movable_at(search, state)
     step = np.zeros_like(theta)
     while free.any():
         gradient = reduced.gradient - reduced.hessian @ np.where(free, 0.0, step)
         if state.trust_region is not None:
             step[free] = state.trust_region.step(reduced.hessian, gradient, free)
         else:
-            step[free] = _directions(search, state, free, gradient).step(state.damping)
+            step[free] = directions_at(search, state, free, gradient).step(state.damping)
         low, high = search.lower - theta, search.upper - theta
         past = free & ~np.isfinite(search.period) & ((step < low) | (step > high))
         if not past.any():

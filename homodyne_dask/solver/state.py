@@ -68,6 +68,8 @@ class State:
     """Number of steps above it since then."""
     rejected_steps: int = 0
     """Since the fit began."""
+    slow_steps: int = 0
+    """Accepted steps in a row that hardly came closer to an optimum less than a standard error away."""
     trust_region: TrustRegion | None = None
     """The limit of the next step's length, if steps are limited by it instead of damping."""
     decrement: float = np.inf

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import homodyne_dask as hd
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.determined import determined_at
 from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.priors import scaling_prior
@@ -126,7 +126,7 @@ def test_a_fit_that_interpolates_ends_the_same_however_sums_are_rounded(word, mo
         assert last.reduced.chisqr >= 0
         assert np.isfinite(last.decrement)
         outcomes.add(last.outcome)
-        lm.undetermined(asked(scans), last)
+        determined_at(asked(scans), last)
     assert outcomes <= {Outcome.SINGULAR, Outcome.CONVERGED}, outcomes
 
 

@@ -27,6 +27,7 @@ from homodyne_dask.models.parameters import Search, joined_with_and, search
 from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.determined import determined_at
 from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.allocator import set_allocator_thresholds
@@ -213,7 +214,7 @@ def _output(
         redchi=redchi,
         undetermined=tuple(
             f"the data do not determine {joined_with_and(names)}: fix one, or give bounds"
-            for names in lm.undetermined(request.search, state)
+            for names in determined_at(request.search, state).undetermined
         ),
         history=record.history,
         timings=record.timings,

@@ -12,6 +12,7 @@ from homodyne_dask.results.model_check import fit_command
 from homodyne_dask.models.transport import Convention, TransportModel
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import MIN_CLUSTERS
+from homodyne_dask.solver.determined import MAX_SLOW_STEPS, determined_at
 from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.sweep.unreadable import excluded_sentence
@@ -69,12 +70,32 @@ def warnings_about(
 
 
 def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...]:
-    """Return a sentence for every combination of parameters that the data do not determine."""
-    return tuple(
-        f"the data do not determine {joined_with_and(names)}: one standard error goes beyond "
-        + ("their whole size; fix one of them" if len(names) > 1 else "its whole size; fix it")
-        for names in dict.fromkeys(lm.undetermined(request.search, state))
+    """Return a sentence for each combination of parameters that is not determined, and one on the others."""
+    found = determined_at(request.search, state)
+    if not found.undetermined:
+        return ()
+    slow = state.slow_steps >= MAX_SLOW_STEPS
+    return (
+        *(_undetermined(names, slow) for names in dict.fromkeys(found.undetermined)),
+        f"{_listed(found.determined)} determined all the same",
     )
+
+
+def _undetermined(names: tuple[str, ...], slow: bool) -> str:
+    several = len(names) > 1
+    why = (
+        f"χ² hardly falls along a valley in which {'they compensate each other' if several else 'it changes'}"
+        if slow
+        else f"one standard error goes beyond {'their' if several else 'its'} whole size"
+    )
+    fix = "fix one of them" if several else "fix it"
+    return f"the data do not determine {joined_with_and(names)}: {why}; {fix}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    if not names:
+        return "no other parameter is"
+    return f"{joined_with_and(names)} {'are' if len(names) > 1 else 'is'}"
 
 
 def redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin"]:

@@ -1,0 +1,72 @@
+"""Which directions and parameters the data determine at a state of a fit."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.solver.directions import (
+    Eigendirections,
+    directions_of,
+    movable,
+    without_unbounded,
+)
+from homodyne_dask.solver.state import State
+
+MIN_REJECTED_STEPS = 3
+"""Rejected steps after which directions whose error exceeds every scale count as undetermined."""
+MAX_SLOW_STEPS = 10
+"""Slow steps in a row after which a fit ends: it follows a valley whose bottom hardly falls."""
+
+
+class Determined(NamedTuple):
+    """What the data determine at a state."""
+
+    undetermined: list[tuple[str, ...]]
+    """The parameters of every direction that they do not determine."""
+    determined: tuple[str, ...]
+    """The free parameters to whose variances such directions add less than the others."""
+
+
+def determined_at(search: Search, state: State) -> Determined:
+    """Return what the data determine at the state.
+
+    After MAX_SLOW_STEPS directions that have a tenth or more of the possible reduction of χ² are not.
+    """
+    free = movable_at(search, state)
+    if not (free.any() and state.reduced.finite):
+        return Determined([], ())
+    directions = directions_at(search, state, free)
+    if state.slow_steps >= MAX_SLOW_STEPS:
+        directions = directions.without_flattest()
+    names = np.array(search.names)[free]
+    return Determined(
+        [
+            tuple(str(name) for name in names[np.abs(directions.vectors[:, n]) > 0.3])
+            for n in np.flatnonzero(~directions.determined)
+        ],
+        tuple(str(name) for name in names[directions.parameters_determined()]),
+    )
+
+
+def movable_at(search: Search, state: State) -> Bool[np.ndarray, " p"]:
+    """Return which parameters may move at the state."""
+    return movable(search, state.theta, state.reduced.gradient)
+
+
+def directions_at(
+    search: Search,
+    state: State,
+    which: Bool[np.ndarray, " p"],
+    gradient: Float[np.ndarray, " p"] | None = None,
+) -> Eigendirections:
+    """Return the eigendirections of some parameters.
+
+    After MIN_REJECTED_STEPS those whose error exceeds every scale count as undetermined.
+    """
+    directions = directions_of(state.reduced, which, gradient)
+    if not directions.determined.any() or state.rejected_steps < MIN_REJECTED_STEPS:
+        return directions
+    variance = state.reduced.variance(int(search.free.sum()))
+    return without_unbounded(directions, search, state.theta, which, variance)

@@ -1,0 +1,23 @@
+"""A valley along which the optimum recedes as a fit follows it: the fit ends and says what it knows."""
+
+from homodyne_dask.fitting.start.grid import Grid
+from homodyne_dask.fitting.start.mirrored_shear import mirrored_shear
+from homodyne_dask.solver.determined import determined_at
+from homodyne_dask.solver.levenberg_marquardt import Options, Outcome
+from tests import truths
+from tests.synthetic import asked, evaluator, solve, summary
+
+
+def test_a_fit_that_creeps_along_a_valley_ends_and_says_what_is_determined():
+    """Without an end for slow steps it took 400 passes, in which χ² fell by less than 0.1."""
+    scans = truths.drawn("laminar_flow", 24)
+    chosen, evaluate = asked(scans), evaluator(scans, side=128)
+    last = solve(evaluate, chosen, scans.theta, options=Options(max_passes=400))[-1]
+    assert last.outcome is Outcome.SINGULAR
+    assert last.passes < 60
+    found = determined_at(chosen, last)
+    assert set().union(*found.undetermined) == {"gamma_dot_t0", "beta", "gamma_dot_t_offset"}
+    assert {"D0", "alpha", "phi0"} <= set(found.determined)
+    [mirrored] = mirrored_shear(Grid(summary(scans), chosen), scans.theta)
+    other = solve(evaluate, chosen, mirrored)[-1]
+    assert last.reduced.chisqr < other.reduced.chisqr + 0.1
