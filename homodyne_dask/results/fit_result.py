@@ -54,7 +54,7 @@ class FitResult:
 
     outcome: Outcome
     parameters: xarray.Dataset
-    """Over `param`: value, stderr (CR2; NaN if unknown), stderr_naive, dof, at_bound, fixed, unit."""
+    """Over `param`: value, stderr (CR3; NaN if unknown), stderr_naive, dof, at_bound, fixed, unit."""
     covariance: xarray.DataArray | None
     """(cov_i, cov_j) of `stderr`: cluster-robust; None with fewer than 8 clusters."""
     covariance_naive: xarray.DataArray | None

@@ -73,7 +73,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
 def _on_errors(robust: bool, bounded: bool) -> str:
     if robust:
         return (
-            "stderr is cluster-robust (CR2, clustered by bin); the naive error is valid for white noise "
+            "stderr is cluster-robust (CR3, clustered by bin); the naive error is valid for white noise "
             "only"
         )
     if bounded:

@@ -18,7 +18,7 @@ _NOT_ONE = {
     "age": "one set of parameters does not describe the whole record",
 }
 _ERRORS = {
-    "stderr": "cluster-robust standard errors (CR2); p accounts for their degrees of freedom",
+    "stderr": "cluster-robust standard errors (CR3); p accounts for their degrees of freedom",
     "stderr_lower": "lower bounds of the errors (from blocks of frames, not below the naive ones): a small p "
     "may come from errors that are too small",
     "stderr_naive": "naive errors, too small for correlated speckle: a small p does not show a difference",

@@ -2,8 +2,8 @@
 
 `naive` is (JᵀWJ)⁻¹, right for white noise; with a loss, times the noise estimated from its influence
 function (Huber 1964). Pairs that share a frame are correlated, so the published error bar is the
-cluster-robust CR2 (Bell and McCaffrey 2002) with the bin as cluster; it needs at least 8 clusters
-and is absent otherwise.
+cluster-robust CR3 (`cluster_robust`) with the bin as cluster; it needs at least 8 clusters and is absent
+otherwise.
 """
 
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.models.parameters import joined_with_and
+from homodyne_dask.solver.cluster_robust import by_cluster, cr3
 from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.robust_step import slope_known
@@ -23,6 +24,8 @@ MIN_CLUSTERS = 8
 _WEAK_EIGENVALUE = 1e-7
 """Eigenvalue of the scaled Hessian below which a direction is called weak."""
 _STRONG_CORRELATION = 0.99
+_FOLLOWS_BOUND = 0.5
+"""Share of a variance owed to parameters at a bound if these were free, above which the error is withheld."""
 _MOSTLY_OUTLIERS = (
     "the loss takes most pairs of some bins for outliers, and the others determine no errors: "
     "give a larger loss_scale"
@@ -39,6 +42,8 @@ class Uncertainty:
     """None with fewer than 8 clusters."""
     dof: Float[np.ndarray, " p"]
     """Bell-McCaffrey degrees of freedom of the robust errors; NaN where there are none."""
+    withheld: Bool[np.ndarray, " p"]
+    """Parameters that moved but have no errors: their values follow from another one's bound."""
     sentences: tuple[str, ...]
     """What is undetermined or weakly determined."""
     scaling_naive: Float[np.ndarray, "bin 2"]
@@ -57,21 +62,27 @@ def uncertainty(
     reduced: ReducedProblem,
     moved: Bool[np.ndarray, " p"],
     clusters: Int[np.ndarray, " bin"],
+    at_bound: Bool[np.ndarray, " p"] | None = None,
 ) -> Uncertainty:
     """Return the covariances at an optimum.
 
     moved: parameters neither fixed nor at a bound. clusters: a number per bin; bins that see the
-    same speckle (φ apart by 180°) share one.
+    same speckle (φ apart by 180°) share one. at_bound: parameters at a bound; those whose variance would
+    be mostly theirs, if they were free, have no errors.
     """
     p, used = len(names), reduced.count > 0
     dof, unknown = np.full(p, np.nan), np.full((len(used), 2), np.nan)
     if not (moved.any() and reduced.finite):
-        return Uncertainty(None, None, dof, (), unknown, unknown, np.empty(0), np.empty((0, p)))
+        none = np.zeros(p, bool)
+        return Uncertainty(
+            None, None, dof, none, (), unknown, unknown, np.empty(0), np.empty((0, p))
+        )
     joint = joint_equations(reduced, moved)
     values, vectors = np.linalg.eigh(joint.hessian)
     directions = np.zeros((len(values), p))
     directions[:, moved] = vectors.T
-    nothing = Uncertainty(None, None, dof, (), unknown, unknown, values, directions)
+    withheld = _follow_bounds(reduced, moved, at_bound)
+    nothing = Uncertainty(None, None, dof, withheld, (), unknown, unknown, values, directions)
     chosen = [name for name, m in zip(names, moved, strict=True) if m]
     if values[0] <= SINGULAR:
         return replace(nothing, sentences=_undetermined(chosen, values, vectors))
@@ -80,10 +91,11 @@ def uncertainty(
     noise = 1.0 if reduced.noise is None else reduced.noise
     robust, scaling_robust = None, unknown
     if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
-        scores, blocks = _by_cluster(joint, clusters, used)
-        covariance, freedom = cr2(joint.inverse, scores, blocks, joint.moved)
-        robust = _expand(joint.of_theta(covariance), moved)
+        scores, blocks = by_cluster(joint, clusters, used)
+        covariance, freedom = cr3(joint.inverse, scores, blocks, joint.moved)
+        robust = without(_expand(joint.of_theta(covariance), moved), withheld)
         dof[moved] = freedom
+        dof[withheld] = np.nan
         if joint.linear:
             scaling_robust = joint.of_scaling(covariance)
         elif reduced.columns.shape[1]:
@@ -91,9 +103,10 @@ def uncertainty(
             followed = joint.of_scaling(covariance)
             scaling_robust = deviation(followed**2 + effect * _own_errors(reduced) ** 2)
     return Uncertainty(
-        naive=_expand(noise * joint.of_theta(joint.inverse), moved),
+        naive=without(_expand(noise * joint.of_theta(joint.inverse), moved), withheld),
         robust=robust,
         dof=dof,
+        withheld=withheld,
         sentences=_weakly_determined(
             chosen, values, vectors, joint.inverse[: joint.moved, : joint.moved]
         )
@@ -120,70 +133,35 @@ def clusters_in(reduced: ReducedProblem, clusters: Int[np.ndarray, " bin"]) -> i
     return len(np.unique(clusters[reduced.count > 0]))
 
 
-def cr2(
-    inverse: Float[np.ndarray, "m m"],
-    scores: Float[np.ndarray, "cluster m"],
-    blocks: Float[np.ndarray, "cluster m m"],
-    first: int | None = None,
-) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " first"]]:
-    """Return the CR2 covariance and the Bell-McCaffrey degrees of freedom of its first parameters.
+def _follow_bounds(
+    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], at_bound: Bool[np.ndarray, " p"] | None
+) -> Bool[np.ndarray, " p"]:
+    """Return the parameters most of whose variance would be owed to those at a bound, if they were free.
 
-    inverse = H⁻¹, H = Σ blocks; with R_kᵀR_k = H_k and A_k = (I - R_k H⁻¹ R_kᵀ)^(-1/2) the score
-    of cluster k becomes R_kᵀ A_k R_k^(-ᵀ) g_k (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018).
+    That share is the square of their (multiple) correlation.
     """
-    m = len(inverse) if first is None else first
-    adjusted, roots = [], []
-    for g, block in zip(scores, blocks, strict=True):
-        values, vectors = np.linalg.eigh(block)
-        keep = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
-        R = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
-        back = vectors[:, keep] / np.sqrt(values[keep])  # R^(-ᵀ)g = backᵀ g
-        leverage, axes = np.linalg.eigh(np.eye(len(R)) - R @ inverse @ R.T)
-        inside = leverage > 1e-10
-        A = (axes[:, inside] / np.sqrt(leverage[inside])) @ axes[:, inside].T
-        adjusted.append(R.T @ A @ (back.T @ g))
-        roots.append(A @ R)
-    meat = np.einsum("ka,kb->ab", adjusted, adjusted)
-    covariance = inverse @ meat @ inverse
-    freedom = np.array([_satterthwaite(inverse, roots, blocks, p) for p in range(m)])
-    return covariance, freedom
+    follow = np.zeros(len(moved), bool)
+    if at_bound is None or not at_bound.any():
+        return follow
+    free = moved | at_bound
+    size = np.sqrt(np.where(np.diag(reduced.hessian) > 0, np.diag(reduced.hessian), 1.0))
+    scaled = reduced.hessian / np.outer(size, size)
+    variances = [_variances(scaled[np.ix_(some, some)]) for some in (moved, free)]
+    follow[moved] = variances[0] < (1 - _FOLLOWS_BOUND) * variances[1][moved[free]]
+    return follow
 
 
-def _satterthwaite(
-    inverse: Float[np.ndarray, "m m"],
-    roots: list[Float[np.ndarray, "r m"]],
-    blocks: Float[np.ndarray, "cluster m m"],
-    p: int,
-) -> float:
-    """Return (tr)²/tr² of the quadratic form whose value is the variance of parameter p.
-
-    Under white noise cluster k's projected residual is (I - hat) e, so with l = H⁻¹ e_p and
-    a_k = R_kᵀ A_k R_k l the form is Σ (a_kᵀ u_k)² with covariances
-    a_jᵀ(δ_jk H_k^+ ... )a_k = δ_jk |b_k|² - b_jᵀR_j H⁻¹ R_kᵀ b_k, b_k = A_k R_k l.
-    """
-    line = inverse[:, p]
-    weights = []
-    square = []
-    for root, block in zip(roots, blocks, strict=True):
-        b = root @ line
-        values, vectors = np.linalg.eigh(block)
-        keep = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
-        R = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
-        weights.append(R.T @ b)
-        square.append(b @ b)
-    W = np.array(weights)
-    form = np.diag(square) - W @ inverse @ W.T
-    total = np.trace(form)
-    return float(total**2 / (form**2).sum()) if total > 0 else np.nan
+def _variances(scaled: Float[np.ndarray, "m m"]) -> Float[np.ndarray, " m"]:
+    """Return the diagonal of the inverse; eigenvalues below rounding count as that."""
+    values, vectors = np.linalg.eigh(scaled)
+    return (vectors**2 / np.maximum(values, SINGULAR)).sum(1)
 
 
-def _by_cluster(
-    joint: JointEquations, clusters: Int[np.ndarray, " bin"], used: Bool[np.ndarray, " bin"]
-) -> tuple[Float[np.ndarray, "cluster n"], Float[np.ndarray, "cluster n n"]]:
-    """Return the scores and blocks of clusters: sums over their bins."""
-    members = [used & (clusters == cluster) for cluster in np.unique(clusters[used])]
-    scores = np.array([joint.scores[of].sum(0) for of in members])
-    return scores, np.array([joint.blocks[of].sum(0) for of in members])
+def without(
+    covariance: Float[np.ndarray, "p p"], some: Bool[np.ndarray, " p"]
+) -> Float[np.ndarray, "p p"]:
+    """Return the covariance, NaN in the rows and columns of some parameters."""
+    return np.where(some[:, None] | some[None, :], np.nan, covariance)
 
 
 def _naive_scaling(reduced: ReducedProblem, joint: JointEquations) -> Float[np.ndarray, "bin 2"]:

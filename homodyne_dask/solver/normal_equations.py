@@ -1,7 +1,7 @@
 """Normal equations of theta and of the linear parameters that bins share: the basis of error estimates.
 
 In `individual` and `fixed` the bins share theta alone. In the other modes they share the linear
-parameters β too, and a bin has leverage on them: without it CR2 comes out too small. The columns are
+parameters β too, and a bin has leverage on them: without it CR3 comes out too small. The columns are
 those of theta with β projected out, so that the sum is block-diagonal: JᵀWZ = 0.
 """
 

@@ -18,15 +18,15 @@ STRONG = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
 CREEP = np.array([20000.0, -0.4, 1000.0])
 
 
-def half_root(M):
-    """M^(-1/2) on what is not null."""
+def inverse_where_known(M):
+    """M⁻¹ on what is not null."""
     values, vectors = np.linalg.eigh(M)
     keep = values > 1e-9
-    return vectors[:, keep] / np.sqrt(values[keep]) @ vectors[:, keep].T
+    return vectors[:, keep] / values[keep] @ vectors[:, keep].T
 
 
 def clubsandwich(dense: Dense, clusters, p):
-    """CR2 and its Bell-McCaffrey degrees of freedom from residuals and the full design."""
+    """CR3 and its Bell-McCaffrey degrees of freedom from residuals and the full design."""
     X = np.concatenate([dense.J, dense.Z], axis=1)
     size = np.sqrt((X**2).sum(0))
     X = X / size
@@ -36,7 +36,7 @@ def clubsandwich(dense: Dense, clusters, p):
     V, vectors = np.zeros_like(B), []
     for cluster in np.unique(owner):
         at = np.flatnonzero(owner == cluster)
-        A = half_root(off[np.ix_(at, at)])
+        A = inverse_where_known(off[np.ix_(at, at)])
         g = X[at].T @ A @ dense.residual[at]
         V += np.outer(g, g)
         vectors.append(off[:, at] @ A @ X[at] @ B)
@@ -71,7 +71,7 @@ EVERY = [("each bin its own", np.arange(10)), ("pairs of bins", np.arange(20) //
 @pytest.mark.parametrize(("word", "clusters"), EVERY, ids=[w for w, _ in EVERY])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("theta", [CREEP, STRONG], ids=["static", "flow"])
-def test_cr2_and_its_degrees_of_freedom_are_those_of_the_dense_formulas(
+def test_cr3_and_its_degrees_of_freedom_are_those_of_the_dense_formulas(
     word, clusters, theta, mode
 ):
     p = len(theta)
@@ -123,6 +123,25 @@ def test_parameters_that_did_not_move_have_no_error():
     np.testing.assert_allclose(
         found.naive[some] * np.outer(size, size), np.linalg.inv(H / np.outer(size, size)), rtol=1e-8
     )
+
+
+def test_what_follows_from_a_parameter_at_a_bound_has_no_error_and_the_rest_keep_theirs():
+    _, reduced, _ = at_optimum(STRONG)
+    names, clusters = LAMINAR_FLOW.names, np.arange(10)
+    at_bound = np.array(names) == "D_offset"
+    found = uncertainty(names, reduced, ~at_bound, clusters, at_bound)
+    plain = uncertainty(names, reduced, ~at_bound, clusters)
+    size = np.sqrt(np.diag(reduced.hessian))
+    inverse = np.linalg.inv(reduced.hessian / np.outer(size, size))
+    correlation = inverse[:, 2] / np.sqrt(np.diag(inverse) * inverse[2, 2])
+    withheld = (np.abs(correlation) > np.sqrt(0.5)) & ~at_bound
+    assert set(np.array(names)[withheld]) == {"D0", "alpha"}
+    assert found.withheld.tolist() == withheld.tolist()
+    known = ~at_bound & ~withheld
+    for some, every in ((found.naive, plain.naive), (found.robust, plain.robust)):
+        assert np.isfinite(np.diag(some)).tolist() == known.tolist()
+        np.testing.assert_array_equal(some[np.ix_(known, known)], every[np.ix_(known, known)])
+    assert np.isfinite(found.dof).tolist() == known.tolist()
 
 
 def test_with_fewer_than_eight_clusters_there_is_no_robust_error():

@@ -13,6 +13,7 @@ from homodyne_dask.fitting.errors.estimate import (
     ErrorEstimates,
     deviations,
     free_inside_bounds,
+    uncertainty_at,
     used_of,
 )
 from homodyne_dask.fitting.errors.model_check import examine_model
@@ -35,10 +36,7 @@ from homodyne_dask.results.tables import (
     scalings_table,
 )
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.covariance import (
-    Uncertainty,
-    uncertainty,
-)
+from homodyne_dask.solver.covariance import Uncertainty
 from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.robust_step import mean_weight
 from homodyne_dask.store.rings import friedel_clusters
@@ -65,7 +63,7 @@ def assemble_result(
     seen = more.signal is None or more.signal.seen
     at_bound = search.free & ~moved & seen
     clusters = friedel_clusters(scan.q, scan.phi)
-    errors = uncertainty(search.names, reduced, moved, clusters)
+    errors = uncertainty_at(request, state)
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
     result = FitResult(
@@ -110,7 +108,7 @@ def assemble_result(
         compilations=compilations,
         timings=timings,
         undetermined=undetermined_directions(request, state) + errors.sentences,
-        warnings=warnings_about(request, state, at_bound, clusters)
+        warnings=warnings_about(request, state, at_bound, clusters, errors.withheld)
         + _without_profile(request, more),
         config=request.config,
         inputs=_inputs(request),
@@ -141,8 +139,8 @@ def _sensitivity(
     names, scan = list(request.search.names), request.scan
     error = np.where(error > 0, error, np.nan)  # zero where the model interpolates the data
     change = leave_one_out(state.reduced, moved) / error
-    ratio = (error / deviations(errors.naive, len(names)))[moved] ** 2
-    effect = float(ratio.mean()) if np.isfinite(ratio).all() else 1.0
+    ratio = (error / deviations(errors.naive, len(names)))[moved & ~errors.withheld] ** 2
+    effect = float(ratio.mean()) if len(ratio) and np.isfinite(ratio).all() else 1.0
     tables = {"influence": influence_table(change, names, scan.label)}
     if request.problem.loss != "linear" or request.scaling.prior is not None:
         return tables  # another mode would change the weights, or has no such prior

@@ -19,6 +19,7 @@ from homodyne_dask.solver.covariance import (
     clusters_in,
     error_used,
     uncertainty,
+    without,
 )
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.store.rings import friedel_clusters
@@ -29,7 +30,7 @@ class ErrorEstimates(NamedTuple):
     """Error estimates from passes over the data after the last step."""
 
     lower: Float[np.ndarray, "p p"] | None = None
-    """Dyadic-robust covariance, a lower bound; None where there are enough bins for CR2."""
+    """Dyadic-robust covariance, a lower bound; None where there are enough bins for CR3."""
     profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
     signal: Signal | None = None
     """The test for a decay; None where it is not made."""
@@ -50,7 +51,9 @@ def estimate_errors(request: Request, sweep: Sweep, state: lm.State) -> ErrorEst
     signal = signal_of(state, request.scaling, free, clusters, moments)
     if not determined or (signal is not None and not signal.seen):
         return ErrorEstimates(signal=signal)
-    error = standard_errors(request, state, lower)
+    errors = uncertainty_at(request, state)
+    lower = None if lower is None else without(lower, errors.withheld)
+    error = used_of(errors, lower)
     profiles = {}
     for name in request.options.profile:
         at = request.search.names.index(name)
@@ -69,12 +72,14 @@ def standard_errors(
     request: Request, state: lm.State, lower: Float[np.ndarray, "p p"] | None
 ) -> Float[np.ndarray, " p"]:
     """Return the errors of the parameters at a state that are used; lower: see `ErrorEstimates`."""
-    scan = request.scan
-    clusters = friedel_clusters(scan.q, scan.phi)
-    errors = uncertainty(
-        request.search.names, state.reduced, free_inside_bounds(request.search, state), clusters
-    )
-    return used_of(errors, lower)
+    return used_of(uncertainty_at(request, state), lower)
+
+
+def uncertainty_at(request: Request, state: lm.State) -> Uncertainty:
+    """Return the covariances at a state, and what is undetermined."""
+    scan, search = request.scan, request.search
+    moved, clusters = free_inside_bounds(search, state), friedel_clusters(scan.q, scan.phi)
+    return uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
 
 
 def used_of(errors: Uncertainty, lower: Float[np.ndarray, "p p"] | None) -> Float[np.ndarray, " p"]:

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.parameters import joined_with_and
-from homodyne_dask.results.model_check import fit_command
 from homodyne_dask.models.transport import Convention, TransportModel
+from homodyne_dask.results.model_check import fit_command
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import MIN_CLUSTERS
 from homodyne_dask.solver.determined import MAX_SLOW_STEPS, determined_at
@@ -27,10 +27,12 @@ def warnings_about(
     state: lm.State,
     at_bound: Bool[np.ndarray, " p"],
     clusters: Int[np.ndarray, " bin"],
+    withheld: Bool[np.ndarray, " p"],
 ) -> tuple[str, ...]:
     """Return the warnings of a result, a sentence each.
 
     at_bound: parameters at a bound. clusters: which bins are the same speckle (Friedel pairs).
+    withheld: parameters without errors, because their values follow from another one's bound.
     """
     candidates = (
         request.scaling.note,
@@ -47,6 +49,13 @@ def warnings_about(
             f"{request.search.names[n]} is at its bound {state.theta[n]:g} (allowed {low:g} to "
             f"{high:g}): widen the bound or fix the parameter; the errors of the others are valid with "
             f"it fixed there"
+        )
+    if withheld.any():
+        names = np.array(request.search.names)
+        bounded, these = (joined_with_and(names[some].tolist()) for some in (at_bound, withheld))
+        sentences.append(
+            f"{these} {'have' if withheld.sum() > 1 else 'has'} no error: most of it would be owed to "
+            f"{bounded}, at a bound (correlation above 0.7)"
         )
     used = state.reduced.count > 0
     undetermined = int(state.reduced.undetermined.sum())
