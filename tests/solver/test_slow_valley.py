@@ -1,7 +1,7 @@
 """A valley along which the optimum recedes as a fit follows it: the fit ends and says what it knows."""
 
 from homodyne_dask.fitting.start.grid import Grid
-from homodyne_dask.fitting.start.mirrored_shear import mirrored_shear
+from homodyne_dask.fitting.start.shear_scan import mirrored_shear
 from homodyne_dask.solver.determined import determined_at
 from homodyne_dask.solver.levenberg_marquardt import Options, Outcome
 from tests import truths

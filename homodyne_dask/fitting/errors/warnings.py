@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.parameters import joined_with_and
-from homodyne_dask.models.transport import Convention, TransportModel
+from homodyne_dask.models.rates import RATES
+from homodyne_dask.models.transport import Convention
 from homodyne_dask.results.model_check import fit_command
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import MIN_CLUSTERS
@@ -162,12 +163,11 @@ def _same_at_all_q(request: Request, state: lm.State) -> str | None:
 
 def _negative_shear(request: Request, state: lm.State) -> str | None:
     """Return a sentence if the shear rate in the middle of the record is negative: no data show its sign."""
-    problem, scan = request.problem, request.scan
-    model = problem.model
-    if not (isinstance(model, TransportModel) and model.shear):
+    problem, scan, names = request.problem, request.scan, RATES["gamma_dot"]
+    if not problem.model.has_transport_rates or names[0] not in problem.model.names:
         return None
     t = np.median(scan.time[scan.use & (scan.time > 0)])
-    a, b, c = state.theta[model.shear_rate]
+    a, b, c = (state.theta[problem.model.names.index(name)] for name in names)
     rate = a * t**b + c
     if rate >= 0 or problem.convention is Convention.HOMODYNE:
         return None

@@ -5,6 +5,12 @@ direction in which some bin sees no shear, and in the valleys γ̇ cos(phi0 - φ
 Their depths are similar, a least-squares fit does not go from one to the next, and a grid
 of all parameters cannot be fine enough. With diffusion and the shape of γ̇(t) fixed, χ² of a bin is a
 function of one number, the size of its shear: a table of it gives χ² of all sizes and directions.
+
+A fit does not change the sign of the shear rate either (`mirrored_shear`). f depends on ΔG² alone, so γ̇(t)
+and -γ̇(t) are the same flow (`physical`). With gamma_dot_t0 above 0 the rates a t^b + c that are positive and
+the mirrored ones, -a t^b - c where the rate is negative, are two families: a rate that rises with log t ever
+faster is in the first, one that rises ever more slowly in the second. They meet at b = 0, where a and c
+diverge.
 """
 
 from dataclasses import dataclass
@@ -27,6 +33,8 @@ SEARCH_ROUNDS = 10
 """Rounds of the search for a minimum between points of the map."""
 MAX_MINIMA = 24
 """Most minima of a map that are refined."""
+MIN_MIRRORED_EXPONENT = 0.5
+"""Smallest |beta| of a mirrored start: closer to 0 a and c are so large that fits hardly change them."""
 VALUES_PER_CALL = 50_000
 """Values of the table that are interpolated at once, so that they fit the cache of a core."""
 
@@ -71,6 +79,24 @@ def shear_candidates(
         powers = [_Shape(grid.middle**-beta, beta, grid.shear_offset) for beta in grid.betas]
         found += _points(grid, summary, theta, powers, POWER_LAW_RESOLUTION)
     return [point for value, point in found if value < below]
+
+
+def mirrored_shear(grid: Grid, theta: Float[np.ndarray, " p"]) -> list[Float[np.ndarray, " p"]]:
+    """Return theta with the opposite shear rate: in the middle of the record value and slope of -γ̇.
+
+    Nothing where the user gave part of the rate, or where rates are not negative (`homodyne`).
+    """
+    problem, search = grid.summary.problem, grid.search
+    model = problem.model
+    given = not np.isnan(search.start[model.shear_rate]).all()
+    a, b, c = theta[model.shear_rate]
+    if given or problem.convention is Convention.HOMODYNE or b == 0:
+        return []
+    power = grid.middle**b
+    exponent = -np.copysign(max(abs(b), MIN_MIRRORED_EXPONENT), b)
+    growth = -a * b * power / exponent
+    rate = growth * grid.middle**-exponent, exponent, -(a * power + c) - growth
+    return [search.inside(model.with_parts(theta, shear_rate=rate))]
 
 
 def _points(
