@@ -12,7 +12,15 @@ from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.rings import friedel_clusters
 from tests.solver.test_variable_projection import EVERY as MODES
 from tests.solver.test_variable_projection import Dense, scaling_at
-from tests.synthetic import angles, evaluator, measured, solve, without_some
+from tests.synthetic import (
+    angles,
+    evaluator,
+    fit_here,
+    measured,
+    solve,
+    store,
+    without_some,
+)
 
 STRONG = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
 CREEP = np.array([20000.0, -0.4, 1000.0])
@@ -142,6 +150,16 @@ def test_what_follows_from_a_parameter_at_a_bound_has_no_error_and_the_rest_keep
         assert np.isfinite(np.diag(some)).tolist() == known.tolist()
         np.testing.assert_array_equal(some[np.ix_(known, known)], every[np.ix_(known, known)])
     assert np.isfinite(found.dof).tolist() == known.tolist()
+
+
+def test_a_fit_says_which_errors_are_withheld(tmp_path):
+    scan = store(measured(CREEP, 40, angles(9), sigma=0.01, noise=False), tmp_path)
+    found = fit_here(scan, STATIC, bounds={"D_offset": (-100.0, 500.0)})
+    assert found.parameters["at_bound"].values.tolist() == [False, False, True]
+    for kind in ("stderr", "stderr_naive", "dof"):
+        assert np.isnan(found.parameters[kind].values).all()
+    assert any("D0 and alpha have no error" in sentence for sentence in found.warnings)
+    assert "D0" in str(found)
 
 
 def test_with_fewer_than_eight_clusters_there_is_no_robust_error():
