@@ -35,7 +35,9 @@ def content(path: Path):
     """All that a file says once it is read."""
     read = READ[path.name](path)
     if isinstance(read, FitSeries):
-        return [(e.name, e.message, dict(e.at), e.result.summary()) for e in read.entries]
+        return [
+            (e.name, e.message, dict(e.at), e.result and e.result.summary()) for e in read.entries
+        ]
     return read.summary()
 
 
