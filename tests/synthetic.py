@@ -145,10 +145,16 @@ def blocks(scans: Scans, side: int = 64, cuts=None, padded: int | None = None) -
     return found
 
 
-def evaluator(scans: Scans, problem: Problem | None = None, side: int = 64, cuts=None):
+def evaluator(
+    scans: Scans,
+    problem: Problem | None = None,
+    side: int = 64,
+    cuts=None,
+    padded: int | None = None,
+):
     """theta, and (offset - 1, contrast) with a loss → the Gram of all bins, by the kernel of a fit."""
     problem = problem or scans.problem()
-    pieces = blocks(scans, side, cuts)
+    pieces = blocks(scans, side, cuts, padded)
 
     def evaluate(theta, linear_params=None):
         groups = {tuple(members): [] for members, _ in pieces}

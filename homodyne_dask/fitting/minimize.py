@@ -69,7 +69,7 @@ def minimize(
         gram = sweep(trial.theta, trial.linear_params)
         seconds = time.perf_counter() - began
         record.timings["passes"] += seconds
-        reduced = reduced_problem(gram, request.scaling, trial.linear_params)
+        reduced = reduced_problem(gram, request.scaling, trial.linear_params, request.sum_rounding)
         chisqr = reduced.chisqr if np.isfinite(reduced.chisqr) else None
         entry = {"seconds": seconds, "theta": trial.theta.tolist(), "chisqr": chisqr}
         record.history.append(entry | _shares(sweep.cost) | _peak(sweep.peak) | _job())
@@ -220,7 +220,7 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
         region = of.trust_region and TrustRegion(np.array(of.trust_region[0]), of.trust_region[1])
         restored = lm.State(
             np.array(of.theta),
-            reduced_problem(of.gram, request.scaling, linear_params),
+            reduced_problem(of.gram, request.scaling, linear_params, request.sum_rounding),
             of.damping,
             passes=saved.passes,
             accepted=of.accepted,

@@ -42,6 +42,11 @@ class Request:
     config: dict[str, Any]
     """The options and what they lead to, for checkpoint and result."""
 
+    @property
+    def sum_rounding(self) -> float:
+        """Accuracy of the sums of a pass (`kernels.problem.SUM_ROUNDING`)."""
+        return self.problem.sum_rounding
+
 
 def prepare(data: Scan | str | Path, model: Model, **values: Any) -> Request:
     """Return the checked fit with these `FitOptions`; raises a HomodyneDaskError for mistakes."""

@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from homodyne_dask.models import Convention
+
+SUM_ROUNDING = {"float64": 10 * float(np.finfo(float).eps), "mixed": 2.0**-25}
+"""Accuracy of a sum M_ij over a block in units of √(M_ii M_jj), by precision. In `mixed` values of pairs are
+rounded to 2⁻²⁴ of themselves, up and down."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,11 @@ class Problem:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "model", self.model.current())
+
+    @property
+    def sum_rounding(self) -> float:
+        """Accuracy of the sums of this precision."""
+        return SUM_ROUNDING[self.precision]
 
 
 def coarse_frames(frames: tuple[int, int], factor: int) -> tuple[int, int]:

@@ -15,7 +15,6 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
-from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.robust_step import slope_known
 from homodyne_dask.solver.variable_projection import ReducedProblem
@@ -78,14 +77,14 @@ def uncertainty(
             None, None, dof, none, (), unknown, unknown, np.empty(0), np.empty((0, p))
         )
     joint = joint_equations(reduced, moved)
-    values, vectors = np.linalg.eigh(joint.hessian)
+    values, vectors = joint.values, joint.vectors
     directions = np.zeros((len(values), p))
     directions[:, moved] = vectors.T
     withheld = _follow_bounds(reduced, moved, at_bound)
     nothing = Uncertainty(None, None, dof, withheld, (), unknown, unknown, values, directions)
     chosen = [name for name, m in zip(names, moved, strict=True) if m]
-    if values[0] <= SINGULAR:
-        return replace(nothing, sentences=_undetermined(chosen, values, vectors))
+    if not joint.determined.all():
+        return replace(nothing, sentences=_undetermined(chosen, joint))
     if isinstance(reduced.gram, RobustGram) and not slope_known(reduced.gram):
         return replace(nothing, sentences=(_MOSTLY_OUTLIERS,))
     noise = 1.0 if reduced.noise is None else reduced.noise
@@ -191,10 +190,10 @@ def _expand(small: Float[np.ndarray, "m m"], moved: Bool[np.ndarray, " p"]) -> n
     return full
 
 
-def _undetermined(names: list[str], values: np.ndarray, vectors: np.ndarray) -> tuple[str, ...]:
+def _undetermined(names: list[str], joint: JointEquations) -> tuple[str, ...]:
     return tuple(
-        f"the data do not determine {_combination(names, vectors[:, n])}"
-        for n in np.flatnonzero(values <= SINGULAR)
+        f"the data do not determine {_combination(names, joint.vectors[:, n])}"
+        for n in np.flatnonzero(~joint.determined)
     )
 
 

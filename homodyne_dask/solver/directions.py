@@ -9,7 +9,7 @@ from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.variable_projection import ReducedProblem
 
 SINGULAR = 1e-14
-"""Eigenvalue of the scaled Hessian below which a direction is not determined at all."""
+"""Eigenvalue of the scaled Hessian below which a direction is not determined, however accurate the sums."""
 
 
 class Eigendirections(NamedTuple):
@@ -54,6 +54,20 @@ class Eigendirections(NamedTuple):
         return self.vectors @ scaled / self.size
 
 
+def above_rounding(
+    values: Float[np.ndarray, " m"],
+    vectors: Float[np.ndarray, "m m"],
+    relative_rounding: Float[np.ndarray, " m"],
+) -> Bool[np.ndarray, " m"]:
+    """Return which eigenvalues of a Hessian of unit diagonal are more than its rounding.
+
+    relative_rounding: that of each element of the diagonal (`ReducedProblem.relative_hessian_rounding`).
+    """
+    largest = len(values)  # no eigenvalue is more
+    rounding = np.sqrt(np.minimum(relative_rounding, largest)) @ np.abs(vectors)
+    return values > np.maximum(SINGULAR, rounding**2)
+
+
 def movable(
     search: Search, theta: Float[np.ndarray, " p"], gradient: Float[np.ndarray, " p"]
 ) -> Bool[np.ndarray, " p"]:
@@ -70,14 +84,16 @@ def directions_of(
     """Return the directions of some parameters; gradient: another one than that of the problem."""
     H = reduced.hessian[np.ix_(which, which)]
     diagonal = np.diag(H)
-    absent = ~(diagonal > 0)
+    rounding = reduced.relative_hessian_rounding[which]
+    absent = ~(rounding < 1)
     size = np.sqrt(np.where(absent, 1.0, diagonal))
     matrix = H / size[:, None] / size[None, :]
     matrix[absent, :] = matrix[:, absent] = 0.0
     values, vectors = np.linalg.eigh(matrix)
     right = (reduced.gradient if gradient is None else gradient)[which]
     along = vectors.T @ (right / size * ~absent)
-    return Eigendirections(values, vectors, along, values > SINGULAR, size)
+    known = above_rounding(values, vectors, np.where(absent, 0.0, rounding))
+    return Eigendirections(values, vectors, along, known, size)
 
 
 def without_unbounded(

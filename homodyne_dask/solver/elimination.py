@@ -18,8 +18,6 @@ _CONSTANT_F = 1e-10
 """Variance of f over its mean square below which f counts as constant."""
 _ZERO_F = 1e-12
 """Weighted mean of f² below which f counts as zero."""
-_SUM_ROUNDING = 10 * float(np.finfo(float).eps)
-"""Rounding of a moment M_ij over √(M_ii M_jj)."""
 _INTERPOLATED = 1e4 * float(np.finfo(float).eps)
 """Most of Σw(y - 1)² that may be left of it where the model interpolates the data."""
 
@@ -78,9 +76,12 @@ class Elimination(NamedTuple):
 
 
 def eliminated(
-    A_k: Float[np.ndarray, "bin 2 2"], columns: Float[np.ndarray, "bin m"], groups: int
+    A_k: Float[np.ndarray, "bin 2 2"],
+    columns: Float[np.ndarray, "bin m"],
+    groups: int,
+    sum_rounding: float,
 ) -> Elimination:
-    """Return the elimination of the linear parameters of every group."""
+    """Return the elimination of the linear parameters of every group; sum_rounding: see `rounding_of`."""
     each = len(A_k) // groups
     columns = columns.reshape(groups, each, columns.shape[1])
     members = A_k.reshape(groups, each, 2, 2)
@@ -92,7 +93,8 @@ def eliminated(
     mean = offset @ wf
     size = np.diagonal(wff, axis1=1, axis2=2)
     size = np.where(size > _ZERO_F * np.diagonal(w, axis1=1, axis2=2), size, 0.0)
-    contrast, of_contrast = _inverse(wff - np.swapaxes(wf, 1, 2) @ mean, size, _CONSTANT_F)
+    least = max(_CONSTANT_F, 4 * sum_rounding)  # x = (mean, 1) in `rounding_of`
+    contrast, of_contrast = _inverse(wff - np.swapaxes(wf, 1, 2) @ mean, size, least)
     known = (of_contrast > 0) | nonfinite
     return Elimination(
         columns, offset, mean, contrast, known, int(of_offset.sum() + of_contrast.sum()), nonfinite
@@ -113,30 +115,46 @@ def _inverse(
 def cost(
     M: Float[np.ndarray, "bin k k"], linear_params: Float[np.ndarray, "bin 2"]
 ) -> Float[np.ndarray, " bin"]:
-    """Return Σ w (y - offset - contrast f)² of every bin, never negative."""
+    """Return Σ w (y - offset - contrast f)² of every bin."""
     x = _residual_combination(linear_params)
-    return zero_below_rounding(np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x), M, linear_params)
+    return np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x)
+
+
+def rounding_of(
+    M: Float[np.ndarray, "bin k k"], x: Float[np.ndarray, "bin a n"], sum_rounding: float
+) -> Float[np.ndarray, "bin n"]:
+    """Return the rounding of the forms xᵀMx of every bin, x over the first columns of M.
+
+    sum_rounding: accuracy of a moment M_ij in units of √(M_ii M_jj). A form is a sum of terms of either
+    sign, each of at most |x_i| √M_ii |x_j| √M_jj, so it is known to sum_rounding·(Σ |x_i| √M_ii)².
+    χ², the diagonal of the Hessian and with it the rank are such forms.
+    """
+    a = range(x.shape[1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = np.sqrt(np.maximum(M[:, a, a], 0.0))
+        return sum_rounding * np.einsum("kan,ka->kn", np.abs(x), size) ** 2
+
+
+def chisqr_rounding(
+    M: Float[np.ndarray, "bin k k"], linear_params: Float[np.ndarray, "bin 2"], sum_rounding: float
+) -> Float[np.ndarray, " bin"]:
+    """Return the rounding of χ² of every bin: x = (1 - offset, 1, -contrast)."""
+    return rounding_of(M, _residual_combination(linear_params)[:, :, None], sum_rounding)[:, 0]
 
 
 def zero_below_rounding(
     chisqr: Float[np.ndarray, " bin"],
     M: Float[np.ndarray, "bin k k"],
-    linear_params: Float[np.ndarray, "bin 2"],
+    rounding: Float[np.ndarray, " bin"],
 ) -> Float[np.ndarray, " bin"]:
     """Return χ² of every bin, or zero where it is negative, or below its rounding and next to nothing.
 
-    χ² = xᵀMx, x = (1 - offset, 1, -contrast), is a sum of terms of either sign, each of at most
-    |x_i| √M_ii |x_j| √M_jj, and the sums M_ij are accurate to some ε √(M_ii M_jj). So χ² is known to
-    10 ε (Σ |x_i| √M_ii)², and what is below that, or negative, is rounding. Residuals are then about
-    1e-7 of the terms they are the difference of, which is also what float32 keeps of c2.
-
-    Where f hardly varies, contrast and offset are large and cancel each other, and that bound may be
-    larger than the noise of precise averages. So only what is next to nothing of Σw(y - 1)², too, is zero.
+    Where f hardly varies, contrast and offset are large and cancel each other, and the rounding may be
+    larger than the noise of precise averages. So only what is next to nothing of Σw(y - 1)², too, is zero:
+    residuals are then about 1e-6 of the data, little more than float32 keeps of c2.
     """
-    x = _residual_combination(linear_params)
     with np.errstate(over="ignore", invalid="ignore"):
-        terms = np.abs(x) * np.sqrt(np.maximum(M[:, range(3), range(3)], 0.0))
-        bound = np.minimum(_SUM_ROUNDING * terms.sum(1) ** 2, _INTERPOLATED * M[:, 1, 1])
+        bound = np.minimum(rounding, _INTERPOLATED * M[:, 1, 1])
         return np.where((chisqr <= np.maximum(bound, 0.0)) & np.isfinite(bound), 0.0, chisqr)
 
 
@@ -171,6 +189,20 @@ def scores(
     """Return the scores of the physical parameters: g_k = contrast_k dᵀWr - Pᵀ ZᵀWr, P = A⁻¹B."""
     g = contrast[:, None] * right[:, 3:] - np.einsum("kzp,kz->kp", P, right[:, Z])
     return np.where(on[:, None], g, 0.0)
+
+
+def projection_rounding(
+    M: Float[np.ndarray, "bin k k"],
+    contrast: Float[np.ndarray, " bin"],
+    P: Float[np.ndarray, "bin 2 p"],
+    on: Bool[np.ndarray, " bin"],
+    sum_rounding: float,
+) -> Float[np.ndarray, "bin p"]:
+    """Return the rounding of the diagonals of the blocks H_k of `projected`: x = (-P₀, 0, -P₁, contrast)."""
+    p = P.shape[2]
+    own = contrast[:, None, None] * np.eye(p)
+    x = np.concatenate([P[:, :1], np.zeros_like(P[:, :1]), P[:, 1:], own], axis=1)
+    return np.where(on[:, None], rounding_of(M, x, sum_rounding), 0.0)
 
 
 def projected(

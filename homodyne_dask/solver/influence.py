@@ -95,7 +95,7 @@ def _step(
     reduced: ReducedProblem, scaling: Scaling, moved: Bool[np.ndarray, " p"]
 ) -> ScalingComparison:
     assert isinstance(reduced.gram, Gram)
-    at = reduce(reduced.gram, scaling)
+    at = reduce(reduced.gram, scaling, reduced.sum_rounding)
     joint = joint_equations(at, moved)
     gradient = at.gradient[moved] / joint.size[: joint.moved]
     step, known = _solved(joint.hessian, gradient, joint.moved)

@@ -223,7 +223,8 @@ def _with_outcome(
     if before is not None:
         state = replace(state, slow_steps=_slow_steps(before, decrement, options))
     change, scale = np.abs(directions.step(0.0)), np.abs(state.theta[free])
-    if decrement <= options.decrement or (change <= options.relative_step * scale).all():
+    least = max(options.decrement, reduced.decrement_rounding(variance))
+    if decrement <= least or (change <= options.relative_step * scale).all():
         complete = bool(directions.determined.all())
         return replace(state, outcome=Outcome.CONVERGED if complete else Outcome.SINGULAR)
     if state.slow_steps >= MAX_SLOW_STEPS:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.solver.directions import SINGULAR
+from homodyne_dask.solver.directions import above_rounding
 from homodyne_dask.solver.elimination import Z
 from homodyne_dask.solver.variable_projection import ReducedProblem
 
@@ -26,7 +26,13 @@ class JointEquations:
     which: Bool[np.ndarray, " p"]
     hessian: Float[np.ndarray, "m m"]
     """Of theta; of unit diagonal."""
+    values: Float[np.ndarray, " m"]
+    """Its eigenvalues, the smallest first."""
+    vectors: Float[np.ndarray, "m m"]
+    determined: Bool[np.ndarray, " m"]
+    """Which eigenvalues are more than rounding."""
     inverse: Float[np.ndarray, "n n"]
+    """NaN where a direction is not determined."""
     blocks: Float[np.ndarray, "bin n n"]
     """They sum to the normal matrix."""
     scores: Float[np.ndarray, "bin n"]
@@ -57,12 +63,14 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
     H = reduced.hessian[some]
     size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
     hessian = H / np.outer(size, size)
+    values, vectors = np.linalg.eigh(hessian)
+    known = above_rounding(values, vectors, reduced.relative_hessian_rounding[moved])
     bins = len(reduced.count)
     blocks = reduced.bin_hessian[:, moved][:, :, moved]
     scores = reduced.bin_gradient[:, moved]
     follow = -reduced.projection[:, :, moved]
     shared = len(reduced.inverse) == 1 and reduced.columns.shape[1] > 0
-    inverse = _inverse(hessian)
+    inverse = vectors / values @ vectors.T if known.all() else np.full_like(hessian, np.nan)
     if shared:
         error = np.sqrt(np.diag(reduced.inverse[0]))
         linear_size = np.where(error > 0, 1 / np.where(error > 0, error, 1.0), 1.0)
@@ -85,6 +93,9 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
         linear=len(size) - int(moved.sum()),
         which=moved,
         hessian=hessian,
+        values=values,
+        vectors=vectors,
+        determined=known,
         inverse=inverse,
         blocks=blocks / np.outer(size, size),
         scores=scores / size,
@@ -106,11 +117,3 @@ def _of_linear_params(
     A = np.einsum("km,kzy,kn->kzmyn", columns, A_k, columns).reshape(bins, n, n)
     C = np.einsum("km,kzp->kzmp", columns, B_k[:, :, moved]).reshape(bins, n, -1)
     return A, C
-
-
-def _inverse(scaled: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
-    """Return the inverse, NaN where a direction is not determined."""
-    values, vectors = np.linalg.eigh(scaled)
-    if (values <= SINGULAR).any():
-        return np.full_like(scaled, np.nan)
-    return vectors / values @ vectors.T

@@ -9,8 +9,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.kernels.gram import Gram, RobustGram
+from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.solver.elimination import (
     Z,
+    chisqr_rounding,
     columns_times_residual,
     constraint_columns,
     cost,
@@ -20,7 +22,6 @@ from homodyne_dask.solver.elimination import (
 )
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.variable_projection import (
-    CHISQR_ROUNDING,
     LinearSolution,
     ReducedProblem,
     prior_moments,
@@ -35,16 +36,20 @@ MIN_HESSIAN_SLOPE = 0.1
 
 
 def reduced_problem(
-    gram: Gram | RobustGram, scaling: Scaling, linear_params: Float[np.ndarray, "bin 2"] | None
+    gram: Gram | RobustGram,
+    scaling: Scaling,
+    linear_params: Float[np.ndarray, "bin 2"] | None,
+    sum_rounding: float = SUM_ROUNDING["float64"],
 ) -> ReducedProblem:
     """Return the reduced problem of a pass.
 
     linear_params: the (offset - 1, contrast) at which a pass with a loss was made; None without a loss.
+    sum_rounding: see `reduce`.
     """
     if isinstance(gram, Gram):
-        return reduce(gram, scaling)
+        return reduce(gram, scaling, sum_rounding)
     assert linear_params is not None
-    return _at(gram, scaling, linear_params)
+    return _at(gram, scaling, linear_params, sum_rounding)
 
 
 def mean_weight(gram: RobustGram) -> float:
@@ -68,7 +73,10 @@ def _slope(gram: RobustGram) -> Float[np.ndarray, " bin"]:
 
 
 def _at(
-    gram: RobustGram, scaling: Scaling, linear_params: Float[np.ndarray, "bin 2"]
+    gram: RobustGram,
+    scaling: Scaling,
+    linear_params: Float[np.ndarray, "bin 2"],
+    sum_rounding: float,
 ) -> ReducedProblem:
     """Return the joint problem at a point, offset and contrast eliminated from its next step."""
     M, (chisqr_per_bin, weight, _, square) = gram.moments, gram.loss.T
@@ -81,16 +89,19 @@ def _at(
     with np.errstate(invalid="ignore", over="ignore"):
         gradient = columns_times_residual(M + prior, linear_params)
         at_bound = _at_bound(scaling, linear_params, gradient[:, Z], groups)
-        linear = eliminated(without_active(normal[:, Z][:, :, Z], at_bound), columns, groups)
+        free = without_active(normal[:, Z][:, :, Z], at_bound)
+        linear = eliminated(free, columns, groups, sum_rounding)
         determined = np.repeat(linear.known | fixed, len(M) // groups) | at_bound[:, 1]
         linear_step = linear.solved(gradient[:, Z])
-        chisqr_per_bin = zero_below_rounding(chisqr_per_bin, M, linear_params)
-        chisqr_per_bin = chisqr_per_bin + cost(prior, linear_params)
+        own = chisqr_rounding(M, linear_params, sum_rounding)
+        of_prior = np.maximum(cost(prior, linear_params), 0.0)
+        chisqr_per_bin = zero_below_rounding(chisqr_per_bin, M, own) + of_prior
     contrast = np.where(determined, linear_params[:, 1] + linear_step[:, 1], 0.0)
     point = LinearSolution(linear_params, at_bound, determined, contrast)
     return problem_at(
         gram, point, (normal, gradient), (columns, linear), chisqr_per_bin,
-        rounding=float(CHISQR_ROUNDING * (M + prior)[:, 1, 1].sum()),
+        rounding_per_bin=chisqr_rounding(M + prior, linear_params, sum_rounding),
+        sum_rounding=sum_rounding,
         prior=scaling.prior,
         linear_step=linear_step,
         linear_reduction=max(float((gradient[:, Z] * linear_step).sum()), 0.0),

@@ -13,23 +13,27 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gram import Gram, RobustGram
+from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.solver.elimination import (
     Elimination,
     Z,
+    chisqr_rounding,
     columns_times_residual,
     constraint_columns,
     cost,
     eliminated,
     informative,
     projected,
+    projection_rounding,
     scores,
     without_active,
+    zero_below_rounding,
 )
 from homodyne_dask.solver.priors import ScalingPrior
 from homodyne_dask.solver.scaling_modes import Scaling, fourier_columns, plain_mode
 
-CHISQR_ROUNDING = 100 * float(np.finfo(float).eps)
-"""Share of Σw(y - 1)² below which differences of χ² are rounding."""
+_OF_DISTANCE = 4.0
+"""The rounding of the distance to the optimum over that of residuals, as seen with sums of float32."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,6 @@ class ReducedProblem:
     """Jᵀ W r, r = y - offset - contrast·f: minus half the derivative of χ²."""
     hessian: Float[np.ndarray, "p p"]
     """Gauss-Newton: Jᵀ W J with the linear parameters projected out."""
-    rounding: float
-    """CHISQR_ROUNDING·Σw(y - 1)²: differences of χ² below this are rounding."""
     ndata: int
     linear: int
     """Linear parameters the data determine."""
@@ -52,10 +54,16 @@ class ReducedProblem:
     """Bins whose f is constant or zero: they have contrast 0 and add nothing to the Hessian."""
     chisqr_per_bin: Float[np.ndarray, " bin"]
     count: Float[np.ndarray, " bin"]
+    rounding_per_bin: Float[np.ndarray, " bin"]
+    """Accuracy of χ² (`elimination.rounding_of`)."""
     bin_gradient: Float[np.ndarray, "bin p"]
     """Scores g_k: they sum to the gradient."""
     bin_hessian: Float[np.ndarray, "bin p p"]
     """Blocks H_k: they sum to the Hessian."""
+    bin_hessian_rounding: Float[np.ndarray, "bin p"]
+    """Accuracy of their diagonals."""
+    sum_rounding: float
+    """Accuracy of a moment M_ij over √(M_ii M_jj)."""
     gram: Gram | RobustGram
     """The moments from which this was computed."""
     projection: Float[np.ndarray, "bin 2 p"]
@@ -86,13 +94,36 @@ class ReducedProblem:
         parts = (self.chisqr, self.gradient, self.hessian)
         return all(bool(np.isfinite(part).all()) for part in parts)
 
+    @property
+    def rounding(self) -> float:
+        """Accuracy of χ²: what is below this, and differences below this, are rounding."""
+        return float(self.rounding_per_bin.sum())
+
+    @property
+    def relative_hessian_rounding(self) -> Float[np.ndarray, " p"]:
+        """Accuracy of the diagonal of the Hessian over that diagonal; infinite where that is not positive."""
+        diagonal, rounding = np.diag(self.hessian), self.bin_hessian_rounding.sum(0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(diagonal > 0, rounding / diagonal, np.inf)
+
     def variance(self, free: int) -> float:
         """Return s² = χ² over the degrees of freedom with `free` physical parameters.
 
-        Under a loss χ² is replaced by `noise` times the number of pairs.
+        χ² counts as no less than its rounding. Under a loss it is replaced by `noise` times the number
+        of pairs.
         """
-        total = self.chisqr if self.noise is None else self.ndata * self.noise
+        total = max(self.chisqr, self.rounding) if self.noise is None else self.ndata * self.noise
         return total / self.freedom(free)
+
+    def decrement_rounding(self, variance: float) -> float:
+        """Return the accuracy of the distance to the optimum in standard errors, for s² = variance.
+
+        Were the sums those of slightly other residuals, the squares of the changes would sum to
+        sum_rounding times the rounding of χ², and the distance would change by no more than their root.
+        """
+        if not variance > 0:
+            return 0.0
+        return float(_OF_DISTANCE * np.sqrt(self.sum_rounding * self.rounding / variance))
 
     def freedom(self, free: int) -> int:
         """Return the degrees of freedom with `free` physical parameters, at least 1."""
@@ -115,10 +146,13 @@ class ReducedProblem:
         return float(gain + self.linear_reduction * (1 - (1 - 1 / (1 + damping)) ** 2))
 
 
-def reduce(gram: Gram, scaling: Scaling | str) -> ReducedProblem:
+def reduce(
+    gram: Gram, scaling: Scaling | str, sum_rounding: float = SUM_ROUNDING["float64"]
+) -> ReducedProblem:
     """Return the reduced problem of all bins.
 
     scaling: a `Scaling`, or the name of a mode that needs no angles or values: 'individual' or 'shared'.
+    sum_rounding: accuracy of a moment M_ij over √(M_ii M_jj); see `kernels.problem.SUM_ROUNDING`.
     Sums that are not finite give a problem that is not finite. Raises OptionError for another name.
     """
     M = gram.moments
@@ -128,23 +162,26 @@ def reduce(gram: Gram, scaling: Scaling | str) -> ReducedProblem:
     M = M + prior_moments(scaling, used, M.shape[2])
     A_k, b_k = M[:, Z][:, :, Z], M[:, 1, Z]
     columns, groups = constraint_columns(scaling, len(M))
-    linear, at_bound = eliminated(A_k, columns, groups), np.zeros((len(M), 2), bool)
+    linear = eliminated(A_k, columns, groups, sum_rounding)
+    at_bound = np.zeros((len(M), 2), bool)
     if scaling.fixed_params is None:
         linear_params = linear.solved(b_k)
         if scaling.prior is not None:
             linear_params, at_bound = _inside(scaling.prior, A_k, b_k, linear_params, groups)
-            linear = eliminated(without_active(A_k, at_bound), columns, groups)
+            linear = eliminated(without_active(A_k, at_bound), columns, groups, sum_rounding)
         determined = np.repeat(linear.known, len(M) // groups) | at_bound[:, 1]
     else:
         linear_params, determined = scaling.fixed_params, np.ones(len(M), bool)
     with np.errstate(invalid="ignore", over="ignore"):
-        chisqr_per_bin, right = cost(M, linear_params), columns_times_residual(M, linear_params)
+        rounding = chisqr_rounding(M, linear_params, sum_rounding)
+        chisqr_per_bin = zero_below_rounding(cost(M, linear_params), M, rounding)
+        right = columns_times_residual(M, linear_params)
     contrast = np.where(determined, linear_params[:, 1], 0.0)
-    rounding = CHISQR_ROUNDING * M[:, 1, 1].sum()
     point = LinearSolution(linear_params, at_bound, determined, contrast)
     return problem_at(
-        gram, point, (M, right), (columns, linear), chisqr_per_bin, rounding=float(rounding)
-    )
+        gram, point, (M, right), (columns, linear), chisqr_per_bin,
+        rounding_per_bin=rounding, sum_rounding=sum_rounding,
+    )  # fmt: skip
 
 
 class LinearSolution(NamedTuple):
@@ -166,6 +203,8 @@ def problem_at(
     equations: tuple[Float[np.ndarray, "bin k k"], Float[np.ndarray, "bin k"]],
     elimination: tuple[Float[np.ndarray, "bin m"], Elimination],
     chisqr_per_bin: Float[np.ndarray, " bin"],
+    *,
+    sum_rounding: float,
     **more: Any,
 ) -> ReducedProblem:
     """Return the problem in theta alone from the normal equations and right-hand sides at a point.
@@ -179,6 +218,7 @@ def problem_at(
         on = informative(normal, at.determined)
         gradient = scores(right, at.slope, P, on)
         hessian = projected(normal, at.slope, P, on)
+        hessian_rounding = projection_rounding(normal, at.slope, P, on, sum_rounding)
     return ReducedProblem(
         chisqr=float(chisqr_per_bin.sum()),
         gradient=gradient.sum(0),
@@ -192,6 +232,8 @@ def problem_at(
         count=gram.pairs.astype(float),
         bin_gradient=gradient,
         bin_hessian=hessian,
+        bin_hessian_rounding=hessian_rounding,
+        sum_rounding=sum_rounding,
         gram=gram,
         projection=P,
         columns=columns,

@@ -64,7 +64,7 @@ def test_chisqr_of_interpolated_data_is_zero(seed, points):
     for scaling in scalings(linear_params):
         reduced = reduce(gram, scaling)
         assert reduced.chisqr == 0
-        assert reduced.variance(P) == 0
+        assert 0 < reduced.variance(P) <= reduced.rounding
         assert (reduced.chisqr_per_bin == 0).all()
 
 

@@ -20,6 +20,7 @@ from homodyne_dask.fitting.errors.estimate import free_inside_bounds
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
+from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.kernels.residual import check_residual, columns_gram
 from homodyne_dask.live.progress import Progress
 from homodyne_dask.live.watch import FitDescription, Watch
@@ -28,7 +29,7 @@ from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.determined import determined_at
-from homodyne_dask.solver.directions import SINGULAR
+from homodyne_dask.solver.directions import above_rounding
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.allocator import set_allocator_thresholds
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, Run, make_plan
@@ -84,6 +85,11 @@ class ResidualRequest:
     absolute_sigma: bool
     """Residuals are divided by their σ; if False, their scatter gives it."""
     scaling: Scaling = _NO_SCALING
+
+    @property
+    def sum_rounding(self) -> float:
+        """Accuracy of the sums."""
+        return SUM_ROUNDING["float64"]
 
 
 _REAL_FIELDS = ("start", "lower", "upper")
@@ -253,7 +259,7 @@ def _inverse(
     if not (size > 0).all():
         return None
     values, vectors = np.linalg.eigh(H / np.outer(size, size))
-    if values[0] <= SINGULAR:
+    if not above_rounding(values, vectors, state.reduced.relative_hessian_rounding[moved]).all():
         return None
     n = int(moved.sum())
     directions = np.zeros((len(moved), len(moved)))

@@ -63,7 +63,7 @@ def _outwards(
 
     def measured(trial: lm.Trial) -> ReducedProblem:
         gram = evaluate(trial.theta, trial.linear_params)
-        return reduced_problem(gram, request.scaling, trial.linear_params)
+        return reduced_problem(gram, request.scaling, trial.linear_params, request.sum_rounding)
 
     for step in STEPS:
         value = origin + step * error

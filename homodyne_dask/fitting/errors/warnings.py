@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rates import RATES
 from homodyne_dask.models.transport import Convention
@@ -14,6 +15,7 @@ from homodyne_dask.results.model_check import fit_command
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import MIN_CLUSTERS
 from homodyne_dask.solver.determined import MAX_SLOW_STEPS, determined_at
+from homodyne_dask.solver.elimination import rounding_of
 from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.sweep.unreadable import excluded_sentence
@@ -42,6 +44,7 @@ def warnings_about(
         _far_off(request, state),
         _same_at_all_q(request, state),
         _negative_shear(request, state),
+        _of_precision(request, state.reduced),
     )
     sentences = [sentence for sentence in candidates if sentence]
     for n in np.flatnonzero(at_bound):
@@ -119,10 +122,26 @@ def redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin
 def _flat(reduced: ReducedProblem) -> str | None:
     """Return a sentence if c2 of no bin varies by more than the rounding of its sums."""
     M = reduced.gram.moments[reduced.gram.pairs > 0]
-    varies = M[:, 1, 1] - M[:, 0, 1] ** 2 / M[:, 0, 0]
-    if varies.sum() > reduced.rounding or not reduced.finite:
+    mean = M[:, 0, 1] / M[:, 0, 0]
+    varies = M[:, 1, 1] - mean * M[:, 0, 1]
+    from_mean = np.stack([-mean, np.ones_like(mean)], axis=1)[:, :, None]
+    rounding = rounding_of(M, from_mean, SUM_ROUNDING["float64"])
+    if varies.sum() > rounding.sum() or not reduced.finite:
         return None
     return "c2 is the same at all pairs: the data show no decay and determine nothing"
+
+
+def _of_precision(request: Request, reduced: ReducedProblem) -> str | None:
+    """Return a sentence if rounding leaves the optimum less well known than a converged fit says."""
+    if not reduced.finite:
+        return None
+    known = reduced.decrement_rounding(reduced.variance(int(request.search.free.sum())))
+    if known <= request.solver.decrement:
+        return None
+    return (
+        f"with precision {request.problem.precision!r} the optimum is known to {known:.1g} standard "
+        f"errors only"
+    )
 
 
 def _far_off(request: Request, state: lm.State) -> str | None:

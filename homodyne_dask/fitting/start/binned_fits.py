@@ -10,7 +10,7 @@ from jaxtyping import Float
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.variable_projection import CHISQR_ROUNDING, ReducedProblem, reduce
+from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
 
 OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
 """An approximate optimum of the averages is enough."""
@@ -37,7 +37,8 @@ class BinnedFit:
 def _part(whole: ReducedProblem, at: slice) -> ReducedProblem:
     """Return the reduced problem of some of the bins, each with its own contrast and offset."""
     per_bin = ("contrast", "offset", "undetermined", "chisqr_per_bin", "count")
-    per_bin += ("bin_gradient", "bin_hessian", "projection", "columns", "inverse")
+    per_bin += ("bin_gradient", "bin_hessian", "bin_hessian_rounding", "rounding_per_bin")
+    per_bin += ("projection", "columns", "inverse")
     part = {name: getattr(whole, name)[at] for name in per_bin}
     gram = Gram(whole.gram.moments[at], whole.gram.pairs[at])
     used = gram.pairs > 0
@@ -47,7 +48,6 @@ def _part(whole: ReducedProblem, at: slice) -> ReducedProblem:
         chisqr=float(part["chisqr_per_bin"].sum()),
         gradient=part["bin_gradient"].sum(0),
         hessian=part["bin_hessian"].sum(0),
-        rounding=float(CHISQR_ROUNDING * gram.moments[:, 1, 1].sum()),
         ndata=int(gram.pairs.sum()),
         linear=int(2 * used.sum() - part["undetermined"].sum()),
         gram=gram,
@@ -108,15 +108,15 @@ class BinnedFits:
     def same_minimum(self, one: BinnedFit, other: BinnedFit) -> bool:
         """Return whether two fits are at one minimum: χ² within σ², theta within three standard errors."""
         low, high = one.lowest, other.lowest
-        # an exact fit has no variance: use the rounding of χ²
-        variance = low.reduced.variance(int(self.search.free.sum())) or low.reduced.rounding
+        variance = low.reduced.variance(int(self.search.free.sum()))
         difference = high.theta - low.theta
         period = np.where(np.isfinite(self.search.period), self.search.period, 1.0)
         turned = difference - period * np.round(difference / period)
         difference = np.where(np.isfinite(self.search.period), turned, difference)
         distance = difference @ low.reduced.hessian @ difference
         better = abs(high.reduced.chisqr - low.reduced.chisqr)
-        return bool(better < variance and distance < 9 * variance)
+        close = max(variance, low.reduced.rounding)
+        return bool(better < close and distance < 9 * close)
 
 
 def promising(ends: list[BinnedFit], times: float) -> list[BinnedFit]:

@@ -79,7 +79,7 @@ def _fit_level(
     """Return the last state of a fit to the means of one level."""
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
-        return reduce(sweep(trial.theta), request.scaling)
+        return reduce(sweep(trial.theta), request.scaling, request.sum_rounding)
 
     states = lm.iterate(request.search, evaluate, lm.Trial(theta), OPTIONS)
     state = next(states)

@@ -1,0 +1,56 @@
+"""Sums of float32: a fit ends where their rounding hides the optimum, as soon as one of float64 does."""
+
+import numpy as np
+import pytest
+
+from homodyne_dask.models import STATIC
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.variable_projection import reduce
+from tests.solver.test_covariance import CREEP
+from tests.synthetic import FLOW, angles, asked, evaluator, fit_here, measured, store
+
+FAST = FLOW * [5, 1, 5, 5, 1, 5, 1]
+PRECISE = [
+    ("static", CREEP, np.zeros(5), 1e-3, "individual"),
+    ("static", CREEP, np.zeros(5), 1e-4, "shared"),
+    ("static", CREEP, np.zeros(5), 1e-5, "individual"),
+    ("flow", FLOW, angles(5), 1e-3, "individual"),
+    ("flow", FLOW, angles(5), 1e-4, "individual"),
+    ("fast flow", FAST, angles(5), 1e-3, "individual"),
+    ("fast flow", FAST, angles(5), 1e-4, "individual"),
+]
+
+
+def last_state(scans, precision, mode):
+    problem = scans.problem(precision=precision)
+    evaluate = evaluator(scans, problem)
+
+    def reduced(trial):
+        return reduce(evaluate(trial.theta), mode, problem.sum_rounding)
+
+    start = lm.Trial(scans.theta * 1.02)
+    *_, last = lm.iterate(asked(scans), reduced, start, lm.Options())
+    return last
+
+
+@pytest.mark.parametrize(("word", "theta", "phi", "sigma", "mode"), PRECISE)
+def test_a_fit_of_precise_data_converges_in_float32_as_in_float64(word, theta, phi, sigma, mode):
+    scans = measured(theta, 60, phi, sigma=sigma, seed=3)
+    double, single = (last_state(scans, precision, mode) for precision in ("float64", "mixed"))
+    assert double.outcome is single.outcome is Outcome.CONVERGED
+    assert single.passes <= double.passes + 2
+    away, known = single.theta - double.theta, single.reduced.decrement_rounding(1.0)
+    assert np.sqrt(away @ double.reduced.hessian @ away) < 2 * known
+    of_chisqr = abs(single.reduced.chisqr - double.reduced.chisqr)
+    assert of_chisqr < single.reduced.rounding
+    assert double.reduced.rounding < 1e-6 * single.reduced.rounding
+
+
+def test_the_result_says_how_well_the_optimum_is_known(tmp_path):
+    scan = store(measured(CREEP, 40, np.zeros(3), sigma=1e-4), tmp_path)
+    result = fit_here(scan, STATIC, precision="mixed")
+    assert result.outcome is Outcome.CONVERGED
+    assert result.passes < 20
+    assert any("precision 'mixed' the optimum is known to 0.0" in line for line in result.warnings)
+    assert not any("precision" in line for line in fit_here(scan, STATIC).warnings)
