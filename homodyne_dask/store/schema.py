@@ -58,6 +58,8 @@ GAPS = (1e4, 1e9)
 """Å: the least and the largest distance of plates; a number outside was meant in another unit."""
 CODECS = ("bytes", "blosc", "crc32c")
 """Of c2: little-endian float32, blosc, then the checksum of the chunk as stored."""
+MEANS_OF_CELLS = "c2 is the mean over cells of age and lag"
+"""So begins the note of a store whose pairs have no c2 of their own: a fit repeats it as a warning."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

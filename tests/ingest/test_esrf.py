@@ -72,6 +72,7 @@ def test_unbinned_ages_and_lags_give_every_pair_back(tmp_path):
     assert [row.pixels for row in report.bins] == [35, 35]
     assert attributes(report.store)["source_format"] == "esrf"
     assert any("taken as 1/nm" in note for note in report.notes)
+    assert not any("biases" in note for note in report.notes)
 
 
 def test_a_cell_of_0_is_a_measurement_unless_its_whole_age_or_lag_is_0(tmp_path):
@@ -146,6 +147,45 @@ def test_ages_and_lags_in_another_unit_than_seconds_are_refused(tmp_path, name):
         file[f"entry_0000/correlations/full/twotime/{name}"].attrs["units"] = "ms"
     with pytest.raises(SourceError, match=f"{name} of A.h5 is in 'ms', not in seconds"):
         open_esrf(path, checked_options(None, 0, None, None, 0.0, None))
+
+
+def exact_cells(tmp_path, theta, ages, decade, lags):
+    """A store of exact means of 300 frames over cells."""
+    n = 300
+    time, full = DT * np.arange(n), []
+    for q in (0.01, 0.014):
+        with np.errstate(over="ignore"):
+            f = np.triu(reference.CONVENTIONS["physical"](theta, time, q, 0.0, 2e6), 1)
+        full.append(1.0 + 0.3 * (f + f.T))
+    ttcf, age, lag, _ = averaged(np.stack(full), ages, decade, lags)
+    path = esrf(tmp_path / "C.h5", ttcf, DT * age, DT * lag, q=(0.1, 0.14))
+    return ingest.ingest(path, tmp_path / "C.zarr", phi=0, sigma=0.03).store
+
+
+def test_a_fit_of_cells_warns_of_their_bias(tmp_path):
+    theta, fixed = np.array([3000.0, -0.2, 0.0]), {"D_offset": 0.0}
+    result = hd.fit(exact_cells(tmp_path, theta, 30, 1, 10), hd.STATIC, fixed=fixed)
+    assert result.converged
+    [line] = [line for line in result.warnings if "cells of age and lag" in line]
+    assert (
+        "With 30 ages and lags that grow by 1.5 from cell to cell expect up to 1.5 % in D0" in line
+    )
+    D0, alpha = result.parameters["value"].values[:2]
+    assert 0.003 < abs(D0 / 3000 - 1) < 0.01
+    assert 0.001 < abs(alpha + 0.2) < 0.005
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cells", "of_D0", "of_alpha"), [
+    ((300, 1, 80), 1e-3, 1e-3), ((60, 1, 40), 2.5e-3, 1e-3), ((30, 1, 10), 1.5e-2, 5e-3),
+    ((12, 0, 8), 0.4, np.inf),
+])  # fmt: skip
+@pytest.mark.parametrize("D0", [40000.0, 3000.0])
+def test_the_bias_is_no_larger_than_the_warning_says(tmp_path, cells, of_D0, of_alpha, D0):
+    store = exact_cells(tmp_path, np.array([D0, -0.2, 0.0]), *cells)
+    value = hd.fit(store, hd.STATIC, fixed={"D_offset": 0.0}).parameters["value"].values
+    assert abs(value[0] / D0 - 1) < of_D0
+    assert abs(value[1] + 0.2) < of_alpha
 
 
 ESRF_MISTAKES = {

@@ -18,6 +18,7 @@ from homodyne_dask.solver.determined import MAX_SLOW_STEPS, determined_at
 from homodyne_dask.solver.elimination import rounding_of
 from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
+from homodyne_dask.store.schema import MEANS_OF_CELLS
 from homodyne_dask.sweep.unreadable import excluded_sentence
 
 MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
@@ -47,6 +48,7 @@ def warnings_about(
         _of_precision(request, state.reduced),
     )
     sentences = [sentence for sentence in candidates if sentence]
+    sentences += [n for n in request.scan.attrs["notes"] if n.startswith(MEANS_OF_CELLS)]
     for n in np.flatnonzero(at_bound):
         low, high = request.search.lower[n], request.search.upper[n]
         sentences.append(
