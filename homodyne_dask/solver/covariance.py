@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
+from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.robust_step import slope_known
 from homodyne_dask.solver.variable_projection import ReducedProblem
