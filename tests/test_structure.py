@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SEAMS: dict[str, str] = {
     "homodyne_dask.fitting.curve_fit._xarray_internals": "one file for what is private in xarray",
+    "homodyne_dask.cluster.driver_watch": "preloaded by every nanny, by its name",
     "homodyne_dask.cli.guide": "hd.guide, which users import; the command only prints it",
 }
 """Small modules that one other imports, and why each stands by itself."""
@@ -20,6 +21,7 @@ SAME_NAME = {
     "ingest": "the function and its command",
     "simulate": "the function and its command",
     "preflight": "the function and its command",
+    "dask_setup": "what Dask calls of a module that is preloaded",
 }
 """Public functions of one name that do one thing."""
 

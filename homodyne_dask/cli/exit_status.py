@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import resource
 import shutil
 import signal
 import sys
@@ -15,9 +16,8 @@ from typing import Any, NoReturn
 
 import click
 
-from homodyne_dask.cli.out_of_memory import check_address_space, is_out_of_memory
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.errors import HomodyneDaskError, nearest
+from homodyne_dask.errors import HomodyneDaskError, PlanError, nearest
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
 NO_ROOM = {
@@ -26,6 +26,16 @@ NO_ROOM = {
     errno.EFBIG: "it is larger than a file may be here",
 }
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
+LEAST_ADDRESSES = 450_000_000
+"""Bytes of address space below which libraries cannot be loaded, and end the process."""
+MEMORY_ERRORS = (
+    "RESOURCE_EXHAUSTED",  # XLA
+    "Cannot allocate memory",
+    "failed to map segment",  # of a shared library
+    "can't start new thread",
+    "bad_alloc",
+)
+"""Words of libraries that found no memory."""
 
 
 class Interrupted(Exception):  # noqa: N818 - an outcome, not an error
@@ -101,6 +111,27 @@ def error_sentence(error: BaseException) -> str:
     )
 
 
+def check_address_space() -> None:
+    """Raise PlanError where the address space is limited to less than the libraries take."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:
+        raise PlanError(
+            f"the address space is limited to {limit // 10**6} MB (ulimit -v), less than the "
+            f"{LEAST_ADDRESSES // 10**6} MB of the libraries: raise the limit"
+        )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error, or what it came from, is that no memory or no thread was to be had."""
+    if isinstance(error, HomodyneDaskError | click.ClickException):
+        return False
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    if any(words in str(error) for words in MEMORY_ERRORS):
+        return True
+    return error.__cause__ is not None and is_out_of_memory(error.__cause__)
+
+
 def one_line(text: str) -> str:
     """Return text without line breaks."""
     return " ".join(text.split())
@@ -135,7 +166,7 @@ def _file_error_sentence(error: OSError) -> str:
 
 def _free_space(path: str) -> str:
     """Return how much room there is where a file would be, '' where nobody knows."""
-    from homodyne_dask.sweep.plan import size
+    from homodyne_dask.cluster.memory import size
 
     folder = next((p for p in Path(path).absolute().parents if p.is_dir()), None)
     return "" if folder is None else f" ({size(shutil.disk_usage(folder).free)} are free)"

@@ -30,6 +30,18 @@ def memory_for_workers(processes: int) -> int:
     return max(0, int(min(0.75 * free, free - beside)))
 
 
+def size(count: float) -> str:
+    """Return bytes in decimal units, as the settings of sites and dask.utils.parse_bytes read them.
+
+    dask.utils.format_bytes writes binary units: a worker of 2 GB would appear as 1.86 GiB.
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
 def _cgroup_rooms() -> list[int]:
     """Return the room below the limit of each cgroup that this process is in, the outer ones too."""
     rooms = [psutil.virtual_memory().total]

@@ -13,6 +13,7 @@ from distributed import Client
 from jaxtyping import Float
 
 from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.cluster.memory import size
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import Request, prepare, require_gap
@@ -23,7 +24,7 @@ from homodyne_dask.solver import variable_projection as scaling
 from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.store.scan import Scan, q_or_one
 from homodyne_dask.sweep.blocks import Place, stored_sums
-from homodyne_dask.sweep.plan import Plan, Run, size
+from homodyne_dask.sweep.plan import Plan, Run
 from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Cost, Report
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
-from homodyne_dask.results.json_files import missing_values, read_json, write_json
+from homodyne_dask.results.json_files import missing_values, read_with_checksum, write_with_checksum
 from homodyne_dask.results.model_check import (
     ModelCheck,
     misfit_sentence,
@@ -228,7 +228,7 @@ class FitResult:
 
     def to_json(self, path: str | Path) -> None:
         """Write the result as JSON with a checksum, atomically; unknown numbers are null, never NaN."""
-        write_json(Path(path), self.summary())
+        write_with_checksum(Path(path), self.summary())
 
 
 def load_result(path: str | Path) -> FitResult:
@@ -238,7 +238,9 @@ def load_result(path: str | Path) -> FitResult:
     """
     where = Path(path)
     where = where / "summary.json" if where.is_dir() else where
-    read = read_json(where, FORMAT, VERSION, "give a folder made by fit, or its summary.json")
+    read = read_with_checksum(
+        where, FORMAT, VERSION, "give a folder made by fit, or its summary.json"
+    )
     with missing_values(where):
         return from_summary(read)
 

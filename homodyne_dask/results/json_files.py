@@ -16,13 +16,13 @@ MAX_BYTES = 2_000_000_000
 """Bytes of the largest file that is read."""
 
 
-def write_json(path: Path, values: dict[str, Any]) -> None:
+def write_with_checksum(path: Path, values: dict[str, Any]) -> None:
     """Write plain values and their checksum, atomically; NaN is a ValueError."""
     whole = values | {CHECKSUM: _digest(values)}
     write_atomic(path, json.dumps(whole, indent=1, allow_nan=False) + "\n")
 
 
-def read_json(path: Path, form: str, version: int, remedy: str) -> dict[str, Any]:
+def read_with_checksum(path: Path, form: str, version: int, remedy: str) -> dict[str, Any]:
     """Return the values of a file of that format and version, without the checksum.
 
     Files without a checksum are read: those of earlier programs, and those it was removed from by

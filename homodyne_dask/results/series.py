@@ -18,7 +18,7 @@ from homodyne_dask.results.homogeneity import (
     homogeneity_test,
     power_law_of_q,
 )
-from homodyne_dask.results.json_files import missing_values, read_json, write_json
+from homodyne_dask.results.json_files import missing_values, read_with_checksum, write_with_checksum
 from homodyne_dask.results.rendering import renderer
 from homodyne_dask.results.series_entry import UNKNOWN_QUANTITY, Quantity, SeriesEntry, covariances
 from homodyne_dask.store.files import write_atomic
@@ -183,7 +183,7 @@ class FitSeries:
         ]
         whole = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
         whole |= {"agreement": {name: same._asdict() for name, same in self.agreement.items()}}
-        write_json(Path(path), whole)
+        write_with_checksum(Path(path), whole)
 
 
 def load_series(path: str | Path) -> FitSeries:
@@ -193,7 +193,9 @@ def load_series(path: str | Path) -> FitSeries:
     """
     where = Path(path)
     where = where / JSON if where.is_dir() else where
-    read = read_json(where, FORMAT, VERSION, "give a folder made by fit --over, or its series.json")
+    read = read_with_checksum(
+        where, FORMAT, VERSION, "give a folder made by fit --over, or its series.json"
+    )
     with missing_values(where):
         return FitSeries(read["over"], tuple(_entry(fit, where.parent) for fit in read["fits"]))
 

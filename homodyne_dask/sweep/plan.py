@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from homodyne_dask.cluster.memory import size
 from homodyne_dask.cluster.workers import (
     COSTLIEST_PASS,
     MAX_TASK_SECONDS,
@@ -291,15 +292,3 @@ def _too_little(plan: Plan, allowed: int) -> str:
         f"a worker would need {needed} but has {size(allowed)}: give workers more memory or fewer "
         f"threads each"
     )
-
-
-def size(count: float) -> str:
-    """Return bytes in decimal units, as the settings of sites and dask.utils.parse_bytes read them.
-
-    dask.utils.format_bytes writes binary units: a worker of 2 GB would appear as 1.86 GiB.
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

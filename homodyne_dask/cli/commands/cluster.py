@@ -89,7 +89,7 @@ def _file(file: Path | None) -> Path:
 
 
 def _line(address: str, worker: dict[str, Any]) -> str:
-    from homodyne_dask.sweep.plan import size
+    from homodyne_dask.cluster.memory import size
 
     used = size(worker["metrics"].get("memory", 0))
     return f"{worker['name']}  {address}  {worker['nthreads']} threads  {used} in use"

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 
 from homodyne_dask.cli.doctor.finding import Finding
 from homodyne_dask.cluster.local import cores
+from homodyne_dask.cluster.memory import available_memory
 
 PACKAGES = ("jax", "jaxlib", "dask", "distributed", "zarr", "numcodecs", "numpy")
 MIN_MEMORY = 2e9
@@ -26,7 +27,7 @@ def machine_findings() -> Iterator[Finding]:
     """Yield what is found of versions, cores, memory, vector instructions and folders."""
     yield from library_versions()
     yield processors()
-    yield available_memory()
+    yield memory()
     yield instructions(_cpu_flags())
     yield from writable_folders()
 
@@ -79,11 +80,11 @@ def _quota() -> float | None:
     return None if limit == "max" else int(limit) / int(period)
 
 
-def available_memory() -> Finding:
+def memory() -> Finding:
     """Return the memory available for workers."""
-    state = psutil.virtual_memory()
-    value = f"{state.available / 1e9:.1f} of {state.total / 1e9:.1f} GB available"
-    if state.available < MIN_MEMORY:
+    free, total = available_memory(), psutil.virtual_memory().total
+    value = f"{free / 1e9:.1f} of {total / 1e9:.1f} GB available"
+    if free < MIN_MEMORY:
         advice = f"workers need {MIN_MEMORY / 1e9:g} GB: end other programs, or request more memory"
         return Finding("memory", value, advice)
     return Finding("memory", value)

@@ -51,7 +51,7 @@ def configure_optimal_device() -> dict[str, Any]:
     """
     findings = [
         machine.processors(),
-        machine.available_memory(),
+        machine.memory(),
         *environment.environment_findings(),
     ]
     problems = [finding for finding in findings if not finding.ok]

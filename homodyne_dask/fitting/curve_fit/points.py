@@ -18,10 +18,11 @@ from jaxtyping import Float
 from zict import LRU
 
 from homodyne_dask.cluster.local import cluster_errors
+from homodyne_dask.cluster.memory import size
 from homodyne_dask.errors import SelectionError, StoreError
 from homodyne_dask.fitting.curve_fit._xarray_internals import in_memory
 from homodyne_dask.sweep.block_cache import byte_cache, keep
-from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, size, size_in_words
+from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, size_in_words
 
 MAX_POINTS_PER_CHUNK = 2**20
 """Most points of a chunk; larger chunks of a store are cut."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
+from homodyne_dask.cluster.memory import size
 from homodyne_dask.live.dashboard.drawing import PACKAGE, Mark, chart
 from homodyne_dask.live.progress import Pass, Progress, pass_name
 from homodyne_dask.results.numbers import format_count, format_seconds, value_and_error
 from homodyne_dask.results.template import render
-from homodyne_dask.sweep.plan import size
 
 if TYPE_CHECKING:
     from homodyne_dask.live.dashboard.plugin import WorkerRow
