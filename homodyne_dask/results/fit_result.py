@@ -91,7 +91,8 @@ class FitResult:
     influence: xarray.Dataset | None = None
     """change(bin, param): change of a parameter when the bin is excluded, in standard errors."""
     scalings: xarray.Dataset | None = None
-    """Over `mode`: chisqr, aic, bic, fitted and change(mode, param), one step from this fit's optimum."""
+    """Over `mode`, one step from this fit's optimum: chisqr, fitted, change(mode, param), and aic and bic as
+    differences from the lowest mode, not comparable with those of another fit."""
     identifiability: xarray.Dataset | None = None
     """Over `direction`: eigenvalue of the Hessian of unit diagonal, and vector(direction, param)."""
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)

@@ -16,6 +16,10 @@ MODES_NOTE = (
     "each mode: one Gauss-Newton step from this optimum; AIC and BIC: differences from the lowest, "
     "corrected for correlated pairs; changes in standard errors"
 )
+WITHOUT_CRITERIA = (
+    "AIC and BIC are not known: the model does not describe the data, and they would take its misfit "
+    "for noise"
+)
 
 
 def report_title(result: FitResult) -> str:
@@ -162,7 +166,7 @@ def influence_sentences(result: FitResult) -> tuple[str, ...]:
 def mode_notes(result: FitResult) -> tuple[str, ...]:
     """Return notes on the table of scaling modes, or why there is none."""
     if result.scalings is not None:
-        return (MODES_NOTE,)
+        return (MODES_NOTE, WITHOUT_CRITERIA) if result.misfit else (MODES_NOTE,)
     constraints = [
         f"{part}_{kind}" for part in ("contrast", "offset") for kind in ("bounds", "prior")
     ]

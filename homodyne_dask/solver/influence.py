@@ -48,6 +48,7 @@ class ScalingComparison(NamedTuple):
     mode: str
     chisqr: float
     aic: float
+    """Difference from the lowest of the compared modes, as is `bic`; unknown as NaN."""
     bic: float
     fitted: int
     """Physical and linear parameters."""
@@ -60,16 +61,19 @@ def compare_scalings(
     scaling: Scaling,
     phi: Float[np.ndarray, " bin"],
     moved: Bool[np.ndarray, " p"],
-    effect: float = 1.0,
+    effect: float | None = 1.0,
 ) -> list[ScalingComparison]:
     """Return every scaling mode, each one Gauss-Newton step from the fit's optimum.
 
     The step is exact for contrast and offset and linear in theta: modes that move theta by many
     standard errors are compared only roughly. effect: the design effect, by which correlated pairs
     make variances larger; AIC and BIC count χ² in units of it times the reduced χ² of 'individual'
-    (QAIC, Burnham and Anderson 2002), and pairs as that many fewer.
+    (QAIC, Burnham and Anderson 2002), and pairs as that many fewer. These units are those of one fit:
+    only differences between its modes mean something. None: the design effect is not known, and
+    neither are AIC and BIC.
     """
     individual = _step(reduced, Scaling(), moved)
+    effect = np.nan if effect is None else effect
     scale = effect * individual.chisqr / max(reduced.ndata - individual.fitted, 1)
     modes = []
     for mode in MODES:
@@ -88,7 +92,8 @@ def compare_scalings(
                 bic=relative + one.fitted * np.log(max(reduced.ndata / effect, 1)),
             )
         )
-    return modes
+    least = {key: min(getattr(one, key) for one in modes) for key in ("aic", "bic")}
+    return [one._replace(aic=one.aic - least["aic"], bic=one.bic - least["bic"]) for one in modes]
 
 
 def _step(

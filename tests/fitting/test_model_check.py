@@ -61,6 +61,14 @@ def test_the_right_model_of_the_same_data_is_not_called_wrong(diffusing):
     assert result.verdict == result.outcome.value
     assert "does not describe" not in str(result)
     assert "for all q" not in str(result)
+    assert result.scalings["aic"].values.min() == result.scalings["bic"].values.min() == 0.0
+
+
+def test_where_the_model_is_wrong_scaling_modes_have_no_aic(one_rate):
+    """Its misfit, taken for noise, made the mode of the larger χ² the better one."""
+    assert np.isnan(one_rate.scalings["aic"].values).all()
+    assert np.isnan(one_rate.scalings["bic"].values).all()
+    assert "AIC and BIC are not known: the model does not describe the data" in said(one_rate)
 
 
 def test_the_numbers_of_the_check_are_in_the_summary(one_rate, tmp_path):

@@ -66,6 +66,8 @@ def assemble_result(
     errors = uncertainty_at(request, state)
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
+    check = examine_model(request, state) if state.outcome is lm.Outcome.CONVERGED else None
+    known_noise = check is None or not check.misfit
     result = FitResult(
         outcome=state.outcome,
         parameters=parameter_table(
@@ -114,14 +116,14 @@ def assemble_result(
         inputs=_inputs(request),
         minima=tuple(minima),
         truth=scan.attrs["truth"],
-        check=examine_model(request, state) if state.outcome is lm.Outcome.CONVERGED else None,
+        check=check,
         version=version("homodyne-dask"),
         versions=_versions(),
         covariance_lower=covariance_table(more.lower, names),
         identifiability=directions_table(errors.eigenvalues, errors.directions, names),
         profiles=_profiles(request, state, errors, more),
         model=request.problem.model,
-        **_sensitivity(request, state, moved, errors, used_of(errors, more.lower)),
+        **_sensitivity(request, state, moved, errors, used_of(errors, more.lower), known_noise),
     )
     return result if more.signal is None or seen else without_decay(result, more.signal.sentence)
 
@@ -132,19 +134,25 @@ def _sensitivity(
     moved: Bool[np.ndarray, " p"],
     errors: Uncertainty,
     error: Float[np.ndarray, " p"],
+    known_noise: bool,
 ) -> dict[str, Any]:
-    """Return the tables of how the result depends on single bins and on the scaling mode."""
+    """Return the tables of how the result depends on single bins and on the scaling mode.
+
+    known_noise: False where residuals are the model's misfit, from which no design effect follows.
+    """
     if not (moved.any() and state.reduced.finite):
         return {}
     names, scan = list(request.search.names), request.scan
     error = np.where(error > 0, error, np.nan)  # zero where the model interpolates the data
     change = leave_one_out(state.reduced, moved) / error
     ratio = (error / deviations(errors.naive, len(names)))[moved & ~errors.withheld] ** 2
-    effect = float(ratio.mean()) if len(ratio) and np.isfinite(ratio).all() else 1.0
+    effect = max(float(ratio.mean()), 1.0) if len(ratio) and np.isfinite(ratio).all() else 1.0
     tables = {"influence": influence_table(change, names, scan.label)}
     if request.problem.loss != "linear" or request.scaling.prior is not None:
         return tables  # another mode would change the weights, or has no such prior
-    modes = compare_scalings(state.reduced, request.scaling, scan.phi, moved, max(effect, 1.0))
+    modes = compare_scalings(
+        state.reduced, request.scaling, scan.phi, moved, effect if known_noise else None
+    )
     return tables | {"scalings": scalings_table(modes, error, names)}
 
 
