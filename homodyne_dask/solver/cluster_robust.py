@@ -12,6 +12,8 @@ from homodyne_dask.solver.normal_equations import JointEquations
 
 _MIN_LEVERAGE = 1e-8
 """Share of a cluster's residual that is left by the fit, below which it is rounding."""
+_MIN_SHARE = 1e-6
+"""Share of a parameter's variance along such a direction, above which it has no error."""
 
 
 def cr3(
@@ -22,25 +24,30 @@ def cr3(
 ) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " first"]]:
     """Return the CR3 covariance and the Bell-McCaffrey degrees of freedom of its first parameters.
 
+    Both are NaN for a parameter that one cluster alone determines: its residuals show no scatter.
     inverse = H⁻¹, H = Σ blocks; with R_kᵀR_k = H_k and A_k = (I - R_k H⁻¹ R_kᵀ)⁻¹ the score of
     cluster k becomes R_kᵀ A_k R_k^(-ᵀ) g_k (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018).
     """
     m = len(inverse) if first is None else first
     adjusted, roots = [], []
+    lost, rounding = np.zeros(len(inverse)), 10 * np.finfo(float).eps * np.linalg.norm(inverse, 2)
     for g, block in zip(scores, blocks, strict=True):
         values, vectors = np.linalg.eigh(block)
         keep = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
         R = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
         back = vectors[:, keep] / np.sqrt(values[keep])  # R^(-ᵀ)g = backᵀ g
         leverage, axes = np.linalg.eigh(np.eye(len(R)) - R @ inverse @ R.T)
-        inside = leverage > _MIN_LEVERAGE
+        inside = leverage > max(_MIN_LEVERAGE, rounding)
         A = (axes[:, inside] / leverage[inside]) @ axes[:, inside].T
+        lost += np.square(axes[:, ~inside].T @ R @ inverse).sum(0)
         adjusted.append(R.T @ A @ (back.T @ g))
         roots.append(A @ R)
     meat = np.einsum("ka,kb->ab", adjusted, adjusted)
     covariance = inverse @ meat @ inverse
     freedom = np.array([_satterthwaite(inverse, roots, blocks, p) for p in range(m)])
-    return covariance, freedom
+    alone = lost > _MIN_SHARE * np.diag(inverse)
+    covariance[alone, :] = covariance[:, alone] = np.nan
+    return covariance, np.where(alone[:m], np.nan, freedom)
 
 
 def _satterthwaite(

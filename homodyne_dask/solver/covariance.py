@@ -41,7 +41,8 @@ class Uncertainty:
     robust: Float[np.ndarray, "p p"] | None
     """None with fewer than 8 clusters."""
     dof: Float[np.ndarray, " p"]
-    """Bell-McCaffrey degrees of freedom of the robust errors; NaN where there are none."""
+    """Bell-McCaffrey degrees of freedom of the robust errors; NaN where there are none, as for a parameter
+    that one bin alone determines."""
     withheld: Bool[np.ndarray, " p"]
     """Parameters that moved but have no errors: their values follow from another one's bound."""
     sentences: tuple[str, ...]
@@ -110,7 +111,7 @@ def uncertainty(
         sentences=_weakly_determined(
             chosen, values, vectors, joint.inverse[: joint.moved, : joint.moved]
         )
-        + _few_bins(names, dof),
+        + _few_bins(names, dof, (robust is not None) & moved & ~withheld),
         scaling_naive=np.sqrt(noise) * _naive_scaling(reduced, joint),
         scaling_robust=np.where(used[:, None] & ~reduced.at_bound, scaling_robust, np.nan),
         eigenvalues=values,
@@ -129,8 +130,8 @@ def error_used(
 
 
 def clusters_in(reduced: ReducedProblem, clusters: Int[np.ndarray, " bin"]) -> int:
-    """Return the number of clusters with data."""
-    return len(np.unique(clusters[reduced.count > 0]))
+    """Return the number of clusters that show a decay: the others say nothing of theta."""
+    return len(np.unique(clusters[(reduced.count > 0) & ~reduced.undetermined]))
 
 
 def _follow_bounds(
@@ -217,11 +218,16 @@ def _weakly_determined(
     return tuple(weak + strong)
 
 
-def _few_bins(names: tuple[str, ...], dof: Float[np.ndarray, " p"]) -> tuple[str, ...]:
+def _few_bins(
+    names: tuple[str, ...], dof: Float[np.ndarray, " p"], expected: Bool[np.ndarray, " p"]
+) -> tuple[str, ...]:
+    """Return a sentence for each parameter whose robust error rests on few bins, or cannot be had."""
     return tuple(
         f"the error of {name} rests on one or two bins ({freedom:.1f} degrees of freedom)"
-        for name, freedom in zip(names, dof, strict=True)
         if freedom < 2
+        else f"one bin alone determines {name}: no scatter between bins shows its error"
+        for name, freedom, has in zip(names, dof, expected, strict=True)
+        if freedom < 2 or (has and np.isnan(freedom))
     )
 
 

@@ -13,7 +13,7 @@ from homodyne_dask.models.rates import RATES
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.results.model_check import fit_command
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.covariance import MIN_CLUSTERS
+from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
 from homodyne_dask.solver.determined import MAX_SLOW_STEPS, determined_at
 from homodyne_dask.solver.elimination import rounding_of
 from homodyne_dask.solver.variable_projection import ReducedProblem
@@ -72,7 +72,7 @@ def warnings_about(
     sentences += _at_bounds(state.reduced)
     if (~used).any():
         sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
-    groups = len(np.unique(clusters[used]))
+    groups = clusters_in(state.reduced, clusters)
     if groups < MIN_CLUSTERS:
         sentences.append(
             f"{groups} independent bins are too few for robust errors ({MIN_CLUSTERS} are needed): "

@@ -1,0 +1,68 @@
+"""Parameters that one bin alone determines: its residuals show no scatter, and no error is 0."""
+
+import numpy as np
+import pytest
+
+from homodyne_dask.models import STATIC
+from homodyne_dask.solver.cluster_robust import cr3
+from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.variable_projection import reduce
+from tests.solver.test_covariance import CREEP
+from tests.solver.test_variable_projection import EVERY, scaling_at
+from tests.synthetic import angles, evaluator, fit_here, measured, store
+
+
+def one_of_ten(q_of_others, **options):
+    """Ten bins; at this q f of nine of them is constant, or gone."""
+    q = np.full(10, q_of_others)
+    q[0] = 0.0054
+    return measured(CREEP, 30, angles(10), q=q, sigma=0.004, seed=1, **options)
+
+
+@pytest.mark.parametrize("q_of_others", [1e-9, 5.0])
+@pytest.mark.parametrize("mode", EVERY)
+def test_what_one_bin_determines_has_no_robust_error(mode, q_of_others):
+    scans = one_of_ten(q_of_others, contrast=0.21, offset=1.03)
+    reduced = reduce(evaluator(scans)(CREEP), scaling_at(scans.phi, mode))
+    found = uncertainty(STATIC.names, reduced, np.ones(3, bool), np.arange(10))
+    assert (np.diag(found.naive) > 0).all()
+    assert np.isnan(found.dof).all()
+    if mode == "individual":  # the others are no clusters
+        assert found.robust is None
+    else:
+        assert np.isnan(found.robust).all()
+        assert any("one bin alone determines D0" in sentence for sentence in found.sentences)
+
+
+def test_a_parameter_of_one_cluster_has_no_error_and_the_others_keep_theirs():
+    """Their covariance is that of the regression without the cluster, whose residuals are all fitted."""
+    rng = np.random.default_rng(0)
+    owner = np.repeat(np.arange(10), 6)
+    X, noise = rng.standard_normal((60, 3)), rng.standard_normal(60)
+    X[owner > 0, 1] = 0.0
+    X[owner == 0, 0] = X[owner == 0, 2] = 0.0
+
+    def of(some, columns):
+        Y, y = X[np.ix_(some, columns)], noise[some]
+        inverse = np.linalg.inv(Y.T @ Y)
+        left = y - Y @ inverse @ Y.T @ y
+        each = [owner[some] == k for k in np.unique(owner[some])]
+        return cr3(
+            inverse,
+            np.array([Y[at].T @ left[at] for at in each]),
+            np.array([Y[at].T @ Y[at] for at in each]),
+        )
+
+    covariance, dof = of(owner >= 0, [0, 1, 2])
+    without, dof_without = of(owner > 0, [0, 2])
+    assert np.isnan(covariance[1]).all()
+    assert np.isnan(dof[1])
+    np.testing.assert_allclose(covariance[np.ix_([0, 2], [0, 2])], without, rtol=1e-9)
+    np.testing.assert_allclose(dof[[0, 2]], dof_without, rtol=1e-9)
+
+
+def test_bins_without_a_decay_are_not_counted_for_robust_errors(tmp_path):
+    result = fit_here(store(one_of_ten(5.0), tmp_path), STATIC)
+    assert np.isnan(result.parameters["stderr"].values).all()
+    assert (result.error_used > 0).all()
+    assert any("too few for robust errors" in warning for warning in result.warnings)
