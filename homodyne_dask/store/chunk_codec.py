@@ -38,6 +38,7 @@ class EncodedChunk(NamedTuple):
 def encode_chunk(values: np.ndarray) -> EncodedChunk:
     """Return the bytes of a chunk with these values."""
     values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    _require_memory(2 * values.nbytes)
     body = bytes(blosc.compress(values, COMPRESSOR.encode(), LEVEL, blosc.SHUFFLE))
     checksum = google_crc32c.value(body)
     return EncodedChunk(body + checksum.to_bytes(CHECKSUM_BYTES, "little"), checksum)
@@ -49,7 +50,8 @@ def decode_chunk(
     """Decode the bytes of a chunk, its checksum apart, into a contiguous array of its size.
 
     expected: crc32c of the chunk that belongs there, where it is known.
-    Raises ValueError or RuntimeError for bytes that are damaged, of another size or another chunk.
+    Raises ValueError or RuntimeError for bytes that are damaged, of another size or another chunk,
+    MemoryError where there is no memory to decode.
     """
     if len(body) < _HEADER.size:
         raise ValueError(f"it holds {len(body)} bytes, less than a header")
@@ -61,7 +63,13 @@ def decode_chunk(
             "it is not the chunk that was ingested there: it was exchanged or replaced"
         )
     _check_header(body, into)
+    _require_memory(2 * into.nbytes)
     blosc.decompress(body, into)
+
+
+def _require_memory(count: int) -> None:
+    """Raise MemoryError where so many bytes cannot be allocated: blosc would crash for lack of its own."""
+    np.empty(count + MAX_OVERHEAD, np.uint8)
 
 
 def _check_header(body: bytes, into: np.ndarray) -> None:
