@@ -9,6 +9,8 @@ import threading
 import time
 from typing import Any
 
+from homodyne_dask.cluster.scratch import remove_scratch
+
 DRIVER = "HOMODYNE_DASK_DRIVER"
 """Environment variable: the process number of the driver, which starts the nanny."""
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -20,7 +22,8 @@ def dask_setup(_nanny: Any) -> None:
 
 
 def _end_with(driver: int) -> None:
-    """End this process when the driver is no longer its parent."""
+    """End this process, and remove its folder, when the driver is no longer its parent."""
     while os.getppid() == driver:
         time.sleep(SECONDS_BETWEEN_LOOKS)
+    remove_scratch()
     os._exit(1)

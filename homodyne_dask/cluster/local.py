@@ -17,7 +17,13 @@ from distributed.deploy.spec import ProcessInterface
 from homodyne_dask.cluster import driver_watch
 from homodyne_dask.cluster._dask_internals import CONNECTION_LOST, NO_WORKER, release_scheduler
 from homodyne_dask.cluster.connect import closing_logged
-from homodyne_dask.cluster.memory import available_memory, memory_for_workers
+from homodyne_dask.cluster.memory import (
+    IDLE_WORKER_BYTES,
+    available_memory,
+    memory_for_workers,
+    too_little,
+)
+from homodyne_dask.cluster.scratch import SCRATCH, scratch_folder
 from homodyne_dask.cluster.workers import JobCluster, Workers
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.store.processes import python_command
@@ -85,6 +91,10 @@ def monitor_environment() -> dict[str, str]:
     return {f"DASK_{names[key]}": value for key, value in MONITOR_SETTINGS.items()}
 
 
+_QUIET = {"DASK_LOGGING__DISTRIBUTED": "error"}
+"""What a nanny logs while it starts: it preloads modules before it applies silence_logs."""
+
+
 class _Worker(ProcessInterface):
     """A worker under a nanny, started by command and known to the scheduler by its cluster's name for it.
 
@@ -103,9 +113,13 @@ class _Worker(ProcessInterface):
         options = self.worker_kwargs | {"name": self.name, "preload_nanny": preloads}
         spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
         driver = {driver_watch.DRIVER: str(os.getpid())}
+        scratch = {SCRATCH: options["local_directory"]}
         command = python_command("-W", "ignore", "-m", "dask", "spec", self.scheduler)
         self.process = await asyncio.create_subprocess_exec(
-            *command, "--spec", spec, env=os.environ | monitor_environment() | driver
+            *command,
+            "--spec",
+            spec,
+            env=os.environ | monitor_environment() | _QUIET | driver | scratch,
         )
         await super().start()
 
@@ -139,39 +153,33 @@ def local_cluster(
     total = cores()
     processes = processes or max(1, total // (threads or min(MAX_THREADS_PER_WORKER, total)))
     threads = threads or max(1, total // processes)
-    memory = memory or memory_for_workers(processes)
+    memory = _checked_memory(memory or memory_for_workers(processes), processes)
     protocol = "tls://" if security else "tcp://"
-    worker = {
-        "cls": _Worker,
-        "options": {
-            "worker_kwargs": {
-                "host": "127.0.0.1",
-                "nthreads": threads,
-                "memory_limit": memory // processes,
-                "env": worker_environment(threads),
-                "silence_logs": 40,
-                "dashboard_address": None,
-                "dashboard": False,
-                "protocol": protocol,
-                "security": _worker_tls_options(security),
-            },
-        },
+    worker_kwargs = {
+        "host": "127.0.0.1",
+        "nthreads": threads,
+        "memory_limit": memory // processes,
+        "env": worker_environment(threads),
+        "silence_logs": 40,
+        "dashboard_address": None,
+        "dashboard": False,
+        "protocol": protocol,
+        "security": _worker_tls_options(security),
     }
-    scheduler = {
-        "cls": Scheduler,
-        "options": {
-            "host": "127.0.0.1",
-            "protocol": protocol,
-            "security": security,
-            "dashboard": dashboard is not None,
-            "dashboard_address": dashboard,
-            "preload": ["homodyne_dask.live.dashboard"] if dashboard is not None else [],
-        },
+    scheduler_options = {
+        "host": "127.0.0.1",
+        "protocol": protocol,
+        "security": security,
+        "dashboard": dashboard is not None,
+        "dashboard_address": dashboard,
+        "preload": ["homodyne_dask.live.dashboard"] if dashboard is not None else [],
     }
-    with dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS):
+    with scratch_folder() as scratch, dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS):
+        there = {"local_directory": str(scratch)}
+        worker = {"cls": _Worker, "options": {"worker_kwargs": worker_kwargs | there}}
         cluster = SpecCluster(
             workers=dict.fromkeys(range(processes), worker),
-            scheduler=scheduler,
+            scheduler={"cls": Scheduler, "options": scheduler_options | there},
             worker=worker,
             name="homodyne_dask",
             security=security,
@@ -183,6 +191,16 @@ def local_cluster(
                 yield client
         finally:
             release_scheduler(cluster.scheduler)
+
+
+def _checked_memory(memory: int, processes: int) -> int:
+    """Return the bytes of all workers; raises PlanError where one could not even start.
+
+    To Dask 0 bytes are no limit, and a nanny starts a worker that is over its limit again, without end.
+    """
+    if memory // processes < IDLE_WORKER_BYTES:
+        raise too_little("a worker", IDLE_WORKER_BYTES, memory // processes)
+    return memory
 
 
 def _worker_tls_options(security: Security | None) -> dict[str, str | bool] | None:

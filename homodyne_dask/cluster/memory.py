@@ -5,6 +5,8 @@ from pathlib import Path
 
 import psutil
 
+from homodyne_dask.errors import PlanError
+
 CGROUPS = Path("/sys/fs/cgroup")
 UNUSED_ADDRESSES = 1_500_000_000
 """Bytes of address space that a fit reserves and does not use, mostly stacks of JAX's threads."""
@@ -12,6 +14,12 @@ DRIVER_BYTES = 600_000_000
 """A driver with its libraries, while it writes a result."""
 NANNY_BYTES = 100_000_000
 """The process that starts a worker, and starts it again."""
+
+IDLE_WORKER_BYTES = 200_000_000
+"""A worker that has loaded its libraries, before it compiles a kernel."""
+
+JAX_BYTES = 200_000_000
+"""What JAX adds to a process that compiles and evaluates a model, as measured."""
 
 
 def available_memory() -> int:
@@ -21,6 +29,23 @@ def available_memory() -> int:
     if addresses != resource.RLIM_INFINITY:
         free = min(free, addresses - UNUSED_ADDRESSES)
     return max(0, int(free))
+
+
+def too_little(who: str, needed: float, allowed: float) -> PlanError:
+    """Return the error that says what is needed and what there is."""
+    return PlanError(
+        f"{who} would need {size(needed)}, and of the memory here it may take {size(allowed)}: make room, or "
+        f"raise the limit (that of the job or of ulimit -v)"
+    )
+
+
+def require_memory(who: str, needed: float) -> None:
+    """Raise PlanError where this process may not take so many more bytes for what it is to do with JAX.
+
+    Without room for its threads JAX ends the process.
+    """
+    if (allowed := available_memory()) < needed:
+        raise too_little(who, needed, allowed)
 
 
 def memory_for_workers(processes: int) -> int:

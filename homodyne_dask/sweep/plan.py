@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from homodyne_dask.cluster.memory import size
+from homodyne_dask.cluster.memory import size, too_little
 from homodyne_dask.cluster.workers import (
     COSTLIEST_PASS,
     MAX_TASK_SECONDS,
@@ -276,19 +276,16 @@ def make_plan(
     plan = Plan(layout, workers, fits and memory != "stream", bins, model, tuple(levels))
     allowed = workers.memory // workers.processes
     if plan.memory_per_worker > allowed:
-        raise PlanError(_too_little(plan, allowed))
+        raise _too_little(plan, allowed)
     return plan
 
 
-def _too_little(plan: Plan, allowed: int) -> str:
-    needed, workers = size(plan.memory_per_worker), plan.workers
+def _too_little(plan: Plan, allowed: int) -> PlanError:
+    workers = plan.workers
     if workers.local or workers.to_start:
         who = "this process" if workers.local else "a worker"
-        return (
-            f"{who} would need {needed}, and of the memory here it may take {size(allowed)}: make room, or "
-            f"raise the limit (that of the job or of ulimit -v)"
-        )
-    return (
-        f"a worker would need {needed} but has {size(allowed)}: give workers more memory or fewer "
-        f"threads each"
+        return too_little(who, plan.memory_per_worker, allowed)
+    return PlanError(
+        f"a worker would need {size(plan.memory_per_worker)} but has {size(allowed)}: give workers more "
+        f"memory or fewer threads each"
     )

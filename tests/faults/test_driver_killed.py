@@ -103,9 +103,10 @@ def test_a_fit_killed_at_any_moment_resumes_to_the_same_bits(
 
 
 CLUSTER = """
-import time
+import sys, time
+import dask.config
 from homodyne_dask.cluster.local import local_cluster
-with local_cluster(processes=2, threads=1):
+with dask.config.set({"temporary-directory": sys.argv[1]}), local_cluster(processes=2, threads=1):
     time.sleep(60)
 """
 
@@ -114,7 +115,7 @@ with local_cluster(processes=2, threads=1):
     "seconds", [0.2, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2, 4, 8))]
 )
 def test_workers_end_soon_after_a_driver_that_is_killed_while_they_start(tmp_path, seconds):
-    process = start(folder=tmp_path, program=CLUSTER)
+    process = start(tmp_path / "temporary", folder=tmp_path, program=CLUSTER)
     while len(family(process)) < 3:
         time.sleep(0.02)
     time.sleep(seconds)
@@ -122,6 +123,7 @@ def test_workers_end_soon_after_a_driver_that_is_killed_while_they_start(tmp_pat
     process.kill()
     finish(process)
     assert not still_there(started, 15)
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 SAVED_UNTIL = """

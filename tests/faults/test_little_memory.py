@@ -68,6 +68,15 @@ def test_workers_leave_room_for_the_driver_and_get_three_quarters_of_much(monkey
     assert 0 <= memory.memory_for_workers(2) < 750 * MB
 
 
+@pytest.mark.parametrize(("free", "given"), [(0, None), (900 * MB, None), (40_000 * MB, 200)])
+def test_workers_without_room_are_not_started(monkeypatch, free, given):
+    """To Dask a limit of 0 is none, and a worker over its limit is started again without end."""
+    monkeypatch.setattr(memory, "available_memory", lambda: free)
+    refused = pytest.raises(PlanError, match=r"^a worker would need 200 MB, .* it may take \d")
+    with refused, local.local_cluster(processes=4, memory=given):
+        pass
+
+
 EXHAUSTED = [
     MemoryError(),
     OSError(12, "Cannot allocate memory"),
@@ -111,3 +120,58 @@ def test_too_little_for_the_libraries_is_one_sentence(megabytes):
         f"error: the address space is limited to {megabytes} MB (ulimit -v)"
     )
     assert ended.stderr.count("\n") == 1
+
+
+def test_a_simulation_without_room_for_jax_is_one_sentence(tmp_path):
+    """Where JAX finds no room for its threads it ends the process."""
+    ended = limited(1000, "simulate", str(tmp_path / "A.h5"), "--frames", "50")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(
+        "error: a simulation would need 200 MB, and of the memory here it"
+    )
+    assert ended.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+DECODING = """
+import ctypes, resource, threading
+import numpy as np
+from homodyne_dask.store.chunk_codec import decode_chunk, encode_chunk
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+values = np.random.default_rng(0).normal(size=(512, 512)).astype(np.float32)
+chunk = encode_chunk(values).content
+body, checksum = chunk[:-4], chunk[-4:]
+
+def decode():
+    held = []
+    for count in 2 ** np.arange(20, 10, -1):
+        while block := libc.malloc(int(count)):
+            held.append(block)
+    for block in held[-2:]:
+        libc.free(block)
+    try:
+        decode_chunk(body, checksum, values)
+    except MemoryError:
+        print("no memory")
+
+used = 4096 * int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (used + 100_000_000,) * 2)
+thread = threading.Thread(target=decode)
+thread.start()
+thread.join()
+"""
+
+
+def test_a_chunk_for_which_there_is_no_memory_is_not_called_damaged():
+    """Blosc crashes where it can allocate nothing."""
+    ended = subprocess.run(
+        [sys.executable, "-c", DECODING],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (ended.stdout, ended.stderr) == ("no memory\n", "")

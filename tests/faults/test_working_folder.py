@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import dask.config
 import pytest
 
 import ingest
@@ -54,6 +55,29 @@ def test_workers_start_without_it(hostile):
     with local_cluster(processes=1, threads=1) as client:
         client.wait_for_workers(1, timeout=120)
         assert [*client.run(lambda: sys.flags.safe_path).values()] == [True]
+
+
+def first_on_path() -> tuple[str, int]:
+    """The folder from which this process imports first, and the permissions of the one it is in."""
+    found = Path(sys.path[0])
+    own = next(folder for folder in found.parents if folder.name.startswith("homodyne-dask-"))
+    return str(own), own.stat().st_mode & 0o777
+
+
+@pytest.mark.cluster
+def test_the_folder_dask_imports_from_is_entered_by_its_user_alone(tmp_path):
+    (tmp_path / "dask-scratch-space").mkdir(mode=0o777)  # a stranger was here first
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        with local_cluster(processes=1, threads=1, dashboard=None) as client:
+            client.wait_for_workers(1, timeout=120)
+            of_worker = [*client.run(first_on_path).values()]
+            of_nanny = [*client.run(first_on_path, nanny=True).values()]
+            assert of_worker == of_nanny == [first_on_path()]
+            folder, permissions = first_on_path()
+            assert Path(folder).parent == tmp_path
+            assert permissions == 0o700
+        assert [path.name for path in tmp_path.iterdir()] == ["dask-scratch-space"]
+        assert not list((tmp_path / "dask-scratch-space").iterdir())
 
 
 MODULES = {

@@ -11,6 +11,9 @@ from homodyne_dask.errors import OptionError, nearest
 if TYPE_CHECKING:
     import numpy as np
 
+ARRAYS = 6
+"""Most arrays of frames x frames float64 numbers that a simulation holds at once."""
+
 
 @click.command()
 @click.argument("path", metavar="OUT.h5", type=click.Path(path_type=Path))
@@ -41,6 +44,7 @@ def simulate(
     """
     import numpy as np
 
+    from homodyne_dask.cluster.memory import JAX_BYTES, require_memory
     from homodyne_dask.fitting.predict import predict
     from homodyne_dask.models import MODELS, convention_named
     from ingest import SCENARIOS
@@ -50,6 +54,7 @@ def simulate(
     if scenario not in SCENARIOS:
         raise OptionError(f"scenario {scenario!r} is unknown; {nearest(scenario, SCENARIOS)}")
     convention_named(convention)
+    require_memory("a simulation", JAX_BYTES + ARRAYS * 8 * frames**2)
     made, phi = SCENARIOS[scenario], spread(angles)
     time = made.frame_time * np.arange(frames)
     contrast, offset = made.contrasts(phi), made.offsets(phi)

@@ -12,6 +12,7 @@ from distributed import Security
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.connect import closing_logged
 from homodyne_dask.cluster.local import MONITOR_SETTINGS, SCHEDULER_SETTINGS
+from homodyne_dask.cluster.scratch import scratch_folder
 from homodyne_dask.cluster.slurm import queue
 from homodyne_dask.cluster.slurm._jobqueue_internals import send_jobs
 from homodyne_dask.cluster.slurm.adaptive import CLUSTERS, ReplacingAdaptive
@@ -52,7 +53,8 @@ def slurm_cluster(
     with (
         dask.config.set(_dask_settings(chosen)),
         _key(chosen, where) as security,
-        closing_logged(cluster_of(chosen, security, where.name, task)) as cluster,
+        scratch_folder() as scratch,
+        closing_logged(cluster_of(chosen, security, where.name, task, scratch)) as cluster,
     ):
         if chosen["batch"] == "slurm":
             queue.probe(cluster.job_script())
@@ -76,13 +78,16 @@ def slurm_cluster(
         yield cluster
 
 
-def cluster_of(site: Site, security: Security | None, name: str, task: float) -> Any:
-    """Return a scheduler for workers of a site, without any job yet; tasks take up to `task` s."""
+def cluster_of(site: Site, security: Security | None, name: str, task: float, scratch: Path) -> Any:
+    """Return a scheduler for workers of a site, without any job yet; tasks take up to `task` s.
+
+    scratch: what the scheduler itself may write beside its work goes there.
+    """
     cluster = CLUSTERS[site["batch"]](
         security=security,
         name=name,
         shared_temp_directory=str(site.shared),
-        scheduler_options=dict(site["scheduler-options"]),
+        scheduler_options={"local_directory": str(scratch), **site["scheduler-options"]},
         **job_options(site, task),
     )
     cluster.site, cluster.task = site, task

@@ -5,7 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from homodyne_dask.cluster import tls
+from homodyne_dask.cluster import scratch, tls
 from homodyne_dask.cluster.local import monitor_environment, worker_environment
 from homodyne_dask.cluster.slurm.adaptive import CLUSTERS
 from homodyne_dask.cluster.slurm.lifetimes import lifetime
@@ -27,7 +27,6 @@ _PASSED = (
     "job-directives-skip",
     "shebang",
     "death-timeout",
-    "local-directory",
 )
 _RENAMED = {"name": "job_name"}
 
@@ -53,8 +52,13 @@ def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any
         # the worker is the batch process, so that it hears SIGTERM
         "python": site["python"] or f"exec {shlex.join(python_command())}",
         "interface": site.interface,
+        "local_directory": f'"${scratch.SCRATCH}"',
         "log_directory": str(site.logs),
-        "job_script_prologue": [*site["job-script-prologue"], *environment(site, site.threads)],
+        "job_script_prologue": [
+            *site["job-script-prologue"],
+            *environment(site, site.threads),
+            *scratch.script_lines(site["local-directory"]),
+        ],
         "worker_extra_args": [*_arguments(site, task), *site["worker-extra-args"]],
     }
 
@@ -74,6 +78,7 @@ def _arguments(site: Site, task: float) -> list[str]:
         *("--memory-limit", str(worker_memory(site))),
         *("--lifetime", f"{lives.seconds:.0f}s", "--lifetime-stagger", f"{lives.stagger:.0f}s"),
         *("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
+        *("--preload-nanny", scratch.__name__),
     ]
 
 

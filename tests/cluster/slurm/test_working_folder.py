@@ -1,11 +1,12 @@
 """Jobs run nothing of the folder that they are submitted from."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
-from tests.faults.test_working_folder import hostile  # noqa: F401
+from tests.faults.test_working_folder import first_on_path, hostile  # noqa: F401
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -18,4 +19,7 @@ def test_a_job_imports_nothing_of_the_folder_it_is_submitted_from(slurm, hostile
     ):
         client.wait_for_workers(1, timeout=300)
         assert [*client.run(lambda: sys.flags.safe_path).values()] == [True]
+        ((folder, permissions),) = client.run(first_on_path).values()
+        assert (Path(folder).parent, permissions) == (slurm.folder / "spill", 0o700)
     slurm.assert_empty()
+    assert not list((slurm.folder / "spill").iterdir())

@@ -1,0 +1,54 @@
+"""A folder that only its user can enter, for what Dask writes beside its work.
+
+Dask puts this folder first on the path of imports. Its default, dask-scratch-space in the folder for
+temporary files, belongs on a shared machine to whoever made it first: their modules would be run.
+"""
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask.config
+
+SCRATCH = "HOMODYNE_DASK_SCRATCH"
+"""Environment variable of workers: the folder, which they remove at their end."""
+_PREFIX = "homodyne-dask-"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yield a new folder below temporary-directory of Dask's configuration, removed afterwards."""
+    around = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
+    around.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix=_PREFIX, dir=around.absolute(), ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
+
+
+def remove_scratch() -> None:
+    """Remove the folder of this worker, with what is left in it."""
+    shutil.rmtree(os.environ[SCRATCH], ignore_errors=True)
+
+
+def dask_setup(_nanny: Any) -> None:
+    """Remove the folder when this process ends: preloaded by the workers of jobs."""
+    atexit.register(remove_scratch)
+
+
+def script_lines(around: str | None) -> list[str]:
+    """Return the lines of a job script that make the folder of a job, named by the variable SCRATCH.
+
+    around: folder on the node, in the words of a shell; None: that for temporary files.
+    """
+    place = around or dask.config.get("temporary-directory", None) or "${TMPDIR:-/tmp}"
+    return [
+        f"mkdir -p {place}",
+        f"{SCRATCH}=$(mktemp -d -p {place} {_PREFIX}XXXXXXXX) || exit 1",
+        f"export {SCRATCH}",
+    ]
