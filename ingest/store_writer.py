@@ -44,7 +44,7 @@ def read_json(path: Path) -> Any:
     """Return the content of a JSON file, None if there is no such file."""
     try:
         return json.loads(read_regular_file(path, MAX_JSON_BYTES))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged ({error}): give --overwrite to start over") from error

@@ -1,4 +1,4 @@
-"""Preloaded by the nanny of a worker on this machine: it ends soon after the driver, however that ended.
+"""The nanny of a worker on this machine: it ends soon after the driver, however that ended.
 
 Its worker ends with it: workers of Dask watch a pipe to their nanny. A closed connection is no such
 sign: a worker that has not connected yet would wait for its scheduler for ever.
@@ -9,16 +9,20 @@ import threading
 import time
 from typing import Any
 
+from distributed import Nanny
+
 from homodyne_dask.cluster.scratch import remove_scratch
 
-DRIVER = "HOMODYNE_DASK_DRIVER"
-"""Environment variable: the process number of the driver, which starts the nanny."""
 SECONDS_BETWEEN_LOOKS = 1.0
 
 
-def dask_setup(_nanny: Any) -> None:
-    """Start the thread that watches the driver; Dask calls this as the nanny starts."""
-    threading.Thread(target=_end_with, args=(int(os.environ[DRIVER]),), daemon=True).start()
+class WatchedNanny(Nanny):
+    """A nanny that watches the process that started it."""
+
+    def __init__(self, *args: Any, driver: int, **options: Any) -> None:
+        """Take the arguments of a nanny, and the number of the process that starts it."""
+        threading.Thread(target=_end_with, args=(driver,), daemon=True).start()
+        super().__init__(*args, **options)
 
 
 def _end_with(driver: int) -> None:

@@ -14,9 +14,9 @@ from dask.utils import parse_timedelta
 from distributed import Client, KilledWorker, Scheduler, Security, SpecCluster
 from distributed.deploy.spec import ProcessInterface
 
-from homodyne_dask.cluster import driver_watch
 from homodyne_dask.cluster._dask_internals import CONNECTION_LOST, NO_WORKER, release_scheduler
 from homodyne_dask.cluster.connect import closing_logged
+from homodyne_dask.cluster.driver_watch import WatchedNanny
 from homodyne_dask.cluster.memory import (
     IDLE_WORKER_BYTES,
     available_memory,
@@ -91,10 +91,6 @@ def monitor_environment() -> dict[str, str]:
     return {f"DASK_{names[key]}": value for key, value in MONITOR_SETTINGS.items()}
 
 
-_QUIET = {"DASK_LOGGING__DISTRIBUTED": "error"}
-"""What a nanny logs while it starts: it preloads modules before it applies silence_logs."""
-
-
 class _Worker(ProcessInterface):
     """A worker under a nanny, started by command and known to the scheduler by its cluster's name for it.
 
@@ -109,17 +105,12 @@ class _Worker(ProcessInterface):
         super().__init__(scheduler, name)
 
     async def start(self) -> None:
-        preloads = [*dask.config.get("distributed.nanny.preload"), driver_watch.__name__]
-        options = self.worker_kwargs | {"name": self.name, "preload_nanny": preloads}
-        spec = json.dumps({"cls": "distributed.Nanny", "opts": options})
-        driver = {driver_watch.DRIVER: str(os.getpid())}
+        options = self.worker_kwargs | {"name": self.name, "driver": os.getpid()}
+        spec = json.dumps({"cls": f"{WatchedNanny.__module__}.WatchedNanny", "opts": options})
         scratch = {SCRATCH: options["local_directory"]}
         command = python_command("-W", "ignore", "-m", "dask", "spec", self.scheduler)
         self.process = await asyncio.create_subprocess_exec(
-            *command,
-            "--spec",
-            spec,
-            env=os.environ | monitor_environment() | _QUIET | driver | scratch,
+            *command, "--spec", spec, env=os.environ | monitor_environment() | scratch
         )
         await super().start()
 

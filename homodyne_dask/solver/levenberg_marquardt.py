@@ -220,7 +220,7 @@ def _with_outcome(
     at_minimum = length == 0 or reduced.chisqr == 0
     decrement = 0.0 if at_minimum else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
     state = replace(state, decrement=decrement)
-    if before is not None:
+    if before is not None and reduced.linear_step is None:
         state = replace(state, slow_steps=_slow_steps(before, decrement, options))
     change, scale = np.abs(directions.step(0.0)), np.abs(state.theta[free])
     least = max(options.decrement, reduced.decrement_rounding(variance))
@@ -238,7 +238,8 @@ def _slow_steps(before: State, decrement: float, options: Options) -> int:
     """Return the number of slow steps in a row with the one after `before`.
 
     Within one standard error of the optimum the quadratic model should lead there: where the decrement does
-    not fall, χ² is flat along a curve, and the steps would follow it for hundreds of passes.
+    not fall, χ² is flat along a curve, and the steps would follow it for hundreds of passes. Under a
+    loss steps may be slow for another reason: most pairs are outliers.
     """
     near = 100 * options.decrement < decrement <= 1
     return before.slow_steps + 1 if near and decrement > SLOW_STEP * before.decrement else 0

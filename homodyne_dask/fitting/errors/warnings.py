@@ -90,10 +90,10 @@ def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...
     if not found.undetermined:
         return ()
     slow = state.slow_steps >= MAX_SLOW_STEPS
-    return (
-        *(_undetermined(names, slow) for names in dict.fromkeys(found.undetermined)),
-        f"{_listed(found.determined)} determined all the same",
-    )
+    unknown = tuple(_undetermined(names, slow) for names in dict.fromkeys(found.undetermined))
+    if not found.determined:
+        return unknown
+    return (*unknown, f"the data determine {joined_with_and(found.determined)}")
 
 
 def _undetermined(names: tuple[str, ...], slow: bool) -> str:
@@ -105,12 +105,6 @@ def _undetermined(names: tuple[str, ...], slow: bool) -> str:
     )
     fix = "fix one of them" if several else "fix it"
     return f"the data do not determine {joined_with_and(names)}: {why}; {fix}"
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    if not names:
-        return "no other parameter is"
-    return f"{joined_with_and(names)} {'are' if len(names) > 1 else 'is'}"
 
 
 def redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin"]:

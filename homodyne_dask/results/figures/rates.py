@@ -16,6 +16,7 @@ from homodyne_dask.models.rates import rate_stderr
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.truth import truth_of
+from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.scan import Scan, q_or_one
 
 TWO_SIDED_95 = 0.975
@@ -81,8 +82,9 @@ def fitted_model(result: FitResult, scan: Scan) -> FittedModel:
     contrast of 0.
     """
     value = result.parameters["value"].values
-    at_end = value if np.isfinite(value).all() else np.array(result.history[-1]["theta"])
-    return _on(result, scan, at_end)
+    if result.outcome is Outcome.NO_DECAY:
+        value = np.array(result.history[-1]["theta"])
+    return _on(result, scan, value)
 
 
 def true_model(result: FitResult, scan: Scan) -> FittedModel | None:
