@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
+from homodyne_dask.solver.determined import hidden_by_rounding
 from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.robust_step import slope_known
@@ -86,7 +87,8 @@ def uncertainty(
     nothing = Uncertainty(None, None, dof, withheld, (), unknown, unknown, values, directions)
     chosen = [name for name, m in zip(names, moved, strict=True) if m]
     if not joint.determined.all():
-        return replace(nothing, sentences=_undetermined(chosen, joint))
+        hidden = joint_equations(reduced.rounded_as_float64, moved).determined
+        return replace(nothing, sentences=_undetermined(chosen, joint, hidden))
     if isinstance(reduced.gram, RobustGram) and not slope_known(reduced.gram):
         return replace(nothing, sentences=(_MOSTLY_OUTLIERS,))
     noise = 1.0 if reduced.noise is None else reduced.noise
@@ -192,9 +194,13 @@ def _expand(small: Float[np.ndarray, "m m"], moved: Bool[np.ndarray, " p"]) -> n
     return full
 
 
-def _undetermined(names: list[str], joint: JointEquations) -> tuple[str, ...]:
+def _undetermined(
+    names: list[str], joint: JointEquations, hidden: Bool[np.ndarray, " m"]
+) -> tuple[str, ...]:
+    """Return a sentence for each direction; hidden: those that sums of float64 may determine."""
+    words = [_combination(names, vector) for vector in joint.vectors.T]
     return tuple(
-        f"the data do not determine {_combination(names, joint.vectors[:, n])}"
+        hidden_by_rounding(words[n]) if hidden[n] else f"the data do not determine {words[n]}"
         for n in np.flatnonzero(~joint.determined)
     )
 

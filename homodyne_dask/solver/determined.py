@@ -50,6 +50,14 @@ def determined_at(search: Search, state: State) -> Determined:
     )
 
 
+def hidden_by_rounding(names: str) -> str:
+    """Return the sentence on parameters that sums of float64 may determine, and those of float32 do not."""
+    return (
+        f"rounding of precision 'mixed' hides whether the data determine {names}: fit with precision "
+        f"'float64'"
+    )
+
+
 def movable_at(search: Search, state: State) -> Bool[np.ndarray, " p"]:
     """Return which parameters may move at the state."""
     return movable(search, state.theta, state.reduced.gradient)

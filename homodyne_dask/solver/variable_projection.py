@@ -5,7 +5,7 @@ and Pereyra 1973, in Kaufman's form), so the search runs over the physical param
 many bins there are. `elimination` has the algebra.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,6 +105,12 @@ class ReducedProblem:
         diagonal, rounding = np.diag(self.hessian), self.bin_hessian_rounding.sum(0)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(diagonal > 0, rounding / diagonal, np.inf)
+
+    @property
+    def rounded_as_float64(self) -> "ReducedProblem":
+        """The problem with the Hessian known as well as from sums of float64."""
+        finer = SUM_ROUNDING["float64"] / self.sum_rounding
+        return replace(self, bin_hessian_rounding=self.bin_hessian_rounding * finer)
 
     def variance(self, free: int) -> float:
         """Return s² = χ² over the degrees of freedom with `free` physical parameters.

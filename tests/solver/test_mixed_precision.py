@@ -54,3 +54,15 @@ def test_the_result_says_how_well_the_optimum_is_known(tmp_path):
     assert result.passes < 20
     assert any("precision 'mixed' the optimum is known to 0.0" in line for line in result.warnings)
     assert not any("precision" in line for line in fit_here(scan, STATIC).warnings)
+
+
+def test_what_rounding_hides_is_not_said_to_be_undetermined_by_the_data(tmp_path):
+    """D0 is known to 10 % with sums of float64; those of float32 leave its valley no certain rank."""
+    truth = CREEP * [1, 0.075, 1]
+    scan = store(measured(truth, 60, np.zeros(3), sigma=3e-5, seed=3), tmp_path)
+    double, single = (fit_here(scan, STATIC, precision=p) for p in ("float64", "mixed"))
+    assert double.outcome is Outcome.CONVERGED
+    assert double.parameters["stderr_naive"].values[0] < 0.2 * CREEP[0]
+    assert single.outcome is Outcome.SINGULAR
+    assert any("hides whether the data determine D0 and D_offset" in s for s in single.undetermined)
+    assert not any("do not determine" in sentence for sentence in single.undetermined)

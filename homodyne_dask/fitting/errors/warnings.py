@@ -1,5 +1,6 @@
 """Warnings of a result, and sentences on what the data do not determine."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from homodyne_dask.models.transport import Convention
 from homodyne_dask.results.model_check import fit_command
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
-from homodyne_dask.solver.determined import MAX_SLOW_STEPS, determined_at
+from homodyne_dask.solver.determined import MAX_SLOW_STEPS, determined_at, hidden_by_rounding
 from homodyne_dask.solver.elimination import rounding_of
 from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
@@ -90,7 +91,14 @@ def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...
     if not found.undetermined:
         return ()
     slow = state.slow_steps >= MAX_SLOW_STEPS
-    unknown = tuple(_undetermined(names, slow) for names in dict.fromkeys(found.undetermined))
+    finer = replace(state, reduced=state.reduced.rounded_as_float64)
+    certain = determined_at(request.search, finer).undetermined
+    unknown = tuple(
+        _undetermined(names, slow)
+        if names in certain
+        else hidden_by_rounding(joined_with_and(names))
+        for names in dict.fromkeys(found.undetermined)
+    )
     if not found.determined:
         return unknown
     return (*unknown, f"the data determine {joined_with_and(found.determined)}")
