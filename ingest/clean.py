@@ -158,20 +158,20 @@ def _asymmetry(upper: np.ndarray, lower: np.ndarray, both: np.ndarray) -> float:
 
 
 def _baseline(c2: Float32[np.ndarray, "t t"]) -> int:
-    """Return the value that c2 decays to in its far corner: 0 or 1."""
+    """Return the value that c2 decays to in its far corner: 0 or 1.
+
+    Pairs of 0 do not tell: c2 of few photons has many, and c2 - 1 without noise where it has decayed. If
+    the corner has nothing else, all pairs are looked at.
+    """
     far = _corner(c2)
-    return int(_decays_to_one(c2 if np.isnan(far).all() else far))
+    return int(_decays_to_one(far if _filled(far).any() else c2))
 
 
 def _decays_to_one(values: Float32[np.ndarray, "rows cols"]) -> bool:
-    """Return whether the median is at least 0.5; only a tie needs the median itself.
-
-    Where most values are 0 there are few photons: c2 - 1 would be -1 there.
-    """
-    if 2 * np.count_nonzero(_is_zero(values)) > np.count_nonzero(~np.isnan(values)):
-        return True
-    high, low = int(np.count_nonzero(values >= 0.5)), int(np.count_nonzero(values < 0.5))
-    return high > low if high != low else bool(np.median(_known_of(values)) >= 0.5)
+    """Return whether the median of what is not 0 is at least 0.5; only a tie needs the median itself."""
+    filled = _filled(values)
+    high, low = int(np.count_nonzero(values >= 0.5)), int(np.count_nonzero(filled & (values < 0.5)))
+    return high > low if high != low else bool(np.median(values[filled]) >= 0.5)
 
 
 def _corner(c2: Float32[np.ndarray, "t t"]) -> Float32[np.ndarray, "h h"]:

@@ -84,6 +84,15 @@ def test_few_photons_of_baseline_0_get_baseline_1():
         np.testing.assert_allclose(found.c2[above], c2[above], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("decay", [50.0, 2.0, 0.2])
+def test_a_correlation_that_decays_to_exactly_0_has_baseline_0(decay):
+    """Without noise c2 - 1 ends at 0, and 0 is what most pairs of few photons are, too."""
+    lag = np.abs(np.subtract.outer(np.arange(60.0), np.arange(60.0)))
+    found = clean(0.2 * np.exp(-lag / decay), 60, "A")
+    assert found.baseline == 0
+    assert np.nanmin(found.c2) >= 1
+
+
 @pytest.mark.parametrize("mean", [0.03, 0.01, 0.005])
 def test_the_scatter_of_few_photons_is_that_of_their_number(mean):
     """With 0.01 counts in each of 1000 pixels more than half of all second differences are 0."""
