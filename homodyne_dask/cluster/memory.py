@@ -48,6 +48,18 @@ def require_memory(who: str, needed: float) -> None:
         raise too_little(who, needed, allowed)
 
 
+def require_addresses(who: str, needed: int) -> None:
+    """Raise PlanError where the address space, if it is limited, has not so many bytes left.
+
+    Libraries without room for a thread or a small allocation print their insides, or end the process.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        allowed = max(0, limit - psutil.Process().memory_info().vms)
+        if allowed < needed:
+            raise too_little(who, needed, allowed)
+
+
 def memory_for_workers(processes: int) -> int:
     """Return the bytes for all worker processes started here: three quarters, less with little memory."""
     free = available_memory()

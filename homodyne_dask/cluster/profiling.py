@@ -14,7 +14,7 @@ from distributed import Client
 
 from homodyne_dask.cluster.connect import closing_logged
 from homodyne_dask.errors import OptionError
-from homodyne_dask.store.files import links_below
+from homodyne_dask.store.files import links_below, named_in_errors, write_atomic
 
 LOG = logging.getLogger(__name__)
 REPORT = "dask-report.html"
@@ -56,7 +56,7 @@ def profiled(client: Client | None, folder: str | Path) -> Iterator[Callable[...
         for name, content in files.items():
             path = target / TRACE / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            write_atomic(path, content)
 
 
 @contextmanager
@@ -66,11 +66,15 @@ def _report(client: Client | None, path: Path) -> Iterator[None]:
         return
     from distributed import performance_report
 
-    with (
-        client.as_current(),
-        closing_logged(performance_report(str(path), stacklevel=5, mode="inline")),
-    ):
-        yield
+    with named_in_errors(path), TemporaryDirectory() as folder:
+        written = Path(folder) / REPORT
+        with (
+            client.as_current(),
+            closing_logged(performance_report(str(written), stacklevel=5, mode="inline")),
+        ):
+            yield
+        if written.exists():  # there is none of a cluster that was lost
+            write_atomic(path, written.read_bytes())
 
 
 def _recorded(client: Client | None) -> Files:

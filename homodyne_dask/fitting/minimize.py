@@ -190,9 +190,11 @@ def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: 
     try:
         checkpoints.save(path, saved)
     except OSError as e:
+        kept = checkpoints.checkpoint_exists(path)
+        way_out = "fit again with --resume: that of an earlier pass is kept"
         raise OptionError(
-            f"the checkpoint {path} cannot be written ({e.strerror}): "
-            f"free space or give another path"
+            f"the checkpoint {path} cannot be written ({e.strerror}): make room, then "
+            f"{way_out if kept else 'fit again, or give another path'}"
         ) from e
 
 

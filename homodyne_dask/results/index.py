@@ -24,7 +24,7 @@ from homodyne_dask.results.series_entry import (
 )
 from homodyne_dask.results.series_report import agreement_sentences
 from homodyne_dask.results.template import RESULTS_PACKAGE, render
-from homodyne_dask.store.files import write_atomic
+from homodyne_dask.store.files import replacing, write_atomic
 
 SCANS, PARTS = "scans", "series"
 """What is indexed: several scans, or the parts of one; also the names of the files."""
@@ -90,8 +90,9 @@ def write_index(
     if prefix == PARTS:
         for old in reversed(series_files(folder)):  # a series is never of other fits than the index
             old.unlink(missing_ok=True)
-    write_atomic(table, entries_csv(names, entries, folder, _ONE[prefix]))
-    write_atomic(page, _page(folder, names, entries, of, prefix, series, picture))
+    with replacing(table) as aside:  # a disk that is full for one of them leaves both as they were
+        aside.write_text(entries_csv(names, entries, folder, _ONE[prefix]))
+        write_atomic(page, _page(folder, names, entries, of, prefix, series, picture))
     return [table, page, *(_write_series(series, folder, picture) if series else [])]
 
 

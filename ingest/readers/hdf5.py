@@ -267,6 +267,8 @@ def read_matrix(path: Path, name: str) -> np.ndarray:
             raise SourceError(f"{path} has no {name} any more")
         try:
             return np.asarray(found[()])
+        except MemoryError:
+            raise  # its size was checked: the file is not what is wrong
         except UNREADABLE as error:
             raise damaged(file, name, error) from error
 

@@ -1,50 +1,22 @@
 """A disk becomes full at any file: one sentence names it, nothing else is said, what was there is kept."""
 
-import os
 import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import homodyne_dask as hd
 from homodyne_dask.errors import StoreError
 from homodyne_dask.results import folder as folders
 from homodyne_dask.results import index
-from homodyne_dask.results.figures import save as plots
-from homodyne_dask.results.figures.captions import TITLES
 from homodyne_dask.results.folder import write_result
 from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.store.files import write_file
 from ingest.simulate import simulate
 from tests.cli.commands import run
+from tests.faults.conftest import PICTURE
 from tests.ingest_files import decay
-from tests.results.figures.made import DIFFUSION, scan_of
 
 pytestmark = pytest.mark.timeout(600)
-PICTURE = os.urandom(9000)
-
-
-@pytest.fixture(scope="module")
-def mounted(tmp_path_factory) -> Iterator[Path]:
-    """A file system of 1 MB."""
-    place = tmp_path_factory.mktemp("disk")
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", place], capture_output=True, check=False
-    )
-    if made.returncode:
-        pytest.skip("no file system can be mounted here")
-    yield place
-    subprocess.run(["umount", place], check=True)
-
-
-@pytest.fixture
-def disk(mounted) -> Path:
-    """It, empty."""
-    for path in mounted.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return mounted
 
 
 def room(disk: Path, free: int | None) -> None:
@@ -57,24 +29,6 @@ def room(disk: Path, free: int | None) -> None:
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
-
-
-@pytest.fixture
-def one_picture(monkeypatch):
-    """Drawing takes long: one picture of random bytes."""
-
-    def save_all(result, scan, folder):
-        path = folder / f"{next(iter(TITLES))}.png"
-        write_file(path, PICTURE)
-        return [path]
-
-    monkeypatch.setattr(plots, "save_all", save_all)
-
-
-@pytest.fixture(scope="module")
-def fitted(tmp_path_factory):
-    scan = scan_of(tmp_path_factory.mktemp("scan"), DIFFUSION, n=40)
-    return hd.fit(scan, hd.STATIC), scan
 
 
 def full_at_each_file(disk: Path, write, most: int, step: int) -> set[str]:
@@ -106,7 +60,7 @@ def test_a_result_is_written_whole_or_not_at_all(disk, fitted, one_picture, capf
         folders, "result_netcdf", lambda *_: before["result.nc"]
     )  # the same, quickly
     refused = full_at_each_file(
-        disk, lambda: _unchanged(folder, before, lambda: write_result(result, scan, folder, homodyne)),
+        disk, lambda: unchanged(folder, before, lambda: write_result(result, scan, folder, homodyne)),
         200_000, 4096,
     )  # fmt: skip
     assert refused == {Path(name).name for name in before}
@@ -114,7 +68,7 @@ def test_a_result_is_written_whole_or_not_at_all(disk, fitted, one_picture, capf
     assert capfd.readouterr() == ("", "")
 
 
-def _unchanged(folder: Path, before: dict[str, bytes], write) -> None:
+def unchanged(folder: Path, before: dict[str, bytes], write) -> None:
     try:
         write()
     except OSError:

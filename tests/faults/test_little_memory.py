@@ -5,13 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import pytest
 
 from homodyne_dask.cli.exit_status import BAD_INPUT, BUG, error_sentence, print_error
 from homodyne_dask.cluster import local, memory
 from homodyne_dask.errors import PlanError, SourceError
 from homodyne_dask.sweep.plan import layout, make_plan
+from ingest.readers.hdf5 import read_matrix
 from tests.faults.programs import ENVIRONMENT
+from tests.ingest_files import simulated
 from tests.sweep.test_plan import scan
 
 MB = 1_000_000
@@ -131,6 +134,24 @@ def test_a_simulation_without_room_for_jax_is_one_sentence(tmp_path):
     )
     assert ended.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_an_ingest_without_room_for_its_threads_is_one_sentence(tmp_path):
+    """HDF5 without memory prints its insides, and says that the file is damaged."""
+    ended = limited(700, "ingest", str(tmp_path / "A.h5"))
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: an ingest would need 600 MB, and of the memory here it")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_matrix_for_which_there_is_no_memory_is_not_called_damaged(tmp_path, monkeypatch):
+    def nothing_free(*_):
+        raise MemoryError("Unable to allocate 1.87 MiB")
+
+    file = simulated(tmp_path / "A.hdf", n=12)
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", nothing_free)
+    with pytest.raises(MemoryError):
+        read_matrix(file, "xpcs/twotime/correlation_map/c2_00001")
 
 
 DECODING = """

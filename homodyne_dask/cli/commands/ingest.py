@@ -13,6 +13,9 @@ from homodyne_dask.cli.printing import echo
 MIN_BYTES_FOR_WORKERS = 500_000_000
 """Bytes of source from which on workers are started; for less, two threads are faster."""
 
+ADDRESSES = 600_000_000
+"""Bytes of address space that an ingest reserves: libraries, and 75 MB for each of its threads."""
+
 
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path))
@@ -45,9 +48,11 @@ def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) ->
     By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
     repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.
     """
+    from homodyne_dask.cluster.memory import require_addresses
     from homodyne_dask.models.units import gap_in_angstrom
     from ingest import ingest as write
 
+    require_addresses("an ingest", ADDRESSES)
     gap = None if options["gap"] is None else gap_in_angstrom(options["gap"])
     q, phi, sigma = (numbers_of_option(what, options[what]) for what in ("q", "phi", "sigma"))
     try:

@@ -16,6 +16,7 @@ from homodyne_dask.cli.doctor.kernel_process import (
     jax_pool_threads,
 )
 from homodyne_dask.cluster.local import FIRST_WORKER_TIMEOUT, local_cluster
+from homodyne_dask.errors import PlanError
 from homodyne_dask.store.chunk_codec import encode_chunk
 from homodyne_dask.store.chunk_reader import chunk_path, read_chunk
 from homodyne_dask.sweep.plan import SLOWEST_PAIRS_PER_SECOND
@@ -109,6 +110,8 @@ def local_cluster_start() -> Finding:
         with local_cluster(dashboard=None) as client:
             threads = client.submit(_compute_something).result(timeout=FIRST_WORKER_TIMEOUT)
             seconds = time.perf_counter() - start
+    except PlanError as e:
+        return Finding("local cluster", "does not start", str(e))
     except (OSError, RuntimeError) as e:
         value = f"does not start: {type(e).__name__}: {' '.join(str(e).split())}"
         advice = "may this user start processes and listen on 127.0.0.1? (--debug shows the logs)"

@@ -1,0 +1,56 @@
+"""A file system that becomes full, and a small fit to write there."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.results.figures import save as plots
+from homodyne_dask.results.figures.captions import TITLES
+from homodyne_dask.store.files import write_file
+from tests.results.figures.made import DIFFUSION, scan_of
+
+PICTURE = os.urandom(9000)
+
+
+@pytest.fixture(scope="module")
+def mounted(tmp_path_factory) -> Iterator[Path]:
+    """A file system of 1 MB."""
+    place = tmp_path_factory.mktemp("disk")
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", place], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+@pytest.fixture
+def disk(mounted) -> Path:
+    """It, empty."""
+    for path in mounted.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return mounted
+
+
+@pytest.fixture
+def one_picture(monkeypatch):
+    """Drawing takes long: one picture of random bytes."""
+
+    def save_all(result, scan, folder):
+        path = folder / f"{next(iter(TITLES))}.png"
+        write_file(path, PICTURE)
+        return [path]
+
+    monkeypatch.setattr(plots, "save_all", save_all)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    scan = scan_of(tmp_path_factory.mktemp("scan"), DIFFUSION, n=40)
+    return hd.fit(scan, hd.STATIC), scan
