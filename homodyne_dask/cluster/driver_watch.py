@@ -21,13 +21,19 @@ class WatchedNanny(Nanny):
 
     def __init__(self, *args: Any, driver: int, **options: Any) -> None:
         """Take the arguments of a nanny, and the number of the process that starts it."""
-        threading.Thread(target=_end_with, args=(driver,), daemon=True).start()
+        _end_without(driver)  # before anything is written into the folder
         super().__init__(*args, **options)
+        threading.Thread(target=_watch, args=(driver,), daemon=True).start()
 
 
-def _end_with(driver: int) -> None:
-    """End this process, and remove its folder, when the driver is no longer its parent."""
-    while os.getppid() == driver:
+def _watch(driver: int) -> None:
+    while True:
+        _end_without(driver)
         time.sleep(SECONDS_BETWEEN_LOOKS)
-    remove_scratch()
-    os._exit(1)
+
+
+def _end_without(driver: int) -> None:
+    """End this process, and remove its folder, when the driver is no longer its parent."""
+    if os.getppid() != driver:
+        remove_scratch()
+        os._exit(1)
