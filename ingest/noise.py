@@ -102,7 +102,7 @@ def notes_on(source: Source, records: list[Record], use: Bool[np.ndarray, " t"])
 
 
 NOTES = {
-    "zeros": "pairs 0: measured, no pixel had photons in both frames",
+    "zeros": "pairs 0: measured, as without photons in both frames",
     "infinite": "pairs infinite or beyond float32, set to NaN",
     "one_sided": "pairs known on one side of the diagonal only, set to NaN",
     "outliers": "pairs 8 σ or more from their neighbours: excluded from the averages for initial "

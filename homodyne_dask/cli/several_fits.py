@@ -182,9 +182,8 @@ def fit_into(
     from homodyne_dask.results.folder import checkpoint_in, claimed_folder, write_result
     from homodyne_dask.store.scan import open_selection
 
-    with claimed_folder(
-        folder, checkpoint_in(folder), overwrite=True, resume=False
-    ):  # checked before
+    # check_folder has said before the first fit that it may be overwritten
+    with claimed_folder(folder, checkpoint_in(folder), overwrite=True, resume=False):
         output = whole_fit(selection, model, options)
         files = write_result(output.result, open_selection(selection), folder, homodyne)
     return output._replace(files=tuple(files))

@@ -14,10 +14,8 @@ DRIVER_BYTES = 600_000_000
 """A driver with its libraries, while it writes a result."""
 NANNY_BYTES = 100_000_000
 """The process that starts a worker, and starts it again."""
-
 IDLE_WORKER_BYTES = 200_000_000
 """A worker that has loaded its libraries, before it compiles a kernel."""
-
 JAX_BYTES = 200_000_000
 """What JAX adds to a process that compiles and evaluates a model, as measured."""
 

@@ -38,8 +38,6 @@ FILES = (
     f"{HOMODYNE}/c2_heatmaps_*.png",
 )
 """Patterns of all files of a result, its summary first."""
-
-
 _HEAD_BYTES = 1000
 """Bytes at the beginning of a summary that name its format."""
 

@@ -78,7 +78,7 @@ def read_metadata(store: str | Path, name: str = "") -> dict[str, Any]:
 def read_array(store: str | Path, name: str) -> np.ndarray:
     """Return a small array; raises StoreError where any of it is missing or damaged.
 
-    Whether it is the one that was ingested there, `Manifest.check_array` says.
+    Whether it is the one that was ingested there, `Manifest.read_array` says.
     """
     spec = SMALL_ARRAYS[name]
     try:

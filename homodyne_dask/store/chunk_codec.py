@@ -17,8 +17,6 @@ CHECKSUM_BYTES = 4
 """Bytes of the crc32c at the end of each chunk."""
 MAX_OVERHEAD = 1 << 16
 """Bytes; values that cannot be compressed grow by less."""
-
-
 _HEADER = struct.Struct("<4B3I")
 """Of blosc: versions of the format and of the compressor, flags, bytes per value; bytes decoded, bytes in
 a block, bytes of all."""
