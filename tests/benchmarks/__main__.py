@@ -15,6 +15,8 @@ from tests.benchmarks import codec_table
 
 ROWS = {
     "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130", "ratio": ">= 18"}),
+    "kernel roofline": ("roofline.row()", {}),
+    "kernel roofline AVX2": ("roofline.row()", {}),
     "kernel beside another": ("kernel.beside_another()", {}),
     "kernel mixed": ("kernel.run('mixed')", {"M pairs/s": ">= 260"}),
     "kernel candidates": ("kernel.candidates()", {"ratio": ">= 2"}),
@@ -76,6 +78,10 @@ ROWS = {
     "crossover": ("crossover.run(folder)", {}),
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
+ONE_THREAD = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""The environment of a kernel's rows."""
+AVX2 = {"XLA_FLAGS": "--xla_cpu_max_isa=AVX2", "OPENBLAS_CORETYPE": "Haswell"}
+"""The environment of a processor without AVX-512."""
 CORES = 2
 """Used by the sweeps."""
 
@@ -101,10 +107,11 @@ def one(name: str, folder: str) -> dict[str, Any]:
     code = (
         "import json, sys; from pathlib import Path; "
         "from tests.benchmarks import codec_table, crossover, data, fits, flags, kernel; "
-        "from tests.benchmarks import fault_tolerance, passes; "
+        "from tests.benchmarks import fault_tolerance, passes, roofline; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
-    environment = os.environ | ({"NPROC": "1"} if name.startswith("kernel") else {})
+    environment = os.environ | (ONE_THREAD if name.startswith("kernel") else {})
+    environment |= AVX2 if name.endswith("AVX2") else {}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )
