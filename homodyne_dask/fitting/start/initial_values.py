@@ -28,6 +28,7 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.separable import Bin, SeparableModel
+from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.variable_projection import reduce
 
 POINTS_PER_PARAMETER = 100
@@ -43,6 +44,7 @@ def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:
     return partial(averaged_gram, summary)
 
 
+@one_blas_thread()
 def find_initial_values(request: Request) -> list[Minimum]:
     """Return the distinct minima of fits to the averages, the best first.
 
