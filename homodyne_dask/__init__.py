@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from homodyne_dask.fitting.predict import predict
     from homodyne_dask.fitting.series.fit_each import fit_each
     from homodyne_dask.models import (
+        BROWNIAN,
         LAMINAR_FLOW,
         MODELS,
+        POWER_LAW,
         STATIC,
         Convention,
         ResidualModel,
@@ -63,6 +65,8 @@ _HOME = {
     "FitResult": "results.fit_result",
     "FitSeries": "results.series",
     "Outcome": "solver.levenberg_marquardt",
+    "BROWNIAN": "models",
+    "POWER_LAW": "models",
     "LAMINAR_FLOW": "models",
     "STATIC": "models",
     "MODELS": "models",
@@ -81,8 +85,10 @@ _HOME = {
 }
 
 __all__ = [
+    "BROWNIAN",
     "LAMINAR_FLOW",
     "MODELS",
+    "POWER_LAW",
     "STATIC",
     "Convention",
     "CurveFit",

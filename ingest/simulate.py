@@ -79,6 +79,7 @@ SCENARIOS = {
             offset=1.106,
             gap=2e6,
         ),
+        Scenario("brownian", "brownian", {"D0": 20000.0, "alpha": 0.0, "D_offset": 0.0}),
         Scenario("static", "static", {"D0": 20000.0, "alpha": -0.4, "D_offset": 1000.0}),
         Scenario(
             "ageing",

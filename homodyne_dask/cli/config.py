@@ -42,7 +42,8 @@ class _Source(BaseModel):
         "A0123_c2.zarr",
     )
     model: Text = _option(
-        "model: static, laminar_flow, two_component, stretched, stretched_ageing, or one of a package",
+        "model: brownian, power_law, static, laminar_flow, two_component, stretched, stretched_q, "
+        "stretched_ageing, or one of a package",
         "static, laminar_flow or another model's name",
         "laminar_flow",
     )

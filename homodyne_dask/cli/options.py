@@ -34,7 +34,8 @@ SELECTION = (
 )
 MODEL = click.option(
     "--model",
-    help="static, laminar_flow, two_component, stretched, stretched_ageing, or one of a package.",
+    help="brownian, power_law, static, laminar_flow, two_component, stretched, stretched_q, "
+    "stretched_ageing, or one of a package.",
 )
 WORKERS = (
     click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786."),

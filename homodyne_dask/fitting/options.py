@@ -161,6 +161,14 @@ class FitOptions:
         None, "bounds by parameter", "{D0: [1, 1e7]}", "two numbers by parameter", typed="D0=1:1e7",
         default_text="those of the model", identity=False,
     )  # fmt: skip
+    temperature: float | None = define(
+        None, "of the sample, for the hydrodynamic radius of Brownian motion", "298.15",
+        "a positive number", unit="K", identity=False,
+    )  # fmt: skip
+    viscosity: float | None = define(
+        None, "of the fluid, for the hydrodynamic radius of Brownian motion", "0.89e-3",
+        "a positive number", unit="Pa·s", identity=False,
+    )  # fmt: skip
     min_lag: int = define(
         1, "pairs of frames closer than this are excluded", "1", "a whole number from 1 up",
         unit="frames", plan=True, report=False,

@@ -28,10 +28,10 @@ def predict(
 ) -> Float[np.ndarray, "bin t1 t2"]:
     """Return c2(bin, t1, t2) = offset + contrast·f, symmetric in t1 and t2.
 
-    params: by name or in the model's order; bounds of fits do not apply. times [s], q [1/Å],
-    phi [degree], contrast and offset: one number or one per bin. gap: '200 um', or Å as a number;
-    the static model does not need it. Raises OptionError for unknown names, wrong lengths, or a
-    missing gap. The equations are in `homodyne_dask.models.transport`.
+    params: by name or in the model's order, without those that are constant in it; bounds of fits do not
+    apply. times [s], q [1/Å], phi [degree], contrast and offset: one number or one per bin. gap: '200 um',
+    or Å as a number; models without shear do not need it. Raises OptionError for unknown names, wrong
+    lengths, or a missing gap. The equations are in `homodyne_dask.models.transport`.
     """
     theta = _vector(model, params)
     time = np.asarray(times, float)
@@ -61,20 +61,26 @@ def predict(
 
 
 def _vector(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
-    if isinstance(params, Mapping):
-        for name in params:
-            if name not in model.names:
-                raise OptionError(
-                    f"{model.name} has no parameter {name!r}; {nearest(str(name), model.names)}"
-                )
-        missing = [name for name in model.names if name not in params]
-        if missing:
-            raise OptionError(f"{model.name} needs a value for {missing[0]}: give all of them")
-        params = [params[name] for name in model.names]
-    theta = np.asarray(params, float)
-    if theta.shape != (model.size,):
-        raise OptionError(
-            f"{model.name} has {model.size} parameters ({', '.join(model.names)}), "
-            f"{theta.size} were given"
-        )
-    return theta
+    constants = {p.name: p.constant for p in model.parameters if p.constant is not None}
+    wanted = [name for name in model.names if name not in constants]
+    if not isinstance(params, Mapping):
+        values = np.asarray(params, float)
+        if values.shape != (len(wanted),):
+            raise OptionError(
+                f"{model.name} has {len(wanted)} parameters ({', '.join(wanted)}), "
+                f"{values.size} were given"
+            )
+        params = dict(zip(wanted, values.tolist(), strict=True))
+    for name, value in params.items():
+        if name not in model.names:
+            raise OptionError(
+                f"{model.name} has no parameter {name!r}; {nearest(str(name), model.names)}"
+            )
+        if value != constants.get(name, value):
+            raise OptionError(
+                f"{name} is {constants[name]:g} in {model.name}, and {value:g} was given: leave it out"
+            )
+    missing = [name for name in wanted if name not in params]
+    if missing:
+        raise OptionError(f"{model.name} needs a value for {missing[0]}: give all of them")
+    return np.array([(constants | dict(params))[name] for name in model.names], float)

@@ -3,9 +3,11 @@
 from homodyne_dask.models.registry import model_named, model_of_digest, register_built_in
 from homodyne_dask.models.residual import ResidualModel, model
 from homodyne_dask.models.separable import Bin, SeparableModel, separable
-from homodyne_dask.models.static_variants import STRETCHED, STRETCHED_AGEING
+from homodyne_dask.models.static_variants import STRETCHED, STRETCHED_AGEING, STRETCHED_Q
 from homodyne_dask.models.transport import (
+    BROWNIAN,
     LAMINAR_FLOW,
+    POWER_LAW,
     STATIC,
     Convention,
     TransportModel,
@@ -17,16 +19,28 @@ Model = TransportModel | SeparableModel
 """Models that are fitted to scans."""
 MODELS: dict[str, Model] = {
     model.name: model
-    for model in (STATIC, LAMINAR_FLOW, TWO_COMPONENT, STRETCHED, STRETCHED_AGEING)
+    for model in (
+        BROWNIAN,
+        POWER_LAW,
+        STATIC,
+        LAMINAR_FLOW,
+        TWO_COMPONENT,
+        STRETCHED,
+        STRETCHED_Q,
+        STRETCHED_AGEING,
+    )
 }
 register_built_in(MODELS.values())
 
 __all__ = [
+    "BROWNIAN",
     "LAMINAR_FLOW",
     "MODELS",
+    "POWER_LAW",
     "STATIC",
     "STRETCHED",
     "STRETCHED_AGEING",
+    "STRETCHED_Q",
     "TWO_COMPONENT",
     "Bin",
     "Convention",

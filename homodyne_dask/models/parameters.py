@@ -25,6 +25,8 @@ class Parameter:
     """A value and the value plus one period are the same; kept by wrapping inside bounds as wide as that."""
     q_power: int = 0
     """2 for parameters that enter only as q² times them: reported as q²·name where q is unknown."""
+    constant: float | None = None
+    """The value that it has by the definition of the model; None where it is fitted."""
 
     def __post_init__(self) -> None:
         _checked_bounds(self.name, self.bounds)
@@ -38,6 +40,8 @@ class Parametrized:
     parameters: tuple[Parameter, ...]
     power_laws: tuple[tuple[str, str, str], ...] = field(default=(), kw_only=True)
     """Names (a, b, c) of parameters that make a rate a t^b + c, t in s: steps are curved along it."""
+    simpler: str = field(default="", kw_only=True)
+    """The model with fewer parameters that a user may take where the data do not determine all."""
     of_scans: ClassVar[bool] = True
     """Whether it is fitted to c2 of a scan; else to the variables of any dataset."""
     has_transport_rates: ClassVar[bool] = False
@@ -128,10 +132,17 @@ def search(
     """
     names = tuple(p.name for p in parameters)
     initial, fixed, bounds = dict(initial or {}), dict(fixed or {}), dict(bounds or {})
+    constants = {p.name: p.constant for p in parameters if p.constant is not None}
     for what, given in (("initial", initial), ("fixed", fixed), ("bounds", bounds)):
         for name in given:
             if name not in names:
                 raise OptionError(f"{what}: unknown parameter {name!r}; {nearest(name, names)}")
+            if name in constants:
+                raise OptionError(
+                    f"{what}: {name} is {constants[name]:g} by the definition of this model: leave it out, "
+                    f"or take a model in which it varies"
+                )
+    fixed |= constants
     both = sorted(set(initial) & set(fixed))
     if both:
         raise OptionError(f"{both[0]} is both initial and fixed: give it once")

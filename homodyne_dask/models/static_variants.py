@@ -1,9 +1,10 @@
 """Stretched and compressed exponentials.
 
     stretched         f = exp(-2 (Γ |t2 - t1|)^γ)
-    stretched_ageing  the same with Γ = Γ_0 · age^mu, age = ½ (t1 + t2) in s
+    stretched_q       the same with Γ = rate · (q / 0.01 Å⁻¹)^q_exponent
+    stretched_ageing  the same with Γ = rate · age^mu, age = ½ (t1 + t2) in s
 
-Γ is that of the selected rings; fit one ring at a time for its dependence on q.
+Γ of the first and the last is that of the selected rings; fit one ring at a time for its dependence on q.
 """
 
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from homodyne_dask.models.parameters import Parameter
 from homodyne_dask.models.separable import Bin, SeparableModel
 
+Q_REFERENCE = 0.01
+"""1/Å: where Γ of stretched_q is its parameter `rate`."""
 _STRETCHING = Parameter("stretching", "", (0.1, 3.0))
 
 
@@ -27,6 +30,11 @@ def _constant(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     return _decay(rate * abs(t2 - t1), stretching)
 
 
+def _at_q(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    rate, q_exponent, stretching = theta
+    return _decay(rate * (bin.q / Q_REFERENCE) ** q_exponent * abs(t2 - t1), stretching)
+
+
 def _ageing(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     rate, mu, stretching = theta
     return _decay(rate * (0.5 * (t1 + t2)) ** mu * abs(t2 - t1), stretching)
@@ -38,6 +46,16 @@ STRETCHED = SeparableModel(
     _constant,
 )
 """A stretched exponential of the lag, the same at every age."""
+STRETCHED_Q = SeparableModel(
+    "stretched_q",
+    (
+        Parameter("rate", "1/s", (1e-6, 1e6), scale="log"),
+        Parameter("q_exponent", "", (0.0, 6.0)),
+        _STRETCHING,
+    ),
+    _at_q,
+)
+"""The same with a rate that is a power of q: `rate` is that at q = 0.01 1/Å; q_exponent 2 is diffusion."""
 STRETCHED_AGEING = SeparableModel(
     "stretched_ageing",
     (

@@ -1,6 +1,8 @@
 """The transport models: f(theta; t1, t2) in both conventions (see `Convention`).
 
     static        f = exp(-q² ΔC)
+    power_law     the same with D_offset = 0
+    brownian      the same with D_offset = 0 and alpha = 0
     laminar_flow  f = exp(-q² ΔC) · S(ΔG)
 
 with C(t) = ∫ J dt, J = D0 t^alpha + D_offset [Å²/s] and G(t) = ∫ γ̇ dt,
@@ -12,7 +14,7 @@ opposite sign, give the same f, as do phi0 and phi0 + 180°. (In the `homodyne` 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -98,7 +100,16 @@ _SHEAR = (
 _J = ("D0", "alpha", "D_offset")
 _GAMMA_DOT = ("gamma_dot_t0", "beta", "gamma_dot_t_offset")
 
-STATIC = TransportModel("static", _DIFFUSION, shear=False, power_laws=(_J,))
+_D0, _ALPHA, _D_OFFSET = _DIFFUSION
+_NO_OFFSET = replace(_D_OFFSET, constant=0.0)
+
+BROWNIAN = TransportModel("brownian", (_D0, replace(_ALPHA, constant=0.0), _NO_OFFSET), shear=False)
+"""Diffusion at a constant rate, D0: f = exp(-q² D0 (t2 - t1)), D0 = 2 D_SE."""
+POWER_LAW = TransportModel(
+    "power_law", (_D0, _ALPHA, _NO_OFFSET), shear=False, power_laws=(_J,), simpler="brownian"
+)
+"""Diffusion at a rate that is a power of time, D0 t^alpha."""
+STATIC = TransportModel("static", _DIFFUSION, shear=False, power_laws=(_J,), simpler="power_law")
 """Diffusion: f = exp(-q² ΔC)."""
 LAMINAR_FLOW = TransportModel(
     "laminar_flow", _DIFFUSION + _SHEAR, shear=True, power_laws=(_J, _GAMMA_DOT)

@@ -15,6 +15,7 @@ from homodyne_dask.results.model_check import (
     model_check_of,
 )
 from homodyne_dask.results.rendering import renderer
+from homodyne_dask.results.stokes_einstein import DerivedQuantity, derived_quantities
 from homodyne_dask.results.tables import (
     covariance_table,
     parameter_table,
@@ -121,6 +122,11 @@ class FitResult:
         return error_used(table["stderr"].values, lower, naive)
 
     @property
+    def derived(self) -> dict[str, DerivedQuantity]:
+        """D_SE of Brownian motion and, with temperature and viscosity, R_h; empty for other models."""
+        return derived_quantities(self.config, self.parameters)
+
+    @property
     def periods(self) -> dict[str, float]:
         """The periods of the periodic parameters, by name."""
         return self.config.get(
@@ -202,6 +208,7 @@ class FitResult:
                 "outcome_sentence": self.verdict,
                 "model_check": None if self.check is None else self.check._asdict(),
                 "parameters": plain_rows(self.parameters, "param"),
+                "derived": {name: of._asdict() for name, of in self.derived.items()},
                 "covariance": _matrix(self.covariance),
                 "covariance_naive": _matrix(self.covariance_naive),
                 "scaling_per_bin": plain_columns(self.scaling),

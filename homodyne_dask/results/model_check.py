@@ -2,7 +2,9 @@
 
 from typing import Any, NamedTuple
 
-WITHOUT_ANGLES = ("static", "stretched", "stretched_ageing")
+WITHOUT_ANGLES = (
+    "brownian", "power_law", "static", "stretched", "stretched_q", "stretched_ageing"
+)  # fmt: skip
 """Built-in models whose f is the same at all φ."""
 _ADVICE = {
     "q": "the rings of different q deviate in different ways: `{} --over q` fits each by itself",

@@ -67,11 +67,20 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
     robust = bool(np.isfinite(table["stderr"].values).any())
     bound = "lower bound: dyadic-robust over blocks of frames; the true error is this or larger"
     notes = (
+        *derived_sentences(result),
         _on_errors(robust, lower is not None),
         *([bound] if lower is not None else []),
         *([_on_pulls(robust, lower is not None)] if truth is not None else []),
     )
     return [head, *rows], notes
+
+
+def derived_sentences(result: FitResult) -> list[str]:
+    """Return a line for each quantity that follows from the parameters: 'D_SE = 1.2 ± 0.1 Å²/s (D0 / 2)'."""
+    return [
+        f"{name} = {numbers.value_and_error(of.value, of.stderr)} {of.unit} ({of.formula})"
+        for name, of in result.derived.items()
+    ]
 
 
 def _on_errors(robust: bool, bounded: bool) -> str:

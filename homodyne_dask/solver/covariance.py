@@ -11,6 +11,7 @@ from itertools import combinations
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.sparse.csgraph import connected_components
 
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.models.parameters import joined_with_and
@@ -213,15 +214,26 @@ def _weakly_determined(
         f"undetermined: fix one, or report only what they give together"
         for n in np.flatnonzero(values <= _WEAK_EIGENVALUE)
     ]
+    return (*weak, *_strongly_correlated(names, inverse))
+
+
+def _strongly_correlated(names: list[str], inverse: np.ndarray) -> list[str]:
+    """Return a sentence for each group of parameters that strong correlations connect."""
     sd = np.sqrt(np.diag(inverse))
     correlation = inverse / np.outer(sd, sd)
-    strong = [
-        f"{names[a]} and {names[b]} are determined only in combination "
-        f"(correlation {correlation[a, b]:+.4f}): quote them with their covariance"
-        for a, b in combinations(range(len(names)), 2)
-        if abs(correlation[a, b]) > _STRONG_CORRELATION
-    ]
-    return tuple(weak + strong)
+    strong = np.abs(correlation) > _STRONG_CORRELATION
+    groups, member = connected_components(strong, directed=False)
+    sentences = []
+    for of in (np.flatnonzero(member == n) for n in range(groups)):
+        if len(of) > 1:
+            pairs = [correlation[a, b] for a, b in combinations(of, 2) if strong[a, b]]
+            shown = " and ".join(f"{value:+.4f}" for value in pairs)
+            plural = "s" if len(pairs) > 1 else ""
+            sentences.append(
+                f"{joined_with_and([names[n] for n in of])} are determined only in combination "
+                f"(correlation{plural} {shown}): quote them with their covariance"
+            )
+    return sentences
 
 
 def _few_bins(

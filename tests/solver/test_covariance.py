@@ -207,7 +207,11 @@ def test_strong_correlations_become_a_sentence():
     scans = measured(theta, 40, np.zeros(9))
     reduced = reduce(evaluator(scans)(theta), "individual")
     found = uncertainty(STATIC.names, reduced, np.ones(3, bool), np.arange(9))
-    assert any("D0 and D_offset are determined only in combination" in s for s in found.sentences)
+    *_, last = found.sentences
+    assert last.startswith(
+        "D0, alpha and D_offset are determined only in combination (correlations "
+    )
+    assert sum("only in combination" in sentence for sentence in found.sentences) == 1
 
 
 def test_an_error_that_rests_on_one_bin_says_so():

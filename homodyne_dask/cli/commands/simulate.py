@@ -17,7 +17,9 @@ ARRAYS = 6
 
 @click.command()
 @click.argument("path", metavar="OUT.h5", type=click.Path(path_type=Path))
-@click.option("--scenario", default="creep", help="creep (default), static, ageing or andrade.")
+@click.option(
+    "--scenario", default="creep", help="creep (default), brownian, static, ageing or andrade."
+)
 @click.option(
     "--angles", type=click.IntRange(min=1), default=23, show_default=True, help="Number of angles."
 )

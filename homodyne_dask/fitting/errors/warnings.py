@@ -62,7 +62,7 @@ def warnings_about(
         bounded, these = (joined_with_and(names[some].tolist()) for some in (at_bound, withheld))
         sentences.append(
             f"{these} {'have' if withheld.sum() > 1 else 'has'} no error: most of it would be owed to "
-            f"{bounded}, at a bound (correlation above 0.7)"
+            f"{bounded}, at a bound (correlation above 0.7){_simpler(request)}"
         )
     used = state.reduced.count > 0
     undetermined = int(state.reduced.undetermined.sum())
@@ -93,8 +93,9 @@ def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...
     slow = state.slow_steps >= MAX_SLOW_STEPS
     finer = replace(state, reduced=state.reduced.rounded_as_float64)
     certain = determined_at(request.search, finer).undetermined
+    simpler = _simpler(request)
     unknown = tuple(
-        _undetermined(names, slow)
+        _undetermined(names, slow, simpler)
         if names in certain
         else hidden_by_rounding(joined_with_and(names))
         for names in dict.fromkeys(found.undetermined)
@@ -104,7 +105,13 @@ def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...
     return (*unknown, f"the data determine {joined_with_and(found.determined)}")
 
 
-def _undetermined(names: tuple[str, ...], slow: bool) -> str:
+def _simpler(request: Request) -> str:
+    """Return what to type for a model with fewer parameters of diffusion, or ''."""
+    name = request.problem.model.simpler
+    return f", or take a model with fewer parameters, `--model {name}`" if name else ""
+
+
+def _undetermined(names: tuple[str, ...], slow: bool, simpler: str) -> str:
     several = len(names) > 1
     why = (
         f"χ² hardly falls along a valley in which {'they compensate each other' if several else 'it changes'}"
@@ -112,7 +119,7 @@ def _undetermined(names: tuple[str, ...], slow: bool) -> str:
         else f"one standard error goes beyond {'their' if several else 'its'} whole size"
     )
     fix = "fix one of them" if several else "fix it"
-    return f"the data do not determine {joined_with_and(names)}: {why}; {fix}"
+    return f"the data do not determine {joined_with_and(names)}: {why}; {fix}{simpler}"
 
 
 def redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin"]:

@@ -1,0 +1,50 @@
+"""The Stokes-Einstein coefficient and the hydrodynamic radius that follow from Brownian motion.
+
+c2 - offset decays as exp(-2 D_SE q² lag) (Berne and Pecora 1976), so that D_SE = D0 / 2; a sphere of radius R
+in a fluid of viscosity η diffuses with D_SE = k_B T / (6π η R) (Einstein 1905).
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import xarray
+
+from homodyne_dask.models import BROWNIAN
+
+BOLTZMANN = 1.380649e-23
+"""J/K, exact (SI of 2019)."""
+_M2_PER_A2, _NM_PER_M = 1e-20, 1e9
+
+
+class DerivedQuantity(NamedTuple):
+    """The Stokes-Einstein diffusion coefficient, or the hydrodynamic radius."""
+
+    value: float
+    stderr: float
+    """From that of D0; NaN where it is unknown."""
+    unit: str
+    """Å²/s of D_SE, nm of R_h."""
+    formula: str
+    """What it follows from."""
+
+
+def derived_quantities(
+    config: dict[str, Any], parameters: xarray.Dataset
+) -> dict[str, DerivedQuantity]:
+    """Return D_SE and, where the fluid is known, R_h; none of other models, or of unknown q or D0.
+
+    config: the options of the fit. parameters: its table, over `param`.
+    """
+    if config["model"] != BROWNIAN.name:
+        return {}
+    D0 = parameters.sel(param="D0")
+    if D0["unit"].item() != "Å²/s" or not math.isfinite(D0["value"]):
+        return {}
+    D, share = float(D0["value"]) / 2, float(D0["stderr"] / D0["value"])
+    found = {"D_SE": DerivedQuantity(D, share * D, "Å²/s", "D0 / 2")}
+    temperature, viscosity = (config.get(key) for key in ("temperature", "viscosity"))
+    if temperature and viscosity:
+        radius = BOLTZMANN * temperature / (6 * math.pi * viscosity * D * _M2_PER_A2) * _NM_PER_M
+        words = f"k_B T / (6π η D_SE) at {temperature:g} K and {viscosity:g} Pa·s"
+        found["R_h"] = DerivedQuantity(radius, share * radius, "nm", words)
+    return found
