@@ -26,27 +26,29 @@ class Determined(NamedTuple):
     undetermined: list[tuple[str, ...]]
     """The parameters of every direction that they do not determine."""
     determined: tuple[str, ...]
-    """The free parameters to whose variances such directions add less than the others."""
+    """The other free parameters, those to whose variances such directions add less than the others."""
 
 
 def determined_at(search: Search, state: State) -> Determined:
     """Return what the data determine at the state.
 
-    After MAX_SLOW_STEPS directions that have a tenth or more of the possible reduction of χ² are not.
+    After MAX_SLOW_STEPS the valley that the steps follow is not. It is curved, so that all parameters whose
+    variance is mostly along it belong to it.
     """
     free = movable_at(search, state)
     if not (free.any() and state.reduced.finite):
         return Determined([], ())
+    slow = state.slow_steps >= MAX_SLOW_STEPS
     directions = directions_at(search, state, free)
-    if state.slow_steps >= MAX_SLOW_STEPS:
-        directions = directions.without_flattest()
+    directions = directions.without_valley() if slow else directions
+    known = directions.parameters_determined()
+    unknown = np.abs(directions.vectors[:, ~directions.determined].T) > 0.3
+    if slow:
+        unknown = (unknown.any(0) | ~known)[None]
     names = np.array(search.names)[free]
     return Determined(
-        [
-            tuple(str(name) for name in names[np.abs(directions.vectors[:, n]) > 0.3])
-            for n in np.flatnonzero(~directions.determined)
-        ],
-        tuple(str(name) for name in names[directions.parameters_determined()]),
+        [tuple(str(name) for name in names[some]) for some in unknown],
+        tuple(str(name) for name in names[known & ~unknown.any(0)]),
     )
 
 

@@ -35,11 +35,11 @@ class Eigendirections(NamedTuple):
         """The smallest eigenvalue of a determined direction, at most 1."""
         return float(self.values[self.determined].min(initial=1.0))
 
-    def without_flattest(self) -> "Eigendirections":
-        """Return these, those with a tenth or more of the possible reduction of χ² not determined."""
+    def without_valley(self) -> "Eigendirections":
+        """Return these, the direction of the longest step to the optimum and flatter ones not determined."""
         known = self.determined
-        reductions = np.where(known, self.along**2 / np.where(known, self.values, 1.0), 0.0)
-        return self._replace(determined=known & ~(reductions >= 0.1 * reductions.sum()))
+        lengths = np.where(known, np.abs(self.along) / np.where(known, self.values, 1.0), 0.0)
+        return self._replace(determined=known & (self.values > self.values[lengths.argmax()]))
 
     def parameters_determined(self) -> Bool[np.ndarray, " m"]:
         """Return the parameters whose variance is mostly that along determined directions."""

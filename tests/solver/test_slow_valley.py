@@ -16,8 +16,8 @@ def test_a_fit_that_creeps_along_a_valley_ends_and_says_what_is_determined():
     assert last.outcome is Outcome.SINGULAR
     assert last.passes < 60
     found = determined_at(chosen, last)
-    assert set().union(*found.undetermined) == {"gamma_dot_t0", "beta", "gamma_dot_t_offset"}
-    assert {"D0", "alpha", "phi0"} <= set(found.determined)
+    assert found.undetermined == [("gamma_dot_t0", "beta", "gamma_dot_t_offset")]
+    assert found.determined == ("D0", "alpha", "D_offset", "phi0")
     [mirrored] = mirrored_shear(Grid(summary(scans), chosen), scans.theta)
     other = solve(evaluate, chosen, mirrored)[-1]
     assert last.reduced.chisqr < other.reduced.chisqr + 0.1
