@@ -1,7 +1,12 @@
 """What all tests share."""
 
+import os
+import shutil
+import tempfile
+
 import pytest
 
+from homodyne_dask.kernels.cache_folder import FOLDER
 from homodyne_dask.store import scan as dataset
 from homodyne_dask.sweep import block_cache
 
@@ -10,6 +15,18 @@ LONG = (
     "tests/browser/", "tests/cluster/", "tests/sweep/test_same_bits.py", "tests/benchmarks/",
 )  # fmt: skip
 """Files of few long tests. They begin, so that no process is left alone with one at the end."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """All processes of a run share executables in a folder of the run; the user's is not touched."""
+    if not hasattr(config, "workerinput"):  # the processes of xdist have this one's variable
+        os.environ[FOLDER] = tempfile.mkdtemp(prefix="homodyne-dask-tests-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove that folder."""
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ[FOLDER], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -26,6 +26,7 @@ from homodyne_dask.cluster.memory import (
 from homodyne_dask.cluster.scratch import SCRATCH, scratch_folder
 from homodyne_dask.cluster.workers import JobCluster, Workers
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.kernels.processors import cores
 from homodyne_dask.store.processes import python_command
 
 MAX_THREADS_PER_WORKER = 4
@@ -56,19 +57,6 @@ MONITOR_SETTINGS = {
 def time_limit(what: str, seconds: float) -> float:
     """Return a time limit in seconds: homodyne-dask.<what> of Dask's configuration, or a default."""
     return parse_timedelta(dask.config.get(f"homodyne-dask.{what}", seconds), "s")
-
-
-def cores() -> int:
-    """Return the processors this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def jax_threads() -> int:
-    """Return the size of JAX's pool: the variables that set it count where they hold a number."""
-    for name in ("PJRT_NPROC", "NPROC"):
-        if (number := os.environ.get(name, "")).isdigit() and int(number) > 0:
-            return int(number)
-    return cores()
 
 
 def worker_environment(threads: int) -> dict[str, str]:

@@ -4,23 +4,19 @@ Each function names the public call that would replace it, the versions it was s
 happens where it is missing.
 """
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import jax
 
-def compilations_of(compiled: Callable[..., Any]) -> int | None:
-    """Return how many times this process has compiled a function made by `jax.jit`.
 
-    Private: `_cache_size()` of what `jax.jit` returns, seen in jax 0.12.0; JAX has no public
-    count of the entries of a function's cache. Where it is missing None is returned, and
-    a result then has no number of compilations.
+def jax_settings() -> dict[str, Any] | None:
+    """Return the settings of JAX in this process by name.
+
+    Private: `jax.config.values`, seen in jax 0.12.0; in public each is read by its name. Where it is
+    missing None is returned, and executables are not kept on disk.
     """
-    try:
-        size: Callable[[], int] = compiled._cache_size  # pyright: ignore[reportFunctionMemberAccess]
-    except AttributeError:
-        return None
-    return size()
+    return getattr(jax.config, "values", None)
 
 
 def checked_indices() -> AbstractContextManager[Any]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ from jax import Array
 from jaxtyping import Float
 
 from homodyne_dask.kernels.active_subblocks import SubBlocks, sub_blocks
-from homodyne_dask.kernels.compiled import forget_changed_functions
+from homodyne_dask.kernels.compiled import forget_changed_functions, plain_kernel
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.models.separable import Bin, SeparableModel
@@ -72,7 +71,7 @@ def separable_point(
     return SeparablePoint(problem, theta, tables, derivatives, m, lag, span)
 
 
-@partial(jax.jit, static_argnames=("model",))
+@plain_kernel("model")
 def _tables(theta: Array, time: Array, *, model: SeparableModel) -> tuple[Tables, Tables]:
     """Return the values of `precompute` and their derivatives by theta."""
     precompute = model.precompute

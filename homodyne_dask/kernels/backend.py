@@ -40,10 +40,7 @@ def check_model(model: Model, frames: int, convention: Convention, precision: st
 
 
 def compilations() -> dict[str, int]:
-    """Return how many times this process has compiled the kernels of all backends, by name.
-
-    A kernel whose number is unknown is absent.
-    """
+    """Return how many times this process has compiled the kernels of all backends, by name."""
     from homodyne_dask.kernels.residual import columns_kernel
     from homodyne_dask.kernels.separable import SEPARABLE
     from homodyne_dask.kernels.transport import TRANSPORT
@@ -51,7 +48,5 @@ def compilations() -> dict[str, int]:
     total: dict[str, int] = {}
     for kernels in (TRANSPORT.kernels, SEPARABLE.kernels, {"gram": columns_kernel}):
         for name, kernel in kernels.items():
-            times = kernel.compilations()
-            if times is not None:
-                total[name] = total.get(name, 0) + times
+            total[name] = total.get(name, 0) + kernel.compilations()
     return total

@@ -1,4 +1,4 @@
-"""Functions compiled by JAX with those of the chosen XLA options that its version knows."""
+"""Functions compiled by JAX, once on a machine, with those of the chosen options that its XLA knows."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial, update_wrapper
@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from zict import LRU
 
-from homodyne_dask.kernels._jax_internals import compilations_of
+from homodyne_dask.kernels.executable_cache import compiled
 from homodyne_dask.kernels.on_cpu import on_cpu
 from homodyne_dask.models.fingerprint import fingerprint, functions_of
 from homodyne_dask.models.user_defined import UserDefined
@@ -21,6 +21,8 @@ COMPILER_OPTIONS: Mapping[str, str | int] = {
     "xla_cpu_prefer_vector_width": 512,
 }
 """Without them a kernel is slower, and may differ in the last bits."""
+MAX_EXECUTABLES = 256
+"""Most executables of one function that a process keeps."""
 _LOCK = Lock()
 _TRACED: set[str] = set()
 """Digests of models that JAX may trace, or has traced, with the values they have now."""
@@ -29,34 +31,62 @@ _FINGERPRINTS: LRU[int, tuple[FunctionType, str]] = LRU(1000, {})
 
 
 class Kernel:
-    """A function that JAX compiles at its first call, with the options that its XLA knows."""
+    """A function that JAX compiles for each shape of its arguments, or that is loaded from the disk."""
 
-    def __init__(self, function: Callable[..., Any], static: tuple[str, ...] = ()) -> None:
-        self.function, self.static = function, static
-        self._jitted: Callable[..., Any] | None = None
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        static: tuple[str, ...] = (),
+        options: Mapping[str, str | int] | None = None,
+    ) -> None:
+        """Take a function, the names of its static arguments, and options in place of the kernels'."""
+        self.function, self.static, self.options = function, static, options
+        self._executables: LRU[Any, Callable[..., Any]] = LRU(MAX_EXECUTABLES, {})
+        self._lock, self._compilations = Lock(), 0
         update_wrapper(self, function)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the compiled function."""
-        return (self._jitted or self._compiled())(*args, **kwargs)
+    def __call__(self, *args: Any, **static: Any) -> Any:
+        """Call the compiled function; keywords are its static arguments."""
+        leaves, structure = jax.tree.flatten(args)
+        key = structure, tuple(map(_sort, leaves)), tuple(static[name] for name in self.static)
+        executable = self._executables.get(key)
+        return (executable or self._made(key, args, static))(*args)
 
-    def compilations(self) -> int | None:
-        """Return how many times this process has compiled the function; None where that is unknown."""
-        return 0 if self._jitted is None else compilations_of(self._jitted)
+    def compilations(self) -> int:
+        """Return how many times this process has compiled the function."""
+        return self._compilations
 
-    def _compiled(self) -> Callable[..., Any]:
-        with _LOCK:  # two threads would compile twice
-            if self._jitted is None:
-                options = known_options()
-                self._jitted = jax.jit(
-                    self.function, static_argnames=self.static, compiler_options=options
+    def _made(self, key: Any, args: Any, static: Mapping[str, Any]) -> Callable[..., Any]:
+        with self._lock:  # two threads would compile twice
+            executable = self._executables.get(key)
+            if executable is None:
+                options = known_options() if self.options is None else self.options
+                # of two programs that differ in the arguments they use, both texts must tell that
+                jitted = jax.jit(
+                    self.function,
+                    static_argnames=self.static,
+                    compiler_options=dict(options),
+                    keep_unused=True,
                 )
-            return self._jitted
+                executable, here = compiled(jitted.lower(*args, **static), options)
+                self._compilations += here
+                self._executables[key] = executable
+            return executable
+
+
+def _sort(leaf: Any) -> Any:
+    """Return what a function is compiled for, of one argument: shape and type."""
+    return getattr(leaf, "shape", None), getattr(leaf, "dtype", type(leaf))
 
 
 def kernel(*static: str) -> Callable[[Callable[..., Any]], Kernel]:
     """Return a decorator that makes a function a Kernel; static: arguments it is compiled anew for."""
     return partial(Kernel, static=static)
+
+
+def plain_kernel(*static: str) -> Callable[[Callable[..., Any]], Kernel]:
+    """Return a decorator like `kernel`, for functions of few values: compiled without options."""
+    return partial(Kernel, static=static, options={})
 
 
 @cache

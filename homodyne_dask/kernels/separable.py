@@ -1,7 +1,6 @@
 """The backend of user-defined models: Grams of f and its derivatives by JAX."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from homodyne_dask.kernels.autodiff import (
     separable_point,
 )
 from homodyne_dask.kernels.block import Block
-from homodyne_dask.kernels.compiled import kernel
+from homodyne_dask.kernels.compiled import kernel, plain_kernel
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
 from homodyne_dask.kernels.interface import Backend
 from homodyne_dask.kernels.losses import robust_terms
@@ -159,7 +158,7 @@ def separable_f(
         return np.stack([np.broadcast_to(f, first.shape) for f in of_bins])
 
 
-@partial(jax.jit, static_argnames=("model",))
+@plain_kernel("model")
 def _shape(theta: Array, t1: Tables, t2: Tables, bin: Bin, *, model: SeparableModel) -> Array:
     return jnp.asarray(model.f(theta, t1, t2, bin), float)
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Float
 
 from homodyne_dask.kernels.active_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
 from homodyne_dask.kernels.interface import MAX_CANDIDATES, Backend, RateCurve
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
@@ -208,7 +208,7 @@ def _between(values: np.ndarray, time: np.ndarray, t1: np.ndarray, t2: np.ndarra
     return np.interp(t2, time, values) - np.interp(t1, time, values)
 
 
-@partial(jax.jit, static_argnames=("shear", "convention"))
+@plain_kernel("shear", "convention")
 def _shape(
     dC: Array, dG: Array, k: Array, s: Array, *, shear: bool, convention: Convention
 ) -> Array:

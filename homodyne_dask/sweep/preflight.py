@@ -18,9 +18,10 @@ from distributed import Client
 
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.cluster.connect import with_timeout
-from homodyne_dask.cluster.local import cluster_errors, cores, jax_threads, job_cluster
+from homodyne_dask.cluster.local import cluster_errors, job_cluster
 from homodyne_dask.cluster.memory import size
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.kernels.processors import cores, jax_threads
 from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import Plan

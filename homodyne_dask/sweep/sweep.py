@@ -132,19 +132,14 @@ class Sweep:
         )
 
     def compilations(self) -> dict[str, int]:
-        """Return the most compilations of each kernel that one process made for this fit.
-
-        Kernels of which some process does not know them are absent.
-        """
+        """Return the most compilations of each kernel that one process made for this fit."""
         for future in self.warming:
             if future.status == "finished":
                 self._count(future.result())
         of_processes = list(self.compiled.values())
         names = of_processes[0][1] if of_processes else {}
         return {
-            name: max(last[name] - first[name] for first, last in of_processes)
-            for name in names
-            if all(name in first and name in last for first, last in of_processes)
+            name: max(last[name] - first[name] for first, last in of_processes) for name in names
         }
 
 

@@ -6,8 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from homodyne_dask.kernels import backend, compiled
-from homodyne_dask.kernels._jax_internals import compilations_of
+from homodyne_dask.kernels import cache_folder, compiled
 from homodyne_dask.kernels.compiled import Kernel
 
 MADE_UP = "xla_cpu_made_up_option"
@@ -62,24 +61,10 @@ def test_options_are_tried_once(monkeypatch, one_option_is_unknown):
     assert Kernel(double)(np.float32(3)) == 6
 
 
-def test_threads_share_one_compilation():
+def test_threads_share_one_compilation(monkeypatch):
+    monkeypatch.setenv(cache_folder.FOLDER, "off")
     kernel = Kernel(double)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(kernel, np.arange(4, dtype=np.float32)))
     assert [float(x) for x in found] == [0, 2, 4, 6]
     assert kernel.compilations() == 1
-
-
-def test_the_compilations_of_a_jitted_function_are_counted():
-    function = jax.jit(lambda x: x + 1)
-    counts = [compilations_of(function)]
-    for argument in (np.zeros(2), np.ones(2), np.zeros(3)):
-        function(argument)
-        counts.append(compilations_of(function))
-    assert counts == [0, 1, 1, 2]
-
-
-def test_compilations_that_jax_does_not_count_are_absent(monkeypatch):
-    assert compilations_of(double) is None
-    monkeypatch.setattr(Kernel, "compilations", lambda _: None)
-    assert backend.compilations() == {}

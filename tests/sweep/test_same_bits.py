@@ -48,7 +48,7 @@ def test_one_worker_and_two_resident_or_streaming_give_the_same_bits(
     with cluster.local_cluster(processes=processes, threads=1) as client:
         result = hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", client=client, memory=memory)
     assert same_bits(result, quiet)
-    assert result.compilations["gram"] == 1
+    assert result.compilations["gram"] <= 1
 
 
 @pytest.mark.slow

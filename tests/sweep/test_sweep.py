@@ -16,7 +16,6 @@ from homodyne_dask.sweep import block_cache
 from homodyne_dask.sweep import plan as planning
 from homodyne_dask.sweep.plan import layout, make_plan
 from homodyne_dask.sweep.sweep import sweep_of
-from homodyne_dask.sweep.tasks import NO_COST, Report
 from tests.kernels.test_candidates import FAST
 from tests.synthetic import angles, fit_here, measured, store
 
@@ -119,16 +118,3 @@ def test_a_cache_drops_what_was_used_least_recently_beyond_its_bytes():
     assert set(cache) == {"a", "c", "d"}
     block_cache.keep(cache, "d", b"four", 4)
     assert set(cache) == {"d"}
-
-
-def test_compilations_that_jax_does_not_count_cost_no_result(fast):
-    """A kernel has no number from its first compilation on, in one process earlier than in another."""
-    sweep = streaming(fast)
-    counted, uncounted = {"gram": 0, "candidates": 0}, {"candidates": 0}
-    for process, before, after in [
-        (1, uncounted, uncounted),
-        (1, counted, uncounted),  # a task that began before the one above
-        (2, counted, counted | {"candidates": 1}),
-    ]:
-        sweep._count(Report("", process, 0.0, (before, after), NO_COST, 0))
-    assert sweep.compilations() == {"candidates": 1}

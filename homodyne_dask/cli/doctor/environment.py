@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from homodyne_dask.cli.doctor import xla_flags
 from homodyne_dask.cli.doctor.finding import Finding
 from homodyne_dask.cli.doctor.kernel_process import first_sentence
-from homodyne_dask.cluster.local import cores
 from homodyne_dask.errors import nearest
+from homodyne_dask.kernels.processors import cores
 
 POOL_VARIABLES = ("NPROC", "PJRT_NPROC")
 """Variables that set the number of threads JAX computes on."""

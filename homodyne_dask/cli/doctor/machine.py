@@ -13,8 +13,9 @@ import psutil
 from packaging.requirements import Requirement
 
 from homodyne_dask.cli.doctor.finding import Finding
-from homodyne_dask.cluster.local import cores
-from homodyne_dask.cluster.memory import available_memory
+from homodyne_dask.cluster.memory import available_memory, size
+from homodyne_dask.kernels.cache_folder import FOLDER, cache_state
+from homodyne_dask.kernels.processors import cores
 
 PACKAGES = ("jax", "jaxlib", "dask", "distributed", "zarr", "numcodecs", "numpy")
 MIN_MEMORY = 2e9
@@ -30,6 +31,7 @@ def machine_findings() -> Iterator[Finding]:
     yield memory()
     yield instructions(_cpu_flags())
     yield from writable_folders()
+    yield compiled_kernels()
 
 
 def library_versions() -> Iterator[Finding]:
@@ -114,6 +116,17 @@ def writable_folders() -> Iterator[Finding]:
     yield writable_folder("temporary folder", Path(tempfile.gettempdir()))
     if configured := dask.config.get("temporary-directory", None):
         yield writable_folder("folder of workers", Path(configured))
+
+
+def compiled_kernels() -> Finding:
+    """Return where compiled kernels are kept for the next process."""
+    folder, entries, bytes_, unused = cache_state()
+    if not unused:
+        return Finding("compiled kernels", f"{entries} in {folder}, {size(bytes_)}")
+    advice = f"every process compiles for seconds: correct that, or set {FOLDER} to another folder"
+    if folder is None:
+        return Finding("compiled kernels", f"not kept: {unused}")
+    return Finding("compiled kernels", f"not kept in {folder}: {unused}", advice)
 
 
 def writable_folder(what: str, path: Path) -> Finding:

@@ -51,7 +51,7 @@ def kernel_findings() -> Iterator[Finding]:
         value,
         "" if error < MAX_KERNEL_DIFFERENCE else f"results would be wrong: {_REPAIR}",
     )
-    value = f"{rate:.0f} M pairs/s on one thread, {first['first']:.1f} s to compile"
+    value = f"{rate:.0f} M pairs/s on one thread, {first['first']:.1f} s to be ready"
     slow = "other programs use this core, or XLA_FLAGS or JAX_* variables slow the kernel"
     yield Finding("kernel", value, "" if rate >= SLOW_KERNEL else slow)
     for option, reason in first["unknown_options"].items():

@@ -15,8 +15,8 @@ from homodyne_dask.cli.doctor.kernel_process import (
     first_sentence,
 )
 from homodyne_dask.cli.doctor.rates import decoding_rate, kernel_rate
-from homodyne_dask.cluster.local import cores, jax_threads
 from homodyne_dask.errors import PlanError
+from homodyne_dask.kernels.processors import cores, jax_threads
 
 
 def get_device_status() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from distributed import Client
 
-from homodyne_dask.cluster.local import cores, local_cluster
+from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError, HomodyneDaskError
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
@@ -20,6 +20,7 @@ from homodyne_dask.fitting.series.parallel_fits import (
     submitted,
 )
 from homodyne_dask.fitting.series.partition import Windows, options_of, parts_of
+from homodyne_dask.kernels.processors import cores
 from homodyne_dask.models import Model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.series import FitSeries

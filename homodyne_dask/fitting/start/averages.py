@@ -1,7 +1,7 @@
 """The averages over age and lag from which initial values are found."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 import jax
@@ -11,6 +11,7 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import SelectionError
+from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
@@ -152,7 +153,7 @@ def _weight(scan: Scan, cuts: Cuts) -> Float[np.ndarray, "bin cell"]:
     return 1 / (scan.sigma_row[:, i] * scan.sigma_row[:, j]) ** 2
 
 
-@partial(jax.jit, static_argnames=("shear", "convention"))
+@plain_kernel("shear", "convention")
 def _cell_moments(
     d: Array, c2: Array, weight: Array, k: Array, s: Array, ds: Array,
     *, shear: bool, convention: Convention,

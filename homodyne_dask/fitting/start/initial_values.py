@@ -24,6 +24,7 @@ from homodyne_dask.fitting.start.transport_minima import (
 )
 from homodyne_dask.kernels.autodiff import Tables, f_with_derivatives, separable_point
 from homodyne_dask.kernels.checks import check_finite
+from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.models.parameters import Search
@@ -155,7 +156,7 @@ def _grams(summary: BinnedAverages, points: Float[np.ndarray, "point p"]) -> lis
         return [Gram(one, pairs) for one in np.asarray(moments)]
 
 
-@partial(jax.jit, static_argnames=("model",))
+@plain_kernel("model")
 def _moments(
     c2: Array, weight: Array, theta: Array, here: tuple[Tables, Tables],
     there: tuple[Tables, Tables], bins: Bin, *, model: SeparableModel,
@@ -174,7 +175,7 @@ def _moments(
     return jax.vmap(of_bin)(c2, weight, bins)
 
 
-@partial(jax.jit, static_argnames=("model",))
+@plain_kernel("model")
 def _moments_of_points(
     c2: Array, weight: Array, points: Array, time: Array, cells: tuple[Array, Array], bins: Bin,
     *, model: SeparableModel,

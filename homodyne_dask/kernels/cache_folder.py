@@ -1,0 +1,146 @@
+"""A folder of the user for what is quicker to read than to compute: whole entries, of bounded size.
+
+An entry may be machine code: a folder that others could write to is not used. What cannot be read or
+written, or is damaged, is as if it were not there.
+"""
+
+import hashlib
+import logging
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+FOLDER = "HOMODYNE_DASK_CACHE"
+"""Environment variable: the folder, or `off`."""
+MAX_BYTES = 200_000_000
+"""Most bytes of all entries; those that were used least recently are removed."""
+_MAX_ENTRY_BYTES = 50_000_000
+_ENTRY, _PARTIAL, _SECONDS_TO_WRITE = ".executable", ".partial", 3600.0
+LOG = logging.getLogger(__name__)
+
+
+class CacheState(NamedTuple):
+    """The folder as `doctor` shows it."""
+
+    folder: Path | None
+    entries: int
+    size: int
+    """Bytes."""
+    unused: str
+    """Why it is not used; '' where it is."""
+
+
+def user_cache_folder() -> Path | None:
+    """Return the folder that would be used: of the variable FOLDER, or below that of the user."""
+    given = os.environ.get(FOLDER)
+    if given is not None:
+        return None if given in ("", "off", "0") else Path(given)
+    around = os.environ.get("XDG_CACHE_HOME", "")
+    if Path(around).is_absolute():
+        return Path(around) / "homodyne-dask"
+    with suppress(RuntimeError):  # nobody's home is known
+        return Path.home() / ".cache" / "homodyne-dask"
+    return None
+
+
+def cache_state() -> CacheState:
+    """Return where the cache is, what it holds, and why it is not used if it is not."""
+    folder = user_cache_folder()
+    if folder is None:
+        return CacheState(None, 0, 0, f"{FOLDER} is off, or there is no home folder")
+    try:
+        with _opened(folder) as at:
+            sizes = [status.st_size for _, status in _entries(at)]
+    except OSError as e:
+        return CacheState(folder, 0, 0, e.strerror or str(e))
+    return CacheState(folder, len(sizes), sum(sizes), "")
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """Yield a handle of the folder, made where it is missing; OSError where others could write to it.
+
+    All files are named relative to the handle: nobody can put another folder in its place meanwhile.
+    """
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(at)
+        if status.st_uid != os.geteuid():
+            raise PermissionError(0, "it belongs to another user", str(folder))
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            raise PermissionError(0, "others may enter it: chmod 700", str(folder))
+        yield at
+    finally:
+        os.close(at)
+
+
+def read_entry(key: str) -> bytes | None:
+    """Return the content of an entry; None where there is none that is whole."""
+    folder = user_cache_folder()
+    if folder is None:
+        return None
+    name = key + _ENTRY
+    try:
+        with _opened(folder) as at:
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+            with os.fdopen(file, "rb") as stream:
+                whole = stream.read(_MAX_ENTRY_BYTES)
+            with suppress(OSError):
+                os.utime(name, dir_fd=at)  # used last
+    except OSError:
+        return None
+    check, content = whole[:32], whole[32:]
+    return content if hashlib.sha256(content).digest() == check else None
+
+
+def write_entry(key: str, content: bytes) -> None:
+    """Write an entry, whole or not at all; a disk that is full or may not be written to is no error."""
+    folder = user_cache_folder()
+    if folder is None or len(content) > _MAX_ENTRY_BYTES - 32:
+        return
+    name, partial = key + _ENTRY, f"{key}.{uuid4().hex}{_PARTIAL}"
+    try:
+        with _opened(folder) as at:
+            try:
+                file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=at)
+                with os.fdopen(file, "wb") as stream:
+                    stream.write(hashlib.sha256(content).digest() + content)
+                os.rename(partial, name, src_dir_fd=at, dst_dir_fd=at)
+            except OSError:
+                with suppress(FileNotFoundError):
+                    os.unlink(partial, dir_fd=at)
+                raise
+            _trim(at)
+    except OSError as e:
+        LOG.info("an entry was not kept: %s", e)
+
+
+def _entries(at: int) -> list[tuple[str, os.stat_result]]:
+    """Return the files of the folder, those used least recently first."""
+    found = []
+    for name in os.listdir(at):
+        with suppress(FileNotFoundError):  # another process removed it
+            found.append((name, os.stat(name, dir_fd=at, follow_symlinks=False)))
+    ours = [(name, status) for name, status in found if name.endswith((_ENTRY, _PARTIAL))]
+    return sorted(ours, key=lambda entry: entry[1].st_mtime)
+
+
+def _trim(at: int) -> None:
+    """Remove what killed processes left half written, and entries beyond MAX_BYTES."""
+    entries, now = _entries(at), time.time()
+    left = sum(status.st_size for _, status in entries)
+    for name, status in entries:
+        abandoned = name.endswith(_PARTIAL) and now - status.st_mtime > _SECONDS_TO_WRITE
+        if left > MAX_BYTES or abandoned:
+            left -= status.st_size
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=at)
