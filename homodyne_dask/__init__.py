@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from homodyne_dask.cluster.slurm.cluster import slurm_cluster
     from homodyne_dask.errors import HomodyneDaskError
     from homodyne_dask.fitting.api import fit, iterate, plan
+    from homodyne_dask.fitting.compare_models import compare_models
     from homodyne_dask.fitting.curve_fit.curve_fit import curve_fit
     from homodyne_dask.fitting.curve_fit.result import CurveFit
     from homodyne_dask.fitting.forecast import forecast
@@ -56,6 +57,7 @@ _HOME = {
     "fit": "fitting.api",
     "fit_each": "fitting.series.fit_each",
     "iterate": "fitting.api",
+    "compare_models": "fitting.compare_models",
     "curve_fit": "fitting.curve_fit.curve_fit",
     "CurveFit": "fitting.curve_fit.result",
     "forecast": "fitting.forecast",
@@ -101,6 +103,7 @@ __all__ = [
     "Scan",
     "SeparableModel",
     "TransportModel",
+    "compare_models",
     "connect",
     "curve_fit",
     "fit",

@@ -43,7 +43,7 @@ class _Source(BaseModel):
     )
     model: Text = _option(
         "model: brownian, power_law, static, laminar_flow, two_component, stretched, stretched_q, "
-        "stretched_ageing, or one of a package",
+        "stretched_ageing, one of a package, or auto, the simplest that the data ask for",
         "static, laminar_flow or another model's name",
         "laminar_flow",
     )

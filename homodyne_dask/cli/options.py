@@ -35,7 +35,7 @@ SELECTION = (
 MODEL = click.option(
     "--model",
     help="brownian, power_law, static, laminar_flow, two_component, stretched, stretched_q, "
-    "stretched_ageing, or one of a package.",
+    "stretched_ageing, one of a package, or auto, the simplest that the data ask for.",
 )
 WORKERS = (
     click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786."),

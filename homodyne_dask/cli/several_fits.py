@@ -55,9 +55,9 @@ RunFit = Callable[[FitJob, bool, "Future | None"], "FitResult"]
 """Runs a job, with `resume` from its checkpoint; a future stands for a fit submitted to a worker."""
 
 
-def fit_jobs(config: "FitConfig", model: "Model") -> list[FitJob]:
+def fit_jobs(config: "FitConfig") -> list[FitJob]:
     """Return a job for each store, or with `over` one for each part of the one store."""
-    return _parts(config, model) if config.over else _stores(config)
+    return _parts(config) if config.over else _stores(config)
 
 
 def _stores(config: "FitConfig") -> list[FitJob]:
@@ -69,9 +69,10 @@ def _stores(config: "FitConfig") -> list[FitJob]:
     ]
 
 
-def _parts(config: "FitConfig", model: "Model") -> list[FitJob]:
+def _parts(config: "FitConfig") -> list[FitJob]:
     from homodyne_dask.fitting.request import prepare, require_gap
     from homodyne_dask.fitting.series.partition import options_of, parts_of
+    from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import default_folder
 
     if len(config.data) > 1:
@@ -81,7 +82,7 @@ def _parts(config: "FitConfig", model: "Model") -> list[FitJob]:
     (store,) = config.data
     scan, over = selected(config, store), config.over or ""
     require_gap(
-        prepare(scan, model, **config.fit_options())
+        prepare(scan, model_named(config.model), **config.fit_options())
     )  # an error is reported once, not for each part
     where = config.output or default_folder(store, over)
     return [

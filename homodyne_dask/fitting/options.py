@@ -17,6 +17,8 @@ from typing import Any, cast, get_args, get_origin
 
 from homodyne_dask.errors import nearest
 
+AUTO = "auto"
+"""Given as the model, it stands for the one that a comparison chooses (`compare_models`)."""
 _PLACE = re.compile(r"^( *)\{options\}", re.MULTILINE)
 """Where a docstring lists the options."""
 

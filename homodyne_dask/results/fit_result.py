@@ -43,6 +43,7 @@ _UNITS = {
     "offset": "1",
     "redchi_per_bin": "1",
     "ndata_per_bin": "1",
+    "left_out_chisqr": "1",
     "chisqr": "1",
     "redchi": "1",
 }
@@ -61,7 +62,8 @@ class FitResult:
     covariance_naive: xarray.DataArray | None
     """(cov_i, cov_j), (JᵀWJ)⁻¹; None where the data do not determine all parameters."""
     scaling: xarray.Dataset
-    """Over `bin`: contrast, offset, redchi, q, phi, ndata, undetermined; coordinate label."""
+    """Over `bin`: contrast, offset, redchi, q, phi, ndata, undetermined, left_out_chisqr (χ² of the bin at
+    the parameters of a fit without it: `compare_models`); coordinate label."""
     chisqr: float
     redchi: float
     ndata: int
@@ -100,6 +102,8 @@ class FitResult:
     """By parameter, over `point`: value, chisqr, parabola, passes, converged, theta(point, param)."""
     mean_weight: float | None = None
     """With a robust loss: the mean of the weights ρ' of all pairs; chisqr is then Σ scale²·ρ."""
+    comparison: tuple[dict[str, Any], ...] = ()
+    """The models that were compared, for a model chosen by `auto`: the rows of `ModelComparison.table`."""
     check: ModelCheck | None = None
     """Whether the model describes the data; None where too little is known to test it."""
     version: str = field(default="")
@@ -225,6 +229,7 @@ class FitResult:
                 "undetermined": list(self.undetermined),
                 "warnings": list(self.warnings),
                 "minima": list(self.minima),
+                "comparison": list(self.comparison),
                 "config": self.config,
                 "inputs": self.inputs,
                 "truth": self.truth,
@@ -283,6 +288,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
         },
         **{key: tuple(read[key]) for key in ("history", "undetermined", "warnings")},
         minima=tuple(read.get("minima", ())),
+        comparison=tuple(read.get("comparison", ())),
         check=model_check_of(read.get("model_check")),
         **{key: read[key] for key in ("config", "inputs", "version")},
         versions=read.get("versions", {}),

@@ -1,5 +1,6 @@
 """Facts of a fit and its data, by name: χ², pairs, passes, time, convention, source, versions."""
 
+from math import isfinite
 from typing import Any
 
 from homodyne_dask.results import numbers
@@ -34,6 +35,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         ("compilations", compiled or "none"),
         ("convention", f"{config['convention']}: {_meaning(result)}"),
         *([("gap", f"{gap / 1e4:g} um")] if gap is not None else []),
+        *([("models", _comparison(result))] if result.comparison else []),
         *([("options", _changed(config))] if config.get("changed") else []),
         ("data", f"{inputs['store']} from {inputs['source_file']} ({inputs['source_format']})"),
         ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
@@ -45,6 +47,16 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         *(("note", note) for note in inputs["notes"]),
         ("version", ", ".join([f"homodyne-dask {result.version}", *others])),
     ]
+
+
+def _comparison(result: FitResult) -> str:
+    """Return χ² of the bins left out of each compared model, from the lowest, and the choice."""
+    above = [(row["model"], row["above_lowest"]) for row in result.comparison]
+    rows = [
+        f"{name} {value:.3g}" if value is not None and isfinite(value) else f"{name} -"
+        for name, value in above
+    ]
+    return f"{result.config['model']} was chosen by χ² of bins left out, above the lowest: {', '.join(rows)}"
 
 
 def _changed(config: dict[str, Any]) -> str:

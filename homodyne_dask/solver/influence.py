@@ -1,9 +1,9 @@
-"""The influence of single bins and of the scaling mode on the result, from the last Gram alone."""
+"""How a result depends on single bins and on the scaling mode, from the last Gram alone."""
 
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver.normal_equations import joint_equations
@@ -29,6 +29,29 @@ def leave_one_out(
         if known:
             change[b, moved] = rest[: joint.moved] / joint.size[: joint.moved]
     return change
+
+
+def left_out_chisqr(
+    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], clusters: Int[np.ndarray, " bin"]
+) -> Float[np.ndarray, " bin"]:
+    """Return χ² of each bin at the parameters that the bins of other clusters determine.
+
+    That is leave-one-out cross-validation by one Gauss-Newton step: a parameter that the data do not
+    need makes it larger (Arlot and Celisse 2010). Contrast and offset of the bin itself are fitted to it,
+    unless bins share them. NaN for bins without pairs, and where the other bins do not determine all
+    parameters.
+    """
+    joint = joint_equations(reduced, moved)
+    total, gradient = joint.blocks.sum(0), joint.scores.sum(0)
+    found = np.full(len(reduced.count), np.nan)
+    for cluster in np.unique(clusters[reduced.count > 0]):
+        of = np.flatnonzero((clusters == cluster) & (reduced.count > 0))
+        own, score = joint.blocks[of], joint.scores[of]
+        step, known = _solved(total - own.sum(0), gradient - score.sum(0), joint.moved)
+        if known:
+            rise = np.einsum("i,bij,j->b", step, own, step) - 2 * score @ step
+            found[of] = reduced.chisqr_per_bin[of] + rise
+    return found
 
 
 def _solved(

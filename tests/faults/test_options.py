@@ -60,7 +60,7 @@ def ending(scan, chosen, work) -> str:
     try:
         config = read_config(file)
         model = model_named(config.model)
-        for job in fit_jobs(config, model):
+        for job in fit_jobs(config):
             work(job.scan(), model, job.options)
     except HomodyneDaskError as e:
         said = str(e)

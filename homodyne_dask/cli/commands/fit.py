@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,14 @@ from homodyne_dask.cli.options import (
 )
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import HomodyneDaskError, OptionError
-from homodyne_dask.fitting.options import fit_options
+from homodyne_dask.fitting.options import AUTO, fit_options
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
     from homodyne_dask.cli.config import FitConfig
     from homodyne_dask.cli.several_fits import FitJob
+    from homodyne_dask.fitting.compare_models import ModelComparison
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
     from homodyne_dask.live.progress import Progress
     from homodyne_dask.models import Model
@@ -80,7 +82,7 @@ def fit(
 
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """
-    config = configuration(sources, options)
+    config, comparison = _with_model(configuration(sources, options), resume or go_on)
     from homodyne_dask.cli.several_fits import fit_all, fit_jobs
     from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import checkpoint_in
@@ -88,7 +90,7 @@ def fit(
 
     model = model_named(config.model)
     homodyne = _write_homodyne_files if homodyne_output else None
-    jobs = fit_jobs(config, model)
+    jobs = fit_jobs(config)
     one = len(jobs) == 1 and not config.over
     if not one and (config.checkpoint or profile):
         raise OptionError(
@@ -97,7 +99,7 @@ def fit(
     with _workers(config, jobs) as client:
 
         def run(job: "FitJob", resume: bool, sent: "Future | None" = None) -> "FitResult":
-            return _fit(config, model, job, client, resume, homodyne, profile, sent)
+            return _fit(config, model, job, client, resume, homodyne, profile, sent, comparison)
 
         if one:
             checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
@@ -106,6 +108,34 @@ def fit(
         else:
             status = fit_all(config, model, jobs, client, resume or go_on, run, homodyne)
     click.get_current_context().exit(status)
+
+
+def _with_model(config: "FitConfig", resume: bool) -> "tuple[FitConfig, ModelComparison | None]":
+    """Return the configuration with a model, and the comparison that chose it where `auto` was asked for.
+
+    Raises OptionError where that is not one new fit.
+    """
+    if config.model != AUTO:
+        return config, None
+    from homodyne_dask.cli.options import selected
+    from homodyne_dask.cli.progress_bar import progress_on_stderr
+    from homodyne_dask.cli.several_fits import fit_jobs
+    from homodyne_dask.cli.worker_options import client_of
+    from homodyne_dask.fitting.compare_models import compare_models
+    from homodyne_dask.results.folder import check_folder, checkpoint_in
+
+    if len(config.data) > 1 or config.over or resume:
+        raise OptionError(
+            "the model auto is for one new fit: compare models on one store first, then give --model"
+        )
+    (job,) = fit_jobs(config)
+    checkpoint = config.checkpoint or checkpoint_in(job.folder)
+    check_folder(job.folder, checkpoint, config.overwrite, resume=False)
+    with client_of(config) as client, progress_on_stderr() as show:
+        scan = selected(config, config.data[0])
+        comparison = compare_models(scan, client=client, watch=show, **config.fit_options())
+    echo(f"{comparison}\n")
+    return config.model_copy(update={"model": comparison.chosen}), comparison
 
 
 @contextmanager
@@ -135,6 +165,7 @@ def _fit(
     homodyne: "WriteFiles | None",
     profile: Path | None,
     sent: "Future | None",
+    comparison: "ModelComparison | None",
 ) -> "FitResult":
     from homodyne_dask.results import folder as folders
 
@@ -150,6 +181,8 @@ def _fit(
         else:
             with _profiled(config, model, scan, client, profile) as (client, trace):
                 result = _run(job.options, model, scan, client, checkpoint, resume, trace)
+        if comparison is not None:
+            result = replace(result, comparison=tuple(row._asdict() for row in comparison.table))
         written = output is not None and output.files
         files = written or folders.write_result(result, scan, folder, homodyne)
         folders.remove_checkpoint(result, checkpoint)

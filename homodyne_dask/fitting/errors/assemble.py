@@ -7,7 +7,7 @@ from platform import python_version
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.errors.estimate import (
     ErrorEstimates,
@@ -37,7 +37,7 @@ from homodyne_dask.results.tables import (
 )
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
-from homodyne_dask.solver.influence import compare_scalings, leave_one_out
+from homodyne_dask.solver.influence import compare_scalings, leave_one_out, left_out_chisqr
 from homodyne_dask.solver.robust_step import mean_weight
 from homodyne_dask.store.rings import friedel_clusters
 
@@ -93,6 +93,7 @@ def assemble_result(
                 "offset": reduced.offset,
                 "redchi": redchi_per_bin(request, state),
                 "ndata": reduced.count,
+                "left_out_chisqr": _left_out_chisqr(request, state, moved, clusters),
                 "undetermined": reduced.undetermined,
                 "contrast_stderr": errors.scaling_robust[:, 1],
                 "offset_stderr": errors.scaling_robust[:, 0],
@@ -126,6 +127,19 @@ def assemble_result(
         **_sensitivity(request, state, moved, errors, used_of(errors, more.lower), known_noise),
     )
     return result if more.signal is None or seen else without_decay(result, more.signal.sentence)
+
+
+def _left_out_chisqr(
+    request: Request,
+    state: lm.State,
+    moved: Bool[np.ndarray, " p"],
+    clusters: Int[np.ndarray, " bin"],
+) -> Float[np.ndarray, " bin"]:
+    """Return `left_out_chisqr` at an optimum of least squares, else NaN."""
+    converged = state.outcome is lm.Outcome.CONVERGED
+    if converged and request.problem.loss == "linear" and moved.any():
+        return left_out_chisqr(state.reduced, moved, clusters)
+    return np.full(len(state.reduced.count), np.nan)
 
 
 def _without_shorter(sentences: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,0 +1,169 @@
+"""Which of several models the data ask for, by angles left out.
+
+Each model is fitted. The score of a bin is its χ² at the parameters that the other bins determine, so that
+a model with parameters that the data do not need scores worse (leave-one-out cross-validation, Stone 1974).
+Models that do not describe the data (`FitResult.check`) are left out, unless none does. Of the others the
+simplest is chosen whose score is not above the lowest by more than the standard error of that difference over
+the bins (the rule of one standard error, Breiman et al. 1984).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.fitting.fit import fit
+from homodyne_dask.fitting.options import takes_options
+from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.series.fit_each import workers_for
+from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.store.rings import friedel_clusters
+from homodyne_dask.store.scan import Scan, open_dataset
+
+MIN_CLUSTERS = 3
+"""Least number of independent bins whose scores have a scatter that means something."""
+
+
+class ComparedModel(NamedTuple):
+    """A row of the comparison."""
+
+    model: str
+    outcome: str
+    fitted: int
+    """Number of parameters of f that were fitted."""
+    chisqr: float
+    misfit: bool
+    """Whether the check of the model says that it does not describe the data."""
+    score: float
+    """Sum of χ² of the bins left out; NaN for a fit that did not converge."""
+    above_lowest: float
+    """Score less that of the model with the lowest among those that describe the data."""
+    stderr: float
+    """Of that difference, from its scatter over independent bins."""
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class ModelComparison:
+    """The fits of several models to one scan, the simplest first. `print(comparison)` is the table."""
+
+    table: tuple[ComparedModel, ...]
+    results: dict[str, FitResult]
+    """By name of the model."""
+
+    @property
+    def chosen(self) -> str:
+        """The name of the chosen model."""
+        return next(row.model for row in self.table if row.chosen)
+
+    @property
+    def result(self) -> FitResult:
+        """The fit of the chosen model."""
+        return self.results[self.chosen]
+
+    def __str__(self) -> str:
+        """Return a line for each model, and the choice."""
+        lines = [
+            f"{row.model:<14}{row.fitted} fitted, {row.outcome}, χ² {row.chisqr:.6g}, left out "
+            f"{_known(row.score, '.6g')}, above the lowest by {_known(row.above_lowest, '.3g')} ± "
+            f"{_known(row.stderr, '.2g')}{', does not describe the data' * row.misfit}"
+            for row in self.table
+        ]
+        return "\n".join([*lines, f"the data ask for {self.chosen}"])
+
+
+def _known(value: float, form: str) -> str:
+    return format(value, form) if np.isfinite(value) else "-"
+
+
+@takes_options()
+def compare_models(
+    data: Scan | str | Path,
+    models: Sequence[Model] | None = None,
+    *,
+    client: Client | None = None,
+    progress: Callable[[lm.State], None] | None = None,
+    watch: Callable[[Any], None] | None = None,
+    **options: Any,
+) -> ModelComparison:
+    """Fit several models and say which one the data ask for, by angles left out.
+
+    models: the simplest first; by default brownian, power_law and static, and laminar_flow where the
+        store or `gap` gives the distance between the plates.
+    client, progress, watch: as of `fit`.
+    {options}
+
+    Raises SelectionError with fewer than 3 independent bins, OptionError for a loss other than linear, and
+    OptionError where no fit converged.
+    """
+    scan = data if isinstance(data, Scan) else open_dataset(data)
+    if options.get("loss", "linear") != "linear":
+        raise OptionError(
+            "models are compared by least squares: leave out the loss, or choose a model"
+        )
+    clusters = friedel_clusters(scan.q, scan.phi)
+    if (groups := len(np.unique(clusters))) < MIN_CLUSTERS:
+        raise SelectionError(
+            f"models are compared by bins left out, which takes {MIN_CLUSTERS} independent ones, and "
+            f"{groups} are selected: choose a model"
+        )
+    compared = list(models) if models is not None else _default_models(scan, options)
+    for model in compared:
+        prepare(scan, model, **options)  # mistakes are said before the first fit
+    with workers_for([scan], client, 2) as connected:
+        more = {"client": connected, "progress": progress, "watch": watch}
+        results = {model.name: fit(scan, model, **options, **more) for model in compared}
+    return ModelComparison(_compared(results, clusters), results)
+
+
+def _default_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
+    has_gap = options.get("gap") is not None or scan.attrs["gap_angstrom"] is not None
+    return [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * has_gap]
+
+
+def _compared(results: dict[str, FitResult], clusters: np.ndarray) -> tuple[ComparedModel, ...]:
+    """Return the rows; raises OptionError where no score is known."""
+    scores = np.array([_scores(result, clusters) for result in results.values()])
+    totals = scores.sum(1)
+    if not np.isfinite(totals).any():
+        raise OptionError(
+            "none of the models compared converged with all its parameters determined by any part of the "
+            "bins: fit one of them by itself, its report says more"
+        )
+    misfit = np.array([result.misfit for result in results.values()])
+    left = np.isfinite(totals) & ~misfit
+    left = left if left.any() else np.isfinite(totals)
+    lowest = int(np.argmin(np.where(left, totals, np.inf)))
+    above = scores - scores[lowest]
+    stderr = np.sqrt(above.shape[1]) * above.std(axis=1, ddof=1)
+    chosen = next(n for n in np.flatnonzero(left) if above[n].sum() <= stderr[n])
+    return tuple(
+        ComparedModel(
+            name,
+            result.outcome.name,
+            int((~result.parameters["fixed"].values).sum()),
+            result.chisqr,
+            result.misfit,
+            float(totals[n]),
+            float(above[n].sum()),
+            float(stderr[n]),
+            n == chosen,
+        )
+        for n, (name, result) in enumerate(results.items())
+    )
+
+
+def _scores(result: FitResult, clusters: np.ndarray) -> Float[np.ndarray, " cluster"]:
+    """Return the score of each independent bin with pairs, Friedel pairs together; NaN without an optimum."""
+    converged = 1.0 if result.converged else np.nan
+    own, used = result.scaling["left_out_chisqr"].values, result.scaling["ndata"].values > 0
+    return converged * np.array(
+        [own[used & (clusters == one)].sum() for one in np.unique(clusters[used])]
+    )
