@@ -181,8 +181,8 @@ class FitResult:
         bins = self.scaling.rename(redchi="redchi_per_bin", ndata="ndata_per_bin")
         whole = xarray.merge([self.parameters, bins]).assign(known | numbers)
         whole = whole.set_coords(["unit", "q", "phi"])
-        for name, unit in _UNITS.items():
-            whole[name].attrs["units"] = unit
+        for name in _UNITS.keys() & whole.variables.keys():
+            whole[name].attrs["units"] = _UNITS[name]
         return whole.assign_attrs(
             title=f"{self.config['model']} fitted to {self.inputs['store']}",
             model=self.config["model"],
