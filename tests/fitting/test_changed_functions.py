@@ -12,6 +12,7 @@ from jax import lax
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.cache_folder import FOLDER
 from tests.kernels.test_separable import RELAXATION, ageing
 from tests.synthetic import fit_here, store
 
@@ -124,7 +125,8 @@ def test_another_function_with_the_same_changed_helper_has_the_new_value(monkeyp
     assert hd.curve_fit(lambda x, a: of_a_loop(x, a), line()).popt == pytest.approx(0.3)
 
 
-def test_what_cannot_be_compared_is_compiled_anew_for_each_fit(tmp_path):
+def test_what_cannot_be_compared_is_compiled_anew_for_each_fit(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, "off")  # where the program is known again, traced anew
     lock = Lock()
 
     def function(x, a):
