@@ -10,9 +10,7 @@ import xarray
 from xarray.backends import H5NetCDFStore
 
 from homodyne_dask.results.figures.block_means import BinMap
-from homodyne_dask.results.figures.maps import bin_maps
-from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.store.scan import Scan
+from homodyne_dask.results.figures.fit_view import FitView
 
 NXXPCS = {
     "storage_mode": "one_array_q_first",
@@ -29,16 +27,16 @@ _MAPS = {
 }
 
 
-def with_maps(result: FitResult, scan: Scan) -> xarray.Dataset:
-    """Return `result.to_dataset()` with the maps of the bins that the figures show.
+def with_maps(view: FitView) -> xarray.Dataset:
+    """Return `to_dataset()` of the result with the maps of the bins that the figures show.
 
     two_time_data, two_time_model, two_time_residual (map, t1, t2): means over blocks of pairs, NaN on
     the diagonal and where fewer than half of the pairs are known; map_label is the bin's label, t1 and t2
     [s] the centres of the blocks. The first two carry the attributes of NXxpcs.
     """
-    shown = bin_maps(result, scan)
+    result, scan, shown = view.result, view.scan, view.maps
     middle = 0.5 * (shown[0].edges[1:] + shown[0].edges[:-1])
-    bins = [view.bin for view in shown]
+    bins = [one.bin for one in shown]
     maps = xarray.Dataset(
         {f"two_time_{part}": _stacked(shown, part) for part in _MAPS},
         coords={
@@ -49,23 +47,21 @@ def with_maps(result: FitResult, scan: Scan) -> xarray.Dataset:
             "map_phi": ("map", scan.phi[bins], {"units": "degree"}),
         },
     )
-    side = shown[0].grid.side
-    return xarray.merge([result.to_dataset(), maps]).assign_attrs(
-        result.to_dataset().attrs | {"pairs_per_block_side": side}
-    )
+    numbers, side = result.to_dataset(), shown[0].grid.side
+    return numbers.assign(maps).assign_attrs(pairs_per_block_side=side)
 
 
 def _stacked(shown: list[BinMap], part: str) -> tuple[tuple[str, ...], np.ndarray, dict]:
-    values = np.stack([getattr(view, part) for view in shown]).astype(np.float32)
+    values = np.stack([getattr(one, part) for one in shown]).astype(np.float32)
     about = _MAPS[part]
     attributes = {"units": "1", "long_name": about}
     return ("map", "t1", "t2"), values, attributes | (NXXPCS if part != "residual" else {})
 
 
-def result_netcdf(result: FitResult, scan: Scan) -> bytes:
+def result_netcdf(view: FitView) -> bytes:
     """Return `with_maps` as netCDF-4 with compressed maps."""
     packed = {f"two_time_{part}": {"zlib": True, "complevel": 4} for part in _MAPS}
-    return netcdf(with_maps(result, scan), packed)
+    return netcdf(with_maps(view), packed)
 
 
 def netcdf(table: xarray.Dataset, encoding: Mapping[str, Any] | None = None) -> bytes:

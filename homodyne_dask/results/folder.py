@@ -10,6 +10,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.csv_tables import parameters_csv, scaling_csv
 from homodyne_dask.results.export import result_netcdf
 from homodyne_dask.results.figures.captions import TITLES, alternative
+from homodyne_dask.results.figures.fit_view import FitView
 from homodyne_dask.results.fit_result import FORMAT, FitResult
 from homodyne_dask.results.html import Picture, report_page
 from homodyne_dask.results.text import report_text
@@ -140,6 +141,7 @@ def write_result(
     """
     from homodyne_dask.results.figures.save import save_all
 
+    view = FitView(result, scan)
     with tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside:
         there = Path(aside)
         with _errors_name(folder, there):
@@ -147,11 +149,11 @@ def write_result(
             write_file(there / "scaling.csv", scaling_csv(result))
             write_file(there / "report.txt", report_text(result) + "\n")
             pictures = [
-                Picture(TITLES[path.stem], alternative(path.stem, result, scan), path.read_bytes())
-                for path in save_all(result, scan, there)
+                Picture(TITLES[path.stem], alternative(path.stem, view), path.read_bytes())
+                for path in save_all(view, there)
             ]
             write_file(there / "report.html", report_page(result, pictures))
-            write_file(there / "result.nc", result_netcdf(result, scan))
+            write_file(there / "result.nc", result_netcdf(view))
             if homodyne is not None:
                 (there / HOMODYNE).mkdir()
                 homodyne(result, scan, there / HOMODYNE)

@@ -42,7 +42,7 @@ def disk(mounted) -> Path:
 def one_picture(monkeypatch):
     """Drawing takes long: one picture of random bytes."""
 
-    def save_all(result, scan, folder):
+    def save_all(view, folder):
         path = folder / f"{next(iter(TITLES))}.png"
         write_file(path, PICTURE)
         return [path]

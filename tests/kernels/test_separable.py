@@ -153,11 +153,12 @@ def test_a_fit_resumes_to_the_same_bits_and_not_with_other_code(tmp_path):
 
 @pytest.mark.slow
 def test_pictures_need_no_rates(tmp_path):
+    from homodyne_dask.results.figures.fit_view import FitView
     from homodyne_dask.results.figures.save import save_all
 
     scan = store(ageing(bins=2), tmp_path)
     result = hd.fit(scan, hd.separable(relaxation, RELAXATION))
-    names = {path.stem for path in save_all(result, scan, tmp_path / "pictures")}
+    names = {path.stem for path in save_all(FitView(result, scan), tmp_path / "pictures")}
     assert names == {"maps", "cuts", "angles", "influence", "passes", "residuals"}
 
 

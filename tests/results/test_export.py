@@ -7,6 +7,7 @@ import xarray
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results import export
 from homodyne_dask.results.figures.block_means import bin_map
+from homodyne_dask.results.figures.fit_view import FitView
 from homodyne_dask.results.figures.rates import fitted_model
 from tests.results.figures.made import FLOW, SMALL, result_for, scan_of
 from tests.results.test_text import flow, measured
@@ -51,7 +52,7 @@ def test_a_dataset_survives_netcdf_and_zarr(make, tmp_path):
 def test_the_maps_of_a_file_are_those_of_the_pictures_and_say_what_they_are(tmp_path):
     scan = scan_of(tmp_path, FLOW, dead=[30])
     result = result_for(scan, FLOW, covariance=SMALL, inputs=INPUTS)
-    (tmp_path / "result.nc").write_bytes(export.result_netcdf(result, scan))
+    (tmp_path / "result.nc").write_bytes(export.result_netcdf(FitView(result, scan)))
     with xarray.open_dataset(tmp_path / "result.nc", engine="h5netcdf") as read:
         found = read.load()
     assert found["param"].values.tolist() == list(LAMINAR_FLOW.names)

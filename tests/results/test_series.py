@@ -12,6 +12,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.partition import parts_of
 from homodyne_dask.results.figures.captions import alternative
+from homodyne_dask.results.figures.fit_view import FitView
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.results.tables import covariance_table, influence_table
@@ -272,9 +273,10 @@ def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_
     np.testing.assert_allclose(result.scaling["contrast"], contrast, rtol=1e-5)
     np.testing.assert_array_equal(result.scaling["q"], scans.q)
     assert "in 9 bins of 3 rings, q 0.003 to 0.008 1/Å" in str(result)
-    assert "of every bin of 3 rings" in alternative("angles", result, scan)
-    assert "q = 0.003 Å⁻¹" in alternative("maps", result, scan)
-    assert "q = 0.008 Å⁻¹" in alternative("maps", result, scan)
+    view = FitView(result, scan)
+    assert "of every bin of 3 rings" in alternative("angles", view)
+    assert "q = 0.003 Å⁻¹" in alternative("maps", view)
+    assert "q = 0.008 Å⁻¹" in alternative("maps", view)
 
 
 def test_a_bin_that_moves_a_parameter_is_named_with_its_q_where_there_are_several():

@@ -1,6 +1,5 @@
 """The output files of homodyne, with its file names and keys, in a folder nlsq/."""
 
-import io
 import json
 import math
 from collections import Counter
@@ -14,7 +13,7 @@ from homodyne_dask.cli.homodyne.device import get_device_status
 from homodyne_dask.cli.homodyne.fitted_data import fitted_data_refusal, write_fitted_data
 from homodyne_dask.results.figures.block_means import BinMap, bin_map
 from homodyne_dask.results.figures.rates import fitted_model
-from homodyne_dask.results.figures.style import UNKNOWN_COLOUR, figure
+from homodyne_dask.results.figures.style import UNKNOWN_COLOUR, figure, place
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import write_file
@@ -22,23 +21,26 @@ from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import layout
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from homodyne_dask.results.figures.picture import FitFigure
 
 STATUS = {Outcome.CONVERGED: "converged", Outcome.MAX_PASSES: "max_iter"}
+_PANEL, _BAR = (0.8, (3.0, 3.0)), (3.9, (0.12, 3.0))
+"""Inches: left edge, and width and height, of a map and its colour bar."""
 GOOD, MARGINAL = 2.0, 5.0
 """Reduced χ² below which homodyne calls a fit good, and marginal."""
 
 
 def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> None:
     """Write the output files of homodyne to a folder; scan: the fitted data."""
+    from homodyne_dask.results.figures.picture import png_of
+
     for name, content in json_files(result, scan).items():
         write_file(folder / name, json.dumps(content, indent=2, allow_nan=False) + "\n")
     if fitted_data_refusal(scan) is None:
         write_fitted_data(result, scan, folder / "fitted_data.npz")
     for name, view in zip(_figure_names(scan), _views(result, scan), strict=True):
-        png = io.BytesIO()
-        _heatmaps(view, float(scan.phi[view.bin])).savefig(png, format="png")
-        write_file(folder / name, png.getvalue())
+        picture = _heatmaps(view, float(scan.phi[view.bin]))
+        write_file(folder / name, png_of(picture, {}))
 
 
 def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:
@@ -164,7 +166,7 @@ def _views(result: FitResult, scan: Scan):
     return (bin_map(scan, result, model, b) for b in range(len(scan.bins)))
 
 
-def _heatmaps(view: BinMap, phi: float) -> "Figure":
+def _heatmaps(view: BinMap, phi: float) -> "FitFigure":
     """Draw data, fit and residual/σ of one bin side by side."""
     from matplotlib import colormaps
 
@@ -178,10 +180,11 @@ def _heatmaps(view: BinMap, phi: float) -> "Figure":
         (view.model, "fit", "cividis", low, high),
         (view.residual, "(data - fit) / σ", "RdBu_r", -reach, reach),
     )
-    for axis, (values, title, shades, least, most) in zip(fig.subplots(1, 3), panels, strict=True):
+    for n, (values, title, shades, least, most) in enumerate(panels):
+        axis, bar = (place(fig, 4.2 * n + left, 0.6, *size) for left, size in (_PANEL, _BAR))
         colours = colormaps[shades].with_extremes(bad=UNKNOWN_COLOUR)
         image = axis.pcolorfast(view.edges, view.edges, values, cmap=colours, vmin=least, vmax=most)
-        fig.colorbar(image, ax=axis)
+        fig.colorbar(image, cax=bar)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("t₁ [s]")
         axis.set_ylabel("t₂ [s]")

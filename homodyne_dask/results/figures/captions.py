@@ -5,15 +5,15 @@ from collections.abc import Callable
 import numpy as np
 
 from homodyne_dask.results.figures.angles import at_one_lag
-from homodyne_dask.results.figures.block_means import block_grid, representative
+from homodyne_dask.results.figures.block_means import block_grid
+from homodyne_dask.results.figures.fit_view import FitView
 from homodyne_dask.results.figures.passes import BANDS
-from homodyne_dask.results.figures.rates import Curve, curves, decay_times, fitted_model
+from homodyne_dask.results.figures.rates import Curve, curves
 from homodyne_dask.results.figures.style import bin_name
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.numbers import format_range, level_name
 from homodyne_dask.results.report_content import influence_sentences
 from homodyne_dask.store.rings import describe_rings
-from homodyne_dask.store.scan import Scan
 
 TITLES = {
     "maps": "Data, model and residual of single bins against both times",
@@ -26,45 +26,44 @@ TITLES = {
 }
 
 
-def alternative(name: str, result: FitResult, scan: Scan) -> str:
+def alternative(name: str, view: FitView) -> str:
     """Return the text alternative of a figure."""
-    return _ALTERNATIVES[name](result, scan)
+    return _ALTERNATIVES[name](view)
 
 
-def _maps(result: FitResult, scan: Scan) -> str:
-    side = block_grid(scan).side
+def _maps(view: FitView) -> str:
+    side = block_grid(view.scan).side
     means = f", means over {side}×{side} pairs" if side > 1 else ""
     return (
         f"Maps against t₁ and t₂ of measured c₂, fitted c₂ on the same colour scale, and residual over σ"
-        f"{means}, of {_bins(result, scan)}. Reduced χ² per bin {_range(result, 'redchi')}."
+        f"{means}, of {_bins(view)}. Reduced χ² per bin {_range(view.result, 'redchi')}."
     )
 
 
-def _cuts(result: FitResult, scan: Scan) -> str:
-    contrast, offset = _range(result, "contrast"), _range(result, "offset")
+def _cuts(view: FitView) -> str:
+    contrast, offset = _range(view.result, "contrast"), _range(view.result, "offset")
     return (
         f"Measured and fitted c₂ against lag (logarithmic axis) at up to five ages, of "
-        f"{_bins(result, scan)}. c₂ falls to the offset, {offset}; contrast {contrast}."
+        f"{_bins(view)}. c₂ falls to the offset, {offset}; contrast {contrast}."
     )
 
 
-def _angles(result: FitResult, scan: Scan) -> str:
-    model = fitted_model(result, scan)
-    found = at_one_lag(result, scan, model)
-    words = [f"{name} {_range(result, name)}" for name in ("contrast", "offset")]
-    words += [f"reduced χ² {_range(result, 'redchi')}"]
-    words += [f"time to decay to 1/e {format_range(decay_times(model, scan), '.3g')} s"]
+def _angles(view: FitView) -> str:
+    found = at_one_lag(view)
+    words = [f"{name} {_range(view.result, name)}" for name in ("contrast", "offset")]
+    words += [f"reduced χ² {_range(view.result, 'redchi')}"]
+    words += [f"time to decay to 1/e {format_range(view.decay_times, '.3g')} s"]
     if found is not None:
         at = f"{(found.t2 - found.t1).mean():.3g} s"
         words += [f"f at a lag of {at} {format_range(found.f, '.3g')}"]
-    rings = describe_rings(scan.q)
+    rings = describe_rings(view.scan.q)
     of = f" of {rings}, one colour each" if rings else ""
     return f"Against φ, of every bin{of}: " + "; ".join(words) + "."
 
 
-def _rates(result: FitResult, scan: Scan) -> str:
-    found = curves(fitted_model(result, scan), result, scan)
-    unit = "1/s (times q²)" if np.isnan(scan.q).any() else "Å²/s"
+def _rates(view: FitView) -> str:
+    found = curves(view.model, view.result, view.scan)
+    unit = "1/s (times q²)" if np.isnan(view.scan.q).any() else "Å²/s"
     words = [f"J goes from {_ends(found.transport)} {unit}"]
     if found.shear_rate is not None and found.strain is not None:
         words += [f"the shear rate from {_ends(found.shear_rate)} 1/s"]
@@ -73,32 +72,32 @@ def _rates(result: FitResult, scan: Scan) -> str:
     return f"From {t[0]:.3g} to {t[-1]:.3g} s " + ", ".join(words) + f"; {BANDS[found.errors]}."
 
 
-def _passes(result: FitResult, scan: Scan) -> str:
-    full = [entry for entry in result.history if "pass" in entry]
+def _passes(view: FitView) -> str:
+    full = [entry for entry in view.result.history if "pass" in entry]
     accepted = sum(bool(entry["accepted"]) for entry in full)
-    levels = [entry for entry in result.history if "level" in entry]
+    levels = [entry for entry in view.result.history if "level" in entry]
     coarse = [f"{e['passes']} over {level_name(e['level'])}" for e in levels]
     before = f" after {', '.join(coarse)}" if coarse else ""
     return (
         f"χ² above its lowest value, expected distance to the optimum and time of each pass: "
-        f"{len(full)} over all data, {accepted} of them accepted{before}. {result.outcome.value}."
+        f"{len(full)} over all data, {accepted} of them accepted{before}. {view.result.outcome.value}."
     )
 
 
-def _residuals(result: FitResult, scan: Scan) -> str:
+def _residuals(view: FitView) -> str:
     return (
         f"Histogram of residual over σ with the unit normal distribution, and mean and standard "
-        f"deviation of the residuals against lag, of {_bins(result, scan)}. Reduced χ² {result.redchi:.5g}; "
+        f"deviation of the residuals against lag, of {_bins(view)}. Reduced χ² {view.result.redchi:.5g}; "
         f"1 is expected if σ is correct."
     )
 
 
-def _influence(result: FitResult, scan: Scan) -> str:
-    (sentence,) = influence_sentences(result)
+def _influence(view: FitView) -> str:
+    (sentence,) = influence_sentences(view.result)
     return f"Against φ, one panel per parameter; the band is one standard error: {sentence}."
 
 
-_ALTERNATIVES: dict[str, Callable[[FitResult, Scan], str]] = {
+_ALTERNATIVES: dict[str, Callable[[FitView], str]] = {
     "maps": _maps,
     "cuts": _cuts,
     "angles": _angles,
@@ -109,8 +108,8 @@ _ALTERNATIVES: dict[str, Callable[[FitResult, Scan], str]] = {
 }
 
 
-def _bins(result: FitResult, scan: Scan) -> str:
-    return "; ".join(bin_name(scan, int(b)) for b in representative(result, scan))
+def _bins(view: FitView) -> str:
+    return "; ".join(bin_name(view.scan, int(b)) for b in view.shown)
 
 
 def _range(result: FitResult, name: str) -> str:

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.results.figures.block_means import representative
-from homodyne_dask.results.figures.rates import FittedModel, fitted_model
-from homodyne_dask.results.figures.style import MARKERS, bin_name, figure, label_axes, logarithmic
-from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.figures.fit_view import FitView
+from homodyne_dask.results.figures.style import MARKERS, bin_name, label_axes, logarithmic, panels
 from homodyne_dask.store.cuts import Cuts
 from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+    from homodyne_dask.results.figures.picture import FitFigure
 
 AGES = (0.01, 0.06, 0.2, 0.5, 0.75)
 """Ages shown, as fractions of the selected time."""
@@ -25,30 +24,21 @@ CURVE_POINTS = 200
 """Points of a model curve."""
 
 
-def draw_cuts(result: FitResult, scan: Scan) -> "Figure":
+def draw_cuts(view: FitView) -> "FitFigure":
     """Draw c2 against lag at up to five ages, with error bars and the model, for up to four bins."""
-    read = scan.cuts(result.config["min_lag"])
-    bins = representative(result, scan)
-    model = fitted_model(result, scan)
-    columns = 2 if len(bins) > 1 else 1
-    rows = -(-len(bins) // columns)
-    picture = figure(4.6 * columns + 0.4, 0.3 + 3.3 * rows)
-    axes = np.ravel(np.asarray(picture.subplots(rows, columns), dtype=object))
-    for axis in axes[len(bins) :]:
-        axis.set_visible(False)
-    for axis, b in zip(axes, bins, strict=False):
-        _panel(axis, result, scan, read, model, int(b))
+    picture, axes = panels(len(view.shown), 2, 3.8, 2.45)
+    for axis, b in zip(axes, view.shown, strict=True):
+        _panel(axis, view, int(b))
     return picture
 
 
-def _panel(
-    axis: "Axes", result: FitResult, scan: Scan, read: Cuts, model: FittedModel, bin: int
-) -> None:
+def _panel(axis: "Axes", view: FitView, bin: int) -> None:
     from matplotlib import colormaps
 
+    scan, read, scaling = view.scan, view.cuts, view.result.scaling
     label_axes(axis, "lag t₂ − t₁ [s]", "c₂", bin_name(scan, bin))
     logarithmic(axis, "x")
-    contrast, offset = (float(result.scaling[name].values[bin]) for name in ("contrast", "offset"))
+    contrast, offset = (float(scaling[name].values[bin]) for name in ("contrast", "offset"))
     chosen = ages(read, bin, scan)
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(chosen), 1)))
     for age, colour, marker in zip(chosen, shades, MARKERS, strict=False):
@@ -58,11 +48,10 @@ def _panel(
             label=f"t₁ = {cut.age:.3g} s",
         )  # fmt: skip
         t1, lag = cut.line
-        axis.plot(
-            lag, offset + contrast * model.shape(np.array([bin]), t1, t1 + lag)[0], color=colour
-        )
+        f = view.model.shape(np.array([bin]), t1, t1 + lag)[0]
+        axis.plot(lag, offset + contrast * f, color=colour)
     if chosen:
-        axis.legend(frameon=False, fontsize=8)
+        axis.legend(frameon=False, fontsize=8, loc="upper right")
 
 
 @dataclass(frozen=True)

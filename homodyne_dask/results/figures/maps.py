@@ -1,11 +1,11 @@
 """Maps of data, model and residual of a few bins, and the distribution of the residuals."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from homodyne_dask.results.figures.block_means import BinMap, bin_map, representative
-from homodyne_dask.results.figures.rates import fitted_model
+from homodyne_dask.results.figures.block_means import BinMap
+from homodyne_dask.results.figures.fit_view import FitView
 from homodyne_dask.results.figures.style import (
     COLOURS,
     UNKNOWN_COLOUR,
@@ -13,14 +13,16 @@ from homodyne_dask.results.figures.style import (
     figure,
     label_axes,
     logarithmic,
+    panels,
+    place,
 )
-from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.numbers import format_count
-from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.cm import ScalarMappable
+
+    from homodyne_dask.results.figures.picture import FitFigure
 
 PANEL, BAR, GAP, ROW, BELOW = 2.45, 0.13, 0.12, 3.0, 0.55
 """Inches: side of a map, width of a colour bar, space before it, height of a row, space below all."""
@@ -31,70 +33,71 @@ LAG_CELLS = 24
 """Intervals of lag for the statistics of residuals."""
 
 
-def bin_maps(result: FitResult, scan: Scan) -> list[BinMap]:
-    """Return the maps of representative bins; they are read one after the other."""
-    model = fitted_model(result, scan)
-    return [bin_map(scan, result, model, int(b)) for b in representative(result, scan)]
-
-
-def draw_maps(result: FitResult, scan: Scan) -> "Figure":
+def draw_maps(view: FitView) -> "FitFigure":
     """Draw data, model and residual of up to four bins, as means over blocks of pairs."""
-    shown = bin_maps(result, scan)
-    picture = figure(WIDTH, ROW * len(shown) + BELOW, layout=None)
-    reach = _reach(np.concatenate([view.residual.ravel() for view in shown]))
-    for row, view in enumerate(shown):
-        bottom = BELOW + ROW * (len(shown) - 1 - row)
-        last = row == len(shown) - 1
-        _row(picture, bottom, view, f"{bin_name(scan, view.bin)}\ndata{_means(view)}", reach, last)
+    maps = view.maps
+    picture = figure(WIDTH, ROW * len(maps) + BELOW)
+    reach = _reach(np.concatenate([shown.residual.ravel() for shown in maps]))
+    for row, shown in enumerate(maps):
+        last = row == len(maps) - 1
+        bottom = BELOW + ROW * (len(maps) - 1 - row)
+        title = f"{bin_name(view.scan, shown.bin)}\ndata{_means(shown)}"
+        image, residuals = _row(picture, bottom, shown, title, reach, last)
+        _bar(picture, image, LEFT[1], bottom, PANEL).set_title("c₂", fontsize=10)
+        if last:  # the scale of the residuals is the same in all rows
+            height = ROW * (len(maps) - 1) + PANEL
+            _bar(picture, residuals, LEFT[2], bottom, height).set_ylabel("(data − model) / σ")
     return picture
 
 
-def _means(view: BinMap) -> str:
-    side = view.grid.side
+def _means(shown: BinMap) -> str:
+    side = shown.grid.side
     return f", means over {side}×{side} pairs" if side > 1 else ""
 
 
 def _row(
-    picture: "Figure", bottom: float, view: BinMap, title: str, reach: float, last: bool
-) -> None:
-    """Draw one bin; axes have fixed positions, which halves the time of automatic layout."""
-    low, high = _range(view)
+    picture: "FitFigure", bottom: float, shown: BinMap, title: str, reach: float, last: bool
+) -> "list[ScalarMappable]":
+    """Draw one bin; return the images of model and residual."""
+    low, high = _range(shown)
+    images = []
     parts = (
-        (view.data, title, "cividis", low, high),
-        (view.model, "model", "cividis", low, high),
-        (view.residual, "residual", "RdBu_r", -reach, reach),
+        (shown.data, title, "cividis", low, high),
+        (shown.model, "model", "cividis", low, high),
+        (shown.residual, "residual", "RdBu_r", -reach, reach),
     )
     for left, (values, name, shades, *ends) in zip(LEFT, parts, strict=True):
-        axis = _place(picture, left, bottom, PANEL)
-        _map(axis, view.edges, values, shades, *ends)
+        axis = place(picture, left, bottom, PANEL, PANEL)
+        images.append(_map(axis, shown.edges, values, shades, *ends))
         axis.set_title(name, fontsize=10, loc="left")
         axis.tick_params(labelleft=left == LEFT[0], labelbottom=last)
         axis.set_xlabel("t₁ [s]" if last else "")
         axis.set_ylabel("t₂ [s]" if left == LEFT[0] else "")
-        if left != LEFT[0]:
-            bar = _place(picture, left + PANEL + GAP, bottom, BAR)
-            picture.colorbar(axis.images[0], cax=bar, extend="both")
-            bar.ticklabel_format(useOffset=False)
-            bar.set_ylabel("(data − model) / σ" if left == LEFT[2] else "")
-            bar.set_title("c₂" if left == LEFT[1] else "", fontsize=10)
+    return images[1:]
 
 
-def _place(picture: "Figure", left: float, bottom: float, width: float) -> "Axes":
-    """Return axes of the height of a panel; positions in inches."""
-    w, h = picture.get_size_inches()
-    return picture.add_axes((left / w, bottom / h, width / w, PANEL / h))
+def _bar(
+    picture: "FitFigure", image: "ScalarMappable", left: float, bottom: float, height: float
+) -> "Axes":
+    """Draw the colour bar of an image right of its panel and return its axes."""
+    bar = place(picture, left + PANEL + GAP, bottom, BAR, height)
+    picture.colorbar(image, cax=bar, extend="both", extendfrac=0.05 * PANEL / height)
+    bar.ticklabel_format(useOffset=False)
+    return bar
 
 
-def _map(axis: "Axes", edges, values, shades: str, low: float, high: float) -> None:
+def _map(axis: "Axes", edges, values, shades: str, low: float, high: float) -> "ScalarMappable":
     from matplotlib import colormaps
 
     shown = colormaps[shades].with_extremes(bad=UNKNOWN_COLOUR)
-    axis.pcolorfast(edges, edges, values, cmap=shown, vmin=low, vmax=high)
+    image: Any = axis.pcolorfast(edges, edges, values, cmap=shown, vmin=low, vmax=high)
+    image.set_interpolation("nearest")
+    return image
 
 
-def _range(view: BinMap) -> tuple[float, float]:
+def _range(shown: BinMap) -> tuple[float, float]:
     """Return the colour range of data and model: the central 98 % of both."""
-    known = np.concatenate([v[np.isfinite(v)] for v in (view.data, view.model)])
+    known = np.concatenate([v[np.isfinite(v)] for v in (shown.data, shown.model)])
     if not len(known):
         return 0.0, 1.0
     low, high = np.quantile(known, (0.01, 0.99))
@@ -107,12 +110,11 @@ def _reach(residual: np.ndarray) -> float:
     return max(3.0, float(np.quantile(known, 0.99))) if len(known) else 3.0
 
 
-def draw_residuals(result: FitResult, scan: Scan) -> "Figure":
+def draw_residuals(view: FitView) -> "FitFigure":
     """Draw the distribution of residual/σ of the blocks of the maps, and its dependence on lag."""
-    pairs = [view.upper for view in bin_maps(result, scan)]
+    pairs = [shown.upper for shown in view.maps]
     lag, residual = (np.concatenate([pair[n] for pair in pairs]) for n in (0, 1))
-    picture = figure(8.5, 3.6)
-    histogram, by_lag = picture.subplots(1, 2)
+    picture, (histogram, by_lag) = panels(2, 2, 3.4, 2.7)
     _histogram(histogram, residual)
     _by_lag(by_lag, lag, residual)
     return picture
@@ -127,7 +129,9 @@ def _histogram(axis: "Axes", residual: np.ndarray) -> None:
     label = f"{format_count(len(residual))} blocks"
     label += f", {format_count(beyond)} of them further out" if beyond else ""
     edges = np.linspace(-reach, reach, 61)
-    axis.hist(residual, edges.tolist(), density=True, color=COLOURS[5], label=label)
+    axis.hist(
+        residual, edges.tolist(), density=True, histtype="stepfilled", color=COLOURS[5], label=label
+    )
     x = np.linspace(-reach, reach, 301)
     normal = np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi)
     axis.plot(x, normal, "--", color=COLOURS[6], label="unit normal")
@@ -139,7 +143,7 @@ def _histogram(axis: "Axes", residual: np.ndarray) -> None:
 def _by_lag(axis: "Axes", lag: np.ndarray, residual: np.ndarray) -> None:
     label_axes(axis, "lag t₂ − t₁ [s]", "residual / σ", "residuals against lag")
     axis.axhline(0, color=UNKNOWN_COLOUR, zorder=0)
-    axis.axhline(1, color=COLOURS[6], linestyle="--", linewidth=1, label="expected std. dev.")
+    axis.axhline(1, color=COLOURS[6], linestyle="--", linewidth=1, label="expected")
     if not len(residual):
         return
     order = np.argsort(lag)

@@ -5,25 +5,27 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.results.figures.rates import Curve, Curves, curves, fitted_model, true_model
+from homodyne_dask.results.figures.fit_view import FitView
+from homodyne_dask.results.figures.rates import Curve, Curves, curves, true_model
 from homodyne_dask.results.figures.style import (
     COLOURS,
+    FOOT,
     MARKERS,
     UNKNOWN_COLOUR,
-    figure,
     label_axes,
     limits,
     log_scale_if_wide,
     logarithmic,
+    panels,
 )
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.numbers import level_name
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+    from homodyne_dask.results.figures.picture import FitFigure
 
 BANDS = {
     "robust": "bands: 1σ and 95 %, cluster-robust covariance",
@@ -34,15 +36,15 @@ ROOM_FOR_ZERO = 0.5
 """Length of the axis between 0 and the smallest difference of χ², in decades."""
 
 
-def draw_rates(result: FitResult, scan: Scan) -> "Figure":
+def draw_rates(view: FitView) -> "FitFigure":
     """Draw J, γ̇ and the strain against time, with bands of one standard error and of 95 %."""
-    model = curves(fitted_model(result, scan), result, scan)
+    result, scan = view.result, view.scan
+    model = curves(view.model, result, scan)
     true = true_model(result, scan)
     truth = None if true is None else curves(true, result, scan)
-    panels = _panels(model, truth, bool(np.isnan(scan.q).any()))
-    picture = figure(0.6 + 3.9 * len(panels), 3.8)
-    axes = np.atleast_1d(np.asarray(picture.subplots(1, len(panels)), dtype=object))
-    for axis, panel in zip(axes, panels, strict=True):
+    rates = _panels(model, truth, bool(np.isnan(scan.q).any()))
+    picture, axes = panels(len(rates), len(rates), 3.0 if len(rates) > 1 else 4.0, 2.7, FOOT)
+    for axis, panel in zip(axes, rates, strict=True):
         _band(axis, panel.curve, panel.truth)
         label_axes(axis, "t [s]", panel.y, panel.title)
         if panel.is_rate:
@@ -50,8 +52,8 @@ def draw_rates(result: FitResult, scan: Scan) -> "Figure":
             log_scale_if_wide(axis, "y", panel.curve.value)
         shown = [curve.value for curve in (panel.curve, panel.truth) if curve is not None]
         limits(axis, np.concatenate(shown), _edges(panel.curve, panel.curve.quantile))
-        if truth is not None:
-            axis.legend(frameon=False, fontsize=8)
+    if truth is not None:
+        axes[0].legend(frameon=False, fontsize=8)
     picture.supxlabel(BANDS[model.errors], fontsize=8, color="#555555")
     return picture
 
@@ -95,12 +97,12 @@ def _edges(curve: Curve, width: float) -> Float[np.ndarray, "2 n"]:
     return np.maximum(curve.value + np.array([[-1.0], [1.0]]) * half, curve.floor)
 
 
-def draw_passes(result: FitResult, scan: Scan | None = None) -> "Figure":
+def draw_passes(view: FitView) -> "FitFigure":
     """Draw χ² above its lowest, the expected distance to the optimum, and the time of each pass."""
     from matplotlib.ticker import MaxNLocator
 
-    picture = figure(12.3, 3.8)
-    above, distance, duration = picture.subplots(1, 3)
+    result = view.result
+    picture, (above, distance, duration) = panels(3, 3, 3.0, 2.7, FOOT)
     history = [entry for entry in result.history if "pass" in entry]
     number = np.array([entry["pass"] for entry in history], float)
     chisqr, decrement = (
@@ -118,9 +120,7 @@ def draw_passes(result: FitResult, scan: Scan | None = None) -> "Figure":
         axis.set_xlim((begins if axis is duration else 1) - margin, result.passes + margin)
         handles, names = axis.get_legend_handles_labels()
         marks |= dict(zip(names, handles, strict=True))
-    picture.legend(
-        marks.values(), marks, loc="outside lower center", ncols=6, frameon=False, fontsize=8
-    )
+    picture.legend(marks.values(), marks, loc="lower center", ncols=6, frameon=False, fontsize=8)
     return picture
 
 

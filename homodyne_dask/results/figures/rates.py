@@ -20,6 +20,8 @@ from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.scan import Scan, q_or_one
 
 TWO_SIDED_95 = 0.975
+FEW_TIMES, MANY_TIMES = (32, 512), (1, 65536)
+"""Bins and pairs of times at which f is evaluated at once."""
 DECAY_POINTS = 400
 """Lags at which f is evaluated to find its decay time."""
 
@@ -40,9 +42,27 @@ class FittedModel:
         t1: Float[np.ndarray, "..."],
         t2: Float[np.ndarray, "..."],
     ) -> Float[np.ndarray, "b ..."]:
-        """Return f of some bins at times that broadcast together; between frames f is interpolated."""
+        """Return f of some bins at times that broadcast together; between frames f is interpolated.
+
+        It is evaluated in parts of two sizes, each of which is compiled once.
+        """
         f_at = backend_of(self.at.problem.model).f_at
-        return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
+        times = [of.ravel() for of in np.broadcast_arrays(t1, t2)]
+        each, some = MANY_TIMES if times[0].size > FEW_TIMES[1] * 16 else FEW_TIMES
+        f = np.empty((len(bins), times[0].size))
+        for b in range(0, len(bins), each):
+            part = _filled(bins[b : b + each], each)
+            for n in range(0, times[0].size, some):
+                at = [_filled(of[n : n + some], some) for of in times]
+                into = f[b : b + each, n : n + some]
+                found = f_at(self.at, self.time, self.q[part], self.phi[part], *at)
+                into[:] = found[: into.shape[0], : into.shape[1]]
+        return f.reshape(len(bins), *np.broadcast_shapes(np.shape(t1), np.shape(t2)))
+
+
+def _filled(values: np.ndarray, length: int) -> np.ndarray:
+    """Return values with their last one repeated up to a length."""
+    return values[np.minimum(np.arange(length), len(values) - 1)]
 
 
 def model_of(result: FitResult) -> Model:

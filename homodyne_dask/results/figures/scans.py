@@ -5,36 +5,39 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from homodyne_dask.results.figures.style import COLOURS, figure, label_axes, log_scale_if_wide
+from homodyne_dask.results.figures.style import COLOURS, label_axes, log_scale_if_wide, panels
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.results.series_report import DOUBTFUL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+    from homodyne_dask.results.figures.picture import FitFigure
 
 COLUMNS = 3
 MAX_NAMES = 12
 """Most scans that are labelled one by one; of more, only some are."""
+LETTER = 0.075
+"""Inches of a letter of their names."""
 _AXES = {"q": "q [Å⁻¹]", "age": "age [s]"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
-def draw_scans(entries: Sequence[SeriesEntry]) -> "Figure":
+def draw_scans(entries: Sequence[SeriesEntry]) -> "FitFigure":
     """Draw each parameter with its error, and the reduced χ², for each scan."""
-    picture, axes = _panels(entries)
+    labels = [entry.name.removesuffix(".zarr") for entry in entries]
+    picture, axes = _panels(entries, LETTER * max(map(len, labels)))
     at = np.arange(len(entries))
     _draw(axes, entries, at)
     shown = at[:: -(-len(at) // MAX_NAMES)]
-    labels = [entries[int(n)].name.removesuffix(".zarr") for n in shown]
     for axis in axes:
-        axis.set_xticks(shown, labels, rotation=90, fontsize=8)
+        axis.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=8)
         axis.set_xlim(-0.5, len(at) - 0.5)
     return picture
 
 
-def draw_series(whole: FitSeries) -> "Figure":
+def draw_series(whole: FitSeries) -> "FitFigure":
     """Draw each parameter and rate with its error, and the reduced χ², against q or age.
 
     A dashed line is the weighted mean of consistent fits; horizontal bars are the windows of age.
@@ -53,17 +56,13 @@ def draw_series(whole: FitSeries) -> "Figure":
     return picture
 
 
-def _panels(entries: Sequence[SeriesEntry]) -> "tuple[Figure, list[Axes]]":
-    """Return a figure with axes for each quantity and for χ²."""
+def _panels(entries: Sequence[SeriesEntry], below: float = 0.0) -> "tuple[FitFigure, list[Axes]]":
+    """Return a figure with axes for each quantity and for χ²; below: inches more for labels below all."""
     number = len(entries[0].quantities) + 1
-    rows = -(-number // COLUMNS)
-    picture = figure(12.3, 2.4 * rows + 1.2)
-    axes = np.ravel(np.asarray(picture.subplots(rows, COLUMNS, sharex=True), dtype=object))
-    for axis in axes[number:]:
-        axis.set_visible(False)
-    for axis in axes[:number]:
-        axis.tick_params(labelbottom=axis in axes[number - COLUMNS : number])
-    return picture, list(axes[:number])
+    picture, axes = panels(number, COLUMNS, 3.0, 1.9, below)
+    for axis in axes[: max(number - COLUMNS, 0)]:
+        axis.tick_params(labelbottom=False)
+    return picture, axes
 
 
 def _windows(entries: Sequence[SeriesEntry], at: np.ndarray) -> np.ndarray | None:

@@ -1,6 +1,6 @@
 """Style of the figures: colours for colour-blind readers, axes, labels with units."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -8,7 +8,8 @@ from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+    from homodyne_dask.results.figures.picture import FitFigure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito (2008), in an order that also differs in lightness between neighbours."""
@@ -18,13 +19,44 @@ UNKNOWN_COLOUR = "#d9d9d9"
 DPI = 150
 
 
-def figure(
-    width: float, height: float, layout: Literal["constrained"] | None = "constrained"
-) -> "Figure":
-    """Return an empty figure; width and height in inches. No global state of matplotlib is changed."""
-    from matplotlib.figure import Figure
+LEFT, RIGHT, ABOVE, BELOW = 0.9, 0.15, 0.35, 0.55
+"""Inches around a panel, for its labels."""
+FOOT = 0.3
+"""Inches below all panels, for a legend or a line of text."""
 
-    return Figure(figsize=(width, height), dpi=DPI, layout=layout)
+
+def figure(width: float, height: float) -> "FitFigure":
+    """Return an empty figure; width and height in inches. No global state of matplotlib is changed."""
+    from homodyne_dask.results.figures.picture import FitFigure
+
+    return FitFigure(figsize=(width, height), dpi=DPI)
+
+
+def panels(
+    number: int, columns: int, width: float, height: float, foot: float = 0.0
+) -> "tuple[FitFigure, list[Axes]]":
+    """Return a figure with so many panels in rows, each of this width and height in inches.
+
+    Their positions are fixed: finding positions from the sizes of all labels takes longer than drawing.
+    """
+    columns = min(columns, number)
+    rows = -(-number // columns)
+    cell = (LEFT + width + RIGHT, ABOVE + height + BELOW)
+    picture = figure(columns * cell[0], rows * cell[1] + foot)
+    axes = []
+    for n in range(number):
+        row, column = divmod(n, columns)
+        left, bottom = column * cell[0] + LEFT, foot + (rows - 1 - row) * cell[1] + BELOW
+        axes.append(place(picture, left, bottom, width, height))
+    return picture, axes
+
+
+def place(
+    picture: "FitFigure", left: float, bottom: float, width: float, height: float, **options: Any
+) -> Any:
+    """Return new axes of a figure at a position in inches."""
+    w, h = picture.get_size_inches()
+    return picture.add_axes((left / w, bottom / h, width / w, height / h), **options)
 
 
 def label_axes(axes: "Axes", x: str, y: str, title: str = "") -> None:
