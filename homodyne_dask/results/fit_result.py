@@ -159,7 +159,7 @@ class FitResult:
 
     @property
     def plot(self) -> "Plots":
-        """The figures, as matplotlib Figures: `result.plot.rates(scan)`, with the scan that was fitted.
+        """The figures, as matplotlib Figures: `result.plot.rates()`; a scan is given where the store moved.
 
         maps, cuts, angles, rates, passes, residuals, influence.
         """

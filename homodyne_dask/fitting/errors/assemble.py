@@ -210,6 +210,7 @@ def _inputs(request: Request) -> dict[str, Any]:
     first, stop = scan.frames
     return {
         "store": Path(scan.path).name,
+        "store_path": scan.path,
         "store_sha256": scan.digest,
         **{key: scan.attrs[key] for key in kept},
         "frames": [first, stop],

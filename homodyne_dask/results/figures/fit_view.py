@@ -6,12 +6,31 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.errors import SelectionError
+from homodyne_dask.errors import OptionError, SelectionError, StoreError
 from homodyne_dask.results.figures.block_means import BinMap, bin_map, representative
 from homodyne_dask.results.figures.rates import FittedModel, decay_times, fitted_model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.cuts import Cuts
-from homodyne_dask.store.scan import Scan
+from homodyne_dask.store.scan import Scan, open_dataset
+
+
+def fitted_scan(result: FitResult) -> Scan:
+    """Return the data of a fit: its bins and frames, from where its store was.
+
+    Raises OptionError for a result that does not know where, StoreError where the store is no longer
+    there, or has changed.
+    """
+    where = result.inputs.get("store_path")
+    if where is None:
+        raise OptionError(
+            "the result does not know where its store is: give the scan that was fitted, as in maps(scan)"
+        )
+    scan = open_dataset(where)
+    if scan.digest != result.inputs["store_sha256"]:
+        raise StoreError(
+            f"{where} has changed since the fit: fit again, or give the scan as it was"
+        )
+    return scan.select(label=result.inputs["labels"], frames=tuple(result.inputs["frames"]))
 
 
 @dataclass(frozen=True)

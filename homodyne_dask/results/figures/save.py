@@ -8,7 +8,7 @@ from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.results.figures.angles import draw_angles
 from homodyne_dask.results.figures.captions import TITLES, alternative
 from homodyne_dask.results.figures.cuts import draw_cuts
-from homodyne_dask.results.figures.fit_view import FitView
+from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
 from homodyne_dask.results.figures.influence import draw_influence, influential
 from homodyne_dask.results.figures.maps import draw_maps, draw_residuals
 from homodyne_dask.results.figures.passes import draw_passes, draw_rates
@@ -33,44 +33,46 @@ PICTURES: dict[str, Callable[[FitView], "FitFigure"]] = {
 
 
 class Plots:
-    """The figures of a result, `result.plot`, as matplotlib Figures; scan: what was fitted.
+    """The figures of a result, `result.plot`, as matplotlib Figures that notebooks show.
 
-    Each raises SelectionError where the scan's bins are not those of the result.
+    scan: what was fitted; by default it is opened where it was then. Each raises SelectionError where the
+    scan's bins are not those of the result, and a HomodyneDaskError where no scan is given and the store
+    is not there as it was.
     """
 
     def __init__(self, result: FitResult) -> None:
         self.result = result
 
-    def maps(self, scan: Scan) -> "FitFigure":
+    def maps(self, scan: Scan | None = None) -> "FitFigure":
         """Data, model and residual of single bins against both times."""
         return self._drawn(draw_maps, scan)
 
-    def cuts(self, scan: Scan) -> "FitFigure":
+    def cuts(self, scan: Scan | None = None) -> "FitFigure":
         """c2 against lag at several ages: data with error bars, model as lines."""
         return self._drawn(draw_cuts, scan)
 
-    def angles(self, scan: Scan) -> "FitFigure":
+    def angles(self, scan: Scan | None = None) -> "FitFigure":
         """Contrast, offset, reduced χ², decay time and the decay at one lag, by angle."""
         return self._drawn(draw_angles, scan)
 
-    def rates(self, scan: Scan) -> "FitFigure":
+    def rates(self, scan: Scan | None = None) -> "FitFigure":
         """J(t), the shear rate and the strain, with bands of one standard error and of 95 %."""
         return self._drawn(draw_rates, scan)
 
-    def passes(self, scan: Scan) -> "FitFigure":
+    def passes(self, scan: Scan | None = None) -> "FitFigure":
         """Convergence of the fit: χ², distance to the optimum and time of each pass."""
         return self._drawn(draw_passes, scan)
 
-    def residuals(self, scan: Scan) -> "FitFigure":
+    def residuals(self, scan: Scan | None = None) -> "FitFigure":
         """Distribution of the residuals, and their dependence on lag."""
         return self._drawn(draw_residuals, scan)
 
-    def influence(self, scan: Scan) -> "FitFigure":
+    def influence(self, scan: Scan | None = None) -> "FitFigure":
         """Change of each parameter, in standard errors, when one bin is excluded."""
         return self._drawn(draw_influence, scan)
 
-    def _drawn(self, draw: Callable[[FitView], "FitFigure"], scan: Scan) -> "FitFigure":
-        return draw(FitView(self.result, scan))
+    def _drawn(self, draw: Callable[[FitView], "FitFigure"], scan: Scan | None) -> "FitFigure":
+        return draw(FitView(self.result, fitted_scan(self.result) if scan is None else scan))
 
 
 def save_all(view: FitView, folder: Path) -> list[Path]:
