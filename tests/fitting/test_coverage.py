@@ -76,26 +76,22 @@ CASES = [
     ("no flow, 9 angles", STILL, angles(9), {}),
     ("flow, 10 angles", FLOW, angles(10), {}),
     ("flow, 14 angles that share contrast and offset", FLOW, angles(14), {"mode": "shared"}),
+    ("flow, 10 angles that share contrast and offset", FLOW, angles(10), {"mode": "shared"}),
     ("flow, 8 pairs of angles that see one speckle", FLOW, AROUND, {"friedel": True}),
 ]
+REPEATS = 250
+HELD = {0.6827: (62.0, 76.0), 0.95: (92.0, 99.0)}
+"""Per cent of repeats in which intervals may hold the truth: two binomial standard errors, of 2.9 and 1.4 %,
+below the share and above the mean of 32 parameters in 7 cases, 70 and 96 %."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("word", "theta", "phi", "more"), CASES, ids=[w for w, *_ in CASES])
 def test_intervals_hold_the_truth_as_often_as_they_say(word, theta, phi, more):
-    repeats = Repeats(theta, phi, 250, **more)
-    within(repeats.covered(0.6827), 60, 76, repeats.names)
-    within(repeats.covered(0.95), 90, 99.5, repeats.names)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_ten_angles_that_share_contrast_and_offset_are_few():
-    """Speckle moves the contrast of each bin, and all bins pull at the one: D0 has 0.9 of its spread."""
-    repeats = Repeats(FLOW, angles(10), 250, mode="shared")
-    within(repeats.covered(0.6827), 58, 76, repeats.names)
-    within(repeats.covered(0.95), 87, 99.5, repeats.names)
+    repeats = Repeats(theta, phi, REPEATS, **more)
+    for share, (low, high) in HELD.items():
+        within(repeats.covered(share), low, high, repeats.names)
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def clubsandwich(dense: Dense, clusters, p):
         form = S @ S.T
         dof.append(np.trace(form) ** 2 / (form**2).sum())
     V = B @ V @ B / np.outer(size, size)
-    return V, np.array(dof)
+    return (1 - 1 / len(vectors)) * V, np.array(dof)
 
 
 def of_scaling(dense: Dense, covariance, p):

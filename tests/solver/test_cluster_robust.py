@@ -1,0 +1,44 @@
+"""The cluster-robust covariance of linear regressions, where the jackknife over clusters is exact."""
+
+import numpy as np
+
+from homodyne_dask.solver.cluster_robust import cr3
+
+
+def cluster_sums(X, y, owner):
+    """(XᵀX)⁻¹, and every cluster's score and block at the least-squares fit of y on X."""
+    inverse = np.linalg.inv(X.T @ X)
+    left = y - X @ inverse @ X.T @ y
+    each = [owner == k for k in np.unique(owner)]
+    scores = np.array([X[at].T @ left[at] for at in each])
+    return inverse, scores, np.array([X[at].T @ X[at] for at in each])
+
+
+def drawn(clusters):
+    """A regression on three columns, with clusters of four to eight rows."""
+    rng = np.random.default_rng(clusters)
+    owner = np.repeat(np.arange(clusters), rng.integers(4, 9, clusters))
+    return rng.standard_normal((len(owner), 3)), rng.standard_normal(len(owner)), owner
+
+
+def test_the_covariance_is_that_of_the_jackknife_over_clusters():
+    X, y, owner = drawn(9)
+    covariance, _ = cr3(*cluster_sums(X, y, owner))
+    whole = np.linalg.lstsq(X, y)[0]
+    apart = [np.linalg.lstsq(X[owner != k], y[owner != k])[0] - whole for k in range(9)]
+    np.testing.assert_allclose(covariance, 8 / 9 * sum(np.outer(d, d) for d in apart), rtol=1e-9)
+
+
+def test_the_degrees_of_freedom_are_those_of_the_mean_of_clusters_alike():
+    """Of a mean over K clusters of one size the variance has K - 1."""
+    owner = np.repeat(np.arange(8), 5)
+    _, dof = cr3(*cluster_sums(np.ones((40, 1)), drawn(8)[1][:40], owner))
+    np.testing.assert_allclose(dof, 7, rtol=1e-9)
+
+
+def test_a_cluster_that_says_nothing_is_none():
+    X, y, owner = drawn(9)
+    inverse, scores, blocks = cluster_sums(X, y, owner)
+    more = np.concatenate([scores, np.zeros((1, 3))]), np.concatenate([blocks, np.zeros((1, 3, 3))])
+    for found, wanted in zip(cr3(inverse, *more), cr3(inverse, scores, blocks), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
