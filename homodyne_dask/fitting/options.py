@@ -205,7 +205,11 @@ class FitOptions:
         "[D_offset]", "a parameter, or a list", command="profile_of", identity=False, report=False,
     )  # fmt: skip
     max_passes: int = define(
-        100, "most passes over the data", "100", "a whole number from 1 up", identity=False
+        100,
+        "maximum number of iterations, each a pass over the data",
+        "100",
+        "a whole number from 1 up",
+        identity=False,
     )
     on_bad_tile: str = define(
         "raise", "chunks of the store that cannot be read: raise ends the fit, skip excludes all such "

@@ -28,7 +28,7 @@ class Pass:
     per_pair: float
     """χ²/N."""
     distance: float
-    """Scaled gradient √(gᵀH⁻¹g/s²): expected distance to the optimum in standard errors; inf if unknown."""
+    """Estimated distance to the minimum √(gᵀH⁻¹g/s²), in standard errors; inf if unknown."""
     damping: float
     accepted: bool
     seconds: float
@@ -211,7 +211,7 @@ _APPLY: dict[str, Callable[[Progress, Event], Progress]] = {
 
 
 def pass_line(one: Pass, elapsed: float) -> str:
-    """Return a completed pass as a line: χ²/N, distance to the optimum in standard errors, time."""
+    """Return a completed pass as a line: χ²/N, estimated distance to the minimum in standard errors, time."""
     distance = f"{one.distance:.2g}" if math.isfinite(one.distance) else "-"
     words = (
         f"{pass_name(one.factor, one.number):<26}χ²/N {one.per_pair:<12.7g} distance {distance:<9}"

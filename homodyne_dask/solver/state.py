@@ -15,7 +15,7 @@ class Outcome(Enum):
     """The outcome of a fit, with a sentence."""
 
     RUNNING = "the fit is still running"
-    CONVERGED = "converged: the optimum is closer than a ten-thousandth of a standard error"
+    CONVERGED = "converged: the estimated distance to the minimum is below 1e-4 standard errors"
     STALLED = "stalled: no step reduces χ² further, but the gradient is not zero"
     MAX_PASSES = "stopped at the limit of passes before converging"
     SINGULAR = "the data do not determine all parameters"
@@ -29,7 +29,7 @@ class Options:
     """Criteria of convergence, and damping."""
 
     decrement: float = 1e-4
-    """Converged when the expected distance to the optimum is below this many standard errors."""
+    """Converged when the estimated distance to the minimum is below this many standard errors."""
     relative_step: float = 0.0
     """Converged, too, when the next undamped step changes no parameter by more than this share of it."""
     relative_rounding: float = 0.0
@@ -73,7 +73,7 @@ class State:
     trust_region: TrustRegion | None = None
     """The limit of the next step's length, if steps are limited by it instead of damping."""
     decrement: float = np.inf
-    """√(gᵀH⁻¹g/s²) over the free directions: expected distance to the optimum in standard errors."""
+    """√(gᵀH⁻¹g/s²) over the free directions: estimated distance to the minimum in standard errors."""
 
     @property
     def lowest(self) -> "State":

@@ -87,8 +87,8 @@ def text(*fits, **more):
 def test_a_running_fit_is_told_with_tiles_rates_and_targets():
     said = text(RUNNING, workers=WORKERS, cost=0.1)
     for words in (
-        "… the fit is still running", "12 of 45 tiles", "15 M of 20 M without waiting threads",
-        "0.06 GB of 0.08 GB without waiting threads", "1000 ± 10", "980.4 1019.6", "3 of 57",
+        "… the fit is still running", "12 of 45 tiles", "15 M (20 M with all threads busy)",
+        "0.06 GB (0.08 GB with all threads busy)", "1000 ± 10", "980.4 1019.6", "3 of 57",
         "No worker was lost during this fit.", "700 MB 8 GB", "0.25 % of that of the fits",
         "pass 2 over 16×16 means", "rejected",
     ):  # fmt: skip

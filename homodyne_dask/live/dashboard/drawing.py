@@ -71,7 +71,7 @@ def chart(name: str, marks: Sequence[Mark], log: bool = True) -> Markup:
         words=_words(name, known),
         marks=[_drawn(mark, _across(mark.x, first, last), scale) for mark in known],
         ticks=[(scale.at(value), text) for value, text in ticks(scale)],
-        passes=[(_across(x, first, last), x) for x in range(first, last + 1, step)],
+        passes=_pass_labels(first, last, step),
         width=WIDTH,
         height=HEIGHT,
         left=LEFT,
@@ -79,6 +79,17 @@ def chart(name: str, marks: Sequence[Mark], log: bool = True) -> Markup:
         bottom=HEIGHT - BOTTOM,
     )
     return Markup(drawn)
+
+
+def _pass_labels(first: int, last: int, step: int) -> list[tuple[float, str]]:
+    """Return positions and labels: numbers of passes over all data, and where those over means are."""
+    full = [
+        (_across(x, first, last), str(x))
+        for x in range(first, last + 1)
+        if x > 0 and (x - 1) % step == 0
+    ]
+    middle = (first + min(last, 0)) / 2
+    return [(_across(middle, first, last), "means"), *full] if first < 1 else full
 
 
 def _across(x: float, first: int, last: int) -> float:

@@ -19,11 +19,11 @@ GAUGES = {
         lambda s: s.done[-1].per_pair if s.done else None,
     ),
     "distance": (
-        "expected distance to the optimum in standard errors",
+        "estimated distance to the minimum in standard errors",
         lambda s: s.done[-1].distance if s.done else None,
     ),
     "pairs_per_second": ("of the current pass, or the last", lambda s: s.rate),
-    "pairs_per_second_target": ("of the same tiles if no thread waited", lambda s: s.target),
+    "pairs_per_second_target": ("of the same tiles with all threads busy", lambda s: s.target),
     "bytes_per_second": ("decoded bytes of the data that were needed", lambda s: s.byte_rate),
 }
 COUNTERS = {

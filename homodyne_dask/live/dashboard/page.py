@@ -107,10 +107,10 @@ def _progress_rows(fit: Progress, at: float) -> list[tuple[str, str]]:
 
 
 def _of(rate: float, target: float, unit: float, name: str) -> str:
-    """Return a rate and the rate if no thread ever waited; - before the first tile is done."""
+    """Return a rate and the rate with all threads busy; - before the first tile is done."""
     if not (math.isfinite(rate) and math.isfinite(target)):
         return "-"
-    return f"{rate / unit:.3g} {name} of {target / unit:.3g} {name} without waiting threads"
+    return f"{rate / unit:.3g} {name} ({target / unit:.3g} {name} with all threads busy)"
 
 
 def _parameter_rows(fit: Progress) -> list[list[str]]:
@@ -137,7 +137,7 @@ def _charts(fit: Progress) -> list[Markup]:
     )
     drawn = [
         _chart(fit, "χ² − lowest χ² at the same resolution", above),
-        _chart(fit, "Scaled gradient [σ to the optimum]", distance),
+        _chart(fit, "Estimated distance to the minimum [σ]", distance),
         _chart(fit, "Damping", damping),
     ]
     for n, (name, unit) in enumerate(zip(fit.names, fit.units, strict=True)):

@@ -79,7 +79,7 @@ def _passes(view: FitView) -> str:
     coarse = [f"{e['passes']} over {level_name(e['level'])}" for e in levels]
     before = f" after {', '.join(coarse)}" if coarse else ""
     return (
-        f"χ² above its lowest value, expected distance to the optimum and time of each pass: "
+        f"χ² above its lowest value, estimated distance to the minimum and time of each pass: "
         f"{len(full)} over all data, {accepted} of them accepted{before}. {view.result.outcome.value}."
     )
 

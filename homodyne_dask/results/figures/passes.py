@@ -98,7 +98,7 @@ def _edges(curve: Curve, width: float) -> Float[np.ndarray, "2 n"]:
 
 
 def draw_passes(view: FitView) -> "FitFigure":
-    """Draw χ² above its lowest, the expected distance to the optimum, and the time of each pass."""
+    """Draw χ² above its lowest, the estimated distance to the minimum, and the time of each pass."""
     from matplotlib.ticker import MaxNLocator
 
     result = view.result
@@ -153,7 +153,7 @@ def _durations(axis: "Axes", result: FitResult) -> int:
 
 
 def _distance(axis: "Axes", number, decrement, accepted) -> None:
-    label_axes(axis, "pass", "decrement [standard errors]", "expected distance to the optimum")
+    label_axes(axis, "pass", "distance [standard errors]", "estimated distance to the minimum")
     logarithmic(axis, "y")
     enough = lm.Options().decrement
     known = decrement[decrement > 0]

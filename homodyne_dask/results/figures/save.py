@@ -60,7 +60,7 @@ class Plots:
         return self._drawn(draw_rates, scan)
 
     def passes(self, scan: Scan | None = None) -> "FitFigure":
-        """Convergence of the fit: χ², distance to the optimum and time of each pass."""
+        """Convergence of the fit: χ², estimated distance to the minimum and time of each pass."""
         return self._drawn(draw_passes, scan)
 
     def residuals(self, scan: Scan | None = None) -> "FitFigure":
