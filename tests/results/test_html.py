@@ -197,7 +197,7 @@ def test_a_page_says_all_that_the_text_says(make):
 
 
 def test_how_a_fit_ended_is_said_in_words_and_by_a_mark_not_by_colour_alone():
-    assert "p: ✓ converged: the optimum" in Page(report_page(flow(), [])).text
+    assert "p: ✓ converged: the estimated" in Page(report_page(flow(), [])).text
     ended = Page(report_page(measured(), [])).text
     assert "p: ✗ the data do not determine all parameters" in ended
     assert ended.index("✗") < ended.index("undetermined: ") < ended.index("caption: ")
