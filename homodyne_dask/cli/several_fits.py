@@ -51,6 +51,14 @@ class FitJob(NamedTuple):
     """Whether a result in its folder, of data that changed since, is replaced."""
 
 
+class MoreFiles(NamedTuple):
+    """What is written beside the numbers of a result: the last arguments of `write_result`."""
+
+    homodyne: "WriteFiles | None"
+    """Writes the files of homodyne."""
+    pictures: bool
+
+
 RunFit = Callable[[FitJob, bool, "Future | None"], "FitResult"]
 """Runs a job, with `resume` from its checkpoint; a future stands for a fit submitted to a worker."""
 
@@ -104,14 +112,13 @@ def fit_all(
     client: "Client | None",
     resume: bool,
     fit: RunFit,
-    homodyne: "WriteFiles | None",
+    more: MoreFiles,
 ) -> int:
     """Run every job, list them in an index, and return the worst exit status.
 
     With `resume`, jobs that have a result of the same fit keep it, and those whose data, model or
     program changed since are fitted again; one with other options raises OptionError before anything
     is written. Small fits are submitted to the workers of the client in advance, each as one task.
-    homodyne: writes homodyne's files.
     """
     from homodyne_dask.results import index
     from homodyne_dask.results.folder import locked_folder
@@ -127,7 +134,7 @@ def fit_all(
         new = [
             j for j, of in zip(jobs, left, strict=True) if not (of.result or of.resume or of.error)
         ]
-        with _submitted(config, client, model, new, homodyne) as sent:
+        with _submitted(config, client, model, new, more) as sent:
             for job, before in zip(jobs, left, strict=True):
                 echo(f"\n{job.name}, {len(entries) + 1} of {len(jobs)}", err=True)
                 entry, status = _run_job(job, before, fit, sent.pop(job.folder, None))
@@ -146,7 +153,7 @@ def _submitted(
     client: "Client | None",
     model: "Model",
     jobs: Sequence[FitJob],
-    homodyne: "WriteFiles | None",
+    more: MoreFiles,
 ) -> "Iterator[dict[Path, Future]]":
     """Yield the futures of the small fits submitted to workers, by folder of the result.
 
@@ -164,7 +171,7 @@ def _submitted(
             overwrite = config.overwrite or job.replace
             check_folder(job.folder, checkpoint_in(job.folder), overwrite, resume=False)
             fits[job.folder] = FitRequest(
-                job.scan(), job.options, (job.folder, homodyne) if local else ()
+                job.scan(), job.options, (job.folder, more) if local else ()
             )
     with submitted(client, model, list(fits.values()), fit_into if local else whole_fit) as futures:
         pairs = zip(fits, futures, strict=True)
@@ -176,7 +183,7 @@ def fit_into(
     model: "Model",
     options: Mapping[str, Any],
     folder: Path,
-    homodyne: "WriteFiles | None",
+    more: MoreFiles,
 ) -> "FitOutput":
     """Fit a small scan and write the folder of its result; runs as a task on a worker."""
     from homodyne_dask.fitting.series.parallel_fits import whole_fit
@@ -186,7 +193,7 @@ def fit_into(
     # check_folder has said before the first fit that it may be overwritten
     with claimed_folder(folder, checkpoint_in(folder), overwrite=True, resume=False):
         output = whole_fit(selection, model, options)
-        files = write_result(output.result, open_selection(selection), folder, homodyne)
+        files = write_result(output.result, open_selection(selection), folder, *more)
     return output._replace(files=tuple(files))
 
 

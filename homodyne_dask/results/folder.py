@@ -10,8 +10,8 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.csv_tables import parameters_csv, scaling_csv
 from homodyne_dask.results.export import result_netcdf
 from homodyne_dask.results.figures.captions import TITLES, alternative
-from homodyne_dask.results.figures.fit_view import FitView
-from homodyne_dask.results.fit_result import FORMAT, FitResult
+from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
+from homodyne_dask.results.fit_result import FORMAT, FitResult, load_result
 from homodyne_dask.results.html import Picture, report_page
 from homodyne_dask.results.text import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
@@ -131,16 +131,19 @@ def _is_summary(file: Path) -> bool:
 
 
 def write_result(
-    result: FitResult, scan: Scan, folder: Path, homodyne: WriteFiles | None = None
+    result: FitResult,
+    scan: Scan,
+    folder: Path,
+    homodyne: WriteFiles | None = None,
+    pictures: bool = True,
 ) -> list[Path]:
     """Write a result into its folder and return the files, summary.json last.
 
-    homodyne: writes more files, those of homodyne, into a folder of their own. Everything is written to a
+    homodyne: writes more files, those of homodyne, into a folder of their own. pictures: False leaves out
+    the figures, which `write_pictures` draws later. Everything is written to a
     temporary folder first, and a failure leaves the folder unchanged. The files of an earlier
     result are removed before the first new one is moved: a folder never holds those of two.
     """
-    from homodyne_dask.results.figures.save import save_all
-
     view = FitView(result, scan)
     with tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside:
         there = Path(aside)
@@ -148,17 +151,44 @@ def write_result(
             write_file(there / "parameters.csv", parameters_csv(result))
             write_file(there / "scaling.csv", scaling_csv(result))
             write_file(there / "report.txt", report_text(result) + "\n")
-            pictures = [
-                Picture(TITLES[path.stem], alternative(path.stem, view), path.read_bytes())
-                for path in save_all(view, there)
-            ]
-            write_file(there / "report.html", report_page(result, pictures))
+            _write_report(view, there, pictures)
             write_file(there / "result.nc", result_netcdf(view))
             if homodyne is not None:
                 (there / HOMODYNE).mkdir()
                 homodyne(result, scan, there / HOMODYNE)
             result.to_json(there / SUMMARY)
         return _exchange(there, folder)
+
+
+def write_pictures(folder: Path) -> list[Path]:
+    """Draw the figures of an earlier result into its folder, and into its report; return these files.
+
+    Raises OptionError or StoreError where the data of the fit are not where they were.
+    """
+    result = load_result(folder)
+    view = FitView(result, fitted_scan(result))
+    with (
+        locked_folder(folder, LOCK),
+        tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside,
+    ):
+        there = Path(aside)
+        with _errors_name(folder, there):
+            _write_report(view, there, pictures=True)
+        names = sorted(path.name for path in there.iterdir())
+        for name in names:
+            (there / name).replace(folder / name)
+    return [folder / name for name in names]
+
+
+def _write_report(view: FitView, folder: Path, pictures: bool) -> None:
+    """Write the figures and the report that holds them, or the report alone."""
+    from homodyne_dask.results.figures.save import save_all
+
+    drawn = [
+        Picture(TITLES[path.stem], alternative(path.stem, view), path.read_bytes())
+        for path in (save_all(view, folder) if pictures else ())
+    ]
+    write_file(folder / "report.html", report_page(view.result, drawn))
 
 
 @contextmanager

@@ -41,6 +41,21 @@ def test_a_fit_writes_a_folder_with_the_whole_result(here):
         assert len(list(csv.DictReader(file))) == 3
 
 
+def test_figures_are_drawn_later_where_they_were_not_wanted(here, monkeypatch):
+    monkeypatch.setattr(plots, "PICTURES", {"passes": plots.draw_passes})
+    printed = done(*FIT, "--no-pictures")
+    folder, report = Path("A_fit"), Path("A_fit/report.html")
+    assert "png" not in printed
+    assert "<img" not in report.read_text()
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path != report}
+    printed = done("show", "A_fit", "--pictures")
+    assert printed.endswith("written: A_fit/passes.png, A_fit/report.html\n")
+    assert "<img" in report.read_text()
+    after = {path.name: path.read_bytes() for path in folder.iterdir() if path != report}
+    assert after.pop("passes.png")
+    assert after == before
+
+
 def test_a_file_of_options_gives_the_same_as_the_command_line(here, no_pictures):
     Path("fit.yaml").write_text("data: F_c2.zarr\nmodel: laminar_flow\nfixed: {beta: -0.2}\n")
     done("fit", "fit.yaml", "--output", "one")

@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from homodyne_dask.cli.config import FitConfig
-    from homodyne_dask.cli.several_fits import FitJob
+    from homodyne_dask.cli.several_fits import FitJob, MoreFiles
     from homodyne_dask.fitting.compare_models import ModelComparison
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
     from homodyne_dask.live.progress import Progress
     from homodyne_dask.models import Model
     from homodyne_dask.results.fit_result import FitResult
-    from homodyne_dask.results.folder import WriteFiles
     from homodyne_dask.store.scan import Scan
 
 OVER = (
@@ -63,6 +62,11 @@ FILES = (
 @click.option(
     "--go-on", is_flag=True, help="Like --resume if there is a checkpoint, else start anew."
 )
+@click.option(
+    "--pictures/--no-pictures",
+    default=True,
+    help="Whether to draw the figures of each fit; `show FOLDER --pictures` draws them later.",
+)
 @click.option("--homodyne-output", is_flag=True, help="Also write the files of homodyne, in nlsq/.")
 @click.option(
     "--profile", type=click.Path(path_type=Path), help="Folder for a profile of the computing time."
@@ -71,6 +75,7 @@ def fit(
     sources: tuple[str, ...],
     resume: bool,
     go_on: bool,
+    pictures: bool,
     homodyne_output: bool,
     profile: Path | None,
     **options: Any,
@@ -83,13 +88,13 @@ def fit(
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """
     config, comparison = _with_model(configuration(sources, options), resume or go_on)
-    from homodyne_dask.cli.several_fits import fit_all, fit_jobs
+    from homodyne_dask.cli.several_fits import MoreFiles, fit_all, fit_jobs
     from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import checkpoint_in
     from homodyne_dask.solver.checkpoint import checkpoint_exists
 
     model = model_named(config.model)
-    homodyne = _write_homodyne_files if homodyne_output else None
+    more = MoreFiles(_write_homodyne_files if homodyne_output else None, pictures)
     jobs = fit_jobs(config)
     one = len(jobs) == 1 and not config.over
     if not one and (config.checkpoint or profile):
@@ -99,14 +104,14 @@ def fit(
     with _workers(config, jobs) as client:
 
         def run(job: "FitJob", resume: bool, sent: "Future | None" = None) -> "FitResult":
-            return _fit(config, model, job, client, resume, homodyne, profile, sent, comparison)
+            return _fit(config, model, job, client, resume, more, profile, sent, comparison)
 
         if one:
             checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
             again = resume or (go_on and checkpoint_exists(checkpoint))
             status = 0 if run(jobs[0], again).converged else NOT_CONVERGED
         else:
-            status = fit_all(config, model, jobs, client, resume or go_on, run, homodyne)
+            status = fit_all(config, model, jobs, client, resume or go_on, run, more)
     click.get_current_context().exit(status)
 
 
@@ -162,7 +167,7 @@ def _fit(
     job: "FitJob",
     client: "Client | None",
     resume: bool,
-    homodyne: "WriteFiles | None",
+    more: "MoreFiles",
     profile: Path | None,
     sent: "Future | None",
     comparison: "ModelComparison | None",
@@ -170,7 +175,7 @@ def _fit(
     from homodyne_dask.results import folder as folders
 
     scan, folder = job.scan(), job.folder
-    if homodyne is not None and (why := _refusal(scan)):
+    if more.homodyne is not None and (why := _refusal(scan)):
         echo(why)
     output = None if sent is None else _output_of(client, sent)
     checkpoint = config.checkpoint or folders.checkpoint_in(folder)
@@ -184,7 +189,7 @@ def _fit(
         if comparison is not None:
             result = replace(result, comparison=tuple(row._asdict() for row in comparison.table))
         written = output is not None and output.files
-        files = written or folders.write_result(result, scan, folder, homodyne)
+        files = written or folders.write_result(result, scan, folder, *more)
         folders.remove_checkpoint(result, checkpoint)
     echo(str(result))
     echo(f"\n{folder}/ written: {', '.join(str(file.relative_to(folder)) for file in files)}")
