@@ -2,9 +2,10 @@
 
     import homodyne_dask as hd
 
+    hd.ingest("A0123_results.hdf")                             # → A0123_c2.zarr
     scan = hd.open_dataset("A0123_c2.zarr").select(q=0.0054)   # bins of one ring, nothing read yet
-    print(hd.plan(scan, hd.LAMINAR_FLOW))                      # pairs, tiles, bytes, memory
-    result = hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um")       # workers on this machine
+    print(hd.plan(scan, "laminar_flow"))                       # pairs, tiles, bytes, memory
+    result = hd.fit(scan, "laminar_flow", gap="200 um")        # workers on this machine
     print(result)                                              # outcome, value ± error [unit]
     result.to_json("A0123.json")
     print(hd.guide.index())                                    # the pages of the user guide
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from homodyne_dask.cli import guide
+    from homodyne_dask.cli.data_files import ingest, simulate
     from homodyne_dask.cli.homodyne.translate import from_homodyne_yaml
     from homodyne_dask.cluster.connect import connect
     from homodyne_dask.cluster.local import local_cluster
@@ -48,9 +50,13 @@ if TYPE_CHECKING:
     from homodyne_dask.solver.levenberg_marquardt import Outcome
     from homodyne_dask.store.scan import Scan, open_dataset
 
+    __version__: str
+
 __path__.append(f"{__path__[0]}/live/old_names")  # for homodyne_dask.dashboard
 
 _HOME = {
+    "ingest": "cli.data_files",
+    "simulate": "cli.data_files",
     "open_dataset": "store.scan",
     "Scan": "store.scan",
     "plan": "fitting.api",
@@ -103,6 +109,7 @@ __all__ = [
     "Scan",
     "SeparableModel",
     "TransportModel",
+    "__version__",
     "compare_models",
     "connect",
     "curve_fit",
@@ -111,6 +118,7 @@ __all__ = [
     "forecast",
     "from_homodyne_yaml",
     "guide",
+    "ingest",
     "iterate",
     "load_result",
     "load_series",
@@ -120,11 +128,14 @@ __all__ = [
     "plan",
     "predict",
     "separable",
+    "simulate",
     "slurm_cluster",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("homodyne-dask")
     if name == "guide":
         return import_module(f"{__name__}.cli.guide")
     if name not in _HOME:

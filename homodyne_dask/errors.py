@@ -1,12 +1,16 @@
-"""Error classes. Each message names the cause, the value and the remedy."""
+"""Error classes, and checks of arguments. Each message names the cause, the value and the remedy."""
 
 import difflib
 import re
 from collections.abc import Iterable
+from numbers import Integral
+from typing import Any
 
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_MAX_SHOWN = 100
+"""Most letters of a value that a message quotes."""
 
 
 class HomodyneDaskError(Exception):
@@ -48,10 +52,55 @@ class ClusterError(HomodyneDaskError):
     """The scheduler or its workers cannot be reached or cannot run the fit."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def shown(value: Any) -> str:
+    """Return a value as a message quotes it: in one line, cut if it is long."""
+    text = " ".join(_representation(value).split())
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _representation(value: Any) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        return f"a number of {value.bit_length()} bits"
+
+
+def require_type(what: str, value: Any, types: Any, form: str) -> None:
+    """Raise OptionError for a value of other types (as of isinstance); form: what to give, in words.
+
+    A truth value counts as one only, not as a number.
+    """
+    if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
+        raise OptionError(f"{what} = {shown(value)} cannot be used: give {form}")
+
+
+def require_count(what: str, value: Any) -> None:
+    """Raise OptionError for what is neither None nor a whole number from 1 up."""
+    if value is not None:
+        require_type(what, value, Integral, "a whole number from 1 up")
+        if value < 1:
+            raise OptionError(
+                f"{what} = {shown(value)} cannot be used: give a whole number from 1 up"
+            )
+
+
+def require_function(what: str, value: Any, needed: bool = False) -> None:
+    """Raise OptionError for what is not a function, nor None where it is not needed."""
+    if not callable(value) and (needed or value is not None):
+        raise OptionError(f"{what} = {shown(value)} cannot be used: give a function")
+
+
+def why_unreadable(error: BaseException) -> str:
+    """Return in words why the content of a file cannot be used, to follow the name of the file."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not a text file"
+    return " ".join(str(error).split())
+
+
+def nearest(word: Any, known: Iterable[str]) -> str:
     """Return '; did you mean ...?' for the known word closest to `word`, else the list of all."""
     names = {str(name).lower(): str(name) for name in known}
-    close = difflib.get_close_matches(word.lower(), names, n=1)
+    close = difflib.get_close_matches(str(word).lower(), names, n=1)
     if close:
         return f"did you mean {names[close[0]]!r}?"
     return "there is: " + ", ".join(names.values())

@@ -9,7 +9,10 @@ import numpy as np
 from homodyne_dask.errors import printable
 from homodyne_dask.store.arrays import read_array
 from homodyne_dask.store.manifest import read_manifest
+from homodyne_dask.store.text_tables import abridged, html_table
 from ingest import store_writer
+
+_HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
 
 
 class BinRow(NamedTuple):
@@ -54,7 +57,7 @@ class IngestReport:
         )
         if self.skipped:
             title += "\nalready complete, nothing to do"
-        head = f"{'label':>6} {'q [1/Å]':>10} {'φ [°]':>8} {'pixels':>7} {'frames':>7} {'σ':>9}"
+        head = "{:>6} {:>10} {:>8} {:>7} {:>7} {:>9}".format(*_HEAD)
         rows = [
             f"{row.label:6d} {row.q:10.5g} {row.phi:8.2f} {row.pixels or '?':>7} {row.frames:7d} "
             f"{row.sigma:9.3g}"
@@ -62,6 +65,25 @@ class IngestReport:
         ]
         notes = [f"note: {note}" for note in self.notes]
         return printable("\n".join([title, head, *rows, f"σ from {self.sigma_source}", *notes]))
+
+    def __repr__(self) -> str:
+        """Return the first lines of the text."""
+        return abridged(str(self))
+
+    def _repr_html_(self) -> str:
+        """Return the bins as a table for Jupyter."""
+        bins = (
+            (
+                str(row.label),
+                f"{row.q:.5g}",
+                f"{row.phi:.2f}",
+                str(row.pixels or "?"),
+                str(row.frames),
+                f"{row.sigma:.3g}",
+            )
+            for row in self.bins
+        )
+        return html_table(f"{self.source_file} → {self.store}", [_HEAD, *bins], self.notes)
 
 
 def read_report(target: Path, *, skipped: bool = False) -> IngestReport:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from homodyne_dask.errors import ClusterError, StoreError
+from homodyne_dask.errors import ClusterError, StoreError, require_function, require_type
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array
+from homodyne_dask.store.files import path_of
 from homodyne_dask.store.manifest import manifest_json
 from ingest import chunk_sums, noise, store_writer
 from ingest.bin_task import Record, read_record, write_bin
@@ -48,10 +49,12 @@ def ingest(
     `progress` is called with (bins done, bins) after each.
     """
     options = checked_options(q, phi, frame_time, sigma, time_offset, gap)
-    path = Path(source_path)
+    require_type("overwrite", overwrite, bool, "True or False")
+    require_function("progress", progress)
+    path = path_of("source", source_path)
+    target = default_store(path) if store_path is None else path_of("store", store_path)
     check_opens(path, options)
     source = open_source(path, options)
-    target = Path(store_path) if store_path is not None else default_store(path)
     target = target.absolute()
     try:
         with futures.ThreadPoolExecutor(1) as background:

@@ -20,8 +20,8 @@ from homodyne_dask.cli.value_parsers import (
     WholeNumber,
     Windows,
 )
-from homodyne_dask.cli.yaml_file import read_yaml, shown
-from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.cli.yaml_file import read_yaml
+from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.fitting.options import Option, fit_options, plan_options
 
 

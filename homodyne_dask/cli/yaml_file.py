@@ -8,13 +8,13 @@ import yaml
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, why_unreadable
 from homodyne_dask.store.files import read_regular_file
 
 MAX_BYTES = 1_000_000
 """Bytes of the largest file that is read."""
-_MAX_SHOWN = 200
-"""Characters of a value that an error message quotes."""
+_MAX_REASON = 200
+"""Most letters of a reason that a message quotes."""
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -63,7 +63,7 @@ def read_yaml(path: Path, remedy: str) -> Any:
     except OSError as e:
         raise OptionError(f"{path} cannot be read ({e.strerror or e}): {remedy}") from e
     except UnicodeDecodeError as e:
-        raise OptionError(f"{path} is not YAML: {e}") from e
+        raise OptionError(f"{path} is not YAML, {why_unreadable(e)}: {remedy}") from e
     try:
         return _PlainLoader(text).get_single_data()
     except yaml.YAMLError as e:
@@ -72,20 +72,7 @@ def read_yaml(path: Path, remedy: str) -> Any:
         raise OptionError(f"{path} is nested too deeply: write plain keys with values") from e
     except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as e:
         # dates such as 2024-99-99, whole numbers of thousands of digits, values that are not of their tag
-        why = str(e)[:_MAX_SHOWN]
+        why = str(e)[:_MAX_REASON]
         raise OptionError(
             f"{path} holds a value that cannot be read ({why}): put it in quotes, or correct it"
         ) from e
-
-
-def shown(value: Any) -> str:
-    """Return a value as an error message quotes it, cut if it is long."""
-    text = _representation(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-
-
-def _representation(value: Any) -> str:
-    try:
-        return repr(value)
-    except ValueError:  # a whole number of thousands of digits
-        return f"a number of {value.bit_length()} bits"

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 from distributed import Client, SchedulerPlugin, Security
 
 from homodyne_dask.cluster import tls
-from homodyne_dask.errors import ClusterError
+from homodyne_dask.errors import ClusterError, require_type
+from homodyne_dask.store.files import path_of
 
 LOG = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 10.0
@@ -36,6 +37,9 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
     Raises ClusterError for a scheduler that does not answer, or a key that is missing or not ours
     alone.
     """
+    require_type("address", address, str, "that of a scheduler, as 'tls://host:8786'")
+    if key is not None:
+        path_of("key", key)
     security = _security(address, key)
     try:
         client = Client(address, timeout=CONNECT_TIMEOUT, security=security)

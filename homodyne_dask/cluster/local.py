@@ -25,7 +25,7 @@ from homodyne_dask.cluster.memory import (
 )
 from homodyne_dask.cluster.scratch import SCRATCH, scratch_folder
 from homodyne_dask.cluster.workers import JobCluster, Workers
-from homodyne_dask.errors import ClusterError
+from homodyne_dask.errors import ClusterError, require_count, require_type
 from homodyne_dask.kernels.processors import cores
 from homodyne_dask.store.processes import python_command
 
@@ -129,6 +129,12 @@ def local_cluster(
     The scheduler and its dashboard listen on the loopback address only. security: TLS
     settings from files; only users who can read them may connect.
     """
+    for name, value in (("processes", processes), ("threads", threads), ("memory", memory)):
+        require_count(name, value)
+    if dashboard is not None:
+        require_type("dashboard", dashboard, str, "an address, as '127.0.0.1:8787', or None")
+    if security is not None:
+        require_type("security", security, Security, "TLS settings, a distributed.Security")
     total = cores()
     processes = processes or max(1, total // (threads or min(MAX_THREADS_PER_WORKER, total)))
     threads = threads or max(1, total // processes)
@@ -229,11 +235,21 @@ def job_cluster(client: Client) -> JobCluster | None:
     return client.cluster if isinstance(client.cluster, JobCluster) else None
 
 
+def require_client(client: Any) -> None:
+    """Raise OptionError for what is neither a Dask client nor None."""
+    form = (
+        "that of a cluster (`with hd.local_cluster() as client:`, or hd.connect), or leave it out"
+    )
+    if client is not None:
+        require_type("client", client, Client, form)
+
+
 def workers_of(client: Client) -> Workers:
     """Return the workers of a client's cluster; for a cluster of jobs, all that it may have.
 
-    Raises ClusterError when no worker connects in time.
+    Raises ClusterError when no worker connects in time, OptionError for what is no client.
     """
+    require_client(client)
     _wait_for_one(client)
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     present = Workers(

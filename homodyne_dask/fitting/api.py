@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from homodyne_dask.fitting import fit as fitting
-from homodyne_dask.models import Model, ResidualModel
+from homodyne_dask.models import Model, ResidualModel, as_model
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 
 @overload
-def fit(data: "Scan | str | Path", model: Model, **options: Any) -> "FitResult": ...
+def fit(data: "Scan | str | Path", model: Model | str, **options: Any) -> "FitResult": ...
 @overload
 def fit(data: Any, model: ResidualModel, **options: Any) -> "CurveFit": ...
 @wraps(fitting.fit)
 def fit(data: Any, model: Any, **options: Any) -> Any:
     """Fit a model to a scan, or one made by `model` to any dataset."""
+    model = as_model(model)
     if not model.of_scans:
         from homodyne_dask.fitting.curve_fit.curve_fit import fit as fit_any
 
@@ -35,7 +36,7 @@ def fit(data: Any, model: Any, **options: Any) -> Any:
 
 @overload
 def iterate(
-    data: "Scan | str | Path", model: Model, **options: Any
+    data: "Scan | str | Path", model: Model | str, **options: Any
 ) -> "Generator[State, None, FitResult]": ...
 @overload
 def iterate(
@@ -44,6 +45,7 @@ def iterate(
 @wraps(fitting.iterate)
 def iterate(data: Any, model: Any, **options: Any) -> Any:
     """Fit a model to a scan, or to any dataset, pass by pass."""
+    model = as_model(model)
     if not model.of_scans:
         from homodyne_dask.fitting.curve_fit.curve_fit import iterate as iterate_any
 
@@ -52,7 +54,7 @@ def iterate(data: Any, model: Any, **options: Any) -> Any:
 
 
 @overload
-def plan(data: "Scan | str | Path", model: Model, **options: Any) -> "Plan": ...
+def plan(data: "Scan | str | Path", model: Model | str, **options: Any) -> "Plan": ...
 @overload
 def plan(
     data: Any, model: ResidualModel, *, client: "Client | None" = None, **options: Any
@@ -60,6 +62,7 @@ def plan(
 @wraps(fitting.plan)
 def plan(data: Any, model: Any, **options: Any) -> Any:
     """Plan a fit of a scan, or of any dataset."""
+    model = as_model(model)
     if not model.of_scans:
         from homodyne_dask.fitting.curve_fit.residual_fit import (
             plan_residual_fit,

@@ -16,16 +16,18 @@ import numpy as np
 from distributed import Client
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.cluster.local import require_client
+from homodyne_dask.errors import OptionError, SelectionError, require_function, require_type
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.series.fit_each import workers_for
-from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model
+from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.rings import friedel_clusters
-from homodyne_dask.store.scan import Scan, open_dataset
+from homodyne_dask.store.scan import Scan, as_scan
+from homodyne_dask.store.text_tables import html_table
 
 MIN_CLUSTERS = 3
 """Least number of independent bins whose scores have a scatter that means something."""
@@ -78,6 +80,20 @@ class ModelComparison:
         ]
         return "\n".join([*lines, f"the data ask for {self.chosen}"])
 
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the comparison as a table for Jupyter."""
+        head = ["model", "fitted", "outcome", "χ²", "left out", "above the lowest", "stderr"]
+        rows = [
+            [
+                row.model, str(row.fitted), row.outcome, f"{row.chisqr:.6g}", _known(row.score, ".6g"),
+                _known(row.above_lowest, ".3g"), _known(row.stderr, ".2g"),
+            ]
+            for row in self.table
+        ]  # fmt: skip
+        return html_table(f"the data ask for {self.chosen}", [head, *rows])
+
 
 def _known(value: float, form: str) -> str:
     return format(value, form) if np.isfinite(value) else "-"
@@ -86,7 +102,7 @@ def _known(value: float, form: str) -> str:
 @takes_options()
 def compare_models(
     data: Scan | str | Path,
-    models: Sequence[Model] | None = None,
+    models: Sequence[Model | str] | None = None,
     *,
     client: Client | None = None,
     progress: Callable[[lm.State], None] | None = None,
@@ -95,15 +111,17 @@ def compare_models(
 ) -> ModelComparison:
     """Fit several models and say which one the data ask for, by angles left out.
 
-    models: the simplest first; by default brownian, power_law and static, and laminar_flow where the
-        store or `gap` gives the distance between the plates.
+    models: or their names, the simplest first; by default brownian, power_law and static, and
+        laminar_flow where the store or `gap` gives the distance between the plates.
     client, progress, watch: as of `fit`.
     {options}
 
     Raises SelectionError with fewer than 3 independent bins, OptionError for a loss other than linear, and
     OptionError where no fit converged.
     """
-    scan = data if isinstance(data, Scan) else open_dataset(data)
+    scan = as_scan(data)
+    require_client(client)
+    require_function("progress", progress)
     if options.get("loss", "linear") != "linear":
         raise OptionError(
             "models are compared by least squares: leave out the loss, or choose a model"
@@ -114,7 +132,9 @@ def compare_models(
             f"models are compared by bins left out, which takes {MIN_CLUSTERS} independent ones, and "
             f"{groups} are selected: choose a model"
         )
-    compared = list(models) if models is not None else _default_models(scan, options)
+    if models is not None:
+        require_type("models", models, list | tuple, "a list of models, or of their names")
+    compared = [scan_model(model) for model in models or _default_models(scan, options)]
     for model in compared:
         prepare(scan, model, **options)  # mistakes are said before the first fit
     with workers_for([scan], client, 2) as connected:

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 from distributed import Client
 
 from homodyne_dask.cluster.local import local_cluster, local_workers, this_process, workers_of
-from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.minimize import FitRecord, minimize, run_to_completion
+from homodyne_dask.errors import require_function
+from homodyne_dask.fitting.minimize import (
+    FitRecord,
+    checkpoint_path,
+    minimize,
+    run_to_completion,
+)
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import Request, prepare, require_gap
 from homodyne_dask.live.progress import Progress
 from homodyne_dask.models import Model
-from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.admission import checked_workers
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 @takes_options()
 def fit(
     data: Scan | str | Path,
-    model: Model,
+    model: Model | str,
     *,
     client: Client | None = None,
     checkpoint: str | Path | None = None,
@@ -62,7 +66,7 @@ def fit(
 @takes_options()
 def iterate(
     data: Scan | str | Path,
-    model: Model,
+    model: Model | str,
     *,
     client: Client | None = None,
     checkpoint: str | Path | None = None,
@@ -81,11 +85,8 @@ def iterate(
     started = time.perf_counter()
     request = prepare(data, model, **options)
     require_gap(request)
-    path = None if checkpoint is None else Path(checkpoint)
-    if resume and path is None:
-        raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
-    if path is not None and not resume:
-        checkpoints.check_checkpoint_target(path)
+    path = checkpoint_path(checkpoint, resume)
+    require_function("watch", watch)
     planned = plan_for(request, client)
     with (
         local_cluster() if planned.workers.to_start else nullcontext(client) as connected,
@@ -136,7 +137,7 @@ def iterate(
 
 @takes_options(of_plan=True)
 def plan(
-    data: Scan | str | Path, model: Model, *, client: Client | None = None, **options: Any
+    data: Scan | str | Path, model: Model | str, *, client: Client | None = None, **options: Any
 ) -> Plan:
     """Return the plan of a fit: what it would read and keep in memory. `print(plan)` shows it.
 

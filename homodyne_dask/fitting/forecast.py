@@ -23,6 +23,7 @@ from homodyne_dask.models import Model
 from homodyne_dask.solver import variable_projection as scaling
 from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.store.text_tables import html_table, lines_of
 from homodyne_dask.sweep.blocks import Place, stored_sums
 from homodyne_dask.sweep.plan import Plan, Run
 from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of
@@ -56,9 +57,18 @@ class Forecast:
 
     def __str__(self) -> str:
         """Return the forecast as a small table."""
+        return lines_of(self._rows())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the forecast as a table for Jupyter."""
+        return html_table(f"forecast of a fit of {self.plan.model}", self._rows(), header=False)
+
+    def _rows(self) -> list[tuple[str, str]]:
         at = ", ".join(f"{name} {value:.4g}" for name, value in self.theta.items())
         skipped = self.plan.layout.blocks - self.needed
-        rows = [
+        return [
             ("initial values", at),
             ("tiles read", f"{self.needed}, {skipped} skipped, f having decayed there"),
             ("sub-blocks", f"{100 * self.computed:.0f} % computed"),
@@ -66,12 +76,11 @@ class Forecast:
             ("time per pass", f"{self.first:.3g} s the first, {self.later:.3g} s each other"),
             ("peak memory", f"{size(self.peak)} per worker process"),
         ]
-        return "\n".join(f"{name:<18} {value}" for name, value in rows)
 
 
 @takes_options(of_plan=True, also=["initial"])
 def forecast(
-    data: Scan | str | Path, model: Model, *, client: Client | None = None, **options: Any
+    data: Scan | str | Path, model: Model | str, *, client: Client | None = None, **options: Any
 ) -> Forecast:
     """Return what `fit` with these options will read and take, measured on a sample of its tasks.
 

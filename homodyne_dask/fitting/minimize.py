@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, require_function, require_type
 from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver import checkpoint as checkpoints
@@ -22,6 +22,7 @@ from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.trust_region import TrustRegion
 from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
 from homodyne_dask.store.allocator import trim_memory
+from homodyne_dask.store.files import path_of
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.start.transport_minima import Minimum
@@ -95,10 +96,27 @@ def minimize(
         yield state
 
 
+def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
+    """Return where a fit keeps its checkpoint, None for nowhere.
+
+    Raises OptionError for what is no path, a file that is not a checkpoint, or nothing to resume from.
+    """
+    require_type("resume", resume, bool, "True or False")
+    if checkpoint is None:
+        if resume:
+            raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
+        return None
+    path = path_of("checkpoint", checkpoint)
+    if not resume:
+        checkpoints.check_checkpoint_target(path)
+    return path
+
+
 def run_to_completion[Result](
     passes: Generator[lm.State, None, Result], progress: Callable[[lm.State], None] | None = None
 ) -> Result:
     """Return the result of a fit; `progress` is called with the state after each pass."""
+    require_function("progress", progress)
     with closing(passes):  # an exception from `progress` ends the fit at once
         while True:
             try:

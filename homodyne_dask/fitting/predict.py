@@ -1,21 +1,22 @@
 """c2 from parameters: the model itself, on any times and bins."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models import Model, convention_named
+from homodyne_dask.models import Model, convention_named, scan_model
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.models.units import gap_in_angstrom
 
 
 def predict(
-    model: Model,
+    model: Model | str,
     params: Mapping[str, float] | ArrayLike,
     times: ArrayLike,
     *,
@@ -28,22 +29,24 @@ def predict(
 ) -> Float[np.ndarray, "bin t1 t2"]:
     """Return c2(bin, t1, t2) = offset + contrast·f, symmetric in t1 and t2.
 
-    params: by name or in the model's order, without those that are constant in it; bounds of fits do not
-    apply. times [s], q [1/Å], phi [degree], contrast and offset: one number or one per bin. gap: '200 um',
-    or Å as a number; models without shear do not need it. Raises OptionError for unknown names, wrong
-    lengths, or a missing gap. The equations are in `homodyne_dask.models.transport`.
+    model: itself or its name. params: by name or in the model's order, without those that are constant in
+    it; bounds of fits do not apply. times [s], q [1/Å], phi [degree], contrast and offset: one number or
+    one per bin. gap: '200 um', or Å as a number; models without shear do not need it. Raises OptionError
+    for unknown names, wrong lengths, or a missing gap. The equations are in
+    `homodyne_dask.models.transport`.
     """
+    model = scan_model(model)
     theta = _vector(model, params)
-    time = np.asarray(times, float)
+    time = _numbers("times", times)
+    if time.ndim != 1:
+        raise OptionError(f"times = {shown(times)} are not a list of times in seconds")
     known = convention_named(convention)
     if model.shear and gap is None:
         raise OptionError(f"{model.name} needs the gap between the plates: gap='200 um'")
     width = None if gap is None else gap_in_angstrom(gap)
     named = {"q": q, "phi": phi, "contrast": contrast, "offset": offset}
     try:
-        per_bin = np.broadcast_arrays(
-            *(np.atleast_1d(np.asarray(v, float)) for v in named.values())
-        )
+        per_bin = np.broadcast_arrays(*(_per_bin(name, value) for name, value in named.items()))
     except ValueError:
         lengths = ", ".join(f"{name} {np.size(v)}" for name, v in named.items())
         raise OptionError(
@@ -60,17 +63,42 @@ def predict(
     return offsets[:, None, None] + contrasts[:, None, None] * f
 
 
+def _numbers(name: str, value: Any) -> Float[np.ndarray, "..."]:
+    try:
+        numbers = None if value is None else np.asarray(value, float)
+    except (TypeError, ValueError):
+        numbers = None
+    if numbers is None:
+        raise OptionError(f"{name} = {shown(value)} is not a number, nor a list of them")
+    return numbers
+
+
+def _number(name: Any, value: Any) -> float:
+    numbers = _numbers(str(name), value)
+    if numbers.size != 1:
+        raise OptionError(f"{name} = {shown(value)} is not one number")
+    return float(numbers.item())
+
+
+def _per_bin(name: str, value: Any) -> Float[np.ndarray, " bin"]:
+    numbers = np.atleast_1d(_numbers(name, value))
+    if numbers.ndim > 1 or not len(numbers):
+        raise OptionError(f"{name} = {shown(value)} is neither one number nor one for each bin")
+    return numbers
+
+
 def _vector(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
     constants = {p.name: p.constant for p in model.parameters if p.constant is not None}
     wanted = [name for name in model.names if name not in constants]
     if not isinstance(params, Mapping):
-        values = np.asarray(params, float)
+        values = _numbers("params", params)
         if values.shape != (len(wanted),):
             raise OptionError(
                 f"{model.name} has {len(wanted)} parameters ({', '.join(wanted)}), "
                 f"{values.size} were given"
             )
         params = dict(zip(wanted, values.tolist(), strict=True))
+    params = {name: _number(name, value) for name, value in params.items()}
     for name, value in params.items():
         if name not in model.names:
             raise OptionError(

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError, SelectionError, nearest
+from homodyne_dask.errors import OptionError, SelectionError, nearest, shown
 from homodyne_dask.fitting.options import FitOptions, Option, fit_options
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models import BROWNIAN, Model, convention_named
+from homodyne_dask.models import BROWNIAN, Model, convention_named, scan_model
 from homodyne_dask.models.parameters import Parameter, Search, search
 from homodyne_dask.models.power_law_step import power_laws
 from homodyne_dask.models.transport import frame_spacing
@@ -21,7 +21,7 @@ from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
-from homodyne_dask.store.scan import Scan, open_dataset
+from homodyne_dask.store.scan import Scan, as_scan
 
 _UNKNOWN_Q_BOUND = 1e10
 """1/s: bounds of q²·D where q is unknown."""
@@ -48,10 +48,10 @@ class Request:
         return self.problem.sum_rounding
 
 
-def prepare(data: Scan | str | Path, model: Model, **values: Any) -> Request:
+def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Request:
     """Return the checked fit with these `FitOptions`; raises a HomodyneDaskError for mistakes."""
-    model, options = model.current(), _of_plain_values(FitOptions(**values))
-    scan = data if isinstance(data, Scan) else open_dataset(data)
+    model, options = scan_model(model).current(), _of_plain_values(FitOptions(**values))
+    scan = as_scan(data)
     _check_values(options)
     for name in options.profile:
         if name not in model.names:
@@ -181,7 +181,9 @@ def _plain(option: Option, value: Any) -> Any:
     try:
         return _PLAIN[option.value_type](value) if option.value_type in _PLAIN else value
     except TypeError:
-        raise OptionError(f"{option.name} = {value!r} cannot be used: give {option.form}") from None
+        raise OptionError(
+            f"{option.name} = {shown(value)} cannot be used: give {option.form}"
+        ) from None
 
 
 def _text(value: Any) -> str:

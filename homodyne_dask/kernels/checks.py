@@ -75,11 +75,11 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
         theta, tables = (jax.ShapeDtypeStruct((n,), float) for n in (model.size, frames))
         if model.precompute is not None:
             with in_function(model.name, model.precompute):
-                tables = jax.eval_shape(model.precompute, theta, tables)
+                tables = jax.eval_shape(_checked(model.name, model.precompute), theta, tables)
             _one_per_time(model, tables, frames)
 
         def f(theta: Any, t1: Any, t2: Any, q: Any, phi: Any) -> Any:
-            return model.f(theta, t1, t2, Bin(q, phi))
+            return _checked(model.name, model.f)(theta, t1, t2, Bin(q, phi))
 
         shape = 3, 2
         t1, t2 = (_of_shape(tables, at) for at in ((shape[0], 1), (1, shape[1])))
@@ -89,6 +89,34 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
         _one_per_pair(model, output, shape)
         q = jaxpr.jaxpr.invars[-2]
         return any(q is used for equation in jaxpr.jaxpr.eqns for used in equation.invars)
+
+
+def require_real(model: str, function: Callable[..., Any], values: Any) -> None:
+    """Raise OptionError where a function returned anything but arrays of real numbers, perhaps nested."""
+    for value in jax.tree.leaves(values, is_leaf=lambda one: one is None):
+        dtype = getattr(value, "dtype", None)
+        if dtype is None or not jnp.issubdtype(dtype, jnp.number) or jnp.iscomplexobj(value):
+            gave = (
+                f"a value of type {type(value).__name__}"
+                if dtype is None
+                else f"values of type {dtype}"
+            )
+            raise OptionError(
+                f"model {model!r}, {line_of(function)}: it must return an array of real numbers that depends "
+                f"on its arguments, and gave {gave}"
+            )
+
+
+def _checked(model: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with a check of what it returns, if anything."""
+
+    def checked(*arguments: Any) -> Any:
+        values = function(*arguments)
+        if values is not None:
+            require_real(model, function, values)
+        return values
+
+    return checked
 
 
 def _of_shape(tables: Any, shape: tuple[int, int]) -> Any:

@@ -1,5 +1,7 @@
 """The Gram of a residual model over columns of points, by forward-mode differentiation."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.autodiff import with_derivatives
-from homodyne_dask.kernels.checks import in_function, line_of
+from homodyne_dask.kernels.checks import in_function, line_of, require_real
 from homodyne_dask.kernels.compiled import forget_changed_functions, kernel
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
@@ -57,6 +59,14 @@ def columns_kernel(
     return lax.scan(add, start, parts)[0]
 
 
+def _checked(model: ResidualModel, *given: Array) -> Any:
+    """Return the residual; raises OptionError for what is no array of real numbers."""
+    values = model.residual(*given)
+    if values is not None:
+        require_real(model.name, model.written, values)
+    return values
+
+
 def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray, "v n"]) -> None:
     """Trace the residual as a fit will, and evaluate it at theta on some points.
 
@@ -69,8 +79,9 @@ def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray
         some = jax.ShapeDtypeStruct((3,), float)
         with in_function(model.name, model.written):
             output = jax.eval_shape(
-                model.residual, jax.ShapeDtypeStruct((model.size,), float), *[some] * len(columns)
-            )
+                lambda *given: _checked(model, *given),
+                jax.ShapeDtypeStruct((model.size,), float), *[some] * len(columns),
+            )  # fmt: skip
         shape = getattr(output, "shape", None)
         if shape not in ((), (1,), (3,)):
             raise OptionError(

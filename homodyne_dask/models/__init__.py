@@ -1,6 +1,12 @@
 """Models of f(theta; t1, t2), and of residuals of other data."""
 
-from homodyne_dask.models.registry import model_named, model_of_digest, register_built_in
+from homodyne_dask.models.registry import (
+    as_model,
+    model_named,
+    model_of_digest,
+    register_built_in,
+    scan_model,
+)
 from homodyne_dask.models.residual import ResidualModel, model
 from homodyne_dask.models.separable import Bin, SeparableModel, separable
 from homodyne_dask.models.static_variants import STRETCHED, STRETCHED_AGEING, STRETCHED_Q
@@ -48,9 +54,11 @@ __all__ = [
     "ResidualModel",
     "SeparableModel",
     "TransportModel",
+    "as_model",
     "convention_named",
     "model",
     "model_named",
     "model_of_digest",
+    "scan_model",
     "separable",
 ]

@@ -3,13 +3,17 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import ClassVar, Literal, Self
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.power_law_step import PowerLaw
+from homodyne_dask.store.text_tables import html_table
+
+SCALES = ("linear", "log")
 
 
 @dataclass(frozen=True)
@@ -29,12 +33,29 @@ class Parameter:
     """The value that it has by the definition of the model; None where it is fitted."""
 
     def __post_init__(self) -> None:
+        require_type("name of a parameter", self.name, str, "a text, as 'D0'")
+        if not self.name:
+            raise OptionError("name of a parameter = '' cannot be used: give a text, as 'D0'")
+        require_type(f"unit of {self.name}", self.unit, str, "a text, as '1/s'")
         _checked_bounds(self.name, self.bounds)
+        if not isinstance(self.scale, str) or self.scale not in SCALES:
+            raise OptionError(
+                f"scale of {self.name}: {shown(self.scale)} is unknown; {nearest(self.scale, SCALES)}"
+            )
+        if self.period is not None:
+            require_type(f"period of {self.name}", self.period, Real, "a positive number, or None")
+            if not 0 < self.period < math.inf:
+                raise OptionError(
+                    f"period of {self.name} = {self.period:g} is not a positive number"
+                )
+        require_type(f"q_power of {self.name}", self.q_power, int, "0 or 2")
+        if self.constant is not None:
+            require_type(f"constant of {self.name}", self.constant, Real, "a number, or None")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Parametrized:
-    """Base of all models: name, parameters and power laws."""
+    """Base of all models: name, parameters and power laws. `print(model)` lists the parameters."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -57,9 +78,39 @@ class Parametrized:
         """The number of parameters p."""
         return len(self.parameters)
 
+    def __repr__(self) -> str:
+        return f"<model {self.name} of {', '.join(self.names)}>"
+
+    def __str__(self) -> str:
+        """Return the model with a line for each parameter: name, unit, bounds."""
+        widths = [max(map(len, column)) for column in zip(*self._rows(), strict=True)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in self._rows()
+        ]
+        return "\n".join([self.name, *lines])
+
+    def _repr_html_(self) -> str:
+        """Return the parameters as a table for Jupyter."""
+        return html_table(self.name, self._rows())
+
+    def _rows(self) -> list[list[str]]:
+        head = ["parameter", "unit", "from", "to", "period"]
+        return [head, *(_row_of(parameter) for parameter in self.parameters)]
+
     def current(self) -> Self:
         """Return the model as it is now: of a user's functions what they read may change."""
         return self
+
+
+def _row_of(parameter: Parameter) -> list[str]:
+    ends = (f"{end:g}" if math.isfinite(end) else "unbounded" for end in parameter.bounds)
+    return [
+        parameter.name,
+        parameter.unit,
+        *ends,
+        f"{parameter.period:g}" if parameter.period else "",
+    ]
 
 
 @dataclass(frozen=True)
@@ -131,9 +182,16 @@ def search(
     Raises OptionError for unknown names, for values outside the bounds, and for empty bounds.
     """
     names = tuple(p.name for p in parameters)
-    initial, fixed, bounds = dict(initial or {}), dict(fixed or {}), dict(bounds or {})
+    given_as = {"initial": initial, "fixed": fixed, "bounds": bounds}
+    options = {what: {} if given is None else given for what, given in given_as.items()}
+    for what, given in options.items():
+        form = (
+            f"values by name, as {what}={{{names[0]!r}: {'(0, 1)' if what == 'bounds' else '1.0'}}}"
+        )
+        require_type(what, given, Mapping, form)
     constants = {p.name: p.constant for p in parameters if p.constant is not None}
-    for what, given in (("initial", initial), ("fixed", fixed), ("bounds", bounds)):
+    initial, fixed, bounds = (dict(given) for given in options.values())
+    for what, given in options.items():
         for name in given:
             if name not in names:
                 raise OptionError(f"{what}: unknown parameter {name!r}; {nearest(name, names)}")
@@ -178,9 +236,9 @@ def _bounds(parameter: Parameter, given: tuple[float, float] | None) -> tuple[fl
 def _checked_bounds(name: str, given: tuple[float, float]) -> tuple[float, float]:
     try:
         low, high = (float(edge) for edge in given)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise OptionError(
-            f"bounds of {name}: {given!r} is not a pair of numbers (low, high)"
+            f"bounds of {name}: {shown(given)} is not a pair of numbers (low, high)"
         ) from None
     if not low < high:
         raise OptionError(
@@ -193,9 +251,9 @@ def _value(
     what: str, name: str, value: float, low_high: tuple[float, float], limited: bool
 ) -> float:
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise OptionError(f"{what} {name}: {value!r} is not a number") from None
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise OptionError(f"{what} {name}: {shown(value)} is not a number") from None
     if not math.isfinite(number):
         raise OptionError(f"{what} {name} = {number} is not a finite number")
     low, high = low_high

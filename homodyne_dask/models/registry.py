@@ -5,7 +5,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.models.parameters import Parametrized
 
 if TYPE_CHECKING:
@@ -56,6 +56,31 @@ def model_of_digest(name: str, digest: str) -> "Model | None":
     """Return the model of that name and digest, None where this process has none."""
     known = [models[name] for models in (importable_models(), _USER_DEFINED) if name in models]
     return next((now for model in known if (now := model.current()).digest == digest), None)
+
+
+def as_model(model: Any) -> Any:
+    """Return a model that is given itself or by its name; raises OptionError for anything else."""
+    if isinstance(model, str):
+        return model_named(model)
+    if isinstance(model, Parametrized):
+        return model
+    remedy = (
+        "make one of a function with hd.separable"
+        if callable(model)
+        else "give the name of one, as 'static', or one made by hd.separable"
+    )
+    raise OptionError(f"model = {shown(model)} is not a model: {remedy}")
+
+
+def scan_model(model: Any) -> "Model":
+    """Return a model of scans, as `as_model`; raises OptionError for one of other data, too."""
+    found = as_model(model)
+    if not found.of_scans:
+        raise OptionError(
+            f"model {found.name!r} is made by hd.model, for data that are not scans: make one of "
+            f"f(theta, t1, t2, bin) with hd.separable"
+        )
+    return found
 
 
 def model_named(name: str) -> "Model":

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, require_function
 from homodyne_dask.models.parameters import Parameter
-from homodyne_dask.models.separable import checked_parameters
+from homodyne_dask.models.separable import checked_parameters, name_of_model
 from homodyne_dask.models.user_defined import UserDefined
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ResidualModel(UserDefined):
     """residual(theta, *columns) as a JAX function; JAX differentiates it. Made by `model`."""
 
@@ -41,7 +41,8 @@ def model(
 
     Raises OptionError without parameters, with two of one name, or without arguments beside theta.
     """
-    name = name or str(getattr(residual, "__name__", "model"))
+    require_function("residual", residual, needed=True)
+    name = name_of_model(name, residual)
     checked = checked_parameters(name, parameters)
     arguments = list(inspect.signature(residual).parameters.values())[1:]
     plain = all(a.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for a in arguments)

@@ -1,11 +1,11 @@
 """A user-defined model: c2 = offset + contrast·f(theta, t1, t2, bin), f in plain JAX."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, require_function, require_type, shown
 from homodyne_dask.models.parameters import Parameter
 from homodyne_dask.models.registry import importable_models, remember
 from homodyne_dask.models.user_defined import UserDefined
@@ -20,7 +20,7 @@ class Bin(NamedTuple):
     """degree."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SeparableModel(UserDefined):
     """f as a JAX function; JAX differentiates it. Made by `separable`."""
 
@@ -71,7 +71,9 @@ def separable(
     are found before a fit starts. Raises OptionError without parameters, with two of one name, or for
     a power law of others.
     """
-    name = name or str(getattr(f, "__name__", "model"))
+    require_function("f", f, needed=True)
+    require_function("precompute", precompute)
+    name = name_of_model(name, f)
     checked = checked_parameters(name, parameters)
     laws = _checked_laws(name, checked, power_laws)
     model = SeparableModel(name, checked, f, precompute, power_laws=laws)
@@ -79,9 +81,23 @@ def separable(
     return model
 
 
+def name_of_model(name: str | None, function: Callable[..., Any]) -> str:
+    """Return the name given, or that of the function; raises OptionError for what is no text."""
+    if name is not None:
+        require_type("name", name, str, "a text")
+    return name or str(getattr(function, "__name__", "model"))
+
+
 def checked_parameters(model: str, parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
     """Return the parameters as a tuple; raises OptionError where there are none, or two of one name."""
-    parameters = tuple(parameters)
+    given = list(parameters) if isinstance(parameters, Iterable) else [parameters]
+    wrong = [one for one in given if not isinstance(one, Parameter)]
+    if wrong:
+        raise OptionError(
+            f"model {model!r}: {shown(wrong[0])} is not a parameter: give "
+            f"parameters=[hd.Parameter('D0', ...), ...]"
+        )
+    parameters = tuple(given)
     names = [p.name for p in parameters]
     if not names:
         raise OptionError(
@@ -97,10 +113,12 @@ def _checked_laws(
     model: str, parameters: tuple[Parameter, ...], laws: Sequence[tuple[str, str, str]]
 ) -> tuple[tuple[str, str, str], ...]:
     names = [p.name for p in parameters]
+    require_type("power_laws", laws, list | tuple, "a list of three names each, [('a', 'b', 'c')]")
     for law in laws:
-        if len(law) != 3 or len(set(law)) != 3 or not set(law) <= set(names):
+        three = isinstance(law, list | tuple) and all(isinstance(name, str) for name in law)
+        if not three or len(law) != 3 or len(set(law)) != 3 or not set(law) <= set(names):
             raise OptionError(
-                f"model {model!r}: power law {law!r} is not three of its parameters "
+                f"model {model!r}: power law {shown(law)} is not three of its parameters "
                 f"{', '.join(names)}: give the names of a, b and c of a t^b + c"
             )
     return tuple((a, b, c) for a, b, c in laws)

@@ -20,7 +20,7 @@ from enum import StrEnum
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.models.parameters import Parameter, Parametrized
 
 RATE_FLOOR = 1e-10
@@ -38,7 +38,7 @@ class Convention(StrEnum):
     Its γ̇ is about π/√2 = 2.22 times the physical one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TransportModel(Parametrized):
     """A model of the transport family: diffusion, or diffusion under shear."""
 
@@ -122,7 +122,9 @@ def convention_named(name: str) -> Convention:
     try:
         return Convention(name)
     except ValueError:
-        raise OptionError(f"convention {name!r} is unknown; {nearest(name, Convention)}") from None
+        raise OptionError(
+            f"convention {shown(name)} is unknown; {nearest(name, Convention)}"
+        ) from None
 
 
 def frame_spacing(

@@ -22,7 +22,7 @@ _UNPACKED: LRU[str, Any] = LRU(32, {})
 _LOCK = Lock()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class UserDefined(Parametrized):
     """A model whose functions are a user's. What they read may change between two fits: each
     fit is of the model as it is at its beginning (`current`), and its digest tells them apart.

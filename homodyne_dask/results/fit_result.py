@@ -17,6 +17,7 @@ from homodyne_dask.results.model_check import (
 from homodyne_dask.results.rendering import renderer
 from homodyne_dask.results.stokes_einstein import DerivedQuantity, derived_quantities
 from homodyne_dask.results.tables import (
+    DATASET_UNITS,
     covariance_table,
     parameter_table,
     plain_columns,
@@ -28,26 +29,17 @@ from homodyne_dask.results.tables import (
 )
 from homodyne_dask.solver.covariance import error_used
 from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.store.files import path_of
+from homodyne_dask.store.text_tables import abridged
 
 if TYPE_CHECKING:
     from homodyne_dask.models import Model
     from homodyne_dask.results.figures.save import Plots
+    from homodyne_dask.store.scan import Scan
 
 VERSION = 1
 FORMAT = "homodyne_dask result"
 _TABLES = ("influence", "scalings", "identifiability")
-_UNITS = {
-    "q": "1/angstrom",
-    "phi": "degree",
-    "contrast": "1",
-    "offset": "1",
-    "redchi_per_bin": "1",
-    "ndata_per_bin": "1",
-    "left_out_chisqr": "1",
-    "chisqr": "1",
-    "redchi": "1",
-}
-"""In UDUNITS notation; units of the parameters are the coordinate `unit`."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +101,7 @@ class FitResult:
     version: str = field(default="")
     versions: dict[str, str] = field(default_factory=dict)
     """Versions of Python and of the numerical packages."""
-    model: "Model | None" = field(default=None, repr=False, compare=False)
+    definition: "Model | None" = field(default=None, repr=False, compare=False)
     """The model that was fitted; None for a result that was read from a file."""
 
     @property
@@ -153,6 +145,10 @@ class FitResult:
         """Return the report as text."""
         return renderer("report_text")(self)
 
+    def __repr__(self) -> str:
+        """Return the first lines of the report."""
+        return abridged(str(self))
+
     def _repr_html_(self) -> str:
         """Return the report without figures, for Jupyter."""
         return renderer("report_fragment")(self)
@@ -164,6 +160,10 @@ class FitResult:
         maps, cuts, angles, rates, passes, residuals, influence.
         """
         return renderer("Plots")(self)
+
+    def model(self, scan: "Scan | None" = None) -> xarray.DataArray:
+        """Return the fitted c2 (bin, t1, t2) of the bins fitted, lazily, as `scan.dataset` has the data."""
+        return renderer("fitted_c2")(self, scan)
 
     def to_dataset(self) -> xarray.Dataset:
         """Return all numbers as one Dataset with units, for netCDF and Zarr.
@@ -181,8 +181,8 @@ class FitResult:
         bins = self.scaling.rename(redchi="redchi_per_bin", ndata="ndata_per_bin")
         whole = xarray.merge([self.parameters, bins]).assign(known | numbers)
         whole = whole.set_coords(["unit", "q", "phi"])
-        for name in _UNITS.keys() & whole.variables.keys():
-            whole[name].attrs["units"] = _UNITS[name]
+        for name in DATASET_UNITS.keys() & whole.variables.keys():
+            whole[name].attrs["units"] = DATASET_UNITS[name]
         return whole.assign_attrs(
             title=f"{self.config['model']} fitted to {self.inputs['store']}",
             model=self.config["model"],
@@ -241,7 +241,7 @@ class FitResult:
 
     def to_json(self, path: str | Path) -> None:
         """Write the result as JSON with a checksum, atomically; unknown numbers are null, never NaN."""
-        write_with_checksum(Path(path), self.summary())
+        write_with_checksum(path_of("path", path), self.summary())
 
 
 def load_result(path: str | Path) -> FitResult:
@@ -249,7 +249,7 @@ def load_result(path: str | Path) -> FitResult:
 
     Raises SourceError if it is not such a file.
     """
-    where = Path(path)
+    where = path_of("path", path)
     where = where / "summary.json" if where.is_dir() else where
     read = read_with_checksum(
         where, FORMAT, VERSION, "give a folder made by fit, or its summary.json"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from homodyne_dask.errors import SourceError
+from homodyne_dask.errors import SourceError, why_unreadable
 from homodyne_dask.store.files import read_regular_file, write_atomic
 
 CHECKSUM = "sha256"
@@ -33,7 +33,7 @@ def read_with_checksum(path: Path, form: str, version: int, remedy: str) -> dict
     except OSError as e:
         raise SourceError(f"{path} cannot be read: {e.strerror or e}; {remedy}") from e
     except (ValueError, RecursionError) as e:
-        raise SourceError(f"{path} is damaged or no JSON ({e}): {remedy}") from e
+        raise SourceError(f"{path} is damaged or no JSON, {why_unreadable(e)}: {remedy}") from e
     if not isinstance(read, dict) or read.get("format") != form:
         raise SourceError(f"{path} is no {form}: {remedy}")
     checksum = read.pop(CHECKSUM, None)

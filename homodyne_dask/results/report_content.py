@@ -64,13 +64,15 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         rows.append(row)
     if truth is not None:
         head += ["truth", "pull"]
-    robust = bool(np.isfinite(table["stderr"].values).any())
+    robust, naive = (
+        bool(np.isfinite(table[key].values).any()) for key in ("stderr", "stderr_naive")
+    )
     bound = "lower bound: dyadic-robust over blocks of frames; the true error is this or larger"
     notes = (
         *derived_sentences(result),
-        _on_errors(robust, lower is not None),
+        _on_errors(robust, lower is not None, naive),
         *([bound] if lower is not None else []),
-        *([_on_pulls(robust, lower is not None)] if truth is not None else []),
+        *([_on_pulls(robust, lower is not None)] if pull else []),
     )
     return [head, *rows], notes
 
@@ -83,7 +85,7 @@ def derived_sentences(result: FitResult) -> list[str]:
     ]
 
 
-def _on_errors(robust: bool, bounded: bool) -> str:
+def _on_errors(robust: bool, bounded: bool, naive: bool) -> str:
     if robust:
         return (
             "stderr is cluster-robust (CR3, clustered by bin); the naive error is valid for white noise "
@@ -91,7 +93,9 @@ def _on_errors(robust: bool, bounded: bool) -> str:
         )
     if bounded:
         return "the naive error is valid for white noise only"
-    return "only the naive error is known; it is valid for white noise only"
+    if naive:
+        return "only the naive error is known; it is valid for white noise only"
+    return "no error of a parameter is known"
 
 
 def _on_pulls(robust: bool, bounded: bool) -> str:

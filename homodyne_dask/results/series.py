@@ -21,7 +21,8 @@ from homodyne_dask.results.homogeneity import (
 from homodyne_dask.results.json_files import missing_values, read_with_checksum, write_with_checksum
 from homodyne_dask.results.rendering import renderer
 from homodyne_dask.results.series_entry import UNKNOWN_QUANTITY, Quantity, SeriesEntry, covariances
-from homodyne_dask.store.files import write_atomic
+from homodyne_dask.store.files import path_of, write_atomic
+from homodyne_dask.store.text_tables import abridged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -142,12 +143,27 @@ class FitSeries:
     @property
     def q_dependence(self) -> PowerLawOfQ | None:
         """The exponent of J as a power of q, at the mean age: 0 for diffusion; None if unknown."""
-        if self.over != "q" or "J" not in self.names:
+        return self.power_of_q("J")
+
+    def power_of_q(self, name: str) -> PowerLawOfQ | None:
+        """Return the exponent of a parameter or rate as a power of q; None if unknown, or not over q.
+
+        It is that of the converged fits in which the value is positive and has an error.
+        """
+        if self.over != "q" or name not in self.names:
             return None
-        known = [entry.quantities["J"] for entry in self._good()]
         q = np.array([entry.at["q"] for entry in self._good()])
-        value = np.array([J.value for J in known])
-        return power_law_of_q(q, value, np.array([J.error(self.errors) for J in known]))
+        known = [entry.quantities[name] for entry in self._good()]
+        value = np.array([one.value for one in known])
+        return power_law_of_q(q, value, np.array([one.error(self.errors) for one in known]))
+
+    @property
+    def decay_rates(self) -> list[str]:
+        """Names of the rates of decorrelation: J, or else what has the unit 1/s and is positive."""
+        if "J" in self.names:
+            return ["J"]
+        rates = [name for name in self.names if self.unit(name) == "1/s"]
+        return [n for n in rates if all(e.quantities[n].value > 0 for e in self._good())]
 
     def _period(self, name: str) -> float | None:
         return next(r.periods for r in self.results if r is not None).get(name)
@@ -155,6 +171,10 @@ class FitSeries:
     def __str__(self) -> str:
         """Return the report as text."""
         return renderer("series_text")(self)
+
+    def __repr__(self) -> str:
+        """Return the first lines of the report."""
+        return abridged(str(self))
 
     def _repr_html_(self) -> str:
         """Return the table and the agreement of the fits, for Jupyter."""
@@ -166,8 +186,8 @@ class FitSeries:
 
     def to_csv(self, path: str | Path) -> None:
         """Write a row for each fit; unknown numbers are empty cells."""
-        table = entries_csv(self.names, self.entries, Path(path).parent, "fit")
-        write_atomic(Path(path), table)
+        where = path_of("path", path)
+        write_atomic(where, entries_csv(self.names, self.entries, where.parent, "fit"))
 
     def to_json(self, path: str | Path) -> None:
         """Write all results as JSON with a checksum, atomically; `load_series` reads it."""
@@ -183,7 +203,7 @@ class FitSeries:
         ]
         whole = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
         whole |= {"agreement": {name: same._asdict() for name, same in self.agreement.items()}}
-        write_with_checksum(Path(path), whole)
+        write_with_checksum(path_of("path", path), whole)
 
 
 def load_series(path: str | Path) -> FitSeries:
@@ -191,7 +211,7 @@ def load_series(path: str | Path) -> FitSeries:
 
     Raises SourceError if it is not such a file.
     """
-    where = Path(path)
+    where = path_of("path", path)
     where = where / JSON if where.is_dir() else where
     read = read_with_checksum(
         where, FORMAT, VERSION, "give a folder made by fit --over, or its series.json"

@@ -70,6 +70,9 @@ class SeriesEntry:
     at: Mapping[str, float] = field(default_factory=dict)
     """Place of a part: q [1/Å] and age [s], or age, from and to [s]; empty for a whole store."""
 
+    def __repr__(self) -> str:
+        return f"<fit of {self.name}: {self.outcome_words}>"
+
     @property
     def outcome(self) -> str:
         """CONVERGED, another outcome's name, or FAILED."""

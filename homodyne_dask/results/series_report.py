@@ -11,6 +11,8 @@ from homodyne_dask.results.text import aligned_columns, wrapped
 
 SURE, DOUBTFUL = 0.001, 0.05
 """p-values: below the first the fits disagree, below the second the agreement is marginal."""
+SMALLEST_P = 1e-99
+"""Smaller ones are not written: they may be rounded to 0."""
 WIDTH = 100
 _WHERE = {"q": "at {} values of q", "age": "in {} windows of age"}
 _NOT_ONE = {
@@ -85,7 +87,7 @@ def agreement_sentences(series: FitSeries) -> list[str]:
         f"{name}: {_agreement(series, name, same)}" for name, same in series.agreement.items()
         if not (series.over == "age" and name in RATES)
     ]  # fmt: skip
-    sentences += [_diffusion(series)] if series.over == "q" else []
+    sentences += [_power_of_q(series, name) for name in series.decay_rates]
     return [*(s for s in sentences if s), f"χ² and p are of {_ERRORS[series.errors]}"]
 
 
@@ -141,29 +143,33 @@ def _misfits(series: FitSeries) -> list[str]:
     )
 
 
-def _diffusion(series: FitSeries) -> str:
-    """Return the power of q of J and of the rate q²J, and whether that is diffusion."""
-    law = series.q_dependence
+def _power_of_q(series: FitSeries, name: str) -> str:
+    """Return the power of q of a rate of decorrelation, and whether that is diffusion; '' if unknown.
+
+    J is a rate divided by q².
+    """
+    law = series.power_of_q(name)
     if law is None:
         return ""
-    age = series.entries[0].at["age"]
+    J = name == "J"
+    what = f"J at {series.entries[0].at['age']:.4g} s" if J else name
     power = numbers.value_and_error(law.exponent, law.stderr)
     rate = numbers.value_and_error(2 + law.exponent, law.stderr)
     if law.p < SURE:
+        of_rate = f", that of the rate q²J {rate}" * J
         return (
-            f"J at {age:.4g} s is no power of q ({_scatter(law)}): the nearest one is {power}, that of the "
-            f"rate q²J {rate}, with errors widened by the scatter"
+            f"{what} is no power of q ({_scatter(law)}): the nearest one is {power}{of_rate}, with errors "
+            f"widened by the scatter"
         )
-    diffusive = abs(law.exponent) < 2 * law.stderr
+    diffusive = abs(law.exponent - (0 if J else 2)) < 2 * law.stderr
     words = "as expected for diffusion" if diffusive else "whereas diffusion gives 2"
     tested = f" ({_scatter(law)})" if law.freedom else ""
-    powers = (
-        f"J at {age:.4g} s scales with q to the power {power}, the rate q²J to the power {rate}"
-    )
-    return f"{powers}{tested}, {words}"
+    of_rate = f", the rate q²J to the power {rate}" * J
+    return f"{what} scales with q to the power {power}{of_rate}{tested}, {words}"
 
 
 def _scatter(of: HomogeneityTest | PowerLawOfQ) -> str:
     """Return χ², degrees of freedom and p."""
     freedom = f"{of.freedom} degree{'s' * (of.freedom > 1)} of freedom"
-    return f"χ² {of.chisqr:.3g} for {freedom}, p = {of.p:.2g}"
+    p = f"p = {of.p:.2g}" if of.p >= SMALLEST_P else f"p below {SMALLEST_P:g}"
+    return f"χ² {of.chisqr:.3g} for {freedom}, {p}"

@@ -10,6 +10,19 @@ if TYPE_CHECKING:
     from homodyne_dask.fitting.errors.profile import ProfilePoint
     from homodyne_dask.solver.influence import ScalingComparison
 
+DATASET_UNITS = {
+    "q": "1/angstrom",
+    "phi": "degree",
+    "contrast": "1",
+    "offset": "1",
+    "redchi_per_bin": "1",
+    "ndata_per_bin": "1",
+    "left_out_chisqr": "1",
+    "chisqr": "1",
+    "redchi": "1",
+}
+"""In UDUNITS notation; units of the parameters are the coordinate `unit`."""
+
 
 def influence_table(change: np.ndarray, names: list[str], label: np.ndarray) -> xarray.Dataset:
     """Return (bin, param): change of a parameter when a bin is excluded, in standard errors."""

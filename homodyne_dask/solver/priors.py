@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, shown
 
 Pair = tuple[float, float] | None
 
@@ -143,5 +143,5 @@ def _numbers(name: str, pair: Any, what: str) -> tuple[float, float]:
     try:
         first, second = (float(number) for number in pair)
     except (TypeError, ValueError):
-        raise OptionError(f"{name} = {pair!r} is not two numbers: give {what}") from None
+        raise OptionError(f"{name} = {shown(pair)} is not two numbers: give {what}") from None
     return first, second

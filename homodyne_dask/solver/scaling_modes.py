@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.solver.priors import ScalingPrior
 
 MODES = ("individual", "shared", "fourier1", "fourier2", "fourier3", "fixed")
@@ -117,9 +117,9 @@ def _per_bin(name: str, value: float | Sequence[float] | None, bins: int) -> np.
     try:
         numbers = np.atleast_1d(np.asarray(value, float))
     except (TypeError, ValueError):
-        raise OptionError(f"{name} = {value!r} is not a number, nor a list of them") from None
+        raise OptionError(f"{name} = {shown(value)} is not a number, nor a list of them") from None
     if numbers.ndim != 1 or len(numbers) not in (1, bins) or not np.isfinite(numbers).all():
         raise OptionError(
-            f"{name} = {value!r} does not fit {bins} selected bins: give one number, or {bins}"
+            f"{name} = {shown(value)} does not fit {bins} selected bins: give one number, or {bins}"
         )
     return np.broadcast_to(numbers, bins).copy()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from homodyne_dask.errors import StoreError
+from homodyne_dask.errors import StoreError, why_unreadable
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, MAX_OVERHEAD, decode_chunk
 from homodyne_dask.store.files import read_regular_file, read_with_tail
 
@@ -113,5 +113,4 @@ def array_digest(values: np.ndarray) -> str:
 
 def _short(error: BaseException) -> str:
     """Return an error as one line."""
-    words = " ".join(str(error).split())
-    return f"{type(error).__name__}: {words[:200]}"
+    return f"{type(error).__name__}: {why_unreadable(error)[:200]}"

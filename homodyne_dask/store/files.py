@@ -9,8 +9,19 @@ from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
+from homodyne_dask.errors import OptionError, shown
+
 PARTIAL = ".partial"
 """End of the name of a file that is being written; a killed process leaves it behind."""
+
+
+def path_of(what: str, given: str | Path) -> Path:
+    """Return the path of a file or folder; raises OptionError for what is neither text nor a path."""
+    if not isinstance(given, str | os.PathLike):
+        raise OptionError(
+            f"{what} = {shown(given)} is not a path: give the name of a file or folder"
+        )
+    return Path(given)
 
 
 @contextmanager

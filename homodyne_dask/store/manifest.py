@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, UInt32
 
-from homodyne_dask.errors import StoreError
+from homodyne_dask.errors import StoreError, why_unreadable
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import MAX_BYTES, SMALL_ARRAYS, array_digest, read_array
 from homodyne_dask.store.files import read_regular_file
@@ -102,8 +102,8 @@ def read_manifest(store: str | Path, digest: str, bins: int, frames: int) -> Man
         return _parsed(json.loads(content), bins, frames)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as e:
         raise StoreError(
-            f"{store}: {schema.MANIFEST} is no manifest ({type(e).__name__}: {e}); ingest it again "
-            f"with --overwrite"
+            f"{store}: {schema.MANIFEST} is no manifest ({type(e).__name__}: {why_unreadable(e)}); "
+            f"ingest it again with --overwrite"
         ) from e
 
 

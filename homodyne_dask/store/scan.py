@@ -3,20 +3,22 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.errors import StoreError
+from homodyne_dask.errors import OptionError, StoreError, shown
 from homodyne_dask.store import schema, validate
 from homodyne_dask.store.arrays import read_metadata
-from homodyne_dask.store.bin_table import bin_table_html, bin_table_text
 from homodyne_dask.store.chunk_reader import read_chunk
 from homodyne_dask.store.cuts import Cuts, read_cuts
+from homodyne_dask.store.files import path_of
 from homodyne_dask.store.manifest import Manifest, read_manifest
-from homodyne_dask.store.selection import select_bins, select_frames
+from homodyne_dask.store.selection import FrameRange, TimeRange, select_bins, select_frames
+from homodyne_dask.store.text_tables import abridged, bin_table_html, bin_table_text
 
 if TYPE_CHECKING:
     import xarray
@@ -133,18 +135,29 @@ class Scan:
 
     @cached_property
     def dataset(self) -> "xarray.Dataset":
-        """The whole store, lazily, as xarray sees it: only the checksums of chunks are checked."""
+        """The selected bins and frames, lazily, of the arrays that a store has by bin and frame.
+
+        c2(bin, t1, t2), NaN where t2 <= t1, with the coordinates t1 and t2 [s], q [1/Å], phi [degree] and
+        label. Its chunks are those of the store; of what is read only the checksums of chunks are checked.
+        """
         import xarray  # takes a second to import; workers do not need it
 
-        return xarray.open_zarr(self.path, consolidated=False)
+        whole = xarray.open_zarr(self.path, consolidated=False).set_coords(
+            ["q", "phi", "label", "time"]
+        )
+        frames, about = slice(*self.frames), {"units": "s"}
+        times = {name: (name, self.time, about) for name in ("t1", "t2")}
+        chosen = whole.assign_coords(times).isel(dict.fromkeys(("t", "t1", "t2"), frames))
+        everything = self.bins == tuple(range(whole.sizes["bin"]))
+        return chosen if everything else chosen.isel(bin=list(self.bins))
 
     def select(
         self,
         q: float | Sequence[float] | None = None,
         phi: float | tuple[float, float] | list[tuple[float, float] | float] | None = None,
         label: int | Sequence[int] | None = None,
-        frames: tuple[int, int] | None = None,
-        time: tuple[float, float] | None = None,
+        frames: FrameRange | None = None,
+        time: TimeRange | None = None,
     ) -> "Scan":
         """Return the scan with fewer bins or frames.
 
@@ -154,7 +167,8 @@ class Scan:
         where low is above high, but not more than half a turn; a list those of any of its numbers and
         pairs, but not a list of two numbers, which might be either. label: the beamline's bin numbers;
         the bins get their order, and what is given for each bin has it, too. frames: (first, after the
-        last), counted from 0. time: (from, to) in s, without the frame at `to`.
+        last), counted from 0. time: (from, to) in s, without the frame at `to`. Of both a start or an end
+        may be None, as in slices.
         Raises SelectionError, listing what can be selected, when nothing remains.
         """
         chosen = replace(self, bins=select_bins(self, q, phi, label))
@@ -169,6 +183,10 @@ class Scan:
     def __str__(self) -> str:
         return bin_table_text(self)
 
+    def __repr__(self) -> str:
+        """Return the first lines of the table."""
+        return abridged(bin_table_text(self))
+
     def _repr_html_(self) -> str:
         return bin_table_html(self)
 
@@ -178,7 +196,7 @@ def open_dataset(path: str | Path) -> Scan:
 
     Raises StoreError for a path that is no store, is incomplete, or has another schema version.
     """
-    where = Path(path)
+    where = path_of("store", path)
     if not where.exists():
         raise StoreError(
             f"{path} does not exist: make it with `homodyne-dask ingest SOURCE {path}`"
@@ -197,6 +215,18 @@ def open_dataset(path: str | Path) -> Scan:
     _check_values(where, time, per_bin["sigma_row"])
     every, path = tuple(range(bins)), str(where.resolve())
     return Scan(path, attrs, manifest, time, mask, every, (0, frames), per_bin)
+
+
+def as_scan(data: "Scan | str | Path") -> Scan:
+    """Return a scan that is given itself or as the path of its store; OptionError for anything else."""
+    if isinstance(data, Scan):
+        return data
+    if not isinstance(data, str | PathLike):
+        raise OptionError(
+            f"data = {shown(data)} is neither a scan nor the path of a store: this model is fitted to those; "
+            f"for other data see hd.model"
+        )
+    return open_dataset(data)
 
 
 def _check_values(path: Path, time: np.ndarray, sigma: np.ndarray) -> None:

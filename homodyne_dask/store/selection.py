@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.errors import SelectionError
+from homodyne_dask.errors import SelectionError, shown
 from homodyne_dask.store.rings import format_rings, nearest_angles, nearest_ring, rings_of
 
 if TYPE_CHECKING:
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 ROUNDING_OF_TIMES = 1e-6
 """Of the spacing of frames: a frame so little before the start of a selection belongs to it."""
+FrameRange = tuple[int | None, int | None] | slice
+"""(first, after the last), counted from 0; None is the first frame, and the end."""
+TimeRange = tuple[float | None, float | None] | slice
+"""(from, to) in s; None is the first frame, and the end."""
 
 
 def select_bins(
@@ -28,19 +32,22 @@ def select_bins(
     """
     keep = np.ones(len(scan.bins), bool)
     if q is not None:
-        keep &= np.logical_or.reduce([_ring(scan, value) for value in np.atleast_1d(q)])
+        rings = _numbers("q", q, "a number in 1/Å, or a list of them")
+        keep &= np.logical_or.reduce([_ring(scan, value) for value in rings])
     if phi is not None:
         keep &= _angles(scan, phi)
-    at = np.flatnonzero(keep) if label is None else _labelled(scan, np.atleast_1d(label), keep)
+    if label is None:
+        at = np.flatnonzero(keep)
+    else:
+        labels = _numbers("label", label, "a whole number, or a list of them", whole=True)
+        at = _labelled(scan, labels.astype(int), keep)
     if not len(at):
-        raise SelectionError(
-            f"no bin has q = {q}, phi = {phi}, label = {label} together; {_available(scan)}"
-        )
+        raise SelectionError(f"no bin has {_given(q=q, phi=phi, label=label)}; {_available(scan)}")
     return tuple(scan.bins[b] for b in at)
 
 
 def select_frames(
-    scan: "Scan", frames: tuple[int, int] | None, time: tuple[float, float] | None
+    scan: "Scan", frames: FrameRange | None, time: TimeRange | None
 ) -> tuple[int, int]:
     """Return the first frame and the one after the last (see `Scan.select`).
 
@@ -48,13 +55,13 @@ def select_frames(
     """
     first, stop = scan.frames
     if frames is not None:
-        low, high = _range("frames", frames)
-        if low != int(low) or high != int(high):
+        low, high = _range("frames", _ends(frames, 0))
+        if not low.is_integer() or not (high.is_integer() or high == math.inf):
             raise SelectionError(f"frames = {low:g}:{high:g} are not whole numbers")
         _check_not_negative("frames", low, high)
-        first, stop = max(first, int(low)), min(stop, int(high))
+        first, stop = max(first, int(low)), int(min(stop, high))
     if time is not None:
-        low, high = _range("time", time)
+        low, high = _range("time", _ends(time, scan.time[0]))
         if scan.time[0] >= 0:
             _check_not_negative("time", low, high)
         rounding = ROUNDING_OF_TIMES * float(np.median(np.diff(scan.time)))
@@ -62,17 +69,46 @@ def select_frames(
         first, stop = max(first, int(inside[0])), min(stop, int(inside[1]))
     if stop - first < 3:
         raise SelectionError(
-            f"frames = {frames}, time = {time} s leave fewer than 3 frames; there are "
-            f"{scan.n_frames} from {scan.time[0]:g} to {scan.time[-1]:g} s"
+            f"{_given(frames=frames, time=time)} leaves fewer than 3 frames; there are those from "
+            f"{scan.frames[0]} to {scan.frames[1] - 1}, at {scan.time[scan.frames[0]]:g} to "
+            f"{scan.time[scan.frames[1] - 1]:g} s"
         )
     return first, stop
+
+
+def _given(**criteria: Any) -> str:
+    """Return the criteria that are given: 'q = 0.005 and phi = 30.0'."""
+    named = (f"{name} = {shown(value)}" for name, value in criteria.items() if value is not None)
+    return " and ".join(named)
+
+
+def _numbers(what: str, given: Any, form: str, whole: bool = False) -> np.ndarray:
+    """Return a number or a list of numbers as an array; raises SelectionError for anything else."""
+    several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes)
+    each: list[Any] = np.ravel(given).tolist() if several else [given]
+    numbers = [one for one in each if _is_number(one) and not (whole and one != int(one))]
+    if not each or len(numbers) < len(each):
+        raise SelectionError(f"{what} = {shown(given)} cannot be selected: give {form}")
+    return np.array(numbers)
+
+
+def _ends(given: Any, first: float) -> Any:
+    """Return a range with `first` in place of a missing start and infinity in place of a missing end."""
+    if isinstance(given, slice) and given.step is None:
+        given = given.start, given.stop
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        return given
+    low, high = given
+    return first if low is None else low, math.inf if high is None else high
 
 
 def _range(what: str, given: Any) -> tuple[float, float]:
     """Return (low, high) of a range; raises SelectionError for anything else."""
     pair = given if isinstance(given, Sequence | np.ndarray) and len(given) == 2 else (None, None)
     if not all(_is_number(end) for end in pair):
-        raise SelectionError(f"{what} = {given!r} is not a range: give two numbers, (low, high)")
+        raise SelectionError(
+            f"{what} = {shown(given)} is not a range: give two numbers, (low, high)"
+        )
     low, high = map(float, pair)
     if what != "phi" and not low < high:
         raise SelectionError(
@@ -107,7 +143,7 @@ def _angles(scan: "Scan", phi: Any) -> Bool[np.ndarray, " bin"]:
         return _between(scan.phi, *_turn(phi))
     if not isinstance(phi, Sequence | np.ndarray) or isinstance(phi, str) or not len(phi):
         raise SelectionError(
-            f"phi = {phi!r} is neither an angle in degrees, nor a range (low, high), nor a list of them"
+            f"phi = {shown(phi)} is neither an angle in degrees, nor a range (low, high), nor a list of them"
         )
     if len(phi) == 2 and all(map(_is_number, phi)):
         a, b = phi

@@ -19,6 +19,7 @@ from homodyne_dask.errors import PlanError, SelectionError
 from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Scan, coarse_use
+from homodyne_dask.store.text_tables import html_table, lines_of
 
 MAX_PADDED_BINS = 32
 """Most bins of one q in a block."""
@@ -233,6 +234,15 @@ class Plan:
 
     def __str__(self) -> str:
         """Return the plan as a small table."""
+        return lines_of(self._rows())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the plan as a table for Jupyter."""
+        return html_table(f"plan of a fit of {self.model}", self._rows(), header=False)
+
+    def _rows(self) -> list[tuple[str, str]]:
         where = (
             f"in this process ({self.layout.why_here})"
             if self.workers.local
@@ -240,7 +250,7 @@ class Plan:
             f"({self.why_workers})"
         )
         reads = "once, then kept in memory" if self.resident else "in every pass"
-        rows = [
+        return [
             ("model", self.model),
             *self.layout.rows(),
             ("where", where),
@@ -249,7 +259,6 @@ class Plan:
             ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),
             ("memory per worker", f"{size(self.memory_per_worker)} projected"),
         ]
-        return "\n".join(f"{name:<18} {value}" for name, value in rows)
 
 
 def _working_memory(layout: Layout) -> int:

@@ -58,9 +58,12 @@ def open_source(path: Path, options: IngestOptions) -> Source:
     if magic.startswith(ZIP):
         opener = homodyne.open_homodyne if homodyne.MATRICES in array_names(path) else open_npz
         return apply_options(opener(path, options), options)
+    if not magic:
+        raise SourceError(f"{path} is empty: copy it again")
     if not magic.startswith(HDF5):
         raise SourceError(
-            f"{path} is neither HDF5 nor .npy nor .npz (it begins with {magic!r}): check the file"
+            f"{path} is neither HDF5 nor .npy nor .npz (it begins with "
+            f"{magic.decode('latin-1')!r}): check the file"
         )
     return apply_options(_open_hdf5(path, options), options)
 

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 from jaxtyping import Float, Int
 
-from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.errors import OptionError, SourceError, shown
 from homodyne_dask.store import schema
 
 MIN_FRAMES = 3
@@ -135,7 +135,7 @@ def _number(name: str, value, *, positive: bool = False) -> float | None:
     if numbers is None:
         return None
     if len(numbers) != 1:
-        raise OptionError(f"{name} takes one number, not {len(numbers)}: {value!r}")
+        raise OptionError(f"{name} takes one number, not {len(numbers)}: {shown(value)}")
     return numbers[0]
 
 
@@ -145,13 +145,13 @@ def _numbers(name, value, *, positive=False, unknown=False) -> tuple[float, ...]
     try:
         numbers = np.asarray(value, dtype=np.float64).ravel()
     except (TypeError, ValueError):
-        raise OptionError(f"{name} = {value!r} is not a number: {_unit_of(name)}") from None
+        raise OptionError(f"{name} = {shown(value)} is not a number: {_unit_of(name)}") from None
     good = np.isfinite(numbers) | (unknown & np.isnan(numbers))
     if positive:
         good &= ~(numbers <= 0)
     if numbers.size == 0 or not good.all():
         raise OptionError(
-            f"{name} = {value!r} must be finite{' and positive' * positive}: {_unit_of(name)}"
+            f"{name} = {shown(value)} must be finite{' and positive' * positive}: {_unit_of(name)}"
         )
     return tuple(map(float, numbers))
 

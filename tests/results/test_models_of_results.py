@@ -86,7 +86,7 @@ def test_the_built_in_model_of_that_name_is_found_in_its_own_results(series, tmp
     (result, _), scan = series[0].results, series[1]
     built_in = hd.MODELS["stretched"].current()
     other = {"model_digest": built_in.digest}
-    changed = FitResult(**vars(result) | {"config": result.config | other, "model": None})
+    changed = FitResult(**vars(result) | {"config": result.config | other, "definition": None})
     assert f_of(changed, scan) == pytest.approx(of_built_in(result, scan))
 
 

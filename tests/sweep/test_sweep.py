@@ -88,7 +88,7 @@ def test_sums_of_other_pairs_are_not_taken_from_the_store(fast, select):
     inside[: select["frames"][0]] = False
     inside[:, select["frames"][1] :] = False
     for k in range(3):
-        c2 = np.asarray(scan.dataset["c2"][k])[inside].astype(float) - 1
+        c2 = np.asarray(fast.dataset["c2"][k])[inside].astype(float) - 1
         w = np.median(scan.sigma_row[k]) ** -4.0
         np.testing.assert_allclose(gram.moments[k, 1, 1], w * (c2**2).sum(), rtol=1e-10)
 

@@ -48,18 +48,17 @@ def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) ->
     By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
     repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.
     """
+    from homodyne_dask.cli.data_files import ingest as write
     from homodyne_dask.cluster.memory import require_addresses
-    from homodyne_dask.models.units import gap_in_angstrom
-    from ingest import ingest as write
 
     require_addresses("an ingest", ADDRESSES)
-    gap = None if options["gap"] is None else gap_in_angstrom(options["gap"])
     q, phi, sigma = (numbers_of_option(what, options[what]) for what in ("q", "phi", "sigma"))
     try:
         with _workers(source, options["scheduler"], options["key"]) as client:
             report = write(
-                source, store, q=q, phi=phi, sigma=sigma, gap=gap, frame_time=options["frame_time"],
-                time_offset=options["time_offset"], overwrite=overwrite, client=client,
+                source, store, q=q, phi=phi, sigma=sigma, gap=options["gap"],
+                frame_time=options["frame_time"], time_offset=options["time_offset"],
+                overwrite=overwrite, client=client,
             )  # fmt: skip
     except KeyboardInterrupt:
         raise Interrupted(

@@ -13,6 +13,7 @@ from homodyne_dask.models import LAMINAR_FLOW, MODELS
 from homodyne_dask.models.units import gap_in_angstrom
 from homodyne_dask.solver.scaling_modes import plain_mode
 from homodyne_dask.store import schema
+from homodyne_dask.store.files import path_of
 
 NAMES = {name: MODELS[name].names for name in ("static", "laminar_flow", "two_component")}
 ALIASES = {"gamma_dot_0": "gamma_dot_t0", "gamma_dot_offset": "gamma_dot_t_offset", "phi_0": "phi0"}
@@ -32,7 +33,7 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
     without the first, the same angles, bounds and initial values; for `values: null` initial values are
     searched in the data. Raises OptionError for any other file, and for invalid values.
     """
-    where = Path(path)
+    where = path_of("path", path)
     theirs = read_homodyne_yaml(where)
     try:
         return _translated(where, theirs)

@@ -18,7 +18,7 @@ from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.connect import closing_logged, connect
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
-from homodyne_dask.errors import ClusterError
+from homodyne_dask.errors import ClusterError, why_unreadable
 from homodyne_dask.store.files import read_regular_file, write_atomic
 from homodyne_dask.store.processes import python_command
 
@@ -60,7 +60,9 @@ def read_scheduler_file(file: Path) -> PersistentScheduler:
             f"start` starts one"
         ) from e
     except (ValueError, TypeError, RecursionError) as e:
-        raise ClusterError(f"{file} is not the file of a persistent scheduler: {e}") from e
+        raise ClusterError(
+            f"{file} is not the file of a persistent scheduler: {why_unreadable(e)}"
+        ) from e
 
 
 @contextmanager

@@ -1,28 +1,44 @@
 """Least squares of any function over any dataset, with the names scipy and xarray use."""
 
-import inspect
-import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray
 from distributed import Client
 from numpy.typing import ArrayLike
 
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import require_function, require_type
 from homodyne_dask.fitting.curve_fit import residual_fit
+from homodyne_dask.fitting.curve_fit.arguments import (
+    SIGMA,
+    bounds_by_name,
+    function_name,
+    initial_by_name,
+    names_of,
+    parameter_names,
+    with_sigma,
+)
+from homodyne_dask.fitting.curve_fit.arrays import (
+    are_arrays,
+    points_from_arrays,
+    refuse_options_of_scipy,
+    sigma_of_points,
+)
 from homodyne_dask.fitting.curve_fit.result import CurveFit, curve_fit_result
 from homodyne_dask.fitting.minimize import run_to_completion
+from homodyne_dask.kernels.checks import require_real
+from homodyne_dask.kernels.numpy_functions import needs_numpy, with_numpy
 from homodyne_dask.live.progress import Progress
 from homodyne_dask.models.parameters import Parameter
 from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.solver import levenberg_marquardt as lm
 
-SIGMA = "homodyne_dask_sigma"
-"""Name of the variable that holds a sigma passed as an array or a data array."""
+Initial = float | ArrayLike | Mapping[str, float] | None
 
 
 @dataclass(frozen=True)
@@ -32,61 +48,146 @@ class _Curve:
     f: Callable[..., Any]
     coords: int
     weighted: bool
+    stacked: bool = False
+    """Several coordinates are one array of as many rows; else a tuple of arrays."""
+    numpy: bool = False
+    """f is written with NumPy."""
+
+    def at(self, x: Sequence[Any], theta: Any) -> Any:
+        """Return f at columns of coordinates."""
+        f = with_numpy(self.f) if self.numpy else self.f
+        if self.stacked:
+            return f(jnp.stack(x), *theta)
+        return f(x[0] if self.coords == 1 else x, *theta)
 
     def __call__(self, theta: Any, *columns: Any) -> Any:
-        x = columns[: self.coords]
-        residual = columns[self.coords] - self.f(x[0] if self.coords == 1 else x, *theta)
+        values = self.at(columns[: self.coords], theta)
+        require_real(function_name(self.f), self.f, values)
+        residual = columns[self.coords] - values
         return residual / columns[-1] if self.weighted else residual
 
 
+@overload
 def curve_fit(
     f: Callable[..., Any],
-    dataset: Any,
+    dataset: xarray.Dataset | xarray.DataArray | str | Path,
     coords: str | Sequence[str] = "x",
     data_var: str = "y",
     *,
-    p0: float | Sequence[float] | Mapping[str, float] | None = None,
-    sigma: str | xarray.DataArray | float | None = None,
+    p0: Initial = None,
+    sigma: str | xarray.DataArray | ArrayLike | None = None,
     absolute_sigma: bool = False,
-    bounds: Mapping[str, tuple[float, float]] | tuple[ArrayLike, ArrayLike] = (-np.inf, np.inf),
+    bounds: Any = ...,
     param_names: Sequence[str] | None = None,
     client: Client | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
     max_passes: int = 1000,
-) -> CurveFit:
-    """Fit f(x, *params) to a variable of a dataset by least squares; popt, pcov = curve_fit(...).
+) -> CurveFit: ...
+@overload
+def curve_fit(
+    f: Callable[..., Any],
+    xdata: ArrayLike,
+    ydata: ArrayLike,
+    p0: Initial = None,
+    sigma: ArrayLike | None = None,
+    absolute_sigma: bool = False,
+    *,
+    bounds: Any = ...,
+    param_names: Sequence[str] | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    max_passes: int = 1000,
+) -> CurveFit: ...
+def curve_fit(f: Callable[..., Any], *data: Any, **options: Any) -> CurveFit:
+    """Fit f(x, *params) to data by least squares; popt, pcov = curve_fit(...).
 
-    f: a JAX function; with several coords, x is a tuple of arrays that are broadcast together.
+        curve_fit(f, xdata, ydata, p0, sigma, absolute_sigma, bounds=...)      arrays, as in scipy
+        curve_fit(f, dataset, coords="x", data_var="y", p0=..., sigma=..., ...)
+
+    f: a function of jax.numpy or NumPy that is computed for each point alone: it is called with parts of
+    the points. It returns one value per point.
+    xdata: M values, or (k, M), or k arrays of M values: f then gets an array of k rows. ydata: M values.
     dataset: an xarray Dataset or DataArray (data_var is then its name, or 'y'), or the path of a
-    Zarr store; lazy ones are read chunk by chunk. coords, data_var: variables of it. A point of
-    which any variable is NaN is excluded; an infinite value is an error, as in scipy.
+    Zarr store; lazy ones are read chunk by chunk. coords, data_var: variables of it; with several coords, x
+    is a tuple of arrays that are broadcast together.
     p0: initial values in order or by name; by default 1, or the middle of finite bounds, as in scipy.
-    sigma: standard deviations: a variable's name, an array of the data's dimensions, or a number.
+    sigma: standard deviations: a number, one for each point, or of a dataset a variable's name.
     absolute_sigma: sigma is absolute; if False, pcov is scaled to a reduced χ² of 1.
-    bounds: (low, high), each a number or one per parameter, or by name. param_names: by default
-    the arguments of f after x. client, checkpoint, resume: as in `fit`; data in memory are fitted
-    in this process, and so are fewer than four million points.
+    bounds: (low, high), each a number or one per parameter, or by name, or scipy's Bounds. param_names: by
+    default the arguments of f after x. client, checkpoint, resume: as in `fit`; data in memory are fitted
+    in this process, and so are fewer than four million points. max_passes: most passes over the data.
 
+    A point of which any variable is NaN is excluded; an infinite value is an error, as in scipy. Where the
+    data do not determine every parameter pcov is None, in scipy it is infinite.
     Raises a HomodyneDaskError for mistakes; how the fit ended is `outcome`.
     """
-    coords = [coords] if isinstance(coords, str) else list(coords)
-    names = tuple(param_names) if param_names is not None else _arguments(f)
-    low_high = _bounds(names, bounds)
-    dataset, data_var = _with_sigma(dataset, data_var, sigma)
+    require_function("f", f, needed=True)
+    if "xdata" in options or (data and are_arrays(*data)):
+        return _fit_arrays(f, *data, **options)
+    return _fit_dataset(f, *data, **options)
+
+
+def _fit_arrays(
+    f: Callable[..., Any],
+    xdata: ArrayLike,
+    ydata: Any = None,
+    p0: Initial = None,
+    sigma: ArrayLike | None = None,
+    absolute_sigma: bool = False,
+    **options: Any,
+) -> CurveFit:
+    refuse_options_of_scipy(options)
+    points, coords = points_from_arrays(xdata, ydata)
+    return _fit_dataset(
+        f, points, coords, p0=p0, sigma=sigma_of_points(sigma, points.sizes["point"]),
+        absolute_sigma=absolute_sigma, stacked=coords != ["x"], **options,
+    )  # fmt: skip
+
+
+def _fit_dataset(
+    f: Callable[..., Any],
+    dataset: Any,
+    coords: str | Sequence[str] = "x",
+    data_var: str = "y",
+    *,
+    p0: Initial = None,
+    sigma: Any = None,
+    absolute_sigma: bool = False,
+    bounds: Any = (-np.inf, np.inf),
+    param_names: Sequence[str] | None = None,
+    stacked: bool = False,
+    client: Client | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    max_passes: int = 1000,
+) -> CurveFit:
+    """Fit a dataset; stacked: see `_Curve`."""
+    coords, names = names_of("coords", coords), parameter_names(f, param_names, p0)
+    require_type("data_var", data_var, str, "the name of a variable")
+    low_high = bounds_by_name(names, bounds)
+    dataset, data_var = with_sigma(dataset, data_var, sigma)
     weighted = sigma is not None
     error = [] if not weighted else [sigma if isinstance(sigma, str) else SIGMA]
     model = ResidualModel(
-        str(getattr(f, "__name__", "f")),
+        function_name(f),
         tuple(Parameter(name, bounds=low_high[name]) for name in names),
-        _Curve(f, len(coords), weighted),
+        _traceable(_Curve(f, len(coords), weighted, stacked), len(names)),
         (*coords, data_var, *error),
         f,
     )
+    initial = initial_by_name(names, p0, low_high)
     return fit(
-        dataset, model, initial=_initial(names, p0, low_high), absolute_sigma=absolute_sigma,
-        client=client, checkpoint=checkpoint, resume=resume, max_passes=max_passes,
+        dataset, model, initial=initial, absolute_sigma=absolute_sigma, client=client,
+        checkpoint=checkpoint, resume=resume, max_passes=max_passes,
     )  # fmt: skip
+
+
+def _traceable(curve: _Curve, parameters: int) -> _Curve:
+    """Return the curve with a note where its function is written with NumPy."""
+    number = jax.ShapeDtypeStruct((), float)
+    x = [jax.ShapeDtypeStruct((3,), float)] * curve.coords
+    return replace(curve, numpy=needs_numpy(curve.at, x, [number] * parameters))
 
 
 def fit(
@@ -121,75 +222,6 @@ def iterate(
     request = residual_fit.prepare_residual_fit(
         data, model, initial, fixed, bounds, absolute_sigma, max_passes
     )
-    path = None if checkpoint is None else Path(checkpoint)
     return curve_fit_result(
-        request, (yield from residual_fit.iterate(request, client, path, resume, watch))
+        request, (yield from residual_fit.iterate(request, client, checkpoint, resume, watch))
     )
-
-
-def _arguments(f: Callable[..., Any]) -> tuple[str, ...]:
-    arguments = list(inspect.signature(f).parameters.values())[1:]
-    if not arguments or any(a.kind is not a.POSITIONAL_OR_KEYWORD for a in arguments):
-        raise OptionError(
-            f"the parameters of {getattr(f, '__name__', 'f')!r} cannot be read from its arguments: "
-            f"write f(x, a, b), or give param_names"
-        )
-    return tuple(a.name for a in arguments)
-
-
-def _bounds(names: tuple[str, ...], bounds: Any) -> dict[str, tuple[float, float]]:
-    if isinstance(bounds, Mapping):
-        unknown = [name for name in bounds if name not in names]
-        if unknown:
-            raise OptionError(f"bounds: {unknown[0]!r} is no parameter of {', '.join(names)}")
-        return {name: bounds.get(name, (-np.inf, np.inf)) for name in names}
-    try:
-        low, high = (np.broadcast_to(np.asarray(edge, float), len(names)) for edge in bounds)
-    except (TypeError, ValueError):
-        raise OptionError(
-            f"bounds = {bounds!r} are not (low, high), each a number or one for each of "
-            f"{', '.join(names)}, nor pairs by name"
-        ) from None
-    return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
-
-
-def _initial(
-    names: tuple[str, ...], p0: Any, bounds: dict[str, tuple[float, float]]
-) -> dict[str, float]:
-    values: dict[str, float] = {}
-    if isinstance(p0, Mapping):
-        values = dict(p0)
-    elif p0 is not None:
-        given = np.ravel(p0).tolist()  # one number for one parameter, as in scipy
-        if len(given) != len(names):
-            raise OptionError(f"p0 has {len(given)} values for {len(names)} parameters")
-        values = dict(zip(names, given, strict=True))
-    return {name: _feasible(*bounds[name]) for name in names} | values
-
-
-def _feasible(low: float, high: float) -> float:
-    """Return the initial value that scipy takes without p0."""
-    if math.isfinite(low):
-        return 0.5 * (low + high) if math.isfinite(high) else low + 1
-    return high - 1 if math.isfinite(high) else 1.0
-
-
-def _with_sigma(dataset: Any, data_var: str, sigma: Any) -> tuple[Any, str]:
-    """Return the dataset with sigma as a variable of it, and the name of the data variable."""
-    if isinstance(dataset, xarray.DataArray):
-        data_var = str(dataset.name or "y")
-        dataset = dataset.to_dataset(name=data_var)
-    if sigma is None or isinstance(sigma, str):
-        return dataset, data_var
-    if not isinstance(dataset, xarray.Dataset):
-        raise OptionError("with a store, sigma must be the name of one of its variables")
-    dims = dataset[data_var].dims if np.ndim(sigma) else ()
-    if not isinstance(sigma, xarray.DataArray):
-        return dataset.assign({SIGMA: (dims, np.asarray(sigma, float))}), data_var
-    try:
-        xarray.align(dataset, sigma, join="exact", copy=False)
-    except ValueError as e:
-        raise OptionError(
-            f"sigma and the data differ in their coordinates: give sigma at each point of the data ({e})"
-        ) from None
-    return dataset.assign({SIGMA: sigma}), data_var

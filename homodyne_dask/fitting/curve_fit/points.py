@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from os import PathLike
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,7 +20,13 @@ from zict import LRU
 
 from homodyne_dask.cluster.local import cluster_errors
 from homodyne_dask.cluster.memory import size
-from homodyne_dask.errors import SelectionError, StoreError
+from homodyne_dask.errors import (
+    OptionError,
+    SelectionError,
+    StoreError,
+    shown,
+    why_unreadable,
+)
 from homodyne_dask.fitting.curve_fit._xarray_internals import in_memory
 from homodyne_dask.sweep.block_cache import byte_cache, keep
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, size_in_words
@@ -224,9 +231,16 @@ def _as_dataset(data: Any) -> xarray.Dataset:
         return data
     if isinstance(data, xarray.DataArray):
         return data.to_dataset(name=data.name or "y")
+    if not isinstance(data, str | PathLike):
+        raise OptionError(
+            f"data = {shown(data)} cannot be used: give an xarray.Dataset, or the path of a Zarr store"
+        )
     if not Path(data).exists():
         raise StoreError(f"{data} does not exist: give a dataset, or the path of a Zarr store")
-    return xarray.open_zarr(data, chunks=None, consolidated=False)
+    try:
+        return xarray.open_zarr(data, chunks=None, consolidated=False)
+    except (OSError, ValueError) as e:
+        raise StoreError(f"{data} is not a Zarr store: {why_unreadable(e)}") from e
 
 
 def _chunk(dataset: xarray.Dataset, sizes: dict[Hashable, int]) -> dict[Hashable, int]:

@@ -13,11 +13,17 @@ import numpy as np
 from distributed import Client
 from jaxtyping import Bool, Float
 
-from homodyne_dask.cluster.local import local_cluster, local_workers, this_process, workers_of
-from homodyne_dask.errors import OptionError
+from homodyne_dask.cluster.local import (
+    local_cluster,
+    local_workers,
+    require_client,
+    this_process,
+    workers_of,
+)
+from homodyne_dask.errors import OptionError, require_count, require_function, require_type
 from homodyne_dask.fitting.curve_fit.points import Points, columns, digest, points_layout, points_of
 from homodyne_dask.fitting.errors.estimate import free_inside_bounds
-from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, minimize
+from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, checkpoint_path, minimize
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import SUM_ROUNDING
@@ -26,7 +32,6 @@ from homodyne_dask.live.progress import Progress
 from homodyne_dask.live.watch import FitDescription, Watch
 from homodyne_dask.models.parameters import Search, joined_with_and, search
 from homodyne_dask.models.residual import ResidualModel
-from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.determined import determined_at
 from homodyne_dask.solver.directions import above_rounding
@@ -121,6 +126,8 @@ def prepare_residual_fit(
     max_passes: int = 1000,
 ) -> ResidualRequest:
     """Return the checked fit; raises a HomodyneDaskError for mistakes."""
+    require_count("max_passes", max_passes)
+    require_type("absolute_sigma", absolute_sigma, bool, "True or False")
     model = model.current()
     chosen = search(model.parameters, initial, fixed, bounds)
     missing = np.array(chosen.names)[np.isnan(chosen.start)]
@@ -137,6 +144,7 @@ def prepare_residual_fit(
 def plan_residual_fit(request: ResidualRequest, client: Client | None) -> Plan:
     """Return the plan for the client's workers or, without a client, for this process or new workers."""
     cut: Any = points_layout(request.points)
+    require_client(client)
     if client is None:
         here = cut.in_memory or cut.pairs < IN_PROCESS_PAIRS
         workers = this_process() if here else local_workers()
@@ -168,16 +176,14 @@ class ResidualOutput(NamedTuple):
 def iterate(
     request: ResidualRequest,
     client: Client | None,
-    checkpoint: Path | None,
+    checkpoint: str | Path | None,
     resume: bool,
     watch: Callable[[Progress], None] | None,
 ) -> Generator[lm.State, None, ResidualOutput]:
     """Yield the state after each pass and return the output; see `fit` for the options."""
     started = time.perf_counter()
-    if resume and checkpoint is None:
-        raise OptionError("resume needs the checkpoint to resume from: give checkpoint=PATH")
-    if checkpoint is not None and not resume:
-        checkpoints.check_checkpoint_target(checkpoint)
+    path = checkpoint_path(checkpoint, resume)
+    require_function("watch", watch)
     plan = plan_residual_fit(request, client)
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
         budget = plan.layout.resident_bytes if plan.resident else 0
@@ -190,7 +196,7 @@ def iterate(
             identity = partial(_identity, connected)
             record, state = FitRecord(started, observer.state), None
             for state in minimize(
-                request, sweep, checkpoint, resume, record, (), _starting_point, identity
+                request, sweep, path, resume, record, (), _starting_point, identity
             ):
                 observer.state(state)
                 yield state

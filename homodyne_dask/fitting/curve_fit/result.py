@@ -14,7 +14,8 @@ from jaxtyping import Float
 from homodyne_dask.fitting.curve_fit import residual_fit
 from homodyne_dask.results import numbers
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.store.files import write_atomic
+from homodyne_dask.store.files import path_of, write_atomic
+from homodyne_dask.store.text_tables import abridged, html_table
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,29 @@ class CurveFit:
             "history": self.history,
             "timings": self.timings,
         }
-        write_atomic(Path(path), json.dumps(_known(record), indent=1, allow_nan=False) + "\n")
+        write_atomic(
+            path_of("path", path), json.dumps(_known(record), indent=1, allow_nan=False) + "\n"
+        )
+
+    def __repr__(self) -> str:
+        """Return the first lines of the text."""
+        return abridged(str(self))
+
+    def _repr_html_(self) -> str:
+        """Return the parameters as a table for Jupyter."""
+        rows = [["parameter", "value ± stderr", "unit"]]
+        for name, value, error, unit in zip(
+            self.names, self.popt, self.stderr, self.units, strict=True
+        ):
+            rows.append([name, numbers.value_and_error(value, error), unit])
+        return html_table(
+            f"{self.model}: {self.outcome.value}", rows, [self._facts, *self.undetermined]
+        )
+
+    @property
+    def _facts(self) -> str:
+        found = f"χ² {self.chisqr:.6g} of {self.ndata:,} points, reduced {self.redchi:.6g}"
+        return f"{found}, {self.passes} passes"
 
     def __str__(self) -> str:
         """Return outcome, values with errors, χ² and what is undetermined as text."""
@@ -93,10 +116,9 @@ class CurveFit:
                 self.names, self.popt, self.stderr, self.units, strict=True
             )
         ]
-        facts = f"χ² {self.chisqr:.6g} of {self.ndata:,} points, reduced {self.redchi:.6g}"
         undetermined = [f"undetermined: {sentence}" for sentence in self.undetermined]
         head = [self.model, "", self.outcome.value, *undetermined, ""]
-        return "\n".join([*head, *rows, "", f"{facts}, {self.passes} passes"])
+        return "\n".join([*head, *rows, "", self._facts])
 
 
 def curve_fit_result(

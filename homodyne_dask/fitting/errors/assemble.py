@@ -111,7 +111,9 @@ def assemble_result(
         compilations=compilations,
         timings=timings,
         undetermined=_without_shorter(undetermined_directions(request, state), errors.sentences),
-        warnings=warnings_about(request, state, at_bound, clusters, errors.withheld)
+        warnings=warnings_about(
+            request, state, at_bound, clusters, errors.withheld, errors.naive is not None and seen
+        )
         + _without_profile(request, more),
         config=request.config,
         inputs=_inputs(request),
@@ -123,7 +125,7 @@ def assemble_result(
         covariance_lower=covariance_table(more.lower, names),
         identifiability=directions_table(errors.eigenvalues, errors.directions, names),
         profiles=_profiles(request, state, errors, more),
-        model=request.problem.model,
+        definition=request.problem.model,
         **_sensitivity(request, state, moved, errors, used_of(errors, more.lower), known_noise),
     )
     return result if more.signal is None or seen else without_decay(result, more.signal.sentence)

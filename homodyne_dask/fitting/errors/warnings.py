@@ -33,11 +33,13 @@ def warnings_about(
     at_bound: Bool[np.ndarray, " p"],
     clusters: Int[np.ndarray, " bin"],
     withheld: Bool[np.ndarray, " p"],
+    errors_known: bool,
 ) -> tuple[str, ...]:
     """Return the warnings of a result, a sentence each.
 
     at_bound: parameters at a bound. clusters: which bins are the same speckle (Friedel pairs).
     withheld: parameters without errors, because their values follow from another one's bound.
+    errors_known: whether any parameter has an error.
     """
     candidates = (
         request.scaling.note,
@@ -75,13 +77,20 @@ def warnings_about(
         sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
     groups = clusters_in(state.reduced, clusters)
     if groups < MIN_CLUSTERS:
-        sentences.append(
-            f"{groups} independent bins are too few for robust errors ({MIN_CLUSTERS} are needed): "
-            f"naive errors are given, which are too small for correlated speckle, and, if the record is "
-            f"long enough, a lower bound from blocks of frames"
+        bins = f"{groups} independent bin{' is' if groups == 1 else 's are'} too few"
+        instead = (
+            ": naive errors are given, which are too small for correlated speckle, and, if the record is "
+            "long enough, a lower bound from blocks of frames"
         )
-    if np.isnan(request.scan.q).any():
-        sentences.append("q is unknown: D0 and D_offset are q² times their values, in 1/s")
+        sentences.append(
+            f"{bins} for robust errors ({MIN_CLUSTERS} are needed){instead if errors_known else ''}"
+        )
+    scaled = [p.name for p in request.parameters if p.q_power and p.constant is None]
+    if scaled and np.isnan(request.scan.q).any():
+        sentences.append(
+            f"q is unknown: {joined_with_and(scaled)} {'are' if len(scaled) > 1 else 'is'} q² times "
+            f"{'their values' if len(scaled) > 1 else 'its value'}, in 1/s"
+        )
     return tuple(sentences)
 
 

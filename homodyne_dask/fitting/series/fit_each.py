@@ -7,8 +7,8 @@ from typing import Any
 
 from distributed import Client
 
-from homodyne_dask.cluster.local import local_cluster
-from homodyne_dask.errors import ClusterError, HomodyneDaskError
+from homodyne_dask.cluster.local import local_cluster, require_client
+from homodyne_dask.errors import ClusterError, HomodyneDaskError, require_function
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import prepare, require_gap
@@ -21,12 +21,12 @@ from homodyne_dask.fitting.series.parallel_fits import (
 )
 from homodyne_dask.fitting.series.partition import Windows, options_of, parts_of
 from homodyne_dask.kernels.processors import cores
-from homodyne_dask.models import Model
+from homodyne_dask.models import Model, scan_model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.store.scan import Scan, open_dataset
+from homodyne_dask.store.scan import Scan, as_scan
 
 MIN_FITS_FOR_WORKERS = 16
 """Number of small fits from which workers are started: fewer are faster in the process of the caller."""
@@ -37,7 +37,7 @@ MIN_DRAWN_FITS_FOR_WORKERS = 8
 @takes_options()
 def fit_each(
     data: Scan | str | Path,
-    model: Model,
+    model: Model | str,
     *,
     over: str,
     windows: Windows = None,
@@ -61,7 +61,9 @@ def fit_each(
 
     Raises a HomodyneDaskError for mistakes in the options.
     """
-    scan = data if isinstance(data, Scan) else open_dataset(data)
+    scan, model = as_scan(data), scan_model(model)
+    require_client(client)
+    require_function("progress", progress)
     parts = parts_of(scan, over, windows)
     require_gap(prepare(scan, model, **options))
     fits = [FitRequest(part.scan, options_of(part, scan, options)) for part in parts]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError, SelectionError, nearest
+from homodyne_dask.errors import OptionError, SelectionError, nearest, require_type, shown
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
@@ -38,11 +38,11 @@ def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]
     s. Raises OptionError for options that exclude each other, SelectionError where q is unknown or a
     window has fewer than 3 frames.
     """
-    if over not in OVER:
-        raise OptionError(f"over {over!r} is unknown; {nearest(str(over), OVER)}")
+    if not isinstance(over, str) or over not in OVER:
+        raise OptionError(f"over {shown(over)} is unknown; {nearest(over, OVER)}")
     if over == "q":
         if windows is not None:
-            raise OptionError(f"windows = {windows!r} belong to over 'age': leave them out")
+            raise OptionError(f"windows = {shown(windows)} belong to over 'age': leave them out")
         return _rings(scan)
     if windows is None:
         raise OptionError("over 'age' needs windows: how many, or from and to of each in seconds")
@@ -70,7 +70,7 @@ def _rings(scan: Scan) -> tuple[Part, ...]:
 
 def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
     first, stop = scan.frames
-    if isinstance(windows, int):
+    if isinstance(windows, int | np.integer) and not isinstance(windows, bool):
         if not 1 <= windows <= (stop - first) // _MIN_FRAMES:
             raise OptionError(
                 f"windows = {windows} do not fit {stop - first} selected frames, "
@@ -79,7 +79,10 @@ def _windows(scan: Scan, windows: Windows) -> tuple[Part, ...]:
         edges = np.linspace(first, stop, windows + 1).round().astype(int)
         chosen = [scan.select(frames=(a, b)) for a, b in pairwise(edges)]
     else:
-        chosen = [scan.select(time=(low, high)) for low, high in windows or ()]
+        form = "how many, or a list of (from, to) in seconds"
+        require_type("windows", windows, list | tuple | np.ndarray, form)
+        times: Any = windows
+        chosen = [scan.select(time=window) for window in times]
     if not chosen:
         raise OptionError("windows is an empty list: give from and to of each in seconds")
     return tuple(_window(part, n + 1) for n, part in enumerate(chosen))

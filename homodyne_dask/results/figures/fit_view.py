@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.errors import OptionError, SelectionError, StoreError
+from homodyne_dask.errors import OptionError, SelectionError, StoreError, require_type
 from homodyne_dask.results.figures.block_means import BinMap, bin_map, representative
 from homodyne_dask.results.figures.rates import FittedModel, decay_times, fitted_model
 from homodyne_dask.results.fit_result import FitResult
@@ -35,12 +35,16 @@ def fitted_scan(result: FitResult) -> Scan:
 
 @dataclass(frozen=True)
 class FitView:
-    """A result and the scan that was fitted; raises SelectionError where the scan has other bins."""
+    """A result and the scan that was fitted; raises SelectionError where the scan has other bins.
+
+    OptionError for what is no scan.
+    """
 
     result: FitResult
     scan: Scan
 
     def __post_init__(self) -> None:
+        require_type("scan", self.scan, Scan, "the scan that was fitted")
         fitted, given = self.result.scaling["label"].values, self.scan.label
         if not np.array_equal(fitted, given):
             raise SelectionError(

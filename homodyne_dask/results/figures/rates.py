@@ -70,7 +70,7 @@ def model_of(result: FitResult) -> Model:
 
     Raises OptionError where this process does not have it, or where its functions read other values.
     """
-    name, held = result.config["model"], result.model
+    name, held = result.config["model"], result.definition
     digest = result.config.get("model_digest")
     if held is not None:
         if known_part(held.current().digest) == known_part(held.digest):

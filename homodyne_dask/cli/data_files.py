@@ -1,0 +1,115 @@
+"""Files of data as functions, for Python (`hd.ingest`, `hd.simulate`) and for the commands."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import ingest as data
+from homodyne_dask.cluster.memory import JAX_BYTES, require_memory
+from homodyne_dask.errors import OptionError, nearest, require_count, require_type, shown
+from homodyne_dask.models import MODELS, convention_named
+from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.store.files import path_of
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from ingest.report import IngestReport
+
+ARRAYS = 6
+"""Most arrays of frames x frames float64 numbers that a simulation holds at once."""
+MIN_FRAMES = 3
+
+
+def ingest(
+    source: str | Path,
+    store: str | Path | None = None,
+    *,
+    q: float | Sequence[float] | None = None,
+    phi: float | Sequence[float] | None = None,
+    frame_time: float | None = None,
+    sigma: float | Sequence[float] | None = None,
+    time_offset: float = 0.0,
+    gap: str | float | None = None,
+    overwrite: bool = False,
+    client: "Client | None" = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> "IngestReport":
+    """Write the two-time matrices c2(bin, t1, t2) of a result file into a Zarr store.
+
+    source: HDF5 (APS-U, APS legacy, NXxpcs, ESRF), .npy of shape (t, t) or (bin, t, t), or .npz with c2,
+    q, phi, dt or time, sigma. store: by default beside it, A0123_results.hdf → A0123_c2.zarr.
+    q [1/Å], phi [degree], frame_time [s]: for plain arrays, which do not hold them; one number, or for q
+    and phi one per bin. sigma: standard deviation of c2 of one pair, one number or one per bin; by default
+    from counts or scatter. time_offset [s] is added to all times. gap: '200 um', or Å as a number; kept
+    with the data. overwrite: replace a store with other contents. client: a Dask client; by default two
+    threads work. progress: called with (bins done, bins) after each.
+
+    The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
+    is the path for `open_dataset`. Raises a HomodyneDaskError for every mistake.
+    """
+    if client is not None:
+        from homodyne_dask.cluster.local import require_client
+
+        require_client(client)
+    return data.ingest(
+        source, store, q=q, phi=phi, frame_time=frame_time, sigma=sigma, time_offset=time_offset,
+        gap=None if gap is None else gap_in_angstrom(gap), overwrite=overwrite, client=client,
+        progress=progress,
+    )  # fmt: skip
+
+
+def simulate(
+    path: str | Path,
+    scenario: str = "creep",
+    *,
+    angles: int = 23,
+    frames: int = 300,
+    seed: int = 1,
+    layout: str = "aps-u",
+    convention: str = "physical",
+    overwrite: bool = False,
+) -> "data.Scenario":
+    """Write a result file of known parameters with the noise of photon counting.
+
+    path: the HDF5 file. scenario: creep, brownian, static, ageing or andrade. angles: number of bins,
+    spread over half a turn. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the noise.
+    layout: aps-u or aps-legacy. convention: physical or homodyne.
+
+    Returns the scenario: model, parameters, q [1/Å], gap [Å], frame_time [s]; the file holds them, and the
+    report of a fit prints them beside the estimates. Raises a HomodyneDaskError for every mistake.
+    """
+    from homodyne_dask.fitting.predict import predict
+
+    file, made = path_of("path", path), _scenario(scenario)
+    require_count("angles", angles)
+    require_count("frames", frames)
+    if frames < MIN_FRAMES:
+        raise OptionError(f"frames = {frames}: a fit needs {MIN_FRAMES}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise OptionError(f"seed = {shown(seed)} cannot be used: give a whole number from 0 up")
+    require_type("overwrite", overwrite, bool, "True or False")
+    known = convention_named(convention)
+    require_memory("a simulation", JAX_BYTES + ARRAYS * 8 * frames**2)
+    phi, time = data.angles(angles), made.frame_time * np.arange(frames)
+    contrast, offset = made.contrasts(phi), made.offsets(phi)
+
+    def c2_of_bin(k: int) -> np.ndarray:
+        return predict(
+            MODELS[made.model], made.parameters, time, q=made.q, phi=phi[k], gap=made.gap,
+            contrast=contrast[k], offset=offset[k], convention=known.value,
+        )[0]  # fmt: skip
+
+    data.simulate(
+        file, c2_of_bin, layout=layout, q=made.q, phi=phi, contrast=contrast, n_frames=frames,
+        frame_time=made.frame_time, seed=seed, truth=made.truth(phi, known.value), overwrite=overwrite,
+    )  # fmt: skip
+    return made
+
+
+def _scenario(name: Any) -> "data.Scenario":
+    if not isinstance(name, str) or name not in data.SCENARIOS:
+        raise OptionError(f"scenario {shown(name)} is unknown; {nearest(name, data.SCENARIOS)}")
+    return data.SCENARIOS[name]

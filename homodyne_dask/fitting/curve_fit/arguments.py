@@ -1,0 +1,134 @@
+"""The arguments of curve_fit: names, bounds and initial values of the parameters, and sigma."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray
+
+from homodyne_dask.errors import OptionError, shown
+
+SIGMA = "homodyne_dask_sigma"
+"""Name of the variable that holds a sigma passed as an array or a data array."""
+
+
+def function_name(f: Callable[..., Any]) -> str:
+    """Return the name of a function for reports."""
+    return str(getattr(f, "__name__", "f"))
+
+
+def names_of(what: str, given: str | Sequence[str]) -> list[str]:
+    """Return one name or several as a list; raises OptionError for anything else."""
+    names = [given] if isinstance(given, str) else given
+    if not (isinstance(names, list | tuple) and names and all(isinstance(n, str) for n in names)):
+        raise OptionError(
+            f"{what} = {shown(given)} cannot be used: give a name, or a list of names"
+        )
+    return list(names)
+
+
+def parameter_names(f: Callable[..., Any], given: Any, p0: Any) -> tuple[str, ...]:
+    """Return the names given, or those of the arguments of f after x; of f(x, *p) those of p0, or p0, p1."""
+    if given is not None:
+        return tuple(names_of("param_names", given))
+    arguments = [a for a in _signature(f).values() if a.kind is not a.KEYWORD_ONLY]
+    any_number = [a.kind for a in arguments[-1:]] == [inspect.Parameter.VAR_POSITIONAL]
+    if any_number and isinstance(p0, Mapping):
+        return tuple(names_of("p0", list(p0)))
+    if any_number and p0 is not None and len(arguments) <= 2:
+        return tuple(f"p{n}" for n in range(np.size(p0)))
+    named = arguments[1:]
+    if not named or any(a.kind is not a.POSITIONAL_OR_KEYWORD for a in named):
+        raise OptionError(
+            f"the parameters of {function_name(f)!r} cannot be read from its arguments: "
+            f"write f(x, a, b), or give param_names"
+        )
+    return tuple(a.name for a in named)
+
+
+def _signature(f: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(f).parameters
+    except (ValueError, TypeError):  # of some functions written in C
+        return {}
+
+
+def bounds_by_name(names: tuple[str, ...], bounds: Any) -> dict[str, tuple[float, float]]:
+    """Return (low, high) by name; raises OptionError for what gives none."""
+    if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
+        bounds = bounds.lb, bounds.ub
+    if isinstance(bounds, Mapping):
+        unknown = [name for name in bounds if name not in names]
+        if unknown:
+            raise OptionError(f"bounds: {unknown[0]!r} is no parameter of {', '.join(names)}")
+        return {name: bounds.get(name, (-np.inf, np.inf)) for name in names}
+    try:
+        low, high = (np.broadcast_to(np.asarray(edge, float), len(names)) for edge in bounds)
+    except (TypeError, ValueError):
+        raise OptionError(
+            f"bounds = {shown(bounds)} are not (low, high), each a number or one for each of "
+            f"{', '.join(names)}, nor pairs by name"
+        ) from None
+    return {name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)}
+
+
+def initial_by_name(
+    names: tuple[str, ...], p0: Any, bounds: dict[str, tuple[float, float]]
+) -> dict[str, float]:
+    """Return the initial values by name: those given, and for the others what scipy takes."""
+    values: dict[str, float] = {}
+    if isinstance(p0, Mapping):
+        values = dict(p0)
+    elif p0 is not None:
+        given = np.ravel(p0).tolist()  # one number for one parameter, as in scipy
+        if len(given) != len(names):
+            raise OptionError(f"p0 has {len(given)} values for {len(names)} parameters")
+        values = dict(zip(names, given, strict=True))
+    return {name: _feasible(*bounds[name]) for name in names} | values
+
+
+def _feasible(low: float, high: float) -> float:
+    """Return the initial value that scipy takes without p0."""
+    if math.isfinite(low):
+        return 0.5 * (low + high) if math.isfinite(high) else low + 1
+    return high - 1 if math.isfinite(high) else 1.0
+
+
+def with_sigma(dataset: Any, data_var: str, sigma: Any) -> tuple[Any, str]:
+    """Return the dataset with sigma as a variable of it, and the name of the data variable."""
+    if isinstance(dataset, xarray.DataArray):
+        data_var = str(dataset.name or "y")
+        dataset = dataset.to_dataset(name=data_var)
+    if sigma is None or isinstance(sigma, str):
+        return dataset, data_var
+    if not isinstance(dataset, xarray.Dataset):
+        raise OptionError("with a store, sigma must be the name of one of its variables")
+    if data_var not in dataset:
+        there = ", ".join(map(str, dataset.variables))
+        raise OptionError(f"the dataset has no variable {data_var!r}; there is: {there}")
+    dims = dataset[data_var].dims if np.ndim(sigma) else ()
+    if not isinstance(sigma, xarray.DataArray):
+        return dataset.assign({SIGMA: (dims, _deviations(sigma, dataset[data_var]))}), data_var
+    try:
+        xarray.align(dataset, sigma, join="exact", copy=False)
+    except ValueError as e:
+        raise OptionError(
+            f"sigma and the data differ in their coordinates: give sigma at each point of the data ({e})"
+        ) from None
+    return dataset.assign({SIGMA: sigma}), data_var
+
+
+def _deviations(sigma: Any, data: xarray.DataArray) -> np.ndarray:
+    """Return a number or one for each value of the data; raises OptionError for anything else."""
+    try:
+        values = np.asarray(sigma, float)
+    except (TypeError, ValueError):
+        values = None
+    if values is None or values.shape not in ((), data.shape):
+        raise OptionError(
+            f"sigma = {shown(sigma)} cannot be used: give a number, an array of shape {data.shape}, or the "
+            f"name of a variable"
+        )
+    return values

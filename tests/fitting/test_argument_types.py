@@ -1,0 +1,176 @@
+"""A value of a wrong type, for any argument of any public function, is refused in one sentence."""
+
+import inspect
+from contextlib import AbstractContextManager
+
+import numpy as np
+import pytest
+import xarray
+
+import homodyne_dask as hd
+from homodyne_dask.errors import HomodyneDaskError
+from tests.synthetic import FLOW, angles, measured, store
+
+WRONG = [object(), b"x", [object()], {3: object()}, 3j, np.array([object()])]
+"""Wrong for every argument that is not a function's own data."""
+NUMBER = hd.Parameter("a")
+POINTS = xarray.Dataset({"x": ("i", np.arange(5.0)), "y": ("i", 2 * np.arange(5.0))})
+LINE = hd.model(lambda theta, x, y: y - theta[0] * x, [hd.Parameter("k")], name="line")
+
+
+def constant(theta, t1, t2, bin):
+    return theta[0]
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    return store(measured(FLOW[:3], 30, angles(4)), tmp_path_factory.mktemp("types"))
+
+
+CALLS = {
+    "open_dataset": (hd.open_dataset, {}),
+    "select": (lambda scan, **given: scan.select(**given), {"scan": ...}),
+    "plan": (hd.plan, {"data": ..., "model": "static"}),
+    "fit": (hd.fit, {"data": ..., "model": "static"}),
+    "iterate": (hd.iterate, {"data": ..., "model": "static"}),
+    "forecast": (hd.forecast, {"data": ..., "model": "static"}),
+    "fit_each": (hd.fit_each, {"data": ..., "model": "static", "over": "age", "windows": 2}),
+    "compare_models": (hd.compare_models, {"data": ...}),
+    "predict": (hd.predict, {"model": "static", "params": [1e4, 0, 0], "times": [0, 1, 2], "q": 0.01}),
+    "plan of a residual": (hd.plan, {"data": POINTS, "model": LINE, "initial": {"k": 1}}),
+    "fit of a residual": (hd.fit, {"data": POINTS, "model": LINE, "initial": {"k": 1}}),
+    "curve_fit": (hd.curve_fit, {"f": lambda x, a: a * x, "dataset": POINTS}),
+    "model": (hd.model, {"residual": lambda theta, x: x, "parameters": [NUMBER]}),
+    "separable": (hd.separable, {"f": constant, "parameters": [NUMBER]}),
+    "Parameter": (hd.Parameter, {"name": "a"}),
+    "load_result": (hd.load_result, {}),
+    "load_series": (hd.load_series, {}),
+    "from_homodyne_yaml": (hd.from_homodyne_yaml, {}),
+    "local_cluster": (hd.local_cluster, {}),
+    "connect": (hd.connect, {"address": "tcp://127.0.0.1:1"}),
+    "page": (hd.guide.page, {}),
+    "ingest": (hd.ingest, {"source": "none.npz"}),
+    "simulate": (hd.simulate, {"path": "none.h5"}),
+}  # fmt: skip
+ARGUMENTS = {
+    "select": ["q", "phi", "label", "frames", "time"],
+    "fit of a residual": ["data", "initial", "fixed", "bounds", "absolute_sigma", "client", "checkpoint",
+                          "resume", "max_passes", "watch", "progress"],
+    "plan of a residual": ["data", "initial", "client"],
+    "curve_fit": ["f", "dataset", "coords", "data_var", "p0", "sigma", "absolute_sigma", "bounds",
+                  "param_names", "client", "checkpoint", "resume", "max_passes"],
+}  # fmt: skip
+"""Of functions whose signature does not name them."""
+
+
+def called(function, given):
+    """The result of a call; a generator is begun and a context entered, which fits and starts nothing."""
+    if function is hd.curve_fit:  # its data are given by place
+        given = dict(given)
+        return function(given.pop("f"), given.pop("dataset"), **given)
+    found = function(**given)
+    if isinstance(found, AbstractContextManager):
+        with found:
+            return found
+    return next(found) if inspect.isgenerator(found) else found
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_wrong_types_are_refused_in_one_sentence(scan, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    function, valid = CALLS[name]
+    valid = {key: scan if value is ... else value for key, value in valid.items()}
+    for argument in ARGUMENTS.get(name) or inspect.signature(function).parameters:
+        for wrong in WRONG:
+            with pytest.raises(HomodyneDaskError) as raised:
+                called(function, valid | {argument: wrong})
+            said = str(raised.value)
+            assert said.strip(), (argument, wrong)
+            assert "\n" not in said, (argument, wrong)
+            assert len(said) < 400, (argument, wrong)
+            assert " at 0x" not in said or "object" in said, (argument, wrong)
+
+
+MISTAKES = [
+    ("a list to fix", {"fixed": ["D0"]}, "fixed = .*numbers by parameter"),
+    ("a list of initial values", {"initial": [1e4, 0, 0]}, "initial = .*numbers by parameter"),
+    ("a number for a name", {"fixed": {1: 2.0}}, "fixed: unknown parameter 1"),
+    ("a number for a mode", {"scaling": 1}, "scaling = 1 cannot be used"),
+    ("a truth value", {"initial": {"D0": True}}, "initial D0"),
+    ("too large a number", {"initial": {"D0": 10**400}}, "initial D0: .* is not a number"),
+    ("a text for a client", {"client": "tcp://127.0.0.1:1"}, "hd.connect"),
+    ("a number for a checkpoint", {"checkpoint": 5}, "checkpoint = 5 is not a path"),
+    ("a text for a function", {"progress": "bar"}, "progress = 'bar' cannot be used: give a function"),
+    ("a function for a model", {"model": constant}, "make one of a function with hd.separable"),
+    ("no model", {"model": None}, "model = None is not a model: give the name of one"),
+    ("a model of other data", {"model": LINE, "initial": {"k": 1.0}}, "give an xarray.Dataset"),
+    ("another name", {"model": "statik"}, "did you mean 'static'"),
+    ("an array for a store", {"data": np.ones((2, 2))}, "is neither a scan nor the path of a store"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "given", "says"), MISTAKES, ids=[word for word, *_ in MISTAKES])
+def test_a_mistake_says_what_to_give(scan, word, given, says):
+    with pytest.raises(HomodyneDaskError, match=says):
+        hd.fit(**({"data": scan, "model": "static"} | given))
+
+
+SELECTIONS = [
+    ("an angle in words", {"phi": "a"}, "phi = 'a' is neither"),
+    ("a ring in words", {"q": "inner"}, "q = 'inner' cannot be selected: give a number in 1/Å"),
+    ("half a label", {"label": 1.5}, "label = 1.5 cannot be selected: give a whole number"),
+    ("steps of frames", {"frames": slice(0, 20, 2)}, r"frames = slice\(0, 20, 2\) is not a range"),
+]
+
+
+@pytest.mark.parametrize(
+    ("word", "given", "says"), SELECTIONS, ids=[word for word, *_ in SELECTIONS]
+)
+def test_a_mistake_in_a_selection_says_what_to_give(scan, word, given, says):
+    with pytest.raises(HomodyneDaskError, match=says):
+        scan.select(**given)
+
+
+def test_a_range_may_be_open_as_in_slices(scan):
+    assert scan.select(frames=(10, None)).frames == (10, 30)
+    assert scan.select(frames=(None, 12)).frames == (0, 12)
+    assert scan.select(frames=slice(10, 20)).frames == (10, 20)
+    assert scan.select(frames=slice(10, None)).frames == (10, 30)
+    assert scan.select(time=(None, scan.time[12])).frames == (0, 12)
+    assert scan.select(time=(scan.time[10], None)).frames == (10, 30)
+    assert scan.select(frames=(5, 30)).select(frames=(None, None)).frames == (5, 30)
+
+
+def test_a_model_is_given_by_its_name_everywhere(scan):
+    values = [1e4, 0.0, 0.0]
+    by_name, by_model = (hd.predict(m, values, scan.time, q=0.01) for m in ("static", hd.STATIC))
+    np.testing.assert_array_equal(by_name, by_model)
+    assert str(hd.plan(scan, "static")) == str(hd.plan(scan, hd.STATIC))
+    quick = {"fixed": {"alpha": 0.0, "D_offset": 0.0}, "initial": {"D0": 1e4}, "max_passes": 1}
+    assert hd.fit(scan, "static", **quick).config["model"] == "static"
+    assert len(hd.fit_each(scan, "static", over="age", windows=2, **quick).results) == 2
+
+
+RETURNS = [
+    ("a number", lambda theta, t1, t2, bin: 1.0),
+    ("text", lambda theta, t1, t2, bin: "one"),
+    ("nothing", lambda theta, t1, t2, bin: None),
+    ("complex numbers", lambda theta, t1, t2, bin: 1j * theta[0] * t1),
+    ("truth values", lambda theta, t1, t2, bin: t1 > theta[0]),
+    ("a list of lists", lambda theta, t1, t2, bin: [[theta[0]]]),
+    ("a value for each time", lambda theta, t1, t2, bin: t1[:, 0]),
+]
+
+
+@pytest.mark.parametrize(("word", "f"), RETURNS, ids=[word for word, _ in RETURNS])
+def test_a_model_that_returns_something_else_is_refused(scan, word, f):
+    with pytest.raises(
+        HomodyneDaskError, match=r"test_argument_types.py line \d+: (f|it) must return"
+    ):
+        hd.fit(scan, hd.separable(f, [hd.Parameter("a", bounds=(0, 1))], name="wrong"))
+
+
+@pytest.mark.parametrize("value", [1.0, None, "one", 1j], ids=str)
+def test_a_function_for_curve_fit_that_returns_something_else_is_refused(value):
+    with pytest.raises(HomodyneDaskError, match=r"test_argument_types.py line \d+: it must return"):
+        hd.curve_fit(lambda x, a: value, POINTS)

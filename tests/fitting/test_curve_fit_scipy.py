@@ -1,0 +1,118 @@
+"""curve_fit called as scipy's: arrays, functions of NumPy; popt and pcov are scipy's."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.special
+
+import homodyne_dask as hd
+from homodyne_dask.errors import HomodyneDaskError
+
+RNG = np.random.default_rng(5)
+X = np.linspace(0.1, 4, 60)
+Y = 2.5 * np.exp(-1.3 * X) + 0.5 + 0.02 * RNG.standard_normal(60)
+SIGMA = 0.02 * RNG.uniform(0.5, 2, 60)
+PLANE = np.stack([X, np.cos(3 * X)])
+Z = 2 * X - 3 * np.cos(3 * X) + 1 + 0.1 * RNG.standard_normal(60)
+
+
+def decay(x, a, b, c):
+    return a * np.exp(-b * x) + c
+
+
+def plane(xy, a, b, c):
+    x, y = xy
+    return a * x + b * y + c
+
+
+def rows(xy, a, b, c):
+    return xy[0] * a + b * xy[1, :] + c * np.ones(xy.shape[1])
+
+
+def of_many(x, a, b, c):
+    far = np.where(x > 2, np.log1p(x), np.sqrt(np.abs(x)))
+    return a * far + b * scipy.special.erf(x) + np.clip(c, -10, 10) * np.maximum(x, 1.0) ** 0.5
+
+
+def any_number(x, *p):
+    return p[0] * np.exp(-p[1] * x) + p[2]
+
+
+ALIKE = ("one bound", "rows by index", "whole numbers", "any number of parameters")
+"""Cases that compile what others do nearly, too."""
+CASES = [
+    ("x and y", (decay, X, Y), {}),
+    ("initial values", (decay, X, Y, [2, 1, 0.4]), {}),
+    ("lists", (decay, X.tolist(), Y.tolist(), (2, 1, 0.4)), {}),
+    ("sigma", (decay, X, Y, [2, 1, 0.4], SIGMA), {}),
+    ("absolute sigma", (decay, X, Y, [2, 1, 0.4], SIGMA, True), {}),
+    ("one sigma", (decay, X, Y), {"sigma": 0.02, "absolute_sigma": True}),
+    ("by keyword", (decay,), {"xdata": X, "ydata": Y, "p0": [2, 1, 0.4], "sigma": SIGMA}),
+    ("bounds", (decay, X, Y), {"bounds": ([0, 0, -1], [5, 3, 1])}),
+    ("bounds of scipy", (decay, X, Y), {"bounds": scipy.optimize.Bounds([0, 0, -1], [5, 3, 1])}),
+    ("one bound", (decay, X, Y), {"bounds": (0, np.inf)}),
+    ("an array of two rows", (plane, PLANE, Z), {}),
+    ("a tuple of two arrays", (plane, (X, PLANE[1]), Z), {"sigma": SIGMA}),
+    ("rows by index", (rows, PLANE, Z), {}),
+    ("other functions", (of_many, X, Y), {}),
+    ("any number of parameters", (any_number, X, Y, [2, 1, 0.4]), {}),
+    ("whole numbers", (lambda x, a, b: a * x + b, np.arange(9), 2 * np.arange(9) % 5), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "given", "options"),
+    [pytest.param(*of, id=of[0], marks=[pytest.mark.slow] * (of[0] in ALIKE)) for of in CASES],
+)
+def test_values_and_covariance_are_scipys(word, given, options):
+    popt, pcov = hd.curve_fit(*given, **options)
+    exact = {} if "bounds" in options else {"ftol": 1e-14, "xtol": 1e-14}
+    wanted, covariance = scipy.optimize.curve_fit(*given, **options, **exact)
+    deviation = np.sqrt(np.diag(covariance))
+    assert (np.abs(popt - wanted) / deviation).max() < 1e-4
+    size = np.outer(deviation, deviation)
+    np.testing.assert_allclose(pcov / size, covariance / size, rtol=0, atol=1e-4)
+
+
+def test_images_of_two_coordinates_are_fitted_point_by_point():
+    x, y = np.meshgrid(np.linspace(-1, 1, 12), np.linspace(-2, 2, 9))
+    image = 3 * np.exp(-(x**2) - 0.5 * y**2) + 0.1
+
+    def spot(xy, a, b):
+        return (a * np.exp(-(xy[0] ** 2) - 0.5 * xy[1] ** 2) + b).ravel()
+
+    popt, _ = hd.curve_fit(spot, (x, y), image)
+    np.testing.assert_allclose(popt, [3, 0.1], rtol=1e-9)
+
+
+def test_a_function_of_numpy_fits_a_dataset_too():
+    import xarray
+
+    data = xarray.Dataset({"x": ("i", X), "y": ("i", Y)})
+    np.testing.assert_array_equal(hd.curve_fit(decay, data).popt, hd.curve_fit(decay, X, Y).popt)
+
+
+MISTAKES = [
+    ("lengths", (decay, X, Y[:-1]), {}, r"xdata of shape \(60,\) does not fit ydata of shape \(59,\)"),
+    ("no y", (decay, X), {}, "ydata = None are not numbers"),
+    ("words", (decay, X, ["a"] * 60), {}, "ydata = .* are not numbers"),
+    ("complex", (decay, X, Y * 1j), {}, "ydata = .* are not numbers"),
+    ("a covariance", (decay, X, Y), {"sigma": np.eye(60)}, "is a covariance matrix"),
+    ("a short sigma", (decay, X, Y), {"sigma": [1, 2]}, "sigma has 2 values for 60 points"),
+    ("an option of scipy", (decay, X, Y), {"method": "lm"}, "method is an option of scipy's curve_fit"),
+    ("math", (lambda x, a: np.exp(x) * math.exp(a), X, Y), {}, "in place of numpy, math and float"),
+    ("if", (lambda x, a: np.exp(x) if a > 0 else x, X, Y), {}, "a Python `if`"),
+    ("an array made inside", (lambda x, a: np.array([a, a]) @ x, X, Y), {}, "use np.stack"),
+    ("infinite", (decay, X, np.where(X > 1, np.inf, Y)), {}, "'y' is infinite at some points"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "given", "options", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES]
+)
+def test_a_mistake_is_one_sentence(word, given, options, says):
+    with pytest.raises(HomodyneDaskError, match=says) as raised:
+        hd.curve_fit(*given, **options)
+    assert "\n" not in str(raised.value)
