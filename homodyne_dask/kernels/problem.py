@@ -9,7 +9,11 @@ from homodyne_dask.models import Convention
 
 SUM_ROUNDING = {"float64": 10 * float(np.finfo(float).eps), "mixed": 2.0**-25}
 """Accuracy of a sum M_ij over a block in units of √(M_ii M_jj), by precision. In `mixed` values of pairs are
-rounded to 2⁻²⁴ of themselves, up and down."""
+rounded to 2⁻²⁴ of themselves, up and down. Sums of two derivatives are less accurate where f decays within
+few of many frames (80 to 320 times at 10 frames of 300, 1600 to 7500 at one). Along the flattest direction of
+the Hessian the rounding is nevertheless below what follows from this, in 99 % of 300 random scans and in all
+that decay in 5 frames or more.
+"""
 
 
 @dataclass(frozen=True)

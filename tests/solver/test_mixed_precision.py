@@ -47,6 +47,28 @@ def test_a_fit_of_precise_data_converges_in_float32_as_in_float64(word, theta, p
     assert double.reduced.rounding < 1e-6 * single.reduced.rounding
 
 
+@pytest.mark.parametrize(("truth", "phi"), [(FLOW, angles(5)), (CREEP, np.zeros(3))])
+def test_rounding_along_the_flattest_direction_is_below_what_is_said(truth, phi):
+    """It is not that of the sum along the direction, 2⁻²⁵ of the eigenvalue: larger terms cancel in it."""
+    rng, larger = np.random.default_rng(1), []
+    for seed in range(5):
+        size = 10 ** rng.uniform(-0.5, 0.5, len(truth))
+        size[1::3] = rng.uniform(-1, 2, len(truth[1::3]))  # exponents, and phi0
+        scans = measured(truth * size, 60, phi, sigma=1e-3, seed=seed)
+        one, other = (
+            evaluator(scans, scans.problem(precision=p))(scans.theta) for p in ("float64", "mixed")
+        )
+        exact, rounded = reduce(one, "individual"), reduce(other, "individual", 2.0**-25)
+        size = np.sqrt(np.diag(exact.hessian))
+        values, vectors = np.linalg.eigh(exact.hessian / np.outer(size, size))
+        flattest = vectors[:, 0]
+        away = flattest / size @ (rounded.hessian - exact.hessian) @ (flattest / size)
+        said = np.sqrt(rounded.relative_hessian_rounding) @ np.abs(flattest)
+        assert abs(away) < said**2
+        larger.append(abs(away) > 2.0**-25 * values[0])
+    assert any(larger)
+
+
 def test_the_result_says_how_well_the_optimum_is_known(tmp_path):
     scan = store(measured(CREEP, 40, np.zeros(3), sigma=1e-4), tmp_path)
     result = fit_here(scan, STATIC, precision="mixed")
