@@ -60,6 +60,11 @@ def model_of_digest(name: str, digest: str) -> "Model | None":
 
 def as_model(model: Any) -> Any:
     """Return a model that is given itself or by its name; raises OptionError for anything else."""
+    if isinstance(model, str) and model == "auto":
+        raise OptionError(
+            "model 'auto' is one of the command line: in Python hd.compare_models(scan) chooses a model, and "
+            "its .result is the fit"
+        )
     if isinstance(model, str):
         return model_named(model)
     if isinstance(model, Parametrized):

@@ -10,6 +10,7 @@ from warnings import warn
 import numpy as np
 import xarray
 
+from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.csv_tables import entries_csv
 from homodyne_dask.results.fit_result import FitResult, from_summary
 from homodyne_dask.results.homogeneity import (
@@ -99,7 +100,9 @@ class FitSeries:
         ]
 
     def unit(self, name: str) -> str:
-        """Return the unit of a parameter or rate."""
+        """Return the unit of a parameter or rate; raises OptionError for what the series has not."""
+        if name not in self.names:
+            raise OptionError(f"the series has no {shown(name)}; {nearest(name, self.names)}")
         return next(e.quantities[name].unit for e in self.entries if e.result is not None)
 
     @cached_property

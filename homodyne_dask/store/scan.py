@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.errors import OptionError, StoreError, shown
+from homodyne_dask.errors import OptionError, StoreError, require_count, shown
 from homodyne_dask.store import schema, validate
 from homodyne_dask.store.arrays import read_metadata
 from homodyne_dask.store.chunk_reader import read_chunk
@@ -177,7 +177,11 @@ class Scan:
         return chosen
 
     def cuts(self, min_lag: int = 1) -> Cuts:
-        """Return the averages of the selected bins over age and lag, inside the selected frames."""
+        """Return the averages of the selected bins over age and lag, inside the selected frames.
+
+        min_lag: the least distance of the frames of a pair, from 1 up.
+        """
+        require_count("min_lag", min_lag)
         return read_cuts(self, min_lag)
 
     def __str__(self) -> str:

@@ -48,12 +48,16 @@ CALLS = {
     "from_homodyne_yaml": (hd.from_homodyne_yaml, {}),
     "local_cluster": (hd.local_cluster, {}),
     "connect": (hd.connect, {"address": "tcp://127.0.0.1:1"}),
+    "slurm_cluster": (hd.slurm_cluster, {"jobs": 0}),
+    "cuts": (lambda scan, **given: scan.cuts(**given), {"scan": ...}),
     "page": (hd.guide.page, {}),
     "ingest": (hd.ingest, {"source": "none.npz"}),
     "simulate": (hd.simulate, {"path": "none.h5"}),
 }  # fmt: skip
 ARGUMENTS = {
     "select": ["q", "phi", "label", "frames", "time"],
+    "cuts": ["min_lag"],
+    "slurm_cluster": ["site", "jobs", "folder", "task", "walltime", "cores", "wall_time"],
     "fit of a residual": ["data", "initial", "fixed", "bounds", "absolute_sigma", "client", "checkpoint",
                           "resume", "max_passes", "watch", "progress"],
     "plan of a residual": ["data", "initial", "client"],
@@ -104,6 +108,7 @@ MISTAKES = [
     ("a function for a model", {"model": constant}, "make one of a function with hd.separable"),
     ("no model", {"model": None}, "model = None is not a model: give the name of one"),
     ("a model of other data", {"model": LINE, "initial": {"k": 1.0}}, "give an xarray.Dataset"),
+    ("the command's choice", {"model": "auto"}, "in Python hd.compare_models"),
     ("another name", {"model": "statik"}, "did you mean 'static'"),
     ("an array for a store", {"data": np.ones((2, 2))}, "is neither a scan nor the path of a store"),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from homodyne_dask.cluster.slurm.jobs import job_options, worker_memory
 from homodyne_dask.cluster.slurm.lifetimes import LOST_WORKER_TIMEOUT
 from homodyne_dask.cluster.slurm.sites import Site, site_named
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, Workers
-from homodyne_dask.errors import ClusterError, OptionError
+from homodyne_dask.errors import ClusterError, OptionError, require_type, shown
+from homodyne_dask.store.files import path_of
 
 IDLE_SECONDS = 60
 """Seconds without work after which workers above the least number are released."""
@@ -47,8 +49,12 @@ def slurm_cluster(
     Raises OptionError for a site or setting that cannot be used, ClusterError with the batch system's
     message for a job it refuses.
     """
+    require_type("site", site, str, "the name of a site")
+    require_type("task", task, Real, "seconds")
     chosen, (least, most) = site_named(site, **settings), bounds(jobs)
-    where = Path(folder) if folder else chosen.shared / f"{site}-{secrets.token_hex(3)}"
+    where = (
+        path_of("folder", folder) if folder else chosen.shared / f"{site}-{secrets.token_hex(3)}"
+    )
     chosen.logs.mkdir(parents=True, exist_ok=True)
     with (
         dask.config.set(_dask_settings(chosen)),
@@ -96,10 +102,11 @@ def cluster_of(site: Site, security: Security | None, name: str, task: float, sc
 
 def bounds(jobs: int | tuple[int, int]) -> tuple[int, int]:
     """Return the minimum and maximum number of jobs; raises OptionError below 1 or in wrong order."""
-    least, most = (jobs, jobs) if isinstance(jobs, int) else jobs
-    if not 1 <= least <= most:
-        raise OptionError(f"jobs = {jobs!r}: give a number from 1 up, or (least, most)")
-    return least, most
+    pair = (jobs, jobs) if isinstance(jobs, int) else jobs
+    whole = isinstance(pair, tuple | list) and all(type(number) is int for number in pair)
+    if not whole or len(pair) != 2 or not 1 <= pair[0] <= pair[1]:
+        raise OptionError(f"jobs = {shown(jobs)}: give a number from 1 up, or (least, most)")
+    return pair[0], pair[1]
 
 
 def _dask_settings(site: Site) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import yaml
 from dask.utils import parse_bytes, parse_timedelta
 from distributed.utils import get_ip
 
-from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.errors import OptionError, nearest, shown
 
 FOLDER = Path(__file__).parent / "templates"
 TEMPLATE = "template"
@@ -101,6 +101,10 @@ def site_named(name: str, **changes: Any) -> Site:
         for key in layer:
             if key not in known:
                 raise OptionError(f"{origin}: unknown setting {key!r}; {nearest(key, known)}")
+            if isinstance(layer[key], Mapping) and not isinstance(settings[key], Mapping | None):
+                raise OptionError(
+                    f"{origin}: {key} = {shown(layer[key])} cannot be used: give one value"
+                )
         settings = dask.config.merge(settings, layer)
     return _checked(Site(name, settings))
 
