@@ -1,6 +1,8 @@
 """`make benchmark`: a table of measurements with their requirements, also written as JSON.
 
-Each row is measured in a process of its own. `python -m tests.benchmarks NAME ...` runs single rows.
+Each row is measured in a process of its own. `python -m tests.benchmarks NAME ...` runs single rows, `felt`
+all of that group; `--compare CHECKOUT [NAME ...]` measures rows of that group with this checkout and another
+in turn, and prints seconds of both and their ratio with its quartiles.
 """
 
 import json
@@ -11,8 +13,22 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import codec_table
+from tests.benchmarks import codec_table, felt
 
+FELT = {
+    "fit of 1 M pairs": {
+        "cold CPU s": "<= 8", "CPU s": "<= 5", "wall s": "<= 4", "first s": "<= 1.5"
+    },
+    "24 windows": {"wall s": "<= 25"},
+    "100 stores": {"wall s": "<= 60", "first s": "<= 5"},
+    "plan": {"wall s": "<= 1.5"},
+    "show": {"wall s": "<= 0.8"},
+    "info": {"wall s": "<= 0.4"},
+    "hd.fit of 2 M points": {"wall s": "<= 3"},
+    "import homodyne_dask": {"wall s": "<= 0.1 above that of Python"},
+    "make demo": {"wall s": "<= 20"},
+}  # fmt: skip
+"""Rows of the group `felt`: what a user waits for."""
 ROWS = {
     "kernel float64": ("kernel.run('float64')", {"M pairs/s": ">= 130", "ratio": ">= 18"}),
     "kernel roofline": ("roofline.row()", {}),
@@ -76,6 +92,7 @@ ROWS = {
     "codecs": ("codec_table.run(folder)", {}),
     "flags": ("flags.run()", {"traced arguments: compilations": "1"}),
     "crossover": ("crossover.run(folder)", {}),
+    **{f"felt {name}": (f"felt.run({name!r}, folder)", wanted) for name, wanted in FELT.items()},
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
 }
 ONE_THREAD = {"NPROC": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -106,7 +123,7 @@ def one(name: str, folder: str) -> dict[str, Any]:
     """Measure one row in a fresh process with one compute thread."""
     code = (
         "import json, sys; from pathlib import Path; "
-        "from tests.benchmarks import codec_table, crossover, data, fits, flags, kernel; "
+        "from tests.benchmarks import codec_table, crossover, data, felt, fits, flags, kernel; "
         "from tests.benchmarks import fault_tolerance, passes, roofline; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
@@ -122,9 +139,20 @@ def one(name: str, folder: str) -> dict[str, Any]:
     return json.loads(result)
 
 
+def _rows_named(word: str) -> list[str]:
+    return [name for name in ROWS if name.startswith("felt ")] if word == "felt" else [word]
+
+
 def main() -> None:
     """Print the table, and write it to benchmark.json."""
-    chosen = sys.argv[1:] or list(ROWS)
+    words = sys.argv[1:]
+    if "--compare" in words:
+        at = words.index("--compare")
+        with tempfile.TemporaryDirectory() as folder:
+            names = [*words[:at], *words[at + 2 :]] or list(FELT)
+            felt.compare(Path(words[at + 1]).resolve(), names, Path(folder))
+        return
+    chosen = [one for word in words for one in _rows_named(word)] or list(ROWS)
     table = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen:

@@ -58,12 +58,12 @@ def draw_angles(view: FitView) -> "FitFigure":
     for axis, (values, stderr, y, title) in zip(axes, columns, strict=False):
         by_angle(axis, scan, values, hollow, stderr)
         label_axes(axis, "", y, title)
-    for axis in axes[:5]:
-        angle_axis(axis, scan)
     log_scale_if_wide(axes[3], "y", decay)
     if not np.isfinite(decay).any():
         _write(axes[3], "slower than the scan")
     _at_one_lag(axes[4], _compass(picture, axes[5]) if around else None, view, found)
+    for axis in axes[:5]:
+        angle_axis(axis, scan)
     legend(picture, marks, MARKS_PER_ROW)
     return picture
 
@@ -137,7 +137,7 @@ def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
 def _at_one_lag(axis: "Axes", compass: "Axes | None", view: FitView, found: AtLag | None) -> None:
     """Draw the decay at one lag against φ, and as a polar plot for a wide range of φ."""
     scan = view.scan
-    label_axes(axis, axis.get_xlabel(), "(c₂ − offset) / contrast")
+    label_axes(axis, "", "(c₂ − offset) / contrast")
     if found is None or not np.isfinite(found.f).any():
         _write(axis, "no lag is known for all bins")
         return

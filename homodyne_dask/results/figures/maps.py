@@ -29,6 +29,8 @@ PANEL, BAR, GAP, ROW, BELOW = 2.45, 0.13, 0.12, 3.0, 0.55
 LEFT = (0.75, 0.75 + PANEL + 0.3, 0.75 + 2 * PANEL + 0.3 + 1.1)
 """Inches: where the three maps of a row begin."""
 WIDTH = LEFT[2] + PANEL + GAP + 0.8
+MAX_TICKS = 5
+"""Most intervals between ticks along a map or a colour bar."""
 LAG_CELLS = 24
 """Intervals of lag for the statistics of residuals."""
 
@@ -70,6 +72,7 @@ def _row(
         axis = place(picture, left, bottom, PANEL, PANEL)
         images.append(_map(axis, shown.edges, values, shades, *ends))
         axis.set_title(name, fontsize=10, loc="left")
+        axis.locator_params(nbins=MAX_TICKS)
         axis.tick_params(labelleft=left == LEFT[0], labelbottom=last)
         axis.set_xlabel("t₁ [s]" if last else "")
         axis.set_ylabel("t₂ [s]" if left == LEFT[0] else "")
@@ -80,8 +83,17 @@ def _bar(
     picture: "FitFigure", image: "ScalarMappable", left: float, bottom: float, height: float
 ) -> "Axes":
     """Draw the colour bar of an image right of its panel and return its axes."""
+    from matplotlib.ticker import MaxNLocator
+
     bar = place(picture, left + PANEL + GAP, bottom, BAR, height)
-    picture.colorbar(image, cax=bar, extend="both", extendfrac=0.05 * PANEL / height)
+    ends = 0.05 * PANEL / height
+    picture.colorbar(
+        image,
+        cax=bar,
+        extend="both",
+        extendfrac=ends,
+        ticks=MaxNLocator(MAX_TICKS, steps=[1, 2, 2.5, 5, 10]),
+    )
     bar.ticklabel_format(useOffset=False)
     return bar
 

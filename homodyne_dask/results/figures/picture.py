@@ -10,6 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import NullLocator
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from homodyne_dask.results.figures.style import DPI
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,9 +42,13 @@ class FitFigure(Figure):
 def png_of(picture: Figure, about: dict[str, str]) -> bytes:
     """Return a figure as PNG; its ticks are replaced, so that it is not to be changed afterwards."""
     replace_ticks(picture)
-    content = io.BytesIO()
-    options = {"compress_level": COMPRESSION}
-    picture.savefig(content, format="png", metadata=about, pil_kwargs=options)
+    canvas = FigureCanvasAgg(picture)
+    canvas.draw()
+    opaque = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
+    texts, content = PngInfo(), io.BytesIO()
+    for key, value in about.items():
+        texts.add_text(key, value) if value.isascii() else texts.add_itxt(key, value)
+    opaque.save(content, "png", pnginfo=texts, dpi=(DPI, DPI), compress_level=COMPRESSION)
     return content.getvalue()
 
 

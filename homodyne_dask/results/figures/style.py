@@ -17,6 +17,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 UNKNOWN_COLOUR = "#d9d9d9"
 """Colour of unknown values."""
 DPI = 150
+MAX_INTERVALS = 6
+"""Most intervals between the ticks of a linear axis; each label takes time to draw."""
 
 
 LEFT, RIGHT, ABOVE, BELOW = 0.9, 0.15, 0.35, 0.55
@@ -65,6 +67,7 @@ def label_axes(axes: "Axes", x: str, y: str, title: str = "") -> None:
     axes.set_ylabel(y)
     axes.set_title(title, fontsize=10)
     axes.ticklabel_format(axis="both", useOffset=False)
+    axes.locator_params(nbins=MAX_INTERVALS)
     axes.spines[["top", "right"]].set_visible(False)
 
 
