@@ -142,12 +142,13 @@ class Scan:
         """
         import xarray  # takes a second to import; workers do not need it
 
-        whole = xarray.open_zarr(self.path, consolidated=False).set_coords(
-            ["q", "phi", "label", "time"]
-        )
-        frames, about = slice(*self.frames), {"units": "s"}
-        times = {name: (name, self.time, about) for name in ("t1", "t2")}
-        chosen = whole.assign_coords(times).isel(dict.fromkeys(("t", "t1", "t2"), frames))
+        whole = xarray.open_zarr(self.path, consolidated=False)
+        times = {name: (name, self.time, {"units": "s"}) for name in ("t1", "t2")}
+        bins = {
+            name: ("bin", self.all_bins[name], whole[name].attrs) for name in ("q", "phi", "label")
+        }
+        whole = whole.assign_coords(times | bins | {"time": ("t", self.time, {"units": "s"})})
+        chosen = whole.isel({name: slice(*self.frames) for name in ("t", "t1", "t2")})
         everything = self.bins == tuple(range(whole.sizes["bin"]))
         return chosen if everything else chosen.isel(bin=list(self.bins))
 

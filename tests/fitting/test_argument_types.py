@@ -96,7 +96,7 @@ def test_wrong_types_are_refused_in_one_sentence(scan, name, tmp_path, monkeypat
 
 
 MISTAKES = [
-    ("a list to fix", {"fixed": ["D0"]}, "fixed = .*numbers by parameter"),
+    ("a list to fix", {"fixed": ["D0"]}, "numbers by parameter, as fixed={'D_offset': 0}"),
     ("a list of initial values", {"initial": [1e4, 0, 0]}, "initial = .*numbers by parameter"),
     ("a number for a name", {"fixed": {1: 2.0}}, "fixed: unknown parameter 1"),
     ("a number for a mode", {"scaling": 1}, "scaling = 1 cannot be used"),

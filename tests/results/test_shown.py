@@ -72,6 +72,8 @@ def test_the_dataset_is_that_of_the_selection_with_its_coordinates(scan):
     np.testing.assert_array_equal(c2["t2"], scan.time[10:])
     for name in ("q", "phi", "label"):
         np.testing.assert_array_equal(c2[name], getattr(chosen, name))
+        assert c2[name].chunks is None, name
+    assert (c2["q"].attrs["units"], c2["t1"].attrs["units"]) == ("1/angstrom", "s")
     whole = hd.open_dataset(scan.path).dataset["c2"]
     np.testing.assert_array_equal(c2, whole.values[[4, 1], 10:, 10:])
     assert whole.chunks[1] == scan.dataset["c2"].chunks[1]
