@@ -278,5 +278,6 @@ def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
         "populated_elements": "upper_half",
         "gap_angstrom": source.gap,
         "truth": source.truth,
+        "cells": source.cells and source.cells.model_dump(),
         "notes": notes,
     }

@@ -25,9 +25,10 @@ from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.store.scan import Scan, q_or_one
 from homodyne_dask.store.text_tables import html_table, lines_of
 from homodyne_dask.sweep.blocks import Place, stored_sums
+from homodyne_dask.sweep.cost import Cost
 from homodyne_dask.sweep.plan import Plan, Run
 from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of
-from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Cost, Report
+from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Report
 
 SAMPLE_PAIRS = 20e6
 """Pairs of the sample for each thread; it is computed twice, for some tenths of a second."""

@@ -26,8 +26,8 @@ from homodyne_dask.store.files import path_of
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.start.transport_minima import Minimum
+    from homodyne_dask.sweep.cost import Cost
     from homodyne_dask.sweep.sweep import Sweep
-    from homodyne_dask.sweep.tasks import Cost
 
 
 class FitRecord:

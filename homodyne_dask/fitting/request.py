@@ -65,6 +65,11 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
             f"widen the selection"
         )
     _check_angles(model, scan)
+    if scan.cells is not None and options.precision != "float64":
+        raise OptionError(
+            f"c2 of {scan.path} is the mean over cells of age and lag, and such means are computed in "
+            f"float64 only: leave precision out"
+        )
     convention = convention_named(options.convention)
     frame_spacing(scan.time, convention)
     width = _gap(options.gap, scan)

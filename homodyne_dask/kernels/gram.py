@@ -45,7 +45,18 @@ class BlockGrams(NamedTuple):
     pairs: Int[np.ndarray, " bin"]
 
 
-type AnyGram = Gram | RobustGram | CandidateGrams | BlockGrams
+class CellMeans(NamedTuple):
+    """The measurements of some bins, and the model at one theta."""
+
+    columns: Float[np.ndarray, "bin cell 3+p"]
+    """X = [1, y - 1, mean of f, means of ∂f/∂theta]; 0 in a cell that does not count."""
+    weight: Float[np.ndarray, "bin cell"]
+    """Σ 1/sigma² over the pairs of a cell; 0 where one of them is unknown or not selected."""
+    pairs: Int[np.ndarray, " bin"]
+    """Cells that count."""
+
+
+type AnyGram = Gram | RobustGram | CandidateGrams | BlockGrams | CellMeans
 
 
 def gram_of_data(sums: Float[np.ndarray, "bin 4"], p: int) -> Gram:

@@ -62,6 +62,9 @@ class Backend(NamedTuple):
     """(point, block, linear_params of its bins): the Gram under the loss of the problem."""
     candidate_grams: Callable[..., CandidateGrams]
     """(points, block): at most MAX_CANDIDATES points of one problem."""
+    cell_sums: Callable[..., Float[np.ndarray, "padded cell 1+p"]]
+    """(point, block, cell of each pair, sums): the sums over cells of f and ∂f/∂theta, with those of
+    the pairs of a block added; c2 of the block is not used."""
     f_at: Callable[..., Float[np.ndarray, "bin ..."]]
     """(point of the full resolution, time, q, phi, t1, t2): f of any bins at times that broadcast."""
     adequate: Callable[..., bool]

@@ -1,12 +1,13 @@
 """The backend of user-defined models: Grams of f and its derivatives by JAX."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.autodiff import (
     SeparablePoint,
@@ -25,6 +26,7 @@ from homodyne_dask.kernels.subblock_loop import (
     MeasuredBlock,
     SubBlock,
     add_at,
+    add_to_cells,
     measured_block,
 )
 from homodyne_dask.models.separable import Bin, SeparableModel
@@ -100,13 +102,6 @@ def separable_kernel(
     """Return Xᵀ W X over X = [1, y - 1, f, ∂f/∂theta], and the sums of the loss with the pairs."""
     m = len(theta) + 3
 
-    def common(at: SubBlock) -> tuple[tuple[Tables, Tables], tuple[Tables, Tables]]:
-        R, S = at.counted.shape
-        return (
-            jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.i, R, -1)[..., :, None], rows),
-            jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.j, S, -1)[..., None, :], columns),
-        )
-
     def add(
         sums: tuple[Array, Array],
         sides: tuple[tuple[Tables, Tables], tuple[Tables, Tables]],
@@ -130,7 +125,72 @@ def separable_kernel(
 
     padded = len(block.c2)
     start = jnp.zeros((padded, m, m)), jnp.zeros((padded, 5))
-    return block.summed((0, block.n_total), start, common, add)
+    return block.summed((0, block.n_total), start, partial(_sides, rows, columns), add)
+
+
+def _sides(
+    rows: tuple[Tables, Tables], columns: tuple[Tables, Tables], at: SubBlock
+) -> tuple[tuple[Tables, Tables], tuple[Tables, Tables]]:
+    """Return the tables of a sub-block, so that those of rows and of columns broadcast."""
+    R, S = at.counted.shape
+    return (
+        jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.i, R, -1)[..., :, None], rows),
+        jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.j, S, -1)[..., None, :], columns),
+    )
+
+
+def separable_cell_sums(
+    at: SeparablePoint,
+    block: Block,
+    cell: Int[np.ndarray, "T T"],
+    sums: Float[np.ndarray, "padded cell m"],
+) -> Float[np.ndarray, "padded cell m"]:
+    """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
+    T = block.c2.shape[-1]
+    both, cut = (at.tables, at.derivatives), at.sub_blocks(0.0, block.i0, block.j0, T)
+    with float64_on_cpu():
+        added = separable_cells_kernel(
+            measured_block(block, cut, at.min_lag),
+            at.theta,
+            _of_frames(both, at.n, block.i0, T),
+            _of_frames(both, at.n, block.j0, T),
+            Bin(block.padded(block.q), block.padded(block.phi)),
+            cell,
+            sums,
+            model=at.problem.model,
+        )
+        return np.asarray(added)
+
+
+@kernel("model")
+def separable_cells_kernel(
+    block: MeasuredBlock,
+    theta: Float[Array, " p"],
+    rows: tuple[Tables, Tables],
+    columns: tuple[Tables, Tables],
+    bins: Bin,
+    cell: Int[Array, "T T"],
+    sums: Float[Array, "padded cell m"],
+    *,
+    model: SeparableModel,
+) -> Float[Array, "padded cell m"]:
+    """Return the sums with f and ∂f/∂theta of every pair added to those of its cell; c2 is not read."""
+
+    def add(
+        sums: Array,
+        sides: tuple[tuple[Tables, Tables], tuple[Tables, Tables]],
+        pairs: BinPairs,
+    ) -> Array:
+        b, shape = pairs.bin, pairs.at.counted.shape
+        f, derivatives = f_with_derivatives(model, theta, *sides, Bin(bins.q[b], bins.phi[b]))
+        fields = [
+            jnp.broadcast_to(f, (1, *shape)),
+            jnp.broadcast_to(derivatives, (len(theta), *shape)),
+        ]
+        counted = jnp.where(pairs.at.counted, jnp.concatenate(fields), 0.0)
+        return add_to_cells(sums, counted, cell, pairs)
+
+    return block.summed((0, block.n_total), sums, partial(_sides, rows, columns), add)
 
 
 def separable_candidate_grams(points: Sequence[SeparablePoint], block: Block) -> CandidateGrams:
@@ -202,8 +262,9 @@ SEPARABLE = Backend(
     separable_gram,
     separable_robust_gram,
     separable_candidate_grams,
+    separable_cell_sums,
     separable_f,
     separable_adequate,
     separable_correlation_time,
-    {"gram": separable_kernel},
+    {"gram": separable_kernel, "cells": separable_cells_kernel},
 )

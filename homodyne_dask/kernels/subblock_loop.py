@@ -141,3 +141,15 @@ def add_at(total: Array, part: Array, at: tuple) -> Array:
     part = part.reshape((1,) * (total.ndim - part.ndim) + part.shape)
     at = (*at, *(0,) * (total.ndim - len(at)))
     return lax.dynamic_update_slice(total, lax.dynamic_slice(total, at, part.shape) + part, at)
+
+
+def add_to_cells(
+    sums: Float[Array, "padded cell m"],
+    fields: Float[Array, "m R S"],
+    cell: Int[Array, "T T"],
+    on: BinPairs,
+) -> Float[Array, "padded cell m"]:
+    """Return `sums` with the fields of a bin on a sub-block added, pair after pair, each to its cell."""
+    of_pair = lax.dynamic_slice(cell, (on.at.i, on.at.j), fields.shape[1:])
+    values = lax.optimization_barrier(fields.reshape(len(fields), -1).T)
+    return sums.at[on.bin, of_pair.ravel()].add(values)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from jax import Array
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.active_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.block import Block
@@ -20,6 +20,7 @@ from homodyne_dask.kernels.subblock_loop import MeasuredBlock, measured_block
 from homodyne_dask.kernels.transport_kernels import (
     TransportTables,
     candidates_kernel,
+    cells_kernel,
     gram_kernel,
     robust_kernel,
 )
@@ -133,6 +134,17 @@ def transport_robust_gram(
         )
         moments, loss = np.asarray(moments)[:bins], np.asarray(loss)[:bins]
     return RobustGram(moments, loss[:, :4], loss[:, 4].astype(np.int64))
+
+
+def transport_cell_sums(
+    at: TransportPoint,
+    block: Block,
+    cell: Int[np.ndarray, "T T"],
+    sums: Float[np.ndarray, "padded cell m"],
+) -> Float[np.ndarray, "padded cell m"]:
+    """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
+    with float64_on_cpu():
+        return np.asarray(cells_kernel(*_arguments(at, block), cell, sums, **_family(at.problem)))
 
 
 def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) -> CandidateGrams:
@@ -275,9 +287,11 @@ TRANSPORT = Backend(
     transport_gram,
     transport_robust_gram,
     transport_candidate_grams,
+    transport_cell_sums,
     transport_f,
     transport_adequate,
     transport_correlation_time,
-    {"gram": gram_kernel, "candidates": candidates_kernel, "robust": robust_kernel},
+    {"gram": gram_kernel, "candidates": candidates_kernel, "robust": robust_kernel,
+     "cells": cells_kernel},
     transport_rates,
-)
+)  # fmt: skip

@@ -26,7 +26,13 @@ from homodyne_dask.kernels.pair_fields import (
     fields_of_bin,
     waves,
 )
-from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock, add_at
+from homodyne_dask.kernels.subblock_loop import (
+    BinPairs,
+    MeasuredBlock,
+    SubBlock,
+    add_at,
+    add_to_cells,
+)
 from homodyne_dask.kernels.transport_sums import SHEAR_FIELDS, STATIC_FIELDS, BlockSums
 from homodyne_dask.models.transport import Convention
 
@@ -123,6 +129,38 @@ def gram_kernel(
     )
     data = lax.cond(fresh, block.data_sums, lambda: data)
     return fields.assemble(sums, data, *_without_C(tables)), data
+
+
+@kernel("shear", "convention")
+def cells_kernel(
+    block: MeasuredBlock,
+    tables: TransportTables,
+    cell: Int[Array, "T T"],
+    sums: Float[Array, "padded cell m"],
+    *,
+    shear: bool,
+    convention: Convention,
+) -> Float[Array, "padded cell m"]:
+    """Return the sums with f and ∂f/∂theta of every pair added to those of its cell; c2 is not read."""
+    model = _transport(shear, convention, jnp.float64, tables)
+    C, G = slice(1, 4), slice(4, 8)
+
+    def add(sums: Array, sides: _Sides, pairs: BinPairs) -> Array:
+        b = pairs.bin
+        f, v = model.fields(sides.on, pairs, jnp.isfinite(sides.on.E))
+        change = sides.there[:, None, :] - sides.here[:, :, None]
+        columns = [f[None], -tables.k * f * change[C]]
+        if shear:
+            s, ds = jnp.asarray(tables.s)[b], jnp.asarray(tables.ds)[b]
+            columns.append(jnp.stack([s, s, s, ds])[:, None, None] * v * change[G])
+        return add_to_cells(sums, jnp.concatenate(columns), cell, pairs)
+
+    return block.summed(
+        (0, block.n_active),
+        sums,
+        lambda at: model.sides(at, tables.k, tables.rows, tables.columns),
+        add,
+    )
 
 
 @kernel("shear", "convention", "loss")

@@ -8,6 +8,7 @@ import xarray
 
 from homodyne_dask.results import numbers
 from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.report_facts import datum
 from homodyne_dask.results.truth import pulls, truth_mismatch, truth_of
 from homodyne_dask.store.rings import describe_rings
 
@@ -137,7 +138,7 @@ def bin_rows(result: FitResult) -> list[list[str]]:
     """Return the table of bins, header first."""
     table = result.scaling
     empty = table["ndata"].values == 0
-    rows = [["label", "q [1/Å]", "φ [°]", "contrast", "offset", "pairs", "χ²/N"]]
+    rows = [["label", "q [1/Å]", "φ [°]", "contrast", "offset", datum(result), "χ²/N"]]
     for b in range(len(empty)):
         at: dict[str, Any] = {str(key): table[key].values[b] for key in table.data_vars}
         contrast = "no decay" if at["undetermined"] else _or_dash(at["contrast"], ".5f")

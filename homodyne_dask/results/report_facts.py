@@ -27,7 +27,10 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
     others = [f"{name} {number}" for name, number in result.versions.items()]
     return [
         *_cost(result),
-        ("pairs", f"{numbers.format_count(result.ndata)} in {_bins(result)}, each counted once"),
+        (
+            datum(result),
+            f"{numbers.format_count(result.ndata)} in {_bins(result)}, each counted once",
+        ),
         ("excluded", _excluded(result)),
         ("passes", _passes(result)),
         *([("starts", _minima(result))] if config.get("starts") and result.minima else []),
@@ -83,15 +86,23 @@ def _cost(result: FitResult) -> list[tuple[str, str]]:
     if result.mean_weight is None:
         return [("χ²", found)]
     loss, scale = (result.config[key] for key in ("loss", "loss_scale"))
-    left = f"mean weight of the pairs {100 * result.mean_weight:.1f} %"
+    left = f"mean weight of the {datum(result)} {100 * result.mean_weight:.1f} %"
     return [
         ("loss", f"{loss} beyond {scale:g} σ instead of squares, {left}"),
         ("χ²", f"{found}, computed with the loss, here and for each bin"),
     ]
 
 
+def datum(result: FitResult) -> str:
+    """Return what a measurement is: a pair of frames, or the mean over a cell of age and lag."""
+    return "cells" if result.inputs.get("cells") else "pairs"
+
+
 def _excluded(result: FitResult) -> str:
-    """Return how many pairs of the selection were excluded, and why."""
+    """Return how many pairs of the selection, or cells of the store, were excluded, and why."""
+    if cells := result.inputs.get("cells"):
+        missing = cells * result.inputs["bins"] - result.ndata
+        return f"{numbers.format_count(missing)} cells unknown or not whole inside the selection"
     first, stop = result.inputs["frames"]
     shortest = result.config["min_lag"]
     possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2

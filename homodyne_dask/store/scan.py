@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Float32, Int
 from homodyne_dask.errors import OptionError, StoreError, require_count, shown
 from homodyne_dask.store import schema, validate
 from homodyne_dask.store.arrays import read_metadata
+from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import read_chunk
 from homodyne_dask.store.cuts import Cuts, read_cuts
 from homodyne_dask.store.files import path_of
@@ -114,6 +115,14 @@ class Scan:
             self.manifest.read_array(self.path, f"sums/{name}").astype(np.float64) for name in names
         ]
         return np.stack(parts, axis=-1)[list(self.bins)]
+
+    @cached_property
+    def cells(self) -> Cells | None:
+        """The cells over which c2 was averaged before ingest, None where it is that of each pair."""
+        edges = self.attrs.get("cells")
+        if edges is None:
+            return None
+        return Cells(np.array(edges["age"]), np.array(edges["lag"]), self.n_frames)
 
     def read_chunk(self, chunk: "Chunk", into: Float32[np.ndarray, "T T"]) -> None:
         """Decode a chunk of c2 or of a level, all NaN for one that is excluded.

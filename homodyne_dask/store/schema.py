@@ -44,10 +44,11 @@ for a stray group member) lists what belongs at each place:
                           sorted keys
 """
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
 VERSION = 2
 FORMAT = "homodyne_dask"
@@ -58,8 +59,6 @@ GAPS = (1e4, 1e9)
 """Å: the least and the largest distance of plates; a number outside was meant in another unit."""
 CODECS = ("bytes", "blosc", "crc32c")
 """Of c2: little-endian float32, blosc, then the checksum of the chunk as stored."""
-MEANS_OF_CELLS = "c2 is the mean over cells of age and lag"
-"""So begins the note of a store whose pairs have no c2 of their own: a fit repeats it as a warning."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -69,6 +68,15 @@ AnyWords = Annotated[InstanceOf[str], Field(min_length=1)]
 """Names of files may hold bytes that are no UTF-8."""
 
 
+def _not_decreasing(edges: list[int]) -> list[int]:
+    if edges[0] < 0 or any(high < low for low, high in pairwise(edges)):
+        raise ValueError("edges are not in order from 0 on")
+    return edges
+
+
+Edges = Annotated[list[int], Field(min_length=2), AfterValidator(_not_decreasing)]
+
+
 class Truth(BaseModel):
     """The parameters of a simulated scan."""
 
@@ -76,6 +84,20 @@ class Truth(BaseModel):
 
     parameters: dict[str, Finite]
     gap_angstrom: Positive | None = None
+
+
+class CellEdges(BaseModel):
+    """The cells over which c2 was averaged before ingest: every pair holds the mean of its cell.
+
+    Cell a, l holds the pairs with age[a] <= i + j < age[a + 1] and lag[l] <= j - i < lag[l + 1].
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    age: Edges
+    """Sums of the frames i and j of a pair: its age is half of that."""
+    lag: Edges
+    """Frames."""
 
 
 class Attributes(BaseModel):
@@ -110,6 +132,8 @@ class Attributes(BaseModel):
     """Gap between the plates in Å."""
     truth: Truth | None
     """Of simulated data: scenario, model, convention, gap_angstrom, parameters, contrast, offset."""
+    cells: CellEdges | None = None
+    """None where c2 is that of each pair."""
     notes: list[InstanceOf[str]]
     """Sentences: what ingest dropped, masked or converted, with counts."""
     store_sha256: Sha256

@@ -31,6 +31,11 @@ def check_attributes(store: str | Path, attrs: dict[str, Any]) -> None:
         )
     if attrs.get("complete") is not True:
         raise StoreError(f"{store} is incomplete: run `homodyne-dask ingest` again to finish it")
+    if attrs.get("source_format") == "esrf" and "cells" not in attrs:
+        raise StoreError(
+            f"{store} was made of an ESRF file by an earlier version, which did not keep the cells that c2 "
+            f"is averaged over: ingest the file again with --overwrite"
+        )
     try:
         schema.Attributes.model_validate(attrs)
     except ValidationError as e:

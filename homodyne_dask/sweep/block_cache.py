@@ -45,6 +45,9 @@ BLOCKS: LRU[Hashable, Block] = byte_cache(lambda block: block.c2.nbytes)
 SUMS: LRU[Hashable, np.ndarray] = byte_cache(lambda sums: sums.nbytes + 500, budget=50_000_000)
 """Sums of the data of blocks, which hold for every theta and after the block itself was dropped."""
 
+CELLS: LRU[Hashable, np.ndarray] = byte_cache(lambda data: data.nbytes)
+"""c2 and weights of cells of age and lag, of data that are means over such cells."""
+
 
 def block(source: BlockSource, place: Place, budget: int) -> Block:
     """Return a block from this process's memory, or from the store; `budget` bytes are kept.
@@ -74,3 +77,4 @@ def forget() -> None:
     """Drop all that this process keeps of any data."""
     BLOCKS.clear()
     SUMS.clear()
+    CELLS.clear()

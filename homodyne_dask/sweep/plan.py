@@ -20,6 +20,7 @@ from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Scan, coarse_use
 from homodyne_dask.store.text_tables import html_table, lines_of
+from homodyne_dask.sweep.size_label import size_in_words
 
 MAX_PADDED_BINS = 32
 """Most bins of one q in a block."""
@@ -29,10 +30,8 @@ MIN_PAIRS_FOR_LEVELS = 20_000_000
 """Number of pairs from which a fit starts with the coarser levels of the store."""
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
-SIZE_LABELS = ((1_000_000, "STANDARD"), (10_000_000, "LARGE"), (100_000_000, "CHUNKED"))
-"""Number of pairs below which a fit has homodyne's label; above all of them it is STREAMING."""
-_PROCESS_BYTES = 700_000_000
-"""An idle worker with its libraries and compiled kernels."""
+_PROCESS_BYTES, _CELL_BYTES = 700_000_000, 1000
+"""An idle worker with its libraries and compiled kernels; sums and means of a cell with 14 parameters."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,8 @@ class Layout:
     """Selected pairs of frames times bins, before unknown values are excluded."""
     factor: int = 1
     """Frames averaged into one: 1 is the full resolution, others are the store's levels."""
+    cells: int = 0
+    """Cells of age and lag of a bin, of data that are means over cells: a task takes all tiles of a bin."""
 
     @property
     def block_bytes(self) -> int:
@@ -64,8 +65,8 @@ class Layout:
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of all decoded blocks."""
-        return self.blocks * self.block_bytes
+        """Memory of all decoded blocks, or of the data of all cells."""
+        return 16 * len(self.groups) * self.cells or self.blocks * self.block_bytes
 
     @property
     def bytes_per_pass(self) -> int:
@@ -110,8 +111,11 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1) -> Layout:
     tiles = tuple(
         (i, j) for i in with_frames for j in with_frames if i <= j and (j - i + 1) * side > lag
     )
-    groups = _groups(scan.q)
-    return Layout(side, max(map(len, groups)), groups, tiles, pairs, factor)
+    groups, cells = _groups(scan.q), 0
+    if scan.cells is not None and factor == 1:
+        scan.cells.check_any_in(scan.frames, min_lag)
+        groups, cells = tuple((b,) for b in range(len(scan.bins))), scan.cells.number
+    return Layout(side, max(map(len, groups)), groups, tiles, pairs, factor, cells)
 
 
 def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
@@ -139,16 +143,6 @@ def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
     return tuple(groups)
 
 
-def size_label(pairs: int) -> str:
-    """Return STANDARD, LARGE, CHUNKED or STREAMING for a number of pairs."""
-    return next((label for below, label in SIZE_LABELS if pairs < below), "STREAMING")
-
-
-def size_in_words(points: int) -> str:
-    """Return the label of a size and a remark that it has no effect."""
-    return f"{size_label(points)}, a label: every size takes one code path"
-
-
 class Run(NamedTuple):
     """Consecutive tiles of one group: the share of one task."""
 
@@ -164,8 +158,11 @@ def runs(layout: Layout, threads: int) -> list[Run]:
 
     Each takes a thread's share of the remaining tiles, for 30 ms to 2 s of work: few tasks, and short
     ones at the end, so that no thread waits long for another. Lengths never increase, so that every run
-    starts at a multiple of its length.
+    starts at a multiple of its length. A cell of age and lag lies in many tiles: there is one task for a bin.
     """
+    if layout.cells:
+        length = 1 << (len(layout.tiles) - 1).bit_length()
+        return [Run(n, members, layout.tiles, length) for n, members in enumerate(layout.groups)]
     pairs = max(layout.pairs / layout.blocks, 1)
     shortest, longest = 0.03 * PAIRS_PER_SECOND / pairs, MAX_TASK_SECONDS * PAIRS_PER_SECOND / pairs
     made, left, length = [], layout.blocks, layout.blocks
@@ -262,8 +259,8 @@ class Plan:
 
 
 def _working_memory(layout: Layout) -> int:
-    """Return the bytes a thread needs beside the resident data: a block, and a copy being decoded."""
-    return 2 * layout.block_bytes
+    """Return the bytes a thread needs beside resident data: a block, a copy being decoded, sums by cell."""
+    return 2 * layout.block_bytes + layout.cells * _CELL_BYTES
 
 
 def make_plan(

@@ -24,15 +24,14 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.affinity import assign_tasks, keep_preferences_soft
 from homodyne_dask.sweep.blocks import BlockSource
+from homodyne_dask.sweep.cost import NO_COST, Cost
 from homodyne_dask.sweep.plan import Layout, Plan, Run, runs
 from homodyne_dask.sweep.tasks import (
     CANDIDATES,
     GRAM,
-    NO_COST,
     AtTheta,
     AtThetaAndLinear,
     Candidates,
-    Cost,
     Report,
     Task,
     TaskContext,

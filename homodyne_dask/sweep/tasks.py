@@ -17,9 +17,11 @@ from jaxtyping import Float
 
 from homodyne_dask.kernels.backend import backend_of, compilations
 from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.cell_grams import cell_candidate_grams, cell_gram, robust_cell_gram
 from homodyne_dask.kernels.gram import (
     AnyGram,
     CandidateGrams,
+    CellMeans,
     Gram,
     RobustGram,
     gram_of_data,
@@ -31,6 +33,8 @@ from homodyne_dask.store.allocator import set_allocator_thresholds
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import SUMS, block, prefetch
 from homodyne_dask.sweep.blocks import BlockSource, Place, stored_sums
+from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
+from homodyne_dask.sweep.cost import NO_COST, Cost
 from homodyne_dask.sweep.plan import Run
 
 
@@ -83,32 +87,6 @@ class Task[G: AnyGram]:
     """Name of the pass in progress reports; None for passes of the iteration, which are numbered."""
 
 
-class Cost(NamedTuple):
-    """The work of a pass or of a part of it; blocks where f has decayed to zero cost nothing."""
-
-    computed: int = 0
-    """Sub-blocks computed, of all bins together."""
-    sub_blocks: int = 0
-    read: int = 0
-    """Blocks whose data were needed."""
-    blocks: int = 0
-    reading: float = 0.0
-    """Seconds of a thread to read and decode the data of its blocks."""
-
-    def plus(self, other: "Cost") -> "Cost":
-        """Return the cost of both."""
-        return Cost(
-            self.computed + other.computed,
-            self.sub_blocks + other.sub_blocks,
-            self.read + other.read,
-            self.blocks + other.blocks,
-            self.reading + other.reading,
-        )
-
-
-NO_COST = Cost()
-
-
 class Report(NamedTuple):
     """The report that a task returns with its Gram."""
 
@@ -128,6 +106,9 @@ def gram_of(
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
+    if cells_of(context.source) is not None:
+        gram, cost = _of_cells(context, run, at)
+        return gram, report_of(began, before, cost)
     scan = open_selection(context.source.selection)
     point = backend_of(context.problem.model).point(
         context.problem, at.theta, scan.time, context.source.factor, scan.frames
@@ -152,6 +133,9 @@ def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Candi
     set_allocator_thresholds()
     began, before = time.perf_counter(), compilations()
     scan, factor = open_selection(context.source.selection), context.source.factor
+    if cells_of(context.source) is not None:
+        means, cost = means_over_cells(*context, run, list(at.thetas))
+        return cell_candidate_grams(means), report_of(began, before, cost)
     backend = backend_of(context.problem.model)
     points = [
         backend.point(context.problem, theta, scan.time, factor, scan.frames) for theta in at.thetas
@@ -161,6 +145,24 @@ def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Candi
         data = block(context.source, Place(run.members, tile), context.budget)
         leaves.append(backend.candidate_grams(points, data))
     return merge_tree(leaves), report_of(began, before, NO_COST)
+
+
+def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Report]:
+    """Return [1, y - 1, f] of the cells of a run's bins, of data that are means over cells."""
+    began, before = time.perf_counter(), compilations()
+    [means], cost = means_over_cells(*context, run, [at.theta])
+    found = means._replace(columns=np.ascontiguousarray(means.columns[..., :3]))
+    return found, report_of(began, before, cost)
+
+
+def _of_cells(
+    context: TaskContext, run: Run, at: AtTheta | AtThetaAndLinear
+) -> tuple[Gram | RobustGram, Cost]:
+    """Return the Gram of the means over cells of a run's bins."""
+    [means], cost = means_over_cells(*context, run, [at.theta])
+    if isinstance(at, AtTheta):
+        return cell_gram(means), cost
+    return robust_cell_gram(means, context.problem, at.linear_params[list(run.members)]), cost
 
 
 def _leaf(context: TaskContext, at: ModelPoint, place: Place) -> tuple[Gram, Cost]:
@@ -215,7 +217,11 @@ def warm_up(context: TaskContext) -> Report:
     theta = np.ones(context.problem.model.size)
     backend = backend_of(context.problem.model)
     at = backend.point(context.problem, theta, np.arange(2.0))
-    if context.problem.loss == "linear":
+    cells = cells_of(context.source)
+    if cells is not None:
+        nowhere = np.zeros((side, side), np.int32)
+        backend.cell_sums(at, empty, nowhere, np.zeros((1, cells.number + 1, len(theta) + 1)))
+    elif context.problem.loss == "linear":
         backend.gram(at, empty, None)
     else:
         backend.robust_gram(at, empty, np.zeros((1, 2)))
@@ -241,4 +247,5 @@ def _worker() -> str:
 
 
 GRAM = Task(gram_of, "gram")
+CELL_MEANS = Task(cell_means_of, "cells", "for the check of the model")
 CANDIDATES = Task(candidates_of, "candidates", "of initial values")

@@ -1,8 +1,8 @@
 """Results of ESRF's correlators: ttcf(roi, age, lag), c2 averaged over cells of age and lag.
 
-age = (t1 + t2)/2 and lag = t2 - t1, in seconds. The store holds c2 of pairs of frames, so every pair
-takes the value of its cell: a cell then weighs as many pairs as it averages. The fit of pairs also
-minimizes the spread of f inside a cell, which a fit of the means would not: that biases it (`BIAS`).
+age = (t1 + t2)/2 and lag = t2 - t1, in seconds, are the centres of the cells; `esrf_cells.py` says which
+pairs each holds. The store holds c2 of pairs of frames, so every pair takes the value of its cell, and a fit
+compares it with the mean of the model over the cell.
 """
 
 from collections.abc import Iterator
@@ -14,8 +14,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError, SourceError
-from homodyne_dask.store.schema import MEANS_OF_CELLS
+from homodyne_dask.store.cells import Cells
+from homodyne_dask.store.schema import CellEdges, tile_side
 from ingest.readers import hdf5
+from ingest.readers.esrf_cells import cells_of_centres
 from ingest.readers.source import (
     IngestOptions,
     Source,
@@ -29,16 +31,6 @@ MAX_FRAMES = 20_000
 """A matrix of as many frames takes 1.6 GB."""
 MIN_DIFFERENCES = 10
 """Fewest second differences from which the scatter is estimated."""
-
-
-BIAS = (
-    (200, 1.05, "less than 0.1 % in D0 and 0.001 in alpha"),
-    (50, 1.1, "about 0.2 % in D0 and 0.001 in alpha"),
-    (25, 1.5, "up to 1.5 % in D0 and 0.005 in alpha"),
-)
-"""Ages at least, ratio of lags at most, and the bias seen with so many: fits of exact means over cells of 300
-frames with alpha = -0.2, decaying in 2.6 and in 40 frames."""
-COARSE_BIAS = "2 to 10 % in D0, up to 40 % if it decays within the first cells, and 0.03 in alpha"
 
 
 class EsrfLayout(NamedTuple):
@@ -58,18 +50,14 @@ LAYOUTS = (
 )
 
 
-class Cells(NamedTuple):
-    """Which cell of age and lag each pair of frames belongs to."""
+class _Averages(NamedTuple):
+    """One analysis of a file."""
 
+    ttcf: Float[np.ndarray, "roi age lag"]
+    """NaN where nothing is known."""
+    cells: Cells
     frame_time: float
     """s."""
-    n_frames: int
-    age_of: Int[np.ndarray, " half"]
-    """Cell of the age of frames i and j at i + j; one past the last where there is none."""
-    lag_of: Int[np.ndarray, " n"]
-    """Cell of the lag j - i."""
-    pairs: Int[np.ndarray, "age lag"]
-    """Pairs of different frames in each cell."""
 
 
 def has_ages(file: h5py.File) -> bool:
@@ -92,7 +80,7 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         (layout, name), *others = _analyses(file)
         analysis = f"{layout.analyses}/{name}"
         where = f"{analysis}/{layout.twotime}"
-        ttcf, cells = _ttcf(file, where, layout, options.frame_time)
+        ttcf, cells, dt = _averages(file, where, layout, options.frame_time)
         q, notes = _q(file, analysis, len(ttcf), options)
         pixels = _pixels(file, f"{analysis}/roi_masks", len(ttcf))
     if options.phi is None:
@@ -100,7 +88,12 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
             f"{path.name} does not say phi: give --phi in degrees, one number or one per bin"
         )
     given = options.sigma is not None
-    notes += [_note_on_cells(cells), *([] if given else ["sigma is from the scatter of the cells"])]
+    pairs = cells.pairs_in((0, cells.n_frames), 1)
+    some = pairs[pairs > 0]
+    notes.append(
+        f"c2 is that of {some.size} cells of age and lag, of {some.min()} to {some.max()} pairs"
+    )
+    notes += [] if given else ["sigma is from the scatter of the cells"]
     if others:
         left = ", ".join(other for _, other in others)
         notes.append(f"analysis {name} was read; the file has {left} too")
@@ -109,40 +102,22 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         path=path,
         format="esrf",
         reader=read_esrf,
-        matrices=tuple(f"{where}[{roi}]@{cells.frame_time!r}" for roi in range(n_bins)),
+        matrices=tuple(f"{where}[{roi}]@{dt!r}" for roi in range(n_bins)),
         label=np.arange(1, n_bins + 1),
         q=q,
         phi=per_bin("phi", options.phi, n_bins),
         n_pixels=pixels,
         n_frames=n_frames,
-        frame_time=cells.frame_time,
-        time=np.arange(n_frames) * cells.frame_time,
-        sigma=None if given else np.array([_scatter(path, one, cells) for one in ttcf]),
+        frame_time=dt,
+        time=np.arange(n_frames) * dt,
+        sigma=None if given else np.array([_scatter(path, one, pairs) for one in ttcf]),
+        cells=_edges_of(cells) if some.max() > 1 else None,
         notes=tuple(notes),
     )
 
 
-def _note_on_cells(cells: Cells) -> str:
-    there = cells.pairs[cells.pairs > 0]
-    held = f"{there.size} cells of age and lag, of {there.min()} to {there.max()} pairs"
-    if there.max() == 1:
-        return f"c2 is that of {held}"
-    ages = int((cells.pairs.sum(1) > 0).sum())
-    ratio = _last_lags_ratio(cells)
-    bias = next((b for least, most, b in BIAS if ages >= least and ratio <= most), COARSE_BIAS)
-    return (
-        f"{MEANS_OF_CELLS}, {held}: each pair takes the mean of its cell as if c2 were constant there, "
-        f"which biases a fit. With {ages} ages and lags that grow by {ratio:.2g} from cell to cell expect "
-        f"{bias}; correlate with finer cells to make it smaller"
-    )
-
-
-def _last_lags_ratio(cells: Cells) -> float:
-    """Return the ratio of the mean lags of the last cell and the one before it, that all lags fill."""
-    lags = np.arange(cells.n_frames)
-    used = np.unique(cells.lag_of[1:])
-    means = np.array([lags[1:][cells.lag_of[1:] == cell].mean() for cell in used])
-    return float(np.median(means[-4:][1:] / means[-4:][:-1])) if len(means) > 1 else 1.0
+def _edges_of(cells: Cells) -> CellEdges:
+    return CellEdges(age=cells.age_edges.tolist(), lag=cells.lag_edges.tolist())
 
 
 def read_esrf(path: Path, where: str) -> np.ndarray:
@@ -151,18 +126,20 @@ def read_esrf(path: Path, where: str) -> np.ndarray:
     roi, _, frame_time = rest.partition("]@")
     with hdf5.open_hdf5(path) as file:
         layout = next(one for one in LAYOUTS if group.startswith(one.analyses))
-        ttcf, cells = _ttcf(file, group, layout, float(frame_time))
-    padded = np.pad(ttcf[int(roi)].astype(np.float32), ((0, 1), (0, 1)), constant_values=np.nan)
-    n = cells.n_frames
+        ttcf, cells, _ = _averages(file, group, layout, float(frame_time))
+    values = np.append(ttcf[int(roi)].astype(np.float32), np.float32(np.nan))
+    n, side = cells.n_frames, tile_side(cells.n_frames)
     c2 = np.full((n, n), np.nan, dtype=np.float32)
-    for i in range(n - 1):
-        c2[i, i + 1 :] = padded[cells.age_of[2 * i + 1 : i + n], cells.lag_of[1 : n - i]]
+    for i in range(0, n, side):
+        for j in range(i, n, side):
+            here = c2[i : i + side, j : j + side]
+            here[...] = values[cells.of_tile(i, j, side)[: here.shape[0], : here.shape[1]]]
     return c2
 
 
-def _ttcf(
+def _averages(
     file: h5py.File, where: str, layout: EsrfLayout, frame_time: float | None
-) -> tuple[Float[np.ndarray, "roi age lag"], Cells]:
+) -> _Averages:
     """Return the averages and the cells they are over; unused ages and lags are NaN in the file.
 
     An age or a lag at which every region is 0 was not computed, and is NaN here.
@@ -181,71 +158,55 @@ def _ttcf(
             f"lag) with {len(age)} ages and {len(lag)} lags"
         )
     use_age, use_lag = np.isfinite(age), np.isfinite(lag)
-    cells = _cells(file, where, age[use_age], lag[use_lag], frame_time)
+    cells, dt = _cells(file, where, age[use_age], lag[use_lag], frame_time)
     found = held[:, use_age][:, :, use_lag].astype(float)
     filled = np.isfinite(found) & (found != 0)
     found[:, ~filled.any(axis=(0, 2))] = np.nan
     found[:, :, ~filled.any(axis=(0, 1))] = np.nan
-    return found, cells
+    return _Averages(found, cells, dt)
 
 
 def _cells(
     file: h5py.File, where: str, age: np.ndarray, lag: np.ndarray, frame_time: float | None
-) -> Cells:
+) -> tuple[Cells, float]:
+    """Return the cells with these centres and the time of a frame, s."""
     for what, values in (("age", age), ("lag", lag)):
         if len(values) < 2 or (np.diff(values) <= 0).any() or values[0] < 0:
             raise SourceError(
                 f"{what} of {where} in {hdf5.file_name(file)} must be two or more increasing "
                 f"times from 0 on, in seconds: {values[:4]}"
             )
-    dt = frame_time or float(f"{lag[lag > 0][0]:.12g}")
-    ages, lags = _edges(age / dt), _edges(lag / dt)
-    n = int(np.floor(ages[-1] + 1e-6)) + 1
+    # the first cell of lag is lag 0 alone: from -1/2 to 1/2, or up to 1 where all others are logarithmic
+    dt = frame_time or float(f"{lag[1] if lag[0] == 0 else 4 * lag[0]:.12g}")
+    n = int(np.floor(age[-1] / dt + max(0.5 * (age[1] - age[0]) / dt, 0.5) + 1e-3)) + 1
     if n > MAX_FRAMES:
         raise SourceError(
             f"{hdf5.file_name(file)} has ages up to {age[-1]:g} s in frames of {dt:g} s: {n} frames "
             f"make a matrix of {4e-9 * n**2:.3g} GB for each region; the most is {MAX_FRAMES} "
             f"frames, correlate with frames averaged"
         )
-    check_frames(n, Path(hdf5.file_name(file)))
-    age_of = _index(ages, 0.5 * np.arange(2 * n - 1))
-    lag_of = _index(lags, np.arange(n))
-    pairs = np.zeros((len(age) + 1, len(lag) + 1), dtype=np.int64)
-    for step in range(1, n):
-        inside = age_of[step : 2 * n - 1 - step : 2]
-        pairs[:, lag_of[step]] += np.bincount(inside, minlength=len(pairs))
-    return Cells(dt, n, age_of, lag_of, pairs[:-1, :-1])
+    cells = cells_of_centres(age / dt, lag / dt)
+    if isinstance(cells, str):
+        raise SourceError(
+            f"{cells} of {where} in {hdf5.file_name(file)} is not that of ESRF's correlator with frames of "
+            f"{dt:g} s (even ages; single lags, then logarithmic ones up to the last frame): which pairs "
+            f"are averaged is unknown; correlate without cells, in t1 and t2"
+        )
+    check_frames(cells.n_frames, Path(hdf5.file_name(file)))
+    return cells, dt
 
 
-def _edges(centres: Float[np.ndarray, " c"]) -> Float[np.ndarray, " e"]:
-    """Return the edges of cells: midway between even centres, else midway in their logarithm."""
-    step = np.diff(centres)
-    even = np.isclose(step, step[0], rtol=1e-3)
-    low, high = centres[:-1], centres[1:]
-    inner = np.where(even, 0.5 * (low + high), np.sqrt(low * high))
-    first = centres[0] - 0.5 * step[0]
-    last = (centres[-1] + 0.5 * step[-1]) if even[-1] else centres[-1] ** 2 / inner[-1]
-    return np.concatenate([[first], inner, [last]])
-
-
-def _index(
-    edges: Float[np.ndarray, " e"], values: Float[np.ndarray, " v"]
-) -> Int[np.ndarray, " v"]:
-    """Return the cell of each value, one past the last where it is in none."""
-    cells = len(edges) - 1
-    found = np.searchsorted(edges, values + 1e-9, side="right") - 1
-    found = np.where(np.isclose(values, edges[-1]), cells - 1, found)
-    return np.where((found < 0) | (found >= cells), cells, found)
-
-
-def _scatter(path: Path, ttcf: Float[np.ndarray, "age lag"], cells: Cells) -> float:
+def _scatter(
+    path: Path, ttcf: Float[np.ndarray, "age lag"], pairs: Int[np.ndarray, " cell"]
+) -> float:
     """Return σ of one pair from second differences of the averages along the ages.
 
     The variance of an average of n pairs is σ²/n, that of a second difference
     σ²(1/n₋ + 4/n + 1/n₊); 1.4826·MAD is a standard deviation robust to outliers.
     """
-    value = np.where(cells.pairs > 0, ttcf, np.nan)
-    share = 1 / np.maximum(cells.pairs, 1)
+    pairs = pairs.reshape(ttcf.shape)
+    value = np.where(pairs > 0, ttcf, np.nan)
+    share = 1 / np.maximum(pairs, 1)
     second = value[2:] - 2 * value[1:-1] + value[:-2]
     second /= np.sqrt(share[2:] + 4 * share[1:-1] + share[:-2])
     known = second[np.isfinite(second)]

@@ -57,6 +57,8 @@ class Source:
     truth: dict[str, Any] | None = None
     gap: float | None = None
     """Å."""
+    cells: schema.CellEdges | None = None
+    """The cells over which c2 is averaged, if it is not that of each pair."""
     notes: tuple[str, ...] = ()
 
     def read(self, bin_index: int) -> np.ndarray:

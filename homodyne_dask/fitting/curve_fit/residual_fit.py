@@ -37,9 +37,10 @@ from homodyne_dask.solver.determined import determined_at
 from homodyne_dask.solver.directions import above_rounding
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.allocator import set_allocator_thresholds
+from homodyne_dask.sweep.cost import NO_COST
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, Run, make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_over
-from homodyne_dask.sweep.tasks import NO_COST, AtTheta, Directions, Report, Task, report_of
+from homodyne_dask.sweep.tasks import AtTheta, Directions, Report, Task, report_of
 
 OPTIONS = lm.Options(
     decrement=1e-10, relative_step=1e-10, relative_rounding=1e-9, trust_region=True

@@ -66,7 +66,8 @@ def assemble_result(
     errors = uncertainty_at(request, state)
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
-    check = examine_model(request, state) if state.outcome is lm.Outcome.CONVERGED else None
+    converged = state.outcome is lm.Outcome.CONVERGED
+    check = examine_model(request, state, more.means) if converged else None
     known_noise = check is None or not check.misfit
     result = FitResult(
         outcome=state.outcome,
@@ -210,6 +211,9 @@ def _inputs(request: Request) -> dict[str, Any]:
     scan = request.scan
     kept = ("source_file", "source_sha256", "source_format", "frame_time", "sigma_source", "notes")
     first, stop = scan.frames
+    cells: dict[str, int] = {}
+    if scan.cells is not None:
+        cells["cells"] = int((scan.cells.pairs_in((0, scan.n_frames), 1) > 0).sum())
     return {
         "store": Path(scan.path).name,
         "store_path": scan.path,
@@ -219,6 +223,7 @@ def _inputs(request: Request) -> dict[str, Any]:
         "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
         "chunks_left_out": [list(chunk) for chunk in scan.excluded],
         "frames_masked": int((~scan.frame_mask[first:stop]).sum()),
+        **cells,
         "bins": len(scan.bins),
         "labels": scan.label.tolist(),
     }

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of, compilations
 from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.cell_grams import cell_block_grams
 from homodyne_dask.kernels.gram import BlockGrams, merge_tree
 from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.solver.levenberg_marquardt import State
@@ -21,10 +22,11 @@ from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import block
 from homodyne_dask.sweep.blocks import Place
+from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
+from homodyne_dask.sweep.cost import NO_COST
 from homodyne_dask.sweep.plan import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point
 from homodyne_dask.sweep.tasks import (
-    NO_COST,
     AtTheta,
     AtThetaAndLinear,
     Report,
@@ -56,10 +58,16 @@ def frame_grams_of(
     began, before = time.perf_counter(), compilations()
     scan = open_selection(context.source.selection)
     at, problem = blocks.at, context.problem
-    here = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
     linear_params = None
     if isinstance(at, AtThetaAndLinear):
         linear_params = at.linear_params[list(run.members)]
+    cells = cells_of(context.source)
+    if cells is not None:
+        [means], cost = means_over_cells(*context, run, [at.theta])
+        place, number = cells.middle // blocks.length, -(-scan.n_frames // blocks.length)
+        of_blocks = cell_block_grams(means, problem, linear_params, place, number)
+        return of_blocks, report_of(began, before, cost)
+    here = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
     leaves = []
     for tile in run.tiles:
         data = block(context.source, Place(run.members, tile), context.budget)

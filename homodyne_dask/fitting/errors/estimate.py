@@ -11,6 +11,7 @@ from homodyne_dask.fitting.errors.dyadic import dyadic, frame_scores
 from homodyne_dask.fitting.errors.profile import ProfilePoint, profile
 from homodyne_dask.fitting.errors.signal import Signal, signal_of
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import (
@@ -24,6 +25,7 @@ from homodyne_dask.solver.covariance import (
 from homodyne_dask.solver.normal_equations import deviation
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.sweep.sweep import Sweep
+from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
 
 
 class ErrorEstimates(NamedTuple):
@@ -34,6 +36,8 @@ class ErrorEstimates(NamedTuple):
     profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
     signal: Signal | None = None
     """The test for a decay; None where it is not made."""
+    means: CellMeans | None = None
+    """[1, y - 1, f] of cells at the end of a fit that converged, of data that are means over cells."""
 
 
 def estimate_errors(request: Request, sweep: Sweep, state: lm.State) -> ErrorEstimates:
@@ -59,7 +63,10 @@ def estimate_errors(request: Request, sweep: Sweep, state: lm.State) -> ErrorEst
         at = request.search.names.index(name)
         if moved[at] and np.isfinite(error[at]):
             profiles[name] = profile(request, sweep, state, name, float(error[at]))
-    return ErrorEstimates(lower, profiles, signal)
+    means = None
+    if scan.cells is not None and state.outcome is lm.Outcome.CONVERGED:
+        means = sweep.over(CELL_MEANS, AtTheta(state.theta))
+    return ErrorEstimates(lower, profiles, signal, means)
 
 
 def free_inside_bounds(search: Search, state: lm.State) -> Bool[np.ndarray, " p"]:

@@ -8,6 +8,7 @@ from scipy.special import ndtri
 
 from homodyne_dask.fitting.errors.residual_cells import ResidualCells, residual_cells
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.results.model_check import ModelCheck
 from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.store.rings import friedel_clusters, ring_numbers, rings_of
@@ -24,8 +25,6 @@ MIN_FREEDOM = 4
 PARTS = np.linspace(0.0, 1.0, 21)
 SIZES = 4
 """Groups of cells, by size, in each of which the scatter between bins must be explained."""
-NOT_TESTED = ("esrf",)
-"""Formats whose pairs are averages over cells already: their pairs are not independent."""
 
 
 class _Means(NamedTuple):
@@ -38,12 +37,17 @@ class _Means(NamedTuple):
     contrast: float
 
 
-def examine_model(request: Request, state: State) -> ModelCheck | None:
-    """Return the test of the model at the end of a fit; None where there is too little to test."""
+def examine_model(
+    request: Request, state: State, of_cells: CellMeans | None = None
+) -> ModelCheck | None:
+    """Return the test of the model at the end of a fit; None where there is too little to test.
+
+    of_cells: [1, y - 1, f] of data that are means over cells.
+    """
     scan, reduced = request.scan, state.reduced
-    if scan.attrs["source_format"] in NOT_TESTED or not reduced.finite:
+    if not reduced.finite:
         return None
-    cells = residual_cells(request, state)
+    cells = residual_cells(request, state, of_cells)
     if cells is None:
         return None
     if np.isfinite(cells.residual).any(0).sum() < MIN_CELLS:

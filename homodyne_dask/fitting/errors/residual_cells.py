@@ -4,6 +4,7 @@ They are read from the averages stored with the data, so they cost no pass. Pair
 speckle are correlated, and the mean of a cell is then noisier than its pairs would say.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.store.cuts import Cuts
 from homodyne_dask.store.scan import Scan, q_or_one
@@ -60,6 +62,28 @@ class ResidualCells(NamedTuple):
         return self.variance * effect * (1 + 0.5 * share * self.f**2)
 
 
+def _averaged_means(
+    scan: Scan, cuts: Cuts, means: CellMeans
+) -> tuple[Cuts, Float[np.ndarray, "bin cell"]]:
+    """Return c2 and f averaged over the means that each cell holds, by their pairs."""
+    assert scan.cells is not None
+    t1, t2 = scan.cells.middle
+    number = np.full((len(cuts.age_edges) + 1, len(cuts.lag_edges) + 1), len(cuts.t1))
+    number[cuts.age, cuts.lag] = np.arange(len(cuts.t1))
+    place = number[
+        np.searchsorted(cuts.age_edges, t1, "right") - 1,
+        np.searchsorted(cuts.lag_edges, t2 - t1, "right") - 1,
+    ]
+    pairs = np.where(means.weight > 0, scan.cells.pairs, 0)
+
+    def total(of: Float[np.ndarray, "bin mean"]) -> Float[np.ndarray, "bin cell"]:
+        return np.stack([np.bincount(place, one, len(cuts.t1) + 1)[:-1] for one in pairs * of])
+
+    count = total(np.ones(pairs.shape))
+    c2, f = (total(means.columns[..., n]) / np.maximum(count, 1) for n in (1, 2))
+    return replace(cuts, c2=1 + c2, count=count.astype(np.int64)), f
+
+
 class _Samples(NamedTuple):
     """Frames that stand for an interval of frames."""
 
@@ -67,13 +91,22 @@ class _Samples(NamedTuple):
     used: Bool[np.ndarray, "interval s"]
 
 
-def residual_cells(request: Request, state: State) -> ResidualCells | None:
-    """Return the residuals of every bin in the cells that lie inside the selected frames, if any."""
+def residual_cells(
+    request: Request, state: State, means: CellMeans | None = None
+) -> ResidualCells | None:
+    """Return the residuals of every bin in the cells that lie inside the selected frames, if any.
+
+    means: [1, y - 1, f] of data that are means over cells, smaller ones mostly; those whose middle lies in a
+    cell of the averages stored with the data are then averaged instead.
+    """
     scan, reduced, cuts = request.scan, state.reduced, request.scan.cuts(request.problem.min_lag)
     if not len(cuts.t1):
         return None
     age, lag = (_intervals(cuts.age_edges, cuts.age), _intervals(cuts.lag_edges, cuts.lag))
-    mean_f = _mean_f(request, state, age, lag)
+    if means is None:
+        mean_f = _mean_f(request, state, age, lag)
+    else:
+        cuts, mean_f = _averaged_means(scan, cuts, means)
     contrast = np.where(np.isfinite(reduced.contrast), reduced.contrast, 0.0)
     contrast = np.where(reduced.undetermined, 0.0, contrast)
     residual = cuts.c2 - reduced.offset[:, None] - contrast[:, None] * mean_f

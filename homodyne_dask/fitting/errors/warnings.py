@@ -19,7 +19,6 @@ from homodyne_dask.solver.determined import MAX_SLOW_STEPS, determined_at, hidde
 from homodyne_dask.solver.elimination import rounding_of
 from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
-from homodyne_dask.store.schema import MEANS_OF_CELLS
 from homodyne_dask.sweep.unreadable import excluded_sentence
 
 MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
@@ -51,7 +50,6 @@ def warnings_about(
         _of_precision(request, state.reduced),
     )
     sentences = [sentence for sentence in candidates if sentence]
-    sentences += [n for n in request.scan.attrs["notes"] if n.startswith(MEANS_OF_CELLS)]
     for n in np.flatnonzero(at_bound):
         low, high = request.search.lower[n], request.search.upper[n]
         sentences.append(
@@ -172,8 +170,9 @@ def _far_off(request: Request, state: lm.State) -> str | None:
         return None
     labels = [str(label) for label in request.scan.label[far]]
     bins = ", ".join(labels[:6]) + (f" and {len(labels) - 6} more" if len(labels) > 6 else "")
+    datum = "pair" if request.scan.cells is None else "cell"
     return (
-        f"χ² per pair is up to {redchi[far].max():.3g} (in the bins labelled {bins}): some pairs lie "
+        f"χ² per {datum} is up to {redchi[far].max():.3g} (in the bins labelled {bins}): some {datum}s lie "
         f"far from all others, sigma is too small, or the model does not hold; maps.png shows where"
     )
 

@@ -1,0 +1,95 @@
+"""Grams of means over cells of age and lag, where c2 was averaged before ingest.
+
+A cell is one measurement: its c2 is compared with the mean of f over its pairs, and it weighs as much as
+they do together, n/sigma². Sums are made by loops whose order does not depend on the number of threads.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from homodyne_dask.kernels.gram import BlockGrams, CandidateGrams, CellMeans, Gram, RobustGram
+from homodyne_dask.kernels.losses import robust_terms
+from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.problem import Problem
+
+
+def cell_means(
+    sums: Float[np.ndarray, "bin cell 1+p"],
+    pairs: Int[np.ndarray, " cell"],
+    y: Float[np.ndarray, "bin cell"],
+    weight: Float[np.ndarray, "bin cell"],
+) -> CellMeans:
+    """Return the means from the sums of f and ∂f/∂theta over cells; y: c2 - 1."""
+    counted = weight > 0
+    means = np.where(counted[..., None], sums, 0.0) / np.maximum(pairs, 1)[:, None]
+    data = np.stack([counted, np.where(counted, y, 0.0)], axis=-1)
+    columns = np.concatenate([data, means], axis=-1)
+    return CellMeans(columns, weight, np.count_nonzero(counted, axis=1))
+
+
+def cell_gram(means: CellMeans) -> Gram:
+    """Return the Gram of the cells of every bin."""
+    return Gram(_moments(means.columns, means.weight), means.pairs)
+
+
+def cell_candidate_grams(means: list[CellMeans]) -> CandidateGrams:
+    """Return the moments of [1, y - 1, f] at the theta of each of `means`."""
+    moments = [_moments(one.columns[..., :3], one.weight) for one in means]
+    return CandidateGrams(np.stack(moments, axis=1), means[0].pairs)
+
+
+def robust_cell_gram(
+    means: CellMeans, problem: Problem, linear_params: Float[np.ndarray, "bin 2"]
+) -> RobustGram:
+    """Return the Gram of the cells of every bin under the loss of the problem.
+
+    linear_params: (offset - 1, contrast) of the bins.
+    """
+    weighted, sums = _under_loss(means, problem, linear_params)
+    return RobustGram(_moments(*weighted[:2]), sums, means.pairs)
+
+
+def cell_block_grams(
+    means: CellMeans,
+    problem: Problem,
+    linear_params: Float[np.ndarray, "bin 2"] | None,
+    blocks: Int[np.ndarray, "2 cell"],
+    number: int,
+) -> BlockGrams:
+    """Return the moments of the cells of each pair of blocks of frames, those of t1 and of t2 of a cell.
+
+    linear_params: under a loss, (offset - 1, contrast) of the bins. number: of blocks.
+    """
+    if linear_params is not None:
+        means = _under_loss(means, problem, linear_params)[0]
+    bins, _, m = means.columns.shape
+    moments = np.zeros((bins, number, number, m, m))
+    for a, b in np.unique(blocks.T, axis=0):
+        here = (blocks[0] == a) & (blocks[1] == b)
+        moments[:, a, b] = _moments(means.columns[:, here], means.weight[:, here])
+    return BlockGrams(moments, means.pairs)
+
+
+def _under_loss(
+    means: CellMeans, problem: Problem, linear_params: Float[np.ndarray, "bin 2"]
+) -> tuple[CellMeans, Float[np.ndarray, "bin 4"]]:
+    """Return the means with the weights of the loss, and the four sums of a RobustGram's loss."""
+    X, weight, _ = means
+    r = X[..., 1] - linear_params[:, :1] - linear_params[:, 1:] * X[..., 2]
+    slopes, sums = [], []
+    with float64_on_cpu():
+        for residual, w in zip(r, weight, strict=True):
+            slope, row = robust_terms(
+                problem.loss, jnp.asarray(problem.loss_scale), jnp.asarray(w > 0)[:, None],
+                jnp.asarray(residual)[:, None], jnp.asarray(w), jnp.ones(1),
+            )  # fmt: skip
+            slopes.append(np.asarray(slope)[:, 0])
+            sums.append(np.asarray(row)[:4])
+    return means._replace(weight=weight * np.array(slopes)), np.array(sums)
+
+
+def _moments(
+    X: Float[np.ndarray, "bin cell m"], weight: Float[np.ndarray, "bin cell"]
+) -> Float[np.ndarray, "bin m m"]:
+    return np.einsum("bcx,bcy->bxy", X * weight[..., None], X)

@@ -1,0 +1,94 @@
+"""Cells of age and lag over which c2 was averaged before ingest: which pairs of frames each holds."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Int, Int32
+
+from homodyne_dask.errors import SelectionError
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a store; cell number a·lags + l is that of age a and lag l."""
+
+    age_edges: Int[np.ndarray, " age_edge"]
+    """In i + j, which is twice the age of frames i and j."""
+    lag_edges: Int[np.ndarray, " lag_edge"]
+    """In j - i."""
+    n_frames: int
+
+    @property
+    def ages(self) -> int:
+        """Intervals of age."""
+        return len(self.age_edges) - 1
+
+    @property
+    def lags(self) -> int:
+        """Intervals of lag."""
+        return len(self.lag_edges) - 1
+
+    @property
+    def number(self) -> int:
+        """Cells, with those that hold no pair."""
+        return self.ages * self.lags
+
+    @cached_property
+    def pairs(self) -> Int[np.ndarray, " cell"]:
+        """Pairs averaged in each cell, those of a frame with itself among them."""
+        return self.pairs_in((0, self.n_frames), 0)
+
+    def pairs_in(self, frames: tuple[int, int], min_lag: int) -> Int[np.ndarray, " cell"]:
+        """Return the pairs of each cell that lie inside the frames and are min_lag apart."""
+        first, stop = frames
+        found = np.zeros((self.ages, self.lags), np.int64)
+        for number, (low, high) in enumerate(zip(self.lag_edges, self.lag_edges[1:], strict=False)):
+            lag = np.arange(max(low, min_lag), min(high, stop - first))
+            # of one lag, i + j goes from 2·first + lag in steps of 2
+            below = (self.age_edges[:, None] - (2 * first + lag) + 1) // 2
+            within = np.clip(below, 0, stop - first - lag)
+            found[:, number] = np.diff(within, axis=0).sum(1)
+        return found.ravel()
+
+    def check_any_in(self, frames: tuple[int, int], min_lag: int) -> None:
+        """Raise SelectionError where no cell lies inside the frames, its pairs min_lag apart."""
+        inside = self.pairs_in(frames, min_lag)
+        if not ((inside == self.pairs) & (inside > 0)).any():
+            raise SelectionError(
+                f"c2 is the mean over cells of age and lag, and none of the {self.number} cells lies inside "
+                f"the frames {frames[0]} to {frames[1] - 1} with min_lag {min_lag}: widen the selection, or "
+                f"correlate with finer cells"
+            )
+
+    @property
+    def middle(self) -> Int[np.ndarray, "2 cell"]:
+        """The frames of t1 and of t2 in the middle of each cell."""
+        age, lag = (0.5 * (e[:-1] + e[1:] - 1) for e in (self.age_edges, self.lag_edges))
+        of_t = np.stack([(age[:, None] - lag) / 2, (age[:, None] + lag) / 2])
+        return np.clip(of_t.reshape(2, -1), 0, self.n_frames - 1).astype(int)
+
+    def of_tile(self, i0: int, j0: int, side: int) -> Int32[np.ndarray, "T T"]:
+        """Return the cell of every pair of the tile at frames (i0, j0); `number` where there is none."""
+        i, j = (first + np.arange(side) for first in (i0, j0))
+        age = self._age_of[i0 + j0 + np.add.outer(np.arange(side), np.arange(side))]
+        lag = self._lag_of[np.clip(j[None, :] - i[:, None], -1, self.n_frames)]
+        lag = np.where(j < self.n_frames, lag, -1)
+        return np.where((age < 0) | (lag < 0), self.number, age * self.lags + lag).astype(np.int32)
+
+    @cached_property
+    def _age_of(self) -> Int[np.ndarray, " sum"]:
+        """Interval of age of each i + j that tiles have, -1 where there is none."""
+        return _interval(self.age_edges, np.arange(2 * self.n_frames + 1024))
+
+    @cached_property
+    def _lag_of(self) -> Int[np.ndarray, " lag"]:
+        """Interval of each lag, -1 where there is none; the last is for lags below 0."""
+        return np.append(_interval(self.lag_edges, np.arange(self.n_frames + 1)), -1)
+
+
+def _interval(
+    edges: Int[np.ndarray, " edge"], values: Int[np.ndarray, " v"]
+) -> Int[np.ndarray, " v"]:
+    found = np.searchsorted(edges, values, side="right") - 1
+    return np.where(found < len(edges) - 1, found, -1)

@@ -1,0 +1,98 @@
+"""Passes over data that were averaged over cells of age and lag before ingest.
+
+A cell lies in many tiles, so a task takes all tiles of its bins: it adds f and its derivatives up by cell
+and returns the Gram of the means. c2 is read once, to see which cells are known.
+"""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.cell_grams import cell_means
+from homodyne_dask.kernels.gram import CellMeans
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.store.cells import Cells
+from homodyne_dask.store.scan import Scan, open_selection, q_or_one
+from homodyne_dask.sweep.block_cache import CELLS, block, keep
+from homodyne_dask.sweep.blocks import BlockSource, Place, aligned_array
+from homodyne_dask.sweep.cost import Cost
+from homodyne_dask.sweep.plan import Run
+
+
+def cells_of(source: BlockSource) -> Cells | None:
+    """Return the cells of data whose pairs hold means; None for block means and other data."""
+    return open_selection(source.selection).cells if source.factor == 1 else None
+
+
+def means_over_cells(
+    source: BlockSource, problem: Problem, budget: int, run: Run,
+    thetas: Sequence[Float[np.ndarray, " p"]],
+) -> tuple[list[CellMeans], Cost]:  # fmt: skip
+    """Return the means of f and its derivatives over the cells of a run's bins, at every theta.
+
+    budget: bytes of data that a process may keep for the next pass.
+    """
+    scan, backend = open_selection(source.selection), backend_of(problem.model)
+    cells = scan.cells
+    assert cells is not None
+    y, weight, reading = _data(source, cells, run, problem.min_lag, budget)
+    found, cost = [], Cost(reading=reading)
+    for theta in thetas:
+        at = backend.point(problem, theta, scan.time, 1, scan.frames)
+        sums = np.zeros((len(run.members), cells.number + 1, len(theta) + 1))
+        for tile in run.tiles:
+            place = _without_data(source, scan, Place(run.members, tile))
+            cut = at.sub_blocks(place.q[0], place.i0, place.j0, source.side)
+            if cut.n_active:
+                here = cells.of_tile(place.i0, place.j0, source.side)
+                sums = backend.cell_sums(at, place, here, sums)
+            needed = cut.n_active > 0 or reading > 0
+            cost = cost.plus(Cost(cut.n_active, cut.n_total, int(needed), 1))
+        found.append(cell_means(sums[:, :-1], cells.pairs, y, weight))
+    return found, cost
+
+
+def _without_data(source: BlockSource, scan: Scan, place: Place) -> Block:
+    """Return a block of one shape with any other, of whose frames only the times are known."""
+    members, side = list(place.members), source.side
+    data, weights = aligned_array(len(members), side), np.zeros((len(members), side))
+    i, j = (at * side for at in place.tile)
+    return Block(data, weights, weights, q_or_one(scan)[members], scan.phi[members], i, j)
+
+
+def _data(
+    source: BlockSource, cells: Cells, run: Run, min_lag: int, budget: int
+) -> tuple[Float[np.ndarray, "bin cell"], Float[np.ndarray, "bin cell"], float]:
+    """Return c2 - 1 of the cells and their weights, as `_read`, and the seconds it took to read them."""
+    key, began = (source, run.members, run.tiles, min_lag), time.perf_counter()
+    found = CELLS.get(key)
+    if found is not None:
+        return *found, 0.0
+    found = _read(source, cells, run, min_lag)
+    keep(CELLS, key, found, budget)
+    return *found, time.perf_counter() - began
+
+
+def _read(
+    source: BlockSource, cells: Cells, run: Run, min_lag: int
+) -> Float[np.ndarray, "2 bin cell"]:
+    """Return c2 - 1 of every cell, and Σ 1/sigma² over its pairs if all of them are selected and known."""
+    sums = np.zeros((3, len(run.members), cells.number + 1))
+    frame = np.arange(source.side)
+    for tile in run.tiles:
+        data = block(source, Place(run.members, tile), 0)
+        lag = data.j0 + frame[None, :] - data.i0 - frame[:, None]
+        cell = cells.of_tile(data.i0, data.j0, source.side)
+        for b in range(len(run.members)):
+            known = np.isfinite(data.c2[b]) & (lag >= min_lag)
+            weight = np.outer(data.weight_rows[b], data.weight_columns[b])[known]
+            values = data.c2[b][known].astype(float) - 1
+            for n, term in enumerate((values, weight, None)):
+                sums[n, b] += np.bincount(cell[known], term, cells.number + 1)
+    total, weight, count = sums[..., :-1]
+    whole = (count == cells.pairs) & (count > 0)
+    return np.stack([total / np.maximum(count, 1), np.where(whole, weight, 0.0)])
