@@ -83,7 +83,8 @@ def cost(row: Felt, caches: Path, checkout: Path = ROOT) -> Costs:
     """CPU, wall and first seconds of one run of a row by the code of a checkout."""
     environment = os.environ | {"XDG_CACHE_HOME": str(caches), "PYTHONPATH": str(checkout)}
     words = [sys.executable, "-I", str(TREE), row.first, json.dumps(row.programs)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    # `python -m` looks in the working folder first
+    done = subprocess.run(words, env=environment, cwd=caches, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr[-3000:])
     return json.loads(done.stdout)

@@ -43,3 +43,11 @@ def test_ratios_are_of_runs_beside_each_other():
     uneven = [({"CPU s": this}, {"CPU s": 10.0}) for this in (5.0, 6.0, 7.0, 8.0, 9.0)]
     assert felt.ratios(uneven)["CPU s"] == pytest.approx((0.7, 0.6, 0.8))
     assert felt.medians([this for this, _ in uneven]) == {"CPU s": 7.0}
+
+
+def test_a_row_runs_the_code_of_the_checkout_that_is_compared(tmp_path):
+    package = tmp_path / "checkout" / "homodyne_dask" / "cli"
+    package.mkdir(parents=True)
+    (package / "__main__.py").write_text("raise SystemExit('another checkout')")
+    with pytest.raises(SystemExit, match="another checkout"):
+        felt.cost(felt.Felt([felt.command("--version")]), tmp_path, tmp_path / "checkout")
