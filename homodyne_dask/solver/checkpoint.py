@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.store.files import partial_files, read_regular_file, replacing
 
@@ -159,9 +159,16 @@ def identity_differences(
 def _check_same(path: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
     for key, (then, now) in identity_differences(before, identity).items():
         raise OptionError(
-            f"{path} is of another fit: {key} was {then}, now {now}; "
+            f"{path} is of another fit: {key} was {_quoted(then)}, now {_quoted(now)}; "
             f"give the same options, or fit again without --resume"
         )
+
+
+def _quoted(value: Any) -> str:
+    """Return a value of an identity for a message."""
+    if value is None:
+        return "not given"
+    return value if isinstance(value, str) else shown(value)
 
 
 def previous(path: Path) -> Path:

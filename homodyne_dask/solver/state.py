@@ -75,6 +75,12 @@ class State:
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: estimated distance to the minimum in standard errors."""
 
+    def __repr__(self) -> str:
+        theta = ", ".join(f"{value:.6g}" for value in self.theta)
+        return (
+            f"<pass {self.passes}: χ² {self.reduced.chisqr:.8g} at ({theta}), {self.outcome.value}>"
+        )
+
     @property
     def lowest(self) -> "State":
         """The state with the lowest χ² so far."""

@@ -123,7 +123,7 @@ def test_an_option_more_goes_through_configuration_request_and_record(one_more):
 
 def test_a_fit_resumes_only_with_the_same_value_of_an_option_more(one_more):
     assert "novelty was 0.5, now 0.7" in one_more["resumed with another"]
-    assert "novelty was 0.5, now None" in one_more["resumed with none"]
+    assert "novelty was 0.5, now not given" in one_more["resumed with none"]
     assert one_more["resumed with the same"] is None
 
 

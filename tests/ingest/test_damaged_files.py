@@ -114,7 +114,7 @@ def test_a_flipped_byte_never_shows_a_traceback(tmp_path):
     ("word", "content", "message"),
     [
         ("text", b"# not data\n", "neither HDF5 nor .npy nor .npz"),
-        ("empty", b"", "neither HDF5 nor .npy nor .npz"),
+        ("empty", b"", "is empty: copy it again"),
         ("only the signature", b"\x89HDF\r\n\x1a\n", "cannot be opened as HDF5"),
         ("npy header only", b"\x93NUMPY\x01\x00", "cannot be read as NumPy"),
         ("broken zip", b"PK\x03\x04" + bytes(50), "cannot be read as NumPy"),

@@ -51,6 +51,10 @@ def test_what_python_shows_has_at_most_twenty_lines_and_print_shows_all(scan, re
         assert "array(" not in repr(one), name
     assert repr(scan).endswith("... 13 more lines: print it for all")
     assert len(str(scan).splitlines()) == 32
+    given = dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True))
+    state = next(hd.iterate(scan, "laminar_flow", gap=GAP, fixed=given))
+    assert repr(state).startswith("<pass 1: χ² ")
+    assert "(2500, -0.3, 100," in repr(state)
     assert repr(hd.MODELS["static"]) == "<model static of D0, alpha, D_offset>"
     assert "gamma_dot_t0" in str(hd.LAMINAR_FLOW)
 
