@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import ingest
-from homodyne_dask.cluster.local import this_process
+from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.fitting.errors.assemble import assemble_result
 from homodyne_dask.fitting.errors.estimate import estimate_errors
 from homodyne_dask.fitting.minimize import FitRecord, minimize

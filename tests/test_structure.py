@@ -9,7 +9,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SEAMS: dict[str, str] = {
-    "homodyne_dask.fitting.curve_fit._xarray_internals": "one file for what is private in xarray",
     "homodyne_dask.cluster.driver_watch": "all that the process of a nanny imports of this package",
     "homodyne_dask.cli.guide": "hd.guide, which users import; the command only prints it",
 }

@@ -41,10 +41,10 @@ def check_worker_options(config: "FitConfig") -> None:
 @contextmanager
 def client_of(config: "FitConfig") -> "Iterator[Client | None]":
     """Yield a client of the workers that the options choose, None where they choose none."""
-    from homodyne_dask.cluster.connect import connect
-
     check_worker_options(config)
     if config.scheduler:
+        from homodyne_dask.cluster.connect import connect
+
         with connect(config.scheduler, config.key) as client:
             yield client
     elif config.scheduler_file:

@@ -24,13 +24,11 @@ from homodyne_dask.cluster.memory import (
     too_little,
 )
 from homodyne_dask.cluster.scratch import SCRATCH, scratch_folder
-from homodyne_dask.cluster.workers import JobCluster, Workers
+from homodyne_dask.cluster.workers import MAX_THREADS_PER_WORKER, JobCluster, Workers
 from homodyne_dask.errors import ClusterError, require_count, require_type
 from homodyne_dask.kernels.processors import cores
 from homodyne_dask.store.processes import python_command
 
-MAX_THREADS_PER_WORKER = 4
-"""Most threads of one worker process on this machine."""
 NO_PROGRESS_TIMEOUT = 300.0
 """Seconds without any finished task after which a pass fails."""
 FIRST_WORKER_TIMEOUT = 60.0
@@ -273,16 +271,3 @@ def _wait_for_one(client: Client) -> None:
                 f"start some, then fit again"
             )
         time.sleep(0.05)
-
-
-def this_process() -> Workers:
-    """Return the caller's process as the only worker."""
-    return Workers(1, 1, available_memory(), local=True)
-
-
-def local_workers() -> Workers:
-    """Return the workers that `local_cluster()` would start."""
-    total = cores()
-    processes = max(1, total // min(MAX_THREADS_PER_WORKER, total))
-    memory = memory_for_workers(processes)
-    return Workers(processes, max(1, total // processes) * processes, memory, to_start=True)

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from homodyne_dask.cluster.memory import available_memory, memory_for_workers
+from homodyne_dask.kernels.processors import cores
+
 PAIRS_PER_SECOND = 150e6
 """Typical rate of a thread, for which tasks are sized; no result depends on it."""
 MAX_TASK_SECONDS = 2.0
@@ -14,6 +17,9 @@ LONGEST_TASK_SECONDS = (
     COSTLIEST_PASS * MAX_TASK_SECONDS * PAIRS_PER_SECOND / SLOWEST_PAIRS_PER_SECOND
 )
 """Seconds that a task of any plan may take on the slowest node."""
+
+MAX_THREADS_PER_WORKER = 4
+"""Most threads of one worker process on this machine."""
 
 
 @dataclass(frozen=True)
@@ -55,3 +61,16 @@ class JobCluster:
     def missing(self) -> str:
         """Return which workers are missing and why, '' for none."""
         raise NotImplementedError
+
+
+def this_process() -> Workers:
+    """Return the caller's process as the only worker."""
+    return Workers(1, 1, available_memory(), local=True)
+
+
+def local_workers() -> Workers:
+    """Return the workers that `local_cluster()` would start."""
+    total = cores()
+    processes = max(1, total // min(MAX_THREADS_PER_WORKER, total))
+    memory = memory_for_workers(processes)
+    return Workers(processes, max(1, total // processes) * processes, memory, to_start=True)

@@ -1,15 +1,16 @@
 """A fit of a scan: it connects solver, sweep and cluster, and returns the result."""
 
 import time
-from collections.abc import Callable, Generator
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distributed import Client
+import numpy as np
+from jaxtyping import Float
 
-from homodyne_dask.cluster.local import local_cluster, local_workers, this_process, workers_of
+from homodyne_dask.cluster.workers import local_workers, this_process
 from homodyne_dask.errors import require_function
 from homodyne_dask.fitting.minimize import (
     FitRecord,
@@ -23,11 +24,11 @@ from homodyne_dask.live.progress import Progress
 from homodyne_dask.models import Model
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.admission import checked_workers
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
-from homodyne_dask.sweep.unreadable import without_unreadable
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from homodyne_dask.live.watch import FitDescription
     from homodyne_dask.results.fit_result import FitResult
 
@@ -37,7 +38,7 @@ def fit(
     data: Scan | str | Path,
     model: Model | str,
     *,
-    client: Client | None = None,
+    client: "Client | None" = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
     progress: Callable[[lm.State], None] | None = None,
@@ -68,7 +69,7 @@ def iterate(
     data: Scan | str | Path,
     model: Model | str,
     *,
-    client: Client | None = None,
+    client: "Client | None" = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
     watch: Callable[[Progress], None] | None = None,
@@ -89,20 +90,23 @@ def iterate(
     require_function("watch", watch)
     planned = plan_for(request, client)
     with (
-        local_cluster() if planned.workers.to_start else nullcontext(client) as connected,
-        checked_workers(client, request.scan, planned) as refused,
+        workers_for_plan(planned, client) as connected,
+        _refusing(request.scan, planned, client) as refused,
     ):
         if request.options.on_bad_tile == "skip":
+            from homodyne_dask.sweep.unreadable import without_unreadable
+
             layouts = (planned.layout, *planned.levels)
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
-        # JAX and tables load while workers start
-        from homodyne_dask.fitting.errors.assemble import assemble_result
-        from homodyne_dask.fitting.errors.estimate import estimate_errors
         from homodyne_dask.live.watch import Watch
-        from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 
         observer = Watch(_description(request), planned, connected, watch, refused)
         with observer.failures_published():
+            # JAX and tables load while workers start, and after the first line of progress
+            from homodyne_dask.fitting.errors.assemble import assemble_result
+            from homodyne_dask.fitting.errors.estimate import estimate_errors
+            from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
+
             selection, problem = request.scan.selection, request.problem
             sweep = observer.watched(sweep_of(planned, selection, problem, connected))
             levels = [
@@ -135,9 +139,36 @@ def iterate(
     return result
 
 
+@contextmanager
+def workers_for_plan(planned: Plan, client: "Client | None") -> "Iterator[Client | None]":
+    """Yield the client to compute with, of workers that are started where the plan says so.
+
+    Dask loads for half a second; a fit in this process does without it.
+    """
+    if planned.workers.to_start:
+        from homodyne_dask.cluster.local import local_cluster
+
+        with local_cluster() as started:
+            yield started
+    else:
+        yield client
+
+
+@contextmanager
+def _refusing(scan: Scan, planned: Plan, client: "Client | None") -> Iterator[Sequence[str]]:
+    """Check a client's workers as `checked_workers` does, and yield its messages."""
+    if client is None:
+        yield ()
+        return
+    from homodyne_dask.sweep.admission import checked_workers
+
+    with checked_workers(client, scan, planned) as refused:
+        yield refused
+
+
 @takes_options(of_plan=True)
 def plan(
-    data: Scan | str | Path, model: Model | str, *, client: Client | None = None, **options: Any
+    data: Scan | str | Path, model: Model | str, *, client: "Client | None" = None, **options: Any
 ) -> Plan:
     """Return the plan of a fit: what it would read and keep in memory. `print(plan)` shows it.
 
@@ -150,10 +181,12 @@ def plan(
     return plan_for(prepare(data, model, **options), client)
 
 
-def plan_for(request: Request, client: Client | None) -> Plan:
+def plan_for(request: Request, client: "Client | None") -> Plan:
     """Return the plan for the client's workers or, without a client, for this process or new workers."""
     cut = layout(request.scan, request.problem.min_lag)
     if client is not None:
+        from homodyne_dask.cluster.local import workers_of
+
         workers = workers_of(client)
     else:
         workers = this_process() if cut.pairs < IN_PROCESS_PAIRS else local_workers()
@@ -164,12 +197,16 @@ def plan_for(request: Request, client: Client | None) -> Plan:
 
 def _description(request: Request) -> "FitDescription":
     """Return title, parameters and errors for the progress of a fit."""
-    from homodyne_dask.fitting.errors.estimate import standard_errors
     from homodyne_dask.live.watch import FitDescription
+
+    def errors(state: lm.State) -> Float[np.ndarray, " p"]:
+        from homodyne_dask.fitting.errors.estimate import standard_errors
+
+        return standard_errors(request, state, None)
 
     return FitDescription(
         f"{request.problem.model.name} fitted to {Path(request.scan.path).name}",
         request.search.names,
         tuple(parameter.unit for parameter in request.parameters),
-        lambda state: standard_errors(request, state, None),
+        errors,
     )

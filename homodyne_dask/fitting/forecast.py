@@ -1,20 +1,17 @@
 """A forecast of what a pass reads, and of its time and memory, from a sample of its tasks."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import reduce
 from heapq import heapreplace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from distributed import Client
 from jaxtyping import Float
 
-from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.memory import size
-from homodyne_dask.fitting.fit import plan_for
+from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import Request, prepare, require_gap
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
@@ -29,6 +26,9 @@ from homodyne_dask.sweep.cost import Cost
 from homodyne_dask.sweep.plan import Plan, Run
 from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Report
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 SAMPLE_PAIRS = 20e6
 """Pairs of the sample for each thread; it is computed twice, for some tenths of a second."""
@@ -81,7 +81,7 @@ class Forecast:
 
 @takes_options(of_plan=True, also=["initial"])
 def forecast(
-    data: Scan | str | Path, model: Model | str, *, client: Client | None = None, **options: Any
+    data: Scan | str | Path, model: Model | str, *, client: "Client | None" = None, **options: Any
 ) -> Forecast:
     """Return what `fit` with these options will read and take, measured on a sample of its tasks.
 
@@ -93,7 +93,7 @@ def forecast(
     request = prepare(data, model, **options)
     require_gap(request)
     plan = plan_for(request, client)
-    with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
+    with workers_for_plan(plan, client) as connected:
         sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
         theta = find_initial_values(request)[0].theta
         linear_params = None

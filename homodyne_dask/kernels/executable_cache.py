@@ -10,17 +10,17 @@ import logging
 import os
 import pickle
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 import jax
-import jaxlib
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from homodyne_dask.kernels._jax_internals import jax_settings
 from homodyne_dask.kernels.cache_folder import read_entry, write_entry
 from homodyne_dask.kernels.processors import jax_threads, processor
 
-_VERSIONS = (jax.__version__, jaxlib.__version__)
+_VERSIONS = (version("jax"), version("jaxlib"))
 _IRRELEVANT = ("jax_platforms", "jax_cpu_enable_async_dispatch", "jax_enable_x64")
 """Settings of JAX that change no executable: a program says which numbers it has."""
 _REFUSED = b""

@@ -5,12 +5,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from distributed import Client, span
 from jaxtyping import Float
 
 from homodyne_dask.kernels.gram import AnyGram
@@ -23,6 +22,8 @@ from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import Report, Task
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from homodyne_dask.results.fit_result import FitResult
 
 LOG = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class Watch:
         self,
         description: FitDescription,
         plan: Plan,
-        client: Client | None,
+        client: "Client | None",
         watch: Callable[[Progress], None] | None = None,
         refused: Sequence[str] = (),
     ) -> None:
@@ -101,7 +102,7 @@ class Watch:
             self.pass_began = time.time()
             self.publish("pass", words=words, factor=factor, tiles=sweep.layout.blocks)
             parts = unwatched(sweep, task, at)
-            with span(f"fit {self.fit}", words):  # tasks are submitted for the first part
+            with self._span(words):  # tasks are submitted for the first part
                 part = next(parts, None)
             published = time.perf_counter()
             here: dict[str, Any] = dict.fromkeys(("done", "pairs", "bytes", "seconds"), 0)
@@ -117,6 +118,14 @@ class Watch:
                 part = next(parts, None)
 
         return replace(sweep, compute=compute)
+
+    def _span(self, words: str) -> AbstractContextManager[Any]:
+        """Return a context in which the tasks of a pass are submitted, for the dashboard."""
+        if self.publisher is None:
+            return nullcontext()
+        from distributed import span
+
+        return span(f"fit {self.fit}", words)
 
     def _words(self, label: str | None, factor: int) -> str:
         means = f" over {factor}×{factor} means" if factor > 1 else ""

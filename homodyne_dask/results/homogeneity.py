@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import chdtrc, fdtrc
 
 
 class HomogeneityTest(NamedTuple):
@@ -40,6 +39,8 @@ def homogeneity_test(
     k = len(value)
     freedom = np.where(np.isfinite(dof), np.maximum(dof, 1.0), np.inf)
     slack = float(((1 - weight / total) ** 2 / freedom).sum())
+    from scipy.special import chdtrc, fdtrc  # loads for a fifth of a second
+
     if slack == 0:
         p = chdtrc(k - 1, chisqr)
     else:
@@ -77,5 +78,7 @@ def power_law_of_q(
     exponent = float((weight * u * v).sum() / spread)
     chisqr, freedom = float((weight * (v - exponent * u) ** 2).sum()), int(known.sum()) - 2
     scatter = max(1.0, chisqr / freedom) if freedom else 1.0
+    from scipy.special import chdtrc
+
     p = float(chdtrc(freedom, chisqr)) if freedom else np.nan
     return PowerLawOfQ(exponent, float((scatter / spread) ** 0.5), chisqr, freedom, p)

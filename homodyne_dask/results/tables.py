@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
+from homodyne_dask.results._xarray_internals import load_dask_arrays_late
+
 if TYPE_CHECKING:
     from homodyne_dask.fitting.errors.profile import ProfilePoint
     from homodyne_dask.solver.influence import ScalingComparison
@@ -22,6 +24,7 @@ DATASET_UNITS = {
     "redchi": "1",
 }
 """In UDUNITS notation; units of the parameters are the coordinate `unit`."""
+load_dask_arrays_late()
 
 
 def influence_table(change: np.ndarray, names: list[str], label: np.ndarray) -> xarray.Dataset:

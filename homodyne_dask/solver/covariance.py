@@ -11,7 +11,6 @@ from itertools import combinations
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.sparse.csgraph import connected_components
 
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.models.parameters import joined_with_and
@@ -222,9 +221,10 @@ def _strongly_correlated(names: list[str], inverse: np.ndarray) -> list[str]:
     sd = np.sqrt(np.diag(inverse))
     correlation = inverse / np.outer(sd, sd)
     strong = np.abs(correlation) > _STRONG_CORRELATION
-    groups, member = connected_components(strong, directed=False)
+    connected = np.linalg.matrix_power(strong + np.eye(len(names)), len(names)) > 0
+    member = connected.argmax(axis=1)  # the first of the parameters that each is connected with
     sentences = []
-    for of in (np.flatnonzero(member == n) for n in range(groups)):
+    for of in (np.flatnonzero(member == n) for n in np.unique(member)):
         if len(of) > 1:
             pairs = [correlation[a, b] for a, b in combinations(of, 2) if strong[a, b]]
             shown = " and ".join(f"{value:+.4f}" for value in pairs)

@@ -101,7 +101,7 @@ def remove_check(dask_scheduler: Scheduler, name: str) -> None:
 
 
 @contextmanager
-def checked_workers(client: Client | None, scan: Scan, plan: Plan) -> Iterator[list[str]]:
+def checked_workers(client: Client, scan: Scan, plan: Plan) -> Iterator[list[str]]:
     """Check a client's workers, and inside the `with` every worker that joins.
 
     Yields a list that receives a message for each worker that joined and was refused. Raises
@@ -109,9 +109,6 @@ def checked_workers(client: Client | None, scan: Scan, plan: Plan) -> Iterator[l
     needs; a ClusterError inside the `with` is raised with those messages added.
     """
     refused: list[str] = []
-    if client is None:
-        yield refused
-        return
     name = f"homodyne_dask-check-{os.urandom(3).hex()}"
     check = pickle.dumps(WorkerCheck(name, requirements(scan, plan)))
     client.subscribe_topic(name, lambda event: refused.append(event[1]))

@@ -5,24 +5,18 @@ of a summation tree fixed by the order of the blocks. Whichever worker computes 
 same bits.
 """
 
-import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from distributed import Client, Future, as_completed
 from jaxtyping import Float
 
-from homodyne_dask.cluster import _dask_internals as internals
-from homodyne_dask.cluster import local as cluster
-from homodyne_dask.cluster.local import cluster_errors
 from homodyne_dask.kernels.gram import AnyGram, Gram, RobustGram, merge_runs
 from homodyne_dask.kernels.interface import MAX_CANDIDATES
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.scan import Selection
-from homodyne_dask.sweep.affinity import assign_tasks, keep_preferences_soft
 from homodyne_dask.sweep.blocks import BlockSource
 from homodyne_dask.sweep.cost import NO_COST, Cost
 from homodyne_dask.sweep.plan import Layout, Plan, Run, runs
@@ -38,7 +32,8 @@ from homodyne_dask.sweep.tasks import (
     warm_up,
 )
 
-LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 
 def gather[G: AnyGram](layout: Layout, tasks: list[Run], parts: dict[int, G]) -> G:
@@ -62,7 +57,7 @@ class Sweep:
     layout: Layout
     tasks: list[Run]
     compute: Callable[["Sweep", Task[Any], Any], Iterator[tuple[int, Any, Report]]]
-    client: Client | None = None
+    client: "Client | None" = None
     task: Task[Gram] | Task[Gram | RobustGram] = GRAM
     owners: dict[int, str] = field(default_factory=dict)
     compiled: dict[int, tuple[dict[str, int], dict[str, int]]] = field(default_factory=dict)
@@ -71,7 +66,7 @@ class Sweep:
     """Of the last pass."""
     peak: int = 0
     """Most memory that a process of the workers has had [bytes]."""
-    warming: list[Future] = field(default_factory=list)
+    warming: "list[Future]" = field(default_factory=list)
 
     @overload
     def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram: ...
@@ -151,35 +146,48 @@ def at_point(
     return AtThetaAndLinear(theta, linear_params)
 
 
-def sweep_of(plan: Plan, selection: Selection, problem: Problem, client: Client | None) -> Sweep:
+def sweep_of(plan: Plan, selection: Selection, problem: Problem, client: "Client | None") -> Sweep:
     """Return the sweep over a plan, on the client's cluster or in this process."""
-    if client is not None:
-        keep_preferences_soft(client)
+    _keep_preferences_soft(client)
     return _sweep(plan, plan.layout, selection, problem, client)
 
 
 def level_sweeps(
-    plan: Plan, selection: Selection, problem: Problem, client: Client | None
+    plan: Plan, selection: Selection, problem: Problem, client: "Client | None"
 ) -> list[Sweep]:
     """Return the sweeps over the levels of a plan, the coarsest first."""
     return [_sweep(plan, level, selection, problem, client) for level in plan.levels]
 
 
 def _sweep(
-    plan: Plan, layout: Layout, selection: Selection, problem: Problem, client: Client | None
+    plan: Plan, layout: Layout, selection: Selection, problem: Problem, client: "Client | None"
 ) -> Sweep:
     source = BlockSource(selection, layout.side, layout.padded_bins, layout.factor)
     context = TaskContext(source, problem, plan.budget)
     tasks = runs(layout, plan.workers.threads)
-    return Sweep(context, layout, tasks, _in_process if client is None else _on_cluster, client)
+    return Sweep(context, layout, tasks, _computer(client), client)
 
 
-def sweep_over(context: Any, plan: Plan, task: Task[Gram], client: Client | None) -> Sweep:
+def sweep_over(context: Any, plan: Plan, task: Task[Gram], client: "Client | None") -> Sweep:
     """Return a sweep with any task over a plan of any data."""
+    _keep_preferences_soft(client)
+    return Sweep(context, plan.layout, plan.tasks, _computer(client), client, task)
+
+
+def _keep_preferences_soft(client: "Client | None") -> None:
     if client is not None:
+        from homodyne_dask.sweep.affinity import keep_preferences_soft
+
         keep_preferences_soft(client)
-    compute = _in_process if client is None else _on_cluster
-    return Sweep(context, plan.layout, plan.tasks, compute, client, task)
+
+
+def _computer(client: "Client | None") -> Callable[..., Iterator[tuple[int, Any, Report]]]:
+    """Return the function that computes the tasks of a pass; without a client Dask is not loaded."""
+    if client is None:
+        return _in_process
+    from homodyne_dask.sweep.on_cluster import computed_on_cluster
+
+    return computed_on_cluster
 
 
 def _in_process[G: AnyGram](
@@ -187,69 +195,3 @@ def _in_process[G: AnyGram](
 ) -> Iterator[tuple[int, G, Report]]:
     for n, run in enumerate(sweep.tasks):
         yield n, *task.function(sweep.context, run, at)
-
-
-def _on_cluster[G: AnyGram](
-    sweep: Sweep, task: Task[G], at: Any
-) -> Iterator[tuple[int, G, Report]]:
-    client = sweep.client
-    assert client is not None
-    name = f"{task.key}-{os.urandom(3).hex()}"
-    futures: dict[Future, int] = {}
-    # the workers that cache the data, or at least their sums
-    owners = sweep.owners if internals.preferences_can_be_dropped() else {}
-    for owner, numbers in assign_tasks(sweep.tasks, owners).items():
-        preference: dict[str, Any] = (
-            {"workers": [owner], "allow_other_workers": True} if owner else {}
-        )
-        made = client.map(
-            task.function,
-            [sweep.context] * len(numbers),
-            [sweep.tasks[n] for n in numbers],
-            [at] * len(numbers),
-            key=[f"{name}-{n:05d}" for n in numbers],
-            pure=False,
-            **preference,
-        )
-        futures |= zip(made, numbers, strict=True)
-    try:
-        with cluster_errors(client):
-            for future, (gram, report) in _finished(client, set(futures)):
-                future.release()
-                yield futures[future], gram, report
-    finally:
-        _cancel(client, [future for future in futures if not future.done()])
-
-
-def _cancel(client: Client, futures: list[Future]) -> None:
-    """Cancel the remaining tasks of a pass; a failure must neither cost its result nor hide its error.
-
-    Also where none is left: the answer comes when the scheduler has forgotten the others, and only
-    then do the tasks of the next pass have a span of their own.
-    """
-    if client.status == "running":
-        try:
-            client.cancel(futures, reason="the pass has ended")
-        except Exception as e:
-            LOG.warning("tasks were not cancelled: %s: %s", type(e).__name__, e)
-
-
-def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tuple[Any, Report]]]:
-    """Yield futures with their results as they finish; TimeoutError if none does for too long."""
-    while waiting:
-        before = len(waiting)
-        try:
-            done = as_completed(
-                waiting,
-                client.loop,
-                with_results=True,
-                timeout=cluster.time_limit("no-progress", cluster.NO_PROGRESS_TIMEOUT),
-            )
-            for future, result in done:
-                if isinstance(result, BaseException):  # the connection to the scheduler is lost
-                    raise result
-                waiting = waiting - {future}
-                yield future, result
-        except TimeoutError:
-            if len(waiting) == before:
-                raise

@@ -5,14 +5,15 @@ times, it returns a Gram of the same bits.
 """
 
 import os
+import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from resource import RUSAGE_SELF, getrusage
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed.metrics import context_meter
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend import backend_of, compilations
@@ -124,7 +125,7 @@ def gram_of(
             gram, part = _leaf(context, point, place)
         leaves.append(gram)
         cost = cost.plus(part)
-    with context_meter.meter("merge"):
+    with metered("merge"):
         return merge_tree(leaves), report_of(began, before, cost)
 
 
@@ -182,10 +183,10 @@ def _leaf(context: TaskContext, at: ModelPoint, place: Place) -> tuple[Gram, Cos
     gram, reading = None, 0.0
     if needed:
         began = time.perf_counter()
-        with context_meter.meter("read"):
+        with metered("read"):
             data = block(source, place, context.budget)
         reading = time.perf_counter() - began
-        with context_meter.meter("gram"):
+        with metered("gram"):
             gram, sums = backend_of(context.problem.model).gram(at, data, sums)
         SUMS[key] = sums
     if gram is None or not cut.n_active:
@@ -237,7 +238,16 @@ def report_of(began: float, before: dict[str, int], cost: Cost) -> Report:
     return Report(_worker(), os.getpid(), seconds, (before, compilations()), cost, peak)
 
 
+def metered(what: str) -> AbstractContextManager[Any]:
+    """Return a context whose time Dask shows as a part of a task; without Dask it does nothing."""
+    metrics = sys.modules.get("distributed.metrics")  # a worker has loaded it
+    return nullcontext() if metrics is None else metrics.context_meter.meter(what)
+
+
 def _worker() -> str:
+    """Return the address of the worker that this process is, '' where it is none."""
+    if "distributed" not in sys.modules:
+        return ""
     from distributed import get_worker
 
     try:

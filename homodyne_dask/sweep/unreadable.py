@@ -6,15 +6,16 @@ zero; if it were excluded when it is read, such a chunk would count at one theta
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from distributed import Client
 
-from homodyne_dask.cluster.local import cluster_errors
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store.scan import Chunk, Scan, Selection, open_selection
 from homodyne_dask.sweep.plan import Layout
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 CHUNKS_PER_TASK = 64
 """Chunks that one task reads."""
@@ -26,7 +27,7 @@ class _Share(NamedTuple):
     chunks: tuple[Chunk, ...]
 
 
-def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: Client | None) -> Scan:
+def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: "Client | None") -> Scan:
     """Return the scan with every chunk excluded that cannot be read at any of its resolutions.
 
     Raises StoreError where nothing is left of the full resolution.
@@ -46,6 +47,8 @@ def without_unreadable(scan: Scan, layouts: Sequence[Layout], client: Client | N
     if client is None:
         unreadable: Any = [unreadable_chunks(share) for share in shares]
     else:
+        from homodyne_dask.cluster.local import cluster_errors
+
         with cluster_errors(client):
             unreadable = client.gather(client.map(unreadable_chunks, shares, pure=False))
     excluded = tuple(sorted(chunk for part in unreadable for chunk in part))

@@ -9,7 +9,7 @@ import h5py
 import pytest
 
 from homodyne_dask.cli.exit_status import BAD_INPUT, BUG, error_sentence, print_error
-from homodyne_dask.cluster import local, memory
+from homodyne_dask.cluster import local, memory, workers
 from homodyne_dask.errors import PlanError, SourceError
 from homodyne_dask.sweep.plan import layout, make_plan
 from ingest.readers.hdf5 import read_matrix
@@ -60,16 +60,16 @@ def small_driver(monkeypatch):
 
 @pytest.mark.usefixtures("small_driver")
 def test_a_plan_that_does_not_fit_says_what_is_needed_and_what_there_is(monkeypatch):
-    for module in (local, memory):
+    for module in (workers, memory):
         monkeypatch.setattr(module, "available_memory", lambda: 300 * MB)
     cut = layout(scan(300, 3))
     here = (
         r"^this process would need 7\d\d MB, and of the memory here it may take 300 MB: make room"
     )
     with pytest.raises(PlanError, match=here):
-        make_plan(cut, local.this_process(), "static", 3)
+        make_plan(cut, workers.this_process(), "static", 3)
     with pytest.raises(PlanError, match=r"^a worker would need .* it may take 0 B: make room"):
-        make_plan(cut, local.local_workers(), "static", 3)
+        make_plan(cut, workers.local_workers(), "static", 3)
 
 
 @pytest.mark.usefixtures("small_driver")

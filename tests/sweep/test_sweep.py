@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.cluster.local import this_process
+from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.errors import StoreError
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.store.chunk_reader import chunk_path

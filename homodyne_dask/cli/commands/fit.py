@@ -147,12 +147,13 @@ def _with_model(config: "FitConfig", resume: bool) -> "tuple[FitConfig, ModelCom
 def _workers(config: "FitConfig", jobs: "list[FitJob]") -> Iterator["Client | None"]:
     """Yield a client that all fits share; None if each starts its own workers, or needs none."""
     from homodyne_dask.cli.worker_options import client_of
-    from homodyne_dask.fitting.series.fit_each import MIN_DRAWN_FITS_FOR_WORKERS, workers_for
 
     with client_of(config) as client:
         if client is not None or len(jobs) == 1:
             yield client
             return
+        from homodyne_dask.fitting.series.fit_each import MIN_DRAWN_FITS_FOR_WORKERS, workers_for
+
         scans = []
         for job in jobs:
             with suppress(HomodyneDaskError):  # raised again by its fit

@@ -27,7 +27,7 @@ from homodyne_dask.errors import (
     shown,
     why_unreadable,
 )
-from homodyne_dask.fitting.curve_fit._xarray_internals import in_memory
+from homodyne_dask.results._xarray_internals import in_memory
 from homodyne_dask.sweep.block_cache import byte_cache, keep
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS
 from homodyne_dask.sweep.size_label import size_in_words

@@ -13,13 +13,8 @@ import numpy as np
 from distributed import Client
 from jaxtyping import Bool, Float
 
-from homodyne_dask.cluster.local import (
-    local_cluster,
-    local_workers,
-    require_client,
-    this_process,
-    workers_of,
-)
+from homodyne_dask.cluster.local import local_cluster, require_client, workers_of
+from homodyne_dask.cluster.workers import local_workers, this_process
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type
 from homodyne_dask.fitting.curve_fit.points import Points, columns, digest, points_layout, points_of
 from homodyne_dask.fitting.errors.estimate import free_inside_bounds

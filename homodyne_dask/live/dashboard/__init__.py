@@ -8,12 +8,10 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from distributed import Client
-
 from homodyne_dask.live.progress import TOPIC
 
 if TYPE_CHECKING:
-    from distributed import Scheduler
+    from distributed import Client, Scheduler
 
 LOG = logging.getLogger(__name__)
 
@@ -25,7 +23,7 @@ def dask_setup(scheduler: "Scheduler") -> None:
     scheduler.add_plugin(FitPage(), idempotent=True)  # the scheduler starts it
 
 
-def connect_page(client: Client) -> "Publisher":
+def connect_page(client: "Client") -> "Publisher":
     """Add the page to the client's scheduler and return the publisher of its events.
 
     A fit does not depend on its page: if the page cannot be added this is logged, and events are
@@ -45,7 +43,7 @@ def connect_page(client: Client) -> "Publisher":
 class Publisher:
     """Sends events to the scheduler in order, in the client's event loop, without waiting."""
 
-    def __init__(self, client: Client, page: str) -> None:
+    def __init__(self, client: "Client", page: str) -> None:
         self.client, self.page = client, page
         self.waiting: deque[dict[str, Any]] = deque(maxlen=1000)
         self.busy = False

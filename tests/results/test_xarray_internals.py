@@ -1,12 +1,15 @@
 """What is used of xarray's insides: what it gives, and what is done without it."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import xarray
 
-from homodyne_dask.fitting.curve_fit._xarray_internals import in_memory
+from homodyne_dask.results._xarray_internals import in_memory
+from tests.synthetic import FLOW, measured, store
 
 
 @pytest.fixture
@@ -40,3 +43,25 @@ def test_without_the_private_name_chunks_and_source_tell(datasets):
         "dask": False,
         "stored": False,
     }
+
+
+FIT = """
+import sys
+import homodyne_dask as hd
+
+result = hd.fit("scan.zarr", hd.STATIC, fixed={"alpha": 0})
+str(result), result.to_dataset(), result._repr_html_()
+print([name for name in ("dask.array", "distributed", "matplotlib", "bokeh") if name in sys.modules])
+import numpy, xarray
+chunked = result.parameters.chunk()
+masked = chunked["value"].copy(data=numpy.ma.masked_invalid([1, numpy.nan, 3])).chunk()
+print(type(chunked["value"].data).__module__, masked.mean().compute().item())
+"""
+
+
+def test_a_fit_in_this_process_and_its_tables_load_neither_dask_nor_drawing(tmp_path):
+    store(measured(FLOW[:3], 60, (0.0, 50.0)), tmp_path)
+    ran = subprocess.run(
+        [sys.executable, "-c", FIT], cwd=tmp_path, capture_output=True, text=True, timeout=200
+    )
+    assert ran.stdout.splitlines() == ["[]", "dask.array.core 2.0"], ran.stderr

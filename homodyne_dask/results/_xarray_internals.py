@@ -1,0 +1,58 @@
+"""All uses of undocumented parts of xarray.
+
+Each function names the public call that would replace it, the versions it was seen in, and what
+happens where it is missing.
+"""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+from packaging.version import Version
+
+
+class _DaskArrays:
+    """What xarray knows of dask.array, of which it loads nothing before anything else has."""
+
+    available = True
+
+    @property
+    def module(self) -> Any:
+        return import_module("dask")
+
+    @property
+    def version(self) -> Version:
+        return Version(self.module.__version__)
+
+    @property
+    def type(self) -> tuple[type, ...]:
+        loaded = sys.modules.get("dask.array")
+        return () if loaded is None or not hasattr(loaded, "Array") else (loaded.Array,)
+
+
+def load_dask_arrays_late() -> None:
+    """Let xarray load dask.array where it is used, and not with the first table that it makes.
+
+    It loads for a third of a second, to tell that an array is none of its. Private:
+    `xarray.namedarray.pycompat._cached_duck_array_modules`, seen in xarray 2026.9; there is no public
+    way. Where it is missing, or xarray has looked already, nothing changes.
+    """
+    try:
+        from xarray.namedarray.pycompat import _cached_duck_array_modules as known
+    except ImportError:
+        return
+    known.setdefault("dask", _DaskArrays())  # pyright: ignore[reportArgumentType]
+
+
+def in_memory(dataset: Any, name: str) -> bool:
+    """Return whether the values of a variable are in the memory of this process.
+
+    Private: `Variable._in_memory`, seen in xarray 2026.9; the public `chunks` tells only whether a
+    variable is one of Dask. Where it is missing, a variable without chunks counts as in memory if its
+    dataset names no source: data of a store that were loaded are then read again by workers.
+    """
+    variable = dataset[name].variable
+    try:
+        return bool(variable._in_memory)
+    except AttributeError:
+        return variable.chunks is None and "source" not in dataset.encoding
