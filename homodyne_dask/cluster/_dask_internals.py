@@ -15,6 +15,7 @@ from typing import Any
 
 from distributed import Client, Scheduler, Status, Worker, core
 from distributed import scheduler as scheduler_module
+from tornado.web import Application
 
 LOG = logging.getLogger(__name__)
 _REPORTED: set[str] = set()
@@ -175,6 +176,31 @@ def _forget_span(spans: Any, span: Any) -> None:
             del index[key]
 
 
+class LateDashboard(Application):
+    """Loads the pages of Dask's dashboard, and Bokeh with them, when a browser first asks for one.
+
+    Bokeh loads for most of a second. Public: the option `dashboard` of a scheduler, which loads them as
+    it starts. Where a part is missing, the scheduler has its page of fits alone.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__()
+        self.scheduler, self.pages = scheduler, ["status"]
+
+    def find_handler(self, request: Any, **kwargs: Any) -> Any:
+        """Return the handler of a request that no other page of the scheduler takes."""
+        application = self.scheduler.http_application
+        application.applications.remove(self)
+        with _reported_if_missing("dashboard.scheduler", "there is no dashboard but that of fits"):
+            from distributed.dashboard.scheduler import connect, template_variables
+
+            connect(application, self.scheduler.http_server, self.scheduler)
+            known = template_variables(self.scheduler)["pages"]
+            known += [page for page in self.pages if page not in known]
+            self.pages[:] = known
+        return application.find_handler(request, **kwargs)
+
+
 def add_pages(scheduler: Scheduler, routes: Sequence[Any], title: str) -> list[str]:
     """Serve pages on a running dashboard and return the titles in its navigation bar.
 
@@ -183,7 +209,11 @@ def add_pages(scheduler: Scheduler, routes: Sequence[Any], title: str) -> list[s
     """
     pages: list[str] = []
     with _reported_if_missing("Scheduler.http_application", "the dashboard has no page of fits"):
-        if scheduler.http_application.applications:  # those of the dashboard
+        applications = scheduler.http_application.applications  # those of the dashboard
+        late = next((one for one in applications if isinstance(one, LateDashboard)), None)
+        if late is not None:
+            pages = late.pages
+        elif applications:
             with _reported_if_missing(
                 "template_variables", "the dashboard's navigation does not list fits"
             ):

@@ -14,7 +14,12 @@ from dask.utils import parse_timedelta
 from distributed import Client, KilledWorker, Scheduler, Security, SpecCluster
 from distributed.deploy.spec import ProcessInterface
 
-from homodyne_dask.cluster._dask_internals import CONNECTION_LOST, NO_WORKER, release_scheduler
+from homodyne_dask.cluster._dask_internals import (
+    CONNECTION_LOST,
+    NO_WORKER,
+    LateDashboard,
+    release_scheduler,
+)
 from homodyne_dask.cluster.connect import closing_logged
 from homodyne_dask.cluster.driver_watch import WatchedNanny
 from homodyne_dask.cluster.memory import (
@@ -112,6 +117,18 @@ class _Worker(ProcessInterface):
         await super().close()
 
 
+class _Scheduler(Scheduler):
+    """A scheduler whose dashboard is loaded when a browser first asks for it."""
+
+    def start_http_server(
+        self, routes: Any, dashboard_address: str | None, *args: Any, **kwargs: Any
+    ) -> None:
+        """Serve pages; there is an address where there is to be a dashboard."""
+        super().start_http_server(routes, dashboard_address, *args, **kwargs)
+        if dashboard_address is not None:
+            self.http_application.add_application(LateDashboard(self))
+
+
 @contextmanager
 def local_cluster(
     processes: int | None = None,
@@ -153,7 +170,7 @@ def local_cluster(
         "host": "127.0.0.1",
         "protocol": protocol,
         "security": security,
-        "dashboard": dashboard is not None,
+        "dashboard": False,  # LateDashboard
         "dashboard_address": dashboard,
         "preload": ["homodyne_dask.live.dashboard"] if dashboard is not None else [],
     }
@@ -162,7 +179,7 @@ def local_cluster(
         worker = {"cls": _Worker, "options": {"worker_kwargs": worker_kwargs | there}}
         cluster = SpecCluster(
             workers=dict.fromkeys(range(processes), worker),
-            scheduler={"cls": Scheduler, "options": scheduler_options | there},
+            scheduler={"cls": _Scheduler, "options": scheduler_options | there},
             worker=worker,
             name="homodyne_dask",
             security=security,

@@ -15,8 +15,7 @@ from distributed import Client, Status
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm import _jobqueue_internals
-from homodyne_dask.sweep import affinity
-from homodyne_dask.sweep import sweep as passes
+from homodyne_dask.sweep import affinity, on_cluster
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +153,7 @@ def test_a_result_is_not_lost_where_every_part_used_at_the_end_is_broken(monkeyp
     with local_cluster(processes=1, threads=1) as client:
         caplog.handler.setLevel(logging.WARNING)  # Dask may have silenced it with its own
         result = client.submit(sum, [1, 2]).result(timeout=60)
-        passes._cancel(client, [client.submit(sum, [3])])
+        on_cluster._cancel(client, [client.submit(sum, [3])])
         admission._remove_check(client, "check")
     assert result == 3
     for words in (
