@@ -105,6 +105,7 @@ MISTAKES = [
     ("math", (lambda x, a: np.exp(x) * math.exp(a), X, Y), {}, "in place of numpy, math and float"),
     ("if", (lambda x, a: np.exp(x) if a > 0 else x, X, Y), {}, "a Python `if`"),
     ("an array made inside", (lambda x, a: np.array([a, a]) @ x, X, Y), {}, "use np.stack"),
+    ("a mean", (lambda x, a, b: a * (x - x.mean()) + b, X, Y), {}, "depends on other points"),
     ("infinite", (decay, X, np.where(X > 1, np.inf, Y)), {}, "'y' is infinite at some points"),
 ]  # fmt: skip
 
