@@ -5,8 +5,14 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Int, Int32
+from numpy.lib.stride_tricks import sliding_window_view
 
 from homodyne_dask.errors import SelectionError
+
+_MARGIN = 512
+"""Frames by which tiles may reach over the data."""
+_NONE = -(2**30)
+"""Below zero with any number of a cell added."""
 
 
 @dataclass(frozen=True)
@@ -70,25 +76,30 @@ class Cells:
 
     def of_tile(self, i0: int, j0: int, side: int) -> Int32[np.ndarray, "T T"]:
         """Return the cell of every pair of the tile at frames (i0, j0); `number` where there is none."""
-        i, j = (first + np.arange(side) for first in (i0, j0))
-        age = self._age_of[i0 + j0 + np.add.outer(np.arange(side), np.arange(side))]
-        lag = self._lag_of[np.clip(j[None, :] - i[:, None], -1, self.n_frames)]
-        lag = np.where(j < self.n_frames, lag, -1)
-        return np.where((age < 0) | (lag < 0), self.number, age * self.lags + lag).astype(np.int32)
+        # along a row i + j and j - i rise by 1: rows are windows of a table, one further on or back each
+        first = j0 - i0 - (side - 1) + _MARGIN
+        age = sliding_window_view(self._by_sum[i0 + j0 : i0 + j0 + 2 * side - 1], side)
+        lag = sliding_window_view(self._by_lag[first : first + 2 * side - 1], side)[::-1]
+        cell = age + lag
+        cell[:, max(self.n_frames - j0, 0) :] = _NONE
+        cell[cell < 0] = self.number
+        return cell
 
     @cached_property
-    def _age_of(self) -> Int[np.ndarray, " sum"]:
-        """Interval of age of each i + j that tiles have, -1 where there is none."""
-        return _interval(self.age_edges, np.arange(2 * self.n_frames + 1024))
+    def _by_sum(self) -> Int32[np.ndarray, " sum"]:
+        """First cell of the interval of age of each i + j that tiles have."""
+        return _interval(self.age_edges, np.arange(2 * (self.n_frames + _MARGIN)), self.lags)
 
     @cached_property
-    def _lag_of(self) -> Int[np.ndarray, " lag"]:
-        """Interval of each lag, -1 where there is none; the last is for lags below 0."""
-        return np.append(_interval(self.lag_edges, np.arange(self.n_frames + 1)), -1)
+    def _by_lag(self) -> Int32[np.ndarray, " lag"]:
+        """Interval of each j - i that tiles have, from -_MARGIN on."""
+        return _interval(self.lag_edges, np.arange(-_MARGIN, self.n_frames + _MARGIN), 1)
 
 
 def _interval(
-    edges: Int[np.ndarray, " edge"], values: Int[np.ndarray, " v"]
-) -> Int[np.ndarray, " v"]:
+    edges: Int[np.ndarray, " edge"], values: Int[np.ndarray, " v"], step: int
+) -> Int32[np.ndarray, " v"]:
+    """Return step times the interval of each value, _NONE where it is in none."""
     found = np.searchsorted(edges, values, side="right") - 1
-    return np.where(found < len(edges) - 1, found, -1)
+    inside = (found >= 0) & (found < len(edges) - 1)
+    return np.where(inside, step * found, _NONE).astype(np.int32)
