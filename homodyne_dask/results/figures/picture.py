@@ -4,7 +4,7 @@ import io
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -39,16 +39,21 @@ class FitFigure(Figure):
         return content.getvalue()
 
 
-def png_of(picture: Figure, about: dict[str, str]) -> bytes:
-    """Return a figure as PNG; its ticks are replaced, so that it is not to be changed afterwards."""
+def pixels_of(picture: Figure) -> UInt8[np.ndarray, "height width 3"]:
+    """Draw a figure; its ticks are replaced, so that it is not to be changed afterwards."""
     replace_ticks(picture)
     canvas = FigureCanvasAgg(picture)
     canvas.draw()
-    opaque = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
+    return np.asarray(canvas.buffer_rgba())[..., :3]
+
+
+def png_of(pixels: UInt8[np.ndarray, "height width 3"], about: dict[str, str]) -> bytes:
+    """Return pixels as PNG with texts about them."""
     texts, content = PngInfo(), io.BytesIO()
     for key, value in about.items():
         texts.add_text(key, value) if value.isascii() else texts.add_itxt(key, value)
-    opaque.save(content, "png", pnginfo=texts, dpi=(DPI, DPI), compress_level=COMPRESSION)
+    options = {"pnginfo": texts, "dpi": (DPI, DPI), "compress_level": COMPRESSION}
+    Image.fromarray(pixels).save(content, "png", **options)
     return content.getvalue()
 
 

@@ -1,8 +1,11 @@
 """The figures of a fit: `result.plot` and `save_all`, which writes them as PNG files."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.results.figures.angles import draw_angles
@@ -81,21 +84,28 @@ def save_all(view: FitView, folder: Path) -> list[Path]:
     Rates are drawn for transport models only, influence only where the result has it; neither rates
     nor angles where no decay was seen, and no angles of a single bin.
     """
-    from homodyne_dask.results.figures.picture import png_of
+    from homodyne_dask.results.figures.picture import pixels_of, png_of
 
     folder.mkdir(parents=True, exist_ok=True)
-    result, paths = view.result, []
+    result = view.result
     measured = result.outcome is not Outcome.NO_DECAY
-    has_rates = measured and backend_of(model_of(result)).rates is not None
-    has_angles = measured and len(view.scan.bins) > 1
-    for name, draw in PICTURES.items():
-        if (draw is draw_rates and not has_rates) or (draw is draw_angles and not has_angles):
-            continue
-        if draw is draw_influence and (result.influence is None or not influential(result).any()):
-            continue
-        path = folder / f"{name}.png"
-        about = {"Title": TITLES[name], "Description": alternative(name, view)}
+    wanted = {
+        "rates": measured and backend_of(model_of(result)).rates is not None,
+        "angles": measured and len(view.scan.bins) > 1,
+        "influence": result.influence is not None and influential(result).any(),
+    }
+    names = [name for name in PICTURES if wanted.get(name, True)]
+    paths = [folder / f"{name}.png" for name in names]
 
-        write_file(path, png_of(draw(view), about))
-        paths.append(path)
+    def write(path: Path, pixels: np.ndarray, about: dict[str, str]) -> None:
+        write_file(path, png_of(pixels, about))
+
+    with ThreadPoolExecutor(1) as compressing:  # while the next one is drawn
+        written = []
+        for name, path in zip(names, paths, strict=True):
+            about = {"Title": TITLES[name], "Description": alternative(name, view)}
+            pixels = pixels_of(PICTURES[name](view))
+            written.append(compressing.submit(write, path, pixels, about))
+        for one in written:
+            one.result()
     return paths
