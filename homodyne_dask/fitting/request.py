@@ -186,17 +186,11 @@ def _plain(option: Option, value: Any) -> Any:
     try:
         return _PLAIN[option.value_type](value) if option.value_type in _PLAIN else value
     except TypeError:
-        raise OptionError(
-            f"{option.name} = {shown(value)} cannot be used: give {_form_in_python(option)}"
-        ) from None
+        import yaml  # for this message alone
 
-
-def _form_in_python(option: Option) -> str:
-    """Return the form of a value in words with an example, to follow 'give'."""
-    import yaml  # for this message alone
-
-    example = f"{option.name}={yaml.safe_load(option.example)!r}"
-    return f"{option.value}, as {example}" if option.value else option.form
+        example = f", as {option.name}={yaml.safe_load(option.example)!r}" if option.value else ""
+        form = f"{option.value or option.form}{example}"
+        raise OptionError(f"{option.name} = {shown(value)} cannot be used: give {form}") from None
 
 
 def _text(value: Any) -> str:
