@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from homodyne_dask.results.figures.style import DPI
+from homodyne_dask.results.figures import DPI
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.report_content import (
     INFLUENCE,

@@ -13,7 +13,7 @@ from matplotlib.ticker import NullLocator
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from homodyne_dask.results.figures.style import DPI
+from homodyne_dask.results.figures import DPI
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from homodyne_dask.results.figures import DPI
 from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 UNKNOWN_COLOUR = "#d9d9d9"
 """Colour of unknown values."""
-DPI = 150
 MAX_INTERVALS = 6
 """Most intervals between the ticks of a linear axis; each label takes time to draw."""
 
