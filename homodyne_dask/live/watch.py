@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.kernels.gram import AnyGram
 from homodyne_dask.live import dashboard
 from homodyne_dask.live.dashboard.page import render_cell
 from homodyne_dask.live.progress import Event, Progress, apply_event, pass_line
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.sweep.plan import Plan
-from homodyne_dask.sweep.sweep import Sweep
-from homodyne_dask.sweep.tasks import Report, Task
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # kernels load JAX, and the first line of progress comes before that
     from distributed import Client
 
+    from homodyne_dask.kernels.gram import AnyGram
     from homodyne_dask.results.fit_result import FitResult
+    from homodyne_dask.sweep.plan import Plan
+    from homodyne_dask.sweep.sweep import Sweep
+    from homodyne_dask.sweep.tasks import Report, Task
 
 LOG = logging.getLogger(__name__)
 EVENT_INTERVAL = 0.4
@@ -47,7 +47,7 @@ class Watch:
     def __init__(
         self,
         description: FitDescription,
-        plan: Plan,
+        plan: "Plan",
         client: "Client | None",
         watch: Callable[[Progress], None] | None = None,
         refused: Sequence[str] = (),
@@ -90,13 +90,13 @@ class Watch:
         if self.watch is not None and self.progress is not None:
             self.watch(self.progress)
 
-    def watched(self, sweep: Sweep) -> Sweep:
+    def watched(self, sweep: "Sweep") -> "Sweep":
         """Return the sweep with events added for its passes and tiles."""
         unwatched = sweep.compute
 
         def compute(
-            sweep: Sweep, task: Task[Any], at: Any
-        ) -> Iterator[tuple[int, AnyGram, Report]]:
+            sweep: "Sweep", task: "Task[Any]", at: Any
+        ) -> "Iterator[tuple[int, AnyGram, Report]]":
             factor = sweep.layout.factor
             words = self._words(task.label, factor)
             self.pass_began = time.time()
@@ -134,7 +134,9 @@ class Watch:
             return f"pass {number}{means or ' over all data'}"
         return f"pass {label}{means}"
 
-    def _add(self, sweep: Sweep, here: dict[str, Any], part: tuple[int, AnyGram, Report]) -> None:
+    def _add(
+        self, sweep: "Sweep", here: dict[str, Any], part: "tuple[int, AnyGram, Report]"
+    ) -> None:
         n, gram, report = part
         tiles, cost = len(sweep.tasks[n].tiles), report.cost
         pairs, skipped = int(gram.pairs.sum()), cost.blocks - cost.read

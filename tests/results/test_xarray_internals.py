@@ -49,7 +49,9 @@ FIT = """
 import sys
 import homodyne_dask as hd
 
-result = hd.fit("scan.zarr", hd.STATIC, fixed={"alpha": 0})
+loaded = []
+result = hd.fit("scan.zarr", hd.STATIC, fixed={"alpha": 0}, watch=lambda _: loaded.append(set(sys.modules)))
+print([name for name in ("jax", "xarray") if name in loaded[0]])
 str(result), result.to_dataset(), result._repr_html_()
 print([name for name in ("dask.array", "distributed", "matplotlib", "bokeh") if name in sys.modules])
 import numpy, xarray
@@ -64,4 +66,4 @@ def test_a_fit_in_this_process_and_its_tables_load_neither_dask_nor_drawing(tmp_
     ran = subprocess.run(
         [sys.executable, "-c", FIT], cwd=tmp_path, capture_output=True, text=True, timeout=200
     )
-    assert ran.stdout.splitlines() == ["[]", "dask.array.core 2.0"], ran.stderr
+    assert ran.stdout.splitlines() == ["[]", "[]", "dask.array.core 2.0"], ran.stderr
