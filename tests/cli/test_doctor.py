@@ -12,6 +12,7 @@ from homodyne_dask.cli.doctor import environment, kernel_process, machine, rates
 from homodyne_dask.cli.doctor import workload as workloads
 from homodyne_dask.cli.doctor.finding import Finding
 from homodyne_dask.cli.doctor.kernel_process import KernelProcess, KernelProcessError
+from homodyne_dask.kernels.cache_folder import FOLDER
 from homodyne_dask.kernels.gram import Gram
 from tests.cli.kernel_processes import FakeKernelProcess
 
@@ -161,3 +162,18 @@ def test_a_process_that_dies_leaves_its_reason():
     environment = kernel_process.plain_environment() | {"XLA_FLAGS": WRONG}
     with KernelProcess(environment) as dying, pytest.raises(KernelProcessError, match=WRONG):
         dying.answer()
+
+
+def test_where_compiled_kernels_are_kept_or_why_not_is_shown(monkeypatch, tmp_path):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv(FOLDER, str(folder))
+    kept = machine.compiled_kernels()
+    assert kept.ok
+    assert str(folder) in kept.value
+    folder.chmod(0o755)
+    refused = machine.compiled_kernels()
+    assert not refused.ok
+    assert "chmod 700" in refused.value
+    monkeypatch.setenv(FOLDER, "off")
+    assert machine.compiled_kernels().ok
+    assert "not kept" in machine.compiled_kernels().value
