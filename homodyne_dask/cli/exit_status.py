@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import echo, progress_hidden
 from homodyne_dask.errors import HomodyneDaskError, PlanError, nearest
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
@@ -26,6 +26,8 @@ NO_ROOM = {
     errno.EFBIG: "it is larger than a file may be here",
 }
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
+ANYWHERE = ({"--debug"}, {"--verbose", "-v"}, {"--quiet", "-q"})
+"""Options that every command accepts, before and after its name."""
 LEAST_ADDRESSES = 450_000_000
 """Bytes of address space below which libraries cannot be loaded, and end the process."""
 MEMORY_ERRORS = (
@@ -56,11 +58,11 @@ class Program(click.Group):
     ) -> NoReturn:
         """Run a command and exit."""
         words = list(sys.argv[1:] if args is None else args)
-        debug = "--debug" in words
-        words = [word for word in words if word != "--debug"]
+        debug, verbose, quiet = (not names.isdisjoint(words) for names in ANYWHERE)
+        words = [word for word in words if not any(word in names for names in ANYWHERE)]
         try:
             check_address_space()
-            with _sigterm_interrupts(), _with_warnings() if debug else _without_warnings():
+            with _sigterm_interrupts(), progress_hidden(quiet), _messages(debug, verbose):
                 status = super().main(
                     words,
                     prog_name or "homodyne-dask",
@@ -179,23 +181,19 @@ def _parameters(error: click.UsageError) -> list[click.Parameter]:
 
 
 @contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Suppress warnings and logs of libraries."""
+def _messages(debug: bool, verbose: bool) -> Iterator[None]:
+    """Show the warnings of libraries with `debug` only, and their logs with `debug` or `verbose` only."""
     before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+    if debug or verbose:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    else:
+        logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("default" if debug else "ignore")
             yield
     finally:
         logging.disable(before)
-
-
-@contextmanager
-def _with_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        yield
 
 
 @contextmanager

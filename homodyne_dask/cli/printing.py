@@ -1,11 +1,46 @@
 """What commands print: names and notes from files cannot control the terminal."""
 
+import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import click
 
 from homodyne_dask.errors import printable
+
+_HIDDEN: ContextVar[bool] = ContextVar("progress is hidden", default=False)
+
+
+@contextmanager
+def progress_hidden(hidden: bool) -> Iterator[None]:
+    """Hide the progress of what runs inside."""
+    before = _HIDDEN.set(hidden)
+    try:
+        yield
+    finally:
+        _HIDDEN.reset(before)
+
+
+def shows_progress() -> bool:
+    """Return whether progress is to be shown."""
+    return not _HIDDEN.get()
+
+
+def echo_progress(text: str) -> None:
+    """Print a line on progress to stderr, unless it is hidden."""
+    if shows_progress():
+        echo(text, err=True)
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as one JSON object or list; numbers that are not known are null."""
+    from homodyne_dask.results.tables import plain_values
+
+    echo(json.dumps(plain_values(value), indent=1, ensure_ascii=False, allow_nan=False))
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:

@@ -23,14 +23,18 @@ from homodyne_dask.cli.commands.submit import submit
 from homodyne_dask.cli.exit_status import Program
 from homodyne_dask.cli.printing import echo
 
+SETTINGS = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 
-@click.group(cls=Program, invoke_without_command=True, context_settings={"max_content_width": 100})
+
+@click.group(cls=Program, invoke_without_command=True, context_settings=SETTINGS)
 @click.option(
     "--debug", is_flag=True, help="Show tracebacks, warnings and logs; accepted by every command."
 )
+@click.option("--verbose", "-v", is_flag=True, help="Show logs; accepted by every command.")
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress; accepted by every command.")
 @click.version_option(package_name="homodyne-dask", prog_name="homodyne-dask")
 @click.pass_context
-def main(context: click.Context, debug: bool) -> None:
+def main(context: click.Context, debug: bool, verbose: bool, quiet: bool) -> None:
     """Fit transport models to X-ray two-time correlations.
 
     \b

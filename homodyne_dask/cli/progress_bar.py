@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
+from homodyne_dask.cli.printing import shows_progress
 from homodyne_dask.errors import printable
 from homodyne_dask.live.progress import pass_line
 
@@ -23,7 +24,10 @@ ShowProgress = Callable[["Progress"], None]
 
 @contextmanager
 def progress_on_stderr() -> Iterator[ShowProgress]:
-    """Yield a function for the argument `watch` of `fit` that prints progress to stderr."""
+    """Yield a function for the argument `watch` of `fit` that prints progress to stderr, unless hidden."""
+    if not shows_progress():
+        yield lambda _: None
+        return
     with progress_on(Console(stderr=True, highlight=False, soft_wrap=True)) as show:
         yield show
 

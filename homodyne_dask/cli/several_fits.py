@@ -20,7 +20,7 @@ from homodyne_dask.cli.exit_status import (
     print_error,
 )
 from homodyne_dask.cli.options import selected
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import echo, echo_progress
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def fit_all(
         ]
         with _submitted(config, client, model, new, more) as sent:
             for job, before in zip(jobs, left, strict=True):
-                echo(f"\n{job.name}, {len(entries) + 1} of {len(jobs)}", err=True)
+                echo_progress(f"\n{job.name}, {len(entries) + 1} of {len(jobs)}")
                 entry, status = _run_job(job, before, fit, sent.pop(job.folder, None))
                 entries.append(entry)
                 statuses.add(status)
@@ -228,9 +228,9 @@ def _run_job(
     from homodyne_dask.results.series_entry import SeriesEntry
 
     if before.result is not None:
-        echo(f"{job.folder}/ already holds its result", err=True)
+        echo_progress(f"{job.folder}/ already holds its result")
     if before.changed:
-        echo(f"{job.folder}/ is fitted again: {before.changed} changed since", err=True)
+        echo_progress(f"{job.folder}/ is fitted again: {before.changed} changed since")
     try:
         if before.error is not None:
             raise before.error

@@ -121,7 +121,7 @@ def iterate(
             assert state is not None  # there is at least one pass
             observer.doing("estimating the errors")
             last_pass = time.perf_counter()
-            estimates = estimate_errors(request, sweep, state)
+            estimates = estimate_errors(request, sweep, state, observer.doing)
             record.timings["errors"] = time.perf_counter() - last_pass
             compilations = sweep.compilations()  # asks the workers, so before they are released
             record.timings["total"] = time.perf_counter() - started

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from homodyne_dask.errors import OptionError, SelectionError, nearest, shown
 from homodyne_dask.fitting.options import FitOptions, Option, fit_options
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models import BROWNIAN, Model, convention_named, scan_model
+from homodyne_dask.models import Model, convention_named, scan_model
 from homodyne_dask.models.parameters import Parameter, Search, search
 from homodyne_dask.models.power_law_step import power_laws
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.results.stokes_einstein import check_fluid
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
@@ -58,7 +59,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
             raise OptionError(
                 f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}"
             )
-    _check_fluid(model, options)
+    check_fluid(model.name, options.temperature, options.viscosity)
     if int(scan.use.sum()) < 3:
         raise SelectionError(
             f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, and a fit needs 3: "
@@ -119,23 +120,6 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         solver=lm.Options(max_passes=used.max_passes),
         config=used.values() | more,
     )
-
-
-def _check_fluid(model: Model, options: FitOptions) -> None:
-    """Raise OptionError unless temperature and viscosity are both given, for Brownian motion, or neither."""
-    given = {"temperature": options.temperature, "viscosity": options.viscosity}
-    if not any(value is not None for value in given.values()):
-        return
-    if model.name != BROWNIAN.name:
-        raise OptionError(
-            f"temperature and viscosity give the hydrodynamic radius of Brownian motion, and the model is "
-            f"{model.name}: leave them out, or take the model brownian"
-        )
-    for name, value in given.items():
-        if value is None:
-            raise OptionError(f"{name} is missing: the hydrodynamic radius needs both")
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < np.inf:
-            raise OptionError(f"{name} = {value!r} is not a positive number")
 
 
 def _check_angles(model: Model, scan: Scan) -> None:

@@ -62,6 +62,8 @@ class Watch:
         self.done: dict[int, int] = {}
         """Completed passes at each resolution, including those before a resume."""
         self.pass_began = self.began
+        self.step = ""
+        """What the fit does after its last step; passes have numbers before."""
         self.publish(
             "begun",
             title=description.title,
@@ -129,6 +131,8 @@ class Watch:
 
     def _words(self, label: str | None, factor: int) -> str:
         means = f" over {factor}×{factor} means" if factor > 1 else ""
+        if label is None and self.step:
+            return self.step
         if label is None:
             number = self.done.get(factor, 0) + 1
             return f"pass {number}{means or ' over all data'}"
@@ -169,7 +173,8 @@ class Watch:
         LOG.info("fit %s: %s", self.fit, pass_line(self.progress.done[-1], now - self.began))
 
     def doing(self, words: str) -> None:
-        """Publish the current step of the fit between passes."""
+        """Publish the current step of the fit, whose passes are called by it from then on."""
+        self.step = words
         self.publish("doing", words=words)
 
     def ended(self, result: "FitResult") -> None:

@@ -29,8 +29,8 @@ from homodyne_dask.store.files import replacing, write_atomic
 SCANS, PARTS = "scans", "series"
 """What is indexed: several scans, or the parts of one; also the names of the files."""
 ERRORS_IN_TABLES = (
-    "± is the cluster-robust standard error; in brackets, where it is unknown, the larger of the naive "
-    "error and the lower bound"
+    "± is the cluster-robust standard error; with *, where that is unknown, the larger of the naive error "
+    "and the lower bound"
 )
 _ONE = {SCANS: "scan", PARTS: "fit"}
 

@@ -21,13 +21,6 @@ def value_and_error(value: float, error: float) -> str:
     return f"({shown})e{exponent:+03d}"
 
 
-def value_and_best_error(value: float, robust: float, other: float) -> str:
-    """Return a value with its cluster-robust error, or else with another one in brackets."""
-    if math.isfinite(robust) or not math.isfinite(other):
-        return value_and_error(value, robust)
-    return f"{value:.6g} ({format_error(other)})"
-
-
 def format_error(value: float) -> str:
     """Return an error with two significant digits, '-' if it is unknown."""
     if not math.isfinite(value):

@@ -44,10 +44,14 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
     """Return the table of parameters, header first, and notes on its errors."""
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
     lower = result.covariance_lower
+    robust, naive = (
+        bool(np.isfinite(table[key].values).any()) for key in ("stderr", "stderr_naive")
+    )
     head = [
         "parameter",
         "value ± stderr",
         "unit",
+        *["dof"] * robust,
         "naive error",
         *["lower bound"] * (lower is not None),
     ]
@@ -56,7 +60,9 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         column = {str(key): table[key].values[n] for key in table.data_vars}
         shown = numbers.value_and_error(column["value"], column["stderr"])
         state = "fixed" if column["fixed"] else "at bound" if column["at_bound"] else ""
-        row = [name, shown, column["unit"], state or numbers.format_error(column["stderr_naive"])]
+        dof = [f"{column['dof']:.1f}" if np.isfinite(column["stderr"]) else "-"] * robust
+        naive_error = state or numbers.format_error(column["stderr_naive"])
+        row = [name, shown, column["unit"], *dof, naive_error]
         if lower is not None:
             row.append(numbers.format_error(float(np.sqrt(lower.values[n, n]))))
         if truth is not None:
@@ -65,10 +71,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         rows.append(row)
     if truth is not None:
         head += ["truth", "pull"]
-    robust, naive = (
-        bool(np.isfinite(table[key].values).any()) for key in ("stderr", "stderr_naive")
-    )
-    bound = "lower bound: dyadic-robust over blocks of frames; the true error is this or larger"
+    bound = "lower bound on the error: dyadic-robust over blocks of frames"
     notes = (
         *derived_sentences(result),
         _on_errors(robust, lower is not None, naive),
@@ -89,13 +92,13 @@ def derived_sentences(result: FitResult) -> list[str]:
 def _on_errors(robust: bool, bounded: bool, naive: bool) -> str:
     if robust:
         return (
-            "stderr is cluster-robust (CR3, clustered by bin); the naive error is valid for white noise "
-            "only"
+            "stderr is cluster-robust (CR3, clustered by bin) with dof degrees of freedom; the naive error "
+            "assumes uncorrelated noise"
         )
     if bounded:
-        return "the naive error is valid for white noise only"
+        return "the naive error assumes uncorrelated noise"
     if naive:
-        return "only the naive error is known; it is valid for white noise only"
+        return "only the naive error is known, which assumes uncorrelated noise"
     return "no error of a parameter is known"
 
 

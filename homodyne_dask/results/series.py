@@ -192,8 +192,8 @@ class FitSeries:
         where = path_of("path", path)
         write_atomic(where, entries_csv(self.names, self.entries, where.parent, "fit"))
 
-    def to_json(self, path: str | Path) -> None:
-        """Write all results as JSON with a checksum, atomically; `load_series` reads it."""
+    def summary(self) -> dict[str, Any]:
+        """Return all results as plain values, as written to series.json."""
         fits = [
             {
                 "name": entry.name,
@@ -205,8 +205,13 @@ class FitSeries:
             for entry in self.entries
         ]
         whole = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
-        whole |= {"agreement": {name: same._asdict() for name, same in self.agreement.items()}}
-        write_with_checksum(path_of("path", path), whole)
+        return whole | {
+            "agreement": {name: same._asdict() for name, same in self.agreement.items()}
+        }
+
+    def to_json(self, path: str | Path) -> None:
+        """Write all results as JSON with a checksum, atomically; `load_series` reads it."""
+        write_with_checksum(path_of("path", path), self.summary())
 
 
 def load_series(path: str | Path) -> FitSeries:

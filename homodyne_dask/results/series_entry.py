@@ -46,10 +46,11 @@ class Quantity(NamedTuple):
         return self.stderr if np.isfinite(self.stderr) else self.error("stderr_lower")
 
     def __str__(self) -> str:
-        """Return value and error for a table: '20100 ± 300', '20100 (300)' if not robust, 'at bound'."""
+        """Return value and error for a table: '20100 ± 300', '20100 ± 300 *' if not robust, 'at bound'."""
         if self.at_bound:
             return f"{self.value:.6g} at bound"
-        return numbers.value_and_best_error(self.value, self.stderr, self.error_used)
+        other = not np.isfinite(self.stderr) and np.isfinite(self.error_used)
+        return numbers.value_and_error(self.value, self.error_used) + (" *" if other else "")
 
 
 UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan, np.nan)

@@ -5,10 +5,12 @@ in a fluid of viscosity η diffuses with D_SE = k_B T / (6π η R) (Einstein 190
 """
 
 import math
+from numbers import Real
 from typing import Any, NamedTuple
 
 import xarray
 
+from homodyne_dask.errors import OptionError
 from homodyne_dask.models import BROWNIAN
 
 BOLTZMANN = 1.380649e-23
@@ -26,6 +28,27 @@ class DerivedQuantity(NamedTuple):
     """Å²/s of D_SE, nm of R_h."""
     formula: str
     """What it follows from."""
+
+
+def check_fluid(model: str, temperature: Any, viscosity: Any) -> None:
+    """Raise OptionError unless both are given, for Brownian motion, or neither."""
+    given = {"temperature": temperature, "viscosity": viscosity}
+    if not any(value is not None for value in given.values()):
+        return
+    if model != BROWNIAN.name:
+        raise OptionError(
+            f"temperature and viscosity give the hydrodynamic radius of Brownian motion, and the model is "
+            f"{model}: leave them out, or take the model brownian"
+        )
+    for name, value in given.items():
+        if value is None:
+            raise OptionError(f"{name} is missing: the hydrodynamic radius needs both")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, Real)
+            or not 0 < float(value) < math.inf
+        ):
+            raise OptionError(f"{name} = {value!r} is not a positive number")
 
 
 def derived_quantities(

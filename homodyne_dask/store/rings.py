@@ -86,7 +86,8 @@ def nearest_angles(
 ) -> Bool[np.ndarray, " bin"]:
     """Return which bins are, on each ring, at the angle nearest to `target` [degree] within 1°.
 
-    Raises SelectionError where a second angle of a ring is less than twice as far away as the nearest.
+    Raises SelectionError where there is none, and where a second angle of a ring is less than twice as far
+    away as the nearest.
     """
     keep, rings, away = np.zeros(len(q), bool), ring_numbers(q), np.abs(_turned(phi - target))
     for ring in np.unique(rings):
@@ -102,6 +103,14 @@ def nearest_angles(
                     f"digits, or a range"
                 )
         keep[near[same]] = True
+    if not keep.any():
+        known = np.flatnonzero(np.isfinite(phi))
+        nearest = np.unique(phi[known[np.argsort(away[known], kind="stable")[:3]]])
+        raise SelectionError(
+            f"no angle within {NEAREST_ANGLE_TOLERANCE:g}° of phi = {target:g}°; the nearest: "
+            f"{', '.join(f'{value:g}°' for value in nearest) or 'none is known'}; a range is (low, high), "
+            f"as --phi -30:30"
+        )
     return keep
 
 

@@ -91,6 +91,11 @@ class Scan:
         return self.all_bins["sigma_row"][list(self.bins)]
 
     @property
+    def median_sigma(self) -> Float[np.ndarray, " bin"]:
+        """The median of sigma(t, t) over the selected frames."""
+        return np.median(self.sigma_row[:, slice(*self.frames)], axis=1) ** 2
+
+    @property
     def n_frames(self) -> int:
         """Frames in the store, selected or not."""
         return len(self.time)

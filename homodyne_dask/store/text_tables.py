@@ -77,9 +77,8 @@ def _caption(scan: "Scan") -> str:
 
 
 def _rows(scan: "Scan") -> list[list[str]]:
-    sigma = np.median(scan.sigma_row[:, slice(*scan.frames)], axis=1) ** 2
     pixels = scan.all_bins["n_pixels"][list(scan.bins)]
     return [
         [str(label), f"{q:.6g}" if np.isfinite(q) else "unknown", f"{phi:.2f}", str(n or "-"), f"{s:.4g}"]
-        for label, q, phi, n, s in zip(scan.label, scan.q, scan.phi, pixels, sigma, strict=True)
+        for label, q, phi, n, s in zip(scan.label, scan.q, scan.phi, pixels, scan.median_sigma, strict=True)
     ]  # fmt: skip

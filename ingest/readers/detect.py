@@ -17,6 +17,8 @@ from ingest.readers.numpy_arrays import array_names, open_npy, open_npz
 from ingest.readers.source import IngestOptions, Source, apply_options, checked_options
 
 HDF5, NPY, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PK\x03\x04"
+G2 = ("/xpcs/multitau/normalized_g2", "/exchange/norm-0-g2", "/entry/data/g2")
+"""Where result files hold g2(lag) of multi-tau: APS-U, APS before it, NXxpcs."""
 DESCRIPTION_TIMEOUT = 60.0
 """Seconds to read the description of the matrices."""
 
@@ -74,6 +76,7 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source:
             name: hdf5.has_group(file, name) for name in (aps_u.MATRICES, aps_legacy.MATRICES)
         }
         nexus, ages = nxxpcs.entry_of(file) is not None, esrf.has_ages(file)
+        multi_tau = [name for name in G2 if hdf5.dataset(file, name) is not None]
     if groups[aps_u.MATRICES]:
         return _refuse_q_and_phi(options, aps_u.open_aps_u(path))
     if groups[aps_legacy.MATRICES]:
@@ -82,6 +85,11 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source:
         return nxxpcs.open_nxxpcs(path, options)
     if ages:
         return esrf.open_esrf(path, options)
+    if multi_tau:
+        raise SourceError(
+            f"{path} holds g2 of multi-tau ({multi_tau[0]}) and no two-time matrices: correlate the frames "
+            f"again with two-time output, as boost_corr does with --type Both, and ingest that file"
+        )
     raise SourceError(
         f"{path} is HDF5 but has no two-time matrices: neither {' nor '.join(groups)} nor, in an "
         f"entry, {nxxpcs.MATRICES}, nor a ttcf of age and lag"

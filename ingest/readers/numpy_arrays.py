@@ -168,6 +168,7 @@ def source_of(
 ) -> Source:
     """Return the source of the matrices under a name of a file and of its other arrays."""
     n_bins, n_frames = shape
+    _check_complete(path, held, options)
     time, notes = _time(path, held, options, n_frames)
     return Source(
         path=path,
@@ -186,15 +187,33 @@ def source_of(
     )
 
 
+def _check_complete(path: Path, held: Contents, options: IngestOptions) -> None:
+    """Raise OptionError that names all that neither the file nor an option gives."""
+    given = {
+        "q": (
+            ("q",),
+            options.q,
+            "--q in 1/Å, one number or one per bin, or nan where it is unknown",
+        ),
+        "phi": (("phi",), options.phi, "--phi in degrees, likewise"),
+        "its frame spacing": (("time", "dt"), options.frame_time, "--frame-time in s"),
+    }
+    missing = {
+        name: how
+        for name, (keys, option, how) in given.items()
+        if option is None and not any(key in held for key in keys)
+    }
+    if missing:
+        raise OptionError(
+            f"{path.name} does not say {', '.join(missing)}: give {'; '.join(missing.values())} "
+            f"(or an .npz with arrays c2, q, phi, and dt or time)"
+        )
+
+
 def _from_file_or_option(
     path: Path, held: Contents, name: str, option, unit: str, n_bins: int
 ) -> np.ndarray:
     if name not in held:
-        if option is None:
-            raise OptionError(
-                f"{path.name} does not say {name}: give --{name} in {unit}, one number or one per "
-                "bin, or nan where it is unknown"
-            )
         return per_bin(name, option, n_bins)
     values = tuple(decimal(value) for value in held[name].ravel())
     found = per_bin(f"{name} of {path.name}", values, n_bins)
@@ -228,8 +247,7 @@ def _time(
     if "time" in held:
         return _times_in_file(path, held, n_frames)
     if "dt" not in held:
-        if options.frame_time is None:
-            raise OptionError(f"{path.name} does not say its frame spacing: give --frame-time in s")
+        assert options.frame_time is not None  # checked before
         return np.arange(n_frames) * options.frame_time, []
     if held["dt"].size != 1:
         raise SourceError(f"dt of {path.name} must be one number, not {held['dt'].size}")

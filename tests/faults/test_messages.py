@@ -53,7 +53,7 @@ def test_no_error_is_called_known_where_none_is():
     table = result.parameters.copy(deep=True)
     table["stderr"].values[:] = NAN
     _, notes = parameter_rows(replace(result, parameters=table, covariance=None))
-    assert "only the naive error is known; it is valid for white noise only" in notes
+    assert "only the naive error is known, which assumes uncorrelated noise" in notes
     table["stderr_naive"].values[:] = NAN
     _, notes = parameter_rows(replace(result, parameters=table, covariance=None))
     assert notes == ("no error of a parameter is known",)
@@ -85,8 +85,8 @@ def test_what_is_wrong_with_a_file_is_said_in_words(tmp_path, word, name, conten
 
 
 SELECTIONS = [
-    ({"phi": 30.0}, "no bin has phi = 30.0; there are 9 bins"),
-    ({"q": Q[0], "phi": 30.0}, "no bin has q = 0.003 and phi = 30.0; there"),
+    ({"phi": 35.0}, r"no angle within 1° of phi = 35°; the nearest: .*; a range is \(low, high\)"),
+    ({"q": Q[0], "phi": (33.0, 34.0)}, r"no bin has q = 0.003 and phi = \(33.0, 34.0\); there"),
     ({"frames": (3, 5)}, r"frames = \(3, 5\) leaves fewer than 3 frames"),
     ({"time": (0.1, 0.5)}, r"^time = \(0.1, 0.5\) leaves fewer than 3 frames"),
 ]

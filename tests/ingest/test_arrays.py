@@ -65,6 +65,11 @@ GOOD = {"c2": C2, "q": 0.01, "phi": 0.0, "dt": 0.1}
         ("no q", {"q": None}, "does not say q: give --q in 1/Å"),
         ("no phi", {"phi": None}, "does not say phi"),
         ("no dt", {"dt": None}, "does not say its frame spacing: give --frame-time"),
+        (
+            "nothing",
+            {"q": None, "phi": None, "dt": None},
+            "does not say q, phi, its frame spacing: give --q in 1/Å.*--phi in degrees.*--frame-time in s",
+        ),
         ("q of three bins", {"q": [1, 2, 3]}, "has 3 values for 2 bins"),
         ("q negative", {"q": -1.0}, "q positive"),
         ("q text", {"q": "0.01"}, "not numbers"),

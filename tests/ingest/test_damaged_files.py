@@ -133,3 +133,10 @@ def test_a_missing_file_and_a_foreign_hdf5_are_refused(tmp_path):
         file["/entry/data"] = [1, 2, 3]
     with pytest.raises(SourceError, match="is HDF5 but has no two-time matrices"):
         ingest.ingest(tmp_path / "A.hdf")
+
+
+def test_a_file_of_g2_only_is_said_to_be_that(tmp_path):
+    with h5py.File(tmp_path / "A.hdf", "w") as file:
+        file["/xpcs/multitau/normalized_g2"] = np.ones((4, 3))
+    with pytest.raises(SourceError, match=r"holds g2 of multi-tau .* correlate .* two-time output"):
+        ingest.ingest(tmp_path / "A.hdf")

@@ -91,7 +91,8 @@ def test_a_q_that_may_be_two_rings_is_refused_with_all_there_are():
 def test_one_angle_is_the_nearest_of_a_ring_and_not_all_within_a_degree():
     q, phi = np.full(4, 0.01), np.array([10.0, 10.8, 11.5, 190.0])
     assert nearest_angles(q, phi, 10.2).tolist() == [True, False, False, False]
-    assert not nearest_angles(q, phi, 12.6).any()
+    with pytest.raises(SelectionError, match=r"the nearest: 10°, 10\.8°, 11\.5°"):
+        nearest_angles(q, phi, 12.6)
     with pytest.raises(SelectionError, match=r"phi = 10\.5° may be the angles 10\.8 and 10°"):
         nearest_angles(q, phi, 10.5)
 

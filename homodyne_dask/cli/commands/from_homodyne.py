@@ -14,8 +14,9 @@ from homodyne_dask.store.files import write_atomic
 @click.argument("config", metavar="HOMODYNE.yaml", type=click.Path(path_type=Path))
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
-def from_homodyne(config: Path, output: Path | None, overwrite: bool) -> None:
-    """Convert a YAML file of homodyne 2.x or xpcsjax to one for `fit`, with remarks on each key.
+@click.option("--all", "every", is_flag=True, help="Also list known keys that have no effect here.")
+def from_homodyne(config: Path, output: Path | None, overwrite: bool, every: bool) -> None:
+    """Convert a YAML file of homodyne 2.x or xpcsjax to one for `fit`, with remarks on what differs.
 
     Without --output the file goes to standard output and the remarks go to standard error.
     """
@@ -23,10 +24,10 @@ def from_homodyne(config: Path, output: Path | None, overwrite: bool) -> None:
 
     translation = from_homodyne_yaml(config)
     if output is None:
-        echo(str(translation), err=True)
+        echo(translation.text(every=every), err=True)
         echo(translation.yaml(), nl=False)
         return
     if os.path.lexists(output) and not overwrite:
         raise OptionError(f"{output} exists: give --overwrite to replace it, or another name")
     write_atomic(output, translation.yaml(output.parent))
-    echo(f"{translation}\nthen:  homodyne-dask fit {output}")
+    echo(f"{translation.text(every=every)}\nthen:  homodyne-dask fit {output}")

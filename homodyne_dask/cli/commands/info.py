@@ -1,23 +1,60 @@
 """homodyne-dask info: the contents of a store."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import echo, echo_json
+
+if TYPE_CHECKING:
+    from homodyne_dask.store.scan import Scan
 
 
 @click.command()
 @click.argument("store", type=click.Path(path_type=Path))
-def info(store: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def info(store: Path, as_json: bool) -> None:
     """Print the bins of STORE (label, q, φ, pixels, σ) and the file they were ingested from."""
     from homodyne_dask.store.scan import open_dataset
 
     scan = open_dataset(store)
     attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
+    if as_json:
+        echo_json(_values(scan))
+        return
     echo(str(scan))
     echo(
         f"from {attrs['source_file']} ({attrs['source_format']}), "
         f"SHA-256 {attrs['source_sha256'][:12]}, frames of {attrs['frame_time']:g} s, "
         + (f"gap {gap / 1e4:g} um" if gap else "no gap")
     )
+
+
+def _values(scan: "Scan") -> dict[str, Any]:
+    """Return what `info` prints as values, with units in the names."""
+    kept = (
+        "source_file",
+        "source_format",
+        "source_sha256",
+        "store_sha256",
+        "sigma_source",
+        "notes",
+    )
+    columns = {
+        "label": scan.label,
+        "q_per_angstrom": scan.q,
+        "phi_degree": scan.phi,
+        "pixels": scan.all_bins["n_pixels"][list(scan.bins)],
+        "sigma": scan.median_sigma,
+    }
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    return {
+        "store": str(scan.path),
+        **{key: scan.attrs[key] for key in kept},
+        "frames": scan.n_frames,
+        "frame_time_s": scan.attrs["frame_time"],
+        "first_and_last_s": [float(scan.time[0]), float(scan.time[-1])],
+        "gap_angstrom": scan.attrs["gap_angstrom"],
+        "bins": [dict(zip(columns, row, strict=True)) for row in rows],
+    }

@@ -1,6 +1,6 @@
 """homodyne-dask plan: what a fit would read and keep in memory, and the time of a pass."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,8 +13,12 @@ from homodyne_dask.cli.options import (
     selected,
     with_options,
 )
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import echo, echo_json
 from homodyne_dask.fitting.options import plan_options
+
+if TYPE_CHECKING:
+    from homodyne_dask.fitting.forecast import Forecast
+    from homodyne_dask.sweep.plan import Plan
 
 
 @click.command()
@@ -25,8 +29,9 @@ from homodyne_dask.fitting.options import plan_options
     *SELECTION,
     *WORKERS,
     click.option("--no-measure", is_flag=True, help="Read nothing and start no workers."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
 )
-def plan(source: str, no_measure: bool, **options: Any) -> None:
+def plan(source: str, no_measure: bool, as_json: bool, **options: Any) -> None:
     """Print pairs, tiles, bytes and memory of a fit of SOURCE, and the time of a pass from a sample.
 
     SOURCE is a store, or a YAML file. The sample takes some seconds, most of them to start the workers.
@@ -38,10 +43,45 @@ def plan(source: str, no_measure: bool, **options: Any) -> None:
     from homodyne_dask.models import model_named
 
     model = model_named(config.model)
+    values = {}
     with client_of(config) as client:
         for store in config.data:
             scan = selected(config, store)
             given = config.plan_options()
-            echo(str(plan_of(scan, model, **given, client=client)))
-            if not no_measure:
-                echo(str(forecast(scan, model, **given, client=client)))
+            made = plan_of(scan, model, **given, client=client)
+            expected = None if no_measure else forecast(scan, model, **given, client=client)
+            values[str(store)] = _values(made, expected)
+            for one in (made, expected):
+                if one is not None and not as_json:
+                    echo(str(one))
+    if as_json:
+        echo_json(values)
+
+
+def _values(made: "Plan", expected: "Forecast | None") -> dict[str, Any]:
+    """Return what `plan` prints as values, with units in the names."""
+    of_plan = {
+        "model": made.model,
+        "bins": made.bins,
+        "pairs": made.layout.pairs,
+        "tiles": made.layout.blocks,
+        "tasks_per_pass": len(made.tasks),
+        "longest_task_s": made.longest_task,
+        "bytes_per_pass": made.bytes_per_pass,
+        "resident": made.resident,
+        "memory_per_worker_bytes": made.memory_per_worker,
+        "in_this_process": made.workers.local,
+        "worker_processes": made.workers.processes,
+        "worker_threads": made.workers.threads,
+    }
+    if expected is None:
+        return of_plan
+    return of_plan | {
+        "initial_values": expected.theta,
+        "tiles_read": expected.needed,
+        "share_of_sub_blocks_computed": expected.computed,
+        "bytes_of_files_read": expected.bytes_read,
+        "first_pass_s": expected.first,
+        "later_pass_s": expected.later,
+        "peak_memory_per_worker_bytes": expected.peak,
+    }

@@ -4,20 +4,32 @@ from pathlib import Path
 
 import click
 
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import echo, echo_json
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--ci", type=click.FloatRange(0, 100, min_open=True, max_open=True),
+    help="Print confidence intervals of this many per cent, too: 95.",
+)  # fmt: skip
 @click.option(
     "--pictures", is_flag=True, help="Draw the figures of the fit, or of each fit, into its report."
 )
-def show(folder: Path, pictures: bool) -> None:
+def show(folder: Path, as_json: bool, ci: float | None, pictures: bool) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
     from homodyne_dask.results.fit_result import load_result
+    from homodyne_dask.results.intervals import intervals_text
     from homodyne_dask.results.series import JSON, load_series
 
-    echo(str((load_series if (folder / JSON).exists() else load_result)(folder)))
+    found = (load_series if (folder / JSON).exists() else load_result)(folder)
+    if as_json:
+        echo_json(found.summary())
+    else:
+        echo(str(found))
+    if ci is not None and not as_json:
+        echo(f"\n{intervals_text(found, ci)}")
     if pictures:
         from homodyne_dask.results.folder import SUMMARY, write_pictures
 

@@ -38,13 +38,22 @@ class Translation:
 
     def __str__(self) -> str:
         """Return all remarks."""
+        return self.text(every=True)
+
+    def text(self, *, every: bool) -> str:
+        """Return the remarks that matter first; every: those on known keys that have no effect, too."""
+        ignored = list(_ignored_lines(self.ignored))
+        hidden = (
+            f"{len(self.ignored)} known keys have no counterpart and no effect: --all lists them"
+        )
         return "\n".join(
             [
                 f"{self.source}, converted to a configuration of model {self.config.model}.",
+                f"first: {self.ingest}",
                 *_paragraph("unknown keys, ignored:", _unknown_lines(self.unknown)),
                 *_paragraph("converted, with a difference:", self.remarks),
-                *_paragraph("known keys, not converted:", _ignored_lines(self.ignored)),
-                f"first: {self.ingest}",
+                *(_paragraph("known keys, not converted:", ignored) if every else []),
+                *([f"\n{hidden}"] if ignored and not every else []),
             ]
         )
 

@@ -1,6 +1,6 @@
 """Error estimation after the last step of a fit: a lower bound with too few bins, and profiles."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -40,8 +40,13 @@ class ErrorEstimates(NamedTuple):
     """[1, y - 1, f] of cells at the end of a fit that converged, of data that are means over cells."""
 
 
-def estimate_errors(request: Request, sweep: Sweep, state: lm.State) -> ErrorEstimates:
-    """Return the lower bound of the errors where bins are too few, and the profiles of the options."""
+def estimate_errors(
+    request: Request, sweep: Sweep, state: lm.State, doing: Callable[[str], None] = lambda _: None
+) -> ErrorEstimates:
+    """Return the lower bound of the errors where bins are too few, and the profiles of the options.
+
+    doing: called with words for each point of a profile.
+    """
     reduced, scan = state.reduced, request.scan
     moved, clusters = free_inside_bounds(request.search, state), friedel_clusters(scan.q, scan.phi)
     determined = state.outcome in (
@@ -62,7 +67,7 @@ def estimate_errors(request: Request, sweep: Sweep, state: lm.State) -> ErrorEst
     for name in request.options.profile:
         at = request.search.names.index(name)
         if moved[at] and np.isfinite(error[at]):
-            profiles[name] = profile(request, sweep, state, name, float(error[at]))
+            profiles[name] = profile(request, sweep, state, name, float(error[at]), doing)
     means = None
     if scan.cells is not None and state.outcome is lm.Outcome.CONVERGED:
         means = sweep.over(CELL_MEANS, AtTheta(state.theta))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -36,18 +37,24 @@ def profile(
     state: lm.State,
     name: str,
     error: float,
+    doing: Callable[[str], None] = lambda _: None,
 ) -> list[ProfilePoint]:
     """Return the points of a profile in order of the parameter, the optimum among them.
 
     error: the length of a step. Each point starts from the last one, with the other parameters moved as
-    the Hessian predicts; points beyond a bound are at the bound.
+    the Hessian predicts; points beyond a bound are at the bound. doing: called with words for each point.
     """
     at = request.search.names.index(name)
     middle = ProfilePoint(
         state.theta, state.reduced.chisqr, 0, state.outcome is lm.Outcome.CONVERGED
     )
-    below = _outwards(request, evaluate, state, at, -error)
-    return [*reversed(below), middle, *_outwards(request, evaluate, state, at, error)]
+    begun = count(1)
+
+    def begin(value: float) -> None:
+        doing(f"profile of {name}, point {next(begun)} of {2 * len(STEPS)}: {value:.5g}")
+
+    below = _outwards(request, evaluate, state, at, -error, begin)
+    return [*reversed(below), middle, *_outwards(request, evaluate, state, at, error, begin)]
 
 
 def _outwards(
@@ -56,6 +63,7 @@ def _outwards(
     state: lm.State,
     at: int,
     error: float,
+    begin: Callable[[float], None],
 ) -> list[ProfilePoint]:
     search = request.search
     fixed = replace(search, free=search.free & (np.arange(len(search.names)) != at))
@@ -71,6 +79,7 @@ def _outwards(
             value = float(np.clip(value, search.lower[at], search.upper[at]))
         if value == state.theta[at]:
             break  # the bound is reached
+        begin(value)
         there = _predicted(fixed, state, at, value)
         linear_params = state.reduced.linear_params_after(there - state.theta, 0.0)
         first = lm.Trial(fixed.inside(there), linear_params)

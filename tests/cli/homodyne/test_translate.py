@@ -155,7 +155,9 @@ def test_the_command_writes_a_file_that_fit_reads_from_anywhere(tmp_path, monkey
     assert CliRunner().invoke(main, [*words, "--overwrite"]).exit_code == 0
     printed = CliRunner().invoke(main, words[:2])
     assert yaml.safe_load(printed.stdout)["data"] == "data/E_c2.zarr"
-    assert "not converted" in printed.stderr
+    assert "not converted" not in printed.stderr
+    assert "known keys have no counterpart and no effect: --all lists them" in printed.stderr
+    assert "not converted" in CliRunner().invoke(main, [*words[:2], "--all"]).stderr
 
 
 def test_a_configuration_and_a_cache_of_homodyne_recover_the_truth(tmp_path, monkeypatch):

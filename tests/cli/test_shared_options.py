@@ -1,0 +1,79 @@
+"""Options that several commands share: -h, -v, -q, --json; and intervals of `show`."""
+
+import json
+
+import pytest
+
+from homodyne_dask.cli.program import main
+from tests.cli.commands import FIT, done, run
+
+
+@pytest.mark.parametrize("command", ["", *main.commands])
+def test_h_is_help(command):
+    words = [command] if command else []
+    assert done(*words, "-h") == done(*words, "--help")
+    assert "Usage: " in done(*words, "-h")
+
+
+@pytest.fixture
+def fitted(here):
+    """The printed output and the progress of a fit without pictures."""
+    result = run(*FIT, "--no-pictures")
+    assert result.exit_code == 0
+    return result
+
+
+def test_a_quiet_fit_prints_its_report_and_no_progress(fitted):
+    assert "pass   1" in fitted.stderr
+    quiet = run(*FIT, "--no-pictures", "--overwrite", "-q")
+    assert quiet.stderr == ""
+    assert quiet.stdout.splitlines()[:3] == fitted.stdout.splitlines()[:3]
+
+
+def test_a_verbose_fit_shows_logs(fitted, caplog):
+    with caplog.at_level("INFO", "homodyne_dask"):
+        assert run(*FIT, "--no-pictures", "--overwrite", "-v").exit_code == 0
+    assert any("pass   1" in record.message for record in caplog.records)
+
+
+def test_info_and_plan_as_json_have_what_they_print_as_values(here):
+    info = json.loads(done("info", "A_c2.zarr", "--json"))
+    assert info["frames"] == 40
+    assert [row["label"] for row in info["bins"]] == [3, 4, 5]
+    assert f"{info['bins'][0]['sigma']:.4g}" in done("info", "A_c2.zarr")
+    (plan,) = json.loads(
+        done("plan", "A_c2.zarr", "--model", "static", "--no-measure", "--json")
+    ).values()
+    assert (plan["model"], plan["bins"], plan["pairs"]) == ("static", 3, 3 * 40 * 39 // 2)
+    assert "first_pass_s" not in plan
+    (plan,) = json.loads(done("plan", "A_c2.zarr", "--model", "static", "--json")).values()
+    assert plan["first_pass_s"] > 0
+    assert list(plan["initial_values"]) == ["D0", "alpha", "D_offset"]
+
+
+def test_show_prints_json_and_intervals(here):
+    assert run("fit", "F_c2.zarr", "--model", "brownian", "--no-pictures").exit_code in (0, 3)
+    shown = json.loads(done("show", "F_fit", "--json"))
+    assert shown["model"] == "brownian"
+    saved = json.loads((here / "F_fit/summary.json").read_text())
+    assert shown == {key: value for key, value in saved.items() if key != "sha256"}
+    printed = done("show", "F_fit", "--ci", "95")
+    assert "parameter  95 % from" in printed
+    assert run("show", "F_fit", "--ci", "100").exit_code == 2
+
+
+def test_show_prints_a_series_as_json(here):
+    done(
+        "fit",
+        "A_c2.zarr",
+        "--model",
+        "brownian",
+        "--over",
+        "age",
+        "--windows",
+        "2",
+        "--no-pictures",
+    )
+    shown = json.loads(done("show", "A_fit_age", "--json"))
+    assert len(shown["fits"]) == 2
+    assert done("show", "A_fit_age", "--ci", "68").count("68 % from") == 2
