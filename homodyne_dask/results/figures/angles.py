@@ -44,7 +44,7 @@ def draw_angles(view: FitView) -> "FitFigure":
     around = found is not None and _all_around(scan)
     hollow = table["undetermined"].values
     marks = legend_marks(scan.q, bool(hollow.any()))
-    picture, axes = panels(5 + around, 3, 3.0, 2.3, legend_height(marks, MARKS_PER_ROW))
+    picture, axes = panels(5 + around, 3, 2.85, 2.3, legend_height(marks, MARKS_PER_ROW))
     decay = np.where(hollow, np.nan, view.decay_times)
     middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
     contrast = np.where(hollow, np.nan, table["contrast"].values)

@@ -26,7 +26,7 @@ CURVE_POINTS = 200
 
 def draw_cuts(view: FitView) -> "FitFigure":
     """Draw c2 against lag at up to five ages, with error bars and the model, for up to four bins."""
-    picture, axes = panels(len(view.shown), 2, 3.8, 2.45)
+    picture, axes = panels(len(view.shown), 2, 3.8, 2.45, left=0.9)
     for axis, b in zip(axes, view.shown, strict=True):
         _panel(axis, view, int(b))
     return picture

@@ -42,7 +42,7 @@ def draw_influence(view: FitView) -> "FitFigure":
     change = result.influence["change"].values[:, moved]
     across = min(len(names), PANELS_PER_ROW)
     marks, per_row = legend_marks(scan.q, hollow=False), min(2 * across, MARKS_PER_ROW)
-    picture, axes = panels(len(names), across, 2.1, 1.85, legend_height(marks, per_row))
+    picture, axes = panels(len(names), across, 2.2, 1.85, legend_height(marks, per_row), 0.75)
     nothing = np.zeros(len(scan.q), bool)
     for n, (axis, name) in enumerate(zip(axes, names, strict=True)):
         axis.axhspan(-1, 1, color=UNKNOWN_COLOUR, alpha=0.5, linewidth=0)

@@ -126,7 +126,7 @@ def draw_residuals(view: FitView) -> "FitFigure":
     """Draw the distribution of residual/σ of the blocks of the maps, and its dependence on lag."""
     pairs = [shown.upper for shown in view.maps]
     lag, residual = (np.concatenate([pair[n] for pair in pairs]) for n in (0, 1))
-    picture, (histogram, by_lag) = panels(2, 2, 3.4, 2.7)
+    picture, (histogram, by_lag) = panels(2, 2, 3.4, 2.7, left=0.9)
     _histogram(histogram, residual)
     _by_lag(by_lag, lag, residual)
     return picture

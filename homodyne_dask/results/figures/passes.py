@@ -43,7 +43,7 @@ def draw_rates(view: FitView) -> "FitFigure":
     true = true_model(result, scan)
     truth = None if true is None else curves(true, result, scan)
     rates = _panels(model, truth, bool(np.isnan(scan.q).any()))
-    picture, axes = panels(len(rates), len(rates), 3.0 if len(rates) > 1 else 4.0, 2.7, FOOT)
+    picture, axes = panels(len(rates), len(rates), 2.85 if len(rates) > 1 else 4.0, 2.7, FOOT)
     for axis, panel in zip(axes, rates, strict=True):
         _band(axis, panel.curve, panel.truth)
         label_axes(axis, "t [s]", panel.y, panel.title)
@@ -102,7 +102,7 @@ def draw_passes(view: FitView) -> "FitFigure":
     from matplotlib.ticker import MaxNLocator
 
     result = view.result
-    picture, (above, distance, duration) = panels(3, 3, 3.0, 2.7, FOOT)
+    picture, (above, distance, duration) = panels(3, 3, 3.0, 2.7, FOOT, left=0.95)
     history = [entry for entry in result.history if "pass" in entry]
     number = np.array([entry["pass"] for entry in history], float)
     chisqr, decrement = (

@@ -59,7 +59,7 @@ def draw_series(whole: FitSeries) -> "FitFigure":
 def _panels(entries: Sequence[SeriesEntry], below: float = 0.0) -> "tuple[FitFigure, list[Axes]]":
     """Return a figure with axes for each quantity and for χ²; below: inches more for labels below all."""
     number = len(entries[0].quantities) + 1
-    picture, axes = panels(number, COLUMNS, 3.0, 1.9, below)
+    picture, axes = panels(number, COLUMNS, 2.85, 1.9, below)
     for axis in axes[: max(number - COLUMNS, 0)]:
         axis.tick_params(labelbottom=False)
     return picture, axes

@@ -21,8 +21,8 @@ MAX_INTERVALS = 6
 """Most intervals between the ticks of a linear axis; each label takes time to draw."""
 
 
-LEFT, RIGHT, ABOVE, BELOW = 0.9, 0.15, 0.35, 0.55
-"""Inches around a panel, for its labels."""
+LEFT, RIGHT, ABOVE, BELOW = 1.15, 0.15, 0.35, 0.55
+"""Inches around a panel, for its labels: those on the left have up to nine characters."""
 FOOT = 0.3
 """Inches below all panels, for a legend or a line of text."""
 
@@ -35,21 +35,27 @@ def figure(width: float, height: float) -> "FitFigure":
 
 
 def panels(
-    number: int, columns: int, width: float, height: float, foot: float = 0.0
+    number: int,
+    columns: int,
+    width: float,
+    height: float,
+    foot: float = 0.0,
+    left: float = LEFT,
 ) -> "tuple[FitFigure, list[Axes]]":
     """Return a figure with so many panels in rows, each of this width and height in inches.
 
+    foot: inches below all; left: inches for the labels left of each panel.
     Their positions are fixed: finding positions from the sizes of all labels takes longer than drawing.
     """
     columns = min(columns, number)
     rows = -(-number // columns)
-    cell = (LEFT + width + RIGHT, ABOVE + height + BELOW)
+    cell = (left + width + RIGHT, ABOVE + height + BELOW)
     picture = figure(columns * cell[0], rows * cell[1] + foot)
     axes = []
     for n in range(number):
         row, column = divmod(n, columns)
-        left, bottom = column * cell[0] + LEFT, foot + (rows - 1 - row) * cell[1] + BELOW
-        axes.append(place(picture, left, bottom, width, height))
+        bottom = foot + (rows - 1 - row) * cell[1] + BELOW
+        axes.append(place(picture, column * cell[0] + left, bottom, width, height))
     return picture, axes
 
 
