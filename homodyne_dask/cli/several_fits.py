@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan, Selection
 
 
+MOST_DRAWN = 8
+"""Number of fits of one command up to which the figures of each are drawn by default."""
+
+
 class FitJob(NamedTuple):
     """One fit of a command."""
 

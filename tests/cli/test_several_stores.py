@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from homodyne_dask.cli import progress_bar
+from homodyne_dask.cli import progress_bar, several_fits
 from homodyne_dask.results import folder, index
+from homodyne_dask.results.figures import save as plots
 from homodyne_dask.results.figures.scans import draw_scans
 from homodyne_dask.results.fit_result import load_result
 from homodyne_dask.results.series_entry import SeriesEntry
@@ -67,6 +68,21 @@ def test_the_index_is_a_page_with_links_to_every_report(three):
         assert (three / str(link)).exists()
     (picture,) = page.all("img")
     assert "D0 " in str(picture["alt"])
+
+
+@pytest.mark.parametrize(
+    ("words", "most", "drawn"),
+    [((), 3, True), ((), 2, False), (("--pictures",), 2, True), (("--no-pictures",), 3, False)],
+)
+def test_figures_of_many_fits_are_drawn_where_they_are_asked_for(
+    three, monkeypatch, words, most, drawn
+):
+    folders = []
+    monkeypatch.setattr(several_fits, "MOST_DRAWN", most)
+    monkeypatch.setattr(plots, "save_all", lambda _, folder: folders.append(folder) or [])
+    printed = run(*FIT, *STORES, *words).stdout
+    assert bool(folders) == drawn
+    assert ("--pictures draws them" in printed) == (not drawn and not words)
 
 
 def test_a_bug_in_one_scan_does_not_stop_the_others(three, monkeypatch):

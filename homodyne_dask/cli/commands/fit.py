@@ -64,8 +64,9 @@ FILES = (
 )
 @click.option(
     "--pictures/--no-pictures",
-    default=True,
-    help="Whether to draw the figures of each fit; `show FOLDER --pictures` draws them later.",
+    default=None,
+    help="Whether to draw the figures of each fit; default: of up to 8 fits. `show FOLDER --pictures` "
+    "draws them later.",
 )
 @click.option("--homodyne-output", is_flag=True, help="Also write the files of homodyne, in nlsq/.")
 @click.option(
@@ -75,7 +76,7 @@ def fit(
     sources: tuple[str, ...],
     resume: bool,
     go_on: bool,
-    pictures: bool,
+    pictures: bool | None,
     homodyne_output: bool,
     profile: Path | None,
     **options: Any,
@@ -88,20 +89,21 @@ def fit(
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """
     config, comparison = _with_model(configuration(sources, options), resume or go_on)
-    from homodyne_dask.cli.several_fits import MoreFiles, fit_all, fit_jobs
+    from homodyne_dask.cli.several_fits import MOST_DRAWN, MoreFiles, fit_all, fit_jobs
     from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import checkpoint_in
     from homodyne_dask.solver.checkpoint import checkpoint_exists
 
     model = model_named(config.model)
-    more = MoreFiles(_write_homodyne_files if homodyne_output else None, pictures)
     jobs = fit_jobs(config)
+    drawn = len(jobs) <= MOST_DRAWN if pictures is None else pictures
+    more = MoreFiles(_write_homodyne_files if homodyne_output else None, drawn)
     one = len(jobs) == 1 and not config.over
     if not one and (config.checkpoint or profile):
         raise OptionError(
             f"checkpoint and profile are for a single fit, and these are {len(jobs)} fits: leave them out"
         )
-    with _workers(config, jobs) as client:
+    with _workers(config, jobs, drawn) as client:
 
         def run(job: "FitJob", resume: bool, sent: "Future | None" = None) -> "FitResult":
             return _fit(config, model, job, client, resume, more, profile, sent, comparison)
@@ -112,6 +114,10 @@ def fit(
             status = 0 if run(jobs[0], again).converged else NOT_CONVERGED
         else:
             status = fit_all(config, model, jobs, client, resume or go_on, run, more)
+            if drawn < (pictures is None):
+                echo(
+                    f"figures of single fits were not drawn: show {jobs[0].folder} --pictures draws them"
+                )
     click.get_current_context().exit(status)
 
 
@@ -144,7 +150,7 @@ def _with_model(config: "FitConfig", resume: bool) -> "tuple[FitConfig, ModelCom
 
 
 @contextmanager
-def _workers(config: "FitConfig", jobs: "list[FitJob]") -> Iterator["Client | None"]:
+def _workers(config: "FitConfig", jobs: "list[FitJob]", drawn: bool) -> Iterator["Client | None"]:
     """Yield a client that all fits share; None if each starts its own workers, or needs none."""
     from homodyne_dask.cli.worker_options import client_of
 
@@ -152,13 +158,14 @@ def _workers(config: "FitConfig", jobs: "list[FitJob]") -> Iterator["Client | No
         if client is not None or len(jobs) == 1:
             yield client
             return
-        from homodyne_dask.fitting.series.fit_each import MIN_DRAWN_FITS_FOR_WORKERS, workers_for
+        from homodyne_dask.fitting.series import fit_each as each
 
         scans = []
         for job in jobs:
             with suppress(HomodyneDaskError):  # raised again by its fit
                 scans.append(job.scan())
-        with workers_for(scans, None, MIN_DRAWN_FITS_FOR_WORKERS) as started:
+        many = each.MIN_DRAWN_FITS_FOR_WORKERS if drawn else each.MIN_FITS_FOR_WORKERS
+        with each.workers_for(scans, None, many) as started:
             yield started
 
 
