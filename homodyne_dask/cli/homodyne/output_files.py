@@ -13,7 +13,7 @@ from homodyne_dask.cli.homodyne.device import get_device_status
 from homodyne_dask.cli.homodyne.fitted_data import fitted_data_refusal, write_fitted_data
 from homodyne_dask.results.figures.block_means import BinMap, bin_map
 from homodyne_dask.results.figures.rates import fitted_model
-from homodyne_dask.results.figures.style import DPI, UNKNOWN_COLOUR, figure, place
+from homodyne_dask.results.figures.style import UNKNOWN_COLOUR, figure, place
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import write_file
@@ -40,7 +40,7 @@ def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> None:
         write_fitted_data(result, scan, folder / "fitted_data.npz")
     for name, view in zip(_figure_names(scan), _views(result, scan), strict=True):
         picture = _heatmaps(view, float(scan.phi[view.bin]))
-        write_file(folder / name, png_of(pixels_of(picture), {}, DPI))
+        write_file(folder / name, png_of(pixels_of(picture), {}))
 
 
 def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:

@@ -47,12 +47,12 @@ def pixels_of(picture: Figure) -> UInt8[np.ndarray, "height width 3"]:
     return np.asarray(canvas.buffer_rgba())[..., :3]
 
 
-def png_of(pixels: UInt8[np.ndarray, "height width 3"], about: dict[str, str], dpi: float) -> bytes:
-    """Return pixels as PNG with texts about them; dpi: pixels of an inch."""
+def png_of(pixels: UInt8[np.ndarray, "height width 3"], about: dict[str, str]) -> bytes:
+    """Return pixels as PNG with texts about them."""
     texts, content = PngInfo(), io.BytesIO()
     for key, value in about.items():
         texts.add_text(key, value) if value.isascii() else texts.add_itxt(key, value)
-    options = {"pnginfo": texts, "dpi": (dpi, dpi), "compress_level": COMPRESSION}
+    options = {"pnginfo": texts, "dpi": (DPI, DPI), "compress_level": COMPRESSION}
     Image.fromarray(pixels).save(content, "png", **options)
     return content.getvalue()
 

@@ -16,7 +16,6 @@ from homodyne_dask.results.figures.influence import draw_influence, influential
 from homodyne_dask.results.figures.maps import draw_maps, draw_residuals
 from homodyne_dask.results.figures.passes import draw_passes, draw_rates
 from homodyne_dask.results.figures.rates import model_of
-from homodyne_dask.results.figures.style import DPI
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import write_file
@@ -99,7 +98,7 @@ def save_all(view: FitView, folder: Path) -> list[Path]:
     paths = [folder / f"{name}.png" for name in names]
 
     def write(path: Path, pixels: np.ndarray, about: dict[str, str]) -> None:
-        write_file(path, png_of(pixels, about, DPI))
+        write_file(path, png_of(pixels, about))
 
     with ThreadPoolExecutor(1) as compressing:  # while the next one is drawn
         written = []
