@@ -1,5 +1,7 @@
 """Stretched exponentials, with a rate that is constant or a power of the age."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -70,3 +72,31 @@ def test_they_are_chosen_by_name_on_the_command_line(tmp_path, monkeypatch):
     assert "stretched fitted to A_c2.zarr" in ran.output
     wrong = CliRunner().invoke(main, ["fit", "A_c2.zarr", "--model", "streched", "--overwrite"])
     assert "did you mean 'stretched'?" in wrong.output + str(wrong.exception)
+
+
+def test_a_rate_that_is_a_power_of_q_is_found_from_several_rings(tmp_path):
+    q, theta = np.array([0.004, 0.008, 0.016]), (0.3, 2.0, 0.9)
+    scans = measured(np.ones(3), 50, np.zeros(3), q=q, sigma=0.01, noise=False)
+    i, j = np.triu_indices(50, 1)
+    rates = theta[0] * (q / 0.01) ** theta[1]
+    for b, rate in enumerate(rates):
+        f = written("stretched", (rate, theta[2]), scans.time[i], scans.time[j])
+        noise = 0.01 * np.random.default_rng(b).standard_normal(len(i))
+        scans.c2[b, i, j] = 1.02 + 0.15 * f + noise
+    result = hd.fit(store(scans, tmp_path), "stretched_q")
+    assert result.converged
+    away = (result.parameters["value"].values - theta) / result.parameters["stderr_naive"].values
+    assert np.abs(away).max() < 4
+    ring = hd.predict(hd.MODELS["stretched_q"], theta, scans.time, q=q[2])[0]
+    np.testing.assert_allclose(
+        ring[i, j],
+        written("stretched", (rates[2], theta[2]), scans.time[i], scans.time[j]),
+        rtol=1e-12,
+    )
+
+
+def test_a_model_with_a_power_of_q_needs_q(tmp_path):
+    scans = measured([20000.0, 0.0, 0.0], 20, np.zeros(2), sigma=0.01)
+    scans = replace(scans, q=np.full(2, np.nan))
+    with pytest.raises(hd.HomodyneDaskError, match="needs q"):
+        hd.fit(store(scans, tmp_path), "stretched_q")
