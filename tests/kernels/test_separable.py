@@ -1,5 +1,6 @@
 """A user-defined model: its Gram, its fits, its way to workers, and messages about errors in it."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.cache_folder import FOLDER
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import transport_gram, transport_point, transport_robust_gram
 from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store, without_some
@@ -201,8 +203,9 @@ def test_a_model_in_a_script_reaches_the_workers_and_gives_the_same_bits(tmp_pat
     for limit in (0, 10**9):
         (tmp_path / "script.py").write_text(SCRIPT.replace("LIMIT", str(limit)))
         ran = subprocess.run(
-            [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200
-        )
+            [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=200,
+            env=os.environ | {FOLDER: "off"},
+        )  # fmt: skip
         assert ran.returncode == 0, ran.stderr
         said.append(ran.stdout)
     assert said[0] == said[1]
