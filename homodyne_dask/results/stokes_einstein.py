@@ -6,12 +6,13 @@ in a fluid of viscosity η diffuses with D_SE = k_B T / (6π η R) (Einstein 190
 
 import math
 from numbers import Real
-from typing import Any, NamedTuple
-
-import xarray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import BROWNIAN
+
+if TYPE_CHECKING:
+    import xarray
 
 BOLTZMANN = 1.380649e-23
 """J/K, exact (SI of 2019)."""
@@ -52,7 +53,7 @@ def check_fluid(model: str, temperature: Any, viscosity: Any) -> None:
 
 
 def derived_quantities(
-    config: dict[str, Any], parameters: xarray.Dataset
+    config: dict[str, Any], parameters: "xarray.Dataset"
 ) -> dict[str, DerivedQuantity]:
     """Return D_SE and, where the fluid is known, R_h; none of other models, or of unknown q or D0.
 

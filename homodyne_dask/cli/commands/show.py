@@ -20,7 +20,6 @@ from homodyne_dask.cli.printing import echo, echo_json
 def show(folder: Path, as_json: bool, ci: float | None, pictures: bool) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
     from homodyne_dask.results.fit_result import load_result
-    from homodyne_dask.results.intervals import intervals_text
     from homodyne_dask.results.series import JSON, load_series
 
     found = (load_series if (folder / JSON).exists() else load_result)(folder)
@@ -29,6 +28,8 @@ def show(folder: Path, as_json: bool, ci: float | None, pictures: bool) -> None:
     else:
         echo(str(found))
     if ci is not None and not as_json:
+        from homodyne_dask.results.intervals import intervals_text
+
         echo(f"\n{intervals_text(found, ci)}")
     if pictures:
         from homodyne_dask.results.folder import SUMMARY, write_pictures
