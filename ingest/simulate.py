@@ -154,6 +154,7 @@ def simulate(
         return _noisy(c2_of_bin(k), row, np.random.default_rng([seed, k]), counts)
 
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with (
             replacing(path, durable=False) as partial,
             FileForHdf5(partial) as output,

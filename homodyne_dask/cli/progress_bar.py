@@ -49,7 +49,7 @@ def _lines(console: Console) -> ShowProgress:
         if progress.now is None and not progress.done:
             return
         if passes < 0:
-            console.print(f"{progress.pairs:,} pairs of {progress.bins} bins, {progress.where}")
+            console.print(f"{progress.pairs:,} pairs of {_bins(progress)}, {progress.where}")
             if progress.page:
                 console.print(f"live: {progress.page}")
             passes = 0
@@ -58,6 +58,10 @@ def _lines(console: Console) -> ShowProgress:
         passes = len(progress.done)
 
     return show
+
+
+def _bins(progress: "Progress") -> str:
+    return "1 bin" if progress.bins == 1 else f"{progress.bins} bins"
 
 
 def _plain(console: Console) -> ShowProgress:

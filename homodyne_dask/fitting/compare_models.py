@@ -130,7 +130,7 @@ def compare_models(
     if (groups := len(np.unique(clusters))) < MIN_CLUSTERS:
         raise SelectionError(
             f"models are compared by bins left out, which takes {MIN_CLUSTERS} independent ones, and "
-            f"{groups} are selected: choose a model"
+            f"the selection has {groups}: choose a model"
         )
     if models is not None:
         require_type("models", models, list | tuple, "a list of models, or of their names")

@@ -153,15 +153,15 @@ class FitOptions:
     )
     initial: Mapping[str, float] | None = define(
         None, "initial values by parameter", "{D0: 1e4, alpha: -0.5}", "numbers by parameter",
-        typed="D0=1e4", default_text="searched in the data", identity=False,
+        typed="D0=1e4", default_text="searched in the data", identity=False, plan=True,
     )  # fmt: skip
     fixed: Mapping[str, float] | None = define(
         None, "values of parameters that are not fitted", "{D_offset: 0}", "numbers by parameter",
-        typed="D_offset=0", identity=False, report=False,
+        typed="D_offset=0", identity=False, plan=True, report=False,
     )  # fmt: skip
     bounds: Mapping[str, tuple[float, float]] | None = define(
         None, "bounds by parameter", "{D0: [1, 1e7]}", "two numbers by parameter", typed="D0=1:1e7",
-        default_text="those of the model", identity=False,
+        default_text="those of the model", identity=False, plan=True,
     )  # fmt: skip
     temperature: float | None = define(
         None, "of the sample, for the hydrodynamic radius of Brownian motion", "298.15",

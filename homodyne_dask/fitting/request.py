@@ -66,6 +66,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
             f"widen the selection"
         )
     _check_angles(model, scan)
+    _check_times(model, scan)
     if scan.cells is not None and options.precision != "float64":
         raise OptionError(
             f"c2 of {scan.path} is the mean over cells of age and lag, and such means are computed in "
@@ -120,6 +121,15 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         solver=lm.Options(max_passes=used.max_passes),
         config=used.values() | more,
     )
+
+
+def _check_times(model: Model, scan: Scan) -> None:
+    first = scan.time[scan.use][0]
+    if model.has_transport_rates and first < 0:
+        raise SelectionError(
+            f"the selected times begin at {first:g} s, and the rates of {model.name} are powers of the time "
+            f"since 0 s: select later ones (--time 0:...), or ingest again with another --time-offset"
+        )
 
 
 def _check_angles(model: Model, scan: Scan) -> None:

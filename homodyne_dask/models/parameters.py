@@ -144,7 +144,8 @@ class Search:
             bound = self.free[c] & np.isclose(there[c], bounds, rtol=1e-15, atol=0)
             for plain in [True] if bound.any() else [False, True]:
                 bent = law.after(theta, step, plain)
-                if ((bent >= self.lower[at]) & (bent <= self.upper[at]) | ~self.free[at]).all():
+                allowed = (bent >= self.lower[at]) & (bent <= self.upper[at]) | ~self.free[at]
+                if np.isfinite(bent).all() and allowed.all():
                     there[at] = bent
                     break
         return self.inside(there)

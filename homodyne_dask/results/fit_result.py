@@ -120,7 +120,7 @@ class FitResult:
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
         """D_SE of Brownian motion and, with temperature and viscosity, R_h; empty for other models."""
-        return derived_quantities(self.config, self.parameters)
+        return derived_quantities(self.config, self.parameters, self.error_used)
 
     @property
     def periods(self) -> dict[str, float]:

@@ -61,4 +61,7 @@ def _text(result: FitResult, percent: float) -> str:
             else ["-", "-", str(unit), "-"]
         )
         rows.append([str(name), *shown])
-    return "\n".join(aligned_columns(rows, left=1))
+    lines = aligned_columns(rows, left=1)
+    if not np.isfinite(ends["low"].values).any():
+        lines.append("no robust error is known, and the others make no interval (explain errors)")
+    return "\n".join(lines)

@@ -8,6 +8,9 @@ import math
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from jaxtyping import Float
+
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import BROWNIAN
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 BOLTZMANN = 1.380649e-23
 """J/K, exact (SI of 2019)."""
+COLDEST = 50.0
+"""K; nothing is fluid below but hydrogen and helium."""
 _M2_PER_A2, _NM_PER_M = 1e-20, 1e9
 
 
@@ -24,7 +29,7 @@ class DerivedQuantity(NamedTuple):
 
     value: float
     stderr: float
-    """From that of D0; NaN where it is unknown."""
+    """From that of D0 that is used (`FitResult.error_used`); NaN where none is known."""
     unit: str
     """Å²/s of D_SE, nm of R_h."""
     formula: str
@@ -50,21 +55,26 @@ def check_fluid(model: str, temperature: Any, viscosity: Any) -> None:
             or not 0 < float(value) < math.inf
         ):
             raise OptionError(f"{name} = {value!r} is not a positive number")
+    if temperature < COLDEST:
+        raise OptionError(
+            f"temperature = {temperature:g} is in K, where fluids are frozen: 25 °C are 298.15"
+        )
 
 
 def derived_quantities(
-    config: dict[str, Any], parameters: "xarray.Dataset"
+    config: dict[str, Any], parameters: "xarray.Dataset", error: Float[np.ndarray, " p"]
 ) -> dict[str, DerivedQuantity]:
     """Return D_SE and, where the fluid is known, R_h; none of other models, or of unknown q or D0.
 
-    config: the options of the fit. parameters: its table, over `param`.
+    config: the options of the fit. parameters: its table, over `param`. error: theirs that is used.
     """
     if config["model"] != BROWNIAN.name:
         return {}
     D0 = parameters.sel(param="D0")
     if D0["unit"].item() != "Å²/s" or not math.isfinite(D0["value"]):
         return {}
-    D, share = float(D0["value"]) / 2, float(D0["stderr"] / D0["value"])
+    at = parameters["param"].values.tolist().index("D0")
+    D, share = float(D0["value"]) / 2, float(error[at] / D0["value"])
     found = {"D_SE": DerivedQuantity(D, share * D, "Å²/s", "D0 / 2")}
     temperature, viscosity = (config.get(key) for key in ("temperature", "viscosity"))
     if temperature and viscosity:

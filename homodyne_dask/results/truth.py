@@ -43,7 +43,8 @@ def truth_mismatch(result: FitResult) -> str:
         return f"model {made['model']}" + " of other parameters" * (
             made["model"] == config["model"]
         )
-    for key in ("model", "convention", "gap_angstrom"):
+    shear = getattr(MODELS.get(config["model"]), "shear", True)
+    for key in ("model", *(("convention", "gap_angstrom") if shear else ())):
         if made.get(key) is not None and made[key] != config.get(key):
             return f"{key.removesuffix('_angstrom')} {made[key]}"
     return ""

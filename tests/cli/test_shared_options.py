@@ -77,3 +77,29 @@ def test_show_prints_a_series_as_json(here):
     shown = json.loads(done("show", "A_fit_age", "--json"))
     assert len(shown["fits"]) == 2
     assert done("show", "A_fit_age", "--ci", "68").count("68 % from") == 2
+
+
+def test_plan_takes_fixed_and_initial_values(here):
+    given = ("--fixed", "D_offset=1000", "--initial", "alpha=-0.4")
+    (plan,) = json.loads(done("plan", "A_c2.zarr", "--model", "static", *given, "--json")).values()
+    assert plan["initial_values"]["D_offset"] == 1000
+
+
+def test_show_names_the_fits_of_several_stores(here):
+    assert run(
+        "fit", "A_c2.zarr", "F_c2.zarr", "--model", "brownian", "--no-pictures", "-o", "both"
+    ).exit_code in (0, 3)
+    shown = run("show", "both")
+    assert shown.exit_code == 2
+    assert "holds the fits of several stores, listed in scans.csv" in shown.stderr
+    assert "show one of A_fit, F_fit" in shown.stderr
+
+
+def test_times_before_0_are_not_fitted_with_powers_of_time(here):
+    done("ingest", "A_results.hdf", "N_c2.zarr", "--time-offset", "-0.5")
+    wrong = run("fit", "N_c2.zarr", "--model", "static")
+    assert wrong.exit_code == 2
+    assert "the selected times begin at -0.5 s" in wrong.stderr
+    assert run(
+        "fit", "N_c2.zarr", "--model", "static", "--time", "0:9", "--no-pictures"
+    ).exit_code in (0, 3)

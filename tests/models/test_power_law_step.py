@@ -139,3 +139,15 @@ def test_a_power_law_of_other_parameters_is_a_mistake(law):
     parameters = [hd.Parameter(name, "", (0.0, 1.0)) for name in "abc"]
     with pytest.raises(OptionError, match=r"is not three of its parameters a, b, c"):
         hd.separable(decay, parameters, power_laws=[law])
+
+
+@pytest.mark.parametrize("names", [NAMES[:3], NAMES[3:6]])
+def test_a_rate_whose_parameters_are_all_fixed_stays_as_it_is(names):
+    theta = np.array([2500.0, -0.3, 100.0, 2e-4, 0.2, 1e-5, 5.0])
+    fixed = {name: theta[NAMES.index(name)] for name in names}
+    laws = power_laws(NAMES, LAMINAR_FLOW.power_laws, 0.1 * np.arange(40))
+    chosen = search(LAMINAR_FLOW.parameters, fixed=fixed, laws=laws)
+    step = np.where(chosen.free, 1e-3 * theta, 0.0)
+    there = chosen.moved(theta, step)
+    assert np.isfinite(there).all()
+    assert (there[~chosen.free] == theta[~chosen.free]).all()

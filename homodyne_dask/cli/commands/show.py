@@ -5,13 +5,14 @@ from pathlib import Path
 import click
 
 from homodyne_dask.cli.printing import echo, echo_json
+from homodyne_dask.errors import OptionError
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
-    "--ci", type=click.FloatRange(0, 100, min_open=True, max_open=True),
+    "--ci", type=click.FloatRange(1, 100, max_open=True),
     help="Print confidence intervals of this many per cent, too: 95.",
 )  # fmt: skip
 @click.option(
@@ -20,8 +21,16 @@ from homodyne_dask.cli.printing import echo, echo_json
 def show(folder: Path, as_json: bool, ci: float | None, pictures: bool) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
     from homodyne_dask.results.fit_result import load_result
+    from homodyne_dask.results.folder import SUMMARY
+    from homodyne_dask.results.index import SCANS
     from homodyne_dask.results.series import JSON, load_series
 
+    if not (folder / SUMMARY).exists() and (folder / f"{SCANS}.csv").exists():
+        fits = sorted(path.parent.name for path in folder.glob(f"*/{SUMMARY}"))
+        raise OptionError(
+            f"{folder} holds the fits of several stores, listed in {SCANS}.csv and {SCANS}.html: show one of "
+            f"{', '.join(fits[:8])}{', ...' if len(fits) > 8 else ''}"
+        )
     found = (load_series if (folder / JSON).exists() else load_result)(folder)
     if as_json:
         echo_json(found.summary())

@@ -70,6 +70,12 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
         remarks.append(
             "phi: ranges of angles in degrees; one with min_angle above max_angle, around ±180°, is two"
         )
+    loss = theirs.get("optimization.nlsq.loss")
+    if loss not in (None, "linear"):
+        remarks.append(
+            f"loss {loss}: a sum of squares here; add `loss: {loss}` for a robust one, if there are outliers "
+            f"(huber, soft_l1 or cauchy)"
+        )
     options["frames"] = frames
     parameters, on_parameters = _parameters(theirs, NAMES[model])
     unsupported = list(unsupported_keys(theirs.content))

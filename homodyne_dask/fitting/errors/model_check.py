@@ -138,7 +138,7 @@ def _with_phi(
         return []
     inverse = np.linalg.pinv(basis)[-2:]
     part, error = inverse @ cells.residual, np.sqrt(inverse**2 @ variance)
-    words = ("all bins, as cos 2φ,", "all bins, as sin 2φ,")
+    words = ("all bins, as cos 2φ", "all bins, as sin 2φ")
     return [_Means(*of, contrast) for of in zip(words, part, part / error, strict=True)]
 
 

@@ -57,12 +57,13 @@ def warnings_about(
             f"{high:g}): widen the bound or fix the parameter; the errors of the others are valid with "
             f"it fixed there"
         )
+    simpler = _simpler(request)
     if withheld.any():
         names = np.array(request.search.names)
         bounded, these = (joined_with_and(names[some].tolist()) for some in (at_bound, withheld))
         sentences.append(
             f"{these} {'have' if withheld.sum() > 1 else 'has'} no error: most of it would be owed to "
-            f"{bounded}, at a bound (correlation above 0.7){_simpler(request)}"
+            f"{bounded}, at a bound (correlation above 0.7){simpler and f'; {simpler}'}"
         )
     used = state.reduced.count > 0
     undetermined = int(state.reduced.undetermined.sum())
@@ -115,7 +116,7 @@ def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...
 def _simpler(request: Request) -> str:
     """Return what to type for a model with fewer parameters of diffusion, or ''."""
     name = request.problem.model.simpler
-    return f", or take a model with fewer parameters, `--model {name}`" if name else ""
+    return f"take a model with fewer parameters, `--model {name}`" if name else ""
 
 
 def _undetermined(names: tuple[str, ...], slow: bool, simpler: str) -> str:
@@ -126,7 +127,7 @@ def _undetermined(names: tuple[str, ...], slow: bool, simpler: str) -> str:
         else f"one standard error goes beyond {'their' if several else 'its'} whole size"
     )
     fix = "fix one of them" if several else "fix it"
-    return f"the data do not determine {joined_with_and(names)}: {why}; {fix}{simpler}"
+    return f"the data do not determine {joined_with_and(names)}: {why}; {fix}{simpler and f', or {simpler}'}"
 
 
 def redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin"]:

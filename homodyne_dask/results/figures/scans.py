@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from homodyne_dask.results.figures.style import COLOURS, label_axes, log_scale_if_wide, panels
+from homodyne_dask.results.figures.style import (
+    COLOURS,
+    FOOT,
+    label_axes,
+    log_scale_if_wide,
+    panels,
+)
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.results.series_report import DOUBTFUL
@@ -43,7 +49,7 @@ def draw_series(whole: FitSeries) -> "FitFigure":
     A dashed line is the weighted mean of consistent fits; horizontal bars are the windows of age.
     """
     entries = [entry for entry in whole.entries if entry.result is not None]
-    picture, axes = _panels(entries)
+    picture, axes = _panels(entries, FOOT)
     at = np.array([entry.at[whole.over] for entry in entries])
     _draw(axes, entries, at, _windows(entries, at))
     for axis, name in zip(axes, whole.names, strict=False):
@@ -51,6 +57,9 @@ def draw_series(whole: FitSeries) -> "FitFigure":
         same = whole.agreement.get(name)
         if same is not None and same.p >= DOUBTFUL:
             axis.axhline(same.mean, color=COLOURS[4], linestyle="--", zorder=0)
+            picture.supxlabel(
+                "dashed: weighted mean of fits that agree", fontsize=8, color="#555555"
+            )
     for axis in axes[-COLUMNS:]:
         axis.set_xlabel(_AXES[whole.over])
     return picture
