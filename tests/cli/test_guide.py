@@ -71,7 +71,7 @@ def test_what_shared_scaling_does_is_what_its_test_says():
 
 
 def test_the_page_names_the_fewest_clusters_of_robust_errors():
-    said = numbers("errors", r"It needs (\d+) clusters") + numbers(
+    said = numbers("errors", r"stderr needs (\d+) clusters") + numbers(
         "errors", r"with fewer than (\d+) clusters"
     )
     assert said == [MIN_CLUSTERS, MIN_CLUSTERS]

@@ -124,7 +124,9 @@ def _undetermined(names: tuple[str, ...], slow: bool, simpler: str) -> str:
     why = (
         f"χ² hardly falls along a valley in which {'they compensate each other' if several else 'it changes'}"
         if slow
-        else f"one standard error goes beyond {'their' if several else 'its'} whole size"
+        else "their errors are larger than their values"
+        if several
+        else "its error is larger than its value"
     )
     fix = "fix one of them" if several else "fix it"
     return f"the data do not determine {joined_with_and(names)}: {why}; {fix}{simpler and f', or {simpler}'}"
