@@ -61,7 +61,7 @@ BAD = {
     "other schema": (attribute("schema_version", 99), [*FIT], "schema version 99"),
     "incomplete store": (attribute("complete", False), [*FIT], "incomplete"),
     "no such ring": (None, [*FIT, "--q", "0.1"], "no ring within 2 % of q = 0.1 1/Å; there is"),
-    "no such angle": (None, [*FIT, "--phi", "77"], "there are 3 bins"),
+    "no such angle": (None, [*FIT, "--phi", "77"], "the nearest: -60°, 0°, 60°"),
     "no such label": (None, [*FIT, "--label", "99"], "no bin is labelled 99"),
     "two frames selected": (None, [*FIT, "--frames", "0:2"], "fewer than 3 frames"),
     "all masked": (masked, [*FIT], "0 of 40 frames are in use"),
@@ -84,7 +84,7 @@ BAD = {
     "output is a file": (files, [*FIT, "--output", "a_file"], "a_file is a file"),
     "target not writable": (None, [*FIT, "--output", "/proc/x"], "/proc/x: No such file"),
     "store not writable": (None, ["ingest", "A_results.hdf", "/proc/x"], "cannot be written"),
-    "no folder": (None, ["simulate", "no/x.h5"], "cannot be written"),
+    "no folder": (None, ["simulate", "A_results.hdf/x.h5"], "cannot be written"),
     "scheduler unreachable": (
         None, [*FIT, "--scheduler", "tcp://127.0.0.1:1"], "no scheduler answers at tcp://127"
     ),

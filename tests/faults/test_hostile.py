@@ -38,9 +38,14 @@ CARRIED = ROOT / "homodyne_dask/models/user_defined.py"
 """A user's own function travels to workers in memory, pickled as Dask pickles tasks."""
 
 
+KEPT = ROOT / "homodyne_dask/kernels/executable_cache.py"
+"""Executables are machine code; they lie in a folder that only the user can write to, else it is not used
+(tests/kernels/test_executable_cache.py)."""
+
+
 @pytest.mark.parametrize("word", FORBIDDEN)
 def test_no_file_of_ours_runs_what_it_reads(word):
-    searched = [path for path in SOURCES if word != "pickle" or path != CARRIED]
+    searched = [path for path in SOURCES if word != "pickle" or path not in (CARRIED, KEPT)]
     found = [str(path) for path in searched if re.search(FORBIDDEN[word], path.read_text())]
     assert not found
 

@@ -117,5 +117,5 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(OptionError, match="did you mean 'aps-u'"):
         simulated(tmp_path / "B.h5", "aps_u")
     with pytest.raises(StoreError, match="cannot be written"):
-        simulated(tmp_path / "none" / "B.h5")
+        simulated(path / "B.h5")
     assert [file.name for file in tmp_path.iterdir()] == ["A.h5"]

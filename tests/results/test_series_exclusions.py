@@ -78,5 +78,5 @@ def test_a_table_shows_the_lower_bound_where_it_is_larger_than_the_naive_error()
     D0 = D0._replace(stderr=np.nan)
     assert D0.error_used == D0.stderr_naive
     larger = D0._replace(stderr_lower=3 * D0.stderr_naive)
-    assert f"({numbers.format_error(3 * D0.stderr_naive)})" in str(larger)
-    assert f"({numbers.format_error(D0.stderr_naive)})" in str(D0._replace(stderr_lower=1e-9))
+    assert f"± {numbers.format_error(3 * D0.stderr_naive)} *" in str(larger)
+    assert f"± {numbers.format_error(D0.stderr_naive)} *" in str(D0._replace(stderr_lower=1e-9))

@@ -14,13 +14,21 @@ from homodyne_dask.solver._numpy_internals import one_blas_thread
 
 @pytest.fixture
 def threads():
-    """The function that returns the threads of NumPy's OpenBLAS, which has two."""
-    ((get, set_threads),) = _numpy_internals._libraries()
-    before = get()
-    set_threads(2)
-    assert get() == 2
-    yield get
-    set_threads(before)
+    """A function that returns the threads of OpenBLAS, of each copy in this process: two."""
+    _numpy_internals._libraries.cache_clear()
+    libraries = _numpy_internals._libraries()
+    before = [get() for get, _ in libraries]
+    for _, set_threads in libraries:
+        set_threads(2)
+
+    def of_all() -> int:
+        (number,) = {get() for get, _ in libraries}
+        return number
+
+    assert of_all() == 2
+    yield of_all
+    for (_, set_threads), number in zip(libraries, before, strict=True):
+        set_threads(number)
 
 
 def test_a_search_has_one_thread_and_linear_algebra_its_own_again_after_it(threads, monkeypatch):
