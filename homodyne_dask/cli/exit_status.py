@@ -1,6 +1,7 @@
 """Errors of commands become one sentence each, and every outcome becomes an exit status."""
 
 import errno
+import gc
 import logging
 import resource
 import shutil
@@ -28,6 +29,7 @@ NO_ROOM = {
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 ANYWHERE = ({"--debug"}, {"--verbose", "-v"}, {"--quiet", "-q"})
 """Options that every command accepts, before and after its name."""
+SECONDS_WITHOUT_GARBAGE = 10.0
 LEAST_ADDRESSES = 450_000_000
 """Bytes of address space below which libraries cannot be loaded, and end the process."""
 MEMORY_ERRORS = (
@@ -62,7 +64,10 @@ class Program(click.Group):
         words = [word for word in words if not any(word in names for names in ANYWHERE)]
         try:
             check_address_space()
-            with _sigterm_interrupts(), progress_hidden(quiet), _messages(debug, verbose):
+            with (
+                _sigterm_interrupts(), _garbage_later(), progress_hidden(quiet),
+                _messages(debug, verbose),
+            ):  # fmt: skip
                 status = super().main(
                     words,
                     prog_name or "homodyne-dask",
@@ -178,6 +183,26 @@ def _parameters(error: click.UsageError) -> list[click.Parameter]:
     if error.ctx is None:
         return []
     return [p for p in error.ctx.command.get_params(error.ctx) if isinstance(p, click.Option)]
+
+
+@contextmanager
+def _garbage_later() -> Iterator[None]:
+    """Let Python look for garbage in cycles after SECONDS_WITHOUT_GARBAGE.
+
+    Until then hardly anything but libraries is loaded, which are searched again and again: a tenth of the
+    time of a small fit.
+    """
+    before = gc.isenabled()
+    timer = threading.Timer(SECONDS_WITHOUT_GARBAGE, gc.enable)
+    timer.daemon = True
+    gc.disable()
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if before:
+            gc.enable()
 
 
 @contextmanager

@@ -21,16 +21,9 @@ from homodyne_dask.errors import OptionError
 def show(folder: Path, as_json: bool, ci: float | None, pictures: bool) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
     from homodyne_dask.results.fit_result import load_result
-    from homodyne_dask.results.folder import SUMMARY
-    from homodyne_dask.results.index import SCANS
     from homodyne_dask.results.series import JSON, load_series
 
-    if not (folder / SUMMARY).exists() and (folder / f"{SCANS}.csv").exists():
-        fits = sorted(path.parent.name for path in folder.glob(f"*/{SUMMARY}"))
-        raise OptionError(
-            f"{folder} holds the fits of several stores, listed in {SCANS}.csv and {SCANS}.html: show one of "
-            f"{', '.join(fits[:8])}{', ...' if len(fits) > 8 else ''}"
-        )
+    _check_one(folder)
     found = (load_series if (folder / JSON).exists() else load_result)(folder)
     if as_json:
         echo_json(found.summary())
@@ -45,3 +38,14 @@ def show(folder: Path, as_json: bool, ci: float | None, pictures: bool) -> None:
 
         for summary in [*folder.glob(SUMMARY), *sorted(folder.glob(f"*/{SUMMARY}"))]:
             echo(f"written: {', '.join(map(str, write_pictures(summary.parent)))}")
+
+
+def _check_one(folder: Path) -> None:
+    """Raise OptionError for the folder of the fits of several stores, which have no common report."""
+    if (folder / "summary.json").exists() or not (folder / "scans.csv").exists():
+        return
+    fits = sorted(path.parent.name for path in folder.glob("*/summary.json"))
+    raise OptionError(
+        f"{folder} holds the fits of several stores, listed in scans.csv and scans.html: show one of "
+        f"{', '.join(fits[:8])}{', ...' if len(fits) > 8 else ''}"
+    )
