@@ -24,8 +24,9 @@ def test_cpu_seconds_are_those_of_all_processes_also_of_orphans():
 
 
 def test_the_first_line_is_that_for_which_a_user_waits():
+    """The program sleeps 2 s after the line: a reader that is woken late sees it before the end."""
     said = (
-        "import time; print('start'); time.sleep(0.3); print('pass 1', flush=True); time.sleep(0.3)"
+        "import time; print('start'); time.sleep(0.3); print('pass 1', flush=True); time.sleep(2)"
     )
     cost = measured("^pass", said)
     assert 0.3 < cost["first s"] < cost["wall s"] - 0.3
