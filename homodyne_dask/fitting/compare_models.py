@@ -29,7 +29,7 @@ from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
 from homodyne_dask.store.text_tables import html_table
 
-MIN_CLUSTERS = 3
+MIN_INDEPENDENT_BINS = 3
 """Least number of independent bins whose scores have a scatter that means something."""
 
 
@@ -127,9 +127,9 @@ def compare_models(
             "models are compared by least squares: leave out the loss, or choose a model"
         )
     clusters = friedel_clusters(scan.q, scan.phi)
-    if (groups := len(np.unique(clusters))) < MIN_CLUSTERS:
+    if (groups := len(np.unique(clusters))) < MIN_INDEPENDENT_BINS:
         raise SelectionError(
-            f"models are compared by bins left out, which takes {MIN_CLUSTERS} independent ones, and "
+            f"models are compared by bins left out, which takes {MIN_INDEPENDENT_BINS} independent ones, and "
             f"the selection has {groups}: choose a model"
         )
     if models is not None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
 
 VERSION = 1
-FORMAT = "homodyne_dask result"
+FORMAT, SUMMARY = "homodyne_dask result", "summary.json"
 _TABLES = ("influence", "scalings", "identifiability")
 
 
@@ -250,7 +250,7 @@ def load_result(path: str | Path) -> FitResult:
     Raises SourceError if it is not such a file.
     """
     where = path_of("path", path)
-    where = where / "summary.json" if where.is_dir() else where
+    where = where / SUMMARY if where.is_dir() else where
     read = read_with_checksum(
         where, FORMAT, VERSION, "give a folder made by fit, or its summary.json"
     )

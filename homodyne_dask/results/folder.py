@@ -11,7 +11,7 @@ from homodyne_dask.results.csv_tables import parameters_csv, scaling_csv
 from homodyne_dask.results.export import result_netcdf
 from homodyne_dask.results.figures.captions import TITLES, alternative
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
-from homodyne_dask.results.fit_result import FORMAT, FitResult, load_result
+from homodyne_dask.results.fit_result import FORMAT, SUMMARY, FitResult, load_result
 from homodyne_dask.results.html import Picture, report_page
 from homodyne_dask.results.text import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
@@ -20,7 +20,7 @@ from homodyne_dask.store.files import write_file
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.scan import Scan
 
-SUMMARY, CHECKPOINT, LOCK = "summary.json", "checkpoint.json", ".lock"
+CHECKPOINT, LOCK = "checkpoint.json", ".lock"
 ASIDE = ".partial-"
 """Beginning of the name of the temporary folder in which a result is written."""
 HOMODYNE = "nlsq"

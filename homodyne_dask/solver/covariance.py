@@ -226,12 +226,16 @@ def _strongly_correlated(names: list[str], inverse: np.ndarray) -> list[str]:
     sentences = []
     for of in (np.flatnonzero(member == n) for n in np.unique(member)):
         if len(of) > 1:
-            pairs = [correlation[a, b] for a, b in combinations(of, 2) if strong[a, b]]
-            shown = " and ".join(f"{value:+.4f}" for value in pairs)
-            plural = "s" if len(pairs) > 1 else ""
+            pairs = [(a, b) for a, b in combinations(of, 2) if strong[a, b]]
+            shown = [f"{correlation[a, b]:+.4f}" for a, b in pairs]
+            if len(of) > 2:
+                shown = [
+                    f"{value} of {names[a]} and {names[b]}"
+                    for value, (a, b) in zip(shown, pairs, strict=True)
+                ]
             sentences.append(
                 f"{joined_with_and([names[n] for n in of])} are determined only in combination "
-                f"(correlation{plural} {shown}): quote them with their covariance"
+                f"(correlation {', '.join(shown)}): quote them with their covariance"
             )
     return sentences
 

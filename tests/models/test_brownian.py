@@ -103,5 +103,5 @@ def test_static_names_the_simpler_model_where_the_data_do_not_determine_it(tmp_p
     assert first.startswith("the data do not determine D0 and D_offset")
     assert first.endswith("`--model power_law`")
     assert second.startswith(
-        "D0, alpha and D_offset are determined only in combination (correlations"
+        "D0, alpha and D_offset are determined only in combination (correlation"
     )

@@ -209,7 +209,7 @@ def test_strong_correlations_become_a_sentence():
     found = uncertainty(STATIC.names, reduced, np.ones(3, bool), np.arange(9))
     *_, last = found.sentences
     assert last.startswith(
-        "D0, alpha and D_offset are determined only in combination (correlations "
+        "D0, alpha and D_offset are determined only in combination (correlation "
     )
     assert sum("only in combination" in sentence for sentence in found.sentences) == 1
 

@@ -34,7 +34,8 @@ def show(folder: Path, as_json: bool, ci: float | None, pictures: bool) -> None:
 
         echo(f"\n{intervals_text(found, ci)}")
     if pictures:
-        from homodyne_dask.results.folder import SUMMARY, write_pictures
+        from homodyne_dask.results.fit_result import SUMMARY
+        from homodyne_dask.results.folder import write_pictures
 
         for summary in [*folder.glob(SUMMARY), *sorted(folder.glob(f"*/{SUMMARY}"))]:
             echo(f"written: {', '.join(map(str, write_pictures(summary.parent)))}")
@@ -42,10 +43,12 @@ def show(folder: Path, as_json: bool, ci: float | None, pictures: bool) -> None:
 
 def _check_one(folder: Path) -> None:
     """Raise OptionError for the folder of the fits of several stores, which have no common report."""
-    if (folder / "summary.json").exists() or not (folder / "scans.csv").exists():
-        return
-    fits = sorted(path.parent.name for path in folder.glob("*/summary.json"))
-    raise OptionError(
-        f"{folder} holds the fits of several stores, listed in scans.csv and scans.html: show one of "
-        f"{', '.join(fits[:8])}{', ...' if len(fits) > 8 else ''}"
-    )
+    from homodyne_dask.results.fit_result import SUMMARY
+    from homodyne_dask.results.series import JSON
+
+    fits = sorted(path.parent.name for path in folder.glob(f"*/{SUMMARY}"))
+    if fits and not (folder / SUMMARY).exists() and not (folder / JSON).exists():
+        raise OptionError(
+            f"{folder} holds the fits of several stores, which scans.html lists: show one of "
+            f"{', '.join(fits[:8])}{', ...' if len(fits) > 8 else ''}"
+        )

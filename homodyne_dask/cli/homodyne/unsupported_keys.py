@@ -22,6 +22,7 @@ READ = frozenset(
         "initial_parameters.active_parameters",
         "initial_parameters.fixed_parameters",
         "parameter_space.bounds",
+        "optimization.nlsq.loss",
         "optimization.nlsq.anti_degeneracy.per_angle_mode",
         "optimization.nlsq.anti_degeneracy.fourier_order",
     }
@@ -59,7 +60,7 @@ may have one: contrast_prior, offset_prior | *
 optimization | |
 optimization.angle_filtering | phi_filtering selects the angles | enabled target_angle_ranges
 optimization.nlsq | there is one solver, which ends within 1e-4 standard errors of the optimum: no \
-tolerances, scales or strategies to choose | goal gtol loss max_iterations memory_fraction \
+tolerances, scales or strategies to choose | goal gtol max_iterations memory_fraction \
 memory_threshold_gb tolerance trust_region_scale verbose workflow x_scale xtol
 optimization.nlsq.x_scale_map | parameters are scaled by the diagonal of the Hessian | *
 optimization.nlsq.progress | progress is always printed | enable log_interval verbose
@@ -159,7 +160,6 @@ validation.angle_validation | | min_angle_count require_multiple_angles validate
 _OF_ONE_KEY = {
     "config_version": "describes the file, has no effect",
     "optimization.method": "there is one method, least squares",
-    "optimization.nlsq.loss": "the loss is the sum of squares; for another add loss",
     "analyzer_parameters.frame_step": "neither homodyne nor xpcsjax uses it in a fit",
     "initial_parameters.tied_parameters": "parameters cannot be tied: the fit differs from that "
     "of xpcsjax",
