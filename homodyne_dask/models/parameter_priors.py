@@ -1,0 +1,297 @@
+"""Priors of parameters: what is known of them before a fit, as distributions by their standard names.
+
+    normal(mean, sd)       lognormal(median, sigma)        halfnormal(sd)
+    uniform(low, high)     loguniform(low, high)           truncnormal(mean, sd, low, high)
+
+sigma is the standard deviation of log x, and log(median) its mean: the mu of other packages. All are
+normal or flat in x or in log x, between two ends.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError, nearest, require_type, shown
+from homodyne_dask.models.parameters import Parameter, Search
+
+_NUMBERS = {
+    "normal": ("mean", "sd"),
+    "lognormal": ("median", "sigma"),
+    "halfnormal": ("sd",),
+    "truncnormal": ("mean", "sd", "low", "high"),
+    "uniform": ("low", "high"),
+    "loguniform": ("low", "high"),
+}
+_POSITIVE = {"normal": "sd", "truncnormal": "sd", "halfnormal": "sd", "lognormal": "sigma"}
+_LOG = ("lognormal", "loguniform")
+_FLAT = ("uniform", "loguniform")
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The prior distribution of one parameter, cut at the parameter's bounds and normalized.
+
+    Raises OptionError for an unknown name, and for numbers that describe no distribution.
+    """
+
+    name: str
+    """normal, lognormal, halfnormal, truncnormal, uniform or loguniform."""
+    numbers: tuple[float, ...]
+    """Of the distribution, in the order of the table above; ends of a flat one may be infinite."""
+    low: float = -math.inf
+    """Lower bound of the parameter."""
+    high: float = math.inf
+    period: float = math.inf
+    """Period of the parameter: a normal prior counts the distance to the nearest of its means."""
+
+    def __post_init__(self) -> None:
+        _check(self.name, self.numbers)
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The ends of the interval in which the parameter lies; the first is above the second for none."""
+        low, high = -math.inf, math.inf
+        if "low" in _NUMBERS[self.name]:
+            low, high = self.numbers[-2:]
+        elif self.name in ("lognormal", "halfnormal"):
+            low = 0.0
+        return max(low, self.low), min(high, self.high)
+
+    @property
+    def proper(self) -> bool:
+        """Whether it can be normalized: one that is flat needs two ends."""
+        return self.name not in _FLAT or all(map(math.isfinite, self.support))
+
+    def log_density(self, x: Any) -> Any:
+        """Return the logarithm of the probability density at x, of the shape of x; -inf outside.
+
+        x: a number, or an array of NumPy or of JAX, also while JAX traces. A flat prior without ends
+        has the density 1; that of a periodic parameter is normalized over one period.
+        """
+        xp, x, inside = self._of(x)
+        z = self._from_centre(xp, x) / self._width
+        density = -(z**2) / 2 - self._log_norm()
+        return xp.where(inside, density - xp.log(x) if self._log else density, -math.inf)
+
+    def gradient(self, x: Any) -> Any:
+        """Return the derivative of `log_density` by x, of the shape of x; 0 outside."""
+        xp, x, inside = self._of(x)
+        slope = -self._from_centre(xp, x) / self._width**2
+        return xp.where(inside, (slope - 1) / x if self._log else slope, 0.0)
+
+    def sample(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, " n"]:
+        """Return n independent draws; raises OptionError where the prior cannot be normalized."""
+        if not self.proper:
+            raise OptionError(
+                f"a prior that is {self.text()} cannot be drawn from: give bounds, or another prior"
+            )
+        a, b = self._ends()
+        if self.name in _FLAT:
+            draws = rng.uniform(a, b, n)
+        else:
+            draws = self._centre + self._width * _normal_draws(
+                rng, n, (a - self._centre) / self._width, (b - self._centre) / self._width
+            )
+        if self._periodic:
+            low = self.support[0] if math.isfinite(self.support[0]) else a
+            return np.mod(draws - low, self.period) + low
+        return np.clip(np.exp(draws) if self._log else draws, *self.support)
+
+    def text(self, unit: str = "") -> str:
+        """Return it in words: 'normal, 2500 ± 300 Å²/s'."""
+        first, second = (*self.numbers, math.nan)[:2]
+        low, high = self.support
+        ends = f"{low:g} to {high:g}"
+        words = {
+            "normal": f"normal, {first:g} ± {second:g}",
+            "lognormal": f"lognormal, median {first:g}",
+            "halfnormal": f"halfnormal, sd {first:g}",
+            "truncnormal": f"truncated normal, {first:g} ± {second:g} within {ends}",
+            "uniform": f"uniform, {ends}" if self.proper else f"flat, {ends}",
+            "loguniform": f"log-uniform, {ends}" if self.proper else f"flat in the log, {ends}",
+        }
+        text = f"{words[self.name]} {unit}".rstrip()
+        return f"{text}, sigma {second:g}" if self.name == "lognormal" else text
+
+    @property
+    def _log(self) -> bool:
+        return self.name in _LOG
+
+    @property
+    def _periodic(self) -> bool:
+        return self.name == "normal" and math.isfinite(self.period)
+
+    @property
+    def _centre(self) -> float:
+        """The mean of the normal distribution in x or in log x; 0 where it is flat."""
+        if self.name in (*_FLAT, "halfnormal"):
+            return 0.0
+        return math.log(self.numbers[0]) if self._log else self.numbers[0]
+
+    @property
+    def _width(self) -> float:
+        if self.name in _FLAT:
+            return math.inf
+        return self.numbers[0] if self.name == "halfnormal" else self.numbers[1]
+
+    def _of(self, x: Any) -> tuple[Any, Any, Any]:
+        """Return the module of an array, the array with 1 outside of the support, and where it is inside."""
+        x = x if hasattr(x, "__array_namespace__") else np.asarray(x, float)
+        low, high = self.support
+        inside = (x >= low) & (x <= high)
+        inside = inside & (x > 0) if self._log else inside
+        xp = x.__array_namespace__()
+        return xp, xp.where(inside, x, 1.0), inside
+
+    def _from_centre(self, xp: Any, x: Any) -> Any:
+        distance = (xp.log(x) if self._log else x) - self._centre
+        if self._periodic:
+            return (distance + self.period / 2) % self.period - self.period / 2
+        return distance
+
+    def _ends(self) -> tuple[float, float]:
+        """Return the ends of x, or of log x."""
+        if self._periodic:
+            return self._centre - self.period / 2, self._centre + self.period / 2
+        low, high = self.support
+        if not self._log:
+            return low, high
+        return math.log(low) if low > 0 else -math.inf, math.log(high)
+
+    def _log_norm(self) -> float:
+        """Return the log of the integral of exp(-z²/2) between the ends of x, or of log x."""
+        a, b = self._ends()
+        if self.name in _FLAT:
+            return math.log(b - a) if self.proper else 0.0
+        a, b = (a - self._centre) / self._width, (b - self._centre) / self._width
+        return math.log(self._width) + math.log(2 * math.pi) / 2 + _log_probability(a, b)
+
+
+def parsed_prior(parameter: str, given: Any) -> Prior:
+    """Return the prior of a parameter from text or numbers.
+
+    given: '2500:300' or (2500, 300), which are normal; 'lognormal:2500:0.3' or ('lognormal', 2500, 0.3);
+    or a `Prior`.
+    Raises OptionError for what is none.
+    """
+    if isinstance(given, Prior):
+        return given
+    parts = given.split(":") if isinstance(given, str) else given
+    if not isinstance(parts, Sequence | np.ndarray) or len(parts) == 0:
+        raise OptionError(
+            f"prior of {parameter} = {shown(given)} cannot be used: give mean and standard deviation, "
+            f"as (2500, 300), or a distribution, as ('lognormal', 2500, 0.3)"
+        )
+    name, numbers = "normal", list(parts)
+    if isinstance(parts[0], str) and not _is_number(parts[0]):
+        name, numbers = parts[0].strip().lower(), numbers[1:]
+    try:
+        return Prior(name, tuple(map(_number, numbers)))
+    except OptionError as e:
+        raise OptionError(f"prior of {parameter} = {shown(given)}: {e}") from None
+
+
+def default_prior(parameter: Parameter, bounds: tuple[float, float] | None = None) -> Prior:
+    """Return the prior of a parameter of which nothing else is known: uniform within its bounds.
+
+    It is log-uniform where the scale of the parameter is logarithmic and the bounds are positive.
+    bounds: those of a fit, by default the parameter's own; without two of them it is flat and improper.
+    """
+    low, high = parameter.bounds if bounds is None else bounds
+    name = "loguniform" if parameter.scale == "log" and low > 0 else "uniform"
+    return Prior(name, (low, high), low, high)
+
+
+def priors_of(given: Mapping[str, Any] | None, search: Search) -> dict[str, Prior]:
+    """Return the priors that a user gave, by parameter, cut at the bounds of a fit.
+
+    given: by name, each as `parsed_prior` takes it.
+    Raises OptionError for unknown and fixed parameters, for priors that are none, and for those whose
+    support is outside the bounds.
+    """
+    given = {} if given is None else given
+    require_type("prior", given, Mapping, "priors by name, as prior={'D0': (2500, 300)}")
+    return {name: _of_parameter(name, one, search) for name, one in given.items()}
+
+
+def _of_parameter(name: str, given: Any, search: Search) -> Prior:
+    if name not in search.names:
+        raise OptionError(f"prior: unknown parameter {name!r}; {nearest(name, search.names)}")
+    at = search.names.index(name)
+    if not search.free[at]:
+        raise OptionError(
+            f"prior of {name}: it is fixed at {search.start[at]:g}, and a prior would change nothing: "
+            f"leave out one of them"
+        )
+    prior = parsed_prior(name, given)
+    own, low, high = prior.support, float(search.lower[at]), float(search.upper[at])
+    low, high = max(low, prior.low), min(high, prior.high)
+    prior = replace(prior, low=low, high=high, period=float(search.period[at]))
+    if not prior.support[0] < prior.support[1]:
+        raise OptionError(
+            f"prior of {name} is {own[0]:g} to {own[1]:g}, outside the bounds {low:g} to {high:g}: change "
+            f"one of them"
+        )
+    return prior
+
+
+def _check(name: str, numbers: tuple[float, ...]) -> None:
+    if name not in _NUMBERS:
+        raise OptionError(f"unknown distribution {name!r}; {nearest(name, _NUMBERS)}")
+    names = _NUMBERS[name]
+    if len(numbers) != len(names):
+        raise OptionError(
+            f"{name} takes {len(names)} number{'s' * (len(names) > 1)}, {', '.join(names)}, "
+            f"and not {len(numbers)}"
+        )
+    by_name = dict(zip(names, numbers, strict=True))
+    for what, value in by_name.items():
+        if math.isnan(value) or (math.isinf(value) and name not in _FLAT):
+            raise OptionError(f"{what} = {value} is not a finite number")
+    needed = _POSITIVE.get(name), "median", "low" if name == "loguniform" else None
+    for what in needed:
+        if what in by_name and not by_name[what] > 0:
+            raise OptionError(f"{what} = {by_name[what]:g} is not positive")
+    if "low" in by_name and not by_name["low"] < by_name["high"]:
+        raise OptionError(f"low = {by_name['low']:g} is not below high = {by_name['high']:g}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise OptionError(f"{shown(value)} is not a number") from None
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise OptionError(f"{shown(value)} is not a finite number")
+    return number
+
+
+def _log_probability(a: float, b: float) -> float:
+    """Return the log of the probability of a standard normal number between a and b."""
+    from scipy.special import log_ndtr  # loads for a fifth of a second
+
+    if a > 0:
+        a, b = -b, -a  # the lower tail keeps its digits
+    return float(log_ndtr(b) + np.log1p(-np.exp(log_ndtr(a) - log_ndtr(b))))
+
+
+def _normal_draws(rng: np.random.Generator, n: int, a: float, b: float) -> Float[np.ndarray, " n"]:
+    """Return n standard normal numbers between a and b."""
+    from scipy.special import log_ndtr, ndtri_exp  # loads for a fifth of a second
+
+    sign = -1 if a > 0 else 1
+    low = -b if a > 0 else a
+    part = np.log1p(-rng.random(n)) + _log_probability(a, b)  # log of (0, 1]
+    return sign * ndtri_exp(np.logaddexp(log_ndtr(low), part))

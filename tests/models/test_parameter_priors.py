@@ -1,0 +1,144 @@
+"""Priors of parameters: their densities against scipy.stats, and mistakes in them."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.models.parameter_priors import Prior, default_prior, parsed_prior, priors_of
+from homodyne_dask.models.parameters import Parameter, search
+
+INF = math.inf
+CASES = {
+    "normal": ("2500:300", stats.norm(2500, 300)),
+    "normal by name": (("normal", 2500, 300), stats.norm(2500, 300)),
+    "numbers of numpy": (np.array([2500.0, 300.0]), stats.norm(2500, 300)),
+    "words of a file": (["truncnormal", "2500", "3e2", "2400", "1e4"],
+                        stats.truncnorm(-1 / 3, 25, 2500, 300)),
+    "upper tail": ("truncnormal:100:10:500:2600", stats.truncnorm(40, 250, 100, 10)),
+    "lognormal": ("lognormal:2500:0.3", stats.lognorm(0.3, scale=2500)),
+    "halfnormal": ("halfnormal:2000", stats.halfnorm(scale=2000)),
+    "uniform": ("uniform:1000:4000", stats.uniform(1000, 3000)),
+    "loguniform": ("loguniform:100:1e4", stats.loguniform(100, 1e4)),
+}  # fmt: skip
+X = np.array([-10.0, 0.0, 99.0, 510.0, 1000.0, 2400.0, 2500.0, 2999.0, 5000.0, 2e4])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_density_is_that_of_scipy(case):
+    given, truth = CASES[case]
+    prior = parsed_prior("D0", given)
+    wanted = truth.logpdf(X)
+    np.testing.assert_allclose(prior.log_density(X), wanted, rtol=1e-11)
+    np.testing.assert_allclose(prior.log_density(X.reshape(2, 5)), wanted.reshape(2, 5), rtol=1e-11)
+    assert float(prior.log_density(2500.0)) == pytest.approx(truth.logpdf(2500.0), rel=1e-11)
+    low, high = prior.support
+    assert low == pytest.approx(truth.support()[0])
+    assert high == pytest.approx(truth.support()[1])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_jax_takes_density_and_gradient(case):
+    prior = parsed_prior("D0", CASES[case][0])
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(
+            jax.jit(prior.log_density)(jnp.asarray(X)), prior.log_density(X), rtol=1e-12
+        )
+        wanted = jax.vmap(jax.grad(prior.log_density))(jnp.asarray(X))
+        np.testing.assert_allclose(prior.gradient(X), wanted, rtol=1e-10, atol=1e-15)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_draws_follow_the_distribution(case):
+    given, truth = CASES[case]
+    draws = parsed_prior("D0", given).sample(np.random.default_rng(3), 2000)
+    assert stats.kstest(draws, truth.cdf).pvalue > 1e-3
+
+
+def test_bounds_cut_the_distribution():
+    chosen = search(LAMINAR_FLOW.parameters, bounds={"D_offset": (-500, 4000)})
+    prior = priors_of({"D_offset": "0:1000"}, chosen)["D_offset"]
+    truth = stats.truncnorm(-0.5, 4, 0, 1000)
+    np.testing.assert_allclose(prior.log_density(X), truth.logpdf(X), rtol=1e-11)
+    draws = prior.sample(np.random.default_rng(4), 2000)
+    assert stats.kstest(draws, truth.cdf).pvalue > 1e-3
+    assert prior.text("Å²/s") == "normal, 0 ± 1000 Å²/s"
+
+
+def test_angles_are_compared_modulo_their_period():
+    prior = priors_of({"phi0": (85, 4)}, search(LAMINAR_FLOW.parameters))["phi0"]
+    assert prior.log_density(-90.0) == pytest.approx(stats.norm.logpdf(90, 85, 4), rel=1e-9)
+    assert prior.gradient(-90.0) == pytest.approx(-5 / 16)
+    draws = prior.sample(np.random.default_rng(5), 2000)
+    assert draws.min() >= -90
+    assert draws.max() <= 90
+    assert (np.mod(draws - 85 + 90, 180) - 90).std() == pytest.approx(4, rel=0.1)
+    walls = search(LAMINAR_FLOW.parameters, bounds={"phi0": (60, 90)})
+    assert priors_of({"phi0": (85, 4)}, walls)["phi0"].log_density(-90.0) == -INF
+
+
+def test_by_default_a_parameter_is_uniform_within_its_bounds():
+    by_name = {p.name: default_prior(p) for p in LAMINAR_FLOW.parameters}
+    assert by_name["D0"] == Prior("loguniform", (1, 1e6), 1, 1e6)
+    assert by_name["D_offset"].text("Å²/s") == "uniform, -10000 to 10000 Å²/s"
+    logarithmic = LAMINAR_FLOW.parameters[0]
+    assert default_prior(logarithmic, (-5.0, 5.0)).name == "uniform"
+    unbounded = default_prior(Parameter("x"))
+    assert not unbounded.proper
+    assert unbounded.log_density(X).tolist() == [0.0] * len(X)
+    with pytest.raises(OptionError, match="flat, -inf to inf cannot be drawn from: give bounds"):
+        unbounded.sample(np.random.default_rng(6), 3)
+
+
+TEXTS = {
+    "2500:300": "normal, 2500 ± 300 Å²/s",
+    "lognormal:2500:0.3": "lognormal, median 2500 Å²/s, sigma 0.3",
+    "halfnormal:1000": "halfnormal, sd 1000 Å²/s",
+    "truncnormal:2500:300:0:1e4": "truncated normal, 2500 ± 300 within 0 to 10000 Å²/s",
+    "uniform:10:20": "uniform, 10 to 20 Å²/s",
+    "loguniform:1e-4:0.1": "log-uniform, 0.0001 to 0.1 Å²/s",
+}
+
+
+@pytest.mark.parametrize("given", TEXTS)
+def test_reports_say_it_in_words(given):
+    assert parsed_prior("D0", given).text("Å²/s") == TEXTS[given]
+
+
+MISTAKES = [
+    ({"D": "1:2"}, r"prior: unknown parameter 'D'; did you mean 'D0'\?"),
+    ({"D0": "lognormall:1:2"}, r"prior of D0 = 'lognormall:1:2': unknown distribution 'lognormall'; "
+     r"did you mean 'lognormal'\?"),
+    ({"D0": "2500"}, "prior of D0 = '2500': normal takes 2 numbers, mean, sd, and not 1"),
+    ({"D0": ("halfnormal", 1, 2)}, "halfnormal takes 1 number, sd, and not 2"),
+    ({"D0": (2500, 0)}, r"prior of D0 = \(2500, 0\): sd = 0 is not positive"),
+    ({"D0": "2500:nan"}, "prior of D0 = '2500:nan': 'nan' is not a finite number"),
+    ({"D0": "uniform:0:inf"}, "'inf' is not a finite number"),
+    ({"D0": "2500:wide"}, "'wide' is not a number"),
+    ({"D0": (2500, True)}, "True is not a finite number"),
+    ({"D0": 2500}, "prior of D0 = 2500 cannot be used: give mean and standard deviation"),
+    ({"D0": "uniform:2:1"}, "low = 2 is not below high = 1"),
+    ({"D0": "truncnormal:2:1:5:5"}, "low = 5 is not below high = 5"),
+    ({"D0": "loguniform:0:1"}, "low = 0 is not positive"),
+    ({"D0": "lognormal:-2:1"}, "median = -2 is not positive"),
+    ({"D0": "uniform:1e7:2e7"}, r"prior of D0 is 1e\+07 to 2e\+07, outside the bounds 1 to 1e\+06"),
+    ({"beta": "0:1"}, "prior of beta: it is fixed at 0, and a prior would change nothing"),
+    ("D0=1:2", "prior = 'D0=1:2' cannot be used: give priors by name"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "message"), MISTAKES)
+def test_mistakes_are_named(given, message):
+    with pytest.raises(OptionError, match=message):
+        priors_of(given, search(LAMINAR_FLOW.parameters, fixed={"beta": 0}))
+
+
+def test_all_forms_of_a_prior_are_one():
+    wanted = Prior("normal", (2500, 300))
+    for given in ("2500:300", "normal:2500:300", (2500, 300), ["normal", 2500, 300], wanted):
+        assert parsed_prior("D0", given) == wanted
