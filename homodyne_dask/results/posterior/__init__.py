@@ -1,0 +1,1 @@
+"""The posterior of a fit: its draws, tables, files and pictures."""

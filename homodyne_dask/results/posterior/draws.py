@@ -1,0 +1,61 @@
+"""The draws of a posterior as the sampler returns them: arrays, and how they were made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class PosteriorDraws:
+    """Draws of the posterior of one fit, all of the same weight.
+
+    Those of importance sampling were drawn again by their weights, as one chain; those of NUTS are chains.
+    Parameters are in the order and the units of the model, bins in those of the fit.
+    """
+
+    theta: Float[np.ndarray, "chain draw p"]
+    """All parameters of the model; fixed ones are constant."""
+    linear_params: Float[np.ndarray, "chain draw bin 2"]
+    """(offset - 1, contrast), drawn from their conditional; NaN for a bin without pairs."""
+    log_likelihood: Float[np.ndarray, "chain draw bin"]
+    """Of each bin, adjusted as the posterior is; NaN for a bin without pairs."""
+    log_prior: Float[np.ndarray, "chain draw"]
+    prior: Float[np.ndarray, "prior_draw p"]
+    """Draws of the prior, as many as one likes; fixed parameters are constant."""
+    priors: Mapping[str, str]
+    """The prior of each free parameter in words, by name: 'normal, 2500 ± 300 Å²/s'."""
+    sampler: Literal["importance", "nuts"]
+    sample_stats: Mapping[str, Float[np.ndarray, "chain draw"]]
+    """By the names of ArviZ: lp; of importance sampling log_weight; of NUTS diverging, tree_depth, ..."""
+    pareto_k: float
+    """Of the importance weights; also where NUTS was run, as the reason for it."""
+    effective_draws: float
+    """Of importance sampling (Σw)²/Σw²; of NUTS the smallest bulk one of the free parameters."""
+    r_hat: float | None
+    """Largest of the free parameters; None of importance sampling."""
+    adjust: Literal["robust", "magnitude", "none"]
+    """Whether the likelihood has the curvature of the robust covariance; magnitude: its size only, with
+    too few independent bins for its directions; none: the naive posterior of uncorrelated noise."""
+    adjust_note: str
+    """One sentence for the report on what was done; with 'at least' where only a lower bound is known."""
+    factor: float
+    """The mean factor by which the log-likelihood was divided: the design effect."""
+    dof: float
+    """Degrees of freedom of the t kernel; inf for a Gaussian one."""
+    columns: int
+    """Columns g of the wide Gram, from which the likelihood is interpolated."""
+    checked: int
+    """Draws that were compared with the likelihood of all pairs."""
+    largest_error: float
+    """The largest difference of their log densities."""
+    seed: int
+    seconds: Mapping[str, float]
+    """Time of each part: columns, pass, sampling, check, total."""
+
+    @property
+    def flat(self) -> Float[np.ndarray, "all p"]:
+        """The parameters of all draws of all chains, one after the other."""
+        return self.theta.reshape(-1, self.theta.shape[-1])
