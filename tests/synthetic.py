@@ -121,7 +121,9 @@ def published_case(seed: int = 0) -> Scans:
     )
 
 
-def blocks(scans: Scans, side: int = 64, cuts=None, padded: int | None = None) -> list[Block]:
+def blocks(
+    scans: Scans, side: int = 64, cuts=None, padded: int | None = None
+) -> list[tuple[np.ndarray, Block]]:
     """The blocks of all pairs; `cuts` are the first frames of the tiles' rows and columns."""
     n = len(scans.time)
     starts = list(range(0, n, side)) if cuts is None else sorted({0, *cuts})

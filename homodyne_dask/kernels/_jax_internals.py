@@ -4,6 +4,7 @@ Each function names the public call that would replace it, the versions it was s
 happens where it is missing.
 """
 
+import re
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -17,6 +18,19 @@ def jax_settings() -> dict[str, Any] | None:
     missing None is returned, and executables are not kept on disk.
     """
     return getattr(jax.config, "values", None)
+
+
+def trace_context() -> str | None:
+    """Return what this thread traces with besides its arguments: all that JAX keys its own traces by.
+
+    Private: `jax._src.config.trace_context`, seen in jax 0.12.0; there is no public way. Where it is
+    missing None is returned, and each process traces all programs.
+    """
+    try:
+        from jax._src.config import trace_context as context
+    except ImportError:
+        return None
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(context()))
 
 
 def checked_indices() -> AbstractContextManager[Any]:

@@ -10,6 +10,7 @@ import jax
 from zict import LRU
 
 from homodyne_dask.kernels.executable_cache import compiled
+from homodyne_dask.kernels.loaded_code import made_of
 from homodyne_dask.kernels.on_cpu import on_cpu
 from homodyne_dask.models.fingerprint import fingerprint, functions_of
 from homodyne_dask.models.user_defined import UserDefined
@@ -60,18 +61,26 @@ class Kernel:
         with self._lock:  # two threads would compile twice
             executable = self._executables.get(key)
             if executable is None:
-                options = known_options() if self.options is None else self.options
-                # of two programs that differ in the arguments they use, both texts must tell that
-                jitted = jax.jit(
-                    self.function,
-                    static_argnames=self.static,
-                    compiler_options=dict(options),
-                    keep_unused=True,
-                )
-                executable, here = compiled(jitted.lower(*args, **static), options)
+                program = partial(self._lowered, *args, **static)
+                known_by = made_of(self.function, args, static)
+                executable, here = compiled(program, known_by, self._wanted_options())
                 self._compilations += here
                 self._executables[key] = executable
             return executable
+
+    def _wanted_options(self) -> Mapping[str, str | int]:
+        return COMPILER_OPTIONS if self.options is None else self.options
+
+    def _lowered(self, *args: Any, **static: Any) -> jax.stages.Lowered:
+        options = known_options() if self.options is None else self.options
+        jitted = jax.jit(
+            self.function,
+            static_argnames=self.static,
+            compiler_options=dict(options),
+            # of two programs that differ in the arguments they use, both texts must tell that
+            keep_unused=True,
+        )
+        return jitted.lower(*args, **static)
 
 
 def _sort(leaf: Any) -> Any:
