@@ -7,13 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float
 
 from homodyne_dask.kernels.active_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.compiled import forget_changed_functions, plain_kernel
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
+from homodyne_dask.kernels.subblock_loop import SubBlock
 from homodyne_dask.models.separable import Bin, SeparableModel
 
 Tables = Any
@@ -105,3 +106,18 @@ def f_with_derivatives(
     if model.precompute is None:
         return with_derivatives(lambda theta: f(theta, here[0], there[0]), theta)
     return with_derivatives(f, theta, here, there)
+
+
+def of_frames(tables: Tables, frames: int, first: int, T: int) -> Tables:
+    """Return the tables of T frames; past the end the last frame is repeated, where there are no data."""
+    some = np.minimum(np.arange(first, first + T), frames - 1)
+    return jax.tree.map(lambda values: np.ascontiguousarray(values[..., some]), tables)
+
+
+def sides_of[T](rows: T, columns: T, at: SubBlock) -> tuple[T, T]:
+    """Return the tables of a sub-block, so that those of rows and of columns broadcast."""
+    R, S = at.counted.shape
+    return (
+        jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.i, R, -1)[..., :, None], rows),
+        jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.j, S, -1)[..., None, :], columns),
+    )

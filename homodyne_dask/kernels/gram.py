@@ -38,6 +38,14 @@ class CandidateGrams(NamedTuple):
         return [Gram(self.moments[:, n], self.pairs) for n in range(self.moments.shape[1])]
 
 
+class WideGram(NamedTuple):
+    """The moments of f at many thetas: χ² at any theta where f is a combination of them."""
+
+    moments: Float[np.ndarray, "bin m m"]
+    """Xᵀ W X per bin, X = [1, y - 1, f_0, f_1 - f_0, f_2 - f_0 ...], f_n that of the n-th theta."""
+    pairs: Int[np.ndarray, " bin"]
+
+
 class BlockGrams(NamedTuple):
     """The moments of every pair of blocks of frames, that of t1 and that of t2, kept apart."""
 
@@ -56,15 +64,20 @@ class CellMeans(NamedTuple):
     """Cells that count."""
 
 
-type AnyGram = Gram | RobustGram | CandidateGrams | BlockGrams | CellMeans
+type AnyGram = Gram | RobustGram | CandidateGrams | WideGram | BlockGrams | CellMeans
 
 
 def gram_of_data(sums: Float[np.ndarray, "bin 4"], p: int) -> Gram:
     """Return the Gram of data where f has decayed to zero: Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs."""
-    moments = np.zeros((len(sums), p + 3, p + 3))
+    return Gram(moments_of_data(sums, p + 3), sums[:, 3].astype(np.int64))
+
+
+def moments_of_data(sums: Float[np.ndarray, "bin 4"], m: int) -> Float[np.ndarray, "bin m m"]:
+    """Return the moments of m columns of which only the first two, 1 and y - 1, are not 0."""
+    moments = np.zeros((len(sums), m, m))
     moments[:, 0, 0], moments[:, 1, 1] = sums[:, 0], sums[:, 2]
     moments[:, 0, 1] = moments[:, 1, 0] = sums[:, 1]
-    return Gram(moments, sums[:, 3].astype(np.int64))
+    return moments
 
 
 def add[G: AnyGram](left: G, right: G) -> G:

@@ -5,13 +5,13 @@ by hand, and `separable`, differentiated by JAX.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.active_subblocks import SubBlocks
-from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
+from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram, WideGram
 from homodyne_dask.kernels.problem import Problem
 
 if TYPE_CHECKING:
@@ -62,11 +62,17 @@ class Backend(NamedTuple):
     """(point, block, linear_params of its bins): the Gram under the loss of the problem."""
     candidate_grams: Callable[..., CandidateGrams]
     """(points, block): at most MAX_CANDIDATES points of one problem."""
+    wide_gram: Callable[..., tuple[WideGram, Float[np.ndarray, "padded 4"]]]
+    """(points, block, sums or None): the wide Gram at any number of points of one problem, in float64,
+    and the sums of the data alone."""
     cell_sums: Callable[..., Float[np.ndarray, "padded cell 1+p"]]
     """(point, block, cell of each pair, sums): the sums over cells of f and ∂f/∂theta, with those of
     the pairs of a block added; c2 of the block is not used."""
     f_at: Callable[..., Float[np.ndarray, "bin ..."]]
     """(point of the full resolution, time, q, phi, t1, t2): f of any bins at times that broadcast."""
+    f_of_theta: Callable[..., Callable[[Any], Any]]
+    """(problem, time, q, phi, i, j): f of theta at pairs of frames i < j, a function for JAX to trace that
+    returns an array (bin, pair)."""
     adequate: Callable[..., bool]
     """(point, q, phi, frames, factor): whether f changes little enough over `factor` frames for
     means over that many frames to resolve it; frames are the first selected and the one after the last."""

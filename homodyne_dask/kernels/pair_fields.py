@@ -24,12 +24,19 @@ class Waves:
 
     rows: tuple[Array, Array]
     columns: tuple[Array, Array]
+    """Of shape (bin, T); there may be axes before these, of several thetas."""
 
     def between(self, b: Array, at: SubBlock) -> tuple[Array, Array]:
         """Return sin and cos of s·(G_j - G_i) of a bin on a sub-block, with their common sign."""
         R, S = at.counted.shape
-        si, ci = (lax.dynamic_slice(w, (b, at.i), (1, R))[0][:, None] for w in self.rows)
-        sj, cj = (lax.dynamic_slice(w, (b, at.j), (1, S)) for w in self.columns)
+
+        def of_bin(wave: Array, first: Array, length: int) -> Array:
+            lead = wave.shape[:-2]
+            cut = lax.dynamic_slice(wave, (*(0 for _ in lead), b, first), (*lead, 1, length))
+            return cut[..., 0, :]
+
+        si, ci = (of_bin(w, at.i, R)[..., :, None] for w in self.rows)
+        sj, cj = (of_bin(w, at.j, S)[..., None, :] for w in self.columns)
         return sj * ci - cj * si, cj * ci + sj * si
 
 
@@ -83,28 +90,28 @@ def common_fields(
 def fields_of_bin(
     convention: Convention,
     on: CommonFields,
-    s: Float[Array, ""],
+    s: Float[Array, "*point"],
     trig: tuple[Array, Array],
     known: Bool[Array, "R S"],
-) -> tuple[Float[Array, "R S"], Float[Array, "R S"]]:
+) -> tuple[Float[Array, "*point R S"], Float[Array, "*point R S"]]:
     """Return f and E·S'(x) of a bin under shear, 0 where a pair does not count.
 
-    The series near x = 0 are evaluated only on sub-blocks that come near it.
+    The series near x = 0 are evaluated only on sub-blocks that come near it. The fields of `on` may have
+    an axis before theirs, of several thetas.
     """
-    dtype = on.E.dtype
+    dtype, of_pairs = on.E.dtype, s[..., None, None]
 
     def fields(*, far: bool) -> tuple[Array, Array]:
-        x = s.astype(dtype) * on.strain
+        x = of_pairs.astype(dtype) * on.strain
         if convention is Convention.PHYSICAL:
-            f, v = sheared(
-                convention, on.E, Wave(x, *trig, on.inverse * (1 / s).astype(dtype)), far=far
-            )
+            inverse = on.inverse * (1 / of_pairs).astype(dtype)
+            f, v = sheared(convention, on.E, Wave(x, *trig, inverse), far=far)
         else:
             f, v = sheared(convention, on.E, wave(x), far=far)
             v = v * on.sign
         return jnp.where(known, f, 0), jnp.where(known, v, 0)
 
-    is_far = on.nearest * jnp.abs(s) >= NEAR
+    is_far = (on.nearest * jnp.abs(s) >= NEAR).all()
     return lax.cond(is_far, lambda: fields(far=True), lambda: fields(far=False))
 
 

@@ -13,7 +13,9 @@ from homodyne_dask.kernels.autodiff import (
     SeparablePoint,
     Tables,
     f_with_derivatives,
+    of_frames,
     separable_point,
+    sides_of,
 )
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.compiled import kernel, plain_kernel
@@ -21,10 +23,14 @@ from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
 from homodyne_dask.kernels.interface import Backend
 from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.separable_wide import (
+    separable_f_of_theta,
+    separable_wide_gram,
+    separable_wide_kernel,
+)
 from homodyne_dask.kernels.subblock_loop import (
     BinPairs,
     MeasuredBlock,
-    SubBlock,
     add_at,
     add_to_cells,
     measured_block,
@@ -69,8 +75,8 @@ def _sums(
         moments, of_loss = separable_kernel(
             measured_block(block, cut, at.min_lag),
             at.theta,
-            _of_frames(both, at.n, block.i0, T),
-            _of_frames(both, at.n, block.j0, T),
+            of_frames(both, at.n, block.i0, T),
+            of_frames(both, at.n, block.j0, T),
             Bin(block.padded(block.q), block.padded(block.phi)),
             np.stack([block.padded(values) for values in linear_params.T], axis=1),
             at.problem.loss_scale,
@@ -78,12 +84,6 @@ def _sums(
             loss=loss,
         )
         return np.asarray(moments), np.asarray(of_loss)
-
-
-def _of_frames(tables: Tables, frames: int, first: int, T: int) -> Tables:
-    """Return the tables of T frames; past the end the last frame is repeated, where there are no data."""
-    some = np.minimum(np.arange(first, first + T), frames - 1)
-    return jax.tree.map(lambda values: np.ascontiguousarray(values[..., some]), tables)
 
 
 @kernel("model", "loss")
@@ -125,18 +125,7 @@ def separable_kernel(
 
     padded = len(block.c2)
     start = jnp.zeros((padded, m, m)), jnp.zeros((padded, 5))
-    return block.summed((0, block.n_total), start, partial(_sides, rows, columns), add)
-
-
-def _sides(
-    rows: tuple[Tables, Tables], columns: tuple[Tables, Tables], at: SubBlock
-) -> tuple[tuple[Tables, Tables], tuple[Tables, Tables]]:
-    """Return the tables of a sub-block, so that those of rows and of columns broadcast."""
-    R, S = at.counted.shape
-    return (
-        jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.i, R, -1)[..., :, None], rows),
-        jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, at.j, S, -1)[..., None, :], columns),
-    )
+    return block.summed((0, block.n_total), start, partial(sides_of, rows, columns), add)
 
 
 def separable_cell_sums(
@@ -152,8 +141,8 @@ def separable_cell_sums(
         added = separable_cells_kernel(
             measured_block(block, cut, at.min_lag),
             at.theta,
-            _of_frames(both, at.n, block.i0, T),
-            _of_frames(both, at.n, block.j0, T),
+            of_frames(both, at.n, block.i0, T),
+            of_frames(both, at.n, block.j0, T),
             Bin(block.padded(block.q), block.padded(block.phi)),
             cell,
             sums,
@@ -190,7 +179,7 @@ def separable_cells_kernel(
         counted = jnp.where(pairs.at.counted, jnp.concatenate(fields), 0.0)
         return add_to_cells(sums, counted, cell, pairs)
 
-    return block.summed((0, block.n_total), sums, partial(_sides, rows, columns), add)
+    return block.summed((0, block.n_total), sums, partial(sides_of, rows, columns), add)
 
 
 def separable_candidate_grams(points: Sequence[SeparablePoint], block: Block) -> CandidateGrams:
@@ -262,9 +251,11 @@ SEPARABLE = Backend(
     separable_gram,
     separable_robust_gram,
     separable_candidate_grams,
+    separable_wide_gram,
     separable_cell_sums,
     separable_f,
+    separable_f_of_theta,
     separable_adequate,
     separable_correlation_time,
-    {"gram": separable_kernel, "cells": separable_cells_kernel},
+    {"gram": separable_kernel, "wide": separable_wide_kernel, "cells": separable_cells_kernel},
 )

@@ -68,14 +68,17 @@ class MeasuredBlock(NamedTuple):
         common: Callable[[SubBlock], Common],
         add: Callable[[Sums, Common, BinPairs], Sums],
         n_points: Array | int | None = None,
+        strips: int = 1,
     ) -> Sums:
         """Return `start` with the summand of `add` for every bin of every sub-block in `span`.
 
         common: what all bins share on a sub-block, computed once. n_points: number of thetas
-        evaluated on each sub-block, one after the other; without it there is one.
+        evaluated on each sub-block, one after the other; without it there is one. strips: a sub-block
+        is taken in so many parts, of equal numbers of rows.
         """
         c2, offsets = jnp.asarray(self.c2), jnp.asarray(self.offsets)
         R, S = subblock_shape(c2.shape[-1])
+        R = R // strips
 
         def of_bin(b: Array, at: SubBlock) -> BinPairs:
             return BinPairs(
@@ -87,7 +90,8 @@ class MeasuredBlock(NamedTuple):
             )
 
         def on_sub_block(index: Array, sums: Sums) -> Sums:
-            i, j = offsets[index, 0], offsets[index, 1]
+            i, j = offsets[index // strips, 0], offsets[index // strips, 1]
+            i = i + index % strips * R
 
             def at_point(n: Array, sums: Sums) -> Sums:
                 at = SubBlock(n, i, j, self._counted(i, j, R, S))
@@ -100,7 +104,8 @@ class MeasuredBlock(NamedTuple):
                 return at_point(jnp.zeros((), int), sums)
             return lax.fori_loop(0, n_points, at_point, sums)
 
-        return lax.fori_loop(*span, on_sub_block, start)
+        first, stop = span
+        return lax.fori_loop(first * strips, stop * strips, on_sub_block, start)
 
     def data_sums(self) -> Float[Array, "padded 4"]:
         """Return Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of every bin, y = c2."""

@@ -1,7 +1,6 @@
 """The backend of the transport models: tables of one theta, their Grams, and f at any pair of times."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,84 +8,42 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float, Int
 
-from homodyne_dask.kernels.active_subblocks import SubBlocks, sub_blocks
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
 from homodyne_dask.kernels.interface import MAX_CANDIDATES, Backend, RateCurve
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
-from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
-from homodyne_dask.kernels.subblock_loop import MeasuredBlock, measured_block
+from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_kernels import (
-    TransportTables,
     candidates_kernel,
     cells_kernel,
     gram_kernel,
     robust_kernel,
 )
+from homodyne_dask.kernels.transport_point import (
+    Bins,
+    TransportPoint,
+    arguments_at,
+    arguments_of_points,
+    family,
+    transport_point,
+)
+from homodyne_dask.kernels.transport_wide import (
+    f_at,
+    transport_f_of_theta,
+    transport_wide_gram,
+    wide_kernel,
+)
 from homodyne_dask.models.rates import RATES, rate
-from homodyne_dask.models.shear_factor import decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.transport import (
     RATE_FLOOR,
-    BinScales,
     Convention,
-    bin_scales,
     frame_spacing,
-    tables,
 )
 
 MAX_CHANGE_PER_CELL = 0.3
 """A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
 cell then differs from the value at its middle by about (MAX_CHANGE_PER_CELL²/24)."""
-Bins = Float[np.ndarray, " bin"]
-
-
-@dataclass(frozen=True)
-class TransportPoint:
-    """The integrals at one theta, at all frames of a level: made once, used by every block."""
-
-    problem: Problem
-    theta: Float[np.ndarray, " p"]
-    rows: Float[np.ndarray, "rows n"]
-    spacing: float
-    """Δt of the full resolution [s]."""
-    min_lag: int
-    """In frames of the level."""
-    frames: tuple[int, int]
-    """The first of the level that is selected, and the one after the last."""
-
-    def scales(self, q: Bins, phi: Bins) -> BinScales:
-        """Return the factors k and s of each bin."""
-        problem = self.problem
-        return bin_scales(
-            problem.model, problem.convention, self.theta, q, phi, problem.gap, self.spacing
-        )
-
-    def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
-        """Return the sub-blocks of a block of bins of one q, active ones first."""
-        k = self.scales(np.array([q]), np.zeros(1)).k[0]
-        return sub_blocks(i0, j0, T, self.min_lag, k * self.rows[-1:], self.frames)
-
-
-def transport_point(
-    problem: Problem,
-    theta: Float[np.ndarray, " p"],
-    time: Float[np.ndarray, " n"],
-    factor: int = 1,
-    frames: tuple[int, int] | None = None,
-) -> TransportPoint:
-    """Return the integrals at theta; `time` holds all frame times of the full resolution [s].
-
-    frames: the first selected and the one after the last, of the full resolution; by default
-    all. With factor frames averaged into one, as the data of a level are, so are the integrals.
-    """
-    rows = tables(problem.model, problem.convention, theta, time)
-    m = rows.shape[1] // factor
-    rows = rows[:, : m * factor].reshape(len(rows), m, factor).mean(axis=2)
-    spacing = frame_spacing(time, problem.convention)
-    span = coarse_frames(frames or (0, len(time)), factor)
-    lag = coarse_min_lag(problem.min_lag, factor)
-    return TransportPoint(problem, theta, rows, spacing, lag, span)
 
 
 def transport_gram(
@@ -110,12 +67,12 @@ def gram_arguments(
 ) -> tuple[Any, ...]:
     """Return the arguments of the Gram's kernel; theta enters as tables and scales."""
     sums = np.zeros((len(block.c2), 4)) if data is None else data
-    return *_arguments(at, block), sums, data is None
+    return *arguments_at(at, block), sums, data is None
 
 
 def gram_static_arguments(problem: Problem) -> dict[str, Any]:
     """Return the static arguments of the Gram's kernel, for which it is compiled."""
-    return _family(problem) | {"precision": problem.precision}
+    return family(problem) | {"precision": problem.precision}
 
 
 def transport_robust_gram(
@@ -127,10 +84,10 @@ def transport_robust_gram(
     """
     problem, bins = at.problem, len(block.q)
     offset, contrast = (block.padded(values) for values in linear_params.T)
-    arguments = _arguments(at, block)
+    arguments = arguments_at(at, block)
     with float64_on_cpu():
         moments, loss = robust_kernel(
-            *arguments, offset, contrast, problem.loss_scale, **_family(problem), loss=problem.loss
+            *arguments, offset, contrast, problem.loss_scale, **family(problem), loss=problem.loss
         )
         moments, loss = np.asarray(moments)[:bins], np.asarray(loss)[:bins]
     return RobustGram(moments, loss[:, :4], loss[:, 4].astype(np.int64))
@@ -144,62 +101,20 @@ def transport_cell_sums(
 ) -> Float[np.ndarray, "padded cell m"]:
     """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
     with float64_on_cpu():
-        return np.asarray(cells_kernel(*_arguments(at, block), cell, sums, **_family(at.problem)))
+        return np.asarray(cells_kernel(*arguments_at(at, block), cell, sums, **family(at.problem)))
 
 
 def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) -> CandidateGrams:
     """Return Xᵀ W X over X = [1, y - 1, f] of every bin at up to MAX_CANDIDATES points of one problem."""
     problem, n_points, bins = points[0].problem, len(points), len(block.q)
     points = [*points, *[points[-1]] * (MAX_CANDIDATES - n_points)]
-    T = block.c2.shape[-1]
-    both = [_centred(at.rows[-2:], block.i0, block.j0, T, ones=False) for at in points]
-    scales = [at.scales(block.q, block.phi) for at in points]
-    kC = np.array([of.k[0] * at.rows[-1] for of, at in zip(scales, points, strict=True)])
-    cut = sub_blocks(block.i0, block.j0, T, points[0].min_lag, kC, points[0].frames)
-    tables = TransportTables(
-        np.array([rows for rows, _ in both]),
-        np.array([columns for _, columns in both]),
-        scales[0].k[0],
-        np.array([block.padded(of.s) for of in scales]),
-        block.padded(scales[0].ds),
-    )
     with float64_on_cpu():
         moments, pairs = candidates_kernel(
-            measured_block(block, cut, points[0].min_lag), tables, n_points,
-            **_family(problem), precision=problem.precision,
+            *arguments_of_points(points, block), n_points,
+            **family(problem), precision=problem.precision,
         )  # fmt: skip
         moments, pairs = np.asarray(moments), np.asarray(pairs)
     return CandidateGrams(moments[:bins, :n_points], pairs[:bins].astype(np.int64))
-
-
-def _family(problem: Problem) -> dict[str, Any]:
-    return {"shear": problem.model.shear, "convention": problem.convention}
-
-
-def _arguments(at: TransportPoint, block: Block) -> tuple[MeasuredBlock, TransportTables]:
-    rows, columns = _centred(at.rows, block.i0, block.j0, block.c2.shape[-1])
-    scales = at.scales(block.q, block.phi)
-    cut = at.sub_blocks(block.q[0], block.i0, block.j0, block.c2.shape[-1])
-    tables = TransportTables(
-        rows, columns, scales.k[0], block.padded(scales.s), block.padded(scales.ds)
-    )
-    return measured_block(block, cut, at.min_lag), tables
-
-
-def _centred(
-    rows: Float[np.ndarray, "rows n"], i0: int, j0: int, T: int, *, ones: bool = True
-) -> tuple[Float[np.ndarray, "rows T"], Float[np.ndarray, "rows T"]]:
-    """Return the tables of the block's rows and columns around one common origin.
-
-    `ones` says that the first row is the constant 1, which stays.
-    """
-    n = rows.shape[1]
-    i = np.minimum(np.arange(i0, i0 + T), n - 1)
-    j = np.minimum(np.arange(j0, j0 + T), n - 1)
-    origin = 0.5 * (rows[:, i[T // 2]] + rows[:, j[T // 2]])
-    if ones:
-        origin[0] = 0.0
-    return rows[:, i] - origin[:, None], rows[:, j] - origin[:, None]
 
 
 def transport_f(
@@ -224,10 +139,7 @@ def _between(values: np.ndarray, time: np.ndarray, t1: np.ndarray, t2: np.ndarra
 def _shape(
     dC: Array, dG: Array, k: Array, s: Array, *, shear: bool, convention: Convention
 ) -> Array:
-    E = decay(convention, k, dC)
-    if not shear:
-        return unsheared(convention, E)
-    return sheared(convention, E, wave(s * strain(convention, dG)[0]))[0]
+    return f_at(shear, convention, dC, dG, k, s)
 
 
 def transport_adequate(
@@ -287,11 +199,13 @@ TRANSPORT = Backend(
     transport_gram,
     transport_robust_gram,
     transport_candidate_grams,
+    transport_wide_gram,
     transport_cell_sums,
     transport_f,
+    transport_f_of_theta,
     transport_adequate,
     transport_correlation_time,
     {"gram": gram_kernel, "candidates": candidates_kernel, "robust": robust_kernel,
-     "cells": cells_kernel},
+     "wide": wide_kernel, "cells": cells_kernel},
     transport_rates,
 )  # fmt: skip

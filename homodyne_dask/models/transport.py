@@ -177,40 +177,43 @@ def integrals(
 ) -> Float[np.ndarray, "rows n"]:
     """Return the rows of `tables` at some of the frame times.
 
-    steps: from each time to the next, in s, or in frames in the `homodyne` convention.
+    steps: from each time to the next, in s, or in frames in the `homodyne` convention. theta may be an
+    array of JAX, and so is then what is returned.
     """
     floored = time <= spacing / 2 if convention is Convention.HOMODYNE else time < spacing / 2
     t = np.where(floored, spacing / 2, time)
     C = _integral(_power_law(t, theta[model.diffusion], floor=RATE_FLOOR), steps)
+    xp = theta.__array_namespace__()
     rows = [np.ones((1, len(time))), C[1:]]
     if model.shear:
         floor = RATE_FLOOR if convention is Convention.HOMODYNE else None
         G = _integral(_power_law(t, theta[model.shear_rate], floor), steps)
         rows += [G[1:], G[:1]]
-    return np.concatenate([*rows, C[:1]])
+    return xp.concatenate([*rows, C[:1]])
 
 
 def _power_law(
     t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " 3"], floor: float | None
 ) -> Float[np.ndarray, "4 n"]:
     """Return a t^b + c and its derivatives by a, b, c; below the floor the floor and zeros."""
+    xp = theta.__array_namespace__()
     amplitude, exponent, offset = theta
     power = t**exponent
-    rate = np.stack(
+    rate = xp.stack(
         [amplitude * power + offset, power, amplitude * power * np.log(t), np.ones_like(t)]
     )
     if floor is None:
         return rate
     at_floor = np.array([floor, 0.0, 0.0, 0.0])[:, None]
-    return np.where(rate[0] < floor, at_floor, rate)
+    return xp.where(rate[0] < floor, at_floor, rate)
 
 
 def _integral(
     rate: Float[np.ndarray, "k n"], steps: Float[np.ndarray, " m"]
 ) -> Float[np.ndarray, "k n"]:
-    total = np.zeros_like(rate)
-    np.cumsum(0.5 * (rate[:, 1:] + rate[:, :-1]) * steps, axis=1, out=total[:, 1:])
-    return total
+    xp = rate.__array_namespace__()
+    steps_up = xp.cumsum(0.5 * (rate[:, 1:] + rate[:, :-1]) * steps, axis=1)
+    return xp.concatenate([xp.zeros_like(rate[:, :1]), steps_up], axis=1)
 
 
 @dataclass(frozen=True)
@@ -241,5 +244,6 @@ def bin_scales(
         return BinScales(k, np.zeros_like(q), np.zeros_like(q))
     assert gap is not None  # checked with the user's options
     reach = q * gap * (spacing / (2 * np.pi) if homodyne else 0.5)
-    angle = np.deg2rad(theta[model.direction] - phi)
-    return BinScales(k, reach * np.cos(angle), -reach * np.sin(angle) * np.pi / 180)
+    xp = theta.__array_namespace__()
+    angle = xp.deg2rad(theta[model.direction] - phi)
+    return BinScales(k, reach * xp.cos(angle), -reach * xp.sin(angle) * np.pi / 180)

@@ -1,0 +1,101 @@
+"""Transport models at many thetas: the wide Gram, and f as a function that JAX traces."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Bool, Float
+
+from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.compiled import kernel
+from homodyne_dask.kernels.gram import WideGram
+from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.pair_fields import (
+    CommonFields,
+    common_fields,
+    field_at_rest,
+    fields_of_bin,
+    waves,
+)
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock
+from homodyne_dask.kernels.transport_kernels import TransportTables
+from homodyne_dask.kernels.transport_point import Bins, TransportPoint, arguments_of_points, family
+from homodyne_dask.kernels.wide_sums import wide_moments
+from homodyne_dask.models.shear_factor import decay, sheared, strain, unsheared, wave
+from homodyne_dask.models.transport import Convention, bin_scales, frame_spacing, tables
+
+
+def transport_wide_gram(
+    points: Sequence[TransportPoint], block: Block, data: Float[np.ndarray, "padded 4"] | None
+) -> tuple[WideGram, Float[np.ndarray, "padded 4"]]:
+    """Return the wide Gram of every bin of the block, in float64, and the sums of the data alone.
+
+    It is compiled for each number of points. data: as in `transport_gram`.
+    """
+    sums, bins = np.zeros((len(block.c2), 4)) if data is None else data, len(block.q)
+    arguments = arguments_of_points(points, block)
+    with float64_on_cpu():
+        found = wide_kernel(*arguments, sums, data is None, **family(points[0].problem))
+        moments, sums = (np.asarray(part) for part in found)
+    return WideGram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
+
+
+@kernel("shear", "convention")
+def wide_kernel(
+    block: MeasuredBlock,
+    tables: TransportTables,
+    data: Float[Array, "padded 4"],
+    fresh: Bool[Array, ""],
+    *,
+    shear: bool,
+    convention: Convention,
+) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 4"]]:
+    """Return the wide moments and the sums of the data of every bin; tables as in `candidates_kernel`."""
+    s, rows, columns = (jnp.asarray(part) for part in (tables.s, tables.rows, tables.columns))
+    trig = jax.vmap(lambda s, r, c: waves(s, r[0], c[0], jnp.float64))(s, rows, columns)
+
+    def common(at: SubBlock) -> CommonFields:
+        def of_point(here: Array, there: Array) -> CommonFields:
+            k = jnp.asarray(tables.k)
+            return common_fields(convention, k, here, there, at.counted, jnp.float64)
+
+        return jax.vmap(of_point)(*at.cut(rows, columns))
+
+    def f_of(on: CommonFields, pairs: BinPairs, known: Bool[Array, "R S"]) -> Array:
+        if not shear:
+            return field_at_rest(convention, on.E, known)
+        between = trig.between(pairs.bin, pairs.at)
+        return fields_of_bin(convention, on, s[:, pairs.bin], between, known)[0]
+
+    data = lax.cond(fresh, block.data_sums, lambda: data)
+    return wide_moments(block, data, len(rows), common, f_of), data
+
+
+def transport_f_of_theta(
+    problem: Problem, time: np.ndarray, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarray
+) -> Callable[[Array], Array]:
+    """Return f of theta, for JAX to trace, of bins at pairs of frames i < j: (bin, pair)."""
+    model, convention = problem.model, problem.convention
+    spacing = frame_spacing(time, convention)
+
+    def f(theta: Array) -> Array:
+        rows = tables(model, convention, cast(Any, theta), time)
+        scales = bin_scales(model, convention, cast(Any, theta), q, phi, problem.gap, spacing)
+        dC = rows[-1, j] - rows[-1, i]
+        dG = rows[-2, j] - rows[-2, i] if model.shear else dC
+        k, s = jnp.asarray(scales.k)[:, None], jnp.asarray(scales.s)[:, None]
+        return f_at(model.shear, convention, dC, dG, k, s)
+
+    return f
+
+
+def f_at(shear: bool, convention: Convention, dC: Array, dG: Array, k: Array, s: Array) -> Array:
+    """Return f from ΔC, ΔG and the scales k and s, which broadcast."""
+    E = decay(convention, k, dC)
+    if not shear:
+        return unsheared(convention, E)
+    return sheared(convention, E, wave(s * strain(convention, dG)[0]))[0]
