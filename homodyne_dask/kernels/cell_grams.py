@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.kernels.gram import BlockGrams, CandidateGrams, CellMeans, Gram, RobustGram
+from homodyne_dask.kernels.gram import (
+    BlockGrams,
+    CandidateGrams,
+    CellMeans,
+    Gram,
+    RobustGram,
+    WideGram,
+)
 from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
@@ -37,6 +44,16 @@ def cell_candidate_grams(means: list[CellMeans]) -> CandidateGrams:
     """Return the moments of [1, y - 1, f] at the theta of each of `means`."""
     moments = [_moments(one.columns[..., :3], one.weight) for one in means]
     return CandidateGrams(np.stack(moments, axis=1), means[0].pairs)
+
+
+def wide_cell_gram(means: list[CellMeans]) -> WideGram:
+    """Return the wide Gram over [1, y - 1, f_0, f_1 - f_0, ...], f_n those of each of `means`."""
+    first, others = means[0].columns[..., :3], [one.columns[..., 2] for one in means[1:]]
+    X = np.concatenate(
+        [first, np.stack([f - first[..., 2] for f in others], axis=-1)] if others else [first],
+        axis=-1,
+    )
+    return WideGram(_moments(X, means[0].weight), means[0].pairs)
 
 
 def robust_cell_gram(
