@@ -59,7 +59,7 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGr
 WIDE_GRAM = Task(wide_gram_of, "wide_gram", "for the posterior, at many parameters")
 
 
-def require_memory(plan: Plan, points: int) -> None:
+def require_memory_for_thetas(plan: Plan, points: int) -> None:
     """Raise PlanError where a worker cannot hold the wide Grams of a task beside what a fit needs."""
     layout, bins = plan.layout, plan.layout.padded_bins
     threads = -(-plan.workers.threads // plan.workers.processes)
