@@ -14,23 +14,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Client
-from jaxtyping import Float
 
 from homodyne_dask.cluster.local import require_client
-from homodyne_dask.errors import OptionError, SelectionError, require_function, require_type
+from homodyne_dask.errors import OptionError, require_function, require_type
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.series.fit_each import workers_for
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
 from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.left_out_ranking import ranked, require_independent_bins
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
 from homodyne_dask.store.text_tables import html_table
-
-MIN_INDEPENDENT_BINS = 3
-"""Least number of independent bins whose scores have a scatter that means something."""
 
 
 class ComparedModel(NamedTuple):
@@ -126,12 +123,7 @@ def compare_models(
         raise OptionError(
             "models are compared by least squares: leave out the loss, or choose a model"
         )
-    clusters = friedel_clusters(scan.q, scan.phi)
-    if (groups := len(np.unique(clusters))) < MIN_INDEPENDENT_BINS:
-        raise SelectionError(
-            f"models are compared by bins left out, which takes {MIN_INDEPENDENT_BINS} independent ones, and "
-            f"the selection has {groups}: choose a model"
-        )
+    require_independent_bins(len(np.unique(friedel_clusters(scan.q, scan.phi))))
     if models is not None:
         require_type("models", models, list | tuple, "a list of models, or of their names")
     compared = [scan_model(model) for model in models or _default_models(scan, options)]
@@ -140,7 +132,7 @@ def compare_models(
     with workers_for([scan], client, 2) as connected:
         more = {"client": connected, "progress": progress, "watch": watch}
         results = {model.name: fit(scan, model, **options, **more) for model in compared}
-    return ModelComparison(_compared(results, clusters), results)
+    return ModelComparison(_compared(results), results)
 
 
 def _default_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
@@ -148,22 +140,14 @@ def _default_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
     return [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * has_gap]
 
 
-def _compared(results: dict[str, FitResult], clusters: np.ndarray) -> tuple[ComparedModel, ...]:
+def _compared(results: dict[str, FitResult]) -> tuple[ComparedModel, ...]:
     """Return the rows; raises OptionError where no score is known."""
-    scores = np.array([_scores(result, clusters) for result in results.values()])
-    totals = scores.sum(1)
-    if not np.isfinite(totals).any():
+    order = ranked(list(results.values()))
+    if order is None:
         raise OptionError(
             "none of the models compared converged with all its parameters determined by any part of the "
             "bins: fit one of them by itself, its report says more"
         )
-    misfit = np.array([result.misfit for result in results.values()])
-    left = np.isfinite(totals) & ~misfit
-    left = left if left.any() else np.isfinite(totals)
-    lowest = int(np.argmin(np.where(left, totals, np.inf)))
-    above = scores - scores[lowest]
-    stderr = np.sqrt(above.shape[1]) * above.std(axis=1, ddof=1)
-    chosen = next(n for n in np.flatnonzero(left) if above[n].sum() <= stderr[n])
     return tuple(
         ComparedModel(
             name,
@@ -171,19 +155,10 @@ def _compared(results: dict[str, FitResult], clusters: np.ndarray) -> tuple[Comp
             int((~result.parameters["fixed"].values).sum()),
             result.chisqr,
             result.misfit,
-            float(totals[n]),
-            float(above[n].sum()),
-            float(stderr[n]),
-            n == chosen,
+            float(order.totals[n]),
+            float(order.above[n]),
+            float(order.stderr[n]),
+            n == order.chosen,
         )
         for n, (name, result) in enumerate(results.items())
-    )
-
-
-def _scores(result: FitResult, clusters: np.ndarray) -> Float[np.ndarray, " cluster"]:
-    """Return the score of each independent bin with pairs, Friedel pairs together; NaN without an optimum."""
-    converged = 1.0 if result.converged else np.nan
-    own, used = result.scaling["left_out_chisqr"].values, result.scaling["ndata"].values > 0
-    return converged * np.array(
-        [own[used & (clusters == one)].sum() for one in np.unique(clusters[used])]
     )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 FORMAT, SUMMARY = "homodyne_dask result", "summary.json"
-_TABLES = ("influence", "scalings", "identifiability")
+_TABLES = ("influence", "scalings", "identifiability", "left_out")
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,8 @@ class FitResult:
     differences from the lowest mode, not comparable with those of another fit."""
     identifiability: xarray.Dataset | None = None
     """Over `direction`: eigenvalue of the Hessian of unit diagonal, and vector(direction, param)."""
+    left_out: xarray.Dataset | None = None
+    """Over `cluster` of bins: ndata, chisqr, left_out_chisqr, penalty; and linear (`hd.compare`)."""
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
     """By parameter, over `point`: value, chisqr, parabola, passes, converged, theta(point, param)."""
     mean_weight: float | None = None
@@ -125,9 +127,7 @@ class FitResult:
     @property
     def periods(self) -> dict[str, float]:
         """The periods of the periodic parameters, by name."""
-        return self.config.get(
-            "periods", {"phi0": 180.0}
-        )  # of earlier programs it was the only one
+        return self.config.get("periods", {"phi0": 180.0})  # the only one of earlier programs
 
     @property
     def misfit(self) -> bool:

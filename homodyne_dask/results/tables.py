@@ -10,7 +10,7 @@ from homodyne_dask.results._xarray_internals import load_dask_arrays_late
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.errors.profile import ProfilePoint
-    from homodyne_dask.solver.influence import ScalingComparison
+    from homodyne_dask.solver.influence import LeftOutClusters, ScalingComparison
 
 DATASET_UNITS = {
     "q": "1/angstrom",
@@ -32,6 +32,18 @@ def influence_table(change: np.ndarray, names: list[str], label: np.ndarray) -> 
     return xarray.Dataset(
         {"change": (("bin", "param"), change)},
         coords={"param": names, "label": ("bin", np.asarray(label))},
+    )
+
+
+def left_out_table(of: "LeftOutClusters", linear: int, label: np.ndarray) -> xarray.Dataset:
+    """Return over cluster: the numbers of `LeftOutClusters`, label that of its first bin; and `linear`.
+
+    linear: the number of linear parameters that were fitted.
+    """
+    columns = {key: ("cluster", value) for key, value in of._asdict().items() if key != "first"}
+    return xarray.Dataset(
+        columns | {"linear": ((), linear)},
+        coords={"label": ("cluster", np.asarray(label)[of.first])},
     )
 
 
@@ -160,10 +172,10 @@ def plain_values(value: Any) -> Any:
     """Return values as JSON takes them: arrays become lists, numbers that are not finite None."""
     if isinstance(value, dict):
         return {str(key): plain_values(part) for key, part in value.items()}
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
+        value = value.item()
     if isinstance(value, (list, tuple, np.ndarray)):
         return [plain_values(part) for part in value]
-    if isinstance(value, np.generic):
-        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

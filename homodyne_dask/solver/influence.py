@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.solver.cluster_robust import by_cluster
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.scaling_modes import MODES, Scaling, scaling_of
 from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
@@ -52,6 +53,46 @@ def left_out_chisqr(
             rise = np.einsum("i,bij,j->b", step, own, step) - 2 * score @ step
             found[of] = reduced.chisqr_per_bin[of] + rise
     return found
+
+
+class LeftOutClusters(NamedTuple):
+    """How well each cluster of bins that has pairs is predicted by the others, in the order of its number."""
+
+    first: Int[np.ndarray, " cluster"]
+    """Its first bin."""
+    ndata: Int[np.ndarray, " cluster"]
+    """Its pairs."""
+    chisqr: Float[np.ndarray, " cluster"]
+    """χ² of its pairs at the parameters of the fit."""
+    left_out_chisqr: Float[np.ndarray, " cluster"]
+    """The same at the parameters that the other clusters determine (`left_out_chisqr`)."""
+    penalty: Float[np.ndarray, " cluster"]
+    """What it adds to tr(H⁻¹J), in units of χ²; NaN where not all parameters are determined."""
+
+
+def left_out_clusters(
+    reduced: ReducedProblem,
+    moved: Bool[np.ndarray, " p"],
+    clusters: Int[np.ndarray, " bin"],
+    left_out: Float[np.ndarray, " bin"],
+) -> LeftOutClusters:
+    """Return the sums over clusters of `left_out`, which is of `left_out_chisqr`, and what it is judged by.
+
+    H is the normal matrix and J = Σ gₖgₖᵀ of the scores gₖ of the clusters, both of theta and of the linear
+    parameters that bins share: tr(H⁻¹J) is the penalty of the composite likelihood information criterion
+    (Varin and Vidoni 2005). It is about the number of these parameters times the design effect.
+    """
+    used = reduced.count > 0
+    members = [used & (clusters == cluster) for cluster in np.unique(clusters[used])]
+    joint = joint_equations(reduced, moved)
+    scores, _ = by_cluster(joint, clusters, used)
+    return LeftOutClusters(
+        first=np.array([np.flatnonzero(of)[0] for of in members]),
+        ndata=np.array([int(reduced.count[of].sum()) for of in members]),
+        chisqr=np.array([reduced.chisqr_per_bin[of].sum() for of in members]),
+        left_out_chisqr=np.array([left_out[of].sum() for of in members]),
+        penalty=np.einsum("ka,ab,kb->k", scores, joint.inverse, scores),
+    )
 
 
 def _solved(

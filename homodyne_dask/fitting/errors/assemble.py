@@ -30,6 +30,7 @@ from homodyne_dask.results.tables import (
     covariance_table,
     directions_table,
     influence_table,
+    left_out_table,
     parameter_table,
     profile_table,
     scaling_table,
@@ -37,7 +38,12 @@ from homodyne_dask.results.tables import (
 )
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
-from homodyne_dask.solver.influence import compare_scalings, leave_one_out, left_out_chisqr
+from homodyne_dask.solver.influence import (
+    compare_scalings,
+    leave_one_out,
+    left_out_chisqr,
+    left_out_clusters,
+)
 from homodyne_dask.solver.robust_step import mean_weight
 from homodyne_dask.store.rings import friedel_clusters
 
@@ -63,6 +69,7 @@ def assemble_result(
     seen = more.signal is None or more.signal.seen
     at_bound = search.free & ~moved & seen
     clusters = friedel_clusters(scan.q, scan.phi)
+    left_out = _left_out_chisqr(request, state, moved, clusters)
     errors = uncertainty_at(request, state)
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
@@ -94,7 +101,7 @@ def assemble_result(
                 "offset": reduced.offset,
                 "redchi": redchi_per_bin(request, state),
                 "ndata": reduced.count,
-                "left_out_chisqr": _left_out_chisqr(request, state, moved, clusters),
+                "left_out_chisqr": np.full(len(clusters), np.nan) if left_out is None else left_out,
                 "undetermined": reduced.undetermined,
                 "contrast_stderr": errors.scaling_robust[:, 1],
                 "offset_stderr": errors.scaling_robust[:, 0],
@@ -127,6 +134,11 @@ def assemble_result(
         identifiability=directions_table(errors.eigenvalues, errors.directions, names),
         profiles=_profiles(request, state, errors, more),
         definition=request.problem.model,
+        left_out=None
+        if left_out is None
+        else left_out_table(
+            left_out_clusters(reduced, moved, clusters, left_out), reduced.linear, scan.label
+        ),
         **_sensitivity(request, state, moved, errors, used_of(errors, more.lower), known_noise),
     )
     return result if more.signal is None or seen else without_decay(result, more.signal.sentence)
@@ -137,12 +149,12 @@ def _left_out_chisqr(
     state: lm.State,
     moved: Bool[np.ndarray, " p"],
     clusters: Int[np.ndarray, " bin"],
-) -> Float[np.ndarray, " bin"]:
-    """Return `left_out_chisqr` at an optimum of least squares, else NaN."""
+) -> Float[np.ndarray, " bin"] | None:
+    """Return `left_out_chisqr` at an optimum of least squares, else None."""
     converged = state.outcome is lm.Outcome.CONVERGED
     if converged and request.problem.loss == "linear" and moved.any():
         return left_out_chisqr(state.reduced, moved, clusters)
-    return np.full(len(state.reduced.count), np.nan)
+    return None
 
 
 def _without_shorter(sentences: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ def without_decay(result: FitResult, sentence: str) -> FitResult:
     return replace(
         result, outcome=Outcome.NO_DECAY, parameters=parameters, scaling=scaling,
         covariance=None, covariance_naive=None, covariance_lower=None, check=None,
-        influence=None, scalings=None, identifiability=None, profiles={},
+        influence=None, scalings=None, identifiability=None, left_out=None, profiles={},
         undetermined=(sentence,),
     )  # fmt: skip
 
