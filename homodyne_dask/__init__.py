@@ -45,6 +45,8 @@ if TYPE_CHECKING:
         separable,
     )
     from homodyne_dask.models.parameters import Parameter
+    from homodyne_dask.results.compare import compare
+    from homodyne_dask.results.comparison import Comparison, load_comparison
     from homodyne_dask.results.fit_result import FitResult, load_result
     from homodyne_dask.results.series import FitSeries, load_series
     from homodyne_dask.solver.levenberg_marquardt import Outcome
@@ -63,13 +65,16 @@ _HOME = {
     "fit": "fitting.api",
     "fit_each": "fitting.series.fit_each",
     "iterate": "fitting.api",
+    "compare": "results.compare",
     "compare_models": "fitting.compare_models",
     "curve_fit": "fitting.curve_fit.curve_fit",
     "CurveFit": "fitting.curve_fit.result",
     "forecast": "fitting.forecast",
     "predict": "fitting.predict",
+    "load_comparison": "results.comparison",
     "load_result": "results.fit_result",
     "load_series": "results.series",
+    "Comparison": "results.comparison",
     "FitResult": "results.fit_result",
     "FitSeries": "results.series",
     "Outcome": "solver.levenberg_marquardt",
@@ -98,6 +103,7 @@ __all__ = [
     "MODELS",
     "POWER_LAW",
     "STATIC",
+    "Comparison",
     "Convention",
     "CurveFit",
     "FitResult",
@@ -110,6 +116,7 @@ __all__ = [
     "SeparableModel",
     "TransportModel",
     "__version__",
+    "compare",
     "compare_models",
     "connect",
     "curve_fit",
@@ -120,6 +127,7 @@ __all__ = [
     "guide",
     "ingest",
     "iterate",
+    "load_comparison",
     "load_result",
     "load_series",
     "local_cluster",

@@ -7,6 +7,7 @@ Exit status: 0 done (`fit`: converged), 1 a bug (`doctor`: something has to be d
 import click
 
 from homodyne_dask.cli.commands.cluster import cluster
+from homodyne_dask.cli.commands.compare import compare
 from homodyne_dask.cli.commands.config import config
 from homodyne_dask.cli.commands.doctor import doctor
 from homodyne_dask.cli.commands.explain import explain
@@ -54,6 +55,7 @@ for command in (
     plan,
     fit,
     show,
+    compare,
     explain,
     config,
     from_homodyne,

@@ -16,19 +16,19 @@ from homodyne_dask.results.truth import truth_of
 
 def parameters_csv(result: FitResult) -> str:
     """Return a row for each parameter: name, value, errors, flags, true value."""
-    return _csv(list(_parameter_rows(result)))
+    return rows_csv(list(_parameter_rows(result)))
 
 
 def scaling_csv(result: FitResult) -> str:
     """Return a row for each bin: label, contrast, offset, reduced χ², q, φ, ..."""
-    return _csv(list(_scaling_rows(result)))
+    return rows_csv(list(_scaling_rows(result)))
 
 
 def entries_csv(
     names: Sequence[str], entries: Sequence[SeriesEntry], folder: Path, name_column: str
 ) -> str:
     """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`."""
-    return _csv([_entry_row(names, entry, folder, name_column) for entry in entries])
+    return rows_csv([_entry_row(names, entry, folder, name_column) for entry in entries])
 
 
 def _parameter_rows(result: FitResult) -> Iterator[dict[str, Any]]:
@@ -69,7 +69,7 @@ def _entry_row(
     return row
 
 
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
+def rows_csv(rows: Sequence[dict[str, Any]]) -> str:
     """Return rows of equal keys as CSV, the keys first."""
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")

@@ -91,7 +91,7 @@ class FitResult:
     identifiability: xarray.Dataset | None = None
     """Over `direction`: eigenvalue of the Hessian of unit diagonal, and vector(direction, param)."""
     left_out: xarray.Dataset | None = None
-    """Over `cluster` of bins: ndata, chisqr, left_out_chisqr, penalty; and linear (`hd.compare`)."""
+    """Over `cluster` of bins: ndata, chisqr, left_out_chisqr; penalty and linear of all (`hd.compare`)."""
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
     """By parameter, over `point`: value, chisqr, parabola, passes, converged, theta(point, param)."""
     mean_weight: float | None = None

@@ -35,14 +35,11 @@ def influence_table(change: np.ndarray, names: list[str], label: np.ndarray) -> 
     )
 
 
-def left_out_table(of: "LeftOutClusters", linear: int, label: np.ndarray) -> xarray.Dataset:
-    """Return over cluster: the numbers of `LeftOutClusters`, label that of its first bin; and `linear`.
-
-    linear: the number of linear parameters that were fitted.
-    """
-    columns = {key: ("cluster", value) for key, value in of._asdict().items() if key != "first"}
+def left_out_table(of: "LeftOutClusters", label: np.ndarray) -> xarray.Dataset:
+    """Return over cluster: ndata, chisqr, left_out_chisqr, label of its first bin; and penalty, linear."""
+    columns = {key: ("cluster", getattr(of, key)) for key in ("ndata", "chisqr", "left_out_chisqr")}
     return xarray.Dataset(
-        columns | {"linear": ((), linear)},
+        columns | {"penalty": ((), of.penalty), "linear": ((), of.linear)},
         coords={"label": ("cluster", np.asarray(label)[of.first])},
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.solver.cluster_robust import by_cluster
+from homodyne_dask.solver.cluster_robust import by_cluster, cr3
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.scaling_modes import MODES, Scaling, scaling_of
 from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
@@ -66,8 +66,10 @@ class LeftOutClusters(NamedTuple):
     """χ² of its pairs at the parameters of the fit."""
     left_out_chisqr: Float[np.ndarray, " cluster"]
     """The same at the parameters that the other clusters determine (`left_out_chisqr`)."""
-    penalty: Float[np.ndarray, " cluster"]
-    """What it adds to tr(H⁻¹J), in units of χ²; NaN where not all parameters are determined."""
+    penalty: float
+    """tr(H⁻¹J) of all clusters, in units of χ²; NaN where one of them alone determines a parameter."""
+    linear: int
+    """Number of linear parameters of all bins."""
 
 
 def left_out_clusters(
@@ -78,20 +80,25 @@ def left_out_clusters(
 ) -> LeftOutClusters:
     """Return the sums over clusters of `left_out`, which is of `left_out_chisqr`, and what it is judged by.
 
-    H is the normal matrix and J = Σ gₖgₖᵀ of the scores gₖ of the clusters, both of theta and of the linear
-    parameters that bins share: tr(H⁻¹J) is the penalty of the composite likelihood information criterion
-    (Varin and Vidoni 2005). It is about the number of these parameters times the design effect.
+    tr(H⁻¹J) is the penalty of the composite likelihood information criterion (Varin and Vidoni 2005): H is
+    the normal matrix of theta and of the linear parameters that bins share, J the variance of its scores.
+    With the covariance V = H⁻¹JH⁻¹ it is tr(HV), and V is that of the error bars (`cr3`): of the scores
+    themselves it would be too small where clusters are few.
     """
     used = reduced.count > 0
     members = [used & (clusters == cluster) for cluster in np.unique(clusters[used])]
     joint = joint_equations(reduced, moved)
-    scores, _ = by_cluster(joint, clusters, used)
+    scores, blocks = by_cluster(joint, clusters, used)
+    penalty = np.nan
+    if joint.determined.all():
+        penalty = float(np.trace(blocks.sum(0) @ cr3(joint.inverse, scores, blocks, 0)[0]))
     return LeftOutClusters(
         first=np.array([np.flatnonzero(of)[0] for of in members]),
         ndata=np.array([int(reduced.count[of].sum()) for of in members]),
         chisqr=np.array([reduced.chisqr_per_bin[of].sum() for of in members]),
         left_out_chisqr=np.array([left_out[of].sum() for of in members]),
-        penalty=np.einsum("ka,ab,kb->k", scores, joint.inverse, scores),
+        penalty=penalty,
+        linear=reduced.linear,
     )
 
 

@@ -136,9 +136,7 @@ def assemble_result(
         definition=request.problem.model,
         left_out=None
         if left_out is None
-        else left_out_table(
-            left_out_clusters(reduced, moved, clusters, left_out), reduced.linear, scan.label
-        ),
+        else left_out_table(left_out_clusters(reduced, moved, clusters, left_out), scan.label),
         **_sensitivity(request, state, moved, errors, used_of(errors, more.lower), known_noise),
     )
     return result if more.signal is None or seen else without_decay(result, more.signal.sentence)

@@ -1,0 +1,26 @@
+"""homodyne-dask compare: which of several finished fits the data prefer."""
+
+from pathlib import Path
+
+import click
+
+from homodyne_dask.cli.printing import echo, echo_json
+
+
+@click.command()
+@click.argument(
+    "fits", metavar="FIT FIT...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def compare(fits: tuple[Path, ...], as_json: bool) -> None:
+    """Compare the fits in the folders FIT, of several models to the same data, by angles left out.
+
+    No data are read. `homodyne-dask explain models` says what the columns mean.
+    """
+    from homodyne_dask.results.compare import compare as compare_fits
+
+    found = compare_fits(list(fits))
+    if as_json:
+        echo_json(found.summary())
+    else:
+        echo(str(found))
