@@ -17,6 +17,7 @@ SAME_NAME = {
     "fit": "the function and its command",
     "iterate": "the function for scans and for other data",
     "plan": "the function and its command",
+    "compare": "the function and its command",
     "ingest": "the function and its command",
     "simulate": "the function and its command",
     "preflight": "the function and its command",

@@ -95,12 +95,12 @@ class Comparison:
         """The verdict: which fit the data prefer, or which they do not tell apart."""
         best = next(fit for fit in self.fits if fit.best)
         scored = [fit for fit in self.fits if not fit.best and np.isfinite(fit.score)]
-        wrong = [fit for fit in scored if fit.misfit and not best.misfit]
+        worse = [fit for fit in scored if fit.told]
+        wrong = [fit for fit in scored if not fit.told and fit.misfit and not best.misfit]
         equal = [fit for fit in scored if not fit.told and fit not in wrong]
-        worse = [fit for fit in scored if fit.told and fit not in wrong]
         parts = [_not_told(best, equal) if equal else f"the data prefer {best.name}"]
         if worse:
-            parts[0] += f"{';' if equal else ':'} {_worse(worse)}"
+            parts[0] += f"{';' if equal else ':'} {_worse(worse, best.misfit)}"
         parts += [f"{fit.name} does not describe the data{_by(fit)}" for fit in wrong]
         parts += [
             f"{fit.name} has no score: some angles alone determine its parameters"
@@ -176,7 +176,8 @@ def load_comparison(path: str | Path) -> Comparison:
 
 def _fit_of(read: dict[str, Any]) -> ComparedFit:
     """Return a row from its fields as read from JSON, where an unknown number is None."""
-    return ComparedFit(**{key: np.nan if value is None else value for key, value in read.items()})
+    known: dict[str, Any] = {k: np.nan if value is None else value for k, value in read.items()}
+    return ComparedFit(**known)
 
 
 def _not_told(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
@@ -192,10 +193,15 @@ def _not_told(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
     return f"the data do not tell {best.name} from {others}: take {take}"
 
 
-def _worse(fits: Sequence[ComparedFit]) -> str:
-    first, *more = fits
-    words = [f"{first.name} predicts angles left out worse by {_difference(first)}"]
-    return ", ".join([*words, *(f"{fit.name} by {_difference(fit)}" for fit in more)])
+def _worse(fits: Sequence[ComparedFit], none_describes: bool) -> str:
+    first, *more = [
+        _difference(fit) + " (and does not describe the data)" * (fit.misfit and not none_describes)
+        for fit in fits
+    ]
+    words = [f"{fits[0].name} predicts angles left out worse by {first}"]
+    return ", ".join(
+        [*words, *(f"{fit.name} by {by}" for fit, by in zip(fits[1:], more, strict=True))]
+    )
 
 
 def _difference(fit: ComparedFit) -> str:

@@ -12,10 +12,12 @@ from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.influence import left_out_chisqr
 from homodyne_dask.solver.variable_projection import reduce
+from tests.photons import photographed
 from tests.solver.test_variable_projection import scaling_at
-from tests.synthetic import FLOW, angles, evaluator, measured, solve, store
+from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store
 
 STATIC_THETA = [20000.0, -0.4, 1000.0]
+FLOW3 = FLOW * [1, 1, 1, 3, 1, 1, 1]
 
 
 def without(scans, bins):
@@ -52,12 +54,37 @@ def test_the_score_of_a_bin_is_its_chisqr_at_the_optimum_of_the_others(mode, clu
         )
 
 
+INFLUENTIAL = [
+    pytest.param(photographed, STATIC_THETA, 60, 0.8, 1.2, id="photons, 3 errors"),
+    pytest.param(measured, FLOW3, 80, 0.8, 5.0, id="flow, 7 errors", marks=pytest.mark.slow),
+]
+"""With the naive errors by which the most influential bin moves a parameter (docs/models.md)."""
+
+
+@pytest.mark.parametrize(("make", "theta", "frames", "least", "most"), INFLUENTIAL)
+def test_the_score_of_a_bin_that_moves_parameters_far_is_rough(make, theta, frames, least, most):
+    scans = make(theta, frames, angles(5), seed=5)
+    chosen, evaluate = asked(scans), evaluator(scans, padded=5)
+    state = solve(evaluate, chosen, scans.theta)[-1]
+    free = np.ones(len(scans.theta), bool)
+    found = left_out_chisqr(state.reduced, free, np.arange(5)) - state.reduced.chisqr_per_bin
+    rises = []
+    for b in (0, 2):
+        there = solve(evaluator(without(scans, [b]), padded=5), chosen, state.theta)[-1]
+        at = reduce(evaluate(there.theta), "individual").chisqr_per_bin
+        rises.append((at - state.reduced.chisqr_per_bin)[b])
+    ratio = found[[0, 2]] / rises
+    assert least < ratio.min()
+    assert ratio.max() < most
+
+
 @pytest.mark.parametrize(
     ("theta", "chosen"),
     [
         ([20000.0, 0.0, 0.0], "brownian"),
         ([20000.0, -0.6, 0.0], "power_law"),
-        (FLOW * [1, 1, 1, 3, 1, 1, 1], "laminar_flow"),
+        ([20000.0, -1.2, 6000.0], "static"),
+        (FLOW3, "laminar_flow"),
     ],
 )
 def test_the_simplest_model_that_predicts_the_angles_left_out_is_chosen(tmp_path, theta, chosen):
@@ -70,6 +97,23 @@ def test_the_simplest_model_that_predicts_the_angles_left_out_is_chosen(tmp_path
     assert list(by_name) == ["brownian", "power_law", "static", "laminar_flow"][: len(by_name)]
     assert by_name[chosen].above_lowest <= by_name[chosen].stderr
     assert f"the data ask for {chosen}" in str(found)
+    compared = hd.compare(found.results)
+    assert compared.chosen == chosen
+    lowest, best = min(found.table, key=lambda row: row.score), compared.fits[0]
+    assert (best.name, best.score) == (
+        lowest.model,
+        pytest.approx(-lowest.score / 2 / compared.noise),
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_correlated_speckle_deceives_the_naive_aic_and_not_the_angles_left_out(tmp_path, seed):
+    scan = store(photographed([20000.0, 0.0, 0.0], 40, angles(8), seed=seed), tmp_path)
+    found = hd.compare([hd.fit(scan, model) for model in (hd.POWER_LAW, hd.BROWNIAN)])
+    aic = found.table["aic_naive"].sel(fit=["brownian", "power_law"]).values
+    assert aic[0] - aic[1] > 5
+    assert found.chosen == "brownian"
+    assert "the data do not tell" in found.sentence
 
 
 def test_a_model_that_sees_no_decay_is_not_chosen(tmp_path):

@@ -5,7 +5,12 @@ import pytest
 
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.influence import compare_scalings, leave_one_out
+from homodyne_dask.solver.influence import (
+    compare_scalings,
+    leave_one_out,
+    left_out_chisqr,
+    left_out_clusters,
+)
 from homodyne_dask.solver.variable_projection import reduce
 from tests.solver.test_covariance import CREEP, STRONG
 from tests.solver.test_variable_projection import EVERY, Dense, scaling_at
@@ -36,6 +41,26 @@ def test_a_bin_that_a_parameter_rests_on_cannot_be_left_out():
     found = leave_one_out(reduce(evaluator(scans)(CREEP), "individual"), np.ones(3, bool))
     assert np.isnan(found[0]).all()
     np.testing.assert_allclose(found[1:], found[1:2].repeat(2, axis=0), rtol=1e-6)
+
+
+def test_the_penalty_is_what_parameters_move_by_when_a_bin_is_left_out():
+    """tr(HV) with the covariance V of the jackknife; for white noise about the number of parameters."""
+    reduced, all_move = (
+        fitted(measured(CREEP, 40, angles(9), sigma=0.01), "individual").reduced,
+        np.ones(3, bool),
+    )
+    clusters = np.arange(9)
+    left_out = left_out_chisqr(reduced, all_move, clusters)
+    found = left_out_clusters(reduced, all_move, clusters, left_out)
+    change = leave_one_out(reduced, all_move)
+    moved = np.einsum("ka,ab,kb->", change, reduced.hessian, change)
+    assert found.penalty == pytest.approx(8 / 9 * moved, rel=1e-6)
+    assert 0.5 < found.penalty < 15
+    pair = np.array([0, 1, 2, 3, 4, 5, 6, 7, 0])
+    both = left_out_clusters(reduced, all_move, pair, left_out)
+    assert both.left_out_chisqr[0] == pytest.approx(left_out[0] + left_out[8])
+    assert (both.ndata.sum(), both.chisqr.sum()) == (reduced.ndata, pytest.approx(reduced.chisqr))
+    assert list(both.first) == list(range(8))
 
 
 def fitted(scans, mode):
