@@ -19,6 +19,7 @@ _SAME: dict[str, Callable[[FitResult], Any]] = {
     "excluded chunks": lambda fit: fit.inputs["chunks_left_out"],
     "min_lag": lambda fit: fit.config["min_lag"],
     "numbers of pairs": lambda fit: fit.scaling["ndata"].values.tolist(),
+    "independent bins": lambda fit: len(_left_out_chisqr(fit)),
     "precision": lambda fit: fit.config["precision"],
     "contrast_prior": lambda fit: fit.config["contrast_prior"],
     "offset_prior": lambda fit: fit.config["offset_prior"],

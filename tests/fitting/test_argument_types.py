@@ -45,6 +45,8 @@ CALLS = {
     "Parameter": (hd.Parameter, {"name": "a"}),
     "load_result": (hd.load_result, {}),
     "load_series": (hd.load_series, {}),
+    "compare": (hd.compare, {}),
+    "load_comparison": (hd.load_comparison, {}),
     "from_homodyne_yaml": (hd.from_homodyne_yaml, {}),
     "local_cluster": (hd.local_cluster, {}),
     "connect": (hd.connect, {"address": "tcp://127.0.0.1:1"}),

@@ -11,9 +11,14 @@ from homodyne_dask.errors import SourceError
 from homodyne_dask.results.fit_result import load_result
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
+from tests.results.test_compare import fitted
 from tests.results.test_text import flow
 
-READ = {"summary.json": load_result, "series.json": hd.load_series}
+READ = {
+    "summary.json": load_result,
+    "series.json": hd.load_series,
+    "comparison.json": hd.load_comparison,
+}
 SAMPLE = 150
 
 
@@ -28,6 +33,8 @@ def folder(tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("json")
     flow().to_json(made / "summary.json")
     series().to_json(made / "series.json")
+    fits = [fitted("laminar_flow", 7), fitted("static", 3, 10.0)]
+    hd.compare(fits).to_json(made / "comparison.json")
     return made
 
 
@@ -69,7 +76,9 @@ def test_a_file_written_otherwise_is_read_and_an_edited_one_only_without_its_che
     read = json.loads((folder / name).read_text())
     file.write_text(json.dumps(read, sort_keys=True, ensure_ascii=False))
     assert content(file) == before
-    edited = read | {"version": "mine"} if name == "summary.json" else read | {"over": "age"}
+    edited = read | {"version": "mine", "store": "mine"}
+    if name == "series.json":
+        edited = read | {"over": "age"}
     file.write_text(json.dumps(edited))
     with pytest.raises(SourceError, match=r"changed after it was written.*take out its last entry"):
         content(file)
