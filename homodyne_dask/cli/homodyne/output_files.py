@@ -32,7 +32,8 @@ GOOD, MARGINAL = 2.0, 5.0
 
 def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> None:
     """Write the output files of homodyne to a folder; scan: the fitted data."""
-    from homodyne_dask.results.figures.picture import pixels_of, png_of
+    from homodyne_dask.results.figures.picture import pixels_of
+    from homodyne_dask.results.figures.png import png_of
 
     for name, content in json_files(result, scan).items():
         write_file(folder / name, json.dumps(content, indent=2, allow_nan=False) + "\n")

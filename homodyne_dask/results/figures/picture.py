@@ -1,4 +1,4 @@
-"""Figures of fits: they show themselves in notebooks, and become PNG with few artists."""
+"""Figures of fits: they show themselves in notebooks, and are drawn with few artists."""
 
 import io
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,18 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import NullLocator
-from PIL import Image
-from PIL.PngImagePlugin import PngInfo
-
-from homodyne_dask.results.figures import DPI
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.backend_bases import RendererBase
 
-COMPRESSION = 3
-"""Of zlib: files a few per cent larger than at its default, in half the time."""
 MAJOR, MINOR = (3.5, 0.8, 7.0), (2.0, 0.6, 5.4)
 """Of ticks, in points: length, width, distance of the label from the axis."""
 OFFSET_PAD = 3.0
@@ -41,20 +35,10 @@ class FitFigure(Figure):
 
 def pixels_of(picture: Figure) -> UInt8[np.ndarray, "height width 3"]:
     """Draw a figure; its ticks are replaced, so that it is not to be changed afterwards."""
-    replace_ticks(picture)
     canvas = FigureCanvasAgg(picture)
+    replace_ticks(canvas)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3]
-
-
-def png_of(pixels: UInt8[np.ndarray, "height width 3"], about: dict[str, str]) -> bytes:
-    """Return pixels as PNG with texts about them."""
-    texts, content = PngInfo(), io.BytesIO()
-    for key, value in about.items():
-        texts.add_text(key, value) if value.isascii() else texts.add_itxt(key, value)
-    options = {"pnginfo": texts, "dpi": (DPI, DPI), "compress_level": COMPRESSION}
-    Image.fromarray(pixels).save(content, "png", **options)
-    return content.getvalue()
 
 
 class _Ticks(NamedTuple):
@@ -67,13 +51,13 @@ class _Ticks(NamedTuple):
     pad: float
 
 
-def replace_ticks(picture: Figure) -> None:
-    """Replace the ticks of all rectangular axes by texts and one line of markers for each axis.
+def replace_ticks(canvas: FigureCanvasAgg) -> None:
+    """Replace the ticks of all rectangular axes of a figure by texts and one line of markers for each axis.
 
     A tick of matplotlib is five artists, of which most draw nothing; they take most of the time of a figure.
     """
-    renderer = FigureCanvasAgg(picture).get_renderer()
-    rectangular = [axes for axes in picture.axes if axes.name == "rectilinear"]
+    renderer = canvas.get_renderer()
+    rectangular = [axes for axes in canvas.figure.axes if axes.name == "rectilinear"]
     found = [
         (axes, axis, _ticks(axis)) for axes in rectangular for axis in (axes.xaxis, axes.yaxis)
     ]

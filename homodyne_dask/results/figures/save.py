@@ -15,6 +15,7 @@ from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
 from homodyne_dask.results.figures.influence import draw_influence, influential
 from homodyne_dask.results.figures.maps import draw_maps, draw_residuals
 from homodyne_dask.results.figures.passes import draw_passes, draw_rates
+from homodyne_dask.results.figures.png import png_of
 from homodyne_dask.results.figures.rates import model_of
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver.levenberg_marquardt import Outcome
@@ -84,7 +85,7 @@ def save_all(view: FitView, folder: Path) -> list[Path]:
     Rates are drawn for transport models only, influence only where the result has it; neither rates
     nor angles where no decay was seen, and no angles of a single bin.
     """
-    from homodyne_dask.results.figures.picture import pixels_of, png_of
+    from homodyne_dask.results.figures.picture import pixels_of
 
     folder.mkdir(parents=True, exist_ok=True)
     result = view.result

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
+from PIL import Image
 
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.results.figures import DPI
 from homodyne_dask.results.figures import save as plots
 from homodyne_dask.results.figures.angles import at_one_lag
 from homodyne_dask.results.figures.captions import TITLES, alternative
 from homodyne_dask.results.figures.fit_view import FitView
 from homodyne_dask.results.figures.picture import replace_ticks
+from homodyne_dask.results.figures.png import png_of
 from homodyne_dask.results.figures.rates import fitted_at_angles, fitted_model
 from homodyne_dask.results.figures.style import panels
 from tests.results.figures.made import CASES, DIFFUSION, FLOW, result_for, scan_of
@@ -66,7 +69,7 @@ def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path
         result = replace(result, history=(*COARSE, *result.history))
     picture = plots.PICTURES[name](FitView(result, scan))
     plain, page = texts_of(picture), picture.bbox
-    replace_ticks(picture)
+    replace_ticks(FigureCanvasAgg(picture))
     shown = texts_of(picture)
     assert sorted(text for text, _ in shown) == sorted(text for text, _ in plain if text)
     for text, box in shown:
@@ -85,11 +88,22 @@ def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path
             assert across < 2 or upright < 2, (one, other)
 
 
+def test_a_png_has_the_pixels_the_size_and_the_texts(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 5, 4), np.uint8)[..., :3]
+    about = {"Title": "Maps", "Description": "χ² of 3 bins, Å⁻¹"}
+    (tmp_path / "a.png").write_bytes(png_of(pixels, about))
+    with Image.open(tmp_path / "a.png") as shown:
+        assert shown.mode == "RGB"
+        np.testing.assert_array_equal(np.asarray(shown), pixels)
+        assert shown.text == about
+        assert shown.info["dpi"] == pytest.approx((DPI, DPI), abs=0.02)
+
+
 def test_powers_of_ten_that_tick_labels_leave_out_stand_where_matplotlib_puts_them():
     picture, (axes,) = panels(1, 1, 3.0, 2.0)
     axes.plot([1e7, 9e7], [1e-9, 2e-9])
     plain = dict(texts_of(picture))
-    replace_ticks(picture)
+    replace_ticks(FigureCanvasAgg(picture))
     shown = dict(texts_of(picture))
     assert {"1e7", "1e−9"} < set(shown)
     for text in ("1e7", "1e−9"):
