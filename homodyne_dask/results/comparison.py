@@ -15,7 +15,7 @@ from homodyne_dask.results.numbers import value_and_error
 from homodyne_dask.results.tables import plain_values
 from homodyne_dask.results.text import aligned_columns, wrapped
 from homodyne_dask.store.files import path_of, write_atomic
-from homodyne_dask.store.text_tables import html_table
+from homodyne_dask.store.text_tables import abridged, html_table
 
 VERSION = 1
 FORMAT = "homodyne_dask comparison"
@@ -117,7 +117,9 @@ class Comparison:
             "\n".join([*lines, *wrapped("", (self.sentence,)), "", *wrapped("", _NOTES)])
         )
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        """Return the first lines of the table."""
+        return abridged(str(self))
 
     def _repr_html_(self) -> str:
         """Return the table and the verdict for Jupyter."""

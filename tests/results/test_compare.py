@@ -135,6 +135,8 @@ def test_a_fit_is_not_told_from_itself():
     assert [fit.worse_by for fit in found.fits] == [0.0, 0.0]
     assert "the data do not tell one from two (difference 0)" in found.sentence
     assert len({fit[2:-3] for fit in found.fits}) == 1
+    many = hd.compare({f"fit {n}": fitted("static", STATIC) for n in range(20)})
+    assert len(repr(many).splitlines()) == 20 < len(str(many).splitlines())
 
 
 GOOD, OTHER = fitted("laminar_flow", FLOW), fitted("static", STATIC)
