@@ -190,12 +190,15 @@ def linear_for_the_last(loss, rows):
     return rho
 
 
-def robust_fit(start, data, columns, linear_params, loss, f_scale, limits=None, prior=()):
+def robust_fit(
+    start, data, columns, linear_params, loss, f_scale, limits=None, prior=(), of_theta=()
+):
     """The joint fit under a loss; scipy does the work. Returns (theta, offset, contrast, cost).
 
     Bin k has (offset - 1, contrast) = linear_params[k] plus columns[k] times what is free of
     each; the search starts there, too. limits: (low, high) of (offset - 1, contrast). prior: rows (bin, part,
-    mean, standard deviation), part 0 for the offset - 1, 1 for the contrast.
+    mean, standard deviation), part 0 for the offset - 1, 1 for the contrast. of_theta: rows (parameter, mean,
+    standard deviation).
     """
     p, m = len(start), columns.shape[1]
     size = np.asarray(start, float)
@@ -211,6 +214,7 @@ def robust_fit(start, data, columns, linear_params, loss, f_scale, limits=None, 
             for b, part in enumerate(data)
         ]
         known = [(each[b, part] - mean) / sd for b, part, mean, sd in prior]
+        known += [(theta[at] - mean) / sd for at, mean, sd in of_theta]
         return np.concatenate([*parts, np.array(known)])
 
     def jacobian(x):
@@ -223,8 +227,8 @@ def robust_fit(start, data, columns, linear_params, loss, f_scale, limits=None, 
         edges = [np.concatenate([np.full(p, end), *(limit - first).T])
                  for end, limit in zip((-np.inf, np.inf), np.array(limits), strict=True)]  # fmt: skip
         options |= {"bounds": edges, "method": "dogbox"}
-    if prior and loss != "linear":
-        options["loss"] = linear_for_the_last(loss, len(prior))
+    if loss != "linear" and (known := len(prior or ()) + len(of_theta)):
+        options["loss"] = linear_for_the_last(loss, known)
     x = np.append(np.ones(p), np.zeros(2 * m))
     for _ in range(2):  # the second goes on where the first sees no more gain
         best = scipy.optimize.least_squares(

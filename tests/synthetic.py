@@ -214,8 +214,9 @@ def solve_robust(
 
     def problem(trial):
         return reduced_problem(
-            evaluate(trial.theta, trial.linear_params), scaling, trial.linear_params
-        )
+            evaluate(trial.theta, trial.linear_params), scaling, trial.linear_params,
+            prior=chosen.prior_terms(trial.theta),
+        )  # fmt: skip
 
     return list(lm.iterate(chosen, problem, start, options or lm.Options()))
 
@@ -223,11 +224,11 @@ def solve_robust(
 def solve(evaluate, chosen, theta, mode="individual", options=None) -> list[lm.State]:
     """All states of a fit that starts at theta."""
     start = lm.Trial(np.asarray(theta, float))
-    return list(
-        lm.iterate(
-            chosen, lambda at: reduce(evaluate(at.theta), mode), start, options or lm.Options()
-        )
-    )
+
+    def problem(at):
+        return reduce(evaluate(at.theta), mode, prior=chosen.prior_terms(at.theta))
+
+    return list(lm.iterate(chosen, problem, start, options or lm.Options()))
 
 
 def asked(scans: Scans, **given) -> Search:

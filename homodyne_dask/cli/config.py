@@ -22,7 +22,8 @@ from homodyne_dask.cli.value_parsers import (
 )
 from homodyne_dask.cli.yaml_file import read_yaml
 from homodyne_dask.errors import OptionError, nearest, shown
-from homodyne_dask.fitting.options import Option, fit_options, plan_options
+from homodyne_dask.fitting.option import Option
+from homodyne_dask.fitting.options import fit_options, plan_options
 
 
 def _option(what: str, form: str, example: str, default: Any = ...) -> Any:

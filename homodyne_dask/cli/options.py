@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import Option, fit_options
+from homodyne_dask.fitting.option import Option
+from homodyne_dask.fitting.options import fit_options
 
 if TYPE_CHECKING:
     from homodyne_dask.cli.config import FitConfig

@@ -108,5 +108,6 @@ BY_TYPE: dict[Any, Any] = {
     tuple[float, float]: Pair,
     Mapping[str, float]: dict[str, Number],
     Mapping[str, tuple[float, float]]: dict[str, Pair],
+    Mapping[str, str | tuple[float, float]]: dict[str, Any],
 }
 """The type that reads a value, by the type of an option of a fit."""

@@ -70,7 +70,10 @@ def minimize(
         gram = sweep(trial.theta, trial.linear_params)
         seconds = time.perf_counter() - began
         record.timings["passes"] += seconds
-        reduced = reduced_problem(gram, request.scaling, trial.linear_params, request.sum_rounding)
+        reduced = reduced_problem(
+            gram, request.scaling, trial.linear_params, request.sum_rounding,
+            search.prior_terms(trial.theta),
+        )  # fmt: skip
         chisqr = reduced.chisqr if np.isfinite(reduced.chisqr) else None
         entry = {"seconds": seconds, "theta": trial.theta.tolist(), "chisqr": chisqr}
         record.history.append(entry | _shares(sweep.cost) | _peak(sweep.peak) | _job())
@@ -240,7 +243,13 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
         region = of.trust_region and TrustRegion(np.array(of.trust_region[0]), of.trust_region[1])
         restored = lm.State(
             np.array(of.theta),
-            reduced_problem(of.gram, request.scaling, linear_params, request.sum_rounding),
+            reduced_problem(
+                of.gram,
+                request.scaling,
+                linear_params,
+                request.sum_rounding,
+                request.search.prior_terms(np.array(of.theta)),
+            ),
             of.damping,
             passes=saved.passes,
             accepted=of.accepted,

@@ -9,95 +9,17 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import reduce, wraps
-from operator import or_
-from types import NoneType, UnionType
-from typing import Any, cast, get_args, get_origin
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from typing import Any, cast
 
 from homodyne_dask.errors import nearest
+from homodyne_dask.fitting.option import Option, define
 
 AUTO = "auto"
 """Given as the model, it stands for the one that a comparison chooses (`compare_models`)."""
 _PLACE = re.compile(r"^( *)\{options\}", re.MULTILINE)
 """Where a docstring lists the options."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Option:
-    """One option of a fit: its definition."""
-
-    help: str
-    """What it is, without a full stop."""
-    example: str
-    """A value in YAML."""
-    value: str = ""
-    """The form of its value in words, to follow 'give'; by default its choices."""
-    typed: str = ""
-    """A value on the command line, where it is written in another way than in YAML."""
-    unit: str = ""
-    choices: tuple[str, ...] = ()
-    default_text: str = ""
-    """What happens by default, where the default does not say so itself."""
-    command: str = ""
-    """Name on the command line and in YAML, where it is not the name in Python."""
-    identity: bool = True
-    """Whether a fit resumes only with the same value."""
-    plan: bool = False
-    """Whether a plan depends on it."""
-    report: bool = True
-    """Whether the report lists a value that is not the default; else it has its own place there."""
-    name: str = ""
-    type: Any = None
-    default: Any = None
-
-    @property
-    def key(self) -> str:
-        """The name on the command line and in YAML."""
-        return self.command or self.name
-
-    @property
-    def value_type(self) -> Any:
-        """The type of a value that is given: without None."""
-        if not isinstance(self.type, UnionType):
-            return self.type
-        return reduce(or_, (one for one in get_args(self.type) if one is not NoneType))
-
-    @property
-    def by_name(self) -> bool:
-        """Whether it has a value for each of some parameters."""
-        return get_origin(self.value_type) is Mapping
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether it takes several values."""
-        whole = self.value_type
-        members = get_args(whole) if isinstance(whole, UnionType) else (whole,)
-        several = (get_origin(one) is Sequence or ... in get_args(one) for one in members)
-        return self.by_name or any(several)
-
-    @property
-    def form(self) -> str:
-        """The form of its value in words, to follow 'give'."""
-        if not self.value:
-            return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
-        if not self.typed:
-            return self.value
-        return f"{self.value}: {self.typed} as an option, {self.example} in a file"
-
-    @property
-    def description(self) -> str:
-        """What it is, with its unit and default."""
-        shown = self.default if self.default not in (None, ()) else ""
-        default = self.default_text or shown
-        unit = f" [{self.unit}]" if self.unit else ""
-        return f"{self.help}{unit}" + (f"; default: {default}" if default else "")
-
-
-def define(default: Any, help: str, example: str, value: str = "", **more: Any) -> Any:
-    """Return a field of `FitOptions`; the arguments are those of `Option`."""
-    definition = Option(help=help, example=example, value=value, **more)
-    return field(default=default, metadata={"option": definition})
 
 
 _PER_BIN = "with scaling fixed: one value, or one for each bin"
@@ -162,6 +84,11 @@ class FitOptions:
     bounds: Mapping[str, tuple[float, float]] | None = define(
         None, "bounds by parameter", "{D0: [1, 1e7]}", "two numbers by parameter", typed="D0=1:1e7",
         default_text="those of the model", identity=False, plan=True,
+    )  # fmt: skip
+    prior: Mapping[str, str | tuple[float, float]] | None = define(
+        None, "parameters known beforehand: mean and standard deviation of each, counted as one more "
+        "measurement of it",
+        "{D0: [2500, 300]}", "two numbers by parameter", typed="D0=2500:300", plan=True, report=False,
     )  # fmt: skip
     temperature: float | None = define(
         None, "of the sample, for the hydrodynamic radius of Brownian motion", "298.15",

@@ -1,19 +1,20 @@
 """A checked request for a fit: data, model, search and options."""
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError, SelectionError, nearest, shown
-from homodyne_dask.fitting.options import FitOptions, Option, fit_options
+from homodyne_dask.errors import OptionError, SelectionError, nearest
+from homodyne_dask.fitting.option import plain_value
+from homodyne_dask.fitting.options import FitOptions, fit_options
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
+from homodyne_dask.models.gaussian_priors import GaussianPriors
+from homodyne_dask.models.parameter_priors import priors_of
 from homodyne_dask.models.parameters import Parameter, Search, search
 from homodyne_dask.models.power_law_step import power_laws
 from homodyne_dask.models.transport import frame_spacing
@@ -79,6 +80,8 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     parameters = _parameters_for_q(model, scan, needs_q)
     laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
     chosen = search(parameters, options.initial, options.fixed, options.bounds, laws)
+    priors = gaussian_priors(options.prior, chosen)
+    chosen = replace(chosen, priors=priors)
     for name in options.profile:
         if not chosen.free[chosen.names.index(name)]:
             raise OptionError(
@@ -89,6 +92,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         options,
         scaling=scaling.mode,
         loss_scale=loss_scale,
+        prior=None if priors is None else priors.by_name(chosen.names),
     )
     if scaling.fixed_params is not None:
         contrast, offset = (
@@ -171,57 +175,9 @@ def _of_plain_values(options: FitOptions) -> FitOptions:
 
     Raises OptionError for values of another type.
     """
-    return replace(options, **{o.name: _plain(o, getattr(options, o.name)) for o in fit_options()})
-
-
-def _plain(option: Option, value: Any) -> Any:
-    if value is None and option.default is None:
-        return None
-    try:
-        return _PLAIN[option.value_type](value) if option.value_type in _PLAIN else value
-    except TypeError:
-        import yaml  # for this message alone
-
-        example = f", as {option.name}={yaml.safe_load(option.example)!r}" if option.value else ""
-        form = f"{option.value or option.form}{example}"
-        raise OptionError(f"{option.name} = {shown(value)} cannot be used: give {form}") from None
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError
-    return int(value)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise TypeError
-    return value
-
-
-def _pair(value: Any) -> Any:
-    """Return a pair of numbers; what is none is refused where it is used, with a better sentence."""
-    with suppress(TypeError, ValueError):
-        return value if isinstance(value, str) else tuple(map(float, value))
-    return value
-
-
-_PLAIN: dict[Any, Callable[[Any], Any]] = {
-    str: _text,
-    int: _whole,
-    float: lambda value: float(value) if isinstance(value, np.floating) else value,
-    tuple[float, float]: _pair,
-    tuple[str, ...]: lambda value: (value,) if isinstance(value, str) else tuple(value),
-    Mapping[str, float]: _mapping,
-    Mapping[str, tuple[float, float]]: _mapping,
-}
-"""By the type of an option: what returns its value as one of Python's own types, or a TypeError."""
+    return replace(
+        options, **{o.name: plain_value(o, getattr(options, o.name)) for o in fit_options()}
+    )
 
 
 def _check_values(options: FitOptions) -> None:
@@ -243,6 +199,26 @@ def _check_values(options: FitOptions) -> None:
     for name, value in (("starts", options.starts), ("max_passes", options.max_passes)):
         if value is not None and value < 1:
             raise OptionError(f"{name} = {value} is below 1: leave it out for the default")
+
+
+def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> GaussianPriors | None:
+    """Return the normal priors that a user gave as measurements for a fit; None without any.
+
+    Raises OptionError as `priors_of` does, and for other distributions: a fit has no use for them.
+    """
+    priors = priors_of(given, search)
+    if not priors:
+        return None
+    mean, sd = np.full((2, len(search.names)), np.nan)
+    for name, prior in priors.items():
+        if prior.name != "normal":
+            raise OptionError(
+                f"prior of {name}: a fit takes normal priors only, mean and standard deviation, and this one "
+                f"is {prior.name}: give it to posterior"
+            )
+        at = search.names.index(name)
+        mean[at], sd[at] = prior.numbers
+    return GaussianPriors(mean, sd, search.period)
 
 
 def _scaling(options: FitOptions, scan: Scan) -> Scaling:

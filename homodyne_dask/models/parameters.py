@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import ClassVar, Literal, Self
 
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError, nearest, require_type, shown
+from homodyne_dask.models.gaussian_priors import GaussianPriors, PriorTerms
 from homodyne_dask.models.power_law_step import PowerLaw
 from homodyne_dask.store.text_tables import html_table
 
@@ -129,6 +130,23 @@ class Search:
     """Parameters whose scale is their own size."""
     laws: tuple[PowerLaw, ...] = ()
     """Rates a t^b + c along which steps are curved."""
+    priors: GaussianPriors | None = None
+    """Parameters that are known beforehand."""
+
+    def prior_terms(self, theta: Float[np.ndarray, " p"]) -> PriorTerms | None:
+        """Return what the priors add to the normal equations at theta; None without any."""
+        return None if self.priors is None else self.priors.at(theta)
+
+    def prior_chisqr(self, theta: Float[np.ndarray, "*n p"]) -> Float[np.ndarray, "*n"]:
+        """Return what the priors add to χ² at theta."""
+        return np.zeros(theta.shape[:-1]) if self.priors is None else self.priors.chisqr(theta)
+
+    def from_prior_means(self) -> Self:
+        """Return the search with the means of priors inside the bounds where no initial value is given."""
+        if self.priors is None:
+            return self
+        means = self.inside(self.priors.mean)
+        return replace(self, start=np.where(np.isnan(self.start), means, self.start))
 
     def moved(
         self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"]

@@ -15,7 +15,7 @@ from homodyne_dask.results.truth import truth_of
 
 
 def parameters_csv(result: FitResult) -> str:
-    """Return a row for each parameter: name, value, errors, flags, true value."""
+    """Return a row for each parameter: name, value, errors, flags, true value, prior."""
     return rows_csv(list(_parameter_rows(result)))
 
 
@@ -32,12 +32,15 @@ def entries_csv(
 
 
 def _parameter_rows(result: FitResult) -> Iterator[dict[str, Any]]:
-    truth = truth_of(result) or {}
+    truth, priors = truth_of(result) or {}, result.config.get("prior") or {}
     for n, name in enumerate(result.parameters["param"].values):
         columns = {
             str(key): result.parameters[key].values[n] for key in result.parameters.data_vars
         }
-        yield {"name": str(name), **columns, "truth": truth.get(str(name))}
+        row = {"name": str(name), **columns, "truth": truth.get(str(name))}
+        if priors:
+            row["prior_mean"], row["prior_sd"] = priors.get(str(name), (None, None))
+        yield row
 
 
 def _scaling_rows(result: FitResult) -> Iterator[dict[str, Any]]:

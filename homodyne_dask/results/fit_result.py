@@ -59,7 +59,7 @@ class FitResult:
     chisqr: float
     redchi: float
     ndata: int
-    """Number of data: pairs of frames, or cells of age and lag that c2 was averaged over, times bins."""
+    """Number of data: pairs of frames, or cells of age and lag that c2 is the mean of, times bins; priors."""
     nbins: int
     passes: int
     """Passes over all data, one per trial step."""

@@ -73,12 +73,22 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         head += ["truth", "pull"]
     bound = "lower bound on the error: dyadic-robust over blocks of frames"
     notes = (
+        *_priors(result),
         *derived_sentences(result),
         _on_errors(robust, lower is not None, naive),
         *([bound] if lower is not None else []),
         *([_on_pulls(robust, lower is not None)] if pull else []),
     )
     return [head, *rows], notes
+
+
+def _priors(result: FitResult) -> list[str]:
+    """Return a line for each prior of a parameter: 'prior: D0 = 2500 ± 300 Å²/s'."""
+    units = dict(zip(*(result.parameters[key].values for key in ("param", "unit")), strict=True))
+    return [
+        f"prior: {name} = {mean:g} ± {sd:g} {units[name]}".rstrip()
+        for name, (mean, sd) in (result.config.get("prior") or {}).items()
+    ]
 
 
 def derived_sentences(result: FitResult) -> list[str]:

@@ -29,7 +29,7 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         *_cost(result),
         (
             datum(result),
-            f"{numbers.format_count(result.ndata)} in {_bins(result)}, each counted once",
+            f"{numbers.format_count(_measured(result))} in {_bins(result)}, each counted once",
         ),
         ("excluded", _excluded(result)),
         ("passes", _passes(result)),
@@ -98,15 +98,20 @@ def datum(result: FitResult) -> str:
     return "cells" if result.inputs.get("cells") else "pairs"
 
 
+def _measured(result: FitResult) -> int:
+    """Return the number of pairs or cells: of data without priors."""
+    return result.ndata - len(result.config.get("prior") or {})
+
+
 def _excluded(result: FitResult) -> str:
     """Return how many pairs of the selection, or cells of the store, were excluded, and why."""
     if cells := result.inputs.get("cells"):
-        missing = cells * result.inputs["bins"] - result.ndata
+        missing = cells * result.inputs["bins"] - _measured(result)
         return f"{numbers.format_count(missing)} cells unknown or not whole inside the selection"
     first, stop = result.inputs["frames"]
     shortest = result.config["min_lag"]
     possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
-    missing = possible * result.inputs["bins"] - result.ndata
+    missing = possible * result.inputs["bins"] - _measured(result)
     words = [f"{numbers.format_count(missing)} pairs masked or unknown"]
     words += [f"{result.inputs['frames_masked']} frames masked"]
     words += ["the diagonal"] if shortest == 1 else [f"lags below {shortest}"]

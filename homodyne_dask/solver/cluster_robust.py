@@ -3,6 +3,11 @@
 CR3 (Bell and McCaffrey 2002) divides the residuals of a cluster by what the fit leaves of them, CR2 by the
 root of that. With the factor (K - 1)/K it is the jackknife over K clusters to first order, CV3 of MacKinnon,
 Nielsen and Webb (2023). `docs/errors.md` has how often intervals from either hold the truth.
+
+A prior is a measurement of known standard deviation: the variance of its score is its weight 1/sd², and is
+not estimated from its one residual, which would have one degree of freedom, vanish where data and prior
+agree by chance, and need a correction for leverage. So it is no cluster, and adds no uncertainty about the
+error: degrees of freedom rise with its share of a variance (Welch 1947; Satterthwaite 1946).
 """
 
 import numpy as np
@@ -14,6 +19,8 @@ _MIN_LEVERAGE = 1e-8
 """Share of a cluster's residual that is left by the fit, below which it is rounding."""
 _MIN_SHARE = 1e-6
 """Share of a parameter's variance along such a direction, above which it has no error."""
+_MANY = 1e4
+"""Degrees of freedom of a known error: its intervals are those of a normal distribution."""
 
 
 def cr3(
@@ -21,6 +28,7 @@ def cr3(
     scores: Float[np.ndarray, "cluster m"],
     blocks: Float[np.ndarray, "cluster m m"],
     first: int | None = None,
+    prior: Float[np.ndarray, " m"] | None = None,
 ) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " first"]]:
     """Return the CR3 covariance and the Bell-McCaffrey degrees of freedom of its first parameters.
 
@@ -29,6 +37,7 @@ def cr3(
     cluster k becomes g̃_k = R_kᵀ A_k R_k^(-ᵀ) g_k (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018).
     -H⁻¹g̃_k is the change of the parameters without cluster k. The covariance is that of the jackknife,
     (K - 1)/K H⁻¹ (Σ g̃_k g̃_kᵀ) H⁻¹, over the K clusters that say something (CV3: MacKinnon et al. 2023).
+    prior: the diagonal that priors add to H, and to the sum in the covariance.
     """
     m = len(inverse) if first is None else first
     adjusted, roots = [], []
@@ -48,6 +57,10 @@ def cr3(
     meat = (1 - 1 / informative) * np.einsum("ka,kb->ab", adjusted, adjusted)
     covariance = inverse @ meat @ inverse
     freedom = np.array([_satterthwaite(inverse, roots, p) for p in range(m)])
+    if prior is not None:
+        known = inverse * prior @ inverse
+        freedom = _with_known(freedom, np.diag(covariance)[:m], np.diag(known)[:m])
+        covariance = covariance + known
     alone = lost > _MIN_SHARE * np.diag(inverse)
     covariance[alone, :] = covariance[:, alone] = np.nan
     return covariance, np.where(alone[:m], np.nan, freedom)
@@ -69,6 +82,20 @@ def _satterthwaite(
     form = np.diag([of @ of for of in b]) - W @ inverse @ W.T
     total = np.trace(form)
     return float(total**2 / (form**2).sum()) if total > 0 else np.nan
+
+
+def _with_known(
+    freedom: Float[np.ndarray, " m"],
+    estimated: Float[np.ndarray, " m"],
+    known: Float[np.ndarray, " m"],
+) -> Float[np.ndarray, " m"]:
+    """Return the degrees of freedom of a variance of which a part is known: ν (1 + known/estimated)².
+
+    Where nothing is estimated, they are many.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        more = freedom * (1 + known / estimated) ** 2
+    return np.where(known > 0, np.nan_to_num(np.minimum(more, _MANY), nan=_MANY), freedom)
 
 
 def by_cluster(

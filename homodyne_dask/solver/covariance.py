@@ -95,18 +95,19 @@ def uncertainty(
     robust, scaling_robust = None, unknown
     if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
         scores, blocks = by_cluster(joint, clusters, used)
-        covariance, freedom = cr3(joint.inverse, scores, blocks, joint.moved)
+        known = None if joint.prior is None else joint.prior[0]
+        covariance, freedom = cr3(joint.inverse, scores, blocks, joint.moved, known)
         robust = without(_expand(joint.of_theta(covariance), moved), withheld)
         dof[moved] = freedom
         dof[withheld] = np.nan
         if joint.linear:
             scaling_robust = joint.of_scaling(covariance)
         elif reduced.columns.shape[1]:
-            effect = np.trace(joint.hessian @ covariance) / joint.moved
+            effect = _design_effect(joint, covariance)
             followed = joint.of_scaling(covariance)
             scaling_robust = deviation(followed**2 + effect * _own_errors(reduced) ** 2)
     return Uncertainty(
-        naive=without(_expand(noise * joint.of_theta(joint.inverse), moved), withheld),
+        naive=without(_expand(_naive(joint, noise), moved), withheld),
         robust=robust,
         dof=dof,
         withheld=withheld,
@@ -114,7 +115,7 @@ def uncertainty(
             chosen, values, vectors, joint.inverse[: joint.moved, : joint.moved]
         )
         + _few_bins(names, dof, (robust is not None) & moved & ~withheld),
-        scaling_naive=np.sqrt(noise) * _naive_scaling(reduced, joint),
+        scaling_naive=np.sqrt(noise) * _naive_scaling(reduced, joint, noise),
         scaling_robust=np.where(used[:, None] & ~reduced.at_bound, scaling_robust, np.nan),
         eigenvalues=values,
         directions=directions,
@@ -167,13 +168,37 @@ def without(
     return np.where(some[:, None] | some[None, :], np.nan, covariance)
 
 
-def _naive_scaling(reduced: ReducedProblem, joint: JointEquations) -> Float[np.ndarray, "bin 2"]:
-    """Return the errors of (offset, contrast) of every bin for white noise.
+def _naive(joint: JointEquations, noise: float) -> Float[np.ndarray, "m m"]:
+    """Return the covariance of theta for white noise; noise: its variance, not that of the priors."""
+    covariance = noise * joint.of_theta(joint.inverse)
+    return (
+        covariance
+        if joint.prior is None
+        else covariance + (1 - noise) * joint.of_theta(joint.known)
+    )
+
+
+def _design_effect(joint: JointEquations, covariance: Float[np.ndarray, "m m"]) -> float:
+    """Return the mean ratio of robust to naive variances; what priors determine has none."""
+    effect = np.trace(joint.hessian @ covariance)
+    if joint.prior is None:
+        return effect / joint.moved
+    by_priors = np.trace(joint.hessian @ joint.known)
+    return (effect - by_priors) / max(joint.moved - by_priors, SINGULAR)
+
+
+def _naive_scaling(
+    reduced: ReducedProblem, joint: JointEquations, noise: float
+) -> Float[np.ndarray, "bin 2"]:
+    """Return the errors of (offset, contrast) of every bin for white noise, in units of its deviation.
 
     They follow theta (P H⁻¹ Pᵀ) and have noise of their own ((ZᵀWZ)⁻¹).
     """
     P = reduced.projection[:, :, joint.which] / joint.size[: joint.moved]
-    followed = np.einsum("kzp,pr,kzr->kz", P, joint.inverse[: joint.moved, : joint.moved], P)
+    covariance = joint.inverse[: joint.moved, : joint.moved]
+    if joint.prior is not None:
+        covariance = covariance + (1 / noise - 1) * joint.known[: joint.moved, : joint.moved]
+    followed = np.einsum("kzp,pr,kzr->kz", P, covariance, P)
     return deviation(followed + _own_errors(reduced) ** 2)
 
 

@@ -23,7 +23,7 @@ def leave_one_out(
     and offsets follow; those that bins share are fitted anew, too.
     """
     joint = joint_equations(reduced, moved)
-    total, gradient = joint.blocks.sum(0), joint.scores.sum(0)
+    total, gradient = joint.normal, joint.gradient
     change = np.full((len(reduced.count), len(moved)), np.nan)
     for b in np.flatnonzero(reduced.count > 0):
         rest, known = _solved(total - joint.blocks[b], gradient - joint.scores[b], joint.moved)
@@ -43,7 +43,7 @@ def left_out_chisqr(
     parameters.
     """
     joint = joint_equations(reduced, moved)
-    total, gradient = joint.blocks.sum(0), joint.scores.sum(0)
+    total, gradient = joint.normal, joint.gradient
     found = np.full(len(reduced.count), np.nan)
     for cluster in np.unique(clusters[reduced.count > 0]):
         of = np.flatnonzero((clusters == cluster) & (reduced.count > 0))
@@ -91,7 +91,9 @@ def left_out_clusters(
     scores, blocks = by_cluster(joint, clusters, used)
     penalty = np.nan
     if joint.determined.all():
-        penalty = float(np.trace(blocks.sum(0) @ cr3(joint.inverse, scores, blocks, 0)[0]))
+        prior = 0.0 if joint.prior is None else np.diag(joint.prior[0])
+        of_data = cr3(joint.inverse, scores, blocks, 0)[0]
+        penalty = float(np.trace((blocks.sum(0) + prior) @ of_data))
     return LeftOutClusters(
         first=np.array([np.flatnonzero(of)[0] for of in members]),
         ndata=np.array([int(reduced.count[of].sum()) for of in members]),
@@ -171,7 +173,7 @@ def _step(
     reduced: ReducedProblem, scaling: Scaling, moved: Bool[np.ndarray, " p"]
 ) -> ScalingComparison:
     assert isinstance(reduced.gram, Gram)
-    at = reduce(reduced.gram, scaling, reduced.sum_rounding)
+    at = reduce(reduced.gram, scaling, reduced.sum_rounding, reduced.theta_prior)
     joint = joint_equations(at, moved)
     gradient = at.gradient[moved] / joint.size[: joint.moved]
     step, known = _solved(joint.hessian, gradient, joint.moved)

@@ -34,13 +34,33 @@ class JointEquations:
     inverse: Float[np.ndarray, "n n"]
     """NaN where a direction is not determined."""
     blocks: Float[np.ndarray, "bin n n"]
-    """They sum to the normal matrix."""
+    """They sum to the normal matrix, but for priors."""
     scores: Float[np.ndarray, "bin n"]
-    """They sum to the gradient."""
+    """They sum to the gradient, but for priors."""
     size: Float[np.ndarray, " n"]
     """A parameter is its scaled value over this."""
     follow: Float[np.ndarray, "bin 2 n"]
     """Derivatives of (offset, contrast) of a bin by the scaled parameters."""
+    prior: tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]] | None = None
+    """What priors of theta add to the diagonal of the normal matrix, and to the gradient."""
+
+    @property
+    def normal(self) -> Float[np.ndarray, "n n"]:
+        """The normal matrix: that of all bins, and the priors."""
+        total = self.blocks.sum(0)
+        return total if self.prior is None else total + np.diag(self.prior[0])
+
+    @property
+    def gradient(self) -> Float[np.ndarray, " n"]:
+        """The gradient of all bins, and of the priors."""
+        total = self.scores.sum(0)
+        return total if self.prior is None else total + self.prior[1]
+
+    @property
+    def known(self) -> Float[np.ndarray, "n n"]:
+        """The covariance that the errors of the priors themselves cause: H⁻¹ (their weights) H⁻¹."""
+        weight = np.zeros(len(self.size)) if self.prior is None else self.prior[0]
+        return self.inverse * weight @ self.inverse
 
     def of_theta(self, covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "m m"]:
         """Return the covariance of theta in its own units from one of the scaled parameters."""
@@ -101,7 +121,20 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
         scores=scores / size,
         size=size,
         follow=follow / size,
+        prior=_prior(reduced, moved, size),
     )
+
+
+def _prior(
+    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], size: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]] | None:
+    """Return the diagonal and the gradient of priors of the parameters that moved, scaled."""
+    terms = reduced.theta_prior
+    if terms is None:
+        return None
+    rest = np.zeros(len(size) - int(moved.sum()))
+    weight, gradient = (np.concatenate([v[moved], rest]) for v in (terms.weight, terms.gradient))
+    return weight / size**2, gradient / size
 
 
 def _of_linear_params(

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.kernels.problem import SUM_ROUNDING
+from homodyne_dask.models.gaussian_priors import PriorTerms
 from homodyne_dask.solver.elimination import (
     Z,
     chisqr_rounding,
@@ -40,16 +41,17 @@ def reduced_problem(
     scaling: Scaling,
     linear_params: Float[np.ndarray, "bin 2"] | None,
     sum_rounding: float = SUM_ROUNDING["float64"],
+    prior: PriorTerms | None = None,
 ) -> ReducedProblem:
     """Return the reduced problem of a pass.
 
     linear_params: the (offset - 1, contrast) at which a pass with a loss was made; None without a loss.
-    sum_rounding: see `reduce`.
+    sum_rounding, prior: see `reduce`.
     """
     if isinstance(gram, Gram):
-        return reduce(gram, scaling, sum_rounding)
+        return reduce(gram, scaling, sum_rounding, prior)
     assert linear_params is not None
-    return _at(gram, scaling, linear_params, sum_rounding)
+    return _at(gram, scaling, linear_params, sum_rounding).with_prior(prior)
 
 
 def mean_weight(gram: RobustGram) -> float:

@@ -101,6 +101,19 @@ def scaling_of(
     return Scaling(plain, fixed_params=np.stack([fixed["offset"] - 1, fixed["contrast"]], axis=1))
 
 
+def scaling_named(mode: str, bins: int) -> Scaling:
+    """Return the scaling of a mode that needs no angles or values: 'individual' or 'shared'.
+
+    Raises OptionError for another name.
+    """
+    plain, note = plain_mode(mode, bins)
+    if plain == "individual":
+        return Scaling(note=note)
+    if plain == "shared":
+        return Scaling(plain, fourier_columns(np.zeros(bins), 0), note=note)
+    raise OptionError(f"scaling {mode!r} needs angles or values: make it with scaling_of")
+
+
 def fourier_columns(phi: Float[np.ndarray, " bin"], order: int) -> Float[np.ndarray, "bin m"]:
     """Return columns that span 1, cos φ, sin φ ... cos nφ, sin nφ at the angles: at most one per bin."""
     angle = np.deg2rad(phi)[:, None] * np.arange(1, order + 1)

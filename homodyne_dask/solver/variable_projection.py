@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.kernels.problem import SUM_ROUNDING
+from homodyne_dask.models.gaussian_priors import PriorTerms
 from homodyne_dask.solver.elimination import (
     Elimination,
     Z,
@@ -30,7 +30,7 @@ from homodyne_dask.solver.elimination import (
     zero_below_rounding,
 )
 from homodyne_dask.solver.priors import ScalingPrior
-from homodyne_dask.solver.scaling_modes import Scaling, fourier_columns, plain_mode
+from homodyne_dask.solver.scaling_modes import Scaling, scaling_named
 
 _OF_DISTANCE = 4.0
 """The rounding of the distance to the optimum over that of residuals, as seen with sums of float32."""
@@ -87,6 +87,8 @@ class ReducedProblem:
     """The predicted reduction of χ² by that step."""
     noise: float | None = None
     """Under a loss: the variance of a parameter over its entry of the inverse Hessian, for white noise."""
+    theta_prior: PriorTerms | None = None
+    """What priors of theta added to χ², gradient, Hessian and ndata; it belongs to no bin."""
 
     @property
     def finite(self) -> bool:
@@ -97,7 +99,8 @@ class ReducedProblem:
     @property
     def rounding(self) -> float:
         """Accuracy of χ²: what is below this, and differences below this, are rounding."""
-        return float(self.rounding_per_bin.sum())
+        prior = 0.0 if self.theta_prior is None else self.theta_prior.rounding
+        return float(self.rounding_per_bin.sum()) + prior
 
     @property
     def relative_hessian_rounding(self) -> Float[np.ndarray, " p"]:
@@ -111,6 +114,19 @@ class ReducedProblem:
         """The problem with the Hessian known as well as from sums of float64."""
         finer = SUM_ROUNDING["float64"] / self.sum_rounding
         return replace(self, bin_hessian_rounding=self.bin_hessian_rounding * finer)
+
+    def with_prior(self, terms: PriorTerms | None) -> "ReducedProblem":
+        """Return the problem with priors of theta, each counted as one more measurement."""
+        if terms is None:
+            return self
+        return replace(
+            self,
+            chisqr=self.chisqr + terms.chisqr,
+            gradient=self.gradient + terms.gradient,
+            hessian=self.hessian + np.diag(terms.weight),
+            ndata=self.ndata + terms.number,
+            theta_prior=terms,
+        )
 
     def variance(self, free: int) -> float:
         """Return s² = χ² over the degrees of freedom with `free` physical parameters.
@@ -153,17 +169,21 @@ class ReducedProblem:
 
 
 def reduce(
-    gram: Gram, scaling: Scaling | str, sum_rounding: float = SUM_ROUNDING["float64"]
+    gram: Gram,
+    scaling: Scaling | str,
+    sum_rounding: float = SUM_ROUNDING["float64"],
+    prior: PriorTerms | None = None,
 ) -> ReducedProblem:
     """Return the reduced problem of all bins.
 
     scaling: a `Scaling`, or the name of a mode that needs no angles or values: 'individual' or 'shared'.
     sum_rounding: accuracy of a moment M_ij over √(M_ii M_jj); see `kernels.problem.SUM_ROUNDING`.
+    prior: the terms of the priors of theta, at the theta of the Gram.
     Sums that are not finite give a problem that is not finite. Raises OptionError for another name.
     """
     M = gram.moments
     if isinstance(scaling, str):
-        scaling = _named(scaling, len(M))
+        scaling = scaling_named(scaling, len(M))
     used = gram.pairs > 0
     M = M + prior_moments(scaling, used, M.shape[2])
     A_k, b_k = M[:, Z][:, :, Z], M[:, 1, Z]
@@ -187,7 +207,7 @@ def reduce(
     return problem_at(
         gram, point, (M, right), (columns, linear), chisqr_per_bin,
         rounding_per_bin=rounding, sum_rounding=sum_rounding,
-    )  # fmt: skip
+    ).with_prior(prior)  # fmt: skip
 
 
 class LinearSolution(NamedTuple):
@@ -274,12 +294,3 @@ def _inside(
     A, b = A_k.reshape(groups, each, 2, 2).sum(1), b_k.reshape(groups, each, 2).sum(1)
     linear_params, at_bound = prior.solved(A, b, linear_params[::each])
     return np.repeat(linear_params, each, axis=0), np.repeat(at_bound, each, axis=0)
-
-
-def _named(mode: str, bins: int) -> Scaling:
-    plain, note = plain_mode(mode, bins)
-    if plain == "individual":
-        return Scaling(note=note)
-    if plain == "shared":
-        return Scaling(plain, fourier_columns(np.zeros(bins), 0), note=note)
-    raise OptionError(f"scaling {mode!r} needs angles or values: make it with scaling_of")

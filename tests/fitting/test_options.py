@@ -141,7 +141,8 @@ def test_signatures_and_docstrings_have_every_option_with_its_default(function):
 def test_a_plan_takes_the_options_it_depends_on_and_no_others(scan):
     names = {option.name for option in plan_options()}
     assert names == {
-        "gap", "convention", "min_lag", "memory", "loss", "loss_scale", "initial", "fixed", "bounds"
+        "gap", "convention", "min_lag", "memory", "loss", "loss_scale", "initial", "fixed", "bounds",
+        "prior",
     }  # fmt: skip
     assert set(inspect.signature(hd.plan).parameters) == {"data", "model", "client", *names}
     with pytest.raises(TypeError, match="unexpected keyword argument 'scaling'"):
@@ -221,10 +222,11 @@ def test_values_of_numpy_are_those_of_python_and_a_checkpoint_holds_them(scan, t
         "starts": np.int64(2),
         "max_passes": np.int64(50),
         "fixed": {"alpha": np.float32(-0.5)},
+        "prior": {"D0": np.array([2500, 300], np.float32)},
     }
     of_python = {
         "contrast_prior": (0.25, 0.125), "contrast_bounds": (0.0, 1.0), "min_lag": 2, "starts": 2,
-        "max_passes": 50, "fixed": {"alpha": -0.5},
+        "max_passes": 50, "fixed": {"alpha": -0.5}, "prior": {"D0": (2500, 300)},
     }  # fmt: skip
     result = hd.fit(scan, hd.STATIC, checkpoint=tmp_path / "fit.ckpt", **of_numpy)
     same = hd.fit(scan, hd.STATIC, **of_python)

@@ -178,7 +178,8 @@ def _sensitivity(
     names, scan = list(request.search.names), request.scan
     error = np.where(error > 0, error, np.nan)  # zero where the model interpolates the data
     change = leave_one_out(state.reduced, moved) / error
-    ratio = (error / deviations(errors.naive, len(names)))[moved & ~errors.withheld] ** 2
+    by_data = moved & ~errors.withheld & ~_measured_before(request)
+    ratio = (error / deviations(errors.naive, len(names)))[by_data] ** 2
     effect = max(float(ratio.mean()), 1.0) if len(ratio) and np.isfinite(ratio).all() else 1.0
     tables = {"influence": influence_table(change, names, scan.label)}
     if request.problem.loss != "linear" or request.scaling.prior is not None:
@@ -187,6 +188,12 @@ def _sensitivity(
         state.reduced, request.scaling, scan.phi, moved, effect if known_noise else None
     )
     return tables | {"scalings": scalings_table(modes, error, names)}
+
+
+def _measured_before(request: Request) -> Bool[np.ndarray, " p"]:
+    """Return the parameters with a prior: the noise of the data is not all of their errors."""
+    priors = request.search.priors
+    return np.zeros(len(request.search.names), bool) if priors is None else np.isfinite(priors.mean)
 
 
 def _profiles(

@@ -150,8 +150,9 @@ def dyadic(
 
     With s_ab the score of blocks a and b and T_a = Σ_b s_ab, the meat is
     Σ_a T_a T_aᵀ - Σ_(a<b) s_ab s_abᵀ, summed over clusters of bins (Aronow, Samii and Assenova 2015).
-    Correlations between blocks that share none are neglected, so it is a lower bound. None with
-    fewer than MIN_BLOCKS blocks that hold data, or where it is not positive.
+    Correlations between blocks that share none are neglected, so it is a lower bound. A prior adds its
+    known variance (`cluster_robust`). None with fewer than MIN_BLOCKS blocks that hold data, or where it
+    is not positive.
     """
     joint = joint_equations(reduced, moved)
     used = reduced.count > 0
@@ -175,5 +176,9 @@ def dyadic(
     inverse = joint.inverse[: joint.moved, : joint.moved]
     covariance = np.full((len(moved), len(moved)), np.nan)
     covariance[np.ix_(moved, moved)] = joint.of_theta(inverse @ meat @ inverse)
-    positive = np.diag(covariance)[moved] > 0
+    known = joint.of_theta(joint.known)
+    # of what a prior alone determines, that of the data is zero but for rounding
+    positive = np.diag(covariance)[moved] + 1e-6 * np.diag(known) > 0
+    if joint.prior is not None:
+        covariance[np.ix_(moved, moved)] += known
     return covariance if positive.all() else None

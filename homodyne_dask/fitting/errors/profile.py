@@ -71,7 +71,10 @@ def _outwards(
 
     def measured(trial: lm.Trial) -> ReducedProblem:
         gram = evaluate(trial.theta, trial.linear_params)
-        return reduced_problem(gram, request.scaling, trial.linear_params, request.sum_rounding)
+        return reduced_problem(
+            gram, request.scaling, trial.linear_params, request.sum_rounding,
+            search.prior_terms(trial.theta),
+        )  # fmt: skip
 
     for step in STEPS:
         value = origin + step * error

@@ -24,6 +24,8 @@ from homodyne_dask.sweep.unreadable import excluded_sentence
 MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
 """χ² per pair of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
 pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
+MAX_DEVIATION_FROM_PRIOR = 3.0
+"""Standard deviations from the mean of a prior, above which a warning is given."""
 
 
 def warnings_about(
@@ -49,7 +51,7 @@ def warnings_about(
         _negative_shear(request, state),
         _of_precision(request, state.reduced),
     )
-    sentences = [sentence for sentence in candidates if sentence]
+    sentences = [sentence for sentence in candidates if sentence] + _far_from_priors(request, state)
     for n in np.flatnonzero(at_bound):
         low, high = request.search.lower[n], request.search.upper[n]
         sentences.append(
@@ -178,6 +180,21 @@ def _far_off(request: Request, state: lm.State) -> str | None:
         f"χ² per {datum} is up to {redchi[far].max():.3g} (in the bins labelled {bins}): some {datum}s lie "
         f"far from all others, sigma is too small, or the model does not hold; maps.png shows where"
     )
+
+
+def _far_from_priors(request: Request, state: lm.State) -> list[str]:
+    """Return a sentence for each parameter that ends far from what was known of it."""
+    priors = request.search.priors
+    if priors is None:
+        return []
+    away = priors.deviation(state.theta)
+    return [
+        f"{p.name} ends at {state.theta[n]:.6g}, {abs(away[n]):.1f} standard deviations from its prior "
+        f"{priors.mean[n]:g} ± {priors.sd[n]:g}{p.unit and f' {p.unit}'}: the prior, sigma or the model does "
+        f"not hold"
+        for n, p in enumerate(request.parameters)
+        if abs(away[n]) > MAX_DEVIATION_FROM_PRIOR
+    ]
 
 
 def _same_at_all_q(request: Request, state: lm.State) -> str | None:

@@ -90,7 +90,12 @@ class BinnedFits:
         bins = len(grams[0].pairs)
         moments, pairs = (np.concatenate(parts) for parts in zip(*grams, strict=True))
         whole = reduce(Gram(moments, pairs), "individual")
-        return [_part(whole, slice(n * bins, (n + 1) * bins)) for n in range(len(grams))]
+        return [
+            _part(whole, slice(n * bins, (n + 1) * bins)).with_prior(
+                self.search.prior_terms(trial.theta)
+            )
+            for n, trial in enumerate(trials)
+        ]
 
     def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
         """Return one fit for each minimum, the best first."""

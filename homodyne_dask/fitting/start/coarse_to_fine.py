@@ -56,7 +56,8 @@ def coarse_to_fine(
         if not record and len(starts) > 1:
             tried = len(starts)
             grams = sweep.candidates(np.array(starts))
-            chisqr = [reduce(gram, request.scaling).chisqr for gram in grams]
+            chisqr = np.array([reduce(gram, request.scaling).chisqr for gram in grams])
+            chisqr += request.search.prior_chisqr(np.array(starts))
             lowest = int(np.nanargmin(chisqr))
             followed = undecided if lowest < len(undecided) else [starts[lowest]]
         watch = on_state if factor > 1 else _unwatched
@@ -79,7 +80,8 @@ def _fit_level(
     """Return the last state of a fit to the means of one level."""
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
-        return reduce(sweep(trial.theta), request.scaling, request.sum_rounding)
+        prior = request.search.prior_terms(trial.theta)
+        return reduce(sweep(trial.theta), request.scaling, request.sum_rounding, prior)
 
     states = lm.iterate(request.search, evaluate, lm.Trial(theta), OPTIONS)
     state = next(states)

@@ -84,7 +84,7 @@ def _best_points(
         reduced = reduce(gram, mode)
         # c2 must decay: contrast is not negative
         if np.isfinite(reduced.chisqr) and np.nanmedian(reduced.contrast) >= 0:
-            chisqr[n] = reduced.chisqr
+            chisqr[n] = reduced.chisqr + search.prior_chisqr(points[n])
     if not np.isfinite(chisqr).any():
         check_finite(summary.problem, points[0], summary.time, summary.q, summary.phi)
         raise OptionError(
@@ -95,13 +95,14 @@ def _best_points(
 
 
 def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
-    """Return a Latin hypercube of points inside the bounds, with a fixed seed; the user's values stay."""
+    """Return a Latin hypercube of points inside the bounds, with a fixed seed; the user's values stay.
+
+    Of parameters with a prior the points are within two standard deviations of its mean.
+    """
     searched = np.isnan(search.start)
+    lower, upper = _searched_range(search)
     for name, low, high in zip(
-        np.array(search.names)[searched],
-        search.lower[searched],
-        search.upper[searched],
-        strict=True,
+        np.array(search.names)[searched], lower[searched], upper[searched], strict=True
     ):
         if not np.isfinite([low, high]).all():
             raise OptionError(
@@ -109,10 +110,8 @@ def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
                 f"or the other"
             )
     number = min(MAX_POINTS, POINTS_PER_PARAMETER * int(searched.sum()))
-    log = search.log & (search.lower > 0)
-    low, high = (
-        np.where(log, np.log(np.where(log, v, 1)), v) for v in (search.lower, search.upper)
-    )
+    log = search.log & (lower > 0)
+    low, high = (np.where(log, np.log(np.where(log, v, 1)), v) for v in (lower, upper))
     rng = np.random.default_rng(0)
     strata = np.array([rng.permutation(number) for _ in searched]).T
     share = (strata + rng.random(strata.shape)) / number
@@ -120,6 +119,16 @@ def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
         inside = low + share * (high - low)
     points = np.where(log, np.exp(np.where(log, inside, 0)), inside)
     return np.where(searched, points, search.start)
+
+
+def _searched_range(search: Search) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
+    """Return the bounds, narrowed to two standard deviations around the means of priors that meet them."""
+    lower, upper = search.lower, search.upper
+    if search.priors is None:
+        return lower, upper
+    mean, width = search.priors.mean, 2 * search.priors.sd
+    low, high = np.fmax(lower, mean - width), np.fmin(upper, mean + width)
+    return np.where(low < high, low, lower), np.where(low < high, high, upper)
 
 
 def _at(summary: BinnedAverages, tables: Tables) -> tuple[Tables, Tables]:

@@ -104,7 +104,10 @@ def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit
         for name, at in zip(search.names, search.start, strict=True)
     ]
     fixed = BinnedFits(fits.summary, replace(search, free=search.free & np.array(free)), fits.mode)
-    near = fixed.advanced(fixed.started(scan_points(grid, starts or N_STARTS)), PASSES_FIXED)
+    points = scan_points(grid, starts or N_STARTS)
+    if search.priors is not None:  # and with what they say
+        points += scan_points(Grid(grid.summary, search.from_prior_means()), starts or N_STARTS)
+    near = fixed.advanced(fixed.started(points), PASSES_FIXED)
     if starts is None:
         near = promising(near, MAX_CHISQR_RATIO_FIXED)
     ends = fits.advanced(fits.started([end.lowest.theta for end in near]), PASSES_FREE)

@@ -1,0 +1,231 @@
+"""Gaussian priors of the parameters, against least squares with one row more for each."""
+
+import numpy as np
+import pytest
+from scipy.special import stdtrit
+
+from homodyne_dask.fitting.request import gaussian_priors
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.models.gaussian_priors import GaussianPriors
+from homodyne_dask.models.parameters import Parameter, Search, search
+from homodyne_dask.solver.cluster_robust import cr3
+from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.scaling_modes import scaling_of
+from tests import reference
+from tests.kernels.test_losses import CREEP, TIGHT, with_outliers
+from tests.solver.test_cluster_robust import cluster_sums, drawn
+from tests.solver.test_variable_projection import series
+from tests.synthetic import angles, evaluator, measured, solve, solve_robust
+
+WIDE = {"D_offset": (-1e6, 1e6)}
+PRIORS = {"D0": (21000, 150), "alpha": (-0.39, 0.002)}
+ALL = np.ones(3, bool)
+
+
+def known(given, bounds=WIDE) -> Search:
+    """The search of a static fit with priors."""
+    chosen = search(STATIC.parameters, bounds=bounds)
+    return search_with(chosen, gaussian_priors(given, chosen))
+
+
+def search_with(chosen: Search, priors: GaussianPriors | None) -> Search:
+    return Search(**(vars(chosen) | {"priors": priors}))
+
+
+@pytest.fixture(scope="module")
+def scans():
+    return measured(CREEP, 40, angles(9), contrast=0.25, sigma=0.003)
+
+
+@pytest.fixture(scope="module")
+def without(scans):
+    return solve(evaluator(scans), known({}), CREEP, options=TIGHT)[-1]
+
+
+def errors_of(state, clusters=9):
+    return uncertainty(STATIC.names, state.reduced, ALL, np.arange(clusters))
+
+
+CASES = [
+    ("individual", "linear"),
+    ("shared", "linear"),
+    ("fourier1", "linear"),
+    ("fixed", "linear"),
+]
+CASES += [("individual", loss) for loss in ("huber", "soft_l1", "cauchy")]
+
+
+@pytest.mark.parametrize(("mode", "loss"), CASES)
+def test_the_optimum_is_scipys_with_a_row_more_for_each_prior(mode, loss):
+    scans = measured(CREEP, 16, angles(3), contrast=0.25, sigma=0.003)
+    scans = scans if loss == "linear" else with_outliers(scans)
+    more = {"contrast": 0.25, "offset": 1.0} if mode == "fixed" else {}
+    chosen, scaling = known(PRIORS), scaling_of(mode, scans.phi, **more)
+    if loss == "linear":
+        last = solve(evaluator(scans), chosen, CREEP, scaling, TIGHT)[-1]
+    else:
+        evaluate = evaluator(scans, scans.problem(loss=loss, loss_scale=1.345))
+        last = solve_robust(evaluate, chosen, CREEP, scaling, TIGHT)[-1]
+    rows = [(0, *PRIORS["D0"]), (1, *PRIORS["alpha"])]
+    start = np.tile([0.0, 0.25], (3, 1))
+    theta, _, _, cost = reference.robust_fit(
+        CREEP, scans.dense(), series(scans.phi, mode), start, loss, 1.345, of_theta=rows
+    )
+    away = last.theta - theta
+    assert last.outcome is Outcome.CONVERGED
+    assert np.sqrt(away @ last.reduced.hessian @ away) < 1e-6
+    assert last.reduced.chisqr / 2 == pytest.approx(cost, rel=1e-9)
+    assert last.reduced.ndata == int(last.reduced.count.sum()) + 2
+
+
+def test_a_linear_model_has_the_mean_and_covariance_of_the_conjugate_posterior():
+    rng = np.random.default_rng(2)
+    A, y = rng.standard_normal((50, 3)), rng.standard_normal(50)
+    chosen = search(tuple(Parameter(name) for name in "abc"))
+    priors = GaussianPriors(
+        np.array([0.3, np.nan, -1.0]), np.array([0.1, np.nan, 0.05]), chosen.period
+    )
+
+    def gram(theta):
+        X = np.column_stack([np.ones(50), y - 1, A @ theta, A])
+        return Gram((X.T @ X)[None], np.array([50]))
+
+    scaling = scaling_of("fixed", np.zeros(1), contrast=1.0, offset=1.0)
+    last = solve(gram, search_with(chosen, priors), np.zeros(3), scaling, TIGHT)[-1]
+    weight = np.diag([100.0, 0.0, 400.0])
+    covariance = np.linalg.inv(A.T @ A + weight)
+    mean = covariance @ (A.T @ (y - 1) + weight @ [0.3, 0, -1])
+    np.testing.assert_allclose(last.theta, mean, rtol=1e-9)
+    found = uncertainty(chosen.names, last.reduced, ALL, np.zeros(1))
+    np.testing.assert_allclose(found.naive, covariance, rtol=1e-9)
+
+
+def test_a_very_wide_prior_changes_nothing_but_rounding(scans, without):
+    wide = known({"D0": (1e4, 1e13), "D_offset": (0, 1e12)})
+    last = solve(evaluator(scans), wide, CREEP, options=TIGHT)[-1]
+    away = last.theta - without.theta
+    assert np.sqrt(away @ without.reduced.hessian @ away) < 1e-6
+    found, wanted = errors_of(last), errors_of(without)
+    for name in ("naive", "robust", "dof", "scaling_robust", "scaling_naive"):
+        np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["individual", "shared"])
+def test_a_very_narrow_prior_fixes_its_parameter(scans, mode):
+    narrow = known({"alpha": (-0.41, 1e-9)})
+    last = solve(evaluator(scans), narrow, CREEP, mode)[-1]
+    fixed = search(STATIC.parameters, bounds=WIDE, fixed={"alpha": -0.41})
+    wanted = solve(evaluator(scans), fixed, [2e4, -0.41, 1e3], mode)[-1]
+    assert last.outcome is wanted.outcome is Outcome.CONVERGED
+    assert last.theta[1] == pytest.approx(-0.41, abs=1e-8)
+    some = np.ix_([0, 2], [0, 2])
+    moved = np.array([True, False, True])
+    sure = uncertainty(STATIC.names, wanted.reduced, moved, np.arange(9))
+    found = errors_of(last)
+    away = (last.theta - wanted.theta)[[0, 2]]
+    assert np.sqrt(away @ wanted.reduced.hessian[some] @ away) < 1e-3
+    for name in ("naive", "robust"):
+        np.testing.assert_allclose(getattr(found, name)[some], getattr(sure, name)[some], rtol=1e-3)
+        assert np.sqrt(getattr(found, name)[1, 1]) == pytest.approx(1e-9, rel=1e-3)
+    np.testing.assert_allclose(found.dof[[0, 2]], sure.dof[[0, 2]], rtol=1e-2)
+    assert found.dof[1] == 1e4
+    np.testing.assert_allclose(found.scaling_robust, sure.scaling_robust, rtol=1e-3)
+    change = leave_one_out(last.reduced, ALL)
+    np.testing.assert_allclose(
+        change[:, [0, 2]], leave_one_out(wanted.reduced, moved)[:, [0, 2]], rtol=1e-2, atol=1e-2
+    )
+    assert np.abs(change[:, 1]).max() < 1e-7
+
+
+def test_a_prior_determines_what_the_data_do_not():
+    """At a constant rate D0 and D_offset enter as their sum."""
+    constant = measured([3e4, 0.0, 0.0], 40, angles(9), sigma=0.01)
+    assert solve(evaluator(constant), known({}), [3e4, 0, 0])[-1].outcome is not Outcome.CONVERGED
+    last = solve(evaluator(constant), known({"D_offset": (500, 200)}), [3e4, 0, 0])[-1]
+    assert last.outcome is Outcome.CONVERGED
+    found = errors_of(last)
+    assert last.theta[2] == pytest.approx(500, abs=200)
+    assert np.sqrt(found.robust[2, 2]) == pytest.approx(200, rel=0.05)
+    assert found.dof[2] > 1000
+
+
+def test_a_mean_beyond_a_bound_ends_at_the_bound(scans):
+    last = solve(
+        evaluator(scans), known({"alpha": (-0.5, 1e-4)}, WIDE | {"alpha": (-0.42, 0)}), CREEP
+    )[-1]
+    assert last.outcome is Outcome.CONVERGED
+    assert last.theta[1] == -0.42
+
+
+def test_a_bin_is_left_out_with_the_priors_kept(scans):
+    chosen = known(PRIORS)
+    last = solve(evaluator(scans), chosen, CREEP, options=TIGHT)[-1]
+    others = measured(CREEP, 40, angles(9), contrast=0.25, sigma=0.003)
+    keep = np.arange(9) != 4
+    others = type(others)(**(vars(others) | {
+        name: getattr(others, name)[keep]
+        for name in ("q", "phi", "contrast", "offset", "sigma_row", "c2")
+    }))  # fmt: skip
+    rest = solve(evaluator(others), chosen, last.theta, options=TIGHT)[-1]
+    error = 1 / np.sqrt(np.diag(last.reduced.hessian))
+    change = leave_one_out(last.reduced, ALL)[4]
+    np.testing.assert_allclose(change / error, (rest.theta - last.theta) / error, atol=0.02)
+    assert np.isfinite(left_out_chisqr(last.reduced, ALL, np.arange(9))).all()
+
+
+def test_the_jackknife_over_clusters_keeps_the_prior_and_adds_its_known_variance():
+    X, y, owner = drawn(9)
+    weight = np.array([5.0, 0.0, 50.0])
+    inverse = np.linalg.inv(X.T @ X + np.diag(weight))
+    left = y - X @ inverse @ X.T @ y
+    each = [owner == k for k in range(9)]
+    scores, blocks = (
+        [f(at) for at in each] for f in (lambda at: X[at].T @ left[at], lambda at: X[at].T @ X[at])
+    )
+    covariance, dof = cr3(inverse, np.array(scores), np.array(blocks), prior=weight)
+    apart = [
+        np.linalg.solve(X[~at].T @ X[~at] + np.diag(weight), X[~at].T @ y[~at]) - inverse @ X.T @ y
+        for at in each
+    ]
+    data = 8 / 9 * sum(np.outer(d, d) for d in apart)
+    np.testing.assert_allclose(covariance, data + inverse @ np.diag(weight) @ inverse, rtol=1e-9)
+    assert (dof >= cr3(*cluster_sums(X, y, owner))[1] - 0.5).all()
+    assert dof[2] > 20
+
+
+def test_intervals_hold_the_truth_where_the_prior_is_a_measurement():
+    """Ten clusters of correlated rows, of which the naive error is a third: 95 % intervals of all three."""
+    rng = np.random.default_rng(5)
+    owner, sd = np.repeat(np.arange(10), 12), np.array([0.1, np.inf, 0.3])
+    inside = []
+    for _ in range(400):
+        X = rng.standard_normal((10, 3))[owner] + 0.2 * rng.standard_normal((120, 3))
+        y = rng.standard_normal(10)[owner] + 0.3 * rng.standard_normal(120)
+        mean, weight = np.array([0.1, 0, 0.3]) * rng.standard_normal(3), sd**-2.0
+        inverse = np.linalg.inv(X.T @ X + np.diag(weight))
+        theta = inverse @ (X.T @ y + weight * mean)  # the truth is zero
+        left = y - X @ theta
+        each = [owner == k for k in range(10)]
+        scores = np.array([X[at].T @ left[at] for at in each])
+        blocks = np.array([X[at].T @ X[at] for at in each])
+        covariance, dof = cr3(inverse, scores, blocks, prior=weight)
+        inside.append(np.abs(theta) < stdtrit(dof, 0.975) * np.sqrt(np.diag(covariance)))
+    share = np.mean(inside, axis=0)
+    assert (share > 0.92).all(), share
+    assert (share < 0.995).all(), share
+
+
+def test_the_distance_of_angles_is_modulo_their_period():
+    chosen = search(LAMINAR_FLOW.parameters)
+    priors = gaussian_priors({"phi0": "175:2", "D0": "10:5"}, chosen)
+    theta = np.array([20, 0, 0, 1e-3, 0, 0, -8.0])
+    assert priors.deviation(theta).tolist() == [2, 0, 0, 0, 0, 0, -1.5]
+    terms = search_with(chosen, priors).prior_terms(theta)
+    assert terms.chisqr == 2**2 + 1.5**2
+    np.testing.assert_allclose(terms.gradient, [-0.4, 0, 0, 0, 0, 0, 0.75])
+    walls = search(LAMINAR_FLOW.parameters, bounds={"phi0": (-20, 20)})
+    far = gaussian_priors({"phi0": (175, 2)}, walls)
+    assert far.deviation(theta)[6] == -91.5
