@@ -15,7 +15,7 @@ from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.scaling_modes import scaling_of
 from tests import reference
-from tests.kernels.test_losses import CREEP, TIGHT, with_outliers
+from tests.kernels.test_losses import CREEP, TIGHT, losing, with_outliers
 from tests.solver.test_cluster_robust import cluster_sums, drawn
 from tests.solver.test_variable_projection import series
 from tests.synthetic import angles, evaluator, measured, solve, solve_robust
@@ -55,24 +55,31 @@ CASES = [
     ("fourier1", "linear"),
     ("fixed", "linear"),
 ]
-CASES += [("individual", loss) for loss in ("huber", "soft_l1", "cauchy")]
+SCALES = {"huber": 1.345, "soft_l1": 1.0, "cauchy": 2.0}
+CASES += [("individual", loss) for loss in SCALES]
 
 
 @pytest.mark.parametrize(("mode", "loss"), CASES)
 def test_the_optimum_is_scipys_with_a_row_more_for_each_prior(mode, loss):
-    scans = measured(CREEP, 16, angles(3), contrast=0.25, sigma=0.003)
+    scans = measured(CREEP, 16, angles(4), contrast=0.25, sigma=0.003)
     scans = scans if loss == "linear" else with_outliers(scans)
     more = {"contrast": 0.25, "offset": 1.0} if mode == "fixed" else {}
     chosen, scaling = known(PRIORS), scaling_of(mode, scans.phi, **more)
     if loss == "linear":
         last = solve(evaluator(scans), chosen, CREEP, scaling, TIGHT)[-1]
     else:
-        evaluate = evaluator(scans, scans.problem(loss=loss, loss_scale=1.345))
+        evaluate = losing(scans, loss, SCALES[loss])
         last = solve_robust(evaluate, chosen, CREEP, scaling, TIGHT)[-1]
     rows = [(0, *PRIORS["D0"]), (1, *PRIORS["alpha"])]
-    start = np.tile([0.0, 0.25], (3, 1))
+    start = np.tile([0.0, 0.25], (4, 1))
     theta, _, _, cost = reference.robust_fit(
-        CREEP, scans.dense(), series(scans.phi, mode), start, loss, 1.345, of_theta=rows
+        CREEP,
+        scans.dense(),
+        series(scans.phi, mode),
+        start,
+        loss,
+        SCALES.get(loss, 1.0),
+        of_theta=rows,
     )
     away = last.theta - theta
     assert last.outcome is Outcome.CONVERGED
