@@ -218,6 +218,11 @@ def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> Gaussian
             )
         at = search.names.index(name)
         mean[at], sd[at] = prior.numbers
+        if sd[at] < np.finfo(float).eps * abs(mean[at]):
+            raise OptionError(
+                f"prior of {name}: sd = {sd[at]:g} is below the rounding of {mean[at]:g}: to keep it there "
+                f"use fixed"
+            )
     return GaussianPriors(mean, sd, search.period)
 
 

@@ -27,6 +27,7 @@ _NUMBERS = {
     "loguniform": ("low", "high"),
 }
 _POSITIVE = {"normal": "sd", "truncnormal": "sd", "halfnormal": "sd", "lognormal": "sigma"}
+_LARGEST = 1e60  # squares of ratios are finite
 _LOG = ("lognormal", "loguniform")
 _FLAT = ("uniform", "loguniform")
 
@@ -252,6 +253,8 @@ def _check(name: str, numbers: tuple[float, ...]) -> None:
     for what, value in by_name.items():
         if math.isnan(value) or (math.isinf(value) and name not in _FLAT):
             raise OptionError(f"{what} = {value} is not a finite number")
+        if math.isfinite(value) and not 1 / _LARGEST < abs(value or 1.0) < _LARGEST:
+            raise OptionError(f"{what} = {value:g} is not between 1e-60 and 1e60 in size")
     needed = _POSITIVE.get(name), "median", "low" if name == "loguniform" else None
     for what in needed:
         if what in by_name and not by_name[what] > 0:

@@ -147,7 +147,8 @@ def compare_scalings(
     """
     individual = _step(reduced, Scaling(), moved)
     effect = np.nan if effect is None else effect
-    scale = effect * individual.chisqr / max(reduced.ndata - individual.fitted, 1)
+    of_priors = 0.0 if reduced.theta_prior is None else reduced.theta_prior.chisqr
+    scale = effect * (individual.chisqr - of_priors) / max(reduced.ndata - individual.fitted, 1)
     modes = []
     for mode in MODES:
         if mode == "fixed" and scaling.mode != "fixed":

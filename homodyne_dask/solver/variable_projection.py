@@ -131,10 +131,11 @@ class ReducedProblem:
     def variance(self, free: int) -> float:
         """Return s² = χ² over the degrees of freedom with `free` physical parameters.
 
-        χ² counts as no less than its rounding. Under a loss it is replaced by `noise` times the number
-        of pairs.
+        χ² counts as no less than its rounding, and without the priors of theta: far from one it would tell
+        nothing of the data. Under a loss it is replaced by `noise` times the number of pairs.
         """
-        total = max(self.chisqr, self.rounding) if self.noise is None else self.ndata * self.noise
+        chisqr = self.chisqr if self.theta_prior is None else float(self.chisqr_per_bin.sum())
+        total = max(chisqr, self.rounding) if self.noise is None else self.ndata * self.noise
         return total / self.freedom(free)
 
     def decrement_rounding(self, variance: float) -> float:

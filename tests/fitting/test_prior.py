@@ -63,6 +63,17 @@ def test_a_fit_far_from_its_prior_says_so(scan, result):
     assert not any("its prior" in warning for warning in result.warnings)
 
 
+def test_a_prior_far_beyond_a_bound_hides_neither_decay_nor_optimum(scan):
+    """Its χ² of 1e15 would be taken for noise of the data: no decay seen, and converged anywhere."""
+    far = fit_here(scan, hd.STATIC, prior={"D_offset": (5e4, 1e-3)})
+    fixed = fit_here(scan, hd.STATIC, fixed={"D_offset": 1e4})
+    assert far.outcome is fixed.outcome is Outcome.CONVERGED
+    assert value(far, "D_offset") == 1e4
+    assert value(far) == pytest.approx(value(fixed), abs=0.01 * value(fixed, key="stderr"))
+    assert value(far, key="stderr") == pytest.approx(value(fixed, key="stderr"), rel=1e-3)
+    assert any("standard deviations from its prior" in said for said in far.warnings)
+
+
 def test_a_profile_counts_the_prior(result):
     """The data alone determine D0 to 140."""
     table = result.profiles["D0"]
@@ -126,6 +137,9 @@ MISTAKES = [
      "deviation, and this one is lognormal: give it to posterior"),
     ({"D": (1, 2)}, "prior: unknown parameter 'D'; did you mean 'D0'?"),
     ({"D0": (2e4, -1)}, "prior of D0 = (20000.0, -1): sd = -1 is not positive"),
+    ({"D0": (2e4, 1e-13)}, "prior of D0: sd = 1e-13 is below the rounding of 20000: to keep it "
+     "there use fixed"),
+    ({"D0": (2e4, 1e-300)}, "prior of D0 = (20000.0, 1e-300): sd = 1e-300 is not between 1e-60 and 1e60"),
     ({"alpha": (0, 1)}, "prior of alpha: it is fixed at -0.4, and a prior would change nothing"),
     ({"D0": 5}, "prior of D0 = 5 cannot be used: give mean and standard deviation"),
     ("D0=1:2", "prior = 'D0=1:2' cannot be used: give two numbers by parameter"),
