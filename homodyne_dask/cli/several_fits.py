@@ -72,6 +72,20 @@ def fit_jobs(config: "FitConfig") -> list[FitJob]:
     return _parts(config) if config.over else _stores(config)
 
 
+def opened(job: FitJob) -> FitJob:
+    """Return a job that opens its data now, once, if they are small: it soon is with a worker.
+
+    Others are opened when it is their turn, a damaged store when its error is reported.
+    """
+    from homodyne_dask.fitting.series.small_fits import is_small
+
+    try:
+        scan = job.scan()
+    except HomodyneDaskError:
+        return job
+    return job._replace(scan=lambda: scan) if is_small(scan) else job
+
+
 def _stores(config: "FitConfig") -> list[FitJob]:
     if config.windows is not None:
         raise OptionError("windows belong to over 'age': give --over age too")

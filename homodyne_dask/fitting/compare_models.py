@@ -20,7 +20,7 @@ from homodyne_dask.errors import OptionError, require_function, require_type
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import prepare
-from homodyne_dask.fitting.series.fit_each import workers_for
+from homodyne_dask.fitting.series.small_fits import workers_for
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.left_out_ranking import ranked, require_independent_bins

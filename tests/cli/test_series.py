@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from homodyne_dask.cli.config import from_options
-from homodyne_dask.fitting.series import fit_each as each
+from homodyne_dask.fitting.series import small_fits
 from homodyne_dask.results.figures import save as plots
 from homodyne_dask.results.fit_result import load_result
 from homodyne_dask.results.series import load_series
@@ -92,7 +92,7 @@ def test_windows_converge_with_what_the_guide_says_to_fix(rings):
 def test_small_fits_on_workers_write_the_same_as_fits_in_this_process(rings, monkeypatch):
     wanted = Path("R_fit_q/q_0.006/summary.json").read_text()
     here = Path("R_fit_q/series.csv").read_text()
-    monkeypatch.setattr(each, "MIN_DRAWN_FITS_FOR_WORKERS", 2)
+    monkeypatch.setattr(small_fits, "MIN_DRAWN_FITS_FOR_WORKERS", 2)
     printed = done(*FIT, "q", "--overwrite")
     # figures are switched off in this process only
     assert "R_fit_q/q_0.006/ written: angles.png" in printed

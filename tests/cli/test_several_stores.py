@@ -12,6 +12,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from homodyne_dask.cli import progress_bar, several_fits
+from homodyne_dask.fitting.series import small_fits
 from homodyne_dask.results import folder, index
 from homodyne_dask.results.figures import save as plots
 from homodyne_dask.results.figures.scans import draw_scans
@@ -83,6 +84,21 @@ def test_figures_of_many_fits_are_drawn_where_they_are_asked_for(
     printed = run(*FIT, *STORES, *words).stdout
     assert bool(folders) == drawn
     assert ("--pictures draws them" in printed) == (not drawn and not words)
+
+
+def test_of_several_stores_the_small_ones_are_opened_once(three, monkeypatch):
+    """A large one is opened anew at its turn, which may be hours later."""
+    of, select = [], several_fits.selected
+    monkeypatch.setattr(
+        several_fits,
+        "selected",
+        lambda config, store: of.append(store.name) or select(config, store),
+    )
+    assert run(*FIT, "A_c2.zarr", "N_c2.zarr", "--no-pictures").exit_code == 0
+    assert of == ["A_c2.zarr", "N_c2.zarr"]
+    monkeypatch.setattr(small_fits, "is_small", lambda scan: False)
+    job = several_fits.FitJob("N", three, lambda: of.append("opened"), {}, {})
+    assert several_fits.opened(job) is job
 
 
 def test_a_bug_in_one_scan_does_not_stop_the_others(three, monkeypatch):

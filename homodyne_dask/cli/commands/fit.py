@@ -89,7 +89,7 @@ def fit(
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """
     config, comparison = _with_model(configuration(sources, options), resume or go_on)
-    from homodyne_dask.cli.several_fits import MOST_DRAWN, MoreFiles, fit_all, fit_jobs
+    from homodyne_dask.cli.several_fits import MOST_DRAWN, MoreFiles, fit_all, fit_jobs, opened
     from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import checkpoint_in
     from homodyne_dask.solver.checkpoint import checkpoint_exists
@@ -103,6 +103,7 @@ def fit(
         raise OptionError(
             f"checkpoint and profile are for a single fit, and these are {len(jobs)} fits: leave them out"
         )
+    jobs = jobs if one else list(map(opened, jobs))
     with _workers(config, jobs, drawn) as client:
 
         def run(job: "FitJob", resume: bool, sent: "Future | None" = None) -> "FitResult":
@@ -158,14 +159,14 @@ def _workers(config: "FitConfig", jobs: "list[FitJob]", drawn: bool) -> Iterator
         if client is not None or len(jobs) == 1:
             yield client
             return
-        from homodyne_dask.fitting.series import fit_each as each
+        from homodyne_dask.fitting.series import small_fits
 
         scans = []
         for job in jobs:
             with suppress(HomodyneDaskError):  # raised again by its fit
                 scans.append(job.scan())
-        many = each.MIN_DRAWN_FITS_FOR_WORKERS if drawn else each.MIN_FITS_FOR_WORKERS
-        with each.workers_for(scans, None, many) as started:
+        many = small_fits.MIN_DRAWN_FITS_FOR_WORKERS if drawn else small_fits.MIN_FITS_FOR_WORKERS
+        with small_fits.workers_for(scans, None, many) as started:
             yield started
 
 

@@ -1,13 +1,12 @@
 """Fits of every ring or window of a scan on the same workers: small parts at once, others in turn."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from distributed import Client
 
-from homodyne_dask.cluster.local import local_cluster, require_client
+from homodyne_dask.cluster.local import require_client
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, require_function
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
@@ -15,23 +14,17 @@ from homodyne_dask.fitting.request import prepare, require_gap
 from homodyne_dask.fitting.series.parallel_fits import (
     FitOutput,
     FitRequest,
-    is_small,
     output_of,
     submitted,
 )
 from homodyne_dask.fitting.series.partition import Windows, options_of, parts_of
-from homodyne_dask.kernels.processors import cores
+from homodyne_dask.fitting.series.small_fits import MIN_FITS_FOR_WORKERS, workers_for
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan, as_scan
-
-MIN_FITS_FOR_WORKERS = 16
-"""Number of small fits from which workers are started: fewer are faster in the process of the caller."""
-MIN_DRAWN_FITS_FOR_WORKERS = 8
-"""The same number if figures are drawn, too."""
 
 
 @takes_options()
@@ -93,18 +86,3 @@ def _reported(output: FitOutput, progress: Callable[[lm.State], None] | None) ->
         for state in output.states:
             progress(state)
     return output.result
-
-
-@contextmanager
-def workers_for(scans: Sequence[Scan], client: Client | None, many: int) -> Iterator[Client | None]:
-    """Yield the client for fits of all these scans: the one given, or one of workers started for them.
-
-    None if they are fewer than `many` and each is small enough to be fitted in this process. Many small
-    scans get processes of one thread: a search for initial values occupies a whole process.
-    """
-    small = all(map(is_small, scans))
-    if client is not None or (small and len(scans) < many):
-        yield client
-        return
-    with local_cluster(min(cores(), len(scans)) if small else None) as started:
-        yield started

@@ -17,12 +17,13 @@ from homodyne_dask.errors import ClusterError, HomodyneDaskError
 from homodyne_dask.fitting.fit import iterate, plan_for
 from homodyne_dask.fitting.minimize import run_to_completion
 from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.series.small_fits import is_small
 from homodyne_dask.models import Model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan, Selection, open_selection
 from homodyne_dask.sweep.admission import checked_workers
-from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan
+from homodyne_dask.sweep.plan import Plan
 
 
 class FitRequest(NamedTuple):
@@ -43,12 +44,6 @@ class FitOutput(NamedTuple):
     result: FitResult
     files: tuple[Path, ...] = ()
     """The files that were written."""
-
-
-def is_small(scan: Scan) -> bool:
-    """Return whether a fit of the scan is small enough for one process."""
-    frames = int(scan.use.sum())
-    return frames * (frames - 1) // 2 * len(scan.bins) < IN_PROCESS_PAIRS
 
 
 def whole_fit(selection: Selection, model: Model, options: Mapping[str, Any]) -> FitOutput:
