@@ -83,3 +83,5 @@ class Backend(NamedTuple):
     rates: Callable[..., dict[str, RateCurve]] | None = None
     """(point of the full resolution, time, frames): J, and with shear gamma_dot and the strain; None
     for models that have no such rates."""
+    rates_of_draws: Callable[..., dict[str, Float[np.ndarray, "draw at"]]] | None = None
+    """(problem, thetas, time, frames, at): the values of `rates` for many thetas, at some of its points."""

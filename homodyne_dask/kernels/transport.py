@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
-from homodyne_dask.kernels.interface import MAX_CANDIDATES, Backend, RateCurve
+from homodyne_dask.kernels.interface import MAX_CANDIDATES, Backend
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_kernels import (
@@ -28,17 +28,15 @@ from homodyne_dask.kernels.transport_point import (
     family,
     transport_point,
 )
+from homodyne_dask.kernels.transport_rates import transport_rates, transport_rates_of_draws
 from homodyne_dask.kernels.transport_wide import (
     f_at,
     transport_f_of_theta,
     transport_wide_gram,
     wide_kernel,
 )
-from homodyne_dask.models.rates import RATES, rate
 from homodyne_dask.models.transport import (
-    RATE_FLOOR,
     Convention,
-    frame_spacing,
 )
 
 MAX_CHANGE_PER_CELL = 0.3
@@ -171,29 +169,6 @@ def transport_correlation_time(
     return float(decayed[0]) if len(decayed) else float(stop - middle)
 
 
-def transport_rates(
-    at: TransportPoint, time: Float[np.ndarray, " n"], frames: tuple[int, int]
-) -> dict[str, RateCurve]:
-    """Return J(t) [Å²/s], and with shear gamma_dot(t) [1/s] and the strain since the first frame."""
-    convention, window = at.problem.convention, slice(*frames)
-    homodyne = convention is Convention.HOMODYNE
-    spacing = frame_spacing(time, convention)
-    t = np.maximum(time, spacing / 2)[window]
-    curves = {
-        "J": RateCurve(t, *rate(t, at.theta[at.problem.model.diffusion], RATE_FLOOR), RATES["J"])
-    }
-    if not at.problem.model.shear:
-        return curves
-    names, floor = RATES["gamma_dot"], RATE_FLOOR if homodyne else None
-    curves["gamma_dot"] = RateCurve(
-        t, *rate(t, at.theta[at.problem.model.shear_rate], floor), names
-    )
-    seconds = spacing if homodyne else 1.0  # the sums of that convention carry no Δt
-    G = (at.rows[4:8, window] - at.rows[4:8, window][:, :1]) * seconds
-    curves["strain"] = RateCurve(t, G[3], G[:3], names)
-    return curves
-
-
 TRANSPORT = Backend(
     transport_point,
     transport_gram,
@@ -208,4 +183,5 @@ TRANSPORT = Backend(
     {"gram": gram_kernel, "candidates": candidates_kernel, "robust": robust_kernel,
      "wide": wide_kernel, "cells": cells_kernel},
     transport_rates,
+    transport_rates_of_draws,
 )  # fmt: skip

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 VERSION = 1
 FORMAT, SUMMARY = "homodyne_dask result", "summary.json"
 _TABLES = ("influence", "scalings", "identifiability", "left_out")
+_NUMBERS = ("ndata", "nbins", "passes", "compilations", "timings")
+_LISTS, _LATER = ("history", "undetermined", "warnings"), ("minima", "comparison")
+_OTHERS = ("config", "inputs", "truth")
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,8 @@ class FitResult:
     """The models that were compared, for a model chosen by `auto`: the rows of `ModelComparison.table`."""
     check: ModelCheck | None = None
     """Whether the model describes the data; None where too little is known to test it."""
+    posterior: dict[str, Any] | None = None
+    """Quantiles of the posterior, and how it was drawn, where it was saved in the folder of the fit."""
     version: str = field(default="")
     versions: dict[str, str] = field(default_factory=dict)
     """Versions of Python and of the numerical packages."""
@@ -220,22 +225,11 @@ class FitResult:
                 "redchi": self.redchi,
                 "mean_weight": self.mean_weight,
                 "redchi_per_bin": self.scaling["redchi"].values,
-                "ndata": self.ndata,
-                "nbins": self.nbins,
-                "passes": self.passes,
-                "history": list(self.history),
-                "compilations": self.compilations,
-                "timings": self.timings,
-                "undetermined": list(self.undetermined),
-                "warnings": list(self.warnings),
-                "minima": list(self.minima),
-                "comparison": list(self.comparison),
-                "config": self.config,
-                "inputs": self.inputs,
-                "truth": self.truth,
+                **{key: getattr(self, key) for key in (*_NUMBERS, *_LISTS, *_LATER, *_OTHERS)},
                 "covariance_lower": _matrix(self.covariance_lower),
                 **{key: plain_table(getattr(self, key)) for key in _TABLES},
                 "profiles": {key: plain_table(table) for key, table in self.profiles.items()},
+                "posterior": self.posterior,
             }
         )
 
@@ -261,6 +255,11 @@ def load_result(path: str | Path) -> FitResult:
 def from_summary(read: dict[str, Any]) -> FitResult:
     """Return the result from its `summary()`, as read from JSON."""
     names = list(read["parameters"])
+    plain: dict[str, Any] = {
+        key: read[key] for key in ("chisqr", "redchi", "version", *_NUMBERS, *_OTHERS)
+    }
+    plain |= {key: tuple(read[key]) for key in _LISTS}
+    plain |= {key: tuple(read.get(key, ())) for key in _LATER}
     return FitResult(
         outcome=Outcome[read["outcome"]],
         parameters=parameter_table(
@@ -273,8 +272,8 @@ def from_summary(read: dict[str, Any]) -> FitResult:
         covariance=covariance_table(read["covariance"], names),
         covariance_naive=covariance_table(read["covariance_naive"], names),
         scaling=scaling_table(read["scaling_per_bin"]),
-        truth=read["truth"],
         mean_weight=read.get("mean_weight"),
+        posterior=read.get("posterior"),
         covariance_lower=covariance_table(read.get("covariance_lower"), names),
         profiles={
             key: table
@@ -282,15 +281,8 @@ def from_summary(read: dict[str, Any]) -> FitResult:
             if (table := table_of(part)) is not None
         },
         **{key: table_of(read.get(key)) for key in _TABLES},
-        **{
-            key: read[key]
-            for key in ("chisqr", "redchi", "ndata", "nbins", "passes", "compilations", "timings")
-        },
-        **{key: tuple(read[key]) for key in ("history", "undetermined", "warnings")},
-        minima=tuple(read.get("minima", ())),
-        comparison=tuple(read.get("comparison", ())),
+        **plain,
         check=model_check_of(read.get("model_check")),
-        **{key: read[key] for key in ("config", "inputs", "version")},
         versions=read.get("versions", {}),
     )
 

@@ -2,17 +2,17 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.csv_tables import parameters_csv, scaling_csv
 from homodyne_dask.results.export import result_netcdf
-from homodyne_dask.results.figures.captions import TITLES, alternative
+from homodyne_dask.results.figures.captions import TITLES
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
 from homodyne_dask.results.fit_result import FORMAT, SUMMARY, FitResult, load_result
-from homodyne_dask.results.html import Picture, report_page
+from homodyne_dask.results.html import picture_in, report_page
 from homodyne_dask.results.text import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.levenberg_marquardt import Outcome
@@ -25,6 +25,7 @@ ASIDE = ".partial-"
 """Beginning of the name of the temporary folder in which a result is written."""
 HOMODYNE = "nlsq"
 """Folder of the files of homodyne, in that of the result."""
+POSTERIOR_PICTURES = "posterior_*.png"
 WriteFiles = Callable[[FitResult, Scan, Path], None]
 FILES = (
     SUMMARY,
@@ -34,6 +35,9 @@ FILES = (
     "report.html",
     "result.nc",
     *(f"{picture}.png" for picture in TITLES),
+    "posterior.nc",
+    "posterior.json",
+    POSTERIOR_PICTURES,
     f"{HOMODYNE}/*.json",
     f"{HOMODYNE}/fitted_data.npz",
     f"{HOMODYNE}/c2_heatmaps_*.png",
@@ -147,7 +151,7 @@ def write_result(
     view = FitView(result, scan)
     with tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside:
         there = Path(aside)
-        with _errors_name(folder, there):
+        with errors_name(folder, there):
             write_file(there / "parameters.csv", parameters_csv(result))
             write_file(there / "scaling.csv", scaling_csv(result))
             write_file(there / "report.txt", report_text(result) + "\n")
@@ -172,27 +176,28 @@ def write_pictures(folder: Path) -> list[Path]:
         tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside,
     ):
         there = Path(aside)
-        with _errors_name(folder, there):
-            _write_report(view, there, pictures=True)
+        with errors_name(folder, there):
+            of_posterior = sorted(folder.glob(POSTERIOR_PICTURES)) if result.posterior else []
+            _write_report(view, there, pictures=True, of_posterior=of_posterior)
         names = sorted(path.name for path in there.iterdir())
         for name in names:
             (there / name).replace(folder / name)
     return [folder / name for name in names]
 
 
-def _write_report(view: FitView, folder: Path, pictures: bool) -> None:
+def _write_report(
+    view: FitView, folder: Path, pictures: bool, of_posterior: Sequence[Path] = ()
+) -> None:
     """Write the figures and the report that holds them, or the report alone."""
     from homodyne_dask.results.figures.save import save_all
 
-    drawn = [
-        Picture(TITLES[path.stem], alternative(path.stem, view), path.read_bytes())
-        for path in (save_all(view, folder) if pictures else ())
-    ]
-    write_file(folder / "report.html", report_page(view.result, drawn))
+    drawn = save_all(view, folder) if pictures else ()
+    both = [[picture_in(path) for path in paths] for paths in (drawn, of_posterior)]
+    write_file(folder / "report.html", report_page(view.result, *both))
 
 
 @contextmanager
-def _errors_name(folder: Path, aside: Path) -> Iterator[None]:
+def errors_name(folder: Path, aside: Path) -> Iterator[None]:
     """Let an OSError on a file of the temporary folder name the file it was to become."""
     try:
         yield

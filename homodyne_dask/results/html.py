@@ -4,12 +4,14 @@ import struct
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from homodyne_dask.results.figures import DPI
 from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.posterior.section import HEADING, posterior_rows, posterior_sentences
 from homodyne_dask.results.report_content import (
     INFLUENCE,
     bin_rows,
@@ -59,25 +61,50 @@ class Picture:
         return round(pixels * CSS_INCH / DPI)
 
 
-def report_page(result: FitResult, pictures: Sequence[Picture]) -> str:
-    """Return the report of a fit as one self-contained HTML file."""
+def picture_in(path: Path) -> Picture:
+    """Return a figure from its PNG file, which says what is drawn."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        about = dict(image.info)
+    return Picture(about.get("Title", path.stem), about.get("Description", ""), path.read_bytes())
+
+
+def report_page(
+    result: FitResult, pictures: Sequence[Picture], of_posterior: Sequence[Picture] = ()
+) -> str:
+    """Return the report of a fit as one self-contained HTML file; of_posterior: figures of its posterior."""
     content = _content(result)
     sensitivity = any(content[name] for name in ("influence", "modes", "mode_notes", "profiles"))
     headings = {
         "verdict": "Outcome",
         "parameters": "Parameters",
+        "posterior": HEADING if result.posterior else "",
         "pictures": "Figures" if pictures else "",
         "bins": "Contrast and offset",
         "what-if": "Sensitivity to single bins and scaling mode" if sensitivity else "",
         "facts": "Fit and data",
     }
     shown = {where: heading for where, heading in headings.items() if heading}
-    return render(RESULTS_PACKAGE, "report.html", headings=shown, pictures=pictures, **content)
+    figures = {"pictures": pictures, "posterior_pictures": of_posterior}
+    return render(RESULTS_PACKAGE, "report.html", headings=shown, **figures, **content)
 
 
 def report_fragment(result: FitResult) -> str:
     """Return outcome, parameters and facts as an HTML fragment for Jupyter."""
     return render(RESULTS_PACKAGE, "report_fragment.html", **_content(result))
+
+
+def posterior_fragment(result: FitResult, held: dict[str, Any]) -> str:
+    """Return the table and the sentences on a posterior as an HTML fragment for Jupyter."""
+    title = f"posterior of {report_title(result)}"
+    return render(RESULTS_PACKAGE, "posterior_fragment.html", title=title, **_posterior(held))
+
+
+def _posterior(held: dict[str, Any] | None) -> dict[str, Any]:
+    if held is None:
+        return {"posterior": [], "posterior_notes": []}
+    return {"posterior": posterior_rows(held), "posterior_notes": posterior_sentences(held)}
 
 
 def _content(result: FitResult) -> dict[str, Any]:
@@ -93,6 +120,7 @@ def _content(result: FitResult) -> dict[str, Any]:
         "reservations": [bold.format(label, text) for label, text in reservations(result)],
         "parameters": parameters,
         "parameter_notes": parameter_notes,
+        **_posterior(result.posterior),
         "scaling": scaling_sentence(result),
         "bins": bin_rows(result),
         "bins_caption": "Contrast, offset, pairs and reduced χ² of each bin",

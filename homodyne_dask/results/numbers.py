@@ -1,6 +1,7 @@
 """Formatting of numbers: an error with two significant digits, a value with as many decimals."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,6 +20,17 @@ def value_and_error(value: float, error: float) -> str:
     places = _places(error / scale)
     shown = f"{_rounded(value / scale, places)} ± {_rounded(error / scale, places)}"
     return f"({shown})e{exponent:+03d}"
+
+
+def quantiles(values: Sequence[float], sd: float) -> list[str]:
+    """Return quantiles of a quantity of that standard deviation, with the decimals of value and error."""
+    if not (all(map(math.isfinite, values)) and math.isfinite(sd) and sd > 0):
+        return [f"{value:.6g}" if math.isfinite(value) else "-" for value in values]
+    exponent = _exponent(max(sd, *map(abs, values)))
+    if -4 < exponent < 7:
+        return [_rounded(value, _places(sd)) for value in values]
+    scale = 10.0**exponent
+    return [f"{_rounded(value / scale, _places(sd / scale))}e{exponent:+03d}" for value in values]
 
 
 def format_error(value: float) -> str:

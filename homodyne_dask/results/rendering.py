@@ -15,6 +15,10 @@ RENDERERS = {
     "fitted_c2": "homodyne_dask.results.fitted_c2",
     "series_text": "homodyne_dask.results.series_report",
     "series_fragment": "homodyne_dask.results.index",
+    "posterior_text": "homodyne_dask.results.text",
+    "posterior_fragment": "homodyne_dask.results.html",
+    "PosteriorPlots": "homodyne_dask.results.posterior.pictures",
+    "save_posterior": "homodyne_dask.results.posterior.save",
     "draw_series": "homodyne_dask.results.figures.scans",
 }
 """Modules by the name of the function in them."""

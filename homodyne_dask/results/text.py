@@ -1,9 +1,12 @@
 """The report as text: outcome, parameters with errors, sensitivity, details of fit and data."""
 
+from typing import Any
+
 import xarray
 
 from homodyne_dask.errors import printable
 from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.posterior.section import HEADING, posterior_rows, posterior_sentences
 from homodyne_dask.results.report_content import (
     INFLUENCE,
     bin_rows,
@@ -26,7 +29,8 @@ _WIDTH = 100
 def report_text(result: FitResult) -> str:
     """Return the report of a fit as text."""
     parts = [
-        _verdict(result), _parameters(result), _scaling(result), sensitivity_lines(result), _facts(result)
+        _verdict(result), _parameters(result), _posterior(result.posterior), _scaling(result),
+        sensitivity_lines(result), _facts(result),
     ]  # fmt: skip
     return printable("\n\n".join("\n".join(part) for part in parts if part))
 
@@ -41,6 +45,21 @@ def _verdict(result: FitResult) -> list[str]:
 def _parameters(result: FitResult) -> list[str]:
     rows, notes = parameter_rows(result)
     return aligned_columns(rows, left=3) + wrapped("", notes)
+
+
+def posterior_text(result: FitResult, held: dict[str, Any]) -> str:
+    """Return a posterior as text; held: its plain values."""
+    lines = [f"posterior of {report_title(result)}", "", *_posterior_lines(held)]
+    return printable("\n".join(lines))
+
+
+def _posterior(held: dict[str, Any] | None) -> list[str]:
+    return [] if held is None else [HEADING, *_posterior_lines(held)]
+
+
+def _posterior_lines(held: dict[str, Any]) -> list[str]:
+    table = aligned_columns(posterior_rows(held), left=3)
+    return table + wrapped("", tuple(posterior_sentences(held)))
 
 
 def _scaling(result: FitResult) -> list[str]:

@@ -102,7 +102,10 @@ def _draw(
         axes.add_artist(line)
         beside, va, ha = getattr(axes, f"get_{name}_text{number}_transform")(one.pad)
         for n in np.flatnonzero(one.labels) if look[f"label{side}"] else ():
-            label = Text(x[n], y[n], one.labels[n], transform=beside, va=va, ha=ha, clip_on=False)
+            label = Text(
+                x[n], y[n], one.labels[n], transform=beside, va=va, ha=ha, clip_on=False,
+                fontsize=look.get("labelsize"),
+            )  # fmt: skip
             axes.add_artist(label)
             extent = label.get_window_extent(renderer).size[int(along)] / scale
             reach = max(reach, one.pad + extent)

@@ -1,0 +1,66 @@
+"""Trees of draws as netCDF-4 and Zarr."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import xarray
+from xarray import DataTree
+
+from homodyne_dask.errors import OptionError, SourceError, why_unreadable
+from homodyne_dask.results.posterior.tree import FORMAT, VERSION
+from homodyne_dask.store.files import PARTIAL
+
+_REMEDY = "give posterior.nc of a fit, or make it again with `homodyne-dask posterior`"
+
+
+def netcdf_of_tree(tree: DataTree) -> bytes:
+    """Return a tree as netCDF-4.
+
+    It is made in memory: HDF5 crashes where it cannot write to a disk.
+    """
+    content = tree.to_netcdf(engine="h5netcdf")
+    assert content is not None  # no path was given
+    return bytes(content)
+
+
+def write_zarr(tree: DataTree, path: Path) -> None:
+    """Write a tree as a Zarr folder beside the path, and let it take the place of an earlier one."""
+    if path.exists() and not (path / "zarr.json").is_file():
+        raise OptionError(f"{path} is no Zarr folder, and is not replaced: give another path")
+    partial = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
+    try:
+        tree.to_zarr(partial, consolidated=False, zarr_format=3)
+        if path.exists():
+            shutil.rmtree(path)
+        partial.rename(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def read_tree(path: Path) -> DataTree:
+    """Return the tree of a posterior, all in memory; raises SourceError for what is none."""
+    zarr = path.is_dir()
+    options: dict[str, Any] = (
+        {"engine": "zarr", "consolidated": False} if zarr else {"engine": "h5netcdf"}
+    )
+    try:
+        if not (zarr or path.is_file()):
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        with xarray.open_datatree(path, **options) as opened:
+            tree = opened.load()
+    except OSError as e:
+        raise SourceError(
+            f"{path} cannot be read: {e.strerror or why_unreadable(e)}; {_REMEDY}"
+        ) from e
+    except (ValueError, KeyError, TypeError, RuntimeError) as e:
+        raise SourceError(f"{path} is damaged, {why_unreadable(e)}: {_REMEDY}") from e
+    if tree.attrs.get("format") != FORMAT:
+        raise SourceError(f"{path} is no {FORMAT}: {_REMEDY}")
+    if tree.attrs.get("format_version") != VERSION:
+        raise SourceError(
+            f"{path} has format version {tree.attrs.get('format_version')}, this program reads {VERSION}: "
+            f"make it again"
+        )
+    return tree
