@@ -14,13 +14,14 @@ import pytest
 
 import homodyne_dask
 from homodyne_dask.fitting.start.averages import _cell_moments
-from homodyne_dask.kernels import compiled, loaded_code, transport
+from homodyne_dask.kernels import compiled, loaded_code
 from homodyne_dask.kernels.cache_folder import FOLDER
 from homodyne_dask.kernels.compiled import Kernel, known_options
 from homodyne_dask.kernels.loaded_code import made_of
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.subblock_loop import MeasuredBlock
 from homodyne_dask.kernels.transport import (
+    TRANSPORT,
     _shape,
     transport_candidate_grams,
     transport_cell_sums,
@@ -28,9 +29,10 @@ from homodyne_dask.kernels.transport import (
     transport_gram,
     transport_point,
     transport_robust_gram,
+    transport_wide_gram,
 )
 from homodyne_dask.kernels.transport_kernels import robust_kernel
-from homodyne_dask.models import BROWNIAN, Convention, sincos
+from homodyne_dask.models import BROWNIAN, Convention, shear_factor, sincos
 from tests.synthetic import FLOW, blocks, measured, summary
 
 PACKAGE = Path(homodyne_dask.__file__).parent
@@ -73,6 +75,7 @@ def calls():
         lambda: transport_gram(at, block),
         lambda: transport_robust_gram(at, block, np.full((2, 2), 0.2)),
         lambda: transport_candidate_grams([at, at], block),
+        lambda: transport_wide_gram([at, at], block, None),
         lambda: transport_cell_sums(at, block, np.zeros((64, 64), int), np.zeros((2, 1, 8))),
         lambda: transport_f(at, *of_time),
         lambda: summary(scans)(FLOW),
@@ -92,7 +95,7 @@ def test_every_function_of_ours_that_is_traced_is_in_the_code(calls, monkeypatch
     monkeypatch.setattr(
         loaded_code, "walked", lambda *args: walks.append(walked(*args)) or walks[-1]
     )
-    assert len(calls) == 6
+    assert {*TRANSPORT.kernels.values(), _shape, _cell_moments} == {one for one, *_ in calls}
     known_options()
     for kernel, args, static in calls:
         with float64_on_cpu():
@@ -164,7 +167,7 @@ def other_file(patch):
 CHANGES = {
     "a constant of a module": lambda patch: patch.setattr(sincos, "NEAR", 0.25),
     "a value in a table": lambda patch: patch.setitem(sincos._TERMS, "float64", 12),
-    "a function": lambda patch: patch.setattr(transport, "wave", transport.decay),
+    "a function": lambda patch: patch.setattr(shear_factor, "sin_cos", sincos.sinc_and_slope),
     "the code of a function": lambda patch: patch.setattr(
         sincos.sin_cos, "__code__", sincos.sin_cos.__code__.replace(co_consts=(None, 2))
     ),
@@ -233,11 +236,11 @@ def test_what_depends_on_more_than_this_package_is_known_by_its_text_only(monkey
 
     assert f_known_by(function=of_a_user) is None
     assert made_of(_shape.function, (TIMES,), {"model": BROWNIAN}) is None
-    monkeypatch.setattr(transport, "wave", of_a_user)
+    monkeypatch.setattr(shear_factor, "sin_cos", of_a_user)
     assert f_known_by() is None
-    monkeypatch.setattr(transport, "wave", np.testing.assert_allclose)
+    monkeypatch.setattr(shear_factor, "sin_cos", np.testing.assert_allclose)
     assert f_known_by()
-    monkeypatch.setattr(transport, "wave", pytest.approx)
+    monkeypatch.setattr(shear_factor, "sin_cos", pytest.approx)
     assert f_known_by() is None
     monkeypatch.undo()
     monkeypatch.setattr(loaded_code, "trace_context", lambda: None)
