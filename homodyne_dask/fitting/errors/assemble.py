@@ -22,6 +22,7 @@ from homodyne_dask.fitting.errors.warnings import (
     redchi_per_bin,
     undetermined_directions,
     warnings_about,
+    warnings_about_priors,
 )
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import RobustGram
@@ -71,6 +72,7 @@ def assemble_result(
     clusters = friedel_clusters(scan.q, scan.phi)
     left_out = _left_out_chisqr(request, state, moved, clusters)
     errors = uncertainty_at(request, state)
+    error = used_of(errors, more.lower)
     freedom = reduced.freedom(int(search.free.sum()))
     names = list(search.names)
     converged = state.outcome is lm.Outcome.CONVERGED
@@ -122,6 +124,7 @@ def assemble_result(
         warnings=warnings_about(
             request, state, at_bound, clusters, errors.withheld, errors.naive is not None and seen
         )
+        + (warnings_about_priors(request, state, error) if seen else ())
         + _without_profile(request, more),
         config=request.config,
         inputs=_inputs(request),
@@ -137,7 +140,7 @@ def assemble_result(
         left_out=None
         if left_out is None
         else left_out_table(left_out_clusters(reduced, moved, clusters, left_out), scan.label),
-        **_sensitivity(request, state, moved, errors, used_of(errors, more.lower), known_noise),
+        **_sensitivity(request, state, moved, errors, error, known_noise),
     )
     return result if more.signal is None or seen else without_decay(result, more.signal.sentence)
 

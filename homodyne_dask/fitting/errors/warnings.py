@@ -26,6 +26,8 @@ MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
 pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
 MAX_DEVIATION_FROM_PRIOR = 3.0
 """Standard deviations from the mean of a prior, above which a warning is given."""
+MAX_ERROR_OVER_PRIOR = 1.1
+"""The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 
 
 def warnings_about(
@@ -51,7 +53,7 @@ def warnings_about(
         _negative_shear(request, state),
         _of_precision(request, state.reduced),
     )
-    sentences = [sentence for sentence in candidates if sentence] + _far_from_priors(request, state)
+    sentences = [sentence for sentence in candidates if sentence]
     for n in np.flatnonzero(at_bound):
         low, high = request.search.lower[n], request.search.upper[n]
         sentences.append(
@@ -92,6 +94,36 @@ def warnings_about(
             f"q is unknown: {joined_with_and(scaled)} {'are' if len(scaled) > 1 else 'is'} q² times "
             f"{'their values' if len(scaled) > 1 else 'its value'}, in 1/s"
         )
+    return tuple(sentences)
+
+
+def warnings_about_priors(
+    request: Request, state: lm.State, error: Float[np.ndarray, " p"]
+) -> tuple[str, ...]:
+    """Return a sentence for each parameter that ends far from its prior, or is known less well than by it.
+
+    error: the errors of the parameters that are used.
+    """
+    priors = request.search.priors
+    if priors is None:
+        return ()
+    sentences = []
+    for p, value, away, own, mean, sd in zip(
+        request.parameters, state.theta, np.abs(priors.deviation(state.theta)), error, priors.mean,
+        priors.sd, strict=True,
+    ):  # fmt: skip
+        unit = p.unit and f" {p.unit}"
+        if away > MAX_DEVIATION_FROM_PRIOR:
+            sentences.append(
+                f"{p.name} ends at {value:.6g}, {away:.1f} standard deviations from its prior {mean:g} ± "
+                f"{sd:g}{unit}: the prior, sigma or the model does not hold"
+            )
+        if own > MAX_ERROR_OVER_PRIOR * sd:
+            sentences.append(
+                f"the error of {p.name}, {own:.3g}{unit}, is more than the {sd:g}{unit} of its prior: χ² "
+                f"counts correlated pairs as independent ones, which outweigh the prior; posterior weighs "
+                f"both by their errors"
+            )
     return tuple(sentences)
 
 
@@ -180,21 +212,6 @@ def _far_off(request: Request, state: lm.State) -> str | None:
         f"χ² per {datum} is up to {redchi[far].max():.3g} (in the bins labelled {bins}): some {datum}s lie "
         f"far from all others, sigma is too small, or the model does not hold; maps.png shows where"
     )
-
-
-def _far_from_priors(request: Request, state: lm.State) -> list[str]:
-    """Return a sentence for each parameter that ends far from what was known of it."""
-    priors = request.search.priors
-    if priors is None:
-        return []
-    away = priors.deviation(state.theta)
-    return [
-        f"{p.name} ends at {state.theta[n]:.6g}, {abs(away[n]):.1f} standard deviations from its prior "
-        f"{priors.mean[n]:g} ± {priors.sd[n]:g}{p.unit and f' {p.unit}'}: the prior, sigma or the model does "
-        f"not hold"
-        for n, p in enumerate(request.parameters)
-        if abs(away[n]) > MAX_DEVIATION_FROM_PRIOR
-    ]
 
 
 def _same_at_all_q(request: Request, state: lm.State) -> str | None:
