@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from homodyne_dask.results.compare import compare
     from homodyne_dask.results.comparison import Comparison, load_comparison
     from homodyne_dask.results.fit_result import FitResult, load_result
+    from homodyne_dask.results.posterior.posterior import Posterior, load_posterior
     from homodyne_dask.results.series import FitSeries, load_series
     from homodyne_dask.solver.levenberg_marquardt import Outcome
     from homodyne_dask.store.scan import Scan, open_dataset
@@ -74,6 +75,8 @@ _HOME = {
     "load_comparison": "results.comparison",
     "load_result": "results.fit_result",
     "load_series": "results.series",
+    "load_posterior": "results.posterior.posterior",
+    "Posterior": "results.posterior.posterior",
     "Comparison": "results.comparison",
     "FitResult": "results.fit_result",
     "FitSeries": "results.series",
@@ -111,6 +114,7 @@ __all__ = [
     "HomodyneDaskError",
     "Outcome",
     "Parameter",
+    "Posterior",
     "ResidualModel",
     "Scan",
     "SeparableModel",
@@ -128,6 +132,7 @@ __all__ = [
     "ingest",
     "iterate",
     "load_comparison",
+    "load_posterior",
     "load_result",
     "load_series",
     "local_cluster",

@@ -18,7 +18,8 @@ TOOLS = ("pytest", "hypothesis", "pytest-timeout", "mpmath", "setuptools", "ipyk
 """In their newest versions everywhere: what is tested is the program, not they."""
 ROOMS = ("store", "models", "kernels", "sweep", "cluster", "solver", "live", "ingest", "fitting")
 """Folders of tests/ whose modules call other libraries."""
-CLOSELY_WATCHED = ("jax", "dask", "distributed", "dask-jobqueue", "xarray", "zarr", "numpy")
+CLOSELY_WATCHED = ("jax", "dask", "distributed", "dask-jobqueue", "xarray", "zarr", "numpy", "blackjax",
+                   "arviz-stats")  # fmt: skip
 """Packages named in the summary."""
 
 
@@ -32,7 +33,7 @@ def environment(uv: str, python: str, age: str) -> Path:
     settings = os.environ | {"PYENV_VERSION": python}  # pyenv offers only those chosen
     for command in (
         [uv, "venv", "--quiet", "--allow-existing", "--no-python-downloads", "--python", python, str(folder)],
-        [*install, *newest, *built, "-r", "pyproject.toml"],
+        [*install, *newest, *built, "-r", "pyproject.toml", "--extra", "posterior"],
         [*install, *built, *TOOLS],
         [*install, "--no-deps", "--editable", "."],
     ):  # fmt: skip

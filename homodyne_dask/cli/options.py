@@ -77,7 +77,7 @@ def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], 
     return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
-def _by_name(what: str, pairs: tuple[str, ...]) -> dict[str, str]:
+def values_by_name(what: str, pairs: tuple[str, ...]) -> dict[str, str]:
     """Return {name: value} from words 'name=value'."""
     values = {}
     for pair in pairs:
@@ -113,7 +113,7 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> "FitConf
     from homodyne_dask.cli.config import from_options, read_config
 
     mappings = {option.key for option in fit_options() if option.by_name} & set(options)
-    options = options | {key: _by_name(key, options[key]) for key in mappings}
+    options = options | {key: values_by_name(key, options[key]) for key in mappings}
     given = {key: value for key, value in options.items() if value not in (None, (), {}, False)}
     files = [source for source in sources if Path(source).suffix in (".yaml", ".yml")]
     if not files:

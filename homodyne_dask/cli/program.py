@@ -17,6 +17,7 @@ from homodyne_dask.cli.commands.info import info
 from homodyne_dask.cli.commands.ingest import ingest
 from homodyne_dask.cli.commands.key import key
 from homodyne_dask.cli.commands.plan import plan
+from homodyne_dask.cli.commands.posterior import posterior
 from homodyne_dask.cli.commands.preflight import preflight
 from homodyne_dask.cli.commands.show import show
 from homodyne_dask.cli.commands.simulate import simulate
@@ -55,6 +56,7 @@ for command in (
     plan,
     fit,
     show,
+    posterior,
     compare,
     explain,
     config,

@@ -36,7 +36,7 @@ FIT, TRUTH, GREY = COLOURS[1], COLOURS[2], "#555555"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-class _Axis(NamedTuple):
+class DrawnParameter(NamedTuple):
     """One parameter as it is drawn: in units of a power of ten."""
 
     label: str
@@ -53,7 +53,7 @@ def draw_corner(posterior: "Posterior") -> "FitFigure":
     Contours hold 68 and 95 % of the draws; lines are the values of the fit, and true ones if known.
     """
     free = [*free_names(posterior.result).items()][:MOST]
-    shown = [_axis(posterior, name, at) for name, at in free]
+    shown = [drawn_parameter(posterior, name, at) for name, at in free]
     n = len(shown)
     inside = n * SIDE + (n - 1) * GAP
     width = max(LEFT + inside + 0.15, LEAST_WIDTH)
@@ -82,7 +82,8 @@ def draw_corner(posterior: "Posterior") -> "FitFigure":
     return picture
 
 
-def _axis(posterior: "Posterior", name: str, at: int) -> _Axis:
+def drawn_parameter(posterior: "Posterior", name: str, at: int) -> DrawnParameter:
+    """Return one parameter, the one at this place in theta, as it is drawn."""
     result, draws = posterior.result, posterior.draws.flat[:, at]
     table = result.parameters
     value, stderr = (float(table[key].values[at]) for key in ("value", "stderr"))
@@ -98,7 +99,7 @@ def _axis(posterior: "Posterior", name: str, at: int) -> _Axis:
     ten = f"10{str(exponent).translate(_SUPERSCRIPT)}"
     words = " ".join([ten] * (scale != 1) + [unit] * bool(unit))
     true = (truth_of(result) or {}).get(name)
-    return _Axis(
+    return DrawnParameter(
         label=plain_label(name + (f"\n[{words}]" if words else "")),
         draws=draws / scale,
         edges=np.linspace(*ends, CELLS + 1) / scale,
@@ -113,7 +114,7 @@ def plain_label(text: str) -> str:
     return printable(text).replace("$", r"\$")
 
 
-def _marginal(axes: "Axes", one: _Axis) -> None:
+def _marginal(axes: "Axes", one: DrawnParameter) -> None:
     from scipy.ndimage import gaussian_filter1d
 
     counts, _ = np.histogram(one.draws, one.edges)
@@ -137,7 +138,7 @@ def _marginal(axes: "Axes", one: _Axis) -> None:
     axes.set_yticks([])
 
 
-def _pair(axes: "Axes", x: _Axis, y: _Axis) -> None:
+def _pair(axes: "Axes", x: DrawnParameter, y: DrawnParameter) -> None:
     from scipy.ndimage import gaussian_filter
 
     counts, _, _ = np.histogram2d(x.draws, y.draws, [x.edges, y.edges])
@@ -161,7 +162,7 @@ def levels_holding(density: Float[np.ndarray, "n m"], shares: tuple[float, ...])
     return [float(falling[np.searchsorted(held, share)]) for share in shares]
 
 
-def _lines(axes: "Axes", one: _Axis, line: str) -> None:
+def _lines(axes: "Axes", one: DrawnParameter, line: str) -> None:
     getattr(axes, line)(one.value, color=FIT, linewidth=0.8)
     if one.truth is not None:
         getattr(axes, line)(one.truth, color=TRUTH, linewidth=1.0, linestyle="--")
@@ -177,7 +178,9 @@ def _ticks(axes: "Axes", last: bool, first: bool) -> None:
     axes.tick_params(labelsize=7, labelbottom=last, labelleft=first)
 
 
-def _words(posterior: "Posterior", shown: list[_Axis], letters: int) -> list[tuple[str, str]]:
+def _words(
+    posterior: "Posterior", shown: list[DrawnParameter], letters: int
+) -> list[tuple[str, str]]:
     """Return what the lines are, and what was done, in lines of text with their colours."""
     words = [("posterior: density, 68 % and 95 % of the draws", COLOURS[0])]
     known = any(np.isfinite(one.stderr) for one in shown)

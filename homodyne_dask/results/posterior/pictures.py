@@ -16,7 +16,13 @@ from homodyne_dask.results.figures.style import (
     log_scale_if_wide,
     panels,
 )
-from homodyne_dask.results.posterior.corner import LETTER, LINE, draw_corner, plain_label
+from homodyne_dask.results.posterior.corner import (
+    LETTER,
+    LINE,
+    draw_corner,
+    drawn_parameter,
+    plain_label,
+)
 from homodyne_dask.results.posterior.tree import free_names
 
 if TYPE_CHECKING:
@@ -133,14 +139,16 @@ def _bands(
 
 def draw_trace(posterior: "Posterior") -> "FitFigure":
     """Draw the draws of each chain, of every free parameter, in their order."""
-    free, theta = free_names(posterior.result), posterior.draws.theta
-    unit = posterior.result.parameters["unit"].values
+    chains = posterior.draws.theta.shape[0]
+    free = free_names(posterior.result)
     picture, axes = panels(len(free), 2, 3.8, 1.25)
     for axis, (name, at) in zip(axes, free.items(), strict=True):
-        for n, chain in enumerate(theta[..., at]):
+        one = drawn_parameter(posterior, name, at)
+        for n, chain in enumerate(one.draws.reshape(chains, -1)):
             colour = COLOURS[n % len(COLOURS)]
             axis.plot(chain, color=colour, linewidth=0.4, alpha=0.8)
-        label_axes(axis, "", f"[{unit[at]}]" if unit[at] else "", plain_label(name))
+        title, _, unit = one.label.partition("\n")
+        label_axes(axis, "", unit, title)
         axis.locator_params(axis="y", nbins=4)
     for axis in axes[-2:]:
         axis.set_xlabel("draw of the chain")

@@ -7,7 +7,6 @@ import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.text import Text
 from PIL import Image
 
 from homodyne_dask.errors import OptionError, SelectionError
@@ -22,6 +21,7 @@ from homodyne_dask.results.figures.png import png_of
 from homodyne_dask.results.figures.rates import fitted_at_angles, fitted_model
 from homodyne_dask.results.figures.style import panels
 from tests.results.figures.made import CASES, DIFFUSION, FLOW, result_for, scan_of
+from tests.results.figures.texts import check_places, texts_of
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -37,18 +37,6 @@ def test_every_picture_is_written_and_shows_something(case, tmp_path):
         pixels = matplotlib.image.imread(path)
         assert min(pixels.shape[:2]) > 400
         assert (pixels.std(axis=(0, 1))[:3] > 0.05).all(), path.stem
-
-
-def texts_of(picture):
-    """Every text that is drawn in a picture, with the box it takes."""
-    canvas = FigureCanvasAgg(picture)
-    canvas.draw()  # lays it out
-    renderer, drawn = canvas.get_renderer(), []
-    renderer.draw_text = lambda *_, mtext=None, **options: drawn.append(mtext)
-    picture.draw(renderer)
-    several_lines = [text for text in picture.findobj(Text) if "\n" in text.get_text()]
-    texts = dict.fromkeys([text for text in drawn if text is not None] + several_lines)
-    return [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
 
 
 RINGS = (
@@ -76,16 +64,7 @@ def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path
         assert any(same == text and abs(box.get_points() - at.get_points()).max() < 2
                    for same, at in plain), text  # fmt: skip
     assert len(shown) > 5
-    for text, box in shown:
-        assert box.x0 > page.x0 - 1, text
-        assert box.x1 < page.x1 + 1, text
-        assert box.y0 > page.y0 - 1, text
-        assert box.y1 < page.y1 + 1, text
-    for n, (one, a) in enumerate(shown):
-        for other, b in shown[:n]:
-            across = min(a.x1, b.x1) - max(a.x0, b.x0)
-            upright = min(a.y1, b.y1) - max(a.y0, b.y0)
-            assert across < 2 or upright < 2, (one, other)
+    check_places(shown, page)
 
 
 def test_a_png_has_the_pixels_the_size_and_the_texts(tmp_path):

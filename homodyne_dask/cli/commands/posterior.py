@@ -1,0 +1,104 @@
+"""homodyne-dask posterior: the posterior of all the data of a finished fit."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from homodyne_dask.cli.options import WORKERS, values_by_name, with_options
+from homodyne_dask.cli.printing import echo, echo_json, echo_progress
+from homodyne_dask.errors import OptionError
+
+if TYPE_CHECKING:
+    from homodyne_dask.cli.config import FitConfig
+    from homodyne_dask.results.fit_result import FitResult
+
+
+@click.command()
+@click.argument("folder", metavar="FIT", type=click.Path(path_type=Path))
+@click.option(
+    "--prior", multiple=True, metavar="NAME=PRIOR",
+    help="Prior of a parameter: D0=2500:300 (normal, mean and sd), D0=lognormal:2500:0.3, halfnormal, "
+    "truncnormal, uniform or loguniform; repeatable. Default: uniform within its bounds, or log-uniform.",
+)  # fmt: skip
+@click.option(
+    "--draws", type=click.IntRange(100, 1_000_000), default=4000, show_default=True,
+    help="Number of draws.",
+)  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the draws."
+)
+@click.option(
+    "--adjust", type=click.Choice(["robust", "none"]), default="robust", show_default=True,
+    help="Width of the likelihood: that of the robust errors, or the naive one of uncorrelated noise.",
+)  # fmt: skip
+@with_options(*WORKERS)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path),
+    help="Write the draws into this file, netCDF or a folder .zarr, and leave FIT as it is.",
+)  # fmt: skip
+def posterior(
+    folder: Path,
+    prior: tuple[str, ...],
+    draws: int,
+    seed: int,
+    adjust: str,
+    as_json: bool,
+    output: Path | None,
+    **workers: Any,
+) -> None:
+    """Draw from the posterior of the fit in the folder FIT, and write it there.
+
+    The data are read about as often as in a short fit, from where the store was. FIT gets posterior.nc
+    (for ArviZ), posterior.json and pictures, and its report a section "Posterior".
+    `homodyne-dask explain posterior` says what the numbers mean.
+    """
+    import homodyne_dask
+    from homodyne_dask.cli.worker_options import client_of
+    from homodyne_dask.results.figures.block_means import as_fitted
+    from homodyne_dask.results.figures.fit_view import fitted_scan
+    from homodyne_dask.results.fit_result import load_result
+
+    _check_one_fit(folder)
+    result = load_result(folder)
+    priors = values_by_name("prior", prior) or None
+    scan = as_fitted(fitted_scan(result), result)
+    echo_progress(
+        f"{draws} draws from the posterior of {result.config['model']} fitted to {scan.path}"
+    )
+    with client_of(_config(result, scan.path, workers)) as client:
+        found = homodyne_dask.posterior(
+            result, scan, priors=priors, draws=draws, seed=seed, adjust=adjust, client=client
+        )
+    if as_json:
+        echo_json(found.values())
+    else:
+        echo(str(found))
+    if output is not None:
+        found.to_zarr(output) if output.suffix == ".zarr" else found.to_netcdf(output)
+        files = [output]
+    else:
+        files = found.save(folder)
+    if not as_json:
+        echo(f"\nwritten: {', '.join(map(str, files))}")
+
+
+def _check_one_fit(folder: Path) -> None:
+    """Raise OptionError for the folder of a series or of the fits of several stores."""
+    from homodyne_dask.results.fit_result import SUMMARY
+
+    fits = sorted(path.parent.name for path in folder.glob(f"*/{SUMMARY}"))
+    if fits and not (folder / SUMMARY).exists():
+        raise OptionError(
+            f"{folder} holds {len(fits)} fits, and a posterior is that of one: give {folder / fits[0]}, or "
+            f"another one of them"
+        )
+
+
+def _config(result: "FitResult", store: str, workers: dict[str, Any]) -> "FitConfig":
+    """Return the configuration from which workers are chosen."""
+    from homodyne_dask.cli.config import from_options
+
+    given = {key: value for key, value in workers.items() if value not in (None, ())}
+    return from_options({"data": [store], "model": result.config["model"]} | given)

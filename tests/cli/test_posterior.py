@@ -1,0 +1,94 @@
+"""homodyne-dask posterior: what it passes on, prints and writes; a sentence for what cannot be."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import homodyne_dask
+from homodyne_dask.results.fit_result import load_result
+from homodyne_dask.results.posterior.posterior import load_posterior, posterior_of
+from tests.cli.commands import FIT, done, run
+from tests.results.posterior.made import draws_of, gaussian
+
+
+@pytest.fixture(scope="module")
+def fitted(made, tmp_path_factory) -> Path:
+    """A folder with a store and the fit of it."""
+    folder = tmp_path_factory.mktemp("posterior")
+    shutil.copytree(made / "A_c2.zarr", folder / "A_c2.zarr")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done(*FIT, "--fixed", "D_offset=0", "--no-pictures")
+    return folder
+
+
+@pytest.fixture
+def given(fitted, monkeypatch) -> dict:
+    """What the function gets, which draws from the distribution that the fit reports."""
+    given = {}
+
+    def drawn(result, scan, **options):
+        given.update(options, scan=scan)
+        theta = gaussian(result, options["draws"])
+        return posterior_of(result, draws_of(result, theta, seed=options["seed"]), scan)
+
+    monkeypatch.setattr(homodyne_dask, "posterior", drawn, raising=False)
+    monkeypatch.chdir(fitted)
+    return given
+
+
+def test_options_are_passed_on_and_the_folder_is_written(given):
+    words = ("--prior", "D0=normal:2500:300", "--prior", "alpha=-0.5:0.1", "--draws", "200")
+    printed = done("posterior", "A_fit", *words, "--seed", "3", "--adjust", "none", "-q")
+    scan = given.pop("scan")
+    assert given == {
+        "priors": {"D0": "normal:2500:300", "alpha": "-0.5:0.1"}, "draws": 200, "seed": 3,
+        "adjust": "none", "client": None,
+    }  # fmt: skip
+    assert scan.digest == load_result("A_fit").inputs["store_sha256"]
+    assert printed.startswith("posterior of static fitted to A_c2.zarr\n\nparameter ")
+    assert "written: A_fit/posterior.json, A_fit/posterior.nc, " in printed
+    assert load_posterior("A_fit").draws.seed == 3
+    shown = done("show", "A_fit")
+    assert "\nPosterior\nparameter " in shown
+    assert "seed 3" in shown
+    assert json.loads(done("show", "A_fit", "--json"))["posterior"]["draws"] == 200
+
+
+def test_one_json_object_has_the_numbers(given):
+    values = json.loads(done("posterior", "A_fit", "--draws", "300", "--json"))
+    assert values["draws"] == 300
+    assert {*values["parameters"]} == {"D0", "alpha"}
+    written = json.loads(Path("A_fit/posterior.json").read_text())
+    assert {key: of for key, of in written.items() if key != "sha256"} == values
+
+
+@pytest.mark.parametrize("name", ["mine.nc", "mine.zarr"])
+def test_a_file_of_another_name_leaves_the_folder_as_it_is(name, given):
+    before = {path: path.read_bytes() for path in Path("A_fit").iterdir()}
+    assert f"written: {name}" in done("posterior", "A_fit", "-o", name, "--draws", "100")
+    assert load_posterior(name).draws.theta.shape == (1, 100, 3)
+    assert {path: path.read_bytes() for path in Path("A_fit").iterdir()} == before
+
+
+def refused(*words: str) -> str:
+    result = run("posterior", *words)
+    assert result.exit_code == 2, result.output
+    assert len(result.stderr.splitlines()) <= 2  # the first may be progress
+    return result.stderr.splitlines()[-1]
+
+
+def test_what_cannot_be_drawn_from_is_a_sentence(given, fitted):
+    assert "nowhere cannot be read: No such file" in refused("nowhere")
+    assert "--prior 'D0' is not NAME=VALUE" in refused("A_fit", "--prior", "D0")
+    assert "'dyadic' is not one of" in refused("A_fit", "--adjust", "dyadic")
+    assert "100<=x" in refused("A_fit", "--draws", "5")
+    Path("series/1").mkdir(parents=True)
+    shutil.copy("A_fit/summary.json", "series/1")
+    assert "series holds 1 fits, and a posterior is that of one: give series/1" in refused("series")
+    Path("A_c2.zarr").rename("B_c2.zarr")
+    assert "A_c2.zarr" in refused("A_fit")
+    Path("B_c2.zarr").rename("A_c2.zarr")
+    assert not given
