@@ -31,6 +31,10 @@ CELLS = 40
 """Cells of a density along one axis."""
 SMOOTHED = 2.0
 """Standard deviation of the smoothing, in cells."""
+MARGIN = 0.12
+"""Share of an axis at both ends without ticks."""
+APART = 0.4
+"""Least share of an axis between two ticks."""
 SHARES = (0.95, 0.68)
 FIT, TRUTH, GREY = COLOURS[1], COLOURS[2], "#555555"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -65,11 +69,13 @@ def draw_corner(posterior: "Posterior") -> "FitFigure":
         bottom = BELOW + (n - 1 - row) * (SIDE + GAP)
         for column in range(row + 1):
             axes = place(picture, LEFT + column * (SIDE + GAP), bottom, SIDE, SIDE)
-            _ticks(axes, row == n - 1, column == 0 and row > 0)
             if row == column:
                 _marginal(axes, shown[row])
             else:
                 _pair(axes, shown[column], shown[row])
+                axes.set_yticks(_ticks(shown[row].edges))
+            axes.set_xticks(_ticks(shown[column].edges))
+            axes.tick_params(labelsize=7, labelbottom=row == n - 1, labelleft=column == 0 < row)
         centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
         along = LEFT + row * (SIDE + GAP) + SIDE / 2
         picture.text(along / width, 0.25 / height, shown[row].label, **centred)
@@ -115,24 +121,20 @@ def plain_label(text: str) -> str:
 
 
 def _marginal(axes: "Axes", one: DrawnParameter) -> None:
+    """Draw the density and the fit's Gaussian, the highest value of each 1."""
     from scipy.ndimage import gaussian_filter1d
 
     counts, _ = np.histogram(one.draws, one.edges)
     density = gaussian_filter1d(counts.astype(float), SMOOTHED / 2, mode="nearest")
-    width = one.edges[1] - one.edges[0]
     middle = 0.5 * (one.edges[1:] + one.edges[:-1])
-    density /= len(one.draws) * width
-    axes.fill_between(middle, density, color=COLOURS[0], alpha=0.35, linewidth=0)
-    axes.plot(middle, density, color=COLOURS[0], linewidth=1.2)
-    highest = density.max()
+    axes.fill_between(middle, density / density.max(), color=COLOURS[0], alpha=0.35, linewidth=0)
+    axes.plot(middle, density / density.max(), color=COLOURS[0], linewidth=1.2)
     if np.isfinite(one.stderr) and one.stderr > 0:
         x = np.linspace(one.edges[0], one.edges[-1], 200)
-        z = (x - one.value) / one.stderr
-        gaussian = np.exp(-0.5 * z**2) / (one.stderr * np.sqrt(2 * np.pi))
+        gaussian = np.exp(-0.5 * ((x - one.value) / one.stderr) ** 2)
         axes.plot(x, gaussian, color=FIT, linewidth=1.2)
-        highest = max(highest, min(gaussian.max(), 2 * highest))
     _lines(axes, one, "axvline")
-    axes.set_ylim(0, 1.08 * highest)
+    axes.set_ylim(0, 1.08)
     axes.set_xlim(one.edges[0], one.edges[-1])
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_yticks([])
@@ -168,14 +170,18 @@ def _lines(axes: "Axes", one: DrawnParameter, line: str) -> None:
         getattr(axes, line)(one.truth, color=TRUTH, linewidth=1.0, linestyle="--")
 
 
-def _ticks(axes: "Axes", last: bool, first: bool) -> None:
-    """Label the ticks of the outer axes of the corner only; last: row, first: column."""
+def _ticks(edges: Float[np.ndarray, " edge"]) -> list[float]:
+    """Return one or two round numbers, far enough from the ends for their labels."""
     from matplotlib.ticker import MaxNLocator
 
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(2, steps=[1, 2, 2.5, 5, 10], min_n_ticks=2))
-    axes.ticklabel_format(axis="both", useOffset=False, style="plain")
-    axes.tick_params(labelsize=7, labelbottom=last, labelleft=first)
+    low, high = edges[0] + MARGIN * np.ptp(edges), edges[-1] - MARGIN * np.ptp(edges)
+    inside: list[float] = []
+    for most in (3, 6, 12):
+        found = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        inside = [float(x) for x in found if low <= x <= high]
+        if len(inside) > 1 and inside[-1] - inside[0] > APART * np.ptp(edges):
+            return [inside[0], inside[-1]]
+    return inside[:1]
 
 
 def _words(
