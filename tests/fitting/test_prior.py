@@ -110,6 +110,7 @@ def test_a_resumed_fit_has_the_same_bits_and_no_other_prior(scan, result, tmp_pa
         fit_here(scan, hd.STATIC, path, resume=True, prior={"D0": (20500, 31)})
 
 
+@pytest.mark.slow
 def test_every_window_has_the_prior(scan):
     series = hd.fit_each(scan, hd.STATIC, over="age", windows=2, prior={"D0": (21000, 1e-3)})
     assert [value(entry.result) for entry in series.entries] == pytest.approx([21000] * 2, abs=0.1)
