@@ -79,10 +79,10 @@ def _sampling(held: dict[str, Any]) -> list[str]:
 
 def _adjustment(held: dict[str, Any]) -> str:
     factor, dof = _number(held["design_effect"]), _number(held["dof"])
-    words = [f"log-likelihood divided by {factor:.3g} on average"]
+    words = [f"log-likelihood divided by {factor:.3g} on average"] if factor != 1 else []
     if math.isfinite(dof):
         words.append(f"t kernel of {dof:.1f} degrees of freedom")
-    return f"{held['adjust_note'].rstrip('.')} ({', '.join(words)})"
+    return held["adjust_note"].rstrip(".") + (f" ({', '.join(words)})" if words else "")
 
 
 def _number(value: float | None) -> float:

@@ -115,8 +115,14 @@ def test_a_lower_bound_is_called_at_least_wherever_the_posterior_is_shown(flowin
         assert note in " ".join(" ".join(text for text, _ in texts_of(picture)).split())
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", ["corner", "rates", "trace"])
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [
+        *(("corner", case) for case in CASES),
+        ("rates", "seven parameters"),
+        ("trace", "two parameters"),
+    ],
+)
 def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, flowing):
     result = fit_of(flowing, **CASES[case])
     long = (
