@@ -61,6 +61,8 @@ def posterior(
     from homodyne_dask.results.fit_result import load_result
 
     _check_one_fit(folder)
+    if output is not None and output.exists():
+        raise OptionError(f"{output} exists: give another --output")
     result = load_result(folder)
     priors = values_by_name("prior", prior) or None
     scan = as_fitted(fitted_scan(result), result)

@@ -16,7 +16,7 @@ from homodyne_dask.results.posterior.draws import PosteriorDraws
 from homodyne_dask.results.posterior.section import enough_sentences
 from homodyne_dask.results.posterior.summary import plain_summary, summary_table
 from homodyne_dask.results.posterior.tree import FORMAT, VERSION, draws_in, tree_of
-from homodyne_dask.results.posterior.tree_files import netcdf_of_tree, read_tree, write_zarr
+from homodyne_dask.results.posterior.tree_files import ZARR, netcdf_of_tree, read_tree, write_zarr
 from homodyne_dask.results.rendering import renderer
 from homodyne_dask.results.tables import plain_columns, plain_values
 from homodyne_dask.store.files import path_of, write_atomic
@@ -153,7 +153,7 @@ def load_posterior(path: str | Path) -> Posterior:
     Raises SourceError if it is none.
     """
     where = path_of("path", path)
-    if where.is_dir() and not (where / "zarr.json").exists():
+    if where.is_dir() and not (where / ZARR).exists():
         where /= NETCDF
     if where.suffix == ".json":
         raise SourceError(f"{where} holds no draws: give {where.with_suffix('.nc')}")

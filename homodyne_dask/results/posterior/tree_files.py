@@ -1,5 +1,6 @@
 """Trees of draws as netCDF-4 and Zarr."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from homodyne_dask.errors import OptionError, SourceError, why_unreadable
 from homodyne_dask.results.posterior.tree import FORMAT, VERSION
 from homodyne_dask.store.files import PARTIAL
 
+ZARR = ".zgroup"
+"""A file of a Zarr folder of format 2, whose metadata may be consolidated: that of 3 would be unofficial."""
 _REMEDY = "give posterior.nc of a fit, or make it again with `homodyne-dask posterior`"
 
 
@@ -27,11 +30,11 @@ def netcdf_of_tree(tree: DataTree) -> bytes:
 
 def write_zarr(tree: DataTree, path: Path) -> None:
     """Write a tree as a Zarr folder beside the path, and let it take the place of an earlier one."""
-    if path.exists() and not (path / "zarr.json").is_file():
-        raise OptionError(f"{path} is no Zarr folder, and is not replaced: give another path")
+    if path.exists() and not _is_posterior(path):
+        raise OptionError(f"{path} is no {FORMAT}, and is not replaced: give another path")
     partial = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
     try:
-        tree.to_zarr(partial, consolidated=False, zarr_format=3)
+        tree.to_zarr(partial, consolidated=True, zarr_format=2)
         if path.exists():
             shutil.rmtree(path)
         partial.rename(path)
@@ -39,12 +42,18 @@ def write_zarr(tree: DataTree, path: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _is_posterior(folder: Path) -> bool:
+    try:
+        attributes = json.loads((folder / ".zattrs").read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(attributes, dict) and attributes.get("format") == FORMAT
+
+
 def read_tree(path: Path) -> DataTree:
     """Return the tree of a posterior, all in memory; raises SourceError for what is none."""
     zarr = path.is_dir()
-    options: dict[str, Any] = (
-        {"engine": "zarr", "consolidated": False} if zarr else {"engine": "h5netcdf"}
-    )
+    options: dict[str, Any] = {"engine": "zarr"} if zarr else {"engine": "h5netcdf"}
     try:
         if not (zarr or path.is_file()):
             raise FileNotFoundError(2, "No such file or directory", str(path))

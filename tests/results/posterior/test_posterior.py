@@ -227,8 +227,16 @@ def test_another_netcdf_file_and_another_folder_are_no_posterior(normal, tmp_pat
     normal.result.to_dataset().to_netcdf(tmp_path / "r.nc", engine="h5netcdf")
     with pytest.raises(SourceError, match="is no homodyne_dask posterior"):
         load_posterior(tmp_path / "r.nc")
-    with pytest.raises(OptionError, match="is no Zarr folder, and is not replaced"):
+    with pytest.raises(OptionError, match="is no homodyne_dask posterior, and is not replaced"):
         normal.to_zarr(tmp_path)
+
+
+def test_a_file_that_lacks_a_group_is_refused_in_a_sentence(normal, tmp_path):
+    whole = normal.tree.copy()
+    del whole["prior"]
+    whole.to_netcdf(tmp_path / "p.nc", engine="h5netcdf")
+    with pytest.raises(SourceError, match=r"p\.nc lacks values of a result"):
+        load_posterior(tmp_path / "p.nc")
 
 
 def test_it_prints_in_about_twenty_lines(normal):
