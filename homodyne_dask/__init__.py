@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from homodyne_dask.fitting.curve_fit.curve_fit import curve_fit
     from homodyne_dask.fitting.curve_fit.result import CurveFit
     from homodyne_dask.fitting.forecast import forecast
+    from homodyne_dask.fitting.posterior.posterior import posterior
     from homodyne_dask.fitting.predict import predict
     from homodyne_dask.fitting.series.fit_each import fit_each
     from homodyne_dask.models import (
@@ -71,6 +72,7 @@ _HOME = {
     "curve_fit": "fitting.curve_fit.curve_fit",
     "CurveFit": "fitting.curve_fit.result",
     "forecast": "fitting.forecast",
+    "posterior": "fitting.posterior.posterior",
     "predict": "fitting.predict",
     "load_comparison": "results.comparison",
     "load_result": "results.fit_result",
@@ -139,6 +141,7 @@ __all__ = [
     "model",
     "open_dataset",
     "plan",
+    "posterior",
     "predict",
     "separable",
     "simulate",

@@ -50,6 +50,32 @@ class RateCurve(NamedTuple):
     parameters: tuple[str, ...]
 
 
+class PairTimes(NamedTuple):
+    """Times of all frames, as f of theta takes them."""
+
+    t: Any
+    """s."""
+    steps: Any
+    """From each to the next, where a model integrates over them."""
+    spacing: Any
+    """s."""
+
+
+class PairSet(NamedTuple):
+    """Some pairs of frames of some bins; arrays of NumPy, or traced by JAX."""
+
+    times: PairTimes
+    i: Any
+    """(pair)."""
+    j: Any
+    q: Any
+    """(bin) [1/Å]."""
+    phi: Any
+    """(bin) [degree]."""
+    gap: Any
+    """Å; 0 where a model has none."""
+
+
 class Backend(NamedTuple):
     """How the models of one family are computed. Arrays are NumPy's, float64."""
 
@@ -70,9 +96,10 @@ class Backend(NamedTuple):
     the pairs of a block added; c2 of the block is not used."""
     f_at: Callable[..., Float[np.ndarray, "bin ..."]]
     """(point of the full resolution, time, q, phi, t1, t2): f of any bins at times that broadcast."""
-    f_of_theta: Callable[..., Callable[[Any], Any]]
-    """(problem, time, q, phi, i, j): f of theta at pairs of frames i < j, a function for JAX to trace that
-    returns an array (bin, pair)."""
+    pair_times: Callable[..., PairTimes]
+    """(problem, time): the times of a `PairSet`, all of the full resolution."""
+    f_of_theta: Callable[..., Any]
+    """(theta, pair set, model, convention): f of bins at pairs of frames (bin, pair), for JAX to trace."""
     adequate: Callable[..., bool]
     """(point, q, phi, frames, factor): whether f changes little enough over `factor` frames for
     means over that many frames to resolve it; frames are the first selected and the one after the last."""

@@ -25,6 +25,7 @@ from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.separable_wide import (
     separable_f_of_theta,
+    separable_pair_times,
     separable_wide_gram,
     separable_wide_kernel,
 )
@@ -254,6 +255,7 @@ SEPARABLE = Backend(
     separable_wide_gram,
     separable_cell_sums,
     separable_f,
+    separable_pair_times,
     separable_f_of_theta,
     separable_adequate,
     separable_correlation_time,

@@ -1,7 +1,8 @@
 """User-defined models at many thetas: the wide Gram, and f as a function that JAX traces."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +14,13 @@ from homodyne_dask.kernels.autodiff import SeparablePoint, Tables, of_frames, si
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.gram import WideGram
+from homodyne_dask.kernels.interface import PairSet, PairTimes
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, measured_block
 from homodyne_dask.kernels.wide_sums import wide_moments
 from homodyne_dask.models.separable import Bin, SeparableModel
+from homodyne_dask.models.transport import Convention
 
 Bins = Float[np.ndarray, " bin"]
 
@@ -72,20 +75,20 @@ def separable_wide_kernel(
     return wide_moments(block, data, len(thetas), partial(sides_of, rows, columns), f_of), data
 
 
-def separable_f_of_theta(
-    problem: Problem, time: np.ndarray, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarray
-) -> Callable[[Array], Array]:
-    """Return f of theta, for JAX to trace, of bins at pairs of frames i < j: (bin, pair)."""
-    model = problem.model
+def separable_pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
+    """Return the times that `separable_f_of_theta` takes."""
+    return PairTimes(time, np.empty(0), 0.0)
 
-    def f(theta: Array) -> Array:
-        tables = time if model.precompute is None else model.precompute(theta, time)
-        t1 = jax.tree.map(lambda v: jnp.asarray(v)[..., i], tables)
-        t2 = jax.tree.map(lambda v: jnp.asarray(v)[..., j], tables)
 
-        def of_bin(bin: Bin) -> Array:
-            return jnp.broadcast_to(jnp.asarray(model.f(theta, t1, t2, bin), float), i.shape)
+def separable_f_of_theta(theta: Any, at: PairSet, model: Any, convention: Convention) -> Array:
+    """Return f at theta of bins at pairs of frames, (bin, pair), for JAX to trace."""
+    time = at.times.t
+    tables = time if model.precompute is None else model.precompute(theta, time)
+    t1 = jax.tree.map(lambda v: jnp.asarray(v)[..., at.i], tables)
+    t2 = jax.tree.map(lambda v: jnp.asarray(v)[..., at.j], tables)
 
-        return jnp.stack([of_bin(Bin(*one)) for one in zip(q, phi, strict=True)])
+    def of_bin(q: Array, phi: Array) -> Array:
+        f = jnp.asarray(model.f(theta, t1, t2, Bin(q, phi)), float)
+        return jnp.broadcast_to(f, at.i.shape)
 
-    return f
+    return jax.vmap(of_bin)(jnp.asarray(at.q), jnp.asarray(at.phi))

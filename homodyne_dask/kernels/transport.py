@@ -32,6 +32,7 @@ from homodyne_dask.kernels.transport_rates import transport_rates, transport_rat
 from homodyne_dask.kernels.transport_wide import (
     f_at,
     transport_f_of_theta,
+    transport_pair_times,
     transport_wide_gram,
     wide_kernel,
 )
@@ -177,6 +178,7 @@ TRANSPORT = Backend(
     transport_wide_gram,
     transport_cell_sums,
     transport_f,
+    transport_pair_times,
     transport_f_of_theta,
     transport_adequate,
     transport_correlation_time,

@@ -1,7 +1,7 @@
 """Transport models at many thetas: the wide Gram, and f as a function that JAX traces."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.gram import WideGram
+from homodyne_dask.kernels.interface import PairSet, PairTimes
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.pair_fields import (
     CommonFields,
@@ -23,10 +24,16 @@ from homodyne_dask.kernels.pair_fields import (
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock
 from homodyne_dask.kernels.transport_kernels import TransportTables
-from homodyne_dask.kernels.transport_point import Bins, TransportPoint, arguments_of_points, family
+from homodyne_dask.kernels.transport_point import TransportPoint, arguments_of_points, family
 from homodyne_dask.kernels.wide_sums import wide_moments
 from homodyne_dask.models.shear_factor import decay, sheared, strain, unsheared, wave
-from homodyne_dask.models.transport import Convention, bin_scales, frame_spacing, tables
+from homodyne_dask.models.transport import (
+    Convention,
+    bin_scales,
+    frame_spacing,
+    positive_times,
+    rows_of,
+)
 
 
 def transport_wide_gram(
@@ -75,22 +82,21 @@ def wide_kernel(
     return wide_moments(block, data, len(rows), common, f_of), data
 
 
-def transport_f_of_theta(
-    problem: Problem, time: np.ndarray, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarray
-) -> Callable[[Array], Array]:
-    """Return f of theta, for JAX to trace, of bins at pairs of frames i < j: (bin, pair)."""
-    model, convention = problem.model, problem.convention
-    spacing = frame_spacing(time, convention)
+def transport_pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
+    """Return the times from which `transport_f_of_theta` integrates."""
+    convention, spacing = problem.convention, frame_spacing(time, problem.convention)
+    steps = np.ones(len(time) - 1) if convention is Convention.HOMODYNE else np.diff(time)
+    return PairTimes(positive_times(convention, time, spacing), steps, spacing)
 
-    def f(theta: Array) -> Array:
-        rows = tables(model, convention, cast(Any, theta), time)
-        scales = bin_scales(model, convention, cast(Any, theta), q, phi, problem.gap, spacing)
-        dC = rows[-1, j] - rows[-1, i]
-        dG = rows[-2, j] - rows[-2, i] if model.shear else dC
-        k, s = jnp.asarray(scales.k)[:, None], jnp.asarray(scales.s)[:, None]
-        return f_at(model.shear, convention, dC, dG, k, s)
 
-    return f
+def transport_f_of_theta(theta: Any, at: PairSet, model: Any, convention: Convention) -> Array:
+    """Return f at theta of bins at pairs of frames, (bin, pair), for JAX to trace."""
+    rows: Any = rows_of(model, convention, theta, at.times.t, at.times.steps)
+    scales = bin_scales(model, convention, theta, at.q, at.phi, at.gap, at.times.spacing)
+    dC: Any = rows[-1, at.j] - rows[-1, at.i]
+    dG: Any = rows[-2, at.j] - rows[-2, at.i] if model.shear else dC
+    k, s = jnp.asarray(scales.k)[:, None], jnp.asarray(scales.s)[:, None]
+    return f_at(model.shear, convention, dC, dG, k, s)
 
 
 def f_at(shear: bool, convention: Convention, dC: Array, dG: Array, k: Array, s: Array) -> Array:

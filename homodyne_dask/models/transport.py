@@ -177,14 +177,30 @@ def integrals(
 ) -> Float[np.ndarray, "rows n"]:
     """Return the rows of `tables` at some of the frame times.
 
-    steps: from each time to the next, in s, or in frames in the `homodyne` convention. theta may be an
-    array of JAX, and so is then what is returned.
+    steps: from each time to the next, in s, or in frames in the `homodyne` convention.
     """
+    return rows_of(model, convention, theta, positive_times(convention, time, spacing), steps)
+
+
+def positive_times(
+    convention: Convention, time: Float[np.ndarray, " n"], spacing: float
+) -> Float[np.ndarray, " n"]:
+    """Return the times at which rates are evaluated: none is below half a frame."""
     floored = time <= spacing / 2 if convention is Convention.HOMODYNE else time < spacing / 2
-    t = np.where(floored, spacing / 2, time)
+    return np.where(floored, spacing / 2, time)
+
+
+def rows_of(
+    model: TransportModel,
+    convention: Convention,
+    theta: Float[np.ndarray, " p"],
+    t: Float[np.ndarray, " n"],
+    steps: Float[np.ndarray, " m"],
+) -> Float[np.ndarray, "rows n"]:
+    """Return the rows of `tables` from `positive_times`; of JAX where the arguments are."""
     C = _integral(_power_law(t, theta[model.diffusion], floor=RATE_FLOOR), steps)
     xp = theta.__array_namespace__()
-    rows = [np.ones((1, len(time))), C[1:]]
+    rows = [xp.ones((1, len(t))), C[1:]]
     if model.shear:
         floor = RATE_FLOOR if convention is Convention.HOMODYNE else None
         G = _integral(_power_law(t, theta[model.shear_rate], floor), steps)
@@ -200,7 +216,7 @@ def _power_law(
     amplitude, exponent, offset = theta
     power = t**exponent
     rate = xp.stack(
-        [amplitude * power + offset, power, amplitude * power * np.log(t), np.ones_like(t)]
+        [amplitude * power + offset, power, amplitude * power * xp.log(t), xp.ones_like(power)]
     )
     if floor is None:
         return rate
@@ -240,10 +256,10 @@ def bin_scales(
     """Return the scales of every bin; q in 1/Å, phi in degrees, gap in Å, spacing Δt in s."""
     homodyne = convention is Convention.HOMODYNE
     k = q**2 * (spacing if homodyne else 1.0)
+    xp = theta.__array_namespace__()
     if not model.shear:
-        return BinScales(k, np.zeros_like(q), np.zeros_like(q))
+        return BinScales(k, xp.zeros_like(q), xp.zeros_like(q))
     assert gap is not None  # checked with the user's options
     reach = q * gap * (spacing / (2 * np.pi) if homodyne else 0.5)
-    xp = theta.__array_namespace__()
     angle = xp.deg2rad(theta[model.direction] - phi)
     return BinScales(k, reach * xp.cos(angle), -reach * xp.sin(angle) * np.pi / 180)

@@ -8,6 +8,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.gram import merge_tree
+from homodyne_dask.kernels.interface import PairSet
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 from tests.kernels.test_transport import EXACT, STATIC, worst
@@ -106,9 +107,16 @@ def test_f_that_jax_traces_is_f_at_pairs_of_frames(word, convention):
         pytest.skip("a convention of the transport models")
     scans, problem, thetas = scans_of(word, convention)
     i, j = np.array([0, 3, 70, 148]), np.array([2, 90, 75, 149])
-    f = backend_of(problem.model).f_of_theta(problem, scans.time, scans.q, scans.phi, i, j)
+    backend = backend_of(problem.model)
+    at = PairSet(
+        backend.pair_times(problem, scans.time), i, j, scans.q, scans.phi, problem.gap or 0.0
+    )
+
+    def f(theta, at=at):
+        return backend.f_of_theta(theta, at, problem.model, problem.convention)
+
     with float64_on_cpu():
-        found = np.asarray(jax.jit(f)(jnp.asarray(thetas[1])))
+        found = np.asarray(jax.jit(f)(jnp.asarray(thetas[1]), at))
         slope = np.asarray(jax.jit(jax.jacfwd(f))(jnp.asarray(thetas[1])))
     np.testing.assert_allclose(found, f_of(scans, problem, thetas[1])[:, i, j], rtol=0, atol=1e-12)
     step, unit = 1e-6 * thetas[1, 0], np.eye(len(thetas[1]))[0]

@@ -71,9 +71,8 @@ def posterior(
     )
     with client_of(_config(result, scan.path, workers)) as client:
         found = homodyne_dask.posterior(
-            result, scan, priors=priors, draws=draws, seed=seed, adjust=adjust, client=client,
-            progress=echo_progress,
-        )  # fmt: skip
+            result, scan, priors=priors, draws=draws, seed=seed, adjust=adjust, client=client
+        )
     if as_json:
         echo_json(found.values())
     else:

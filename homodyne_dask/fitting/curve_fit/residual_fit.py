@@ -212,7 +212,7 @@ def _output(
     request: ResidualRequest, sweep: Sweep, state: lm.State, record: FitRecord
 ) -> ResidualOutput:
     """Return the output of a fit; its covariance takes one more pass."""
-    inverse = _inverse(sweep, state, free_inside_bounds(request.search, state))
+    inverse = _inverse(sweep, state, free_inside_bounds(request.search, state.theta))
     freedom = state.reduced.ndata - int(request.search.free.sum())
     redchi = state.reduced.chisqr / freedom if freedom > 0 else np.nan
     scale = 1.0 if request.absolute_sigma else redchi

@@ -66,7 +66,7 @@ def assemble_result(
     Where no decay is seen (`more.signal`) no parameter and no contrast is measured: they are unknown.
     """
     scan, search, reduced = request.scan, request.search, state.reduced
-    moved = free_inside_bounds(search, state)
+    moved = free_inside_bounds(search, state.theta)
     seen = more.signal is None or more.signal.seen
     at_bound = search.free & ~moved & seen
     clusters = friedel_clusters(scan.q, scan.phi)

@@ -48,7 +48,10 @@ def estimate_errors(
     doing: called with words for each point of a profile.
     """
     reduced, scan = state.reduced, request.scan
-    moved, clusters = free_inside_bounds(request.search, state), friedel_clusters(scan.q, scan.phi)
+    moved, clusters = (
+        free_inside_bounds(request.search, state.theta),
+        friedel_clusters(scan.q, scan.phi),
+    )
     determined = state.outcome in (
         lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
     )  # fmt: skip
@@ -74,9 +77,9 @@ def estimate_errors(
     return ErrorEstimates(lower, profiles, signal, means)
 
 
-def free_inside_bounds(search: Search, state: lm.State) -> Bool[np.ndarray, " p"]:
+def free_inside_bounds(search: Search, theta: Float[np.ndarray, " p"]) -> Bool[np.ndarray, " p"]:
     """Return the parameters that are neither fixed nor at a bound."""
-    at_bound = (state.theta <= search.lower) | (state.theta >= search.upper)
+    at_bound = (theta <= search.lower) | (theta >= search.upper)
     return search.free & (np.isfinite(search.period) | ~at_bound)
 
 
@@ -90,7 +93,7 @@ def standard_errors(
 def uncertainty_at(request: Request, state: lm.State) -> Uncertainty:
     """Return the covariances at a state, and what is undetermined."""
     scan, search = request.scan, request.search
-    moved, clusters = free_inside_bounds(search, state), friedel_clusters(scan.q, scan.phi)
+    moved, clusters = free_inside_bounds(search, state.theta), friedel_clusters(scan.q, scan.phi)
     return uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
 
 

@@ -1,0 +1,1 @@
+"""The posterior of a fit: draws from the likelihood of all pairs, adjusted for correlated noise."""

@@ -1,0 +1,206 @@
+"""The posterior of a finished fit."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError, nearest, require_function, require_type
+from homodyne_dask.fitting.errors.estimate import free_inside_bounds
+from homodyne_dask.fitting.fit import plan_for, workers_for_plan
+from homodyne_dask.fitting.options import fit_options
+from homodyne_dask.fitting.posterior.adjustment import ADJUSTMENTS, adjustment_of
+from homodyne_dask.fitting.posterior.basis import SIZES
+from homodyne_dask.fitting.posterior.coordinates import coordinates
+from homodyne_dask.fitting.posterior.likelihood import likelihood_of
+from homodyne_dask.fitting.posterior.sampler import CHECKED, Sampled, Sampler
+from homodyne_dask.fitting.posterior.target import Target, target_priors
+from homodyne_dask.fitting.request import Request, prepare
+from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.posterior.draws import PosteriorDraws
+from homodyne_dask.results.posterior.posterior import Posterior, posterior_of
+from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.sweep import sweep_of
+from homodyne_dask.sweep.wide_pass import require_memory_for_thetas
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_MIN_DRAWS = 100
+
+
+def posterior(
+    result: FitResult,
+    scan: Scan | None = None,
+    *,
+    priors: Mapping[str, Any] | None = None,
+    draws: int = 4000,
+    seed: int = 1,
+    adjust: str = "robust",
+    client: "Client | None" = None,
+    progress: Callable[[str], None] | None = None,
+) -> Posterior:
+    """Return draws of the posterior of all data of a fit that converged.
+
+    scan: what was fitted; by default it is opened where the store was.
+    priors: by parameter, each as text or tuple: (2500, 300) is normal; ("lognormal", 2500, 0.3),
+        ("halfnormal", sd), ("truncnormal", mean, sd, low, high), ("uniform", low, high) and
+        ("loguniform", low, high). By default those of the fit, else uniform within the bounds, or
+        log-uniform where a parameter is searched on a logarithmic scale.
+    draws: number of them. seed: of their random numbers; the same seed gives the same draws.
+    adjust: "robust" makes the likelihood as wide as the scatter between bins says, "none" leaves it as if
+        the noise of pairs were uncorrelated.
+    client: a Dask client; None starts workers where a fit would.
+    progress: called with words for each step.
+
+    χ² of all pairs at any parameters follows from one pass that makes a wide Gram (`kernels.gram.WideGram`):
+    draws cost no passes. Some are compared with passes over all pairs. Contrast and offset have the prior
+    under which integrating over them equals taking their best values. Raises OptionError for fits that did
+    not converge, robust losses, bounds of contrast or offset, unknown priors, and other data than the fit's.
+    """
+    require_function("progress", progress)
+    require_type("result", result, FitResult, "the result of a fit")
+    scan = fitted_scan(result) if scan is None else scan
+    found = posterior_draws(
+        result, scan, priors=priors, draws=draws, seed=seed, adjust=adjust, client=client,
+        doing=progress or (lambda _: None),
+    )  # fmt: skip
+    return posterior_of(result, found, scan)
+
+
+def posterior_draws(
+    result: FitResult,
+    scan: Scan,
+    *,
+    priors: Mapping[str, Any] | None = None,
+    draws: int = 4000,
+    seed: int = 1,
+    adjust: str = "robust",
+    client: "Client | None" = None,
+    doing: Callable[[str], None] = lambda _: None,
+) -> PosteriorDraws:
+    """Return draws of the posterior of a fit; arguments and errors are those of `posterior`."""
+    began = time.perf_counter()
+    request = _request(result, scan)
+    _check(result, request, draws, adjust)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise OptionError(f"seed = {seed!r}: give a whole number from 0 up")
+    theta = result.parameters["value"].values.astype(float)
+    at = coordinates(request.search, theta)
+    priors_used = target_priors(request, priors)
+    plan = plan_for(request, client)
+    require_memory_for_thetas(plan, max(SIZES) + 1)
+    with workers_for_plan(plan, client) as connected:
+        sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
+        doing("one pass at the optimum")
+        reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
+        moved = free_inside_bounds(request.search, theta)
+        bound = result.covariance_lower
+        lower = None if bound is None else bound.values
+        adjustment = adjustment_of(request, reduced, at, moved, lower, adjust)
+        sampler = Sampler(request, sweep, Target(at, adjustment, priors_used), reduced, seed)
+        sampled = sampler.run(draws, doing)
+    total = {"total": time.perf_counter() - began}
+    return _as_draws(sampler, sampled, adjust=adjustment.kind, seconds=sampler.seconds | total)
+
+
+def _as_draws(
+    sampler: Sampler, sampled: Sampled, adjust: Any, seconds: dict[str, float]
+) -> PosteriorDraws:
+    target, request, reduced = sampler.target, sampler.request, sampler.reduced
+    found, adjustment, rng = sampled.draws, target.adjustment, sampler.rng
+    chains, each, _ = found.x.shape
+    x = found.x.reshape(-1, target.at.size)
+    theta = target.at.whole(x)
+    there = likelihood_of(request.problem, sampled.likelihood, theta)
+    used = reduced.count > 0
+    spread = np.asarray(there.spread)
+    groups = sampled.likelihood.columns.shape[0]
+    normal = rng.standard_normal((len(x), groups, 1, spread.shape[-1]))
+    normal = np.repeat(normal, spread.shape[1] // groups, axis=1)
+    own = np.sqrt(adjustment.factor) * (spread * normal).sum(-1)
+    linear = np.where(used[:, None], np.asarray(there.linear_params) + own, np.nan)
+    chisqr = reduced.chisqr_per_bin + np.asarray(there.chisqr)
+    of_bins = np.where(used, -chisqr / (2 * adjustment.factor), np.nan)
+    shape = (chains, each)
+    units = {p.name: p.unit for p in request.parameters}
+    return PosteriorDraws(
+        theta=target.at.wrapped(theta).reshape(*shape, -1),
+        linear_params=linear.reshape(*shape, *linear.shape[1:]),
+        log_likelihood=of_bins.reshape(*shape, -1),
+        log_prior=np.asarray(target.log_prior(x)).reshape(shape),
+        prior=_prior_draws(target, len(x), rng),
+        priors={name: prior.text(units[name]) for name, prior in target.priors.items()},
+        sampler=found.sampler,
+        sample_stats=found.stats,
+        pareto_k=found.pareto_k,
+        effective_draws=found.effective,
+        r_hat=found.r_hat,
+        adjust=adjust,
+        adjust_note=adjustment.note,
+        factor=adjustment.factor,
+        dof=adjustment.dof,
+        columns=len(sampled.basis.thetas) - 1,
+        checked=CHECKED,
+        largest_error=sampled.error,
+        seed=sampler.seed,
+        seconds=seconds,
+    )
+
+
+def _prior_draws(target: Target, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n p"]:
+    """Return draws of the prior; NaN where it cannot be normalized."""
+    theta = np.broadcast_to(target.at.theta, (n, len(target.at.theta))).copy()
+    for at, prior in zip(np.flatnonzero(target.at.free), target.priors.values(), strict=True):
+        theta[:, at] = prior.sample(rng, n) if prior.proper else np.nan
+    return theta
+
+
+def _request(result: FitResult, scan: Scan) -> Request:
+    """Return the request of a finished fit, with the data it was made of."""
+    scan = FitView(result, scan).scan
+    if scan.digest != result.inputs["store_sha256"]:
+        raise OptionError(
+            f"{scan.path} is not the store that was fitted, or has changed since: fit again"
+        )
+    if list(scan.frames) != list(result.inputs["frames"]):
+        raise OptionError(
+            f"the fit was of frames {result.inputs['frames']}, and the scan has {list(scan.frames)}: "
+            f"give the selection that was fitted"
+        )
+    model = result.definition if result.definition is not None else result.config["model"]
+    options = {o.name: result.config.get(o.name, o.default) for o in fit_options()}
+    if options["scaling"] != "fixed":
+        options |= {"contrast": None, "offset": None}
+    if options["loss"] == "linear":
+        options["loss_scale"] = None
+    return prepare(scan, model, **options | {"profile": ()})
+
+
+def _check(result: FitResult, request: Request, draws: int, adjust: str) -> None:
+    """Raise OptionError for fits that have no posterior of this kind, and for options that are none."""
+    options = request.options
+    if not result.converged:
+        raise OptionError(
+            f"the posterior is that of a fit that converged, and this one ended so: {result.outcome.value}"
+        )
+    if options.loss != "linear":
+        raise OptionError(
+            f"a fit with loss {options.loss!r} has no likelihood: fit with loss 'linear', or exclude outliers"
+        )
+    for name in ("contrast_bounds", "offset_bounds"):
+        if getattr(options, name) is not None:
+            raise OptionError(
+                f"the fit was made with {name}, and a posterior has none of these: fit with "
+                f"{name.split('_')[0]}_prior instead"
+            )
+    if adjust not in ADJUSTMENTS:
+        raise OptionError(f"adjust = {adjust!r} is unknown; {nearest(str(adjust), ADJUSTMENTS)}")
+    if isinstance(draws, bool) or not isinstance(draws, int) or draws < _MIN_DRAWS:
+        raise OptionError(f"draws = {draws!r}: give a whole number from {_MIN_DRAWS} up")
+    if not request.search.free.any():
+        raise OptionError("all parameters of the fit are fixed: there is nothing to draw")

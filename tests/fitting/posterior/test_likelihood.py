@@ -1,0 +1,134 @@
+"""χ² from a wide Gram against passes over all pairs, in every scaling mode, for models of both backends."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.fitting.fit import plan_for
+from homodyne_dask.fitting.posterior.adjustment import adjustment_of
+from homodyne_dask.fitting.posterior.coordinates import coordinates
+from homodyne_dask.fitting.posterior.likelihood import likelihood_of
+from homodyne_dask.fitting.posterior.sampler import Sampler
+from homodyne_dask.fitting.posterior.target import Target, target_priors
+from homodyne_dask.fitting.request import prepare
+from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.sweep.sweep import sweep_of
+from tests.synthetic import FLOW, angles, measured, store
+
+
+def stretched(theta, t1, t2, bin):
+    return jnp.exp(-((bin.q**2 * theta[0] * (t2 - t1)) ** theta[1]))
+
+
+STRETCHED = hd.separable(
+    stretched,
+    parameters=[
+        hd.Parameter("rate", "Å²/s", (1.0, 1e6), scale="log"),
+        hd.Parameter("gamma", "", (0.1, 2)),
+    ],
+)
+TRUTH = np.array([20000.0, -0.4, 500.0])
+CASES = {
+    "individual": ("static", {}),
+    "shared": ("static", {"scaling": "shared"}),
+    "Fourier series": ("static", {"scaling": "fourier1"}),
+    "fixed": ("static", {"scaling": "fixed", "contrast": 0.2, "offset": 1.0}),
+    "priors of contrast and offset": (
+        "static", {"contrast_prior": (0.25, 0.002), "offset_prior": (1.0, 0.0005)},
+    ),
+    "shared, with a prior": ("static", {"scaling": "shared", "contrast_prior": (0.25, 0.001)}),
+    "mixed precision": ("static", {"precision": "mixed"}),
+    "homodyne": ("static", {"convention": "homodyne"}),
+    "user-defined": (STRETCHED, {}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory):
+    scans = measured(TRUTH, 70, angles(9), contrast=0.2 + 0.02 * np.cos(np.arange(9)), seed=4)
+    return store(scans, tmp_path_factory.mktemp("likelihood"), "S")
+
+
+def sampler_of(scan, model, seed=1, adjust="none", **options):
+    """A sampler at the optimum of a fit."""
+    result = hd.fit(scan, model, **options)
+    request = prepare(scan, model, **options)
+    sweep = sweep_of(plan_for(request, None), scan.selection, request.problem, None)
+    theta = result.parameters["value"].values
+    reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
+    at = coordinates(request.search, theta)
+    adjustment = adjustment_of(request, reduced, at, request.search.free, None, adjust)
+    target = Target(at, adjustment, target_priors(request, None))
+    return Sampler(request, sweep, target, reduced, seed)
+
+
+@pytest.mark.parametrize("word", CASES)
+def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
+    model, options = CASES[word]
+    sampler = sampler_of(still, model, **options)
+    by, near = sampler.explored()
+    of, basis = sampler.likelihood(near)
+    assert basis.error < 0.05
+    thetas = sampler.target.at.whole(by.draws(40, np.random.default_rng(0)))
+    thetas = thetas[sampler.target.at.inside(thetas[:, sampler.target.at.free])][:12]
+    found = likelihood_of(sampler.request.problem, of, thetas)
+    mixed = word == "mixed precision"
+    for n, theta in enumerate(thetas):
+        exact = reduce(sampler.sweep(theta), sampler.request.scaling, sampler.request.sum_rounding)
+        change = exact.chisqr - sampler.reduced.chisqr
+        error = 0.02 * (1 + np.sqrt(max(change, 0))) + (0.5 if mixed else 0)
+        assert found.chisqr[n].sum() == pytest.approx(change, abs=error)
+        bins = exact.chisqr_per_bin - sampler.reduced.chisqr_per_bin
+        np.testing.assert_allclose(found.chisqr[n], bins, atol=error)
+        np.testing.assert_allclose(found.linear_params[n], exact.linear_params, atol=2e-5)
+
+
+def test_the_spread_of_contrast_and_offset_is_that_of_their_normal_equations(still):
+    sampler = sampler_of(still, "static")
+    of, _ = sampler.likelihood(sampler.explored()[1])
+    theta = sampler.target.at.theta[None]
+    spread = np.asarray(likelihood_of(sampler.request.problem, of, theta).spread)[0]
+    covariance = spread @ np.swapaxes(spread, 1, 2)
+    np.testing.assert_allclose(covariance, sampler.reduced.inverse, rtol=1e-6)
+
+
+def test_the_curvature_of_an_adjusted_likelihood_is_that_of_the_robust_covariance(still):
+    sampler = sampler_of(still, "static", adjust="robust", fixed={"D_offset": 500.0})
+    target, at = sampler.target, sampler.target.at
+    adjustment = target.adjustment
+    assert adjustment.kind == "robust"
+    result = hd.fit(still, "static", fixed={"D_offset": 500.0})
+    error = result.parameters["stderr"].values[at.free]
+    slope = at.slope_at(at.x)
+    covariance = np.linalg.inv(slope.T @ adjustment.precision @ slope)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), error, rtol=1e-6)
+    rng = np.random.default_rng(1)
+    d = 1e-3 * rng.standard_normal((20, at.size)) * error @ slope.T
+    u = adjustment.centre + d
+    chisqr = np.einsum("ni,ij,nj->n", d, adjustment.hessian, d) - adjustment.below
+    found = adjustment.log_likelihood(u, chisqr)
+    wanted = -0.5 * np.einsum("ni,ij,nj->n", d, adjustment.precision, d)
+    p, dof = at.size, adjustment.dof
+    np.testing.assert_allclose(found, wanted * (dof + p) / dof, rtol=1e-3)
+
+
+def test_coordinates_and_parameters_follow_from_each_other():
+    scans = measured(FLOW, 40, angles(3))
+    from tests.synthetic import asked
+
+    at = coordinates(asked(scans), FLOW)
+    assert len(at.laws) == 2
+    rng = np.random.default_rng(2)
+    x = FLOW * (1 + 0.1 * rng.standard_normal((50, 7)))
+    np.testing.assert_allclose(at.free_of(at.of(x)), x, rtol=1e-9)
+    for n in range(7):
+        step = np.zeros(7)
+        step[n] = 1e-6 * abs(FLOW[n])
+        change = (at.of(FLOW + step) - at.of(FLOW - step)) / (2 * step[n])
+        np.testing.assert_allclose(at.slope_at(FLOW)[:, n], change, rtol=1e-6, atol=1e-9)
+    determinant = np.linalg.slogdet(at.slope_at(x))[1]
+    np.testing.assert_allclose(at.log_slope(x), -determinant)
+    plain = at.without_laws()
+    np.testing.assert_allclose(plain.free_of(plain.of(x)), x, rtol=1e-12)
+    assert np.isnan(at.free_of(np.array([3.0, 1.0, 2.0, 1e-4, 2e-4, 3e-4, 0.0]))[:3]).all()
