@@ -20,6 +20,7 @@ SAME_NAME = {
     "compare": "the function and its command",
     "ingest": "the function and its command",
     "simulate": "the function and its command",
+    "posterior": "the function and its command",
     "preflight": "the function and its command",
     "dask_setup": "what Dask calls of a module that is preloaded",
 }

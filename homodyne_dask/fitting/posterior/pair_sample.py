@@ -93,7 +93,7 @@ def sampled_f(
     return in_batches(sampled_f_kernel, thetas, at, **static)
 
 
-def scale_of(
+def chisqr_scale(
     scan: Scan, contrast: Float[np.ndarray, " bin"], sample: PairSample
 ) -> Float[np.ndarray, "bin pair"]:
     """Return contrast·√number/sigma: changes of f times this are in units of √χ²."""

@@ -16,11 +16,11 @@ from homodyne_dask.fitting.posterior.likelihood import (
     likelihood_of,
 )
 from homodyne_dask.fitting.posterior.pair_sample import (
+    chisqr_scale,
     pair_set,
     rough_chisqr,
     sample_pairs,
     sampled_f,
-    scale_of,
 )
 from homodyne_dask.fitting.posterior.sampling import (
     Draws,
@@ -74,7 +74,7 @@ class Sampler:
         contrast = np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast))
         self.pairs = pair_set(problem, scan, *samples)
         self.first = pair_set(problem, scan, samples[0])
-        scales = [scale_of(scan, contrast, sample) for sample in samples]
+        scales = [chisqr_scale(scan, contrast, sample) for sample in samples]
         self.scale = np.concatenate(scales, axis=1)
 
     def explored(self) -> tuple[Proposal, Float[np.ndarray, "draw x"]]:
