@@ -32,7 +32,8 @@ def given(fitted, monkeypatch) -> dict:
     def drawn(result, scan, **options):
         given.update(options, scan=scan)
         theta = gaussian(result, options["draws"])
-        return posterior_of(result, draws_of(result, theta, seed=options["seed"]), scan)
+        made = draws_of(result, theta, seed=options["seed"], **given.pop("changes", {}))
+        return posterior_of(result, made, scan)
 
     monkeypatch.setattr(homodyne_dask, "posterior", drawn, raising=False)
     monkeypatch.chdir(fitted)
@@ -71,6 +72,21 @@ def test_a_file_of_another_name_leaves_the_folder_as_it_is(name, given):
     assert f"written: {name}" in done("posterior", "A_fit", "-o", name, "--draws", "100")
     assert load_posterior(name).draws.theta.shape == (1, 100, 3)
     assert {path: path.read_bytes() for path in Path("A_fit").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sampler": "nuts", "r_hat": 1.9}, "the chains did not mix (R̂ 1.9, above 1.05)"),
+        ({"pareto_k": 0.9}, "a few of them have nearly all the weight (Pareto k̂ 0.90, above 0.7)"),
+    ],
+)
+def test_draws_that_are_not_to_be_trusted_are_called_so_and_exit_with_3(changes, words, given):
+    given["changes"] = changes
+    result = run("posterior", "A_fit", "--draws", "100", "-q")
+    assert result.exit_code == 3
+    assert words in " ".join(result.stdout.split())
+    assert "enough" not in result.stdout
 
 
 def refused(*words: str) -> str:

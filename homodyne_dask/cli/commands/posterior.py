@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from homodyne_dask.cli.exit_status import NOT_CONVERGED
 from homodyne_dask.cli.options import WORKERS, values_by_name, with_options
 from homodyne_dask.cli.printing import echo, echo_json, echo_progress
 from homodyne_dask.errors import OptionError
@@ -53,6 +54,8 @@ def posterior(
     The data are read about as often as in a short fit, from where the store was. FIT gets posterior.nc
     (for ArviZ), posterior.json and pictures, and its report a section "Posterior".
     `homodyne-dask explain posterior` says what the numbers mean.
+
+    Exit status: 0 done, 2 bad input, 3 the draws are not to be trusted, 130 interrupted.
     """
     import homodyne_dask
     from homodyne_dask.cli.worker_options import client_of
@@ -84,6 +87,7 @@ def posterior(
         files = found.save(folder)
     if not as_json:
         echo(f"\nwritten: {', '.join(map(str, files))}")
+    click.get_current_context().exit(0 if found.reliable else NOT_CONVERGED)
 
 
 def _check_one_fit(folder: Path) -> None:

@@ -13,7 +13,7 @@ from homodyne_dask.errors import SourceError
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.json_files import missing_values, write_with_checksum
 from homodyne_dask.results.posterior.draws import PosteriorDraws
-from homodyne_dask.results.posterior.section import enough_sentences
+from homodyne_dask.results.posterior.section import enough_sentences, why_unreliable
 from homodyne_dask.results.posterior.summary import plain_summary, summary_table
 from homodyne_dask.results.posterior.tree import FORMAT, VERSION, draws_in, tree_of
 from homodyne_dask.results.posterior.tree_files import ZARR, netcdf_of_tree, read_tree, write_zarr
@@ -60,6 +60,11 @@ class Posterior:
         known = self.summary.isel(param=np.isfinite(self.summary["shift"].values))
         names, enough = known["param"].values.tolist(), known["enough"].values.tolist()
         return dict(zip(names, enough, strict=True))
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the draws are to be trusted: Pareto k̂ of importance weights, or R̂ of chains."""
+        return not why_unreliable(self.plain)
 
     @property
     def sentences(self) -> list[str]:

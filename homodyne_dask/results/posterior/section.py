@@ -7,7 +7,8 @@ from homodyne_dask.results import numbers
 
 MAX_ERROR = 0.05
 """Largest difference of log densities from those of all pairs that is not remarked upon."""
-MAX_PARETO_K = 0.7
+MAX_PARETO_K, MAX_R_HAT = 0.7, 1.05
+"""Of importance weights (Vehtari et al. 2024) and of chains, above which draws are not to be trusted."""
 HEADING = "Posterior"
 
 
@@ -25,7 +26,24 @@ def posterior_rows(held: dict[str, Any]) -> list[list[str]]:
 def posterior_sentences(held: dict[str, Any]) -> list[str]:
     """Return what was done, with which priors, and whether the errors of the fit are enough."""
     priors = "; ".join(f"{name} {of['prior']}" for name, of in held["parameters"].items())
-    return [*enough_sentences(held), _adjustment(held), f"priors: {priors}", *_sampling(held)]
+    verdict = [why] if (why := why_unreliable(held)) else enough_sentences(held)
+    return [*verdict, _adjustment(held), f"priors: {priors}", *_sampling(held)]
+
+
+def why_unreliable(held: dict[str, Any]) -> str:
+    """Return why the draws are not to be trusted, '' if they are."""
+    k, r_hat = _number(held["pareto_k"]), _number(held["r_hat"])
+    if held["sampler"] == "nuts" and not r_hat <= MAX_R_HAT:
+        return (
+            f"these draws are not to be trusted: the chains did not mix (R̂ {r_hat:.3g}, above {MAX_R_HAT}); "
+            f"give more --draws or narrower priors, or fix what the data do not determine"
+        )
+    if held["sampler"] == "importance" and not k <= MAX_PARETO_K:
+        return (
+            f"these draws are not to be trusted: a few of them have nearly all the weight (Pareto k̂ {k:.2f}, "
+            f"above {MAX_PARETO_K}); give more --draws or narrower priors"
+        )
+    return ""
 
 
 def enough_sentences(held: dict[str, Any]) -> list[str]:
@@ -66,8 +84,7 @@ def _sampling(held: dict[str, Any]) -> list[str]:
         mixed = f"R̂ {r_hat:.3f}, " if math.isfinite(r_hat) else ""
         how = f"{draws} draws in {held['chains']} chains by NUTS ({mixed}{effective:.0f} effective draws)"
     else:
-        doubt = f", above {MAX_PARETO_K}: the tails are not to be trusted" * (k > MAX_PARETO_K)
-        made = f"{effective:.0f} effective draws, Pareto k̂ {k:.2f}{doubt}"
+        made = f"{effective:.0f} effective draws, Pareto k̂ {k:.2f}"
         how = f"{draws} draws by importance sampling ({made})"
     beyond = f", more than {MAX_ERROR}" * (error > MAX_ERROR)
     return [
