@@ -74,8 +74,9 @@ def posterior(
     )
     with client_of(_config(result, scan.path, workers)) as client:
         found = homodyne_dask.posterior(
-            result, scan, priors=priors, draws=draws, seed=seed, adjust=adjust, client=client
-        )
+            result, scan, priors=priors, draws=draws, seed=seed, adjust=adjust, client=client,
+            progress=echo_progress,
+        )  # fmt: skip
     if as_json:
         echo_json(found.values())
     else:

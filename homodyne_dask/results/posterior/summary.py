@@ -34,7 +34,8 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     naive = draws.adjust == "none"  # its width is another by intention
     stderr = np.where(naive, np.nan, table["stderr"].values)
     shift = np.abs(quantile[:, ENDS] - of_fit).max(axis=1) / stderr
-    shift_error = _errors_of_ends(theta, draws.effective_draws).max(axis=1) / stderr
+    independent = min(draws.effective_draws, len(theta))
+    shift_error = _errors_of_ends(theta, independent).max(axis=1) / stderr
     columns = {
         "mean": theta.mean(axis=0),
         "sd": theta.std(axis=0, ddof=1),
