@@ -46,6 +46,7 @@ def test_options_are_passed_on_and_the_folder_is_written(given):
     words = ("--prior", "D0=normal:2500:300", "--prior", "alpha=-0.5:0.1", "--draws", "200")
     printed = done("posterior", "A_fit", *words, "--seed", "3", "--adjust", "none", "-q")
     scan = given.pop("scan")
+    assert callable(given.pop("progress"))
     assert given == {
         "priors": {"D0": "normal:2500:300", "alpha": "-0.5:0.1"}, "draws": 200, "seed": 3,
         "adjust": "none", "client": None,
