@@ -10,6 +10,8 @@ MAX_ERROR = 0.05
 MAX_PARETO_K, MAX_R_HAT = 0.7, 1.05
 """Of importance weights (Vehtari et al. 2024) and of chains, above which draws are not to be trusted."""
 HEADING = "Posterior"
+ENOUGH = 0.05
+"""Shift of the ends of the 95 % interval, in standard errors, up to which those of the fit are enough."""
 
 
 def posterior_rows(held: dict[str, Any]) -> list[list[str]]:
@@ -55,7 +57,8 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
         ]
     known = {n: of for n, of in held["parameters"].items() if of["shift"] is not None}
     enough = [name for name, of in known.items() if of["enough"]]
-    other = [name for name in known if name not in enough]
+    other = [n for n, of in known.items() if of["shift"] > ENOUGH + 2 * of["shift_error"]]
+    undecided = [name for name in known if name not in (*enough, *other)]
     unknown = [name for name in held["parameters"] if name not in known]
     words = []
     if enough:
@@ -69,9 +72,15 @@ def enough_sentences(held: dict[str, Any]) -> list[str]:
             f"they are not enough for {', '.join(other)}: use the interval of the posterior, an end of which "
             f"differs from that of the fit by the shift, in per cent of stderr"
         )
+    if undecided:
+        error = 100 * max(known[name]["shift_error"] for name in undecided)
+        words.append(
+            f"whether they are enough for {', '.join(undecided)} is not known from so few draws (error of an "
+            f"end: up to {error:.0f} % of stderr)"
+        )
     if unknown:
         words.append(f"the fit has no interval of {', '.join(unknown)} to compare with")
-    if not enough and other:
+    if known and not enough:
         words[0] = words[0].replace("they", "the error bars of the fit", 1)
     return words
 

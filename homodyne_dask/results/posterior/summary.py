@@ -9,11 +9,12 @@ from jaxtyping import Float
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.intervals import confidence_intervals
 from homodyne_dask.results.posterior.draws import PosteriorDraws
+from homodyne_dask.results.posterior.section import ENOUGH
 from homodyne_dask.results.posterior.tree import free_names
 
 QUANTILES = (0.025, 0.16, 0.5, 0.84, 0.975)
-ENOUGH = 0.05
-"""Shift of the ends of the 95 % interval, in standard errors, up to which those of the fit are enough."""
+KNOWN = 0.1
+"""Largest error of a shift from the number of draws with which those of the fit may be called enough."""
 ENDS = [0, -1]
 
 
@@ -22,7 +23,8 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
 
     And beside them value and stderr of the fit, unit, prior; shift: the larger distance of an end of the
     95 % interval from that of the fit, in units of its stderr, NaN where there is none; shift_error: the
-    error of shift from the number of draws; enough: whether shift is below 0.05, within two of its errors.
+    error of shift from the number of draws; enough: whether shift is below 0.05, within two of its errors,
+    which are then at most 0.1 each.
     """
     free = free_names(result)
     at, names = list(free.values()), list(free)
@@ -43,7 +45,7 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
         "stderr": table["stderr"].values,
         "shift": shift,
         "shift_error": shift_error,
-        "enough": shift <= ENOUGH + 2 * shift_error,
+        "enough": (shift <= ENOUGH + 2 * shift_error) & (shift_error <= KNOWN),
         "unit": table["unit"].values,
         "prior": np.array([draws.priors.get(name, "") for name in names], str),
     }

@@ -79,6 +79,16 @@ def test_error_bars_are_enough_where_the_ends_agree_to_five_per_cent(flowing, fi
     assert abs(z[0]) > 3
 
 
+def test_too_few_draws_do_not_make_error_bars_enough(flowing, fitted):
+    result = replace(fitted, parameters=fitted.parameters.assign(dof=("param", np.full(7, 1e9))))
+    draws = draws_of(result, gaussian(result, 4000), effective_draws=100.0)
+    few = posterior_of(result, draws, flowing)
+    assert few.gaussian_enough == dict.fromkeys(few.gaussian_enough, False)
+    (words,) = few.sentences
+    assert words.startswith("whether the error bars of the fit are enough for D0, alpha")
+    assert "not known from so few draws" in words
+
+
 def test_a_naive_posterior_is_called_so_and_not_compared(flowing, fitted):
     naive = posterior_of(fitted, draws_of(fitted, gaussian(fitted, 400), adjust="none"), flowing)
     assert naive.gaussian_enough == {}
