@@ -90,28 +90,27 @@ def common_fields(
 def fields_of_bin(
     convention: Convention,
     on: CommonFields,
-    s: Float[Array, "*point"],
+    s: Float[Array, ""],
     trig: tuple[Array, Array],
     known: Bool[Array, "R S"],
-) -> tuple[Float[Array, "*point R S"], Float[Array, "*point R S"]]:
+) -> tuple[Float[Array, "R S"], Float[Array, "R S"]]:
     """Return f and E·S'(x) of a bin under shear, 0 where a pair does not count.
 
-    The series near x = 0 are evaluated only on sub-blocks that come near it. The fields of `on` may have
-    an axis before theirs, of several thetas.
+    The series near x = 0 are evaluated only on sub-blocks that come near it.
     """
-    dtype, of_pairs = on.E.dtype, s[..., None, None]
+    dtype = on.E.dtype
 
     def fields(*, far: bool) -> tuple[Array, Array]:
-        x = of_pairs.astype(dtype) * on.strain
+        x = s.astype(dtype) * on.strain
         if convention is Convention.PHYSICAL:
-            inverse = on.inverse * (1 / of_pairs).astype(dtype)
+            inverse = on.inverse * (1 / s).astype(dtype)
             f, v = sheared(convention, on.E, Wave(x, *trig, inverse), far=far)
         else:
             f, v = sheared(convention, on.E, wave(x), far=far)
             v = v * on.sign
         return jnp.where(known, f, 0), jnp.where(known, v, 0)
 
-    is_far = (on.nearest * jnp.abs(s) >= NEAR).all()
+    is_far = on.nearest * jnp.abs(s) >= NEAR
     return lax.cond(is_far, lambda: fields(far=True), lambda: fields(far=False))
 
 

@@ -38,6 +38,12 @@ ROWS = {
     "kernel mixed": ("kernel.run('mixed')", {"M pairs/s": ">= 260"}),
     "kernel candidates": ("kernel.candidates()", {"ratio": ">= 2"}),
     "kernel robust": ("kernel.robust()", {}),
+    "kernel wide": ("wide.pass_beside_a_fits()", {"passes of a fit": "<= 25"}),
+    "posterior 100 M pairs": (
+        "wide.posterior(folder, 2950)",
+        {"wall s": "<= 60", "peak / that of the fit": "<= 1.1"},
+    ),
+    "posterior 1 M pairs": ("wide.posterior(folder, 300)", {"wall s": "<= 6"}),
     "kernel separable": ("kernel.separable()", {"M pairs/s": ">= 15"}),
     "sweep resident 1x2": (
         "passes.rate(data.store(folder, 2950), 'resident', 1, 2)",
@@ -127,7 +133,7 @@ def one(name: str, folder: str) -> dict[str, Any]:
     """
     code = (
         "import json, sys; from pathlib import Path; "
-        "from tests.benchmarks import codec_table, crossover, data, felt, fits, flags, kernel; "
+        "from tests.benchmarks import codec_table, crossover, data, felt, fits, flags, kernel, wide; "
         "from tests.benchmarks import fault_tolerance, passes, roofline; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )

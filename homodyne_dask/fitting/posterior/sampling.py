@@ -22,7 +22,7 @@ _LEAST_WEIGHTED = 100
 """Fewer draws inside the bounds have no weights that could be judged."""
 _WIDER = 1.2
 """The proposal over the posterior's estimated width."""
-_OVERSAMPLED = 3
+_OVERSAMPLED = 2
 """Independent draws for each that is kept."""
 
 
