@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
+from yaml.error import MarkedYAMLError
 
 from homodyne_dask.errors import OptionError, why_unreadable
 from homodyne_dask.store.files import read_regular_file
@@ -52,6 +53,14 @@ _read_number("tag:yaml.org,2002:int")
 _read_number("tag:yaml.org,2002:float")
 
 
+def _why_no_yaml(e: yaml.YAMLError) -> str:
+    """Return in one line what is wrong, and where."""
+    if not isinstance(e, MarkedYAMLError) or e.problem_mark is None:
+        return " ".join(str(e).split())
+    words = ", ".join(part for part in (e.context, e.problem) if part)
+    return f"{words} (line {e.problem_mark.line + 1}, column {e.problem_mark.column + 1})"
+
+
 def read_yaml(path: Path, remedy: str) -> Any:
     """Return the content of a YAML file as plain values.
 
@@ -67,7 +76,7 @@ def read_yaml(path: Path, remedy: str) -> Any:
     try:
         return _PlainLoader(text).get_single_data()
     except yaml.YAMLError as e:
-        raise OptionError(f"{path} is not YAML: {e}") from e
+        raise OptionError(f"{path} is not YAML: {_why_no_yaml(e)}") from e
     except RecursionError as e:
         raise OptionError(f"{path} is nested too deeply: write plain keys with values") from e
     except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as e:

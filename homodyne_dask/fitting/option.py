@@ -4,12 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
-from numbers import Integral
+from numbers import Integral, Real
 from operator import or_
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
-
-import numpy as np
 
 from homodyne_dask.errors import OptionError, shown
 
@@ -126,6 +124,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value
 
 
+def _is_real(value: Any) -> bool:
+    """Return whether a value is a number with a fraction, of Python or of NumPy."""
+    return isinstance(value, Real) and not isinstance(value, Integral)
+
+
 def _pair(value: Any) -> Any:
     """Return a pair of numbers; what is none is refused where it is used, with a better sentence."""
     with suppress(TypeError, ValueError):
@@ -136,7 +139,7 @@ def _pair(value: Any) -> Any:
 _PLAIN: dict[Any, Callable[[Any], Any]] = {
     str: _text,
     int: _whole,
-    float: lambda value: float(value) if isinstance(value, np.floating) else value,
+    float: lambda value: float(value) if _is_real(value) else value,
     tuple[float, float]: _pair,
     tuple[str, ...]: lambda value: (value,) if isinstance(value, str) else tuple(value),
     Mapping[str, float]: _mapping,

@@ -113,6 +113,7 @@ def test_what_cannot_be_drawn_from_is_a_sentence(given, fitted):
     assert not given
 
 
+@pytest.mark.slow
 def test_with_three_angles_the_drawn_widths_are_at_least_those_shown(fitted, monkeypatch):
     """The whole way: passes over the data, draws, files."""
     monkeypatch.chdir(fitted)

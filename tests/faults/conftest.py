@@ -6,15 +6,18 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.results.figures import save as plots
 from homodyne_dask.results.figures.captions import TITLES
+from homodyne_dask.results.figures.png import png_of
 from homodyne_dask.store.files import write_file
 from tests.results.figures.made import DIFFUSION, scan_of
 
-PICTURE = os.urandom(9000)
+PIXELS = np.frombuffer(os.urandom(3 * 50 * 60), np.uint8).reshape(50, 60, 3)
+PICTURE = png_of(PIXELS, {"Title": "noise", "Description": "random pixels"})
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,12 @@ def sampler_of(scan, model, seed=1, adjust="none", **options):
     return Sampler(request, sweep, target, reduced, seed)
 
 
-@pytest.mark.parametrize("word", CASES)
+SLOW = ("Fourier series", "fixed", "shared, with a prior", "mixed precision", "homodyne")
+
+
+@pytest.mark.parametrize(
+    "word", [pytest.param(w, marks=[pytest.mark.slow] if w in SLOW else []) for w in CASES]
+)
 def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
     model, options = CASES[word]
     sampler = sampler_of(still, model, **options)
