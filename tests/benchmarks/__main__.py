@@ -139,7 +139,7 @@ def one(name: str, folder: str) -> dict[str, Any]:
     )
     environment = os.environ | (ONE_THREAD if name.startswith("kernel") else {})
     environment |= AVX2 if name.endswith("AVX2") else {}
-    here = {FOLDER: "off", "PYTHONPATH": os.getcwd()}  # workers import from no working folder
+    here = {FOLDER: "off", "PYTHONPATH": str(Path.cwd())}  # workers import from no working folder
     environment |= {} if name.startswith("felt") else here
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
