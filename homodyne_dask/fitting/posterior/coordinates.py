@@ -107,13 +107,11 @@ class Coordinates:
         log[amplitudes] = self.lower[amplitudes] > 0
         return replace(self, log=log, laws=())
 
-    def wrapped(self, theta: Float[np.ndarray, "... p"]) -> Float[np.ndarray, "... p"]:
-        """Return theta with periodic parameters inside their bounds."""
-        theta, periodic = theta.copy(), np.isfinite(self.period)
-        x = theta[..., self.free]
+    def wrapped(self, x: Any) -> Any:
+        """Return free parameters with periodic ones inside their bounds."""
+        xp, periodic = x.__array_namespace__(), np.isfinite(self.period)
         period, lower = np.where(periodic, self.period, 1.0), np.where(periodic, self.lower, 0.0)
-        theta[..., self.free] = np.where(periodic, np.mod(x - lower, period) + lower, x)
-        return theta
+        return xp.where(periodic, (x - lower) % period + lower, x)
 
 
 def coordinates(search: Search, theta: Float[np.ndarray, " p"]) -> Coordinates:

@@ -18,6 +18,7 @@ from homodyne_dask.fitting.posterior.likelihood import likelihood_of
 from homodyne_dask.fitting.posterior.sampler import CHECKED, Sampled, Sampler
 from homodyne_dask.fitting.posterior.target import Target, target_priors
 from homodyne_dask.fitting.request import Request, prepare
+from homodyne_dask.results.figures.block_means import as_fitted
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.posterior.draws import PosteriorDraws
@@ -129,7 +130,7 @@ def _as_draws(
     shape = (chains, each)
     units = {p.name: p.unit for p in request.parameters}
     return PosteriorDraws(
-        theta=target.at.wrapped(theta).reshape(*shape, -1),
+        theta=target.at.whole(target.at.wrapped(x)).reshape(*shape, -1),
         linear_params=linear.reshape(*shape, *linear.shape[1:]),
         log_likelihood=of_bins.reshape(*shape, -1),
         log_prior=np.asarray(target.log_prior(x)).reshape(shape),
@@ -162,7 +163,7 @@ def _prior_draws(target: Target, n: int, rng: np.random.Generator) -> Float[np.n
 
 def _request(result: FitResult, scan: Scan) -> Request:
     """Return the request of a finished fit, with the data it was made of."""
-    scan = FitView(result, scan).scan
+    scan = as_fitted(FitView(result, scan).scan, result)
     if scan.digest != result.inputs["store_sha256"]:
         raise OptionError(
             f"{scan.path} is not the store that was fitted, or has changed since: fit again"
@@ -178,7 +179,8 @@ def _request(result: FitResult, scan: Scan) -> Request:
         options |= {"contrast": None, "offset": None}
     if options["loss"] == "linear":
         options["loss_scale"] = None
-    return prepare(scan, model, **options | {"profile": ()})
+    # the wide Gram is of float64, and what it is compared with must be so too
+    return prepare(scan, model, **options | {"profile": (), "precision": "float64"})
 
 
 def _check(result: FitResult, request: Request, draws: int, adjust: str) -> None:
@@ -204,3 +206,5 @@ def _check(result: FitResult, request: Request, draws: int, adjust: str) -> None
         raise OptionError(f"draws = {draws!r}: give a whole number from {_MIN_DRAWS} up")
     if not request.search.free.any():
         raise OptionError("all parameters of the fit are fixed: there is nothing to draw")
+    if result.parameters["at_bound"].values[request.search.free].all():
+        raise OptionError("all free parameters ended at a bound: give the fit wider bounds")

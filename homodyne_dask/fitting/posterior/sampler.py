@@ -119,15 +119,17 @@ class Sampler:
         self._lap("sampling")
         return by, found
 
-    def chains(self, of: LikelihoodArrays, weighted: Draws, draws: int) -> Draws:
-        """Return draws of NUTS, where importance weights are not reliable."""
+    def chains(
+        self, of: LikelihoodArrays, near: Float[np.ndarray, "n x"], draws: int, pareto_k: float
+    ) -> Draws:
+        """Return draws of NUTS, where importance weights are not reliable; near: where to start."""
         at, problem = self.target.at, self.request.problem
 
         def log_density(x: Any) -> Any:
             there = likelihood_at(at.whole(x), of, problem.model, problem.convention)
             return self.target.log_density(x, there.chisqr.sum())
 
-        found = nuts_draws(log_density, weighted.x[0], at, draws, self.seed, weighted.pareto_k)
+        found = nuts_draws(log_density, near, at, draws, self.seed, pareto_k)
         self._lap("sampling")
         return found
 
@@ -163,8 +165,8 @@ class Sampler:
             passes += 1
             doing(f"{draws:,} draws, some of them compared with all pairs")
             by, found = self.weighted_draws(of, by, draws)
-            error = self.checked(of, found)
-            if error < MAX_ERROR or passes == _MAX_PASSES:
+            error = self.checked(of, found) if found.x.size else np.inf
+            if not found.x.size or error < MAX_ERROR or passes == _MAX_PASSES:
                 break
             x = found.x[0]
             near = x[self.rng.choice(len(x), _BASIS_DRAWS + _HELD_OUT)]
@@ -172,7 +174,7 @@ class Sampler:
             doing(
                 f"{draws:,} draws of NUTS: weights are not reliable (Pareto k {found.pareto_k:.2f})"
             )
-            found = self.chains(of, found, draws)
+            found = self.chains(of, near, draws, found.pareto_k)
             error = self.checked(of, found)
         return Sampled(found, of, basis, error)
 

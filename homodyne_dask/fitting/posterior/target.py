@@ -29,7 +29,7 @@ class Target:
     def log_prior(self, x: Any) -> Any:
         """Return the log density of the prior at free parameters x, -inf outside of their bounds."""
         xp, inside = x.__array_namespace__(), self.at.inside(x)
-        x = xp.where(inside[..., None], x, self.at.x)
+        x = self.at.wrapped(xp.where(inside[..., None], x, self.at.x))
         total = sum(prior.log_density(x[..., n]) for n, prior in enumerate(self.priors.values()))
         return xp.where(inside, total, -np.inf)
 

@@ -134,6 +134,8 @@ def test_coordinates_and_parameters_follow_from_each_other():
         np.testing.assert_allclose(at.slope_at(FLOW)[:, n], change, rtol=1e-6, atol=1e-9)
     determinant = np.linalg.slogdet(at.slope_at(x))[1]
     np.testing.assert_allclose(at.log_slope(x), -determinant)
+    turned = x + np.eye(7)[6] * 180 * rng.integers(-2, 3, (50, 1))
+    np.testing.assert_allclose(at.wrapped(turned), x, rtol=1e-9)
     plain = at.without_laws()
     np.testing.assert_allclose(plain.free_of(plain.of(x)), x, rtol=1e-12)
     assert np.isnan(at.free_of(np.array([3.0, 1.0, 2.0, 1e-4, 2e-4, 3e-4, 0.0]))[:3]).all()
