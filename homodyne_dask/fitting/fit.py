@@ -29,7 +29,7 @@ from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, coarse_levels, layo
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.live.watch import FitDescription
+    from homodyne_dask.live.observer import FitDescription
     from homodyne_dask.results.fit_result import FitResult
 
 
@@ -98,9 +98,9 @@ def iterate(
 
             layouts = (planned.layout, *planned.levels)
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
-        from homodyne_dask.live.watch import Watch
+        from homodyne_dask.live.observer import FitObserver
 
-        observer = Watch(_description(request), planned, connected, watch, refused)
+        observer = FitObserver(_description(request), planned, connected, watch, refused)
         with observer.failures_published():
             # JAX and tables load while workers start, and after the first line of progress
             from homodyne_dask.fitting.errors.assemble import assemble_result
@@ -108,9 +108,9 @@ def iterate(
             from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 
             selection, problem = request.scan.selection, request.problem
-            sweep = observer.watched(sweep_of(planned, selection, problem, connected))
+            sweep = observer.observed(sweep_of(planned, selection, problem, connected))
             levels = [
-                observer.watched(s) for s in level_sweeps(planned, selection, problem, connected)
+                observer.observed(s) for s in level_sweeps(planned, selection, problem, connected)
             ]
             sweep.warm_up()
             record = FitRecord(started, observer.state)
@@ -197,7 +197,7 @@ def plan_for(request: Request, client: "Client | None") -> Plan:
 
 def _description(request: Request) -> "FitDescription":
     """Return title, parameters and errors for the progress of a fit."""
-    from homodyne_dask.live.watch import FitDescription
+    from homodyne_dask.live.observer import FitDescription
 
     def errors(state: lm.State) -> Float[np.ndarray, " p"]:
         from homodyne_dask.fitting.errors.estimate import standard_errors

@@ -23,8 +23,8 @@ from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.kernels.residual import check_residual, columns_gram
+from homodyne_dask.live.observer import FitDescription, FitObserver
 from homodyne_dask.live.progress import Progress
-from homodyne_dask.live.watch import FitDescription, Watch
 from homodyne_dask.models.parameters import Search, joined_with_and, search
 from homodyne_dask.models.residual import ResidualModel
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -186,9 +186,9 @@ def iterate(
         if request.points.in_memory:  # not kept twice
             budget = min(budget, MAX_CACHED_BYTES)
         context = ResidualContext(request.points, request.model, budget)
-        observer = Watch(_description(request), plan, connected, watch)
+        observer = FitObserver(_description(request), plan, connected, watch)
         with observer.failures_published():
-            sweep = observer.watched(sweep_over(context, plan, RESIDUALS, connected))
+            sweep = observer.observed(sweep_over(context, plan, RESIDUALS, connected))
             identity = partial(_identity, connected)
             record, state = FitRecord(started, observer.state), None
             for state in minimize(

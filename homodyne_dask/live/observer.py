@@ -41,7 +41,7 @@ class FitDescription(NamedTuple):
     """Standard errors of theta at a state; NaN if unknown."""
 
 
-class Watch:
+class FitObserver:
     """Turns the steps of one fit into events and passes them to the page, the log and `watch`."""
 
     def __init__(
@@ -92,9 +92,9 @@ class Watch:
         if self.watch is not None and self.progress is not None:
             self.watch(self.progress)
 
-    def watched(self, sweep: "Sweep") -> "Sweep":
+    def observed(self, sweep: "Sweep") -> "Sweep":
         """Return the sweep with events added for its passes and tiles."""
-        unwatched = sweep.compute
+        unobserved = sweep.compute
 
         def compute(
             sweep: "Sweep", task: "Task[Any]", at: Any
@@ -103,7 +103,7 @@ class Watch:
             words = self._words(task.label, factor)
             self.pass_began = time.time()
             self.publish("pass", words=words, factor=factor, tiles=sweep.layout.blocks)
-            parts = unwatched(sweep, task, at)
+            parts = unobserved(sweep, task, at)
             with self._span(words):  # tasks are submitted for the first part
                 part = next(parts, None)
             published = time.perf_counter()
