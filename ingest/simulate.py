@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ class Scenario:
 
     name: str
     model: str
-    """static | laminar_flow."""
+    """brownian | static | laminar_flow, or temperature_step | oscillating_shear, which none of these
+    describes (`homodyne_dask/models/simulated_rates.py`)."""
     parameters: Mapping[str, float]
     contrast: float = 0.30
     offset: float = 1.0
@@ -35,6 +36,14 @@ class Scenario:
     """Å."""
     frame_time: float = 0.1
     """s."""
+    shares: frozenset[str] = frozenset()
+    """The parameters [s] that are given as shares of the record's length."""
+
+    def over(self, n_frames: int) -> "Scenario":
+        """Return the scenario on a record of so many frames: its parameters in s."""
+        seconds = self.frame_time * n_frames
+        lengths = {name: float(f"{self.parameters[name] * seconds:.6g}") for name in self.shares}
+        return replace(self, parameters={**self.parameters, **lengths}, shares=frozenset())
 
     def contrasts(self, phi: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " bin"]:
         """Return the contrast of each bin: a tenth more along the flow than across."""
@@ -92,6 +101,25 @@ SCENARIOS = {
             "laminar_flow",
             _laminar(8000.0, -0.3, 500.0, 1e-3, -0.667, 0.0, 5.0),
             gap=2e6,
+        ),
+        Scenario(
+            "step",
+            "temperature_step",
+            {"J_before": 8000.0, "J_after": 24000.0, "t_step": 0.5, "width": 0.025},
+            shares=frozenset({"t_step", "width"}),
+        ),
+        Scenario(
+            "laos",
+            "oscillating_shear",
+            {
+                "J": 8000.0,
+                "gamma_dot_mean": 2e-4,
+                "relative_amplitude": 0.6,
+                "period": 0.4,
+                "phi0": 5.0,
+            },
+            gap=2e6,
+            shares=frozenset({"period"}),
         ),
     )
 }

@@ -74,14 +74,14 @@ def simulate(
 ) -> "data.Scenario":
     """Write a result file of known parameters with the noise of photon counting.
 
-    path: the HDF5 file. scenario: creep, brownian, static, ageing or andrade. angles: number of bins,
-    spread over half a turn. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the noise.
-    layout: aps-u or aps-legacy. convention: physical or homodyne.
+    path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade, step or laos. angles: number of
+    bins, spread over half a turn. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the
+    noise. layout: aps-u or aps-legacy. convention: physical or homodyne.
 
     Returns the scenario: model, parameters, q [1/Å], gap [Å], frame_time [s]; the file holds them, and the
     report of a fit prints them beside the estimates. Raises a HomodyneDaskError for every mistake.
     """
-    from homodyne_dask.fitting.predict import predict
+    from homodyne_dask.fitting.predict import c2_of_rates, predict
 
     file, made = path_of("path", path), _scenario(scenario)
     require_count("angles", angles)
@@ -93,14 +93,18 @@ def simulate(
     require_type("overwrite", overwrite, bool, "True or False")
     known = convention_named(convention)
     require_memory("a simulation", JAX_BYTES + ARRAYS * 8 * frames**2)
+    made = made.over(frames)
     phi, time = data.angles(angles), made.frame_time * np.arange(frames)
     contrast, offset = made.contrasts(phi), made.offsets(phi)
 
     def c2_of_bin(k: int) -> np.ndarray:
-        return predict(
-            MODELS[made.model], made.parameters, time, q=made.q, phi=phi[k], gap=made.gap,
-            contrast=contrast[k], offset=offset[k], convention=known.value,
-        )[0]  # fmt: skip
+        of_bin: dict[str, Any] = {
+            "q": made.q, "phi": phi[k], "gap": made.gap, "contrast": contrast[k], "offset": offset[k],
+            "convention": known,
+        }  # fmt: skip
+        if made.model not in MODELS:
+            return c2_of_rates(made.model, made.parameters, time, **of_bin)
+        return predict(MODELS[made.model], made.parameters, time, **of_bin)[0]
 
     data.simulate(
         file, c2_of_bin, layout=layout, q=made.q, phi=phi, contrast=contrast, n_frames=frames,

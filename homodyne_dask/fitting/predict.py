@@ -9,9 +9,19 @@ from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models import Model, convention_named, scan_model
-from homodyne_dask.models.transport import frame_spacing
+from homodyne_dask.kernels.transport_point import point_of_rates
+from homodyne_dask.models import (
+    LAMINAR_FLOW,
+    STATIC,
+    Convention,
+    Model,
+    convention_named,
+    scan_model,
+)
+from homodyne_dask.models.simulated_rates import DIRECTION, true_rates
+from homodyne_dask.models.transport import frame_spacing, positive_times
 from homodyne_dask.models.units import gap_in_angstrom
 
 
@@ -54,13 +64,48 @@ def predict(
         ) from None
     qs, phis, contrasts, offsets = per_bin
     frame_spacing(time, known)
-    backend = backend_of(model)
-    at = backend.point(Problem(model, known, width), theta, time)
-    t1, t2 = time[:, None], time[None, :]
+    at = backend_of(model).point(Problem(model, known, width), theta, time)
+    return _c2(at, time, qs, phis, contrasts, offsets)
+
+
+def c2_of_rates(
+    model: str,
+    parameters: Mapping[str, float],
+    time: Float[np.ndarray, " n"],
+    *,
+    q: float,
+    phi: float,
+    gap: float | None,
+    contrast: float,
+    offset: float,
+    convention: Convention,
+) -> Float[np.ndarray, "t1 t2"]:
+    """Return c2 of one bin from the rates of a simulated scan (`models/simulated_rates.py`).
+
+    time [s], q [1/Å], phi [degree], gap [Å]. model: one that has rates.
+    """
+    t = positive_times(convention, time, frame_spacing(time, convention))
+    rates = true_rates(model, parameters, t, convention)
+    assert rates is not None  # as the scenarios have them
+    problem = Problem(LAMINAR_FLOW if "gamma_dot" in rates else STATIC, convention, gap)
+    at = point_of_rates(problem, rates, parameters.get(DIRECTION, 0.0), time)
+    bins = (np.array([value]) for value in (q, phi, contrast, offset))
+    return _c2(at, time, *bins)[0]
+
+
+def _c2(
+    at: ModelPoint,
+    time: Float[np.ndarray, " n"],
+    q: Float[np.ndarray, " bin"],
+    phi: Float[np.ndarray, " bin"],
+    contrast: Float[np.ndarray, " bin"],
+    offset: Float[np.ndarray, " bin"],
+) -> Float[np.ndarray, "bin t1 t2"]:
+    f_at, t1, t2 = backend_of(at.problem.model).f_at, time[:, None], time[None, :]
     f = np.concatenate(
-        [backend.f_at(at, time, qs[b : b + 1], phis[b : b + 1], t1, t2) for b in range(len(qs))]
+        [f_at(at, time, q[b : b + 1], phi[b : b + 1], t1, t2) for b in range(len(q))]
     )
-    return offsets[:, None, None] + contrasts[:, None, None] * f
+    return offset[:, None, None] + contrast[:, None, None] * f
 
 
 def _numbers(name: str, value: Any) -> Float[np.ndarray, "..."]:

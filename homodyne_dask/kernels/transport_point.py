@@ -1,7 +1,7 @@
 """The transport models at one theta: integrals at all frames of a level, and their part in a block."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
 from homodyne_dask.kernels.subblock_loop import MeasuredBlock, measured_block
 from homodyne_dask.kernels.transport_kernels import TransportTables
-from homodyne_dask.models.transport import BinScales, bin_scales, frame_spacing, tables
+from homodyne_dask.models.transport import BinScales, bin_scales, frame_spacing, tables, time_steps
 
 Bins = Float[np.ndarray, " bin"]
 
@@ -63,6 +63,24 @@ def transport_point(
     span = coarse_frames(frames or (0, len(time)), factor)
     lag = coarse_min_lag(problem.min_lag, factor)
     return TransportPoint(problem, theta, rows, spacing, lag, span)
+
+
+def point_of_rates(
+    problem: Problem,
+    rates: Mapping[str, Float[np.ndarray, " n"]],
+    phi0: float,
+    time: Float[np.ndarray, " n"],
+) -> TransportPoint:
+    """Return the point of the full resolution at which J [Å²/s] and gamma_dot [1/s] have these values.
+
+    Only f is to be had of it: no theta of the model has such rates.
+    """
+    theta = problem.model.with_parts(np.ones(problem.model.size), phi0=phi0)
+    at = transport_point(problem, theta, time)
+    steps = time_steps(problem.convention, time)
+    of = np.stack([rates.get("gamma_dot", np.zeros_like(time)), rates["J"]])
+    integrals = np.cumsum(0.5 * (of[:, 1:] + of[:, :-1]) * steps, axis=1)
+    return replace(at, rows=np.pad(integrals, ((0, 0), (1, 0))))
 
 
 def centred(

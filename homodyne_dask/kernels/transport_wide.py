@@ -32,6 +32,7 @@ from homodyne_dask.models.transport import (
     frame_spacing,
     positive_times,
     rows_of,
+    time_steps,
 )
 
 _NEAR = 1e-4
@@ -91,7 +92,7 @@ def wide_kernel(
 def transport_pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
     """Return the times from which `transport_f_of_theta` integrates."""
     convention, spacing = problem.convention, frame_spacing(time, problem.convention)
-    steps = np.ones(len(time) - 1) if convention is Convention.HOMODYNE else np.diff(time)
+    steps = time_steps(convention, time)
     return PairTimes(positive_times(convention, time, spacing), steps, spacing)
 
 

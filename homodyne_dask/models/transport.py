@@ -163,8 +163,12 @@ def tables(
     In the `homodyne` convention the trapezoid sums carry no Δt.
     """
     spacing = frame_spacing(time, convention)
-    steps = np.ones(len(time) - 1) if convention is Convention.HOMODYNE else np.diff(time)
-    return integrals(model, convention, theta, time, steps, spacing)
+    return integrals(model, convention, theta, time, time_steps(convention, time), spacing)
+
+
+def time_steps(convention: Convention, time: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
+    """Return the steps over which rates are integrated: in s, or in frames in `homodyne`."""
+    return np.ones(len(time) - 1) if convention is Convention.HOMODYNE else np.diff(time)
 
 
 def integrals(

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.predict import predict
-from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.fitting.predict import c2_of_rates, predict
+from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from tests import reference
-from tests.synthetic import FLOW, Q
+from tests.synthetic import FLOW, GAP, Q
 
 
 def test_predict_is_symmetric_and_one_on_the_diagonal():
@@ -33,6 +33,44 @@ def test_bounds_of_fits_do_not_limit_predict():
     with np.errstate(over="ignore"):
         wanted = reference.f_physical(theta, time, 1e-4, 0.0)
     np.testing.assert_allclose(found[upper], wanted[upper], atol=1e-13)
+
+
+STEP = {"J_before": 8e3, "J_after": 2.4e4, "t_step": 2.1, "width": 0.2}
+LAOS = {"J": 8e3, "gamma_dot_mean": 2e-4, "relative_amplitude": 0.6, "period": 1.7, "phi0": 5.0}
+
+
+def test_rates_of_simulated_scans_are_a_step_of_temperature_and_an_oscillating_shear():
+    time = np.array([0.0, 0.1, 0.2, 0.4, 0.5, 1.9, 2.0, 2.2, 3.0])
+    of_bin = {
+        "q": Q,
+        "phi": 40.0,
+        "contrast": 0.2,
+        "offset": 1.1,
+        "convention": Convention.PHYSICAL,
+    }
+    t = np.maximum(time, 0.5 * np.median(np.diff(time)))
+    J = 8e3 + 1.6e4 / (1 + np.exp(-(t - 2.1) / 0.2))
+    C = reference.integral(J, time)
+    found = c2_of_rates("temperature_step", STEP, time, gap=None, **of_bin)
+    decay = np.exp(-(Q**2) * np.abs(C[:, None] - C))
+    np.testing.assert_allclose(found, 1.1 + 0.2 * decay, rtol=1e-12)
+    wave = 1 + 0.6 * np.sin(2 * np.pi * t / 1.7)
+    C, G = reference.integral(np.full(9, 8e3), time), reference.integral(2e-4 * wave, time)
+    found = c2_of_rates("oscillating_shear", LAOS, time, gap=GAP, **of_bin)
+    x = 0.5 * Q * GAP * np.cos(np.deg2rad(5 - 40)) * (G[:, None] - G)
+    wanted = np.exp(-(Q**2) * np.abs(C[:, None] - C)) * np.sinc(x / np.pi) ** 2
+    np.testing.assert_allclose(found, 1.1 + 0.2 * wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("convention", Convention)
+def test_shear_that_does_not_oscillate_is_laminar_flow(convention):
+    time, constant = 0.1 * np.arange(30), LAOS | {"relative_amplitude": 0.0}
+    of_bin = {"q": Q, "phi": 40.0, "gap": GAP, "contrast": 0.2, "offset": 1.1}
+    found = c2_of_rates("oscillating_shear", constant, time, convention=convention, **of_bin)
+    wanted = predict(
+        LAMINAR_FLOW, [4e3, 0, 4e3, 1e-4, 0, 1e-4, 5], time, convention=convention.value, **of_bin
+    )[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-11)
 
 
 MISTAKES = [

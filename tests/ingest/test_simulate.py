@@ -84,7 +84,7 @@ def test_the_seed_alone_decides_the_noise(tmp_path):
     assert (np.nan_to_num(first) != np.nan_to_num(other)).any()
 
 
-@pytest.mark.parametrize("name", ["creep", "static", "ageing", "andrade"])
+@pytest.mark.parametrize("name", ["creep", "static", "ageing", "andrade", "step", "laos"])
 def test_a_scenario_carries_its_truth(name):
     scenario = ingest.SCENARIOS[name]
     phi = angles(5)
@@ -92,7 +92,18 @@ def test_a_scenario_carries_its_truth(name):
     assert truth["scenario"] == name
     assert truth["model"] == scenario.model
     assert len(truth["contrast"]) == len(truth["offset"]) == 5
-    assert (scenario.gap is None) == (scenario.model in ("brownian", "static"))
+    at_rest = ("brownian", "static", "temperature_step")
+    assert (scenario.gap is None) == (scenario.model in at_rest)
+
+
+def test_a_step_and_an_oscillation_fit_the_record_whatever_its_length():
+    step, laos = (ingest.SCENARIOS[name] for name in ("step", "laos"))
+    for frames in (40, 300):
+        truth = step.over(frames).truth(angles(3), "physical")["parameters"]
+        assert truth["t_step"] == pytest.approx(0.05 * frames)
+        assert truth["J_after"] == 3 * truth["J_before"]
+        assert laos.over(frames).parameters["period"] == pytest.approx(0.04 * frames)
+    assert step.over(40).over(300) == step.over(40)
 
 
 def test_creep_is_the_published_case():

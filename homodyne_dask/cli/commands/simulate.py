@@ -10,8 +10,10 @@ from homodyne_dask.cli.printing import echo
 @click.command()
 @click.argument("path", metavar="OUT.h5", type=click.Path(path_type=Path))
 @click.option(
-    "--scenario", default="creep", help="creep (default), brownian, static, ageing or andrade."
-)
+    "--scenario", default="creep",
+    help="creep (default), brownian, static, ageing, andrade, step (of temperature) or laos "
+    "(oscillating shear).",
+)  # fmt: skip
 @click.option(
     "--angles", type=click.IntRange(min=1), default=23, show_default=True, help="Number of angles."
 )
