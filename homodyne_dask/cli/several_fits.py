@@ -152,7 +152,7 @@ def fit_all(
         new = [
             j for j, of in zip(jobs, left, strict=True) if not (of.result or of.resume or of.error)
         ]
-        with _submitted(config, client, model, new, more) as sent:
+        with submitted_jobs(config, client, model, new, more) as sent:
             for job, before in zip(jobs, left, strict=True):
                 echo_progress(f"\n{job.name}, {len(entries) + 1} of {len(jobs)}")
                 entry, status = _run_job(job, before, fit, sent.pop(job.folder, None))
@@ -166,7 +166,7 @@ def fit_all(
 
 
 @contextmanager
-def _submitted(
+def submitted_jobs(
     config: "FitConfig",
     client: "Client | None",
     model: "Model",

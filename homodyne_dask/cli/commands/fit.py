@@ -1,14 +1,13 @@
 """homodyne-dask fit: a store becomes parameters with errors, in a folder."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from homodyne_dask.cli.exit_status import NOT_CONVERGED, Interrupted
+from homodyne_dask.cli.exit_status import NOT_CONVERGED
 from homodyne_dask.cli.options import (
     MODEL,
     SELECTION,
@@ -25,11 +24,8 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from homodyne_dask.cli.config import FitConfig
-    from homodyne_dask.cli.several_fits import FitJob, MoreFiles
+    from homodyne_dask.cli.several_fits import FitJob
     from homodyne_dask.fitting.compare_models import ModelComparison
-    from homodyne_dask.fitting.series.parallel_fits import FitOutput
-    from homodyne_dask.live.progress import Progress
-    from homodyne_dask.models import Model
     from homodyne_dask.results.fit_result import FitResult
     from homodyne_dask.store.scan import Scan
 
@@ -90,6 +86,7 @@ def fit(
     """
     config, comparison = _with_model(configuration(sources, options), resume or go_on)
     from homodyne_dask.cli.several_fits import MOST_DRAWN, MoreFiles, fit_all, fit_jobs, opened
+    from homodyne_dask.cli.single_fit import fit_job
     from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import checkpoint_in
     from homodyne_dask.solver.checkpoint import checkpoint_exists
@@ -107,7 +104,14 @@ def fit(
     with _workers(config, jobs, drawn) as client:
 
         def run(job: "FitJob", resume: bool, sent: "Future | None" = None) -> "FitResult":
-            return _fit(config, model, job, client, resume, more, profile, sent, comparison)
+            result, files = fit_job(
+                config, model, job, client, resume, more,
+                sent=sent, profile=profile, comparison=comparison,
+            )  # fmt: skip
+            echo(str(result))
+            names = ", ".join(str(file.relative_to(job.folder)) for file in files)
+            echo(f"\n{job.folder}/ written: {names}")
+            return result
 
         if one:
             checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
@@ -170,120 +174,7 @@ def _workers(config: "FitConfig", jobs: "list[FitJob]", drawn: bool) -> Iterator
             yield started
 
 
-def _fit(
-    config: "FitConfig",
-    model: "Model",
-    job: "FitJob",
-    client: "Client | None",
-    resume: bool,
-    more: "MoreFiles",
-    profile: Path | None,
-    sent: "Future | None",
-    comparison: "ModelComparison | None",
-) -> "FitResult":
-    from homodyne_dask.results import folder as folders
-
-    scan, folder = job.scan(), job.folder
-    if more.homodyne is not None and (why := _refusal(scan)):
-        echo(why)
-    output = None if sent is None else _output_of(client, sent)
-    checkpoint = config.checkpoint or folders.checkpoint_in(folder)
-    checked = config.overwrite or job.replace or output is not None  # before it was sent
-    with folders.claimed_folder(folder, checkpoint, checked, resume):
-        if output is not None:
-            result = output.result
-        else:
-            with _profiled(config, model, scan, client, profile) as (client, trace):
-                result = _run(job.options, model, scan, client, checkpoint, resume, trace)
-        if comparison is not None:
-            result = replace(result, comparison=tuple(row._asdict() for row in comparison.table))
-        written = output is not None and output.files
-        files = written or folders.write_result(result, scan, folder, *more)
-        folders.remove_checkpoint(result, checkpoint)
-    echo(str(result))
-    echo(f"\n{folder}/ written: {', '.join(str(file.relative_to(folder)) for file in files)}")
-    return result
-
-
-def _refusal(scan: "Scan") -> str | None:
-    from homodyne_dask.cli.homodyne.fitted_data import fitted_data_refusal
-
-    return fitted_data_refusal(scan)
-
-
 def _write_homodyne_files(result: "FitResult", scan: "Scan", folder: Path) -> None:
     from homodyne_dask.cli.homodyne.output_files import write_homodyne_files
 
     write_homodyne_files(result, scan, folder)
-
-
-@contextmanager
-def _profiled(
-    config: "FitConfig",
-    model: "Model",
-    scan: "Scan",
-    client: "Client | None",
-    folder: Path | None,
-) -> Iterator[tuple["Client | None", Callable[..., None]]]:
-    """Yield the client to fit with and a function to call after each pass; with a folder, profile."""
-    if folder is None:
-        yield client, lambda *_: None
-        return
-    from homodyne_dask.cluster.local import local_cluster
-    from homodyne_dask.cluster.profiling import profiled
-    from homodyne_dask.fitting.fit import plan
-
-    work = plan(scan, model, client=client, **config.plan_options())
-    with (
-        local_cluster() if work.workers.to_start else nullcontext(client) as connected,
-        profiled(connected, folder) as trace,
-    ):
-        yield connected, trace
-
-
-def _output_of(client: "Client | None", sent: "Future") -> "FitOutput":
-    """Wait for a fit that one worker makes; it has no checkpoint."""
-    from homodyne_dask.fitting.series.parallel_fits import output_of
-
-    try:
-        return output_of(client, sent)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            "interrupted: this fit was not saved; the same command with --resume repeats it and continues"
-        ) from None
-
-
-def _run(
-    options: dict[str, Any],
-    model: "Model",
-    scan: "Scan",
-    client: "Client | None",
-    checkpoint: Path,
-    resume: bool,
-    trace: Callable[..., None],
-) -> "FitResult":
-    from homodyne_dask.cli.progress_bar import progress_on_stderr
-    from homodyne_dask.fitting.fit import fit as run
-
-    passes = 0
-    try:
-        with progress_on_stderr() as show:
-
-            def observer(now: "Progress") -> None:
-                nonlocal passes
-                passes = now.passes
-                show(now)
-
-            return run(
-                scan, model, **options, client=client, checkpoint=checkpoint,
-                resume=resume, progress=trace, watch=observer,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        if not (passes or resume):
-            raise Interrupted(
-                "interrupted before the end of the first pass: nothing was saved"
-            ) from None
-        raise Interrupted(
-            f"interrupted after pass {passes}: the checkpoint is {checkpoint}; the same command "
-            f"with --resume continues"
-        ) from None

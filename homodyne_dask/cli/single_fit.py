@@ -1,0 +1,139 @@
+"""One fit of a command: its progress, checkpoint and files."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from homodyne_dask.cli.exit_status import Interrupted
+from homodyne_dask.cli.printing import echo
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+    from homodyne_dask.cli.config import FitConfig
+    from homodyne_dask.cli.several_fits import FitJob, MoreFiles
+    from homodyne_dask.fitting.compare_models import ModelComparison
+    from homodyne_dask.fitting.series.parallel_fits import FitOutput
+    from homodyne_dask.live.progress import Progress
+    from homodyne_dask.models import Model
+    from homodyne_dask.results.fit_result import FitResult
+    from homodyne_dask.store.scan import Scan
+
+
+def fit_job(
+    config: "FitConfig",
+    model: "Model",
+    job: "FitJob",
+    client: "Client | None",
+    resume: bool,
+    more: "MoreFiles",
+    *,
+    sent: "Future | None" = None,
+    profile: Path | None = None,
+    comparison: "ModelComparison | None" = None,
+) -> "tuple[FitResult, list[Path]]":
+    """Fit a job, or wait for its fit `sent` to a worker; return the result and the files written.
+
+    With `resume` it goes on from its checkpoint. profile: folder for a profile of the computing time.
+    comparison: that of models, whose outcome the model is.
+    """
+    from homodyne_dask.results import folder as folders
+
+    scan, folder = job.scan(), job.folder
+    if more.homodyne is not None and (why := _refusal(scan)):
+        echo(why)
+    output = None if sent is None else _output_of(client, sent)
+    checkpoint = config.checkpoint or folders.checkpoint_in(folder)
+    checked = config.overwrite or job.replace or output is not None  # before it was sent
+    with folders.claimed_folder(folder, checkpoint, checked, resume):
+        if output is not None:
+            result = output.result
+        else:
+            with _profiled(config, model, scan, client, profile) as (client, trace):
+                result = _run(job.options, model, scan, client, checkpoint, resume, trace)
+        if comparison is not None:
+            result = replace(result, comparison=tuple(row._asdict() for row in comparison.table))
+        written = output is not None and output.files
+        files = written or folders.write_result(result, scan, folder, *more)
+        folders.remove_checkpoint(result, checkpoint)
+    return result, list(files)
+
+
+def _refusal(scan: "Scan") -> str | None:
+    from homodyne_dask.cli.homodyne.fitted_data import fitted_data_refusal
+
+    return fitted_data_refusal(scan)
+
+
+@contextmanager
+def _profiled(
+    config: "FitConfig",
+    model: "Model",
+    scan: "Scan",
+    client: "Client | None",
+    folder: Path | None,
+) -> Iterator[tuple["Client | None", Callable[..., None]]]:
+    """Yield the client to fit with and a function to call after each pass; with a folder, profile."""
+    if folder is None:
+        yield client, lambda *_: None
+        return
+    from homodyne_dask.cluster.local import local_cluster
+    from homodyne_dask.cluster.profiling import profiled
+    from homodyne_dask.fitting.fit import plan
+
+    work = plan(scan, model, client=client, **config.plan_options())
+    with (
+        local_cluster() if work.workers.to_start else nullcontext(client) as connected,
+        profiled(connected, folder) as trace,
+    ):
+        yield connected, trace
+
+
+def _output_of(client: "Client | None", sent: "Future") -> "FitOutput":
+    """Wait for a fit that one worker makes; it has no checkpoint."""
+    from homodyne_dask.fitting.series.parallel_fits import output_of
+
+    try:
+        return output_of(client, sent)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted: this fit was not saved; the same command with --resume repeats it and continues"
+        ) from None
+
+
+def _run(
+    options: dict[str, Any],
+    model: "Model",
+    scan: "Scan",
+    client: "Client | None",
+    checkpoint: Path,
+    resume: bool,
+    trace: Callable[..., None],
+) -> "FitResult":
+    from homodyne_dask.cli.progress_bar import progress_on_stderr
+    from homodyne_dask.fitting.fit import fit as run
+
+    passes = 0
+    try:
+        with progress_on_stderr() as show:
+
+            def observer(now: "Progress") -> None:
+                nonlocal passes
+                passes = now.passes
+                show(now)
+
+            return run(
+                scan, model, **options, client=client, checkpoint=checkpoint,
+                resume=resume, progress=trace, watch=observer,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        if not (passes or resume):
+            raise Interrupted(
+                "interrupted before the end of the first pass: nothing was saved"
+            ) from None
+        raise Interrupted(
+            f"interrupted after pass {passes}: the checkpoint is {checkpoint}; the same command "
+            f"with --resume continues"
+        ) from None
