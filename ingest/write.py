@@ -280,4 +280,4 @@ def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
         "truth": source.truth,
         "cells": source.cells and source.cells.model_dump(),
         "notes": notes,
-    }
+    } | ({"experiment": source.experiment} if source.experiment else {})

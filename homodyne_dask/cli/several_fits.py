@@ -61,6 +61,8 @@ class MoreFiles(NamedTuple):
     homodyne: "WriteFiles | None"
     """Writes the files of homodyne."""
     pictures: bool
+    nexus: bool
+    """Whether `result.nx.h5` is written."""
 
 
 RunFit = Callable[[FitJob, bool, "Future | None"], "FitResult"]

@@ -170,6 +170,13 @@ class FitResult:
         """Return the fitted c2 (bin, t1, t2) of the bins fitted, lazily, as `scan.dataset` has the data."""
         return renderer("fitted_c2")(self, scan)
 
+    def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:
+        """Write a NeXus file as `fit --nexus` does: NXxpcs with maps of all bins, the fit as NXfit.
+
+        scan: what was fitted, by default from where its store was; SelectionError where it has other bins.
+        """
+        renderer("write_nexus")(self, path, scan)
+
     def to_dataset(self) -> xarray.Dataset:
         """Return all numbers as one Dataset with units, for netCDF and Zarr.
 

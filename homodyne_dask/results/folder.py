@@ -13,6 +13,7 @@ from homodyne_dask.results.figures.captions import TITLES
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
 from homodyne_dask.results.fit_result import FORMAT, SUMMARY, FitResult, load_result
 from homodyne_dask.results.html import picture_in, report_page
+from homodyne_dask.results.nexus import nexus_file
 from homodyne_dask.results.text import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.levenberg_marquardt import Outcome
@@ -26,6 +27,7 @@ ASIDE = ".partial-"
 HOMODYNE = "nlsq"
 """Folder of the files of homodyne, in that of the result."""
 POSTERIOR_PICTURES = "posterior_*.png"
+NEXUS = "result.nx.h5"
 WriteFiles = Callable[[FitResult, Scan, Path], None]
 FILES = (
     SUMMARY,
@@ -34,6 +36,7 @@ FILES = (
     "report.txt",
     "report.html",
     "result.nc",
+    NEXUS,
     *(f"{picture}.png" for picture in TITLES),
     "posterior.nc",
     "posterior.json",
@@ -140,11 +143,12 @@ def write_result(
     folder: Path,
     homodyne: WriteFiles | None = None,
     pictures: bool = True,
+    nexus: bool = False,
 ) -> list[Path]:
     """Write a result into its folder and return the files, summary.json last.
 
     homodyne: writes more files, those of homodyne, into a folder of their own. pictures: False leaves out
-    the figures, which `write_pictures` draws later. Everything is written to a
+    the figures, which `write_pictures` draws later. nexus: adds `result.nx.h5`. Everything is written to a
     temporary folder first, and a failure leaves the folder unchanged. The files of an earlier
     result are removed before the first new one is moved: a folder never holds those of two.
     """
@@ -157,6 +161,8 @@ def write_result(
             write_file(there / "report.txt", report_text(result) + "\n")
             _write_report(view, there, pictures)
             write_file(there / "result.nc", result_netcdf(view))
+            if nexus:
+                write_file(there / NEXUS, nexus_file(view))
             if homodyne is not None:
                 (there / HOMODYNE).mkdir()
                 homodyne(result, scan, there / HOMODYNE)

@@ -12,6 +12,7 @@ RENDERERS = {
     "report_text": "homodyne_dask.results.text",
     "report_fragment": "homodyne_dask.results.html",
     "Plots": "homodyne_dask.results.figures.save",
+    "write_nexus": "homodyne_dask.results.nexus",
     "fitted_c2": "homodyne_dask.results.fitted_c2",
     "series_text": "homodyne_dask.results.series_report",
     "series_fragment": "homodyne_dask.results.index",

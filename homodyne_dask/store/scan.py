@@ -86,6 +86,11 @@ class Scan:
         return self.all_bins["label"][list(self.bins)]
 
     @property
+    def n_pixels(self) -> Int[np.ndarray, " bin"]:
+        """Pixels of each selected bin; 0 where unknown."""
+        return self.all_bins["n_pixels"][list(self.bins)]
+
+    @property
     def sigma_row(self) -> Float[np.ndarray, "bin t"]:
         """sigma(t1, t2) = sigma_row(t1)·sigma_row(t2)."""
         return self.all_bins["sigma_row"][list(self.bins)]

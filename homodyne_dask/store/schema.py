@@ -134,6 +134,8 @@ class Attributes(BaseModel):
     """Of simulated data: scenario, model, convention, gap_angstrom, parameters, contrast, offset."""
     cells: CellEdges | None = None
     """None where c2 is that of each pair."""
+    experiment: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """What the source says of the measurement, by its names in the NeXus definition NXxpcs: value, units."""
     notes: list[InstanceOf[str]]
     """Sentences: what ingest dropped, masked or converted, with counts."""
     store_sha256: Sha256

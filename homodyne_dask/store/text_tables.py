@@ -77,7 +77,7 @@ def _caption(scan: "Scan") -> str:
 
 
 def _rows(scan: "Scan") -> list[list[str]]:
-    pixels = scan.all_bins["n_pixels"][list(scan.bins)]
+    pixels = scan.n_pixels
     return [
         [str(label), f"{q:.6g}" if np.isfinite(q) else "unknown", f"{phi:.2f}", str(n or "-"), f"{s:.4g}"]
         for label, q, phi, n, s in zip(scan.label, scan.q, scan.phi, pixels, scan.median_sigma, strict=True)

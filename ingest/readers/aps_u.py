@@ -7,6 +7,7 @@ import numpy as np
 
 from homodyne_dask.errors import SourceError
 from ingest.readers import hdf5
+from ingest.readers.experiment import experiment
 from ingest.readers.source import Source, check_frames, degrees, inverse_angstrom, spacing
 
 MATRICES = "/xpcs/twotime/correlation_map"
@@ -14,7 +15,8 @@ PROCESSED = "/xpcs/twotime/processed_bins"
 CONFIG = "/xpcs/twotime/config"
 QMAP = "/xpcs/qmap"
 ROI_MAP = f"{QMAP}/dynamic_roi_map"
-FRAME_TIME = "/entry/instrument/detector_1/frame_time"
+DETECTOR = "/entry/instrument/detector_1"
+FRAME_TIME = f"{DETECTOR}/frame_time"
 MEAN_IMAGE = "/xpcs/temporal_mean/scattering_2d"
 FLUX = "/xpcs/spatial_mean/intensity_vs_time"
 
@@ -37,6 +39,7 @@ def open_aps_u(path: Path) -> Source:
         flux = _flux(file, n_frames, begin, stride, avg)
         intensity, why = _intensity(means, flux, avg)
         truth = hdf5.truth(file)
+        measurement = experiment(file, "/entry", DETECTOR)
     return Source(
         path=path,
         format="aps-u",
@@ -56,6 +59,7 @@ def open_aps_u(path: Path) -> Source:
         intensity=intensity,
         truth=truth,
         gap=truth.get("gap_angstrom") if truth else None,
+        experiment=measurement,
         notes=(*notes, *why),
     )
 

@@ -8,17 +8,11 @@ import h5py
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, SourceError, nearest
+from homodyne_dask.errors import SourceError, nearest
 from ingest.readers import hdf5
-from ingest.readers.source import (
-    IngestOptions,
-    Source,
-    check_frames,
-    decimal,
-    degrees,
-    inverse_angstrom,
-    per_bin,
-)
+from ingest.readers.experiment import experiment
+from ingest.readers.nxxpcs_masks import listed_phi, listed_q, pixels_per_bin
+from ingest.readers.source import IngestOptions, Source, check_frames
 
 MATRICES = "twotime/two_time_corr_func"
 MASKS = "instrument/masks"
@@ -62,10 +56,13 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
         check_frames(n_frames, path)
         label = np.array(list(names))
         masks = f"{entry}/{MASKS}"
-        q, on_q = _q(file, f"{masks}/dynamic_q_list", label, options)
-        phi, on_phi = _phi(file, f"{masks}/dynamic_phi_list", label, options)
-        frame_time = _frame_time(file, f"{entry}/instrument")
-        pixels = _pixels(file, f"{masks}/dynamic_roi_map", label)
+        q, on_q = listed_q(file, f"{masks}/dynamic_q_list", label, options)
+        phi, on_phi = listed_phi(file, f"{masks}/dynamic_phi_list", label, options)
+        detector = _detector(file, f"{entry}/instrument")
+        frame_time = hdf5.seconds(file, f"{detector}/frame_time")
+        time, on_time = _times(file, where, storage, n_frames, frame_time)
+        measurement = experiment(file, entry, detector)
+        pixels = pixels_per_bin(file, f"{masks}/dynamic_roi_map", label)
     return Source(
         path=path,
         format="nxxpcs",
@@ -77,9 +74,10 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
         n_pixels=pixels,
         n_frames=n_frames,
         frame_time=frame_time,
-        time=np.arange(n_frames) * frame_time,
+        time=time,
         baseline=storage.baseline,
-        notes=(*on_q, *on_phi),
+        experiment=measurement,
+        notes=(*on_q, *on_phi, *on_time),
     )
 
 
@@ -196,73 +194,10 @@ def _keyed(file: h5py.File, where: str) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
-def _q(
-    file: h5py.File, name: str, label: np.ndarray, options: IngestOptions
-) -> tuple[Float[np.ndarray, " bin"], list[str]]:
-    if hdf5.dataset(file, name) is None:
-        return _from_option(file, name, "q", options.q, "1/Å", label), []
-    _not_both(file, name, "q", options.q)
-    values, notes = inverse_angstrom(
-        _column(file, name, 0, label), _unit_or_none(hdf5.unit(file, name)), name
-    )
-    return values, notes
-
-
-def _phi(
-    file: h5py.File, name: str, label: np.ndarray, options: IngestOptions
-) -> tuple[Float[np.ndarray, " bin"], list[str]]:
-    """Return φ from its own list, or from the second column of the list of q."""
-    together = name.replace("dynamic_phi_list", "dynamic_q_list")
-    if hdf5.dataset(file, name) is None:
-        held = hdf5.dataset(file, together)
-        if held is not None and held.ndim == 2 and held.shape[1] == 2:
-            _not_both(file, together, "phi", options.phi)
-            return _column(file, together, 1, label), [f"φ is the second column of {together}"]
-        return _from_option(file, name, "phi", options.phi, "degrees", label), []
-    _not_both(file, name, "phi", options.phi)
-    unit = _unit_or_none(hdf5.unit(file, name))
-    values = _column(file, name, 0, label)
-    if unit is not None and unit.startswith("1/"):
-        return values, [f"{name} is in {unit!r}, as NXxpcs has it: taken as degrees"]
-    return degrees(values, unit, name)
-
-
-def _unit_or_none(unit: str | None) -> str | None:
-    return None if unit in ("", "au", "any") else unit
-
-
-def _column(file: h5py.File, name: str, column: int, label: np.ndarray) -> np.ndarray:
-    """Return the entries of the bins in a list that begins with bin 1."""
-    held = hdf5.array(file, name)
-    values = held[:, column] if held.ndim == 2 and held.shape[1] == 2 else held.ravel()
-    if len(values) < label.max():
-        raise SourceError(
-            f"{name} of {hdf5.file_name(file)} has {len(values)} entries: there is bin {label.max()}"
-        )
-    found = np.array([decimal(value) for value in values[label - 1]])
-    if not np.isfinite(found).all():
-        raise SourceError(f"{name} of {hdf5.file_name(file)} holds no finite numbers: {found[:5]}")
-    return found
-
-
-def _from_option(file, name: str, what: str, given, unit: str, label) -> Float[np.ndarray, " bin"]:
-    if given is None:
-        raise OptionError(
-            f"{hdf5.file_name(file)} has no {name}: give --{what} in {unit}, one number or one per "
-            f"bin, or nan where it is unknown"
-        )
-    return per_bin(what, given, len(label))
-
-
-def _not_both(file: h5py.File, name: str, what: str, given) -> None:
-    if given is not None:
-        raise OptionError(f"{what} is read from {name} of {hdf5.file_name(file)}: leave it out")
-
-
-def _frame_time(file: h5py.File, instrument: str) -> float:
-    """Return the period of the detector's frames in seconds."""
+def _detector(file: h5py.File, instrument: str) -> str:
+    """Return the group of the one detector that has a frame_time."""
     found = [
-        f"{instrument}/{name}/frame_time"
+        f"{instrument}/{name}"
         for name in hdf5.members(file, instrument)
         if hdf5.dataset(file, f"{instrument}/{name}/frame_time") is not None
     ]
@@ -271,12 +206,28 @@ def _frame_time(file: h5py.File, instrument: str) -> float:
             f"{hdf5.file_name(file)} must have one frame_time, in a detector in {instrument}; it "
             f"has {', '.join(found) or 'none'}"
         )
-    return hdf5.seconds(file, found[0])
+    return found[0]
 
 
-def _pixels(file: h5py.File, name: str, label: np.ndarray) -> np.ndarray:
-    regions = hdf5.regions(file, name)
-    if regions is None:
-        return np.zeros(len(label), dtype=np.int64)
-    last = int(label.max())
-    return np.bincount(np.minimum(regions, last + 1), minlength=last + 1)[label]
+def _times(
+    file: h5py.File, where: str, storage: Storage, n_frames: int, frame_time: float
+) -> tuple[Float[np.ndarray, " t"], list[str]]:
+    """Return the times of the frames: the axis that the group names, in seconds, else from 0 on."""
+    group = where.rpartition("/")[0]
+    axes = [hdf5.text(name) for name in np.ravel(hdf5.attributes_of(file, group).get("axes", []))]
+    name = f"{group}/{axes[storage.mode == FIRST]}" if len(axes) == 3 else ""
+    if storage.mode == KEYS or not name or hdf5.unit(file, name) not in ("s", "second", "seconds"):
+        return np.arange(n_frames) * frame_time, []
+    time = hdf5.finite_numbers(file, name)
+    steps = np.diff(time)
+    if len(time) != n_frames or (steps <= 0).any():
+        raise SourceError(
+            f"{name} of {hdf5.file_name(file)} must be {n_frames} increasing times, one per frame: correct "
+            f"it, or remove the attribute axes of {group}"
+        )
+    if not np.isclose(np.median(steps), frame_time, rtol=1e-6, atol=0):
+        raise SourceError(
+            f"{name} of {hdf5.file_name(file)} steps by {np.median(steps):g} s but frame_time is "
+            f"{frame_time:g} s: correct one of them"
+        )
+    return time, [f"times are those of {name}, from {time[0]:g} s on"]

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,8 @@ class Source:
     """Å."""
     cells: schema.CellEdges | None = None
     """The cells over which c2 is averaged, if it is not that of each pair."""
+    experiment: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What the file says of the measurement, by its names in NXxpcs (`ingest/readers/experiment.py`)."""
     notes: tuple[str, ...] = ()
 
     def read(self, bin_index: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ingest
 from homodyne_dask.cli import progress_bar
 from homodyne_dask.results.figures import save as plots
 from homodyne_dask.results.fit_result import load_result
@@ -43,9 +44,10 @@ def test_a_fit_writes_a_folder_with_the_whole_result(here):
 
 def test_figures_are_drawn_later_where_they_were_not_wanted(here, monkeypatch):
     monkeypatch.setattr(plots, "PICTURES", {"passes": plots.draw_passes})
-    printed = done(*FIT, "--no-pictures")
+    printed = done(*FIT, "--no-pictures", "--nexus")
     folder, report = Path("A_fit"), Path("A_fit/report.html")
     assert "png" not in printed
+    assert ingest.ingest(folder / "result.nx.h5", "again.zarr").bins[0].q == pytest.approx(0.0054)
     assert "<img" not in report.read_text()
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path != report}
     printed = done("show", "A_fit", "--pictures")

@@ -148,3 +148,27 @@ def test_legacy_names_are_bins_or_run_through_the_list(tmp_path, word, names, bi
 def test_legacy_names_that_may_mean_two_things_are_refused(tmp_path, word, names, bins, message):
     with pytest.raises(SourceError, match=message):
         ingest.ingest(legacy(tmp_path / "A.hdf", names, bins))
+
+
+def test_what_the_file_says_of_the_measurement_is_kept_and_nothing_else(tmp_path):
+    path = simulated(tmp_path / "A_results.hdf", "aps-u")
+    before = ingest.ingest(path, tmp_path / "before.zarr")
+    assert "experiment" not in attributes(before.store)
+    edited(
+        path,
+        **{
+            "/entry/start_time": "2026-11-22T23:30:00Z",
+            "/entry/scan_number": 17,
+            "/entry/instrument/incident_beam/incident_energy": np.float32([10.9]),
+            "/entry/instrument/detector_1/beam_center_x": np.nan,
+            "/entry/instrument/detector_1/count_time": [0.1, 0.2],
+            "/entry/instrument/detector_1/description": " ",
+        },
+    )
+    with h5py.File(path, "r+") as file:
+        file["/entry/instrument/incident_beam/incident_energy"].attrs["units"] = "keV"
+    assert attributes(ingest.ingest(path).store)["experiment"] == {
+        "start_time": {"value": "2026-11-22T23:30:00Z"},
+        "scan_number": {"value": 17},
+        "incident_energy": {"value": 10.9, "units": "keV"},
+    }

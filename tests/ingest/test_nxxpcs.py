@@ -179,3 +179,42 @@ def test_what_an_nxxpcs_file_leaves_open_is_named(tmp_path, word):
     storage, message = NEXUS_MISTAKES[word]
     with pytest.raises(SourceError, match=message):
         ingest.ingest(nexus(tmp_path / "A.nxs", FULL, **storage))
+
+
+def with_axis(path, values, unit="s", **storage):
+    first = storage.get("storage_mode") != "one_array_q_last"
+    matrices = FULL if first else np.moveaxis(FULL, 0, -1)
+    nexus(path, matrices, **storage)
+    with h5py.File(path, "r+") as file:
+        group = file["entry/twotime"]
+        group["age"] = values
+        group["age"].attrs["units"] = unit
+        group.attrs["axes"] = [".", "age", "age"] if first else ["age", "age", "."]
+    return path
+
+
+@pytest.mark.parametrize("mode", ["one_array_q_first", "one_array_q_last"])
+def test_times_are_those_of_the_axis_that_the_group_names(tmp_path, mode):
+    times = 1.5 + DT * np.arange(N)
+    report = ingest.ingest(with_axis(tmp_path / "A.nxs", times, storage_mode=mode))
+    np.testing.assert_allclose(arrays(report.store)["time"], times)
+    assert any("from 1.5 s on" in note for note in report.notes)
+
+
+def test_an_axis_in_frames_leaves_the_times_to_the_detector(tmp_path):
+    report = ingest.ingest(with_axis(tmp_path / "A.nxs", np.arange(N), unit="frames"))
+    np.testing.assert_allclose(arrays(report.store)["time"], DT * np.arange(N))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (DT * np.arange(N + 1), f"must be {N} increasing times"),
+        (-DT * np.arange(N), f"must be {N} increasing times"),
+        (2 * DT * np.arange(N), "steps by 0.2 s but frame_time is 0.1 s"),
+    ],
+)
+def test_an_axis_that_cannot_be_the_times_of_the_frames_is_refused(tmp_path, values, words):
+    path = with_axis(tmp_path / "A.nxs", values)
+    with pytest.raises(SourceError, match=words):
+        open_nxxpcs(path, checked_options(None, None, None, None, 0.0, None))

@@ -11,7 +11,14 @@ from homodyne_dask.results.fit_result import load_result
 from homodyne_dask.store.lock import locked
 from tests.results.test_text import flow
 
-OLD = ("parameters.csv", "report.txt", "result.nc", "maps.png", "nlsq/fitted_data.npz")
+OLD = (
+    "parameters.csv",
+    "report.txt",
+    "result.nc",
+    "result.nx.h5",
+    "maps.png",
+    "nlsq/fitted_data.npz",
+)
 NEW = ("parameters.csv", "scaling.csv", "report.txt", "rates.png", "nlsq/parameters.json")
 MINE = "notes.txt"
 

@@ -64,6 +64,9 @@ FILES = (
     help="Whether to draw the figures of each fit; default: of up to 8 fits. `show FOLDER --pictures` "
     "draws them later.",
 )
+@click.option(
+    "--nexus", is_flag=True, help="Also write result.nx.h5, a NeXus file (NXxpcs, NXfit)."
+)
 @click.option("--homodyne-output", is_flag=True, help="Also write the files of homodyne, in nlsq/.")
 @click.option(
     "--profile", type=click.Path(path_type=Path), help="Folder for a profile of the computing time."
@@ -73,6 +76,7 @@ def fit(
     resume: bool,
     go_on: bool,
     pictures: bool | None,
+    nexus: bool,
     homodyne_output: bool,
     profile: Path | None,
     **options: Any,
@@ -94,7 +98,7 @@ def fit(
     model = model_named(config.model)
     jobs = fit_jobs(config)
     drawn = len(jobs) <= MOST_DRAWN if pictures is None else pictures
-    more = MoreFiles(_write_homodyne_files if homodyne_output else None, drawn)
+    more = MoreFiles(_write_homodyne_files if homodyne_output else None, drawn, nexus)
     one = len(jobs) == 1 and not config.over
     if not one and (config.checkpoint or profile):
         raise OptionError(

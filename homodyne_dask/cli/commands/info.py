@@ -45,7 +45,7 @@ def _values(scan: "Scan") -> dict[str, Any]:
         "label": scan.label,
         "q_per_angstrom": scan.q,
         "phi_degree": scan.phi,
-        "pixels": scan.all_bins["n_pixels"][list(scan.bins)],
+        "pixels": scan.n_pixels,
         "sigma": scan.median_sigma,
     }
     rows = zip(*(values.tolist() for values in columns.values()), strict=True)
