@@ -73,6 +73,17 @@ $(PEERS)/ready: $(VENV)/ready
 benchmark-peers: install $(PEERS)/ready  ## homodyne and nlsq on the same data beside ours; ANGLES=23 FRAMES=300 LIMIT=20 (min a row)
 	$(BIN)/python -m tests.benchmarks.peers --angles $(ANGLES) --frames $(FRAMES) --limit $(LIMIT) --scaling $(SCALING)
 
+# what facilities run has its own environment, too: Globus asks for older packages
+DEPLOY := .venv-deploy
+
+$(DEPLOY)/ready: $(VENV)/ready
+	$(UV) venv --quiet --allow-existing --no-python-downloads --python '>=3.12' $(DEPLOY)
+	$(UV) pip install --quiet --python $(DEPLOY)/bin/python --compile-bytecode --editable . --group deploy
+	touch $@
+
+test-deploy: $(DEPLOY)/ready  ## the wrappers in deploy/facilities, run by Globus Compute and ewoks
+	$(DEPLOY)/bin/python -m pytest tests/deploy --override-ini filterwarnings=default
+
 profile-nlsq: install  ## one fit under the profilers of Dask and JAX; leaves profile/
 	rm -rf profile
 	mkdir profile
@@ -85,7 +96,7 @@ lint: install  ## style, types and the layers of the imports; a part of make tes
 	$(BIN)/python -m pytest tests/test_style.py
 
 clean:  ## remove what was built, .venv too
-	rm -rf $(VENV) $(PEERS) .venv-versions demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(DEPLOY) .venv-versions demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo picture test test-versions chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers profile-nlsq lint clean
+.PHONY: help install demo picture test test-versions chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers test-deploy profile-nlsq lint clean
