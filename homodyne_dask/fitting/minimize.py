@@ -18,9 +18,10 @@ from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.trust_region import TrustRegion
-from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
+from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.allocator import trim_memory
 from homodyne_dask.store.files import path_of
 

@@ -98,6 +98,21 @@ class FitOptions:
         None, "of the fluid, for the hydrodynamic radius of Brownian motion", "0.89e-3",
         "a positive number", unit="Pa·s", identity=False,
     )  # fmt: skip
+    rates: str | None = define(
+        None, "rates without a formula, cubic B-splines of time, for static and laminar_flow: spline, or, "
+        "of one rate alone, J=spline or gamma_dot=spline",
+        "spline", "spline, J=spline or gamma_dot=spline",
+        default_text="the power laws of the model", plan=True, report=False,
+    )  # fmt: skip
+    knots: int | None = define(
+        None, "splines of each rate without a formula", "20", "a whole number from 4 up",
+        default_text="20, or fewer of a short record", identity=False, plan=True, report=False,
+    )  # fmt: skip
+    smoothness: Mapping[str, float] | None = define(
+        None, "strength of the penalty on second differences of the coefficients of rates without a "
+        "formula, by rate", "{J: 1e-3}", "positive numbers by rate", typed="J=1e-3",
+        default_text="chosen from the data", report=False,
+    )  # fmt: skip
     min_lag: int = define(
         1, "pairs of frames closer than this are excluded", "1", "a whole number from 1 up",
         unit="frames", plan=True, report=False,

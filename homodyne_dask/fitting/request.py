@@ -1,7 +1,7 @@
 """A checked request for a fit: data, model, search and options."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,13 @@ from homodyne_dask.fitting.options import FitOptions, fit_options
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
+from homodyne_dask.models.free_rates import (
+    by_coefficient,
+    check_profile,
+    on_times,
+    smoothness_of,
+    with_free_rates,
+)
 from homodyne_dask.models.gaussian_priors import GaussianPriors
 from homodyne_dask.models.parameter_priors import priors_of
 from homodyne_dask.models.parameters import Parameter, Search, search
@@ -23,6 +30,7 @@ from homodyne_dask.results.stokes_einstein import check_fluid
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
+from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
 
 _UNKNOWN_Q_BOUND = 1e10
@@ -52,20 +60,19 @@ class Request:
 
 def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Request:
     """Return the checked fit with these `FitOptions`; raises a HomodyneDaskError for mistakes."""
-    model, options = scan_model(model).current(), _of_plain_values(FitOptions(**values))
+    options = _of_plain_values(FitOptions(**values))
+    model = with_free_rates(scan_model(model).current(), options.rates)
     scan = as_scan(data)
     _check_values(options)
-    for name in options.profile:
-        if name not in model.names:
-            raise OptionError(
-                f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}"
-            )
     check_fluid(model.name, options.temperature, options.viscosity)
     if int(scan.use.sum()) < 3:
         raise SelectionError(
             f"{int(scan.use.sum())} of {scan.n_frames} frames are in use, and a fit needs 3: "
             f"widen the selection"
         )
+    model = on_times(model, scan.time[scan.use], options.knots)
+    for name in options.profile:
+        check_profile(model, name)
     _check_angles(model, scan)
     _check_times(model, scan)
     if scan.cells is not None and options.precision != "float64":
@@ -77,11 +84,19 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     frame_spacing(scan.time, convention)
     width = _gap(options.gap, scan)
     needs_q = check_model(model, scan.n_frames, convention, options.precision)
-    parameters = _parameters_for_q(model, scan, needs_q)
+    parameters = parameters_for_q(model, scan, needs_q)
     laws = power_laws(model.names, model.power_laws, scan.time[scan.use])
-    chosen = search(parameters, options.initial, options.fixed, options.bounds, laws)
+    chosen = search(
+        parameters,
+        by_coefficient(model, "initial", options.initial),
+        by_coefficient(model, "fixed", options.fixed),
+        by_coefficient(model, "bounds", options.bounds),
+        laws,
+    )
     priors = gaussian_priors(options.prior, chosen)
-    chosen = replace(chosen, priors=priors)
+    clusters = friedel_clusters(scan.q, scan.phi)
+    smoothness = smoothness_of(model, chosen, options.smoothness, clusters)
+    chosen = replace(chosen, priors=priors, smoothness=smoothness)
     for name in options.profile:
         if not chosen.free[chosen.names.index(name)]:
             raise OptionError(
@@ -106,6 +121,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         "periods": {p.name: p.period for p in parameters if p.period is not None},
         "gap_angstrom": width,
         "changed": options.changed(),
+        "splines": {name: asdict(form) for name, form in getattr(model, "splines", {}).items()},
     }
     return Request(
         scan=scan,
@@ -249,7 +265,7 @@ def _loss_scale(loss: str, scale: Any) -> float:
     return float(scale)
 
 
-def _parameters_for_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter, ...]:
+def parameters_for_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Parameter, ...]:
     """Return the model's parameters, in 1/s where q is unknown and only q² times them is determined."""
     unknown = np.isnan(scan.q)
     if not unknown.any():
@@ -269,4 +285,4 @@ def _parameters_for_q(model: Model, scan: Scan, needs_q: bool) -> tuple[Paramete
 
 def _bounds_without_q(bounds: tuple[float, float]) -> tuple[float, float]:
     low = 1 / _UNKNOWN_Q_BOUND if bounds[0] > 0 else -_UNKNOWN_Q_BOUND
-    return low, _UNKNOWN_Q_BOUND
+    return 0.0 if bounds[0] == 0 else low, _UNKNOWN_Q_BOUND

@@ -45,7 +45,7 @@ class RateCurve(NamedTuple):
     time: Float[np.ndarray, " n"]
     """s; not below half a frame."""
     value: Float[np.ndarray, " n"]
-    gradient: Float[np.ndarray, "3 n"]
+    gradient: Float[np.ndarray, "p n"]
     """By its parameters."""
     parameters: tuple[str, ...]
 

@@ -26,6 +26,7 @@ from homodyne_dask.kernels.transport_point import (
     arguments_at,
     arguments_of_points,
     family,
+    family_with_derivatives,
     transport_point,
 )
 from homodyne_dask.kernels.transport_rates import transport_rates, transport_rates_of_draws
@@ -36,9 +37,7 @@ from homodyne_dask.kernels.transport_wide import (
     transport_wide_gram,
     wide_kernel,
 )
-from homodyne_dask.models.transport import (
-    Convention,
-)
+from homodyne_dask.models.transport import Convention
 
 MAX_CHANGE_PER_CELL = 0.3
 """A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
@@ -71,7 +70,7 @@ def gram_arguments(
 
 def gram_static_arguments(problem: Problem) -> dict[str, Any]:
     """Return the static arguments of the Gram's kernel, for which it is compiled."""
-    return family(problem) | {"precision": problem.precision}
+    return family_with_derivatives(problem) | {"precision": problem.precision}
 
 
 def transport_robust_gram(
@@ -86,8 +85,9 @@ def transport_robust_gram(
     arguments = arguments_at(at, block)
     with float64_on_cpu():
         moments, loss = robust_kernel(
-            *arguments, offset, contrast, problem.loss_scale, **family(problem), loss=problem.loss
-        )
+            *arguments, offset, contrast, problem.loss_scale, **family_with_derivatives(problem),
+            loss=problem.loss,
+        )  # fmt: skip
         moments, loss = np.asarray(moments)[:bins], np.asarray(loss)[:bins]
     return RobustGram(moments, loss[:, :4], loss[:, 4].astype(np.int64))
 
@@ -100,7 +100,8 @@ def transport_cell_sums(
 ) -> Float[np.ndarray, "padded cell m"]:
     """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
     with float64_on_cpu():
-        return np.asarray(cells_kernel(*arguments_at(at, block), cell, sums, **family(at.problem)))
+        arguments = *arguments_at(at, block), cell, sums
+        return np.asarray(cells_kernel(*arguments, **family_with_derivatives(at.problem)))
 
 
 def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) -> CandidateGrams:

@@ -33,7 +33,7 @@ from homodyne_dask.kernels.subblock_loop import (
     add_at,
     add_to_cells,
 )
-from homodyne_dask.kernels.transport_sums import SHEAR_FIELDS, STATIC_FIELDS, BlockSums
+from homodyne_dask.kernels.transport_sums import BlockSums, Fields, fields_of
 from homodyne_dask.models.transport import Convention
 
 
@@ -93,7 +93,7 @@ def _transport(
     return _Transport(shear, convention, dtype, s, waves(s, rows[-2], columns[-2], dtype))
 
 
-@kernel("shear", "convention", "precision")
+@kernel("shear", "convention", "diffusion", "precision")
 def gram_kernel(
     block: MeasuredBlock,
     tables: TransportTables,
@@ -102,10 +102,14 @@ def gram_kernel(
     *,
     shear: bool,
     convention: Convention,
+    diffusion: int,
     precision: str,
 ) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 4"]]:
-    """Return Xᵀ W X and the sums of the data of every bin; fresh: the latter are to be computed."""
-    dtype, fields = DTYPES[precision], SHEAR_FIELDS if shear else STATIC_FIELDS
+    """Return Xᵀ W X and the sums of the data of every bin; fresh: the latter are to be computed.
+
+    diffusion: number of parameters of J.
+    """
+    dtype, fields = DTYPES[precision], _fields(tables, shear, diffusion)
     model, u = _transport(shear, convention, dtype, tables), len(tables.rows) - 1
 
     def add(sums: BlockSums, sides: _Sides, pairs: BinPairs) -> BlockSums:
@@ -131,7 +135,7 @@ def gram_kernel(
     return fields.assemble(sums, data, *_without_C(tables)), data
 
 
-@kernel("shear", "convention")
+@kernel("shear", "convention", "diffusion")
 def cells_kernel(
     block: MeasuredBlock,
     tables: TransportTables,
@@ -140,10 +144,11 @@ def cells_kernel(
     *,
     shear: bool,
     convention: Convention,
+    diffusion: int,
 ) -> Float[Array, "padded cell m"]:
     """Return the sums with f and ∂f/∂theta of every pair added to those of its cell; c2 is not read."""
     model = _transport(shear, convention, jnp.float64, tables)
-    C, G = slice(1, 4), slice(4, 8)
+    C, G = slice(1, 1 + diffusion), slice(1 + diffusion, len(tables.rows) - 1)
 
     def add(sums: Array, sides: _Sides, pairs: BinPairs) -> Array:
         b = pairs.bin
@@ -152,7 +157,8 @@ def cells_kernel(
         columns = [f[None], -tables.k * f * change[C]]
         if shear:
             s, ds = jnp.asarray(tables.s)[b], jnp.asarray(tables.ds)[b]
-            columns.append(jnp.stack([s, s, s, ds])[:, None, None] * v * change[G])
+            n_shear = G.stop - G.start - 1
+            columns.append(jnp.stack([*[s] * n_shear, ds])[:, None, None] * v * change[G])
         return add_to_cells(sums, jnp.concatenate(columns), cell, pairs)
 
     return block.summed(
@@ -163,7 +169,7 @@ def cells_kernel(
     )
 
 
-@kernel("shear", "convention", "loss")
+@kernel("shear", "convention", "diffusion", "loss")
 def robust_kernel(
     block: MeasuredBlock,
     tables: TransportTables,
@@ -173,6 +179,7 @@ def robust_kernel(
     *,
     shear: bool,
     convention: Convention,
+    diffusion: int,
     loss: str,
 ) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 5"]]:
     """Return Xᵀ W X, and the four sums of the loss with the pairs, of every bin.
@@ -180,7 +187,7 @@ def robust_kernel(
     offset: the linear parameter, that is less 1. Where f has decayed to zero the residual still
     counts, so that no sub-block is skipped.
     """
-    dtype, fields = jnp.float64, SHEAR_FIELDS if shear else STATIC_FIELDS
+    dtype, fields = jnp.float64, _fields(tables, shear, diffusion)
     model, u = _transport(shear, convention, dtype, tables), len(tables.rows) - 1
 
     def of_data(weight: Array, y: Array, pairs: BinPairs) -> Array:
@@ -265,6 +272,11 @@ def candidates_kernel(
     w, wy, wyy = (jnp.broadcast_to(data[:, None, n], f.shape) for n in range(3))
     lines = [jnp.stack(line, axis=-1) for line in ((w, wy, f), (wy, wyy, fy), (f, fy, ff))]
     return jnp.stack(lines, axis=-2), data[:, 3]
+
+
+def _fields(tables: TransportTables, shear: bool, diffusion: int) -> Fields:
+    """Return the fields that the sums of a model are made of; its tables are 1, C', G' and G, and C."""
+    return fields_of(shear=shear, diffusion=diffusion, rates=len(tables.rows) - 2 - shear)
 
 
 def _without_C(tables: TransportTables) -> tuple[Any, ...]:

@@ -104,6 +104,12 @@ def family(problem: Problem) -> dict[str, Any]:
     return {"shear": problem.model.shear, "convention": problem.convention}
 
 
+def family_with_derivatives(problem: Problem) -> dict[str, Any]:
+    """Return the static arguments of kernels that take the tables of derivatives, too."""
+    diffusion = problem.model.diffusion
+    return family(problem) | {"diffusion": diffusion.stop - diffusion.start}
+
+
 def arguments_at(at: TransportPoint, block: Block) -> tuple[MeasuredBlock, TransportTables]:
     """Return the arguments of kernels at one theta."""
     rows, columns = centred(at.rows, block.i0, block.j0, block.c2.shape[-1])

@@ -7,6 +7,7 @@ with F's weighted column sums c and row sums r: no Jacobian is ever formed.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -86,24 +87,49 @@ class Fields:
         return SubBlockSums(by_tables, by_row.astype(jnp.float64), by_column)
 
 
+def fields_of(*, shear: bool, diffusion: int, rates: int) -> Fields:
+    """Return the fields of a model with so many parameters of J, and of J and γ̇ together.
+
+    The rows of the tables are 1, one for each parameter of J and, under shear, one for each of γ̇, then G.
+    """
+    C, last = slice(1, 1 + diffusion), 1 + rates
+    if not shear:
+        return Fields(
+            second_order=(slice(0, 1 + diffusion),),
+            n_fields=3,
+            products=lambda f, v, y: [f * f, f * y],
+            single_fields=lambda f, v: [f],
+            assemble=partial(_assemble_static, C),
+        )
+    G = slice(C.stop, last + 1)
+    return Fields(
+        second_order=(slice(0, C.stop), slice(0, G.stop), G),
+        n_fields=7,
+        products=lambda f, v, y: [f * f, f * v, v * v, f * y, v * y],
+        single_fields=lambda f, v: [f, v],
+        assemble=partial(_assemble_shear, C, G),
+    )
+
+
 def _assemble_shear(
-    sums: BlockSums, data: Array, rows: Array, columns: Array, k: Array, s: Array, ds: Array
-) -> Array:
-    """Return Xᵀ W X from the sums; table rows are 1, C'×3, G'×3, G, and phi0 goes with G."""
-    C, G = slice(1, 4), slice(4, 8)
-    to_c = -jnp.ones((len(s), 3)) * k
-    to_g = jnp.stack([s, s, s, ds], axis=1)
+    C: slice, G: slice, sums: BlockSums, data: Array, rows: Array, columns: Array,
+    k: Array, s: Array, ds: Array,
+) -> Array:  # fmt: skip
+    """Return Xᵀ W X from the sums; table rows are 1, C', G', G, and phi0 goes with G."""
+    n_c, n_g = C.stop - C.start, G.stop - G.start - 1
+    to_c = -jnp.ones((len(s), n_c)) * k
+    to_g = jnp.stack([*[s] * n_g, ds], axis=1)
     ff = (
-        _second_order_sums(sums, rows, columns, 0, ALL_C)[:, 1:, 1:]
+        _second_order_sums(sums, rows, columns, 0, slice(0, C.stop))[:, 1:, 1:]
         * to_c[:, :, None]
         * to_c[:, None, :]
     )
     fv = (
-        _second_order_sums(sums, rows, columns, 1, ALL)[:, C, G]
+        _second_order_sums(sums, rows, columns, 1, slice(0, G.stop))[:, C, G]
         * to_c[:, :, None]
         * to_g[:, None, :]
     )
-    vv = _second_order_sums(sums, rows, columns, 2, ALL_G) * to_g[:, :, None] * to_g[:, None, :]
+    vv = _second_order_sums(sums, rows, columns, 2, G) * to_g[:, :, None] * to_g[:, None, :]
     gradient = jnp.block([[ff, fv], [fv.transpose(0, 2, 1), vv]])
     first = _first_order_sums(sums, rows, columns)
     f = sums.by_row.sum(2)
@@ -119,33 +145,16 @@ def _assemble_shear(
 
 
 def _assemble_static(
-    sums: BlockSums, data: Array, rows: Array, columns: Array, k: Array, s: Array, ds: Array
-) -> Array:
-    """Return Xᵀ W X from the sums; table rows are 1, C'×3."""
-    C = slice(1, 4)
+    C: slice, sums: BlockSums, data: Array, rows: Array, columns: Array,
+    k: Array, s: Array, ds: Array,
+) -> Array:  # fmt: skip
+    """Return Xᵀ W X from the sums; table rows are 1, C'."""
     first = _first_order_sums(sums, rows, columns)[:, :, C] * -k
     f = sums.by_row.sum(2)
-    gradient = _second_order_sums(sums, rows, columns, 0, ALL_C)[:, C, C] * k * k
+    gradient = _second_order_sums(sums, rows, columns, 0, slice(0, C.stop))[:, C, C] * k * k
     return _moments(
         data, f[:, 2], f[:, 0], f[:, 1], first[:, 2], first[:, 1], first[:, 0], gradient
     )
-
-
-ALL, ALL_C, ALL_G = slice(0, 8), slice(0, 4), slice(4, 8)
-SHEAR_FIELDS = Fields(
-    second_order=(ALL_C, ALL, ALL_G),
-    n_fields=7,
-    products=lambda f, v, y: [f * f, f * v, v * v, f * y, v * y],
-    single_fields=lambda f, v: [f, v],
-    assemble=_assemble_shear,
-)
-STATIC_FIELDS = Fields(
-    second_order=(ALL_C,),
-    n_fields=3,
-    products=lambda f, v, y: [f * f, f * y],
-    single_fields=lambda f, v: [f],
-    assemble=_assemble_static,
-)
 
 
 def _second_order_sums(

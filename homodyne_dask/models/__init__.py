@@ -10,14 +10,16 @@ from homodyne_dask.models.registry import (
 from homodyne_dask.models.residual import ResidualModel, model
 from homodyne_dask.models.separable import Bin, SeparableModel, separable
 from homodyne_dask.models.static_variants import STRETCHED, STRETCHED_AGEING, STRETCHED_Q
-from homodyne_dask.models.transport import (
+from homodyne_dask.models.transport import Convention, TransportModel, convention_named
+from homodyne_dask.models.transport_models import (
     BROWNIAN,
     LAMINAR_FLOW,
+    LAMINAR_FLOW_FREE,
+    LAMINAR_FLOW_FREE_J,
+    LAMINAR_FLOW_FREE_SHEAR,
     POWER_LAW,
     STATIC,
-    Convention,
-    TransportModel,
-    convention_named,
+    STATIC_FREE,
 )
 from homodyne_dask.models.two_component import TWO_COMPONENT
 
@@ -34,6 +36,10 @@ MODELS: dict[str, Model] = {
         STRETCHED,
         STRETCHED_Q,
         STRETCHED_AGEING,
+        STATIC_FREE,
+        LAMINAR_FLOW_FREE,
+        LAMINAR_FLOW_FREE_J,
+        LAMINAR_FLOW_FREE_SHEAR,
     )
 }
 register_built_in(MODELS.values())
@@ -41,9 +47,13 @@ register_built_in(MODELS.values())
 __all__ = [
     "BROWNIAN",
     "LAMINAR_FLOW",
+    "LAMINAR_FLOW_FREE",
+    "LAMINAR_FLOW_FREE_J",
+    "LAMINAR_FLOW_FREE_SHEAR",
     "MODELS",
     "POWER_LAW",
     "STATIC",
+    "STATIC_FREE",
     "STRETCHED",
     "STRETCHED_AGEING",
     "STRETCHED_Q",

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.gaussian_priors import GaussianPriors, PriorTerms
 from homodyne_dask.models.power_law_step import PowerLaw
+from homodyne_dask.models.smoothness import Smoothness
 from homodyne_dask.store.text_tables import html_table
 
 SCALES = ("linear", "log")
@@ -132,6 +133,8 @@ class Search:
     """Rates a t^b + c along which steps are curved."""
     priors: GaussianPriors | None = None
     """Parameters that are known beforehand."""
+    smoothness: Smoothness | None = None
+    """Rates of free form whose coefficients are smoothed."""
 
     def prior_terms(self, theta: Float[np.ndarray, " p"]) -> PriorTerms | None:
         """Return what the priors add to the normal equations at theta; None without any."""

@@ -24,7 +24,7 @@ def rate(
 
 
 def rate_stderr(
-    gradient: Float[np.ndarray, "3 n"], covariance: Float[np.ndarray, "3 3"]
+    gradient: Float[np.ndarray, "p n"], covariance: Float[np.ndarray, "p p"]
 ) -> Float[np.ndarray, " n"]:
     """Return one standard error of a rate by the delta method; NaN in the covariance counts as 0."""
     known = np.nan_to_num(covariance)

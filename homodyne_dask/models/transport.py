@@ -14,14 +14,15 @@ opposite sign, give the same f, as do phi0 and phi0 + 180°. (In the `homodyne` 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest, shown
-from homodyne_dask.models.parameters import Parameter, Parametrized
+from homodyne_dask.models.parameters import Parametrized
+from homodyne_dask.models.rate_forms import POWER_LAW_FORM, RateForm, SplineForm
 
 RATE_FLOOR = 1e-10
 """Å²/s: a rate of decorrelation cannot be negative."""
@@ -45,21 +46,36 @@ class TransportModel(Parametrized):
     has_transport_rates = True
 
     shear: bool
+    J: RateForm = POWER_LAW_FORM
+    gamma_dot: RateForm = POWER_LAW_FORM
+    """Under shear."""
 
     @property
     def diffusion(self) -> slice:
-        """Where D0, alpha and D_offset are in theta."""
-        return slice(0, 3)
+        """Where the parameters of J are in theta: D0, alpha and D_offset, or coefficients of splines."""
+        return slice(0, self.J.size)
 
     @property
     def shear_rate(self) -> slice:
-        """Where gamma_dot_t0, beta and gamma_dot_t_offset are in theta; nowhere without shear."""
-        return slice(3, 6 if self.shear else 3)
+        """Where those of the shear rate are; nowhere without shear."""
+        return slice(self.J.size, self.J.size + (self.gamma_dot.size if self.shear else 0))
 
     @property
     def direction(self) -> slice:
         """Where phi0 is in theta; nowhere without shear."""
-        return slice(6, 7) if self.shear else slice(3, 3)
+        return slice(self.shear_rate.stop, self.size)
+
+    @property
+    def splines(self) -> dict[str, SplineForm]:
+        """The rates of free form, J and gamma_dot, by name."""
+        forms = {"J": self.J} | ({"gamma_dot": self.gamma_dot} if self.shear else {})
+        return {name: form for name, form in forms.items() if isinstance(form, SplineForm)}
+
+    @property
+    def places(self) -> dict[str, slice]:
+        """Where the coefficients of the rates of free form are in theta."""
+        both = {"J": self.diffusion, "gamma_dot": self.shear_rate}
+        return {name: both[name] for name in self.splines}
 
     def with_parts(
         self,
@@ -82,39 +98,7 @@ class TransportModel(Parametrized):
     @property
     def digest(self) -> str:
         """The identity of the model in a checkpoint, with the version of this package."""
-        return self.name
-
-
-_DIFFUSION = (
-    Parameter("D0", "Å²/s", (1.0, 1e6), scale="log", q_power=2),
-    Parameter("alpha", "", (-2.0, 2.0)),
-    Parameter("D_offset", "Å²/s", (-1e4, 1e4), q_power=2),
-)
-_SHEAR = (
-    Parameter("gamma_dot_t0", "1/s", (1e-8, 1.0), scale="log"),
-    Parameter("beta", "", (-2.0, 2.0)),
-    Parameter("gamma_dot_t_offset", "1/s", (-0.1, 0.1)),
-    Parameter("phi0", "degree", (-90.0, 90.0), period=180.0),
-)
-
-_J = ("D0", "alpha", "D_offset")
-_GAMMA_DOT = ("gamma_dot_t0", "beta", "gamma_dot_t_offset")
-
-_D0, _ALPHA, _D_OFFSET = _DIFFUSION
-_NO_OFFSET = replace(_D_OFFSET, constant=0.0)
-
-BROWNIAN = TransportModel("brownian", (_D0, replace(_ALPHA, constant=0.0), _NO_OFFSET), shear=False)
-"""Diffusion at a constant rate, D0: f = exp(-q² D0 (t2 - t1)), D0 = 2 D_SE."""
-POWER_LAW = TransportModel(
-    "power_law", (_D0, _ALPHA, _NO_OFFSET), shear=False, power_laws=(_J,), simpler="brownian"
-)
-"""Diffusion at a rate that is a power of time, D0 t^alpha."""
-STATIC = TransportModel("static", _DIFFUSION, shear=False, power_laws=(_J,), simpler="power_law")
-"""Diffusion: f = exp(-q² ΔC)."""
-LAMINAR_FLOW = TransportModel(
-    "laminar_flow", _DIFFUSION + _SHEAR, shear=True, power_laws=(_J, _GAMMA_DOT)
-)
-"""Diffusion under laminar shear between plates a gap L apart."""
+        return " ".join([self.name, *(f"{name}={form}" for name, form in self.splines.items())])
 
 
 def convention_named(name: str) -> Convention:
@@ -158,8 +142,8 @@ def tables(
 ) -> Float[np.ndarray, "rows n"]:
     """Return the one-dimensional integrals from which f and its derivatives are computed.
 
-    Rows: 1; ∂C/∂(D0, alpha, D_offset); for shear ∂G/∂(gamma_dot_t0, beta, gamma_dot_t_offset)
-    and G; last C. Everything at a pair of times is a field times a difference of these.
+    Rows: 1; ∂C/∂(parameters of J); for shear ∂G/∂(those of γ̇) and G; last C.
+    Everything at a pair of times is a field times a difference of these.
     In the `homodyne` convention the trapezoid sums carry no Δt.
     """
     spacing = frame_spacing(time, convention)
@@ -202,30 +186,14 @@ def rows_of(
     steps: Float[np.ndarray, " m"],
 ) -> Float[np.ndarray, "rows n"]:
     """Return the rows of `tables` from `positive_times`; of JAX where the arguments are."""
-    C = _integral(_power_law(t, theta[model.diffusion], floor=RATE_FLOOR), steps)
+    C = _integral(model.J.at(t, theta[model.diffusion], RATE_FLOOR), steps)
     xp = theta.__array_namespace__()
     rows = [xp.ones((1, len(t))), C[1:]]
     if model.shear:
         floor = RATE_FLOOR if convention is Convention.HOMODYNE else None
-        G = _integral(_power_law(t, theta[model.shear_rate], floor), steps)
+        G = _integral(model.gamma_dot.at(t, theta[model.shear_rate], floor), steps)
         rows += [G[1:], G[:1]]
     return xp.concatenate([*rows, C[:1]])
-
-
-def _power_law(
-    t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " 3"], floor: float | None
-) -> Float[np.ndarray, "4 n"]:
-    """Return a t^b + c and its derivatives by a, b, c; below the floor the floor and zeros."""
-    xp = theta.__array_namespace__()
-    amplitude, exponent, offset = theta
-    power = t**exponent
-    rate = xp.stack(
-        [amplitude * power + offset, power, amplitude * power * xp.log(t), xp.ones_like(power)]
-    )
-    if floor is None:
-        return rate
-    at_floor = np.array([floor, 0.0, 0.0, 0.0])[:, None]
-    return xp.where(rate[0] < floor, at_floor, rate)
 
 
 def _integral(

@@ -28,7 +28,7 @@ def cr3(
     scores: Float[np.ndarray, "cluster m"],
     blocks: Float[np.ndarray, "cluster m m"],
     first: int | None = None,
-    prior: Float[np.ndarray, " m"] | None = None,
+    prior: Float[np.ndarray, "m m"] | None = None,
 ) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " first"]]:
     """Return the CR3 covariance and the Bell-McCaffrey degrees of freedom of its first parameters.
 
@@ -37,7 +37,7 @@ def cr3(
     cluster k becomes g̃_k = R_kᵀ A_k R_k^(-ᵀ) g_k (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018).
     -H⁻¹g̃_k is the change of the parameters without cluster k. The covariance is that of the jackknife,
     (K - 1)/K H⁻¹ (Σ g̃_k g̃_kᵀ) H⁻¹, over the K clusters that say something (CV3: MacKinnon et al. 2023).
-    prior: the diagonal that priors add to H, and to the sum in the covariance.
+    prior: the variance of the score of priors, which is added to the sum in the covariance.
     """
     m = len(inverse) if first is None else first
     adjusted, roots = [], []
@@ -58,7 +58,7 @@ def cr3(
     covariance = inverse @ meat @ inverse
     freedom = np.array([_satterthwaite(inverse, roots, p) for p in range(m)])
     if prior is not None:
-        known = inverse * prior @ inverse
+        known = inverse @ prior @ inverse
         freedom = _with_known(freedom, np.diag(covariance)[:m], np.diag(known)[:m])
         covariance = covariance + known
     alone = lost > _MIN_SHARE * np.diag(inverse)

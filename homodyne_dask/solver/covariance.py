@@ -7,24 +7,19 @@ otherwise.
 """
 
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import RobustGram
-from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
-from homodyne_dask.solver.determined import hidden_by_rounding
 from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
+from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.robust_step import slope_known
-from homodyne_dask.solver.variable_projection import ReducedProblem
+from homodyne_dask.solver.weakly_determined import few_bins, undetermined, weakly_determined
 
 MIN_CLUSTERS = 8
-_WEAK_EIGENVALUE = 1e-7
-"""Eigenvalue of the scaled Hessian below which a direction is called weak."""
-_STRONG_CORRELATION = 0.99
 _FOLLOWS_BOUND = 0.5
 """Share of a variance owed to parameters at a bound if these were free, above which the error is withheld."""
 _MOSTLY_OUTLIERS = (
@@ -83,19 +78,20 @@ def uncertainty(
     values, vectors = joint.values, joint.vectors
     directions = np.zeros((len(values), p))
     directions[:, moved] = vectors.T
-    withheld = _follow_bounds(reduced, moved, at_bound)
+    smoothed = _smoothed(reduced, p)
+    withheld = _follow_bounds(reduced, moved, None if at_bound is None else at_bound & ~smoothed)
     nothing = Uncertainty(None, None, dof, withheld, (), unknown, unknown, values, directions)
     chosen = [name for name, m in zip(names, moved, strict=True) if m]
     if not joint.determined.all():
         hidden = joint_equations(reduced.rounded_as_float64, moved).determined
-        return replace(nothing, sentences=_undetermined(chosen, joint, hidden))
+        return replace(nothing, sentences=undetermined(chosen, joint, hidden))
     if isinstance(reduced.gram, RobustGram) and not slope_known(reduced.gram):
         return replace(nothing, sentences=(_MOSTLY_OUTLIERS,))
     noise = 1.0 if reduced.noise is None else reduced.noise
     robust, scaling_robust = None, unknown
     if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
         scores, blocks = by_cluster(joint, clusters, used)
-        known = None if joint.prior is None else joint.prior[0]
+        known = None if joint.prior is None else joint.prior.scores
         covariance, freedom = cr3(joint.inverse, scores, blocks, joint.moved, known)
         robust = without(_expand(joint.of_theta(covariance), moved), withheld)
         dof[moved] = freedom
@@ -111,10 +107,8 @@ def uncertainty(
         robust=robust,
         dof=dof,
         withheld=withheld,
-        sentences=_weakly_determined(
-            chosen, values, vectors, joint.inverse[: joint.moved, : joint.moved]
-        )
-        + _few_bins(names, dof, (robust is not None) & moved & ~withheld),
+        sentences=weakly_determined(names, joint, smoothed)
+        + few_bins(names, dof, (robust is not None) & moved & ~withheld & ~smoothed),
         scaling_naive=np.sqrt(noise) * _naive_scaling(reduced, joint, noise),
         scaling_robust=np.where(used[:, None] & ~reduced.at_bound, scaling_robust, np.nan),
         eigenvalues=values,
@@ -174,7 +168,7 @@ def _naive(joint: JointEquations, noise: float) -> Float[np.ndarray, "m m"]:
     return (
         covariance
         if joint.prior is None
-        else covariance + (1 - noise) * joint.of_theta(joint.known)
+        else covariance + (1 - noise) * joint.of_theta(joint.measured)
     )
 
 
@@ -183,8 +177,8 @@ def _design_effect(joint: JointEquations, covariance: Float[np.ndarray, "m m"]) 
     effect = np.trace(joint.hessian @ covariance)
     if joint.prior is None:
         return effect / joint.moved
-    by_priors = np.trace(joint.hessian @ joint.known)
-    return (effect - by_priors) / max(joint.moved - by_priors, SINGULAR)
+    by_priors, added = (np.trace(joint.hessian @ of) for of in (joint.known, joint.added))
+    return (effect - by_priors) / max(joint.moved - added, SINGULAR)
 
 
 def _naive_scaling(
@@ -197,7 +191,7 @@ def _naive_scaling(
     P = reduced.projection[:, :, joint.which] / joint.size[: joint.moved]
     covariance = joint.inverse[: joint.moved, : joint.moved]
     if joint.prior is not None:
-        covariance = covariance + (1 / noise - 1) * joint.known[: joint.moved, : joint.moved]
+        covariance = covariance + (1 / noise - 1) * joint.measured[: joint.moved, : joint.moved]
     followed = np.einsum("kzp,pr,kzr->kz", P, covariance, P)
     return deviation(followed + _own_errors(reduced) ** 2)
 
@@ -219,70 +213,7 @@ def _expand(small: Float[np.ndarray, "m m"], moved: Bool[np.ndarray, " p"]) -> n
     return full
 
 
-def _undetermined(
-    names: list[str], joint: JointEquations, hidden: Bool[np.ndarray, " m"]
-) -> tuple[str, ...]:
-    """Return a sentence for each direction; hidden: those that sums of float64 may determine."""
-    words = [_combination(names, vector) for vector in joint.vectors.T]
-    return tuple(
-        hidden_by_rounding(words[n]) if hidden[n] else f"the data do not determine {words[n]}"
-        for n in np.flatnonzero(~joint.determined)
-    )
-
-
-def _weakly_determined(
-    names: list[str], values: np.ndarray, vectors: np.ndarray, inverse: np.ndarray
-) -> tuple[str, ...]:
-    weak = [
-        f"{_combination(names, vectors[:, n])} {'is' if _single_parameter(vectors[:, n]) else 'are'} almost "
-        f"undetermined: fix one, or report only what they give together"
-        for n in np.flatnonzero(values <= _WEAK_EIGENVALUE)
-    ]
-    return (*weak, *_strongly_correlated(names, inverse))
-
-
-def _strongly_correlated(names: list[str], inverse: np.ndarray) -> list[str]:
-    """Return a sentence for each group of parameters that strong correlations connect."""
-    sd = np.sqrt(np.diag(inverse))
-    correlation = inverse / np.outer(sd, sd)
-    strong = np.abs(correlation) > _STRONG_CORRELATION
-    connected = np.linalg.matrix_power(strong + np.eye(len(names)), len(names)) > 0
-    member = connected.argmax(axis=1)  # the first of the parameters that each is connected with
-    sentences = []
-    for of in (np.flatnonzero(member == n) for n in np.unique(member)):
-        if len(of) > 1:
-            pairs = [(a, b) for a, b in combinations(of, 2) if strong[a, b]]
-            shown = [f"{correlation[a, b]:+.4f}" for a, b in pairs]
-            if len(of) > 2:
-                shown = [
-                    f"{value} of {names[a]} and {names[b]}"
-                    for value, (a, b) in zip(shown, pairs, strict=True)
-                ]
-            sentences.append(
-                f"{joined_with_and([names[n] for n in of])} are determined only in combination "
-                f"(correlation {', '.join(shown)}): quote them with their covariance"
-            )
-    return sentences
-
-
-def _few_bins(
-    names: tuple[str, ...], dof: Float[np.ndarray, " p"], expected: Bool[np.ndarray, " p"]
-) -> tuple[str, ...]:
-    """Return a sentence for each parameter whose robust error rests on few bins, or cannot be had."""
-    return tuple(
-        f"the error of {name} rests on one or two bins ({freedom:.1f} degrees of freedom)"
-        if freedom < 2
-        else f"one bin alone determines {name}: no scatter between bins shows its error"
-        for name, freedom, has in zip(names, dof, expected, strict=True)
-        if freedom < 2 or (has and np.isnan(freedom))
-    )
-
-
-def _single_parameter(vector: np.ndarray) -> bool:
-    return int((np.abs(vector) > 0.3).sum()) == 1
-
-
-def _combination(names: list[str], vector: np.ndarray) -> str:
-    return joined_with_and(
-        [name for name, part in zip(names, vector, strict=True) if abs(part) > 0.3]
-    )
+def _smoothed(reduced: ReducedProblem, p: int) -> Bool[np.ndarray, " p"]:
+    """Return which parameters are coefficients of rates of free form."""
+    penalty = reduced.penalty
+    return np.zeros(p, bool) if penalty is None else np.diag(penalty.weight) > 0

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.variable_projection import ReducedProblem
+from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 SINGULAR = 1e-14
 """Eigenvalue of the scaled Hessian below which a direction is not determined, however accurate the sums."""

@@ -8,8 +8,9 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
 from homodyne_dask.solver.normal_equations import joint_equations
+from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import MODES, Scaling, scaling_of
-from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
+from homodyne_dask.solver.variable_projection import reduce
 
 _SINGULAR = 1e-13
 
@@ -91,7 +92,7 @@ def left_out_clusters(
     scores, blocks = by_cluster(joint, clusters, used)
     penalty = np.nan
     if joint.determined.all():
-        prior = 0.0 if joint.prior is None else np.diag(joint.prior[0])
+        prior = 0.0 if joint.prior is None else joint.prior.normal
         of_data = cr3(joint.inverse, scores, blocks, 0)[0]
         penalty = float(np.trace((blocks.sum(0) + prior) @ of_data))
     return LeftOutClusters(
@@ -175,11 +176,14 @@ def _step(
 ) -> ScalingComparison:
     assert isinstance(reduced.gram, Gram)
     at = reduce(reduced.gram, scaling, reduced.sum_rounding, reduced.theta_prior)
+    at = at if reduced.penalty is None else at.with_penalty(reduced.penalty)
     joint = joint_equations(at, moved)
     gradient = at.gradient[moved] / joint.size[: joint.moved]
     step, known = _solved(joint.hessian, gradient, joint.moved)
     change = np.full(len(moved), np.nan)
     if known:
         change[moved] = step / joint.size[: joint.moved]
-    chisqr = max(at.chisqr - float(gradient @ step), 0.0)
-    return ScalingComparison("", chisqr, np.nan, np.nan, int(moved.sum()) + at.linear, change)
+    chisqr = max(at.fit_chisqr - float(gradient @ step), 0.0)
+    spared = 0.0 if at.penalty is None else at.penalty.spared
+    fitted = int(moved.sum()) - round(spared) + at.linear
+    return ScalingComparison("", chisqr, np.nan, np.nan, fitted, change)

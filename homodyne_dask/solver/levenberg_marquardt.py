@@ -12,9 +12,10 @@ from jaxtyping import Float
 
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.determined import MAX_SLOW_STEPS, directions_at, movable_at
+from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.smoothing import penalized
 from homodyne_dask.solver.state import Options, Outcome, State, Trial
 from homodyne_dask.solver.trust_region import MIN_RATIO, TrustRegion, trust_region_at
-from homodyne_dask.solver.variable_projection import ReducedProblem
 
 SLOW_STEP = 0.9
 """Decrement after a step over that before it, above which the step is slow."""
@@ -29,13 +30,19 @@ def initial_state(
 ) -> State:
     """Return the first state of a fit."""
     theta = np.asarray(theta, float)
+    reduced = penalized(search, theta, reduced)
     region = trust_region_at(theta, reduced.hessian) if options.trust_region else None
     state = State(theta, reduced, options.damping, trust_region=region)
     return _with_outcome(search, state, options)
 
 
 def restored_state(search: Search, saved: State, options: Options) -> State:
-    """Return a saved state with its decrement, and with its outcome if it has one."""
+    """Return a saved state with its decrement, and with its outcome if it has one.
+
+    Penalties are those of its lowest state, chosen there as they were before.
+    """
+    like = None if saved.best is None else saved.best.reduced.penalty
+    saved = replace(saved, reduced=penalized(search, saved.theta, saved.reduced, like))
     if saved.best:
         return saved
     restored = _with_outcome(search, saved, options)
@@ -99,6 +106,8 @@ def judge(
     point; if none of them ends below it, the fit returns there with more damping (the watchdog
     technique, Chamberlain et al. 1982).
     """
+    bare, like = reduced, state.reduced.penalty
+    reduced = penalized(search, trial.theta, bare, like)
     if state.trust_region is not None:
         return _judge_in_trust_region(search, state, state.trust_region, trial, reduced, options)
     lowest, passes = state.lowest, state.passes + 1
@@ -107,8 +116,9 @@ def judge(
     if reduced.finite and (gain > 0 or below_rounding):
         as_predicted = below_rounding or trial.predicted <= 0
         damping = _relaxed_damping(state, 1.0 if as_predicted else gain / trial.predicted)
+        chosen = reduced if like is None else penalized(search, trial.theta, bare)
         moved = State(
-            trial.theta, reduced, damping, passes=passes, rejected_steps=lowest.rejected_steps
+            trial.theta, chosen, damping, passes=passes, rejected_steps=lowest.rejected_steps
         )  # fmt: skip
         return _with_outcome(search, moved, options, lowest)
     small_rise = reduced.finite and state.damping <= 1e-2 and -gain < 100 * max(variance, left)

@@ -12,7 +12,20 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.solver.directions import above_rounding
 from homodyne_dask.solver.elimination import Z
-from homodyne_dask.solver.variable_projection import ReducedProblem
+from homodyne_dask.solver.reduced_problem import ReducedProblem
+
+
+@dataclass(frozen=True)
+class PriorEquations:
+    """What priors and penalties of theta add to the normal equations, in the scaled parameters."""
+
+    normal: Float[np.ndarray, "n n"]
+    """To the normal matrix."""
+    gradient: Float[np.ndarray, " n"]
+    scores: Float[np.ndarray, "n n"]
+    """The variance of that gradient: of a prior its weight 1/sd², of a penalty φ times its weight."""
+    noise: Float[np.ndarray, "n n"]
+    """The part of `scores` that does not grow with the noise of the data: that of priors."""
 
 
 @dataclass(frozen=True)
@@ -41,26 +54,40 @@ class JointEquations:
     """A parameter is its scaled value over this."""
     follow: Float[np.ndarray, "bin 2 n"]
     """Derivatives of (offset, contrast) of a bin by the scaled parameters."""
-    prior: tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]] | None = None
-    """What priors of theta add to the diagonal of the normal matrix, and to the gradient."""
+    prior: "PriorEquations | None" = None
+    """What priors and penalties of theta add."""
 
     @property
     def normal(self) -> Float[np.ndarray, "n n"]:
         """The normal matrix: that of all bins, and the priors."""
         total = self.blocks.sum(0)
-        return total if self.prior is None else total + np.diag(self.prior[0])
+        return total if self.prior is None else total + self.prior.normal
 
     @property
     def gradient(self) -> Float[np.ndarray, " n"]:
         """The gradient of all bins, and of the priors."""
         total = self.scores.sum(0)
-        return total if self.prior is None else total + self.prior[1]
+        return total if self.prior is None else total + self.prior.gradient
 
     @property
     def known(self) -> Float[np.ndarray, "n n"]:
-        """The covariance that the errors of the priors themselves cause: H⁻¹ (their weights) H⁻¹."""
-        weight = np.zeros(len(self.size)) if self.prior is None else self.prior[0]
-        return self.inverse * weight @ self.inverse
+        """The covariance that the errors of the priors themselves cause: H⁻¹ (variance of scores) H⁻¹."""
+        return self._between("scores")
+
+    @property
+    def measured(self) -> Float[np.ndarray, "n n"]:
+        """The part of `known` that does not grow with the noise of the data."""
+        return self._between("noise")
+
+    @property
+    def added(self) -> Float[np.ndarray, "n n"]:
+        """H⁻¹ (what priors and penalties add to H) H⁻¹."""
+        return self._between("normal")
+
+    def _between(self, part: str) -> Float[np.ndarray, "n n"]:
+        if self.prior is None:
+            return np.zeros_like(self.inverse)
+        return self.inverse @ getattr(self.prior, part) @ self.inverse
 
     def of_theta(self, covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "m m"]:
         """Return the covariance of theta in its own units from one of the scaled parameters."""
@@ -127,14 +154,21 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
 
 def _prior(
     reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], size: Float[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]] | None:
-    """Return the diagonal and the gradient of priors of the parameters that moved, scaled."""
-    terms = reduced.theta_prior
-    if terms is None:
+) -> PriorEquations | None:
+    """Return what priors and penalties of the parameters that moved add, scaled."""
+    terms, penalty, m = reduced.theta_prior, reduced.penalty, int(moved.sum())
+    if terms is None and penalty is None:
         return None
-    rest = np.zeros(len(size) - int(moved.sum()))
-    weight, gradient = (np.concatenate([v[moved], rest]) for v in (terms.weight, terms.gradient))
-    return weight / size**2, gradient / size
+    of_priors, normal, scores = (np.zeros((len(size), len(size))) for _ in range(3))
+    gradient = np.zeros(len(size))
+    if terms is not None:
+        of_priors[:m, :m] = np.diag(terms.weight[moved] / size[:m] ** 2)
+        gradient[:m] += terms.gradient[moved] / size[:m]
+    if penalty is not None:
+        weight = penalty.weight[np.ix_(moved, moved)] / np.outer(size[:m], size[:m])
+        normal[:m, :m], scores[:m, :m] = weight, penalty.scale * weight
+        gradient[:m] += penalty.gradient[moved] / size[:m]
+    return PriorEquations(of_priors + normal, gradient, of_priors + scores, of_priors)
 
 
 def _of_linear_params(

@@ -21,10 +21,10 @@ from homodyne_dask.solver.elimination import (
     without_active,
     zero_below_rounding,
 )
+from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.variable_projection import (
     LinearSolution,
-    ReducedProblem,
     prior_moments,
     problem_at,
     reduce,

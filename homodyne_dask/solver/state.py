@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.trust_region import TrustRegion
-from homodyne_dask.solver.variable_projection import ReducedProblem
 
 
 class Outcome(Enum):

@@ -195,7 +195,7 @@ def test_the_jackknife_over_clusters_keeps_the_prior_and_adds_its_known_variance
     scores, blocks = (
         [f(at) for at in each] for f in (lambda at: X[at].T @ left[at], lambda at: X[at].T @ X[at])
     )
-    covariance, dof = cr3(inverse, np.array(scores), np.array(blocks), prior=weight)
+    covariance, dof = cr3(inverse, np.array(scores), np.array(blocks), prior=np.diag(weight))
     apart = [
         np.linalg.solve(X[~at].T @ X[~at] + np.diag(weight), X[~at].T @ y[~at]) - inverse @ X.T @ y
         for at in each

@@ -111,8 +111,8 @@ def assemble_result(
                 "offset_stderr_naive": errors.scaling_naive[:, 0],
             }
         ),
-        chisqr=reduced.chisqr,
-        redchi=reduced.chisqr / freedom,
+        chisqr=reduced.fit_chisqr,
+        redchi=reduced.fit_chisqr / freedom,
         ndata=reduced.ndata,
         nbins=int((reduced.count > 0).sum()),
         passes=state.passes,

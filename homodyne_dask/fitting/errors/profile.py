@@ -13,8 +13,8 @@ from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.directions import movable
+from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.robust_step import reduced_problem
-from homodyne_dask.solver.variable_projection import ReducedProblem
 
 STEPS = (1.0, 2.0)
 """Standard errors away from the optimum, on both sides."""

@@ -17,7 +17,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
 from homodyne_dask.solver.determined import MAX_SLOW_STEPS, determined_at, hidden_by_rounding
 from homodyne_dask.solver.elimination import rounding_of
-from homodyne_dask.solver.variable_projection import ReducedProblem
+from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.sweep.unreadable import excluded_sentence
 

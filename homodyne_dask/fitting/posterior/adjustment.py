@@ -22,7 +22,7 @@ from homodyne_dask.fitting.posterior.coordinates import Coordinates
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver.covariance import clusters_in, uncertainty
 from homodyne_dask.solver.directions import SINGULAR
-from homodyne_dask.solver.variable_projection import ReducedProblem
+from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import friedel_clusters
 
 _CLUSTERS_PER_DIRECTION = 3

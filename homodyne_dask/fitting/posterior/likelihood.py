@@ -22,8 +22,8 @@ from homodyne_dask.kernels.gram import WideGram
 from homodyne_dask.kernels.interface import PairSet
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.solver.elimination import constraint_columns
+from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.solver.variable_projection import ReducedProblem
 
 
 class LikelihoodAt(NamedTuple):

@@ -34,7 +34,8 @@ from homodyne_dask.fitting.posterior.sampling import (
 )
 from homodyne_dask.fitting.posterior.target import Target
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
+from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.wide_pass import WIDE_GRAM, ManyThetas
 

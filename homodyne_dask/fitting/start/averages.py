@@ -117,10 +117,11 @@ class BinnedAverages:
     def __call__(self, theta: Float[np.ndarray, " p"]) -> Gram:
         """Return the Gram of the averages at theta."""
         problem, scales = self.problem, self.scales(theta, self.phi)
+        J = problem.model.diffusion
         with float64_on_cpu():
             moments = _cell_moments(
                 self.differences(theta), self.c2, self.weight, scales.k, scales.s, scales.ds,
-                shear=problem.model.shear, convention=problem.convention,
+                shear=problem.model.shear, convention=problem.convention, diffusion=J.stop - J.start,
             )  # fmt: skip
             return Gram(np.asarray(moments), (self.weight > 0).sum(1))
 
@@ -153,25 +154,26 @@ def _weight(scan: Scan, cuts: Cuts) -> Float[np.ndarray, "bin cell"]:
     return 1 / (scan.sigma_row[:, i] * scan.sigma_row[:, j]) ** 2
 
 
-@plain_kernel("shear", "convention")
+@plain_kernel("shear", "convention", "diffusion")
 def _cell_moments(
     d: Array, c2: Array, weight: Array, k: Array, s: Array, ds: Array,
-    *, shear: bool, convention: Convention,
+    *, shear: bool, convention: Convention, diffusion: int,
 ) -> Array:  # fmt: skip
     """Return Xᵀ W X per bin over cells, X built in full."""
+    of_J, of_shear = range(1, 1 + diffusion), range(1 + diffusion, len(d) - 2)
 
     def of_bin(y: Array, w: Array, k: Array, s: Array, ds: Array) -> Array:
         E = decay(convention, k, d[-1])
         ones = jnp.ones_like(y)
         if not shear:
             f = unsheared(convention, E)
-            gradient = [-k * f * d[row] for row in (1, 2, 3)]
+            gradient = [-k * f * d[row] for row in of_J]
         else:
             dG, sign = strain(convention, d[-2])
             f, v = sheared(convention, E, wave(s * dG))
             v = v * sign
-            gradient = [-k * f * d[row] for row in (1, 2, 3)]
-            gradient += [v * s * d[row] for row in (4, 5, 6)] + [v * ds * d[7]]
+            gradient = [-k * f * d[row] for row in of_J]
+            gradient += [v * s * d[row] for row in of_shear] + [v * ds * d[-2]]
         X = jnp.stack([ones, y - 1, f, *gradient])
         return (X * w) @ X.T
 

@@ -14,6 +14,7 @@ from homodyne_dask.fitting.request import Request
 from homodyne_dask.fitting.start import transport_minima as start
 from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
+from homodyne_dask.fitting.start.free_rates import free_rate_minima
 from homodyne_dask.fitting.start.transport_minima import (
     MAX_CHISQR_RATIO,
     N_COMPLETED,
@@ -59,6 +60,8 @@ def find_initial_values(request: Request) -> list[Minimum]:
         request.scaling.mode_for_initial_values,
         request.options.starts,
     )
+    if search.smoothness is not None:
+        return free_rate_minima(request, summary)
     if request.problem.model.has_transport_rates:
         return start.transport_minima(summary, search, mode, starts)
     if np.isfinite(search.start).all():

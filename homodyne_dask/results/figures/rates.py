@@ -12,6 +12,7 @@ from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import MODELS, Model, convention_named, model_of_digest
 from homodyne_dask.models.fingerprint import known_part
+from homodyne_dask.models.free_rates import with_stored_splines
 from homodyne_dask.models.rates import rate_stderr
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.fit_result import FitResult
@@ -71,13 +72,15 @@ def model_of(result: FitResult) -> Model:
     Raises OptionError where this process does not have it, or where its functions read other values.
     """
     name, held = result.config["model"], result.definition
-    digest = result.config.get("model_digest")
+    digest, splines = result.config.get("model_digest"), result.config.get("splines")
     if held is not None:
         if known_part(held.current().digest) == known_part(held.digest):
             return held
         raise OptionError(
             f"what the functions of model {name!r} read has changed since the fit: restore it, or fit again"
         )
+    if splines:
+        return with_stored_splines(name, splines)
     if digest is None:  # by an earlier program, which had models of its own under their names only
         found = MODELS.get(name)
         found = (

@@ -1,0 +1,169 @@
+"""Rates of free form as a user asks for them: which rates, their knots, and options by the name of a rate."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from homodyne_dask.errors import OptionError, nearest, require_type, shown
+from homodyne_dask.models.parameters import Parametrized, Search
+from homodyne_dask.models.rate_forms import DEFAULT_KNOTS, MIN_KNOTS, SplineForm
+from homodyne_dask.models.smoothness import Smoothness
+from homodyne_dask.models.transport import TransportModel
+from homodyne_dask.models.transport_models import (
+    LAMINAR_FLOW,
+    LAMINAR_FLOW_FREE,
+    LAMINAR_FLOW_FREE_J,
+    LAMINAR_FLOW_FREE_SHEAR,
+    STATIC,
+    STATIC_FREE,
+    with_splines,
+)
+
+_FREE = {
+    ("static", "spline"): STATIC_FREE,
+    ("static", "J=spline"): STATIC_FREE,
+    ("laminar_flow", "spline"): LAMINAR_FLOW_FREE,
+    ("laminar_flow", "J=spline"): LAMINAR_FLOW_FREE_J,
+    ("laminar_flow", "gamma_dot=spline"): LAMINAR_FLOW_FREE_SHEAR,
+}
+FRAMES_PER_SPLINE = 3
+"""Fewest frames of a record for each spline by default."""
+
+
+def with_free_rates[M: Parametrized](model: M, rates: str | None) -> M | TransportModel:
+    """Return the model with the rates of free form that a user asked for, as 'spline' or 'J=spline'.
+
+    Raises OptionError for other texts and for models that have no such form.
+    """
+    if rates is None:
+        return model
+    name = model.name
+    if (name, rates) in _FREE:
+        return _FREE[name, rates]
+    known = [form for of, form in _FREE if of == name]
+    if known:
+        raise OptionError(f"rates = {shown(rates)} is unknown for {name}; {nearest(rates, known)}")
+    raise OptionError(
+        f"rates = {shown(rates)} is given, but {name} has no rates of free form: take static or laminar_flow"
+    )
+
+
+def on_times[M: Parametrized](
+    model: M, time: Float[np.ndarray, " n"], knots: int | None
+) -> M | TransportModel:
+    """Return the model with its splines spread over the times of the frames in use.
+
+    knots: how many splines a rate has. Raises OptionError for fewer than 4, for more than frames, and
+    where no rate is of free form.
+    """
+    if not (isinstance(model, TransportModel) and model.splines):
+        if knots is not None:
+            raise OptionError(
+                f"knots = {knots} is given, but {model.name} has no rates of free form: add rates='spline'"
+            )
+        return model
+    if knots is not None and not MIN_KNOTS <= knots <= len(time):
+        raise OptionError(
+            f"knots = {knots} is not a number from {MIN_KNOTS} to the {len(time)} frames in use"
+        )
+    number = knots or max(MIN_KNOTS, min(DEFAULT_KNOTS, len(time) // FRAMES_PER_SPLINE))
+    form = SplineForm(number, float(time[0]), float(time[-1]))
+    return with_splines(model, dict.fromkeys(model.splines, form))
+
+
+def with_stored_splines(name: str, splines: Mapping[str, Mapping[str, Any]]) -> TransportModel:
+    """Return the model of that name with the splines that a result stored."""
+    model = next(one for one in _FREE.values() if one.name == name)
+    return with_splines(model, {rate: SplineForm(**form) for rate, form in splines.items()})
+
+
+def by_coefficient(
+    model: Any, what: str, given: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
+    """Return values by name with those of a rate of free form given to each of its coefficients.
+
+    Splines sum to 1: coefficients of one value are a rate of that value. Raises OptionError for a rate and
+    one of its coefficients together.
+    """
+    places = getattr(model, "places", {})
+    if not isinstance(given, Mapping) or not any(name in places for name in given):
+        return given
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        for each in model.names[places[name]] if name in places else [name]:
+            if each in values:
+                raise OptionError(f"{what}: {each} is given twice, alone and with its rate")
+            values[each] = value
+    return values
+
+
+def check_profile(model: Any, name: Any) -> None:
+    """Raise OptionError where χ² cannot be followed along a parameter of that name."""
+    if name not in model.names:
+        raise OptionError(f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}")
+    if getattr(model, "splines", {}):
+        raise OptionError(
+            f"profile of {name}: {model.name} has rates without a formula, whose smoothness would change "
+            f"along it: leave it out"
+        )
+
+
+def smoothness_of(
+    model: Any, search: Search, given: Mapping[str, float] | None, clusters: Int[np.ndarray, " bin"]
+) -> Smoothness | None:
+    """Return how the rates of free form are smoothed; None where there are none.
+
+    given: strengths by rate. Raises OptionError for unknown rates, for what is no positive number, and where
+    bounds let J be negative.
+    """
+    places = getattr(model, "places", {})
+    if "J" in places and (search.lower[places["J"]] < 0).any():
+        raise OptionError(
+            f"bounds of J begin at {search.lower[places['J']].min():g}, and a rate of decorrelation cannot "
+            f"be negative: give bounds from 0 up"
+        )
+    given = {} if given is None else given
+    require_type("smoothness", given, Mapping, "strengths by rate, as smoothness={'J': 1e-3}")
+    for name, value in given.items():
+        if not places:
+            raise OptionError(
+                f"smoothness is given, but {model.name} has no rates of free form: add rates='spline'"
+            )
+        if name not in places:
+            raise OptionError(
+                f"smoothness: {model.name} has no rate {shown(name)} of free form; "
+                f"{nearest(str(name), places)}"
+            )
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 < value < np.inf:
+            raise OptionError(f"smoothness of {name} = {shown(value)} is not a positive number")
+    moving = {name: at for name, at in places.items() if search.free[at].any()}
+    return Smoothness(moving, dict(given), clusters) if moving else None
+
+
+def power_law_model(model: TransportModel) -> TransportModel:
+    """Return the model with the same shear whose rates are power laws."""
+    return LAMINAR_FLOW if model.shear else STATIC
+
+
+def of_power_law(
+    model: TransportModel, theta: Float[np.ndarray, " p"], t: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " m"]:
+    """Return the parameters of a model of free form nearest to those of the power law (`power_law_model`).
+
+    t: times of the frames in use, above 0 [s].
+    """
+    law = power_law_model(model)
+    made = np.empty(model.size)
+    parts = ((law.J, law.diffusion, model.J, model.diffusion),)
+    if model.shear:
+        parts += ((law.gamma_dot, law.shear_rate, model.gamma_dot, model.shear_rate),)
+        made[model.direction] = theta[law.direction]
+    for of_law, there, form, here in parts:
+        if isinstance(form, SplineForm):
+            made[here] = form.projected(t, of_law.at(t, theta[there], None)[0])
+        else:
+            made[here] = theta[there]
+    return made

@@ -1,0 +1,98 @@
+"""Forms of a rate of time: a t^b + c, or a free form of cubic B-splines.
+
+Eilers and Marx (1996), "Flexible smoothing with B-splines and penalties", for the latter.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+DEFAULT_KNOTS = 20
+"""Coefficients of a free form, where nobody says how many."""
+MIN_KNOTS = 4
+"""Of one cubic piece."""
+
+
+@dataclass(frozen=True)
+class PowerLawForm:
+    """A rate a t^b + c."""
+
+    size = 3
+    """Number of parameters."""
+
+    def at(
+        self, t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " 3"], floor: float | None
+    ) -> Float[np.ndarray, "4 n"]:
+        """Return the rate and its derivatives by a, b, c; below the floor the floor and zeros.
+
+        t: above 0 [s]. Arrays of NumPy or, where theta is one, of JAX.
+        """
+        xp = theta.__array_namespace__()
+        amplitude, exponent, offset = theta
+        power = t**exponent
+        rate = xp.stack(
+            [amplitude * power + offset, power, amplitude * power * xp.log(t), xp.ones_like(power)]
+        )
+        if floor is None:
+            return rate
+        at_floor = np.array([floor, 0.0, 0.0, 0.0])[:, None]
+        return xp.where(rate[0] < floor, at_floor, rate)
+
+
+@dataclass(frozen=True)
+class SplineForm:
+    """A rate Σ c_k B_k(t), the B_k cubic B-splines at equal distances that sum to 1.
+
+    Before `first` and after `last` it is constant.
+    """
+
+    size: int = DEFAULT_KNOTS
+    """Number of coefficients."""
+    first: float = 0.0
+    """s."""
+    last: float = 1.0
+    """s."""
+
+    @property
+    def step(self) -> float:
+        """From one spline to the next [s]."""
+        return (self.last - self.first) / (self.size - 3)
+
+    @property
+    def centres(self) -> Float[np.ndarray, " size"]:
+        """Where each spline has its maximum [s]; the first is before `first`, and the last after `last`."""
+        return self.first + (np.arange(self.size) - 1) * self.step
+
+    def basis(self, t: Any) -> Any:
+        """Return the splines at times [s], (size, n), of NumPy or JAX as t is."""
+        xp = t.__array_namespace__()
+        away = xp.abs((xp.clip(t, self.first, self.last) - self.centres[:, None]) / self.step)
+        inner = 2 / 3 - away**2 + away**3 / 2
+        return xp.where(away < 1, inner, xp.maximum(2 - away, 0.0) ** 3 / 6)
+
+    def at(
+        self, t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " size"], floor: float | None
+    ) -> Float[np.ndarray, "1+size n"]:
+        """Return the rate, not below the floor, and the splines: its derivatives by the coefficients."""
+        xp = theta.__array_namespace__()
+        basis = xp.asarray(self.basis(t))
+        rate = theta @ basis
+        rate = rate if floor is None else xp.maximum(rate, floor)
+        return xp.concatenate([rate[None], basis])
+
+    def projected(
+        self, t: Float[np.ndarray, " n"], rate: Float[np.ndarray, " n"]
+    ) -> Float[np.ndarray, " size"]:
+        """Return the coefficients nearest to the values of a rate at times [s], as smooth as that allows."""
+        from homodyne_dask.models.smoothness import second_differences
+
+        basis = self.basis(t)
+        normal = basis @ basis.T
+        smooth = 1e-3 * np.trace(normal) / self.size * second_differences(self.size)
+        return np.linalg.solve(normal + smooth, basis @ rate)
+
+
+RateForm = PowerLawForm | SplineForm
+POWER_LAW_FORM = PowerLawForm()

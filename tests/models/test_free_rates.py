@@ -1,0 +1,152 @@
+"""Rates of free form: splines, the kernel with any number of tables, fits, and what is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.transport import transport_gram, transport_point, transport_robust_gram
+from homodyne_dask.models import Convention
+from homodyne_dask.models.free_rates import of_power_law
+from homodyne_dask.models.rate_forms import SplineForm
+from homodyne_dask.models.transport_models import LAMINAR_FLOW_FREE, STATIC_FREE, with_splines
+from homodyne_dask.results.figures.rates import fitted_model
+from tests import reference
+from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store
+
+FORM = SplineForm(7, 0.0, 13.0)
+
+
+def test_splines_sum_to_one_and_are_constant_outside():
+    t = np.linspace(-3, 20, 60)
+    assert np.allclose(FORM.basis(t).sum(0), 1)
+    assert np.allclose(FORM.basis(np.array([20.0])), FORM.basis(np.array([13.0])))
+
+
+def test_a_straight_line_is_in_the_splines_and_costs_no_roughness():
+    t = np.linspace(0, 13, 50)
+    c = FORM.projected(t, 3 + 2 * t)
+    assert np.allclose(c @ FORM.basis(t), 3 + 2 * t)
+    assert np.allclose(np.diff(c, 2), 0, atol=1e-9)
+
+
+def _free(model, n):
+    return with_splines(model, dict.fromkeys(model.splines, SplineForm(n, 0.0, 39 / 3)))
+
+
+def _columns(model, convention, theta, scans, b):
+    """X = [1, y - 1, f, ∂f/∂theta] of the pairs of a bin, derivatives by central differences."""
+
+    def f(at):
+        return hd.predict(
+            model, at, scans.time, q=scans.q[b], phi=scans.phi[b], gap=GAP, convention=convention
+        )[0][i, j]
+
+    i, j = np.triu_indices(len(scans.time), 1)
+    y = scans.c2[b][i, j].astype(float)
+    steps = 1e-5 * np.maximum(np.abs(theta), 1e-5)
+    slopes = [
+        (f(theta + h * e) - f(theta - h * e)) / (2 * h)
+        for h, e in zip(steps, np.eye(len(theta)), strict=True)
+    ]
+    return np.stack([np.ones(len(i)), y - 1, f(theta), *slopes]), scans.sigma_row[b, i] ** -2 * (
+        scans.sigma_row[b, j] ** -2
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "convention"), [(STATIC_FREE, "physical"), (LAMINAR_FLOW_FREE, "homodyne")]
+)
+def test_the_gram_is_that_of_the_jacobian(model, convention):
+    scans, free = measured(FLOW, 40, (10.0, 80.0)), _free(model, 6)
+    theta = of_power_law(free, FLOW if model.shear else FLOW[:3], np.maximum(scans.time, 1 / 6))
+    problem = Problem(free, Convention(convention), GAP)
+    at = transport_point(problem, theta, scans.time)
+    linear = Problem(free, Convention(convention), GAP, loss="huber", loss_scale=1e6)
+    of_loss = transport_point(linear, theta, scans.time)
+    total = robust = 0.0
+    for _, block in blocks(scans, 16):
+        total = total + transport_gram(at, block)[0].moments
+        params = np.tile([0.0, 0.2], (len(block.q), 1))
+        robust = robust + transport_robust_gram(of_loss, block, params).moments
+    for b in range(2):
+        X, w = _columns(free, convention, theta, scans, b)
+        expected = (X * w) @ X.T
+        size = np.sqrt(np.diag(expected))
+        assert np.allclose(
+            total[b] / np.outer(size, size), expected / np.outer(size, size), atol=1e-6
+        )
+        assert np.allclose(total[b], robust[b], rtol=1e-9, atol=1e-9 * np.abs(total[b]).max())
+
+
+@pytest.fixture(scope="module")
+def stepped(tmp_path_factory):
+    """J rises by a factor of 3 in the middle of the record."""
+    scans = measured((2500.0, 0.0, 0.0), 90, angles(8), contrast=0.3, sigma=0.05)
+    J = 2500 * (1 + 2 / (1 + np.exp(-(scans.time - 15) / 1.5)))
+    C = reference.integral(J, scans.time)
+    f = np.exp(-(scans.q[0] ** 2) * np.abs(C[None] - C[:, None]))
+    noise = 0.05 * np.random.default_rng(4).standard_normal(scans.c2.shape)
+    c2 = 1 + 0.3 * f + noise
+    c2[:, np.tril(np.ones((90, 90), bool))] = np.nan
+    scans = replace(scans, c2=c2.astype(np.float32))
+    return store(scans, tmp_path_factory.mktemp("stepped")), J
+
+
+@pytest.fixture(scope="module")
+def fitted(stepped):
+    return fit_here(stepped[0], "static", rates="spline", knots=12)
+
+
+def test_a_step_is_found_without_a_formula(stepped, fitted):
+    scan, J = stepped
+    form = SplineForm(**fitted.config["splines"]["J"])
+    basis = form.basis(np.maximum(scan.time, 1 / 6))
+    found = fitted.parameters["value"].values @ basis
+    covariance = fitted.covariance.values
+    error = np.sqrt(np.einsum("kn,kl,ln->n", basis, covariance, basis))
+    assert fitted.converged
+    assert np.median(np.abs(found / J - 1)) < 0.05
+    assert np.mean(np.abs(found - J) < 2.5 * error) > 0.9
+
+
+def test_the_name_of_the_model_and_the_option_mean_the_same(stepped, fitted):
+    again = fit_here(stepped[0], "static_free", knots=12)
+    assert np.array_equal(again.parameters["value"], fitted.parameters["value"])
+
+
+def test_coefficients_are_not_negative_and_bounds_hold_for_the_rate(stepped):
+    result = fit_here(stepped[0], "static_free", knots=6, bounds={"J": (0, 4000)})
+    assert (result.parameters["value"].values <= 4000).all()
+
+
+def test_a_stored_result_knows_its_splines(fitted, stepped, tmp_path):
+    fitted.to_json(tmp_path / "fit.json")
+    read = hd.load_result(tmp_path / "fit.json")
+    t = stepped[0].time
+    one, other = (fitted_model(r, stepped[0]) for r in (fitted, read))
+    bins = np.arange(2)
+    assert np.array_equal(one.shape(bins, t[:5], t[20:25]), other.shape(bins, t[:5], t[20:25]))
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [
+        ("stretched", {"rates": "spline"}, "no rates of free form"),
+        ("static", {"rates": "gamma_dot=spline"}, "unknown for static"),
+        ("static", {"knots": 9}, "add rates='spline'"),
+        ("static_free", {"knots": 3}, "not a number from 4"),
+        ("static", {"smoothness": {"J": 1.0}}, "add rates='spline'"),
+        ("static_free", {"smoothness": {"j": 1.0}}, "no rate 'j'"),
+        ("static_free", {"smoothness": {"J": -1.0}}, "not a positive number"),
+        ("static_free", {"bounds": {"J": (-1, 1)}}, "cannot be negative"),
+        ("static_free", {"profile": ["J_1"]}, "smoothness would change"),
+        ("static_free", {"fixed": {"J": 1.0, "J_1": 2.0}}, "given twice"),
+    ],
+)
+def test_mistakes_are_told(stepped, model, options, words):
+    with pytest.raises(OptionError, match=words):
+        hd.fit(stepped[0], model, **options)
