@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from homodyne_dask.fitting.posterior.posterior import posterior
     from homodyne_dask.fitting.predict import predict
     from homodyne_dask.fitting.series.fit_each import fit_each
+    from homodyne_dask.live.view.server import view
     from homodyne_dask.models import (
         BROWNIAN,
         LAMINAR_FLOW,
@@ -71,6 +72,7 @@ _HOME = {
     "compare_models": "fitting.compare_models",
     "curve_fit": "fitting.curve_fit.curve_fit",
     "CurveFit": "fitting.curve_fit.result",
+    "view": "live.view.server",
     "forecast": "fitting.forecast",
     "posterior": "fitting.posterior.posterior",
     "predict": "fitting.predict",
@@ -146,6 +148,7 @@ __all__ = [
     "separable",
     "simulate",
     "slurm_cluster",
+    "view",
 ]
 
 

@@ -21,6 +21,7 @@ SAME_NAME = {
     "ingest": "the function and its command",
     "simulate": "the function and its command",
     "posterior": "the function and its command",
+    "view": "the function and its command",
     "preflight": "the function and its command",
     "dask_setup": "what Dask calls of a module that is preloaded",
 }

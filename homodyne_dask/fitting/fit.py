@@ -209,4 +209,5 @@ def _description(request: Request) -> "FitDescription":
         request.search.names,
         tuple(parameter.unit for parameter in request.parameters),
         errors,
+        request.scan.path,
     )

@@ -39,6 +39,8 @@ class FitDescription(NamedTuple):
     units: tuple[str, ...]
     errors: Callable[[lm.State], Float[np.ndarray, " p"]]
     """Standard errors of theta at a state; NaN if unknown."""
+    store: str = ""
+    """Path of the data; "" where they are in no store."""
 
 
 class FitObserver:
@@ -67,6 +69,7 @@ class FitObserver:
         self.publish(
             "begun",
             title=description.title,
+            store=description.store,
             where=plan.workers.in_words,
             names=list(description.names),
             units=list(description.units),

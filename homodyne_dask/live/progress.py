@@ -74,6 +74,8 @@ class Progress:
     """Time of the last event."""
     page: str = ""
     """Address of the live page; "" if there is none."""
+    store: str = ""
+    """Path of the data; "" where they are in no store."""
     doing: str = "searching initial values"
     now: CurrentPass | None = None
     done: tuple[Pass, ...] = ()
@@ -138,6 +140,7 @@ def _begun(event: Event) -> Progress:
         names=tuple(event["names"]),
         units=tuple(event["units"]),
         began=event["at"],
+        store=event.get("store", ""),  # an earlier program sends none
         **{key: event[key] for key in same_keys},
     )
 

@@ -95,6 +95,21 @@ class Tab:
                 **(text if kind == "keyDown" else {}),
             )  # fmt: skip
 
+    def click(self, x: float, y: float) -> None:
+        """Press and release the left button of the mouse."""
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            self.command(
+                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
+            )
+
+    def wheel(self, x: float, y: float, turns: int) -> None:
+        """Turn the wheel of the mouse towards the screen, or away from it."""
+        for _ in range(abs(turns)):
+            self.command(
+                "Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0,
+                deltaY=-120 if turns > 0 else 120,
+            )  # fmt: skip
+
     def look(self, width: int, scheme: str, height: int = 900) -> None:
         """Make the window so wide, and prefer a scheme: light or dark."""
         self.command(

@@ -24,6 +24,7 @@ def one(number, factor, chisqr, accepted=True, stderr=(NAN, NAN)):
 RUNNING = Progress(
     fit="a1b2c3",
     title="static fitted to A0001_c2.zarr",
+    store="/data/it's <b>/A0001_c2.zarr",
     where="on 2 Dask workers with 8 threads",
     names=("D0", "alpha"),
     units=("Å²/s", ""),
@@ -91,6 +92,7 @@ def test_a_running_fit_is_told_with_tiles_rates_and_targets():
         "0.06 GB (0.08 GB with all threads busy)", "1000 ± 10", "980.4 1019.6", "3 of 57",
         "No worker was lost during this fit.", "700 MB 8 GB", "0.25 % of that of the fits",
         "pass 2 over 16×16 means", "rejected",
+        """homodyne-dask view '/data/it'"'"'s <b>/A0001_c2.zarr'""",
     ):  # fmt: skip
         assert words in said, words
 

@@ -1,6 +1,7 @@
 """The page /fit as HTML: numbers first, then charts with text alternatives."""
 
 import math
+import shlex
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,6 +59,7 @@ def _content(shown: PageState) -> dict[str, Any]:
         "charts": _charts(fit),
         "pass_rows": _pass_rows(fit),
         "lost": shown.lost,
+        "look": f"homodyne-dask view {shlex.quote(fit.store)}" if fit.store else "",
         "refused": [f"refused: {words}" for words in fit.refused],
         "worker_rows": _worker_rows(shown),
         "cost": _cost(shown),

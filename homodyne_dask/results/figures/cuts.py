@@ -56,7 +56,7 @@ def _panel(axis: "Axes", view: FitView, bin: int) -> None:
 
 @dataclass(frozen=True)
 class Cut:
-    """One bin at one age."""
+    """One bin at one age, or at one lag."""
 
     t1: Float[np.ndarray, " l"]
     lag: Float[np.ndarray, " l"]
@@ -91,8 +91,17 @@ def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
 
 def cut_of(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:
     """Return the cells of one bin and age, sorted by lag."""
-    cells: Int[np.ndarray, " l"] = np.flatnonzero((read.age == age) & _known(read, bin))
-    cells = cells[np.argsort(read.lag[cells])]
+    cells = np.flatnonzero((read.age == age) & _known(read, bin))
+    return _cut(scan, read, bin, cells[np.argsort(read.lag[cells])])
+
+
+def cut_at_lag(scan: Scan, read: Cuts, bin: int, lag: int) -> Cut:
+    """Return the cells of one bin and interval of lag, sorted by age."""
+    cells = np.flatnonzero((read.lag == lag) & _known(read, bin))
+    return _cut(scan, read, bin, cells[np.argsort(read.age[cells])])
+
+
+def _cut(scan: Scan, read: Cuts, bin: int, cells: Int[np.ndarray, " l"]) -> Cut:
     t1, t2 = read.t1[cells], read.t2[cells]
     i, j = (np.searchsorted(scan.time, t).clip(0, scan.n_frames - 1) for t in (t1, t2))
     sigma = scan.sigma_row[bin, i] * scan.sigma_row[bin, j]

@@ -1,0 +1,41 @@
+"""homodyne-dask view: a page on which the data and the fits of one scan or several are looked into."""
+
+from pathlib import Path
+
+import click
+
+from homodyne_dask.cli.printing import echo
+
+
+@click.command()
+@click.argument(
+    "what", metavar="STORE|RESULT...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the page; default: a free one.",
+)
+@click.option(
+    "--open/--no-browser", "opens", default=None,
+    help="Whether to open the page in a browser; default: where there is a display.",
+)  # fmt: skip
+def view(what: tuple[Path, ...], port: int, opens: bool | None) -> None:
+    """Show the matrices of STORE, or of a fit in the folder RESULT with model and residual, on a page.
+
+    Zoom in down to single pairs. Several are shown below one another. The page is on this machine only, at
+    the address that is printed; Ctrl-C ends it.
+
+    \b
+    homodyne-dask view A0123_fit
+    homodyne-dask view A0123_fit A0124_fit
+    """
+    from homodyne_dask.live.view.server import has_display, open_browser, serve_page
+
+    def ready(address: str) -> None:
+        echo(address)
+        if has_display() if opens is None else opens:
+            open_browser(address)
+
+    serve_page(what, port, ready)

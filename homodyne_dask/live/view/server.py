@@ -1,0 +1,150 @@
+"""The server of the page, on the loopback address; whoever opens the page needs the token in its address."""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from numbers import Integral
+from pathlib import Path
+
+from bokeh.application import Application
+from bokeh.application.handlers import FunctionHandler
+from bokeh.document import Document
+from bokeh.embed import server_document
+from bokeh.server.server import Server
+from tornado.ioloop import IOLoop
+
+from homodyne_dask.errors import OptionError, require_type
+from homodyne_dask.live.view.model_process import ModelProcess
+from homodyne_dask.live.view.page import ViewPage
+from homodyne_dask.live.view.shown import Viewable, viewed
+
+LOOPBACK = "127.0.0.1"
+TOKEN_BYTES = 18
+ANY_PORT = 0
+
+
+@contextmanager
+def page_server(what: Sequence[Viewable], port: int = ANY_PORT, keys: bool = True) -> Iterator[str]:
+    """Start a server in the running loop; yields the address of its page.
+
+    keys: whether the page listens to the keyboard.
+    Raises OptionError for a port that is taken.
+    """
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    with ModelProcess() as models, ThreadPoolExecutor(1) as pool:
+        content = viewed(what, models)
+
+        def modify(document: Document) -> None:
+            ViewPage(content, document, pool, keys)
+
+        _check_port(port)
+        server = Server(
+            {f"/{token}": Application(FunctionHandler(modify))},
+            io_loop=IOLoop.current(),
+            address=LOOPBACK,
+            port=port,
+            # the token says who may, not the origin, whose port is another behind ssh -L
+            allow_websocket_origin=["*"],
+            use_index=False,
+            redirect_root=False,
+        )
+        server.start()
+        try:
+            yield f"http://{LOOPBACK}:{server.port}/{token}"
+        finally:
+            server.stop()
+
+
+def _check_port(port: int) -> None:
+    """Raise OptionError for a port that is taken; the library leaves its socket open then."""
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+    except (OSError, OverflowError) as e:
+        why = getattr(e, "strerror", None) or "there is no such port"
+        raise OptionError(
+            f"port {port} cannot be used ({why}): give another --port, or none for a free one"
+        ) from e
+
+
+def serve_page(what: Sequence[Viewable], port: int, ready: Callable[[str], None]) -> None:
+    """Serve the page until SIGINT or SIGTERM; `ready` is called with its address."""
+    asyncio.run(_serve(what, port, ready))
+
+
+async def _serve(what: Sequence[Viewable], port: int, ready: Callable[[str], None]) -> None:
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    with page_server(what, port) as address:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, ended.set)
+        ready(address)
+        await ended.wait()
+
+
+class View:
+    """A page in a notebook, which shows it as the output of a cell; the page ends with this object."""
+
+    def __init__(self, what: Sequence[Viewable], port: int) -> None:
+        self._open = ExitStack()
+        self.address = self._open.enter_context(page_server(what, port, keys=False))
+        """Of the page by itself; who has it sees the data."""
+
+    def close(self) -> None:
+        """End the page."""
+        self._open.close()
+
+    def __repr__(self) -> str:
+        return f"a page at {self.address}"
+
+    def _repr_html_(self) -> str:
+        return server_document(self.address)
+
+
+def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
+    """Show stores and results on a page: data, model and residual, down to single pairs.
+
+    what: paths of stores and of folders of fits, scans, results of `fit`; up to 6. port: by default a free
+    one; give one that is forwarded where the browser is on another machine.
+
+    In a notebook the page is the output of the cell. Elsewhere its address is printed, a browser opened
+    where there is a display, and this returns after Ctrl-C.
+    Raises OptionError, StoreError and SourceError for what cannot be shown.
+    """
+    require_type("port", port, Integral, "the number of a port, or 0 for a free one")
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        serve_page(what, port, _announce)
+        return None
+    return View(what, port)
+
+
+def _announce(address: str) -> None:
+    print(address, flush=True)
+    if has_display():
+        open_browser(address)
+
+
+def has_display() -> bool:
+    """Return whether a browser would open in a window."""
+    return sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+
+
+def open_browser(address: str) -> None:
+    """Open an address in the user's browser, whose command line others on this machine can read.
+
+    It gets a file of the user's own that leads there, without the token in its name.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="homodyne-dask-view-"))  # mode 0700
+    file = folder / "view.html"
+    file.write_text(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={address}">')
+    webbrowser.open(file.as_uri())

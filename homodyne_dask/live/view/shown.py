@@ -1,0 +1,219 @@
+"""What a page shows: stores and results, the bins that belong together, and the maps of one window."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int
+
+from homodyne_dask.errors import (
+    HomodyneDaskError,
+    OptionError,
+    SelectionError,
+    printable,
+    require_type,
+)
+from homodyne_dask.live.view.model_process import ModelProcess, RateLine
+from homodyne_dask.live.view.window import (
+    CellAxis,
+    Span,
+    Tiles,
+    cell_axes,
+    mean_sigma,
+    window_means,
+)
+from homodyne_dask.results.figures.block_means import as_fitted
+from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
+from homodyne_dask.results.fit_result import SUMMARY, FitResult, load_result
+from homodyne_dask.results.series import JSON
+from homodyne_dask.store.cuts import Cuts
+from homodyne_dask.store.rings import NEAREST_ANGLE_TOLERANCE, NEAREST_Q_TOLERANCE
+from homodyne_dask.store.scan import Scan, open_dataset
+
+Viewable = str | Path | Scan | FitResult
+MAX_SHOWN = 6
+"""Most stores and results of one page."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A store, or a result with the data that were fitted."""
+
+    name: str
+    scan: Scan
+    tiles: Tiles
+    cuts: Cuts
+    result: FitResult | None
+    number: int | None
+    """Of the result in the process that evaluates models."""
+    bins: Int[np.ndarray, " bin"]
+    """The position of each bin of the page in this scan; -1 where it has none."""
+
+
+@dataclass(frozen=True)
+class Maps:
+    """The maps of one window of one bin; of a store the data alone."""
+
+    rows: CellAxis
+    columns: CellAxis
+    data: Float32[np.ndarray, "rows columns"]
+    model: Float32[np.ndarray, "rows columns"] | None
+    residual: Float32[np.ndarray, "rows columns"] | None
+    """(data - model)/σ of the mean."""
+
+
+def open_shown(what: Sequence[Viewable], models: ModelProcess) -> list[Shown]:
+    """Open stores and results; the first one's bins are those of the page.
+
+    A store whose result is given too is that result's data, wherever it lies now.
+    Raises OptionError for more than `MAX_SHOWN` and for what is neither, StoreError and SourceError for
+    what cannot be opened.
+    """
+    given = [(_opened(one), one) for one in what]
+    opened = [(_name(one), found) for found, one in given]
+    if not 0 < len(opened) <= MAX_SHOWN:
+        raise OptionError(
+            f"a page shows 1 to {MAX_SHOWN} stores and results, and {len(opened)} were given"
+        )
+    scans = {one.digest: one for _, one in opened if isinstance(one, Scan)}
+    fitted = {
+        one.inputs["store_sha256"] for _, one in opened if isinstance(one, FitResult)
+    } & scans.keys()
+    found: list[Shown] = []
+    for name, one in opened:
+        if isinstance(one, FitResult):
+            scan, result = _data_of(one, scans.get(one.inputs["store_sha256"])), one
+        elif one.digest not in fitted:
+            scan, result = one, None
+        else:
+            continue
+        number = None if result is None else models.add(result, scan)
+        first = found[0].scan if found else scan
+        tiles = next((s.tiles for s in found if s.scan.selection == scan.selection), Tiles(scan))
+        found.append(
+            Shown(name, scan, tiles, scan.cuts(), result, number, matching_bins(first, scan))
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Viewed:
+    """All that the pages of one server show."""
+
+    shown: Sequence[Shown]
+    models: ModelProcess
+    rates: Sequence[dict[str, RateLine]]
+    notes: tuple[str, ...]
+    """What cannot be shown, and why."""
+
+    @property
+    def title(self) -> str:
+        """The names of what is shown."""
+        return ", ".join(printable(one.name) for one in self.shown)
+
+
+def viewed(what: Sequence[Viewable], models: ModelProcess) -> Viewed:
+    """Open stores and results; see `open_shown`."""
+    shown = open_shown(what, models)
+    rates: list[dict[str, RateLine]] = []
+    notes: list[str] = []
+    for one in shown:
+        try:
+            rates.append({} if one.number is None else models.rates(one.number))
+        except HomodyneDaskError as e:
+            rates.append({})
+            notes.append(f"{one.name}: {e}")
+    return Viewed(shown, models, rates, tuple(notes))
+
+
+def _name(what: Viewable) -> str:
+    if isinstance(what, FitResult):
+        return f"{what.config['model']} fitted to {what.inputs['store']}"
+    return Path(what.path if isinstance(what, Scan) else what).absolute().name
+
+
+def _opened(what: Viewable) -> Scan | FitResult:
+    form = "the path of a store or of the folder of a fit, a scan, or a result"
+    require_type("what to view", what, Viewable, form)
+    if isinstance(what, Scan | FitResult):
+        return what
+    path = Path(what)
+    if (path / SUMMARY).exists() or path.suffix == ".json":
+        return load_result(path)
+    parts = sorted(part.parent.name for part in path.glob(f"*/{SUMMARY}"))
+    if parts or (path / JSON).exists():
+        raise OptionError(
+            f"{path} holds several fits: view up to {MAX_SHOWN} of them, as "
+            + " ".join(str(path / part) for part in parts[:2])
+        )
+    return open_dataset(path)
+
+
+def _data_of(result: FitResult, held: Scan | None) -> Scan:
+    """Return what was fitted, of the store that is given or else from where it was."""
+    if held is None:
+        return as_fitted(fitted_scan(result), result)
+    inputs = result.inputs
+    scan = held.select(label=inputs["labels"], frames=tuple(inputs["frames"]))
+    return as_fitted(FitView(result, scan).scan, result)
+
+
+def matching_bins(first: Scan, scan: Scan) -> Int[np.ndarray, " bin"]:
+    """Return the position in `scan` of each bin of `first`, -1 where there is none.
+
+    In one store bins are told apart by their labels, else by q and φ.
+    """
+    same = scan.label == first.label[:, None]
+    if scan.digest != first.digest:
+        q, phi = first.q[:, None], first.phi[:, None]
+        turned = np.abs((scan.phi - phi + 180) % 360 - 180)
+        near: Bool[np.ndarray, "bin bin"] = np.abs(scan.q - q) <= NEAREST_Q_TOLERANCE * q
+        near &= turned <= NEAREST_ANGLE_TOLERANCE
+        away = np.where(near, np.abs(scan.q / q - 1) + turned, np.inf)
+        same = near & (away == away.min(axis=1, keepdims=True))
+    return np.where(same.any(1), same.argmax(1), -1)
+
+
+def linear_params(one: Shown, bin: int) -> tuple[float, float]:
+    """Return contrast and offset of a bin of a result."""
+    assert one.result is not None
+    table = one.result.scaling
+    return float(table["contrast"].values[bin]), float(table["offset"].values[bin])
+
+
+def data_map(one: Shown, bin: int, x: Span, y: Span, check: Callable[[], None]) -> tuple[Maps, Any]:
+    """Return the map of the data of a window alone, and σ of its cells; `check` as in `window_means`."""
+    columns, rows = cell_axes(one.scan, x, y)
+    means = window_means(one.tiles, bin, rows, columns, check)
+    sigma = mean_sigma(one.scan, bin, rows, columns, means.pairs)
+    return Maps(rows, columns, means.c2.astype(np.float32), None, None), sigma
+
+
+def with_model(
+    one: Shown, bin: int, maps: Maps, sigma: Float[np.ndarray, "rows columns"], models: ModelProcess
+) -> Maps:
+    """Return the maps with those of the model and of the residual, of a result.
+
+    Raises OptionError where the model cannot be evaluated.
+    """
+    assert one.result is not None
+    assert one.number is not None
+    contrast, offset = linear_params(one, bin)
+    f = models.means(one.number, bin, maps.rows, maps.columns)
+    i, j = maps.rows.cells[:, None], maps.columns.cells
+    model = np.where(i == j, np.nan, offset + contrast * f)
+    fitted = np.abs(i - j) * maps.rows.side >= one.result.config["min_lag"]
+    residual = np.where(fitted, (maps.data - model) / sigma, np.nan)
+    return Maps(
+        maps.rows, maps.columns, maps.data, model.astype(np.float32), residual.astype(np.float32)
+    )
+
+
+def bin_of(one: Shown, at: int) -> int:
+    """Return the position of a bin of the page; SelectionError where the scan has none."""
+    bin = int(one.bins[at])
+    if bin < 0:
+        raise SelectionError("there is no bin at this q and φ")
+    return bin

@@ -1,0 +1,119 @@
+"""The page of `view` as a person uses it, in Chromium: zoom to pairs, bins, cuts, two results."""
+
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.browser.chromium import PROGRAM, browser
+from tests.browser.test_fit_page import ARTEFACTS
+from tests.live.fitted import fitted_to
+from tests.synthetic import FLOW, angles, measured, store
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed"),
+]
+HOSTILE = "<img src=x onerror=window.stolen=1>"
+FRAMES = 350
+MODEL = "Bokeh.documents[0].get_model_by_name('{}')"
+READY = "window.Bokeh?.documents[0]?.get_model_by_name('{}')?.data.image.length"
+MIDDLE = """(() => { const box = Bokeh.index.find_one_by_id(%s.id).el.getBoundingClientRect();
+  return [box.x + 0.5 * box.width, box.y + 0.5 * box.height] })()"""
+
+
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory):
+    """Two fits of 350 frames, in folders and of a store with hostile names."""
+    where = tmp_path_factory.mktemp("view")
+    made = store(measured(FLOW, FRAMES, angles(3), dt=0.1), where, f"{HOSTILE}A0001_c2")
+    fits = [where / f"{HOSTILE}A0001_fit", where / "A0002_fit"]
+    for fit in fits:
+        fit.mkdir()
+        fitted_to(made).to_json(fit / "summary.json")
+    return fits
+
+
+@pytest.fixture
+def served(fits):
+    """The command while it serves two fits, and the address that it prints."""
+    words = [sys.executable, "-m", "homodyne_dask.cli", "view", *map(str, fits), "--no-browser"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        yield program, program.stdout.readline().strip()
+        program.kill()
+
+
+class Page:
+    """What the page holds, in the words of Bokeh."""
+
+    def __init__(self, tab) -> None:
+        self.tab = tab
+
+    def value(self, name: str, of: str):
+        return self.tab.value(f"{MODEL.format(name)}.{of}")
+
+    def until(self, name: str, of: str):
+        return self.tab.until(f"{MODEL.format(name)}.{of}")
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.value(name, "data.image[0].shape"))
+
+    def middle(self, name: str) -> tuple[float, float]:
+        return tuple(self.tab.value(MIDDLE % MODEL.format(name)))
+
+
+def test_a_person_looks_into_two_fits(served, tmp_path):
+    program, address = served
+    with browser(tmp_path) as tab:
+        page = Page(tab)
+        tab.look(1500, "light", 1300)
+        tab.open(address)
+        for part in ("data-0", "model-1", "residual-1"):
+            tab.until(READY.format(part))
+        assert page.shape("data-0") == page.shape("residual-1") == (FRAMES // 2, FRAMES // 2)
+        assert page.value("row-0", "text") == f"{HOSTILE}A0001_fit"
+        assert page.value("resolution-0", "text") == "data: means over 2×2 pairs"
+        assert "φ = −90°, bin 1" in page.value("bin", "text")
+        tab.shot(ARTEFACTS / "view.png")
+
+        tab.wheel(*page.middle("data-map-0"), 8)
+        page.until("resolution-1", "text == 'data: single pairs'")
+        page.until("residual-1", "data.image[0].shape[0] < 150")
+        for part in ("data", "model"):  # of the same pairs in both rows
+            assert page.shape(f"{part}-0") == page.shape(f"{part}-1")
+        assert page.value("data-map-0", "x_range.start") == page.value(
+            "data-map-1", "x_range.start"
+        )
+        tab.shot(ARTEFACTS / "view-pairs.png")
+
+        age = page.value("along-lag-title", "text")
+        before = page.value("data-0", "data.image[0][0]")
+        x, y = page.middle("data-map-1")
+        tab.click(x + 40, y)
+        page.until("along-lag-title", f"text != '{age}'")
+        tab.press("ArrowRight", 39)
+        page.until("bin", "text.includes('φ = −30°, bin 2')")
+        page.until("data-0", f"data.image[0][0] != {before}")
+        tab.press("End", 35)
+        page.until("bin", "text.includes('bin 3')")
+        tab.press("0", 48)
+        page.until("resolution-0", "text.endsWith('means over 2×2 pairs')")
+        assert page.value("along-lag-model-1", "data.x.length") > 0
+        assert page.value("J", "renderers.length") == 2
+
+        (models,) = psutil.Process(program.pid).children()
+        models.kill()
+        tab.press("Home", 36)
+        page.until("status", "text.includes('the process that evaluates the model has died')")
+        tab.press("ArrowRight", 39)
+        page.until("status", "text == ''")
+        tab.until(READY.format("model-1"))
+        tab.shot(ARTEFACTS / "view-bin.png")
+        assert tab.value("window.stolen") is None
+        assert not tab.complaints
+    assert psutil.Process(program.pid).memory_info().rss < 300 * 2**20
+    program.send_signal(signal.SIGINT)
+    assert program.wait(20) == 0
