@@ -36,6 +36,7 @@ def ingest(
     sigma=None,
     time_offset: float = 0.0,
     gap: float | None = None,
+    trains=None,
     overwrite: bool = False,
     client=None,
     progress: Progress | None = None,
@@ -44,11 +45,12 @@ def ingest(
 
     q [1/Å], phi [degree] and frame_time [s] are for plain arrays, which do not hold them; sigma is
     the noise of one pair, one number or one per bin, instead of the one from counts or scatter.
-    time_offset [s] is added to all times; gap [Å] is kept with the data. The same call
-    continues an interrupted ingest. `client` is a Dask client; without it two threads work.
+    time_offset [s] is added to all times; gap [Å] is kept with the data. trains: (first, after the last),
+    of a file with a matrix for each train. The same call continues an interrupted ingest.
+    `client` is a Dask client; without it two threads work.
     `progress` is called with (bins done, bins) after each.
     """
-    options = checked_options(q, phi, frame_time, sigma, time_offset, gap)
+    options = checked_options(q, phi, frame_time, sigma, time_offset, gap, trains)
     require_type("overwrite", overwrite, bool, "True or False")
     require_function("progress", progress)
     path = path_of("source", source_path)

@@ -121,9 +121,9 @@ class Attributes(BaseModel):
     """Name of the file the data came from."""
     source_sha256: Sha256
     source_format: Words
-    """aps-u | aps-legacy | nxxpcs | esrf | npy | npz | homodyne."""
+    """aps-u | aps-legacy | nxxpcs | esrf | midtools | npy | npz | homodyne."""
     ingest_options: dict[str, Any]
-    """q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not."""
+    """q, phi, frame_time, sigma, time_offset, gap as given to ingest, null where not; trains where given."""
     sigma_source: Literal["counts", "scatter", "constant"]
     baseline_reference: Literal[1]
     """c2 decays to about 1."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.processes import python_command
-from ingest.readers import aps_legacy, aps_u, esrf, hdf5, nxxpcs
+from ingest.readers import aps_legacy, aps_u, esrf, hdf5, nxxpcs, trains
 from ingest.readers import homodyne_cache as homodyne
 from ingest.readers.numpy_arrays import array_names, open_npy, open_npz
 from ingest.readers.source import IngestOptions, Source, apply_options, checked_options
@@ -76,6 +76,7 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source:
             name: hdf5.has_group(file, name) for name in (aps_u.MATRICES, aps_legacy.MATRICES)
         }
         nexus, ages = nxxpcs.entry_of(file) is not None, esrf.has_ages(file)
+        of_trains = hdf5.dataset(file, trains.MATRICES) is not None
         multi_tau = [name for name in G2 if hdf5.dataset(file, name) is not None]
     if groups[aps_u.MATRICES]:
         return _refuse_q_and_phi(options, aps_u.open_aps_u(path))
@@ -83,6 +84,8 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source:
         return _refuse_q_and_phi(options, aps_legacy.open_aps_legacy(path))
     if nexus:
         return nxxpcs.open_nxxpcs(path, options)
+    if of_trains:
+        return trains.open_trains(path, options)
     if ages:
         return esrf.open_esrf(path, options)
     if multi_tau:
@@ -92,7 +95,7 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source:
         )
     raise SourceError(
         f"{path} is HDF5 but has no two-time matrices: neither {' nor '.join(groups)} nor, in an "
-        f"entry, {nxxpcs.MATRICES}, nor a ttcf of age and lag"
+        f"entry, {nxxpcs.MATRICES}, nor a ttcf of age and lag, nor {trains.MATRICES}"
     )
 
 

@@ -25,7 +25,7 @@ class Source:
 
     path: Path
     format: str
-    """aps-u | aps-legacy | nxxpcs | esrf | npy | npz | homodyne."""
+    """aps-u | aps-legacy | nxxpcs | esrf | midtools | npy | npz | homodyne."""
     reader: Callable[[Path, str], np.ndarray]
     """Reads one matrix; a function of a module, so that a task can carry it."""
     matrices: tuple[str, ...]
@@ -98,6 +98,8 @@ class IngestOptions:
     sigma: tuple[float, ...] | None = None
     time_offset: float = 0.0
     gap: float | None = None
+    trains: tuple[int, int] | None = None
+    """The first train, counted from 0, and the one after the last."""
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values that compare equal when the options are the same."""
@@ -108,7 +110,7 @@ class IngestOptions:
             "sigma": _plain(self.sigma),
             "time_offset": self.time_offset,
             "gap": self.gap,
-        }
+        } | ({"trains": list(self.trains)} if self.trains else {})
 
 
 def _plain(values: tuple[float, ...] | None) -> list[float | str] | None:
@@ -117,7 +119,7 @@ def _plain(values: tuple[float, ...] | None) -> list[float | str] | None:
     return [value if np.isfinite(value) else str(value) for value in values]
 
 
-def checked_options(q, phi, frame_time, sigma, time_offset, gap) -> IngestOptions:
+def checked_options(q, phi, frame_time, sigma, time_offset, gap, trains=None) -> IngestOptions:
     """Return checked options; each error names the option and its value."""
     width = _number("gap", gap, positive=True)
     if width is not None and not schema.GAPS[0] <= width <= schema.GAPS[1]:
@@ -131,7 +133,22 @@ def checked_options(q, phi, frame_time, sigma, time_offset, gap) -> IngestOption
         sigma=_numbers("sigma", sigma, positive=True),
         time_offset=_number("time_offset", time_offset) or 0.0,
         gap=width,
+        trains=_trains(trains),
     )
+
+
+def _trains(value) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    parts = value.split(":") if isinstance(value, str) else value
+    try:
+        first, last = (int(part) for part in parts)
+    except (TypeError, ValueError):
+        raise OptionError(
+            f"trains = {shown(value)} is not two whole numbers: give the first train, counted from 0, and "
+            f"the one after the last, as 0:500"
+        ) from None
+    return first, last
 
 
 def _number(name: str, value, *, positive: bool = False) -> float | None:
@@ -174,6 +191,8 @@ def _unit_of(name: str) -> str:
 def apply_options(source: Source, options: IngestOptions) -> Source:
     """Return the source with what the user added; what contradicts the file is an error."""
     _check_frame_time(source, options.frame_time)
+    if options.trains is not None and source.format != "midtools":
+        raise OptionError(f"{source.path.name} holds no trains: leave trains out")
     if options.gap and source.gap and not np.isclose(options.gap, source.gap):
         raise OptionError(
             f"gap = {options.gap:g} Å but {source.path.name} says {source.gap:g} Å: leave one out"

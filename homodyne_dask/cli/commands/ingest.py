@@ -37,13 +37,17 @@ ADDRESSES = 600_000_000
     help="Seconds between loading of the sample and the first frame.",
 )
 @click.option("--gap", help='Gap between the plates with its unit: "200 um"; stored with the data.')
+@click.option(
+    "--trains",
+    help="First train, counted from 0, and the one after the last: 0:500; of a file with a matrix for each.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace a store with other contents.")
 @click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786.")
 @click.option("--key", help="Folder with the key of the scheduler; none: unencrypted.")
 def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) -> None:
     """Write the two-time correlations in SOURCE to a Zarr STORE.
 
-    SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, ESRF), or arrays in .npy or .npz.
+    SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, ESRF, midtools), or arrays in .npy or .npz.
 
     By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
     repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.
@@ -58,6 +62,7 @@ def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) ->
             report = write(
                 source, store, q=q, phi=phi, sigma=sigma, gap=options["gap"],
                 frame_time=options["frame_time"], time_offset=options["time_offset"],
+                trains=options["trains"],
                 overwrite=overwrite, client=client,
             )  # fmt: skip
     except KeyboardInterrupt:

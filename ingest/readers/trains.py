@@ -1,0 +1,147 @@
+"""Results of midtools (European XFEL): /train_resolved/correlation/ttc, one two-time matrix for each train.
+
+A train is a burst of pulses, and each repeats the measurement on fresh sample or after a long pause: the
+matrices of one bin are averaged, and the pulses are the frames.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import h5py
+import numpy as np
+from jaxtyping import Float, Float32
+
+from homodyne_dask.errors import OptionError, SourceError
+from ingest.readers import hdf5
+from ingest.readers.source import IngestOptions, Source, check_frames, per_bin
+
+GROUP = "/train_resolved/correlation"
+MATRICES = f"{GROUP}/ttc"
+SLAB_BYTES = 64_000_000
+"""Of the matrices that are read at once."""
+NO_PIXELS = -100.0
+"""What midtools writes for a bin of a train that has too few good pixels."""
+Trains = tuple[int, int]
+"""The first train, counted from 0, and the one after the last."""
+
+
+def open_trains(path: Path, options: IngestOptions) -> Source:
+    """Return the bins of a file of trains, each to be read as the mean over the selected trains."""
+    if options.q is not None:
+        raise OptionError(f"q is read from {path.name}: leave it out")
+    with hdf5.open_hdf5(path) as file:
+        n_trains, n_bins, n_frames = _shape(file)
+        check_frames(n_frames, path, n_bins)
+        trains = _selected(path, options.trains, n_trains)
+        q = hdf5.finite_numbers(file, f"{GROUP}/q") / 10
+        time = _times(file, n_frames)
+    if len(q) != n_bins or (q <= 0).any():
+        raise SourceError(
+            f"{GROUP}/q of {path.name} must be {n_bins} positive numbers, not {q * 10}"
+        )
+    notes = [
+        f"mean of {trains[1] - trains[0]} of {n_trains} trains, {trains[0]} to {trains[1] - 1}",
+        f"{GROUP}/q is taken as 1/nm and converted to 1/Å",
+    ]
+    if options.phi is None:
+        notes.append("φ is unknown: the bins are rings")
+    return Source(
+        path=path,
+        format="midtools",
+        reader=partial(read_trains, trains=trains),
+        matrices=tuple(f"{MATRICES}[{n}]" for n in range(n_bins)),
+        label=np.arange(1, n_bins + 1),
+        q=q,
+        phi=per_bin("phi", options.phi or (np.nan,), n_bins),
+        n_pixels=np.zeros(n_bins, dtype=np.int64),
+        n_frames=n_frames,
+        frame_time=float(f"{np.median(np.diff(time)):.12g}"),
+        time=time,
+        notes=tuple(notes),
+    )
+
+
+def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "t t"]:
+    """Return the mean matrix of one bin, NaN where no train knows a pair."""
+    at = int(where.partition("[")[2].removesuffix("]"))
+    with hdf5.open_hdf5(path) as file:
+        held = hdf5.dataset(file, MATRICES)
+        if held is None:
+            raise SourceError(f"{path} has no {MATRICES} any more")
+        n = held.shape[-1]
+        total, count = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)
+        within = (_within(file, held.shape[1]),) if held.ndim == 5 else ()
+        step = max(1, SLAB_BYTES // (4 * n * n))
+        for first in range(*trains, step):
+            try:
+                slab = held[first : min(first + step, trains[1]), *within, at]
+            except MemoryError:
+                raise
+            except hdf5.UNREADABLE as error:
+                raise hdf5.damaged(file, MATRICES, error) from error
+            known = _known(slab)
+            total += np.where(known, slab, 0).sum(axis=0, dtype=np.float64)
+            count += known.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        return (total / count).astype(np.float32)
+
+
+def _known(slab: np.ndarray) -> np.ndarray:
+    """Return which pairs each train knows: not those of frames without a photon, which are 0 throughout."""
+    known = np.isfinite(slab) & (slab != NO_PIXELS)
+    off_diagonal = ~np.eye(slab.shape[-1], dtype=bool)
+    alive = (known & (slab != 0) & off_diagonal).any(axis=-1)
+    return known & alive[:, :, None] & alive[:, None, :]
+
+
+def _shape(file: h5py.File) -> tuple[int, int, int]:
+    """Return trains, bins and frames."""
+    held = hdf5.dataset(file, MATRICES)
+    shape = None if held is None else held.shape
+    if held is None or shape is None or len(shape) not in (4, 5) or shape[-1] != shape[-2]:
+        raise SourceError(
+            f"{MATRICES} of {hdf5.file_name(file)} has shape {shape}: it must be (train, q, t, t) or "
+            f"(train, stride, q, t, t)"
+        )
+    if held.dtype.kind not in "fiu":
+        raise SourceError(
+            f"{MATRICES} of {hdf5.file_name(file)} holds {held.dtype}, not real numbers"
+        )
+    if len(shape) == 5:
+        _within(file, shape[1])
+    return shape[0], shape[-3], shape[-1]
+
+
+def _within(file: h5py.File, length: int) -> int:
+    """Return the place of stride 0, the correlations within a train; others are between trains."""
+    strides = hdf5.integers(file, f"{GROUP}/stride").tolist()
+    if len(strides) != length or 0 not in strides:
+        raise SourceError(
+            f"{GROUP}/stride of {hdf5.file_name(file)} is {strides}: it must be {length} distances of "
+            f"trains, one of them 0, as {MATRICES} has on its second side"
+        )
+    return strides.index(0)
+
+
+def _times(file: h5py.File, n_frames: int) -> Float[np.ndarray, " t"]:
+    """Return seconds since the first pulse, from the times of the pulses or, one less, from the lags."""
+    name = f"{GROUP}/t"
+    held = hdf5.finite_numbers(file, name)
+    lags = len(held) == n_frames - 1
+    time = np.append(0.0, held) if lags else held - held[0]
+    if len(time) != n_frames or (np.diff(time) <= 0).any():
+        raise SourceError(
+            f"{name} of {hdf5.file_name(file)} must be {n_frames} increasing times of the pulses in s, or "
+            f"{n_frames - 1} lags; it has {len(held)} entries"
+        )
+    return time
+
+
+def _selected(path: Path, given: Trains | None, n_trains: int) -> Trains:
+    first, last = given or (0, n_trains)
+    if not 0 <= first < last <= n_trains:
+        raise OptionError(
+            f"trains = {first}:{last}, and {path.name} has {n_trains}: give the first, counted from 0, and "
+            f"the one after the last, as 0:{n_trains}"
+        )
+    return first, last
