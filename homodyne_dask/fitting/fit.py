@@ -192,7 +192,14 @@ def plan_for(request: Request, client: "Client | None") -> Plan:
         workers = this_process() if cut.pairs < IN_PROCESS_PAIRS else local_workers()
     name = request.problem.model.name
     levels = coarse_levels(request.scan, cut, request.problem.min_lag)
-    return make_plan(cut, workers, name, len(request.scan.bins), request.options.memory, levels)
+    bins, memory = len(request.scan.bins), request.options.memory
+    planned = make_plan(cut, workers, name, bins, memory, levels)
+    if request.options.profile and request.problem.loss == "linear":
+        from homodyne_dask.fitting.posterior.basis import SIZES
+        from homodyne_dask.sweep.wide_pass import require_memory_for_thetas
+
+        require_memory_for_thetas(planned, max(SIZES) + 1)
+    return planned
 
 
 def _description(request: Request) -> "FitDescription":

@@ -171,6 +171,11 @@ class Search:
                     break
         return self.inside(there)
 
+    def free_inside_bounds(self, theta: Float[np.ndarray, " p"]) -> Bool[np.ndarray, " p"]:
+        """Return the parameters that are neither fixed nor at a bound."""
+        at_bound = (theta <= self.lower) | (theta >= self.upper)
+        return self.free & (np.isfinite(self.period) | ~at_bound)
+
     def inside(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
         """Return theta with periodic parameters wrapped and the others clipped into their bounds.
 

@@ -96,7 +96,7 @@ class FitResult:
     left_out: xarray.Dataset | None = None
     """Over `cluster` of bins: ndata, chisqr, left_out_chisqr; penalty and linear of all (`hd.compare`)."""
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
-    """By parameter, over `point`: value, chisqr, parabola, passes, converged, theta(point, param)."""
+    """By parameter, over `point`: value, chisqr, parabola, evaluations, converged, theta(point, param)."""
     mean_weight: float | None = None
     """With a robust loss: the mean of the weights ρ' of all pairs; chisqr is then Σ scale²·ρ."""
     comparison: tuple[dict[str, Any], ...] = ()

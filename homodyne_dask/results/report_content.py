@@ -224,7 +224,7 @@ def mode_rows(table: xarray.Dataset) -> list[list[str]]:
 
 def profile_rows(table: xarray.Dataset) -> list[list[str]]:
     """Return the points of a profile but for the optimum: value, χ² - lowest χ², and that of a parabola."""
-    middle = int(np.flatnonzero(table["passes"].values == 0)[0])
+    middle = int(table["parabola"].values.argmin())
     best = table["chisqr"].values[middle]
     return [
         [

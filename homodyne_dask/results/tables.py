@@ -70,19 +70,19 @@ def directions_table(values: np.ndarray, vectors: np.ndarray, names: list[str]) 
 def profile_table(
     points: "list[ProfilePoint]", at: int, variance: float, names: list[str]
 ) -> xarray.Dataset:
-    """Return over point: value, chisqr, parabola, passes, converged, and theta (point, param).
+    """Return over point: value, chisqr, parabola, evaluations, converged, and theta (point, param).
 
     variance: of the parameter for white noise; the parabola is what χ² would be were the model linear.
     """
     theta = np.array([point.theta for point in points])
-    best = next(point for point in points if point.passes == 0)
+    best = next(point for point in points if point.evaluations == 0)
     away = theta[:, at] - best.theta[at]
     return xarray.Dataset(
         {
             "value": ("point", theta[:, at]),
             "chisqr": ("point", [point.chisqr for point in points]),
             "parabola": ("point", best.chisqr + away**2 / variance),
-            "passes": ("point", [point.passes for point in points]),
+            "evaluations": ("point", [point.evaluations for point in points]),
             "converged": ("point", [point.converged for point in points]),
             "theta": (("point", "param"), theta),
         },

@@ -56,7 +56,7 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGr
     return merge_tree(leaves), report_of(began, before, NO_COST)
 
 
-WIDE_GRAM = Task(wide_gram_of, "wide_gram", "for the posterior, at many parameters")
+WIDE_GRAM = Task(wide_gram_of, "wide_gram", "at many parameters")
 
 
 def require_memory_for_thetas(plan: Plan, points: int) -> None:

@@ -17,7 +17,6 @@ from homodyne_dask.cluster.local import local_cluster, require_client, workers_o
 from homodyne_dask.cluster.workers import local_workers, this_process
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type
 from homodyne_dask.fitting.curve_fit.points import Points, columns, digest, points_layout, points_of
-from homodyne_dask.fitting.errors.estimate import free_inside_bounds
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, checkpoint_path, minimize
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
@@ -212,7 +211,7 @@ def _output(
     request: ResidualRequest, sweep: Sweep, state: lm.State, record: FitRecord
 ) -> ResidualOutput:
     """Return the output of a fit; its covariance takes one more pass."""
-    inverse = _inverse(sweep, state, free_inside_bounds(request.search, state.theta))
+    inverse = _inverse(sweep, state, request.search.free_inside_bounds(state.theta))
     freedom = state.reduced.ndata - int(request.search.free.sum())
     redchi = state.reduced.chisqr / freedom if freedom > 0 else np.nan
     scale = 1.0 if request.absolute_sigma else redchi

@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.fitting.errors.estimate import (
     ErrorEstimates,
     deviations,
-    free_inside_bounds,
     uncertainty_at,
     used_of,
 )
@@ -66,7 +65,7 @@ def assemble_result(
     Where no decay is seen (`more.signal`) no parameter and no contrast is measured: they are unknown.
     """
     scan, search, reduced = request.scan, request.search, state.reduced
-    moved = free_inside_bounds(search, state.theta)
+    moved = search.free_inside_bounds(state.theta)
     seen = more.signal is None or more.signal.seen
     at_bound = search.free & ~moved & seen
     clusters = friedel_clusters(scan.q, scan.phi)
@@ -206,7 +205,7 @@ def _profiles(
         return {}
     names = list(request.search.names)
     tables = {}
-    for name, points in more.profiles.items():
+    for name, points in more.profiles.points.items():
         at = names.index(name)
         noise = state.reduced.noise or 1.0  # χ² rises by that at one naive error
         tables[name] = profile_table(points, at, float(errors.naive[at, at]) / noise, names)
@@ -214,12 +213,19 @@ def _profiles(
 
 
 def _without_profile(request: Request, more: ErrorEstimates) -> tuple[str, ...]:
-    """Return a sentence for each parameter whose profile was asked for and cannot be had."""
-    return tuple(
+    """Return a sentence for each parameter whose profile was asked for and cannot be had as asked."""
+    missing = tuple(
         f"there is no profile of {name}: it is at a bound, or its error is unknown"
         for name in request.options.profile
-        if name not in more.profiles
+        if name not in more.profiles.points
     )
+    if more.profiles.found:
+        return missing
+    limit = (
+        "χ² of the profiles is that of all pairs, but other values of the parameters may fit better at "
+        "some of their points"
+    )
+    return (*missing, limit)
 
 
 def _versions() -> dict[str, str]:

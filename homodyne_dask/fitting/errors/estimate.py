@@ -1,18 +1,17 @@
 """Error estimation after the last step of a fit: a lower bound with too few bins, and profiles."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from homodyne_dask.fitting.errors.dyadic import dyadic, frame_scores
-from homodyne_dask.fitting.errors.profile import ProfilePoint, profile
+from homodyne_dask.fitting.errors.profile import Profiles, profile
 from homodyne_dask.fitting.errors.signal import Signal, signal_of
+from homodyne_dask.fitting.errors.wide_profile import wide_profiles
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import CellMeans
-from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import (
     MIN_CLUSTERS,
@@ -33,7 +32,7 @@ class ErrorEstimates(NamedTuple):
 
     lower: Float[np.ndarray, "p p"] | None = None
     """Dyadic-robust covariance, a lower bound; None where there are enough bins for CR3."""
-    profiles: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
+    profiles: Profiles = Profiles()
     signal: Signal | None = None
     """The test for a decay; None where it is not made."""
     means: CellMeans | None = None
@@ -49,7 +48,7 @@ def estimate_errors(
     """
     reduced, scan = state.reduced, request.scan
     moved, clusters = (
-        free_inside_bounds(request.search, state.theta),
+        request.search.free_inside_bounds(state.theta),
         friedel_clusters(scan.q, scan.phi),
     )
     determined = state.outcome in (
@@ -66,21 +65,37 @@ def estimate_errors(
     errors = uncertainty_at(request, state)
     lower = None if lower is None else without(lower, errors.withheld)
     error = used_of(errors, lower)
-    profiles = {}
-    for name in request.options.profile:
-        at = request.search.names.index(name)
-        if moved[at] and np.isfinite(error[at]):
-            profiles[name] = profile(request, sweep, state, name, float(error[at]), doing)
+    steps = {
+        name: float(error[at])
+        for name in request.options.profile
+        if moved[at := request.search.names.index(name)] and np.isfinite(error[at])
+    }
+    profiles = _profiles(request, sweep, state, steps, doing) if steps else Profiles()
     means = None
     if scan.cells is not None and state.outcome is lm.Outcome.CONVERGED:
         means = sweep.over(CELL_MEANS, AtTheta(state.theta))
     return ErrorEstimates(lower, profiles, signal, means)
 
 
-def free_inside_bounds(search: Search, theta: Float[np.ndarray, " p"]) -> Bool[np.ndarray, " p"]:
-    """Return the parameters that are neither fixed nor at a bound."""
-    at_bound = (theta <= search.lower) | (theta >= search.upper)
-    return search.free & (np.isfinite(search.period) | ~at_bound)
+def _profiles(
+    request: Request,
+    sweep: Sweep,
+    state: lm.State,
+    steps: Mapping[str, float],
+    doing: Callable[[str], None],
+) -> Profiles:
+    """Return the profiles of parameters by name, each with its step.
+
+    Under a loss the weights depend on the residuals: there is no wide Gram, and every point takes passes.
+    """
+    if request.problem.loss == "linear":
+        return wide_profiles(request, sweep, state, steps, doing)
+    return Profiles(
+        {
+            name: profile(request, sweep, state, name, step, doing=doing)
+            for name, step in steps.items()
+        }
+    )
 
 
 def standard_errors(
@@ -93,7 +108,7 @@ def standard_errors(
 def uncertainty_at(request: Request, state: lm.State) -> Uncertainty:
     """Return the covariances at a state, and what is undetermined."""
     scan, search = request.scan, request.search
-    moved, clusters = free_inside_bounds(search, state.theta), friedel_clusters(scan.q, scan.phi)
+    moved, clusters = search.free_inside_bounds(state.theta), friedel_clusters(scan.q, scan.phi)
     return uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
 
 

@@ -1,8 +1,9 @@
 """Profile likelihood: χ² along one parameter, all others fitted anew at each point."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +28,17 @@ class ProfilePoint(NamedTuple):
 
     theta: Float[np.ndarray, " p"]
     chisqr: float
-    passes: int
+    evaluations: int
+    """Of χ²: passes over all pairs, or steps on a wide Gram; 0 at the optimum."""
     converged: bool
+
+
+class Profiles(NamedTuple):
+    """The profiles of some parameters."""
+
+    points: Mapping[str, list[ProfilePoint]] = MappingProxyType({})
+    found: bool = True
+    """Whether χ² is the least one at every point, as far as is known."""
 
 
 def profile(
@@ -37,6 +47,7 @@ def profile(
     state: lm.State,
     name: str,
     error: float,
+    options: lm.Options = OPTIONS,
     doing: Callable[[str], None] = lambda _: None,
 ) -> list[ProfilePoint]:
     """Return the points of a profile in order of the parameter, the optimum among them.
@@ -53,8 +64,12 @@ def profile(
     def begin(value: float) -> None:
         doing(f"profile of {name}, point {next(begun)} of {2 * len(STEPS)}: {value:.5g}")
 
-    below = _outwards(request, evaluate, state, at, -error, begin)
-    return [*reversed(below), middle, *_outwards(request, evaluate, state, at, error, begin)]
+    below = _outwards(request, evaluate, state, at, -error, begin, options)
+    return [
+        *reversed(below),
+        middle,
+        *_outwards(request, evaluate, state, at, error, begin, options),
+    ]
 
 
 def _outwards(
@@ -64,6 +79,7 @@ def _outwards(
     at: int,
     error: float,
     begin: Callable[[float], None],
+    options: lm.Options,
 ) -> list[ProfilePoint]:
     search = request.search
     fixed = replace(search, free=search.free & (np.arange(len(search.names)) != at))
@@ -86,7 +102,7 @@ def _outwards(
         there = _predicted(fixed, state, at, value)
         linear_params = state.reduced.linear_params_after(there - state.theta, 0.0)
         first = lm.Trial(fixed.inside(there), linear_params)
-        *_, state = lm.iterate(fixed, measured, first, OPTIONS)
+        *_, state = lm.iterate(fixed, measured, first, options)
         converged = state.outcome is lm.Outcome.CONVERGED
         points.append(ProfilePoint(state.theta, state.reduced.chisqr, state.passes, converged))
         if not state.reduced.finite:

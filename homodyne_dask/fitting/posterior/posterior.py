@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest, require_function, require_type
-from homodyne_dask.fitting.errors.estimate import free_inside_bounds
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.fitting.posterior.adjustment import ADJUSTMENTS, adjustment_of
@@ -99,7 +98,7 @@ def posterior_draws(
         sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
         doing("one pass at the optimum")
         reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
-        moved = free_inside_bounds(request.search, theta)
+        moved = request.search.free_inside_bounds(theta)
         bound = result.covariance_lower
         lower = None if bound is None else bound.values
         adjustment = adjustment_of(request, reduced, at, moved, lower, adjust)
