@@ -89,7 +89,9 @@ def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> No
     times, axes = scan.time[grid.frames].mean(1), {"axes": [".", "t1", "t2"]}
     twotime = _group(entry, "twotime", "NXdata", signal="two_time_corr_func", **axes)
     measured = twotime.create_dataset("two_time_corr_func", shape, **packed)
-    measured.attrs.update(NXXPCS, units="", frames_per_row=grid.side)
+    measured.attrs.update(
+        NXXPCS, units="", frames_per_row=grid.side, of_cells=scan.cells is not None
+    )
     data = _group(fit, "data", "NXdata", signal="fit_sum", **axes)
     model = data.create_dataset("fit_sum", shape, **packed)
     model.attrs["units"] = ""

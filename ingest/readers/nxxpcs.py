@@ -53,6 +53,7 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
         where = f"{entry}/{MATRICES}"
         storage = _storage(file, where)
         names, n_frames = _matrices(file, where, storage)
+        on_rows = _rows(file, where)
         check_frames(n_frames, path)
         label = np.array(list(names))
         masks = f"{entry}/{MASKS}"
@@ -77,7 +78,7 @@ def open_nxxpcs(path: Path, options: IngestOptions) -> Source:
         time=time,
         baseline=storage.baseline,
         experiment=measurement,
-        notes=(*on_q, *on_phi, *on_time),
+        notes=(*on_q, *on_phi, *on_time, *on_rows),
     )
 
 
@@ -192,6 +193,23 @@ def _keyed(file: h5py.File, where: str) -> dict[int, str]:
     if not found:
         raise SourceError(f"{where} of {hdf5.file_name(file)} holds no matrix")
     return dict(sorted(found.items()))
+
+
+def _rows(file: h5py.File, where: str) -> list[str]:
+    """Return a note on rows that are means over frames, as `result.nx.h5` of a fit of many frames has.
+
+    Raises SourceError where such a file shows data that were means over cells of age and lag already.
+    """
+    held = hdf5.attributes_of(file, where)
+    if np.any(held.get("of_cells", False)):
+        raise SourceError(
+            f"{where} of {hdf5.file_name(file)} shows at each pair the mean of a cell of age and lag, which "
+            f"is one measurement: ingest the file that the fit is of"
+        )
+    frames = held.get("frames_per_row")
+    if not isinstance(frames, np.integer) or frames <= 1:
+        return []
+    return [f"each row is the mean of {frames} frames: short decays are smoothed"]
 
 
 def _detector(file: h5py.File, instrument: str) -> str:

@@ -10,10 +10,13 @@ import pytest
 from nexusformat.nexus import validate
 
 import ingest
+from homodyne_dask.errors import SourceError
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.figures.fit_view import FitView
 from homodyne_dask.results.nexus import nexus_file
 from homodyne_dask.store.scan import open_dataset
+from ingest.readers.nxxpcs import open_nxxpcs
+from ingest.readers.source import IngestOptions
 from tests.results.figures.made import FLOW, SMALL, result_for, scan_of
 
 INPUTS = {"store": "F_c2.zarr", "source_file": "A0123_results.hdf", "source_sha256": "ab" * 32}
@@ -112,6 +115,14 @@ def test_its_correlations_are_read_back_as_they_were(fitted, written):
     assert again.attrs["frame_time"] == scan.attrs["frame_time"]
 
 
+def test_means_over_cells_are_not_read_back_as_pairs(fitted, tmp_path):
+    result, scan = fitted
+    cells = {"age": [0, 60, 119], "lag": [1, 2, 60]}
+    result.to_nexus(tmp_path / "r.nx.h5", replace(scan, attrs=scan.attrs | {"cells": cells}))
+    with pytest.raises(SourceError, match="ingest the file that the fit is of"):
+        open_nxxpcs(tmp_path / "r.nx.h5", IngestOptions())
+
+
 def test_its_fit_has_the_parameters_with_what_is_known_of_them(fitted, written):
     result, scan = fitted
     with h5py.File(written) as file:
@@ -146,6 +157,8 @@ def test_a_long_scan_is_shown_in_blocks_that_say_their_times(tmp_path):
     again = open_dataset(ingest.ingest(tmp_path / "r.nx.h5").store)
     assert again.attrs["frame_time"] == pytest.approx(0.02)
     np.testing.assert_allclose(again.time, 0.205 + 0.02 * np.arange(140))
-    assert any("from 0.205 s on" in note for note in again.attrs["notes"])
+    notes = "\n".join(again.attrs["notes"])
+    assert "from 0.205 s on" in notes
+    assert "each row is the mean of 2 frames" in notes
     pairs = scan.dataset["c2"].values[0, :2, 10:12]
     np.testing.assert_allclose(again.dataset["c2"].values[0, 0, 5], pairs.mean(), rtol=1e-6)
