@@ -9,6 +9,7 @@ from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.detect import open_source
 from ingest.readers.source import Source, checked_options
+from tests.cli.commands import done
 from tests.ingest_files import arrays, attributes, decay, edited, upper
 
 N, TRAINS, SIGMA, DT = 24, 40, 0.1, 4.4e-7
@@ -69,11 +70,12 @@ def test_the_matrices_of_all_trains_become_one_dataset_of_their_mean(tmp_path):
 def test_trains_are_selected_and_a_store_of_others_is_not_taken_for_it(tmp_path):
     ttc, path = trains(), tmp_path / "r.h5"
     midtools(path, ttc)
-    report = ingest.ingest(path, trains="5:12")
+    assert "mean of 7 of 40 trains, 5 to 11" in done("ingest", str(path), "--trains", "5:12")
+    store = tmp_path / "r_c2.zarr"
     np.testing.assert_allclose(
-        arrays(report.store)["c2"], upper(ttc[5:12].astype(float).mean(0)), rtol=1e-6
+        arrays(store)["c2"], upper(ttc[5:12].astype(float).mean(0)), rtol=1e-6
     )
-    assert attributes(report.store)["ingest_options"]["trains"] == [5, 12]
+    assert attributes(store)["ingest_options"]["trains"] == [5, 12]
     assert ingest.ingest(path, trains=(5, 12)).skipped
     with pytest.raises(Exception, match="the same file with other options"):
         ingest.ingest(path)
