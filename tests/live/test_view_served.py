@@ -1,5 +1,6 @@
 """The command `view`: its server, and that only the latest of many requests counts."""
 
+import asyncio
 import re
 import signal
 import subprocess
@@ -10,7 +11,9 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from tornado.httpclient import AsyncHTTPClient
 
+import homodyne_dask as hd
 from homodyne_dask.live.view.latest import Latest
 from tests.cli.commands import run
 from tests.synthetic import measured, store
@@ -41,9 +44,9 @@ class Document:
             function()
 
 
-def latest(work) -> tuple[Document, Latest]:
-    document = Document()
-    return document, Latest(document, Now(), work)
+def latest(work, errors=None) -> tuple[Document, Latest]:
+    document, errors = Document(), [] if errors is None else errors
+    return document, Latest(document, Now(), work, errors.append)
 
 
 class Now:
@@ -91,6 +94,23 @@ def test_a_request_makes_the_one_before_stale_and_is_done_after_it():
     assert (asked.finished, asked.dropped) == (1, 1)
 
 
+def test_what_fails_is_said_and_the_next_request_is_done():
+    shown, errors = [], []
+
+    def work(check):
+        if not errors:
+            raise ValueError("a bug")
+        yield partial(shown.append, "maps")
+
+    document, asked = latest(work, errors)
+    for _ in range(2):
+        asked.ask()
+        for _ in range(4):
+            document.turn()
+    assert [str(e) for e in errors] == ["a bug"]
+    assert shown == ["maps"]
+
+
 def test_a_page_that_is_gone_asks_for_nothing():
     document, asked = latest(lambda check: iter([]))
     asked.close()
@@ -124,6 +144,18 @@ def test_the_command_serves_who_has_the_address_until_ctrl_c(served):
     program.send_signal(signal.SIGINT)
     assert program.wait(10) == 0
     assert program.communicate() == ("", "")
+
+
+def test_in_a_notebook_the_page_is_the_output_of_the_cell(scan):
+    async def cell() -> tuple[str, bytes, str]:
+        page = hd.view(scan)
+        answer = await AsyncHTTPClient().fetch(page.address)
+        page.close()
+        return page.address, answer.body, page._repr_html_()
+
+    address, body, html = asyncio.run(cell())
+    assert b"A0001_c2.zarr" in body
+    assert f"{address}/autoload.js" in html
 
 
 def test_what_is_no_store_is_one_sentence(tmp_path):

@@ -22,10 +22,17 @@ class Latest:
     """Starts work when it is asked for and the last request is a moment old; drops what has become stale."""
 
     def __init__(
-        self, document: Document, pool: Executor, work: Callable[[Check], Iterator[Update]]
+        self,
+        document: Document,
+        pool: Executor,
+        work: Callable[[Check], Iterator[Update]],
+        failed: Callable[[Exception], None],
     ) -> None:
-        """`work` runs in a thread; it yields what to do on the page, and calls `check` often."""
-        self.document, self.pool, self.work = document, pool, work
+        """`work` runs in a thread; it yields what to do on the page, and calls `check` often.
+
+        failed: called in the document with what it raises.
+        """
+        self.document, self.pool, self.work, self.failed = document, pool, work, failed
         self.number, self.waiting, self.busy, self.closed = 0, False, False, False
         self.finished = 0
         """Requests that were shown to their end."""
@@ -74,6 +81,8 @@ class Latest:
             self.dropped += 1
             if not self.closed and not self.waiting:
                 self._begin()
+        except Exception as e:
+            self.failed(e)
 
     def _in_document(self, function: Callable[..., None], *arguments: Any) -> None:
         if not self.closed:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from bokeh.document import Document
@@ -56,11 +56,18 @@ document.addEventListener("keydown", event => {
 }, true)
 """
 """Arrows, Home and End go through the bins; 0 shows the whole matrix."""
+SCRIPTS = """{% block js_resources %}
+{% for line in bokeh_js.splitlines() if "mathjax" not in line and "bokeh-gl" not in line %}
+{{ line }}
+{% endfor %}
+{% endblock %}"""
+"""The page without half of Bokeh's scripts: no formulas are typeset, nothing is drawn with WebGL."""
 HELP = (
-    "Turn the wheel to zoom, drag to move, click to move the cuts; ← → Home End: bins; 0: the whole matrix. "
+    "Turn the wheel to zoom, drag to move, click to move the cuts. "
     "Cuts: circles are averages over cells of age and lag, dots what the map shows, lines the model, "
     "in the colours of the names."
 )
+KEYS_HELP = " Keys: ← → Home End for bins, 0 for the whole matrix."
 TABLE_WIDTH = 330
 FIRST_CUTS = 0.25, 0.02
 """Age and lag of the first cuts, of the whole time."""
@@ -81,6 +88,7 @@ class ViewPage:
             for dimension in ("height", "width", "height")
         ]
         self._move_marks()
+        self.help = HELP + KEYS_HELP * keys
         self.rows = [self._row(n, one) for n, one in enumerate(viewed.shown)]
         number = len(viewed.shown)
         lags = 0.8 * self.first.attrs["frame_time"], 1.2 * (end - begin)
@@ -88,9 +96,10 @@ class ViewPage:
         self.along_age = figures.cut_figure("along-age", "age t₁ [s]", (begin, end), False, number)
         self.bins = bins_of(viewed.shown)
         self.heading, self.status = Div(name="bin"), Div(name="status")
-        self.latest = Latest(document, pool, self._work)
+        self.latest = Latest(document, pool, self._work, self._failed)
         self._connect(keys)
         document.title = viewed.title
+        document.template = cast(Any, SCRIPTS)
         document.add_root(self._layout())
         self._bin_chosen()
 
@@ -118,7 +127,7 @@ class ViewPage:
         maps = column([row(*one.figures) for one in self.rows])
         beside = column(row([*buttons, whole]), bin_table(self.bins, self.viewed.shown))
         return column(
-            self.heading, row(maps, beside), row(cuts + rates), Div(text=HELP), self.status
+            self.heading, row(maps, beside), row(cuts + rates), Div(text=self.help), self.status
         )
 
     def _connect(self, keys: bool) -> None:
@@ -207,6 +216,9 @@ class ViewPage:
         ):
             figures.put_cut(figure, n, line)
             figures.fit_heights(figure)
+
+    def _failed(self, error: Exception) -> None:
+        self._say([f"a bug in homodyne-dask ({type(error).__name__}: {error}): please report it"])
 
     def _say(self, notes: Sequence[str]) -> None:
         self.status.text = "".join(

@@ -1,6 +1,7 @@
 """The server of the page, on the loopback address; whoever opens the page needs the token in its address."""
 
 import asyncio
+import logging
 import os
 import secrets
 import signal
@@ -45,22 +46,26 @@ def page_server(what: Sequence[Viewable], port: int = ANY_PORT, keys: bool = Tru
         def modify(document: Document) -> None:
             ViewPage(content, document, pool, keys)
 
-        _check_port(port)
-        server = Server(
-            {f"/{token}": Application(FunctionHandler(modify))},
-            io_loop=IOLoop.current(),
-            address=LOOPBACK,
-            port=port,
-            # the token says who may, not the origin, whose port is another behind ssh -L
-            allow_websocket_origin=["*"],
-            use_index=False,
-            redirect_root=False,
-        )
+        server = _server({f"/{token}": Application(FunctionHandler(modify))}, port)
         server.start()
         try:
             yield f"http://{LOOPBACK}:{server.port}/{token}"
         finally:
             server.stop()
+
+
+def _server(pages: dict[str, Application], port: int) -> Server:
+    """Return a server that takes every origin: the token says who may, and behind ssh -L ports differ."""
+    _check_port(port)
+    log = logging.getLogger("bokeh.server.util")  # it warns of that
+    before, log.disabled = log.disabled, True
+    try:
+        return Server(
+            pages, io_loop=IOLoop.current(), address=LOOPBACK, port=port,
+            allow_websocket_origin=["*"], use_index=False, redirect_root=False,
+        )  # fmt: skip
+    finally:
+        log.disabled = before
 
 
 def _check_port(port: int) -> None:
