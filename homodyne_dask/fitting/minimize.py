@@ -18,8 +18,9 @@ from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.reduced_problem import ReducedProblem, Strengths
 from homodyne_dask.solver.robust_step import reduced_problem
+from homodyne_dask.solver.smoothing import penalized
 from homodyne_dask.solver.trust_region import TrustRegion
 from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.allocator import trim_memory
@@ -227,6 +228,8 @@ def _saved(state: lm.State) -> checkpoints.SavedState:
         None if state.reduced.linear_step is None else state.reduced.linear_params.tolist(),
         state.trust_region
         and (state.trust_region.size.tolist(), state.trust_region.radius),
+        state.reduced.penalty
+        and (state.reduced.penalty.strengths.values.tolist(), state.reduced.penalty.strengths.scale),
     )  # fmt: skip
 
 
@@ -242,15 +245,17 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
             raise ValueError(f"{len(of.theta)} parameters and {n_bins} bins")
         linear_params = None if of.linear_params is None else np.array(of.linear_params)
         region = of.trust_region and TrustRegion(np.array(of.trust_region[0]), of.trust_region[1])
+        theta, strengths = np.array(of.theta), of.strengths
+        reduced = reduced_problem(
+            of.gram, request.scaling, linear_params, request.sum_rounding,
+            request.search.prior_terms(theta),
+        )  # fmt: skip
+        if strengths is not None:
+            strengths = Strengths(np.array(strengths[0]), strengths[1])
+            reduced = penalized(request.search, theta, reduced, strengths)
         restored = lm.State(
-            np.array(of.theta),
-            reduced_problem(
-                of.gram,
-                request.scaling,
-                linear_params,
-                request.sum_rounding,
-                request.search.prior_terms(np.array(of.theta)),
-            ),
+            theta,
+            reduced,
             of.damping,
             passes=saved.passes,
             accepted=of.accepted,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 FORMAT, SUMMARY = "homodyne_dask result", "summary.json"
-_TABLES = ("influence", "scalings", "identifiability", "left_out")
+_TABLES = ("influence", "scalings", "identifiability", "left_out", "smoothing")
 _NUMBERS = ("ndata", "nbins", "passes", "compilations", "timings")
 _LISTS, _LATER = ("history", "undetermined", "warnings"), ("minima", "comparison")
 _OTHERS = ("config", "inputs", "truth")
@@ -95,6 +95,8 @@ class FitResult:
     """Over `direction`: eigenvalue of the Hessian of unit diagonal, and vector(direction, param)."""
     left_out: xarray.Dataset | None = None
     """Over `cluster` of bins: ndata, chisqr, left_out_chisqr; penalty and linear of all (`hd.compare`)."""
+    smoothing: xarray.Dataset | None = None
+    """Over `rate` of free form: strength λ, effective degrees of freedom, splines; design_effect."""
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
     """By parameter, over `point`: value, chisqr, parabola, evaluations, converged, theta(point, param)."""
     mean_weight: float | None = None

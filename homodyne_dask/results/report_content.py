@@ -56,7 +56,11 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
         *["lower bound"] * (lower is not None),
     ]
     rows = []
+    splines = coefficients(result)
     for n, name in enumerate(map(str, table["param"].values)):
+        if name in splines:
+            rows += _free_rate_row(result, name, splines[name], len(head))
+            continue
         column = {str(key): table[key].values[n] for key in table.data_vars}
         shown = numbers.value_and_error(column["value"], column["stderr"])
         state = "fixed" if column["fixed"] else "at bound" if column["at_bound"] else ""
@@ -74,6 +78,7 @@ def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]
     bound = "lower bound on the error: dyadic-robust over blocks of frames"
     notes = (
         *_priors(result),
+        *_free_rates(result),
         *derived_sentences(result),
         _on_errors(robust, lower is not None, naive),
         *([bound] if lower is not None else []),
@@ -89,6 +94,44 @@ def _priors(result: FitResult) -> list[str]:
         f"prior: {name} = {mean:g} ± {sd:g} {units[name]}".rstrip()
         for name, (mean, sd) in (result.config.get("prior") or {}).items()
     ]
+
+
+def coefficients(result: FitResult) -> dict[str, str]:
+    """Return the rate of free form of each parameter that is one of its coefficients."""
+    table = result.smoothing
+    if table is None:
+        return {}
+    return {
+        f"{rate}_{n + 1}": str(rate)
+        for rate, splines in zip(table["rate"].values, table["splines"].values, strict=True)
+        for n in range(int(splines))
+    }
+
+
+def _free_rate_row(result: FitResult, name: str, rate: str, width: int) -> list[list[str]]:
+    """Return one row for all coefficients of a rate, in place of its first."""
+    if name != f"{rate}_1":
+        return []
+    own = [one for one, of in coefficients(result).items() if of == rate]
+    values = result.parameters.sel(param=own)["value"].values
+    unit = str(result.parameters.sel(param=name)["unit"].values)
+    shown = f"{values.min():.4g} to {values.max():.4g}"
+    return [[f"{rate}(t)", shown, unit, *["-"] * (width - 3)]]
+
+
+def _free_rates(result: FitResult) -> list[str]:
+    """Return a line for each rate of free form, and one on the correlation of the data."""
+    table = result.smoothing
+    if table is None:
+        return []
+    columns = (table[key].values for key in ("rate", "splines", "effective", "strength"))
+    lines = [
+        f"{rate}(t): {int(splines)} splines with {effective:.1f} effective degrees of freedom, "
+        f"smoothness {rate}={strength:.3g}"
+        for rate, splines, effective, strength in zip(*columns, strict=True)
+    ]
+    effect = float(table["design_effect"].values)
+    return [*lines, f"design effect {effect:.3g}: the smoothness counts χ² in units of it"]
 
 
 def derived_sentences(result: FitResult) -> list[str]:

@@ -156,6 +156,6 @@ def _minima(result: FitResult) -> str:
 
 
 def _meaning(result: FitResult) -> str:
-    if "gamma_dot_t0" not in result.parameters["param"].values:
+    if "phi0" not in result.parameters["param"].values:
         return f"{result.config['model']} has no shear"
     return _MEANING[result.config["convention"]]

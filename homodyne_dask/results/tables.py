@@ -11,6 +11,7 @@ from homodyne_dask.results._xarray_internals import load_dask_arrays_late
 if TYPE_CHECKING:
     from homodyne_dask.fitting.errors.profile import ProfilePoint
     from homodyne_dask.solver.influence import LeftOutClusters, ScalingComparison
+    from homodyne_dask.solver.reduced_problem import Penalty
 
 DATASET_UNITS = {
     "q": "1/angstrom",
@@ -41,6 +42,20 @@ def left_out_table(of: "LeftOutClusters", label: np.ndarray) -> xarray.Dataset:
     return xarray.Dataset(
         columns | {"penalty": ((), of.penalty), "linear": ((), of.linear)},
         coords={"label": ("cluster", np.asarray(label)[of.first])},
+    )
+
+
+def smoothing_table(penalty: "Penalty", splines: list[int]) -> xarray.Dataset:
+    """Return over rate: strength λ, effective degrees of freedom, splines; and the design effect."""
+    columns = {
+        "strength": penalty.strengths.values,
+        "effective": penalty.effective,
+        "splines": splines,
+    }
+    return xarray.Dataset(
+        {key: ("rate", values) for key, values in columns.items()}
+        | {"design_effect": ((), penalty.strengths.scale)},
+        coords={"rate": list(penalty.names)},
     )
 
 

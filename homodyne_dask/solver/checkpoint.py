@@ -44,6 +44,8 @@ class SavedState(NamedTuple):
     """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
     trust_region: tuple[list[float], float] | None = None
     """Size and radius of `lm.State.trust_region`."""
+    strengths: tuple[list[float], float] | None = None
+    """Values and scale of the `Strengths` of the state's penalty."""
 
 
 class Checkpoint(NamedTuple):
@@ -227,6 +229,9 @@ def _state(read: dict[str, Any]) -> SavedState:
         raise ValueError("linear parameters of other bins")
     if region is not None and len(_numbers(region[0])) != len(theta):
         raise ValueError("a trust region of other parameters")
+    strengths = read.get("strengths")
+    if strengths is not None:
+        strengths = (_numbers(strengths[0]), _from_zero_up(strengths[1]))
     return SavedState(
         theta,
         _from_zero_up(read["damping"]),
@@ -237,6 +242,7 @@ def _state(read: dict[str, Any]) -> SavedState:
         _count(read["slow_steps"]),
         linear,
         None if region is None else (region[0], _from_zero_up(region[1])),
+        strengths,
     )
 
 

@@ -88,6 +88,7 @@ def uncertainty(
     if isinstance(reduced.gram, RobustGram) and not slope_known(reduced.gram):
         return replace(nothing, sentences=(_MOSTLY_OUTLIERS,))
     noise = 1.0 if reduced.noise is None else reduced.noise
+    expected = moved & ~withheld & ~smoothed
     robust, scaling_robust = None, unknown
     if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
         scores, blocks = by_cluster(joint, clusters, used)
@@ -108,7 +109,7 @@ def uncertainty(
         dof=dof,
         withheld=withheld,
         sentences=weakly_determined(names, joint, smoothed)
-        + few_bins(names, dof, (robust is not None) & moved & ~withheld & ~smoothed),
+        + few_bins(names, np.where(smoothed, np.nan, dof), (robust is not None) & expected),
         scaling_naive=np.sqrt(noise) * _naive_scaling(reduced, joint, noise),
         scaling_robust=np.where(used[:, None] & ~reduced.at_bound, scaling_robust, np.nan),
         eigenvalues=values,

@@ -21,6 +21,9 @@ SLOW_STEP = 0.9
 """Decrement after a step over that before it, above which the step is slow."""
 MAX_NONMONOTONE_STEPS = 3
 """Steps above the lowest χ² that may follow each other before the fit returns to it."""
+FIXED_STRENGTHS = 1.0
+"""Distance to the minimum in standard errors, from which on strengths of penalties stay: one step more
+changes them by no more than they are known."""
 MAX_DAMPING = 1e12
 """Damping above which a fit has stalled."""
 
@@ -37,12 +40,7 @@ def initial_state(
 
 
 def restored_state(search: Search, saved: State, options: Options) -> State:
-    """Return a saved state with its decrement, and with its outcome if it has one.
-
-    Penalties are those of its lowest state, chosen there as they were before.
-    """
-    like = None if saved.best is None else saved.best.reduced.penalty
-    saved = replace(saved, reduced=penalized(search, saved.theta, saved.reduced, like))
+    """Return a saved state with its decrement, and with its outcome if it has one."""
     if saved.best:
         return saved
     restored = _with_outcome(search, saved, options)
@@ -106,8 +104,8 @@ def judge(
     point; if none of them ends below it, the fit returns there with more damping (the watchdog
     technique, Chamberlain et al. 1982).
     """
-    bare, like = reduced, state.reduced.penalty
-    reduced = penalized(search, trial.theta, bare, like)
+    bare, penalty = reduced, state.reduced.penalty
+    reduced = penalized(search, trial.theta, bare, penalty and penalty.strengths)
     if state.trust_region is not None:
         return _judge_in_trust_region(search, state, state.trust_region, trial, reduced, options)
     lowest, passes = state.lowest, state.passes + 1
@@ -116,9 +114,10 @@ def judge(
     if reduced.finite and (gain > 0 or below_rounding):
         as_predicted = below_rounding or trial.predicted <= 0
         damping = _relaxed_damping(state, 1.0 if as_predicted else gain / trial.predicted)
-        chosen = reduced if like is None else penalized(search, trial.theta, bare)
+        if penalty is not None and lowest.decrement > FIXED_STRENGTHS:
+            reduced = penalized(search, trial.theta, bare)
         moved = State(
-            trial.theta, chosen, damping, passes=passes, rejected_steps=lowest.rejected_steps
+            trial.theta, reduced, damping, passes=passes, rejected_steps=lowest.rejected_steps
         )  # fmt: skip
         return _with_outcome(search, moved, options, lowest)
     small_rise = reduced.finite and state.damping <= 1e-2 and -gain < 100 * max(variance, left)

@@ -166,7 +166,7 @@ def _prior(
         gradient[:m] += terms.gradient[moved] / size[:m]
     if penalty is not None:
         weight = penalty.weight[np.ix_(moved, moved)] / np.outer(size[:m], size[:m])
-        normal[:m, :m], scores[:m, :m] = weight, penalty.scale * weight
+        normal[:m, :m], scores[:m, :m] = weight, penalty.strengths.scale * weight
         gradient[:m] += penalty.gradient[moved] / size[:m]
     return PriorEquations(of_priors + normal, gradient, of_priors + scores, of_priors)
 

@@ -15,15 +15,21 @@ _OF_DISTANCE = 4.0
 """The rounding of the distance to the optimum over that of residuals, as seen with sums of float32."""
 
 
+class Strengths(NamedTuple):
+    """How strongly rates are smoothed."""
+
+    values: Float[np.ndarray, " rate"]
+    """λ of each rate."""
+    scale: float
+    """φ: the prior covariance of theta is φ times the inverse of `Penalty.weight`."""
+
+
 class Penalty(NamedTuple):
     """What smoothing adds to the normal equations at a theta: a quadratic form (`solver.smoothing`)."""
 
     names: tuple[str, ...]
     """The rates that are smoothed."""
-    strengths: Float[np.ndarray, " rate"]
-    """λ of each."""
-    scale: float
-    """φ: the prior covariance of theta is φ times the inverse of `weight`."""
+    strengths: Strengths
     effective: Float[np.ndarray, " rate"]
     """Effective degrees of freedom of each rate."""
     spared: float

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.smoothness import Smoothness
 from homodyne_dask.solver.directions import SINGULAR, movable
-from homodyne_dask.solver.reduced_problem import Penalty, ReducedProblem
+from homodyne_dask.solver.reduced_problem import Penalty, ReducedProblem, Strengths
 
 MAX_UPDATES = 200
 """Of the strengths."""
@@ -31,28 +31,26 @@ def penalized(
     search: Search,
     theta: Float[np.ndarray, " p"],
     reduced: ReducedProblem,
-    like: Penalty | None = None,
+    strengths: Strengths | None = None,
 ) -> ReducedProblem:
     """Return the problem with the penalties of the search at theta; as it is where there are none.
 
-    like: a penalty of another theta whose strengths are kept; by default they are chosen.
+    strengths: those of another theta, which are kept; by default they are chosen.
     """
     smoothness = search.smoothness
     if smoothness is None or not reduced.finite:
         return reduced
     S = smoothness.matrices(len(theta))
-    if like is not None:
-        strengths, scale = like.strengths, like.scale
-    else:
-        strengths, scale = _chosen(_Quadratic(search, smoothness, theta, reduced, S))
-    weight = np.einsum("r,rpq->pq", strengths, S)
+    if strengths is None:
+        strengths = _chosen(_Quadratic(search, smoothness, theta, reduced, S))
+    weight = np.einsum("r,rpq->pq", strengths.values, S)
     gradient = -weight @ theta
     free = movable(search, theta, reduced.gradient + gradient)
     effective = _effective(smoothness, reduced.hessian, weight, free)
     moving = np.array([float(free[at].sum()) for at in smoothness.places.values()])
     return reduced.with_penalty(
         Penalty(
-            smoothness.names, strengths, scale, effective, float((moving - effective).sum()),
+            smoothness.names, strengths, effective, float((moving - effective).sum()),
             weight, gradient, float(-theta @ gradient),
         )
     )  # fmt: skip
@@ -110,7 +108,8 @@ class _Quadratic:
         """Return φ: the variance of the scores of clusters over that of white noise; of few clusters χ²/N."""
         reduced, clusters = self.reduced, self.smoothness.clusters
         used = (reduced.count > 0) & ~reduced.undetermined
-        members = [used & (clusters == one) for one in np.unique(clusters[used])]
+        same = len(clusters) == len(used)  # averages of all bins have one contrast in some modes
+        members = [used & (clusters == one) for one in np.unique(clusters[used])] if same else []
         if len(members) < MIN_CLUSTERS:
             return max(reduced.variance(int(self.search.free.sum())), SINGULAR)
         blocks = np.array([reduced.bin_hessian[of].sum(0) for of in members])
@@ -127,7 +126,7 @@ class _Quadratic:
         return max(float((scores**2).sum() / expected), SINGULAR) if expected > 0 else 1.0
 
 
-def _chosen(at: _Quadratic) -> tuple[Float[np.ndarray, " rate"], float]:
+def _chosen(at: _Quadratic) -> Strengths:
     """Return the strengths of the penalties, and the scale φ of the likelihood."""
     smoothness, H = at.smoothness, at.reduced.hessian
     places = list(smoothness.places.values())
@@ -151,7 +150,7 @@ def _chosen(at: _Quadratic) -> tuple[Float[np.ndarray, " rate"], float]:
         strengths = updated
         if done:
             break
-    return strengths, scale
+    return Strengths(strengths, scale)
 
 
 def _solved(

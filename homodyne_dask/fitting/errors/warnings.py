@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.fitting.errors.free_rates import names_of_rates, rate_of_each, rates_at_bounds
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import SUM_ROUNDING
@@ -54,7 +55,11 @@ def warnings_about(
         _of_precision(request, state.reduced),
     )
     sentences = [sentence for sentence in candidates if sentence]
+    rate_of = rate_of_each(request)
+    sentences += rates_at_bounds(request, state, at_bound)
     for n in np.flatnonzero(at_bound):
+        if n in rate_of:
+            continue
         low, high = request.search.lower[n], request.search.upper[n]
         sentences.append(
             f"{request.search.names[n]} is at its bound {state.theta[n]:g} (allowed {low:g} to "
@@ -88,7 +93,9 @@ def warnings_about(
         sentences.append(
             f"{bins} for robust errors ({MIN_CLUSTERS} are needed){instead if errors_known else ''}"
         )
-    scaled = [p.name for p in request.parameters if p.q_power and p.constant is None]
+    scaled = names_of_rates(
+        request, [n for n, p in enumerate(request.parameters) if p.q_power and p.constant is None]
+    )
     if scaled and np.isnan(request.scan.q).any():
         sentences.append(
             f"q is unknown: {joined_with_and(scaled)} {'are' if len(scaled) > 1 else 'is'} q² times "

@@ -7,17 +7,27 @@ from jaxtyping import Float
 
 from homodyne_dask.fitting.request import Request, parameters_for_q
 from homodyne_dask.fitting.start.averages import BinnedAverages
-from homodyne_dask.fitting.start.transport_minima import Minimum, transport_minima
+from homodyne_dask.fitting.start.binned_fits import BinnedFits
+from homodyne_dask.fitting.start.transport_minima import (
+    PASSES_TO_MINIMUM,
+    Minimum,
+    transport_minima,
+)
 from homodyne_dask.models.free_rates import of_power_law, power_law_model
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.power_law_step import power_laws
 from homodyne_dask.models.transport import positive_times
 
+MAX_STARTS = 4
+"""Minima of power laws from which fits of free forms to the averages start."""
+MAX_CHISQR_RATIO = 10.0
+"""Their largest χ² over the lowest."""
+
 
 def free_rate_minima(request: Request, summary: BinnedAverages) -> list[Minimum]:
-    """Return the minima of the averages with power laws in place of the rates of free form, best first.
+    """Return the minima of fits to the averages that start from those of power laws, best first.
 
-    Values that a user gave stay.
+    Values that a user gave are where they start.
     """
     problem, found = request.problem, request.search
     if np.isfinite(found.start).all():
@@ -37,7 +47,16 @@ def free_rate_minima(request: Request, summary: BinnedAverages) -> list[Minimum]
         made = np.where(made < floor, floor, made)
         return found.inside(np.where(np.isfinite(found.start), found.start, made))
 
-    return [at._replace(theta=free(at.theta)) for at in minima]
+    points = [free(at.theta) for at in minima if at.chisqr <= MAX_CHISQR_RATIO * minima[0].chisqr]
+    fits = BinnedFits(summary, found, mode)
+    ends = fits.merged(
+        fits.advanced(fits.started(points[: starts or MAX_STARTS]), PASSES_TO_MINIMUM)
+    )
+    size = int(found.free.sum())
+    return [
+        Minimum(end.lowest.theta, end.chisqr, end.starts, end.lowest.reduced.variance(size))
+        for end in ends
+    ]
 
 
 def _search_of_power_law(request: Request) -> Search:
