@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from xarray import Dataset
 
 from homodyne_dask.fitting.errors.estimate import (
     ErrorEstimates,
@@ -16,6 +15,7 @@ from homodyne_dask.fitting.errors.estimate import (
     uncertainty_at,
     used_of,
 )
+from homodyne_dask.fitting.errors.free_rates import smoothing_of
 from homodyne_dask.fitting.errors.model_check import examine_model
 from homodyne_dask.fitting.errors.signal import without_decay
 from homodyne_dask.fitting.errors.warnings import (
@@ -36,7 +36,6 @@ from homodyne_dask.results.tables import (
     profile_table,
     scaling_table,
     scalings_table,
-    smoothing_table,
 )
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import Uncertainty
@@ -138,21 +137,13 @@ def assemble_result(
         identifiability=directions_table(errors.eigenvalues, errors.directions, names),
         profiles=_profiles(request, state, errors, more),
         definition=request.problem.model,
-        smoothing=_smoothing(request, state),
+        smoothing=smoothing_of(request, state),
         left_out=None
         if left_out is None
         else left_out_table(left_out_clusters(reduced, moved, clusters, left_out), scan.label),
         **_sensitivity(request, state, moved, errors, error, known_noise),
     )
     return result if more.signal is None or seen else without_decay(result, more.signal.sentence)
-
-
-def _smoothing(request: Request, state: lm.State) -> Dataset | None:
-    """Return how the rates of free form are smoothed; None where there are none."""
-    penalty, smoothness = state.reduced.penalty, request.search.smoothness
-    if penalty is None or smoothness is None:
-        return None
-    return smoothing_table(penalty, [at.stop - at.start for at in smoothness.places.values()])
 
 
 def _left_out_chisqr(

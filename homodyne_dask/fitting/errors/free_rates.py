@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool
+from xarray import Dataset
 
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.results.tables import smoothing_table
 from homodyne_dask.solver import levenberg_marquardt as lm
 
 
@@ -34,3 +36,11 @@ def names_of_rates(request: Request, which: Sequence[int]) -> list[str]:
     """Return the names of parameters; a rate of free form stands for its coefficients."""
     rate_of = rate_of_each(request)
     return list(dict.fromkeys(rate_of.get(n, request.search.names[n]) for n in which))
+
+
+def smoothing_of(request: Request, state: lm.State) -> Dataset | None:
+    """Return how the rates of free form are smoothed; None where there are none."""
+    penalty, smoothness = state.reduced.penalty, request.search.smoothness
+    if penalty is None or smoothness is None:
+        return None
+    return smoothing_table(penalty, [at.stop - at.start for at in smoothness.places.values()])
