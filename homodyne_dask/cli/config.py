@@ -178,8 +178,12 @@ def from_options(given: Mapping[str, Any]) -> FitConfig:
     return _checked(given, "--")
 
 
-def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> FitConfig:
-    """Return the configuration in a YAML file; options in `given` replace those of the file.
+def read_config(
+    path: str | Path,
+    given: Mapping[str, Any] | None = None,
+    data: Sequence[Path] | None = None,
+) -> FitConfig:
+    """Return the configuration in a YAML file; options in `given`, and `data`, replace those of the file.
 
     Paths in the file are relative to the file, and what it has written is below its folder: results
     of data elsewhere lie beside the file.
@@ -191,7 +195,7 @@ def read_config(path: str | Path, given: Mapping[str, Any] | None = None) -> Fit
         raise OptionError(
             f"{where} has no keys with values: `homodyne-dask config -` prints a template"
         )
-    in_file = _checked(read, f"{where}: ")
+    in_file = _checked(read if data is None else read | {"data": list(data)}, f"{where}: ")
     _stay_below(where, in_file)
     there = _relative_to(where.parent, in_file)
     if given:

@@ -108,13 +108,18 @@ def jobs_asked(text: str) -> int | tuple[int, int]:
         raise OptionError(f"--jobs {text!r} is not a number, or least and most: 1:20") from None
 
 
+def options_given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a fit that were given on the command line."""
+    mappings = {option.key for option in fit_options() if option.by_name} & set(options)
+    options = options | {key: values_by_name(key, options[key]) for key in mappings}
+    return {key: value for key, value in options.items() if value not in (None, (), {}, False)}
+
+
 def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> "FitConfig":
     """Return the configuration of stores, or of a YAML file of which options given replace those there."""
     from homodyne_dask.cli.config import from_options, read_config
 
-    mappings = {option.key for option in fit_options() if option.by_name} & set(options)
-    options = options | {key: values_by_name(key, options[key]) for key in mappings}
-    given = {key: value for key, value in options.items() if value not in (None, (), {}, False)}
+    given = options_given(options)
     files = [source for source in sources if Path(source).suffix in (".yaml", ".yml")]
     if not files:
         return from_options({"data": list(sources)} | given)

@@ -23,6 +23,7 @@ from homodyne_dask.cli.commands.show import show
 from homodyne_dask.cli.commands.simulate import simulate
 from homodyne_dask.cli.commands.submit import submit
 from homodyne_dask.cli.commands.view import view
+from homodyne_dask.cli.commands.watch import watch
 from homodyne_dask.cli.exit_status import Program
 from homodyne_dask.cli.printing import echo
 
@@ -56,6 +57,7 @@ for command in (
     info,
     plan,
     fit,
+    watch,
     show,
     view,
     posterior,

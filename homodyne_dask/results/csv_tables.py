@@ -10,7 +10,8 @@ from typing import Any
 
 from homodyne_dask.errors import printable
 from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.series_entry import UNKNOWN_QUANTITY, SeriesEntry
+from homodyne_dask.results.fit_row import Fitted
+from homodyne_dask.results.series_entry import UNKNOWN_QUANTITY
 from homodyne_dask.results.truth import truth_of
 
 
@@ -25,7 +26,7 @@ def scaling_csv(result: FitResult) -> str:
 
 
 def entries_csv(
-    names: Sequence[str], entries: Sequence[SeriesEntry], folder: Path, name_column: str
+    names: Sequence[str], entries: Sequence[Fitted], folder: Path, name_column: str
 ) -> str:
     """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`."""
     return rows_csv([_entry_row(names, entry, folder, name_column) for entry in entries])
@@ -50,12 +51,11 @@ def _scaling_rows(result: FitResult) -> Iterator[dict[str, Any]]:
 
 
 def _entry_row(
-    names: Sequence[str], entry: SeriesEntry, folder: Path, name_column: str
+    names: Sequence[str], entry: Fitted, folder: Path, name_column: str
 ) -> dict[str, Any]:
-    result = entry.result
-    row: dict[str, Any] = {name_column: entry.name, **entry.at, "outcome": entry.outcome}
+    row: dict[str, Any] = {name_column: entry.name, **entry.columns, "outcome": entry.outcome}
     for key in ("redchi", "ndata", "passes"):
-        row[key] = None if result is None else getattr(result, key)
+        row[key] = getattr(entry, key)
     for name in names:
         found = entry.quantities.get(name, UNKNOWN_QUANTITY)
         for suffix, key in (

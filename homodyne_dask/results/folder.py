@@ -50,6 +50,10 @@ _HEAD_BYTES = 1000
 """Bytes at the beginning of a summary that name its format."""
 
 
+class FolderInUse(OptionError):  # noqa: N818 - an OptionError that passes by itself
+    """Another fit is writing a folder."""
+
+
 def default_folder(store: Path, over: str | None = None) -> Path:
     """Return the default folder of the result of a store: A0123_c2.zarr → A0123_fit, beside it.
 
@@ -79,7 +83,7 @@ def claimed_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool
 def locked_folder(folder: Path, lock: str) -> Iterator[None]:
     """Create and lock a folder for a `with`; one that is still empty at its end is removed.
 
-    lock: name of the file to lock. Raises OptionError if another process holds it.
+    lock: name of the file to lock. Raises FolderInUse if another process holds it.
     """
     made = not folder.exists()
     _check_is_folder(folder)
@@ -87,7 +91,7 @@ def locked_folder(folder: Path, lock: str) -> Iterator[None]:
     try:
         with locked(folder / lock) as held:
             if not held:
-                raise OptionError(
+                raise FolderInUse(
                     f"another fit is writing {folder}: wait for its end, or give another --output"
                 )
             yield

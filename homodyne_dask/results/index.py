@@ -15,9 +15,11 @@ from homodyne_dask.results import numbers
 from homodyne_dask.results.csv_tables import entries_csv
 from homodyne_dask.results.export import netcdf
 from homodyne_dask.results.figures.scans import draw_scans as picture_of
+from homodyne_dask.results.fit_row import Fitted
 from homodyne_dask.results.html import Picture
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import (
+    CONVERGED,
     FAILED,
     SeriesEntry,
     quantity_names,
@@ -108,7 +110,7 @@ def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> l
     return made if picture is not None else [text, whole, table]
 
 
-def outcome_counts(entries: Sequence[SeriesEntry], of: int, prefix: str = SCANS) -> str:
+def outcome_counts(entries: Sequence[Fitted], of: int, prefix: str = SCANS) -> str:
     """Return how many fits converged, ended otherwise, failed and are not yet done."""
     outcomes = [entry.outcome for entry in entries]
     converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
@@ -142,7 +144,7 @@ def _page(
         sentence=outcome_counts(entries, of, prefix),
         reservations=[*failed, *(agreement_sentences(series) if series else [])],
         picture=picture,
-        **_table(names, entries, folder, one),
+        **fits_table(names, entries, folder, one),
     )
 
 
@@ -153,25 +155,25 @@ def series_fragment(series: FitSeries) -> str:
         "series_fragment.html",
         sentence=outcome_counts(series.entries, len(series.entries), PARTS),
         agreement=agreement_sentences(series),
-        **_table(series.names, series.entries, None, _ONE[PARTS]),
+        **fits_table(series.names, series.entries, None, _ONE[PARTS]),
     )
 
 
-def _table(
-    names: Sequence[str], entries: Sequence[SeriesEntry], folder: Path | None, one: str
+def fits_table(
+    names: Sequence[str], entries: Sequence[Fitted], folder: Path | None, one: str
 ) -> dict[str, Any]:
     """Return rows, caption and notes of the table of fits."""
-    found = next((entry.quantities for entry in entries if entry.result is not None), {})
+    found = next((entry.quantities for entry in entries if entry.quantities), {})
     units = {name: found[name].unit if name in found else "" for name in names}
     head = [f"{name} [{units[name]}]" if units[name] else name for name in names]
     rows: list[list[object]] = [[one, "outcome", "χ²/N", *head]]
     for entry in entries:
-        if entry.result is None:
+        if entry.outcome == FAILED:
             rows.append([entry.name, "✗ failed", "-", *["-"] * len(names)])
             continue
         values = [str(entry.quantities[name]) for name in names]
-        mark = "✓" if entry.converged and not entry.result.misfit else "✗"
-        redchi = f"{entry.result.redchi:.4f}"
+        mark = "✓" if entry.outcome_words == CONVERGED else "✗"
+        redchi = f"{entry.redchi:.4f}"
         rows.append([_linked(entry, folder), f"{mark} {entry.outcome_words}", redchi, *values])
     return {
         "rows": rows,
@@ -180,7 +182,7 @@ def _table(
     }
 
 
-def _linked(entry: SeriesEntry, folder: Path | None) -> object:
+def _linked(entry: Fitted, folder: Path | None) -> object:
     if entry.folder is None or folder is None:
         return entry.name
     link = Path(os.path.relpath(entry.folder, folder), "report.html").as_posix()

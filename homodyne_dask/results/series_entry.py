@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from homodyne_dask.results import numbers
 from homodyne_dask.results.fit_result import FitResult
 
 FAILED = "FAILED"
+CONVERGED = "converged"
+"""The words of an outcome that nothing is said against."""
 
 
 class Quantity(NamedTuple):
@@ -89,6 +91,26 @@ class SeriesEntry:
     def converged(self) -> bool:
         """Whether the fit has a result that converged."""
         return self.result is not None and self.result.converged
+
+    @property
+    def redchi(self) -> float:
+        """The reduced χ²; NaN if the fit failed."""
+        return np.nan if self.result is None else self.result.redchi
+
+    @property
+    def ndata(self) -> int | None:
+        """Number of data; None if the fit failed."""
+        return None if self.result is None else self.result.ndata
+
+    @property
+    def passes(self) -> int | None:
+        """Passes over all data; None if the fit failed."""
+        return None if self.result is None else self.result.passes
+
+    @property
+    def columns(self) -> Mapping[str, Any]:
+        """What a table of fits has beside its name."""
+        return self.at
 
     @cached_property
     def quantities(self) -> dict[str, Quantity]:

@@ -1,7 +1,8 @@
 """Parameters of several fits, scan by scan or against q or age."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -9,9 +10,12 @@ from homodyne_dask.results.figures.style import (
     COLOURS,
     FOOT,
     label_axes,
+    limits,
     log_scale_if_wide,
+    logarithmic,
     panels,
 )
+from homodyne_dask.results.fit_row import FitRow, Fitted
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
 from homodyne_dask.results.series_report import DOUBTFUL
@@ -27,6 +31,9 @@ MAX_NAMES = 12
 LETTER = 0.075
 """Inches of a letter of their names."""
 _AXES = {"q": "q [Å⁻¹]", "age": "age [s]"}
+_RATES = {"J": "J(t)", "gamma_dot": "γ̇(t)"}
+LEGEND = 0.3
+"""Inches of the names of parts below a figure."""
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
@@ -40,6 +47,64 @@ def draw_scans(entries: Sequence[SeriesEntry]) -> "FitFigure":
     for axis in axes:
         axis.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=8)
         axis.set_xlim(-0.5, len(at) - 0.5)
+    return picture
+
+
+def draw_scans_against(rows: Sequence[FitRow], against: str) -> "FitFigure":
+    """Draw each parameter with its error, and the reduced χ², against the number or the time of the scans.
+
+    against: 'number' or 'time'. Parts of one name have one colour.
+    """
+    parts = list(dict.fromkeys(row.part for row in rows))
+    picture, axes = _panels(rows, FOOT if len(parts) == 1 else FOOT + LEGEND)
+    for n, part in enumerate(parts):
+        some = [row for row in rows if row.part == part]
+        colour, of_redchi = (
+            COLOURS[n % len(COLOURS)],
+            COLOURS[1 if len(parts) == 1 else n % len(COLOURS)],
+        )
+        _draw(axes, some, _places(some, against), None, colour, of_redchi)
+        axes[-1].lines[-1].set_label(part)
+    for axis in axes[-COLUMNS:]:
+        axis.set_xlabel(against)
+    for axis in axes:
+        _date_ticks(axis) if against == "time" else _whole_ticks(axis)
+    if len(parts) > 1:
+        picture.legend(
+            *axes[-1].get_legend_handles_labels(), loc="lower center", ncols=4, fontsize=8
+        )
+    return picture
+
+
+def _places(rows: Sequence[FitRow], against: str) -> np.ndarray:
+    """Return the numbers of scans, or their times as matplotlib counts them."""
+    if against == "number":
+        return np.array([row.number for row in rows])
+    from matplotlib.dates import date2num
+
+    return date2num([datetime.fromtimestamp(row.time, UTC) for row in rows])
+
+
+def draw_last_rates(rows: Sequence[FitRow]) -> "FitFigure":
+    """Draw J(t) and γ̇(t) of several scans, the last one dark and with a band of its standard error."""
+    names = list(rows[-1].rates)
+    picture, axes = panels(len(names), len(names), 4.2, 2.6, FOOT)
+    for axis, name in zip(axes, names, strict=True):
+        curves = [(row.scan, row.rates[name]) for row in rows if name in row.rates]
+        label_axes(axis, "t [s]", f"{_RATES[name]} [{curves[-1][1].unit}]")
+        for n, (scan, curve) in enumerate(curves):
+            last = n == len(curves) - 1
+            shade = COLOURS[0] if last else str(0.8 - 0.4 * n / len(curves))
+            axis.plot(curve.time, curve.value, color=shade, lw=2 if last else 1, label=scan)
+            if last:
+                band = curve.value - curve.stderr, curve.value + curve.stderr
+                axis.fill_between(curve.time, *band, color=shade, alpha=0.25, lw=0)
+        values = np.concatenate([curve.value for _, curve in curves])
+        log_scale_if_wide(axis, "y", values)
+        logarithmic(axis, "x")
+        band = np.concatenate([curves[-1][1].value + s * curves[-1][1].stderr for s in (-1, 1)])
+        limits(axis, values, band)
+    axes[-1].legend(fontsize=7, frameon=False)
     return picture
 
 
@@ -65,13 +130,28 @@ def draw_series(whole: FitSeries) -> "FitFigure":
     return picture
 
 
-def _panels(entries: Sequence[SeriesEntry], below: float = 0.0) -> "tuple[FitFigure, list[Axes]]":
+def _panels(entries: Sequence[Fitted], below: float = 0.0) -> "tuple[FitFigure, list[Axes]]":
     """Return a figure with axes for each quantity and for χ²; below: inches more for labels below all."""
     number = len(entries[0].quantities) + 1
     picture, axes = panels(number, COLUMNS, 2.85, 1.9, below)
     for axis in axes[: max(number - COLUMNS, 0)]:
         axis.tick_params(labelbottom=False)
     return picture, axes
+
+
+def _whole_ticks(axis: "Axes") -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def _date_ticks(axis: "Axes") -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    zone = datetime.now().astimezone().tzinfo
+    places = AutoDateLocator(zone, minticks=3, maxticks=5)
+    axis.xaxis.set_major_locator(places)
+    axis.xaxis.set_major_formatter(ConciseDateFormatter(places, zone))
 
 
 def _windows(entries: Sequence[SeriesEntry], at: np.ndarray) -> np.ndarray | None:
@@ -83,9 +163,11 @@ def _windows(entries: Sequence[SeriesEntry], at: np.ndarray) -> np.ndarray | Non
 
 def _draw(
     axes: "Sequence[Axes]",
-    entries: Sequence[SeriesEntry],
+    entries: Sequence[Fitted],
     at: np.ndarray,
     reach: np.ndarray | None = None,
+    colour: Any = COLOURS[0],
+    of_redchi: Any = COLOURS[1],
 ) -> None:
     for axis, name in zip(axes, entries[0].quantities, strict=False):
         found = [entry.quantities[name] for entry in entries]
@@ -96,7 +178,7 @@ def _draw(
         unit = found[0].unit
         label_axes(axis, "", f"{name} [{unit}]" if unit else name)
         for some, marker, face in (
-            (np.isfinite(robust), "o", COLOURS[0]),
+            (np.isfinite(robust), "o", colour),
             (~np.isfinite(robust) & ~bound, "o", "none"),
             (bound, "x", "none"),
         ):
@@ -104,9 +186,8 @@ def _draw(
                 axis.errorbar(
                     at[some], value[some], np.nan_to_num(error[some]),
                     None if reach is None else reach[:, some], fmt=marker, ms=5,
-                    color=COLOURS[0], markerfacecolor=face, elinewidth=1,
+                    color=colour, markerfacecolor=face, elinewidth=1,
                 )  # fmt: skip
         log_scale_if_wide(axis, "y", value)
     label_axes(axes[-1], "", "reduced χ²")
-    redchi = [np.nan if e.result is None else e.result.redchi for e in entries]
-    axes[-1].plot(at, redchi, "o", ms=5, color=COLOURS[1])
+    axes[-1].plot(at, [entry.redchi for entry in entries], "o", ms=5, color=of_redchi)

@@ -1,0 +1,130 @@
+"""scans.csv and scans.html of scans that go on: the page reloads itself, newest scans first."""
+
+import io
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from homodyne_dask.results.csv_tables import entries_csv
+from homodyne_dask.results.figures.scans import draw_last_rates, draw_scans_against
+from homodyne_dask.results.fit_row import FitRow, local_time
+from homodyne_dask.results.html import Picture
+from homodyne_dask.results.index import PARTS, SCANS, fits_table, index_files, outcome_counts
+from homodyne_dask.results.series_entry import CONVERGED, FAILED, quantity_names
+from homodyne_dask.results.template import RESULTS_PACKAGE, render
+from homodyne_dask.store.files import replacing, write_atomic
+
+if TYPE_CHECKING:
+    from homodyne_dask.results.figures.picture import FitFigure
+
+MOST_ROWS = 200
+"""Fits in the table of the page, the newest; scans.csv has all."""
+MOST_SENTENCES = 20
+COMPARED = 6
+"""Scans whose rates are drawn together."""
+
+
+@dataclass(frozen=True)
+class WatchStatus:
+    """What a page says of the watcher that writes it."""
+
+    reload: float | None
+    """Seconds after which the page loads itself again; None when the watcher has ended."""
+    sentence: str
+    """What it does."""
+    waiting: Sequence[str] = ()
+    """What it waits for, a sentence each."""
+
+
+def live_pictures(rows: Sequence[FitRow]) -> list[Picture]:
+    """Return figures of the rates of the last scans, and of all parameters against number and time."""
+    good = [row for row in rows if row.outcome != FAILED]
+    if not good:
+        return []
+    last = f"{good[-1].scan} (dark) after {len(good) - 1} others"
+    drawn = [
+        _picture(
+            draw_scans_against(good, against),
+            f"Parameters against {words}: bars are cluster-robust errors, for open symbols the larger of "
+            f"naive errors and lower bounds; crosses are values at a bound",
+            f"Each parameter with its error against {words}, {good[0].name} to {good[-1].name}.",
+        )
+        for against, words in (("number", "the number of the scan"), ("time", "time"))
+    ]
+    curves = [row for row in good if row.rates and not row.part][-COMPARED:]
+    if curves:
+        title = "Rates of the last scans: the last one dark, with a band of one standard error"
+        drawn.insert(0, _picture(draw_last_rates(curves), title, f"J(t) and γ̇(t) of {last}."))
+    return drawn
+
+
+def _picture(drawn: "FitFigure", title: str, alt: str) -> Picture:
+    png = io.BytesIO()
+    drawn.savefig(png, format="png")
+    return Picture(title, alt, png.getvalue())
+
+
+def write_live_index(
+    folder: Path,
+    names: Sequence[str],
+    rows: Sequence[FitRow],
+    pictures: Sequence[Picture],
+    status: WatchStatus,
+) -> None:
+    """Write scans.csv and scans.html.
+
+    names: parameters of the model. rows: in the order of the numbers of the scans. Raises OSError where
+    that is not possible, and leaves the files as they were.
+    """
+    at = next((row.at for row in rows if row.at), {})
+    names = quantity_names(names, at)
+    table, page = index_files(folder, SCANS)
+    whole = [row if row.at else _with_places(row, at) for row in rows]
+    with replacing(table, durable=False) as aside:
+        aside.write_text(entries_csv(names, whole, folder, "scan") if rows else "scan,number\n")
+        write_atomic(page, _page(folder, names, rows, pictures, status, bool(at)))
+
+
+def _with_places(row: FitRow, at: Mapping[str, float]) -> FitRow:
+    """Return the row of a scan without parts in a table of parts: all rows have the same columns."""
+    return replace(row, at=dict.fromkeys(at, math.nan))
+
+
+def _page(
+    folder: Path,
+    names: Sequence[str],
+    rows: Sequence[FitRow],
+    pictures: Sequence[Picture],
+    status: WatchStatus,
+    of_parts: bool,
+) -> str:
+    newest = list(reversed(rows))
+    table = fits_table(names, newest[:MOST_ROWS], folder, "scan")
+    hidden = len(newest) - MOST_ROWS
+    more = [f"{hidden} earlier ones are in scans.csv"] if hidden > 0 else []
+    said = [f"{row.name}: {of}" for row in newest for of in (row.message, *row.warnings) if of]
+    cut = [f"and {len(said) - MOST_SENTENCES} more in scans.csv"] * (len(said) > MOST_SENTENCES)
+    headings = {"verdict": "Outcome", "pictures": "Figures", "scans": "Scans"}
+    if not pictures:
+        del headings["pictures"]
+    return render(
+        RESULTS_PACKAGE,
+        "live_index.html",
+        title=f"{len(rows)} {'fits' if of_parts else 'scans'}, the last {newest[0].name}"
+        if rows
+        else "no scan yet",
+        headings=headings,
+        reload=status.reload,
+        status=f"{status.sentence}; written {local_time(time.time())}",
+        waiting=status.waiting,
+        converged=bool(rows) and all(row.outcome_words == CONVERGED for row in rows),
+        sentence=outcome_counts(rows, len(rows), PARTS if of_parts else SCANS),
+        reservations=[*said[:MOST_SENTENCES], *cut],
+        pictures=pictures,
+        caption=table["caption"],
+        rows=table["rows"],
+        table_notes=[*table["table_notes"], *more],
+    )
