@@ -44,6 +44,8 @@ def live_pictures(rows: Sequence[FitRow]) -> list[Picture]:
     good = [row for row in rows if row.outcome != FAILED]
     if not good:
         return []
+    names = _names(good)
+    good = [replace(row, quantities={name: row.quantities[name] for name in names}) for row in good]
     last = f"{good[-1].scan} (dark) after {len(good) - 1} others"
     drawn = [
         _picture(
@@ -61,6 +63,11 @@ def live_pictures(rows: Sequence[FitRow]) -> list[Picture]:
     return drawn
 
 
+def _names(rows: Sequence[FitRow]) -> list[str]:
+    """Return the parameters and rates that all fits have: those of free form follow the length of a scan."""
+    return [name for name in rows[0].quantities if all(name in row.quantities for row in rows)]
+
+
 def _picture(drawn: "FitFigure", title: str, alt: str) -> Picture:
     png = io.BytesIO()
     drawn.savefig(png, format="png")
@@ -76,11 +83,12 @@ def write_live_index(
 ) -> None:
     """Write scans.csv and scans.html.
 
-    names: parameters of the model. rows: in the order of the numbers of the scans. Raises OSError where
-    that is not possible, and leaves the files as they were.
+    names: parameters of the model, for a table without fits. rows: in the order of the numbers of the
+    scans. Raises OSError where that is not possible, and leaves the files as they were.
     """
     at = next((row.at for row in rows if row.at), {})
-    names = quantity_names(names, at)
+    good = [row for row in rows if row.outcome != FAILED]
+    names = _names(good) if good else quantity_names(names, at)
     table, page = index_files(folder, SCANS)
     whole = [row if row.at else _with_places(row, at) for row in rows]
     with replacing(table, durable=False) as aside:
