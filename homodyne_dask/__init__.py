@@ -49,8 +49,9 @@ if TYPE_CHECKING:
     from homodyne_dask.models.parameters import Parameter
     from homodyne_dask.results.compare import compare
     from homodyne_dask.results.comparison import Comparison, load_comparison
-    from homodyne_dask.results.fit_result import FitResult, load_result
+    from homodyne_dask.results.fit_result import FitResult
     from homodyne_dask.results.posterior.posterior import Posterior, load_posterior
+    from homodyne_dask.results.result_file import load_result
     from homodyne_dask.results.series import FitSeries, load_series
     from homodyne_dask.solver.levenberg_marquardt import Outcome
     from homodyne_dask.store.scan import Scan, open_dataset
@@ -77,7 +78,7 @@ _HOME = {
     "posterior": "fitting.posterior.posterior",
     "predict": "fitting.predict",
     "load_comparison": "results.comparison",
-    "load_result": "results.fit_result",
+    "load_result": "results.result_file",
     "load_series": "results.series",
     "load_posterior": "results.posterior.posterior",
     "Posterior": "results.posterior.posterior",

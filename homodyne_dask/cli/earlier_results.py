@@ -39,8 +39,9 @@ def earlier(model: "Model", job: "FitJob") -> Earlier:
     Raises OptionError for a fit with other options, and for options that this fit cannot have.
     """
     from homodyne_dask.fitting.request import prepare
-    from homodyne_dask.results.fit_result import SUMMARY, load_result
+    from homodyne_dask.results.fit_result import SUMMARY
     from homodyne_dask.results.folder import checkpoint_in
+    from homodyne_dask.results.result_file import load_result
     from homodyne_dask.solver.checkpoint import checkpoint_exists, saved_identity
 
     checkpoint, result = checkpoint_in(job.folder), None

@@ -16,19 +16,30 @@ DRAWS_AT_ONCE = 64
 def transport_rates(
     at: TransportPoint, time: Float[np.ndarray, " n"], frames: tuple[int, int]
 ) -> dict[str, RateCurve]:
-    """Return J(t) [Å²/s], and with shear gamma_dot(t) [1/s] and the strain since the first frame."""
+    """Return J(t) [Å²/s] and its integral since the first frame, J_integral [Å²].
+
+    With shear also gamma_dot(t) [1/s] and its integral, the strain.
+    """
     model, window = at.problem.model, slice(*frames)
     t = _times(at.problem, time)[window]
-    J = model.J.at(t, at.theta[model.diffusion], RATE_FLOOR)
-    curves = {"J": RateCurve(t, J[0], J[1:], model.names[model.diffusion])}
+    names, of = model.names[model.diffusion], model.diffusion
+    J = model.J.at(t, at.theta[of], RATE_FLOOR)
+    curves = {"J": RateCurve(t, J[0], J[1:], names)}
+
+    def integral(of: slice, value: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "p n"]]:
+        """Return a row of the integrals and those of its derivatives, from the first frame on, in seconds."""
+        rows = [at.rows[value, None], at.rows[1 + of.start : 1 + of.stop]]
+        rows = np.concatenate(rows)[:, window]
+        since = (rows - rows[:, :1]) * _seconds(at.problem, time)
+        return since[0], since[1:]
+
+    curves["J_integral"] = RateCurve(t, *integral(of, -1), names)
     if not model.shear:
         return curves
-    names, floor = model.names[model.shear_rate], _shear_floor(at.problem)
-    gamma_dot = model.gamma_dot.at(t, at.theta[model.shear_rate], floor)
+    names, of, floor = model.names[model.shear_rate], model.shear_rate, _shear_floor(at.problem)
+    gamma_dot = model.gamma_dot.at(t, at.theta[of], floor)
     curves["gamma_dot"] = RateCurve(t, gamma_dot[0], gamma_dot[1:], names)
-    G = at.rows[1 + model.shear_rate.start : -1, window]
-    G = (G - G[:, :1]) * _seconds(at.problem, time)
-    curves["strain"] = RateCurve(t, G[-1], G[:-1], names)
+    curves["strain"] = RateCurve(t, *integral(of, -2), names)
     return curves
 
 

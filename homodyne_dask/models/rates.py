@@ -1,7 +1,7 @@
 """The rates J(t) and γ̇(t) of a fit, and their standard errors."""
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 RATES = {
     "J": ("D0", "alpha", "D_offset"),
@@ -29,3 +29,14 @@ def rate_stderr(
     """Return one standard error of a rate by the delta method; NaN in the covariance counts as 0."""
     known = np.nan_to_num(covariance)
     return np.sqrt(np.maximum(np.einsum("in,ij,jn->n", gradient, known, gradient), 0.0))
+
+
+def some_ages(n: int, most: int) -> Int[np.ndarray, " age"]:
+    """Return at most so many of the numbers from 0 to n - 1, both included, denser at the beginning."""
+    if n <= most:
+        return np.arange(n)
+    found = [1]
+    for left in range(most - 1, 0, -1):
+        last = found[-1]
+        found.append(max(last + 1, round(last * (n / last) ** (1 / left))))
+    return np.array(found) - 1

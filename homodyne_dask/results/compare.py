@@ -8,8 +8,9 @@ import numpy as np
 
 from homodyne_dask.errors import OptionError, require_type, shown
 from homodyne_dask.results.comparison import ComparedFit, Comparison
-from homodyne_dask.results.fit_result import FitResult, load_result
+from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.left_out_ranking import Ranking, ranked, require_independent_bins
+from homodyne_dask.results.result_file import load_result
 
 Fit = FitResult | str | Path
 _SAME: dict[str, Callable[[FitResult], Any]] = {

@@ -8,11 +8,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import xarray
+
 from homodyne_dask.errors import printable
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.fit_row import Fitted
 from homodyne_dask.results.series_entry import UNKNOWN_QUANTITY
 from homodyne_dask.results.truth import truth_of
+
+DIGITS = 8
+"""Of the numbers of rates."""
 
 
 def parameters_csv(result: FitResult) -> str:
@@ -23,6 +28,18 @@ def parameters_csv(result: FitResult) -> str:
 def scaling_csv(result: FitResult) -> str:
     """Return a row for each bin: label, contrast, offset, reduced χ², q, φ, ..."""
     return rows_csv(list(_scaling_rows(result)))
+
+
+def rates_csv(rates: xarray.Dataset) -> str:
+    """Return a row for each time: t, then each rate with its error and bands, as in `FitResult.rates`."""
+    columns = {"t": rates["t"].values} | {str(name): rates[name].values for name in rates.data_vars}
+    rows = zip(*columns.values(), strict=True)
+    return rows_csv(
+        [
+            {name: float(f"{value:.{DIGITS}g}") for name, value in zip(columns, row, strict=True)}
+            for row in rows
+        ]
+    )
 
 
 def entries_csv(

@@ -8,24 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray
 
-from homodyne_dask.results.json_files import missing_values, read_with_checksum, write_with_checksum
+from homodyne_dask.results.json_files import write_with_checksum
 from homodyne_dask.results.model_check import (
     ModelCheck,
     misfit_sentence,
-    model_check_of,
 )
 from homodyne_dask.results.rendering import renderer
 from homodyne_dask.results.stokes_einstein import DerivedQuantity, derived_quantities
 from homodyne_dask.results.tables import (
     DATASET_UNITS,
-    covariance_table,
-    parameter_table,
     plain_columns,
     plain_rows,
     plain_table,
     plain_values,
-    scaling_table,
-    table_of,
 )
 from homodyne_dask.solver.covariance import error_used
 from homodyne_dask.solver.levenberg_marquardt import Outcome
@@ -39,10 +34,11 @@ if TYPE_CHECKING:
 
 VERSION = 1
 FORMAT, SUMMARY = "homodyne_dask result", "summary.json"
-_TABLES = ("influence", "scalings", "identifiability", "left_out", "smoothing")
-_NUMBERS = ("ndata", "nbins", "passes", "compilations", "timings")
-_LISTS, _LATER = ("history", "undetermined", "warnings"), ("minima", "comparison")
-_OTHERS = ("config", "inputs", "truth")
+TABLES = ("influence", "scalings", "identifiability", "left_out", "smoothing", "rate_dof")
+NUMBERS = ("ndata", "nbins", "passes", "compilations", "timings")
+LISTS, LATER = ("history", "undetermined", "warnings"), ("minima", "comparison")
+OTHERS = ("config", "inputs", "truth")
+"""Entries of `summary()`, by how they are written."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +93,8 @@ class FitResult:
     """Over `cluster` of bins: ndata, chisqr, left_out_chisqr; penalty and linear of all (`hd.compare`)."""
     smoothing: xarray.Dataset | None = None
     """Over `rate` of free form: strength λ, effective degrees of freedom, splines; design_effect."""
+    rate_dof: xarray.Dataset | None = None
+    """Over `age`: degrees of freedom of the robust error of each rate in `rates`."""
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
     """By parameter, over `point`: value, chisqr, parabola, evaluations, converged, theta(point, param)."""
     mean_weight: float | None = None
@@ -179,6 +177,11 @@ class FitResult:
         """
         renderer("write_nexus")(self, path, scan)
 
+    @property
+    def rates(self) -> xarray.Dataset:
+        """J, gamma_dot and their integrals over t [s] with bands, from the store as it was (docs: rates)."""
+        return renderer("rates_of_fit")(self)
+
     def to_dataset(self) -> xarray.Dataset:
         """Return all numbers as one Dataset with units, for netCDF and Zarr.
 
@@ -234,9 +237,9 @@ class FitResult:
                 "redchi": self.redchi,
                 "mean_weight": self.mean_weight,
                 "redchi_per_bin": self.scaling["redchi"].values,
-                **{key: getattr(self, key) for key in (*_NUMBERS, *_LISTS, *_LATER, *_OTHERS)},
+                **{key: getattr(self, key) for key in (*NUMBERS, *LISTS, *LATER, *OTHERS)},
                 "covariance_lower": _matrix(self.covariance_lower),
-                **{key: plain_table(getattr(self, key)) for key in _TABLES},
+                **{key: plain_table(getattr(self, key)) for key in TABLES},
                 "profiles": {key: plain_table(table) for key, table in self.profiles.items()},
                 "posterior": self.posterior,
             }
@@ -245,55 +248,6 @@ class FitResult:
     def to_json(self, path: str | Path) -> None:
         """Write the result as JSON with a checksum, atomically; unknown numbers are null, never NaN."""
         write_with_checksum(path_of("path", path), self.summary())
-
-
-def load_result(path: str | Path) -> FitResult:
-    """Read a result written by `to_json`, or the summary.json of a result folder.
-
-    Raises SourceError if it is not such a file.
-    """
-    where = path_of("path", path)
-    where = where / SUMMARY if where.is_dir() else where
-    read = read_with_checksum(
-        where, FORMAT, VERSION, "give a folder made by fit, or its summary.json"
-    )
-    with missing_values(where):
-        return from_summary(read)
-
-
-def from_summary(read: dict[str, Any]) -> FitResult:
-    """Return the result from its `summary()`, as read from JSON."""
-    names = list(read["parameters"])
-    plain: dict[str, Any] = {
-        key: read[key] for key in ("chisqr", "redchi", "version", *_NUMBERS, *_OTHERS)
-    }
-    plain |= {key: tuple(read[key]) for key in _LISTS}
-    plain |= {key: tuple(read.get(key, ())) for key in _LATER}
-    return FitResult(
-        outcome=Outcome[read["outcome"]],
-        parameters=parameter_table(
-            {
-                key: [read["parameters"][name][key] for name in names]
-                for key in ("value", "stderr", "stderr_naive", "dof", "at_bound", "fixed", "unit")
-            }
-            | {"param": names}
-        ),
-        covariance=covariance_table(read["covariance"], names),
-        covariance_naive=covariance_table(read["covariance_naive"], names),
-        scaling=scaling_table(read["scaling_per_bin"]),
-        mean_weight=read.get("mean_weight"),
-        posterior=read.get("posterior"),
-        covariance_lower=covariance_table(read.get("covariance_lower"), names),
-        profiles={
-            key: table
-            for key, part in read.get("profiles", {}).items()
-            if (table := table_of(part)) is not None
-        },
-        **{key: table_of(read.get(key)) for key in _TABLES},
-        **plain,
-        check=model_check_of(read.get("model_check")),
-        versions=read.get("versions", {}),
-    )
 
 
 def _matrix(table: xarray.DataArray | None) -> np.ndarray | None:

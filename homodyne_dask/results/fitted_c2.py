@@ -9,7 +9,7 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
-from homodyne_dask.results.figures.rates import FittedModel
+from homodyne_dask.results.figures.fitted_model import FittedModel
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.scan import Scan
 

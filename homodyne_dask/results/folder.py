@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.csv_tables import parameters_csv, scaling_csv
+from homodyne_dask.results.csv_tables import parameters_csv, rates_csv, scaling_csv
 from homodyne_dask.results.export import result_netcdf
 from homodyne_dask.results.figures.captions import TITLES
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
-from homodyne_dask.results.fit_result import FORMAT, SUMMARY, FitResult, load_result
+from homodyne_dask.results.fit_result import FORMAT, SUMMARY, FitResult
 from homodyne_dask.results.html import picture_in, report_page
 from homodyne_dask.results.nexus import nexus_file
+from homodyne_dask.results.rates import has_rates, rates_in
+from homodyne_dask.results.result_file import load_result
 from homodyne_dask.results.text import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.levenberg_marquardt import Outcome
@@ -33,6 +35,7 @@ FILES = (
     SUMMARY,
     "parameters.csv",
     "scaling.csv",
+    "rates.csv",
     "report.txt",
     "report.html",
     "result.nc",
@@ -162,6 +165,8 @@ def write_result(
         with errors_name(folder, there):
             write_file(there / "parameters.csv", parameters_csv(result))
             write_file(there / "scaling.csv", scaling_csv(result))
+            if has_rates(result):
+                write_file(there / "rates.csv", rates_csv(rates_in(view)))
             write_file(there / "report.txt", report_text(result) + "\n")
             _write_report(view, there, pictures)
             write_file(there / "result.nc", result_netcdf(view))

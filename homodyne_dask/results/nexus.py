@@ -15,7 +15,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.export import NXXPCS
 from homodyne_dask.results.figures.block_means import BinMap, bin_map, block_grid
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
-from homodyne_dask.results.figures.rates import model_of
+from homodyne_dask.results.figures.fitted_model import model_of
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.files import path_of, write_atomic
 from homodyne_dask.store.scan import Scan

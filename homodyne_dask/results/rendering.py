@@ -13,6 +13,7 @@ RENDERERS = {
     "report_fragment": "homodyne_dask.results.html",
     "Plots": "homodyne_dask.results.figures.save",
     "write_nexus": "homodyne_dask.results.nexus",
+    "rates_of_fit": "homodyne_dask.results.rates",
     "fitted_c2": "homodyne_dask.results.fitted_c2",
     "series_text": "homodyne_dask.results.series_report",
     "series_fragment": "homodyne_dask.results.index",

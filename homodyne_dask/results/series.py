@@ -12,7 +12,7 @@ import xarray
 
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.csv_tables import entries_csv
-from homodyne_dask.results.fit_result import FitResult, from_summary
+from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.homogeneity import (
     HomogeneityTest,
     PowerLawOfQ,
@@ -21,6 +21,7 @@ from homodyne_dask.results.homogeneity import (
 )
 from homodyne_dask.results.json_files import missing_values, read_with_checksum, write_with_checksum
 from homodyne_dask.results.rendering import renderer
+from homodyne_dask.results.result_file import from_summary
 from homodyne_dask.results.series_entry import UNKNOWN_QUANTITY, Quantity, SeriesEntry, covariances
 from homodyne_dask.store.files import path_of, write_atomic
 from homodyne_dask.store.text_tables import abridged

@@ -2,7 +2,11 @@
 
 import math
 
-from homodyne_dask.models import MODELS
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.models import MODELS, convention_named
+from homodyne_dask.models.simulated_rates import Rates, true_rates
 from homodyne_dask.results.fit_result import FitResult
 
 
@@ -36,6 +40,18 @@ def _difference(result: FitResult, name: str, difference: float) -> float:
     return math.remainder(difference, periods.get(name) or math.inf)
 
 
+def true_rates_of(result: FitResult, t: Float[np.ndarray, " n"]) -> Rates | None:
+    """Return J [Å²/s] and gamma_dot [1/s] of simulated data at times above 0, of whatever form they are.
+
+    None where they are not known, and where convention or gap of simulation and fit differ.
+    """
+    truth = result.truth
+    if not truth or _other_setting(result):
+        return None
+    convention = convention_named(result.config["convention"])
+    return true_rates(truth.get("model", ""), truth["parameters"], t, convention)
+
+
 def truth_mismatch(result: FitResult) -> str:
     """Return how model, convention or gap of the simulation differ from the fit, or ''."""
     made, config = result.truth or {}, result.config
@@ -43,8 +59,17 @@ def truth_mismatch(result: FitResult) -> str:
         return f"model {made['model']}" + " of other parameters" * (
             made["model"] == config["model"]
         )
-    shear = getattr(MODELS.get(config["model"]), "shear", True)
-    for key in ("model", *(("convention", "gap_angstrom") if shear else ())):
+    if made.get("model") is not None and made["model"] != config["model"]:
+        return f"model {made['model']}"
+    return _other_setting(result)
+
+
+def _other_setting(result: FitResult) -> str:
+    """Return how convention or gap of the simulation differ from those of a fit with shear, or ''."""
+    made, config = result.truth or {}, result.config
+    if not getattr(MODELS.get(config["model"]), "shear", True):
+        return ""
+    for key in ("convention", "gap_angstrom"):
         if made.get(key) is not None and made[key] != config.get(key):
             return f"{key.removesuffix('_angstrom')} {made[key]}"
     return ""

@@ -27,11 +27,13 @@ def cr3(
     inverse: Float[np.ndarray, "m m"],
     scores: Float[np.ndarray, "cluster m"],
     blocks: Float[np.ndarray, "cluster m m"],
-    first: int | None = None,
+    combinations: Float[np.ndarray, "c m"] | None = None,
     prior: Float[np.ndarray, "m m"] | None = None,
-) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " first"]]:
-    """Return the CR3 covariance and the Bell-McCaffrey degrees of freedom of its first parameters.
+) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " c"]]:
+    """Return the CR3 covariance and the Bell-McCaffrey degrees of freedom of combinations of parameters.
 
+    combinations: their weights of the parameters; by default each parameter by itself. A combination has
+    degrees of freedom of its own: they are not those of its parts.
     Both are NaN for a parameter that one cluster alone determines: its residuals show no scatter.
     inverse = H⁻¹, H = Σ blocks; with R_kᵀR_k = H_k and A_k = (I - R_k H⁻¹ R_kᵀ)⁻¹ the score of
     cluster k becomes g̃_k = R_kᵀ A_k R_k^(-ᵀ) g_k (Bell and McCaffrey 2002; Pustejovsky and Tipton 2018).
@@ -39,9 +41,9 @@ def cr3(
     (K - 1)/K H⁻¹ (Σ g̃_k g̃_kᵀ) H⁻¹, over the K clusters that say something (CV3: MacKinnon et al. 2023).
     prior: the variance of the score of priors, which is added to the sum in the covariance.
     """
-    m = len(inverse) if first is None else first
+    chosen = np.eye(len(inverse)) if combinations is None else combinations
     adjusted, roots = [], []
-    lost, rounding = np.zeros(len(inverse)), 10 * np.finfo(float).eps * np.linalg.norm(inverse, 2)
+    lost, rounding = np.zeros_like(inverse), 10 * np.finfo(float).eps * np.linalg.norm(inverse, 2)
     for g, block in zip(scores, blocks, strict=True):
         values, vectors = np.linalg.eigh(block)
         keep = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
@@ -50,34 +52,42 @@ def cr3(
         leverage, axes = np.linalg.eigh(np.eye(len(R)) - R @ inverse @ R.T)
         inside = leverage > max(_MIN_LEVERAGE, rounding)
         A = (axes[:, inside] / leverage[inside]) @ axes[:, inside].T
-        lost += np.square(axes[:, ~inside].T @ R @ inverse).sum(0)
+        along = axes[:, ~inside].T @ R @ inverse
+        lost += along.T @ along
         adjusted.append(R.T @ A @ (back.T @ g))
         roots.append((R, A @ R))
     informative = int(blocks.any((1, 2)).sum())
     meat = (1 - 1 / informative) * np.einsum("ka,kb->ab", adjusted, adjusted)
     covariance = inverse @ meat @ inverse
-    freedom = np.array([_satterthwaite(inverse, roots, p) for p in range(m)])
+    freedom = np.array([_satterthwaite(inverse, roots, weights) for weights in chosen])
     if prior is not None:
         known = inverse @ prior @ inverse
-        freedom = _with_known(freedom, np.diag(covariance)[:m], np.diag(known)[:m])
+        freedom = _with_known(freedom, _variances(covariance, chosen), _variances(known, chosen))
         covariance = covariance + known
-    alone = lost > _MIN_SHARE * np.diag(inverse)
-    covariance[alone, :] = covariance[:, alone] = np.nan
-    return covariance, np.where(alone[:m], np.nan, freedom)
+    alone = _variances(lost, chosen) > _MIN_SHARE * _variances(inverse, chosen)
+    single = np.diag(lost) > _MIN_SHARE * np.diag(inverse)
+    covariance[single, :] = covariance[:, single] = np.nan
+    return covariance, np.where(alone, np.nan, freedom)
+
+
+def _variances(
+    covariance: Float[np.ndarray, "m m"], combinations: Float[np.ndarray, "c m"]
+) -> Float[np.ndarray, " c"]:
+    return np.einsum("ca,ab,cb->c", combinations, covariance, combinations)
 
 
 def _satterthwaite(
     inverse: Float[np.ndarray, "m m"],
     roots: list[tuple[Float[np.ndarray, "r m"], Float[np.ndarray, "r m"]]],
-    p: int,
+    weights: Float[np.ndarray, " m"],
 ) -> float:
-    """Return (tr Ω)²/tr Ω², Ω the covariance of the terms whose squares sum to the variance of parameter p.
+    """Return (tr Ω)²/tr Ω², Ω the covariance of the terms whose squares sum to a combination's variance.
 
-    roots: R_k and A_k R_k of every cluster. With b_k = A_k R_k H⁻¹e_p the terms are b_kᵀu_k. Under white
-    noise the residuals u_k = R_k^(-ᵀ)g_k have the covariances δ_jk I - R_j H⁻¹ R_kᵀ, so that
+    roots: R_k and A_k R_k of every cluster. With b_k = A_k R_k H⁻¹e, e the weights, the terms are b_kᵀu_k.
+    Under white noise the residuals u_k = R_k^(-ᵀ)g_k have the covariances δ_jk I - R_j H⁻¹ R_kᵀ, so that
     Ω_jk = δ_jk |b_k|² - (R_jᵀb_j)ᵀ H⁻¹ (R_kᵀb_k).
     """
-    b = [adjusted @ inverse[:, p] for _, adjusted in roots]
+    b = [adjusted @ (inverse @ weights) for _, adjusted in roots]
     W = np.array([R.T @ of for (R, _), of in zip(roots, b, strict=True)])
     form = np.diag([of @ of for of in b]) - W @ inverse @ W.T
     total = np.trace(form)

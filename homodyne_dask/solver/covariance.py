@@ -93,7 +93,8 @@ def uncertainty(
     if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
         scores, blocks = by_cluster(joint, clusters, used)
         known = None if joint.prior is None else joint.prior.scores
-        covariance, freedom = cr3(joint.inverse, scores, blocks, joint.moved, known)
+        of_theta = np.eye(len(joint.inverse))[: joint.moved]
+        covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, known)
         robust = without(_expand(joint.of_theta(covariance), moved), withheld)
         dof[moved] = freedom
         dof[withheld] = np.nan

@@ -93,7 +93,7 @@ def left_out_clusters(
     penalty = np.nan
     if joint.determined.all():
         prior = 0.0 if joint.prior is None else joint.prior.normal
-        of_data = cr3(joint.inverse, scores, blocks, 0)[0]
+        of_data = cr3(joint.inverse, scores, blocks, joint.inverse[:0])[0]
         penalty = float(np.trace((blocks.sum(0) + prior) @ of_data))
     return LeftOutClusters(
         first=np.array([np.flatnonzero(of)[0] for of in members]),

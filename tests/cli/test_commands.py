@@ -14,7 +14,7 @@ import pytest
 import ingest
 from homodyne_dask.cli import progress_bar
 from homodyne_dask.results.figures import save as plots
-from homodyne_dask.results.fit_result import load_result
+from homodyne_dask.results.result_file import load_result
 from tests.cli.commands import FIT, done, interrupting, run
 
 

@@ -12,7 +12,7 @@ import pytest
 from homodyne_dask.cli.config import from_options
 from homodyne_dask.fitting.series import small_fits
 from homodyne_dask.results.figures import save as plots
-from homodyne_dask.results.fit_result import load_result
+from homodyne_dask.results.result_file import load_result
 from homodyne_dask.results.series import load_series
 from tests.cli.commands import done, run
 from tests.documents import ROOT

@@ -16,7 +16,7 @@ from homodyne_dask.fitting.series import small_fits
 from homodyne_dask.results import folder, index
 from homodyne_dask.results.figures import save as plots
 from homodyne_dask.results.figures.scans import draw_scans
-from homodyne_dask.results.fit_result import load_result
+from homodyne_dask.results.result_file import load_result
 from homodyne_dask.results.series_entry import SeriesEntry
 from tests.cli.commands import done, interrupting, run
 from tests.results.test_html import Page

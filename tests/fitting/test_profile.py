@@ -15,7 +15,7 @@ from homodyne_dask.fitting.posterior import basis
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.results.fit_result import load_result
+from homodyne_dask.results.result_file import load_result
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.sweep.sweep import sweep_of

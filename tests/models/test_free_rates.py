@@ -13,7 +13,7 @@ from homodyne_dask.models import Convention
 from homodyne_dask.models.free_rates import of_power_law
 from homodyne_dask.models.rate_forms import SplineForm
 from homodyne_dask.models.transport_models import LAMINAR_FLOW_FREE, STATIC_FREE, with_splines
-from homodyne_dask.results.figures.rates import fitted_model
+from homodyne_dask.results.figures.fitted_model import fitted_model
 from tests import reference
 from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store
 

@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import SourceError
-from homodyne_dask.results.fit_result import load_result
+from homodyne_dask.results.result_file import load_result
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
 from tests.results.test_compare import fitted

@@ -7,7 +7,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results.figures.block_means import bin_map
-from homodyne_dask.results.figures.rates import fitted_model
+from homodyne_dask.results.figures.fitted_model import fitted_model
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
 from tests import reference

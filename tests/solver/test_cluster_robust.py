@@ -36,6 +36,18 @@ def test_the_degrees_of_freedom_are_those_of_the_mean_of_clusters_alike():
     np.testing.assert_allclose(dof, 7, rtol=1e-9)
 
 
+def test_a_combination_has_the_degrees_of_freedom_of_the_same_one_as_a_parameter():
+    """With other parameters, of which the first is the combination, it is one of them."""
+    X, y, owner = drawn(9)
+    weights = np.array([0.3, -1.0, 2.0])
+    other = np.linalg.inv(np.stack([weights, [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+    _, each = cr3(*cluster_sums(X @ other, y, owner))
+    _, found = cr3(*cluster_sums(X, y, owner), combinations=weights[None])
+    np.testing.assert_allclose(found, each[:1], rtol=1e-9)
+    _, parts = cr3(*cluster_sums(X, y, owner))
+    assert abs(found[0] / parts - 1).min() > 0.01
+
+
 def test_a_cluster_that_says_nothing_is_none():
     X, y, owner = drawn(9)
     inverse, scores, blocks = cluster_sums(X, y, owner)

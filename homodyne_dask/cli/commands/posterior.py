@@ -61,7 +61,7 @@ def posterior(
     from homodyne_dask.cli.worker_options import client_of
     from homodyne_dask.results.figures.block_means import as_fitted
     from homodyne_dask.results.figures.fit_view import fitted_scan
-    from homodyne_dask.results.fit_result import load_result
+    from homodyne_dask.results.result_file import load_result
 
     _check_one_fit(folder)
     if output is not None and output.exists():

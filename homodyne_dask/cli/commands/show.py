@@ -20,7 +20,7 @@ from homodyne_dask.errors import OptionError
 )
 def show(folder: Path, as_json: bool, ci: float | None, pictures: bool) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
-    from homodyne_dask.results.fit_result import load_result
+    from homodyne_dask.results.result_file import load_result
     from homodyne_dask.results.series import JSON, load_series
 
     _check_one(folder)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from homodyne_dask.cluster.memory import size
 from homodyne_dask.results.figures.block_means import as_fitted
-from homodyne_dask.results.figures.rates import FittedModel, fitted_model
+from homodyne_dask.results.figures.fitted_model import FittedModel, fitted_model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store import schema
 from homodyne_dask.store.files import named_in_errors

@@ -12,7 +12,7 @@ import numpy as np
 from homodyne_dask.cli.homodyne.device import get_device_status
 from homodyne_dask.cli.homodyne.fitted_data import fitted_data_refusal, write_fitted_data
 from homodyne_dask.results.figures.block_means import BinMap, bin_map
-from homodyne_dask.results.figures.rates import fitted_model
+from homodyne_dask.results.figures.fitted_model import fitted_model
 from homodyne_dask.results.figures.style import UNKNOWN_COLOUR, figure, place
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver.levenberg_marquardt import Outcome

@@ -160,7 +160,7 @@ class WarmFits:
 
     def load(self, folder: Path) -> Sequence[SeriesEntry]:
         """Return the fits in a folder of results; raises SourceError where they cannot be read."""
-        from homodyne_dask.results.fit_result import load_result
+        from homodyne_dask.results.result_file import load_result
         from homodyne_dask.results.series import JSON, load_series
 
         if not self.config.over:

@@ -17,6 +17,7 @@ from homodyne_dask.fitting.errors.estimate import (
 )
 from homodyne_dask.fitting.errors.free_rates import smoothing_of
 from homodyne_dask.fitting.errors.model_check import examine_model
+from homodyne_dask.fitting.errors.rate_freedom import rate_freedom
 from homodyne_dask.fitting.errors.signal import without_decay
 from homodyne_dask.fitting.errors.warnings import (
     redchi_per_bin,
@@ -138,6 +139,7 @@ def assemble_result(
         profiles=_profiles(request, state, errors, more),
         definition=request.problem.model,
         smoothing=smoothing_of(request, state),
+        rate_dof=None if errors.robust is None else rate_freedom(request, state, moved, clusters),
         left_out=None
         if left_out is None
         else left_out_table(left_out_clusters(reduced, moved, clusters, left_out), scan.label),

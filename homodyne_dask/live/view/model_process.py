@@ -26,7 +26,7 @@ WORKER = "homodyne_dask.live.view.model_worker"
 
 @dataclass(frozen=True)
 class RateLine:
-    """A rate against time, with bands of one standard error and of 95 %."""
+    """A rate against time, with bands of 68 and 95 %."""
 
     time: Float[np.ndarray, " n"]
     """s."""

@@ -11,7 +11,7 @@ from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.live.view.model_process import RateLine
 from homodyne_dask.live.view.window import CellAxis, times_of
 from homodyne_dask.results.figures.fit_view import FitView
-from homodyne_dask.results.figures.rates import Curve, curves
+from homodyne_dask.results.rates import LEVELS, rates_in
 from homodyne_dask.store.scan import open_selection
 
 NODES = 3
@@ -60,23 +60,21 @@ class FittedModels:
 
     def rates(self, number: int) -> dict[str, RateLine]:
         """Return the rates of a result."""
-        view = self.views[number]
-        model = view.model
         try:
-            found = curves(model, view.result, view.scan)
+            found = rates_in(self.views[number])
         except OptionError:  # a model without rates
             return {}
+        kind, t = found.attrs["covariance"], found["t"].values
 
-        def line(curve: Curve) -> RateLine:
-            widths = () if curve.stderr is None else (1.0, curve.quantile)
-            bands = tuple(
-                np.maximum(curve.value + np.array([[-w], [w]]) * curve.stderr, curve.floor)
-                for w in widths
+        def line(name: str) -> RateLine:
+            ends = (
+                np.stack([found[f"{name}_{end}_{level}"].values for end in ("low", "high")])
+                for level in LEVELS
             )
-            return RateLine(curve.time, curve.value, bands, found.errors)
+            bands = tuple(band for band in ends if np.isfinite(band).all())
+            return RateLine(t, found[name].values, bands, kind if bands else "none")
 
-        both = {"J": found.transport, "gamma_dot": found.shear_rate}
-        return {name: line(curve) for name, curve in both.items() if curve is not None}
+        return {name: line(name) for name in ("J", "gamma_dot") if name in found}
 
 
 def quadrature(side: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:

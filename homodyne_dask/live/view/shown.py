@@ -26,7 +26,8 @@ from homodyne_dask.live.view.window import (
 )
 from homodyne_dask.results.figures.block_means import as_fitted
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
-from homodyne_dask.results.fit_result import SUMMARY, FitResult, load_result
+from homodyne_dask.results.fit_result import SUMMARY, FitResult
+from homodyne_dask.results.result_file import load_result
 from homodyne_dask.results.series import JSON
 from homodyne_dask.store.cuts import Cuts
 from homodyne_dask.store.rings import NEAREST_ANGLE_TOLERANCE, NEAREST_Q_TOLERANCE

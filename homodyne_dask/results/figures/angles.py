@@ -8,7 +8,7 @@ import xarray
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.results.figures.fit_view import FitView
-from homodyne_dask.results.figures.rates import fitted_at_angles
+from homodyne_dask.results.figures.fitted_model import fitted_at_angles
 from homodyne_dask.results.figures.style import (
     COLOURS,
     label_axes,

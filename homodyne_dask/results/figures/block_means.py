@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.results.figures.rates import FittedModel
+from homodyne_dask.results.figures.fitted_model import FittedModel
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Chunk, Scan

@@ -3,15 +3,16 @@
 from collections.abc import Callable
 
 import numpy as np
+import xarray
 
 from homodyne_dask.results.figures.angles import at_one_lag
 from homodyne_dask.results.figures.block_means import block_grid
 from homodyne_dask.results.figures.fit_view import FitView
-from homodyne_dask.results.figures.passes import BANDS
-from homodyne_dask.results.figures.rates import Curve, curves
+from homodyne_dask.results.figures.rates import bands_sentence
 from homodyne_dask.results.figures.style import bin_name
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.numbers import format_range, level_name
+from homodyne_dask.results.rates import rates_in
 from homodyne_dask.results.report_content import influence_sentences
 from homodyne_dask.store.rings import describe_rings
 
@@ -19,7 +20,7 @@ TITLES = {
     "maps": "Data, model and residual of single bins against both times",
     "cuts": "c₂ against lag at several ages: data with error bars, model as lines",
     "angles": "Dependence on the direction φ",
-    "rates": "Rates against time, with bands of one standard error and of 95 %",
+    "rates": "Rates against time, with bands of 68 % and 95 %",
     "passes": "Convergence of the fit",
     "residuals": "Residuals: distribution, and dependence on lag",
     "influence": "Change of each parameter, in standard errors, when one bin is excluded",
@@ -62,14 +63,14 @@ def _angles(view: FitView) -> str:
 
 
 def _rates(view: FitView) -> str:
-    found = curves(view.model, view.result, view.scan)
+    found = rates_in(view)
     unit = "1/s (times q²)" if np.isnan(view.scan.q).any() else "Å²/s"
-    words = [f"J goes from {_ends(found.transport)} {unit}"]
-    if found.shear_rate is not None and found.strain is not None:
-        words += [f"the shear rate from {_ends(found.shear_rate)} 1/s"]
-        words += [f"the strain from {_ends(found.strain)}"]
-    t = found.transport.time
-    return f"From {t[0]:.3g} to {t[-1]:.3g} s " + ", ".join(words) + f"; {BANDS[found.errors]}."
+    words = [f"J goes from {_ends(found['J'])} {unit}"]
+    if "gamma_dot" in found:
+        words += [f"the shear rate from {_ends(found['gamma_dot'])} 1/s"]
+        words += [f"the strain from {_ends(found['strain'])}"]
+    t = found["t"].values
+    return f"From {t[0]:.3g} to {t[-1]:.3g} s {', '.join(words)}; {bands_sentence(found)}."
 
 
 def _passes(view: FitView) -> str:
@@ -118,5 +119,6 @@ def _range(result: FitResult, name: str) -> str:
     return format_range(np.where(unknown, np.nan, table[name].values), ".4g")
 
 
-def _ends(curve: Curve) -> str:
-    return f"{curve.value[0]:.3g} to {curve.value[-1]:.3g}"
+def _ends(rate: xarray.DataArray) -> str:
+    first, last = rate.values[[0, -1]]
+    return f"{first:.3g} to {last:.3g}"

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError, SelectionError, StoreError, require_type
 from homodyne_dask.results.figures.block_means import BinMap, bin_map, representative
-from homodyne_dask.results.figures.rates import FittedModel, decay_times, fitted_model
+from homodyne_dask.results.figures.fitted_model import FittedModel, decay_times, fitted_model
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.store.cuts import Cuts
 from homodyne_dask.store.scan import Scan, open_dataset

@@ -1,20 +1,16 @@
-"""Fitted rates against time, and the convergence of the fit."""
+"""The convergence of the fit: χ², distance to the minimum and time of each pass."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
 from homodyne_dask.results.figures.fit_view import FitView
-from homodyne_dask.results.figures.rates import Curve, Curves, curves, true_model
 from homodyne_dask.results.figures.style import (
     COLOURS,
     FOOT,
     MARKERS,
     UNKNOWN_COLOUR,
     label_axes,
-    limits,
-    log_scale_if_wide,
     logarithmic,
     panels,
 )
@@ -27,74 +23,8 @@ if TYPE_CHECKING:
 
     from homodyne_dask.results.figures.picture import FitFigure
 
-BANDS = {
-    "robust": "bands: 1σ and 95 %, cluster-robust covariance",
-    "naive": "bands: 1σ and 95 %, naive covariance: too narrow for correlated speckle",
-    "none": "no bands: the fit has no covariance",
-}
 ROOM_FOR_ZERO = 0.5
 """Length of the axis between 0 and the smallest difference of χ², in decades."""
-
-
-def draw_rates(view: FitView) -> "FitFigure":
-    """Draw J, γ̇ and the strain against time, with bands of one standard error and of 95 %."""
-    result, scan = view.result, view.scan
-    model = curves(view.model, result, scan)
-    true = true_model(result, scan)
-    truth = None if true is None else curves(true, result, scan)
-    rates = _panels(model, truth, bool(np.isnan(scan.q).any()))
-    picture, axes = panels(len(rates), len(rates), 2.85 if len(rates) > 1 else 4.0, 2.7, FOOT)
-    for axis, panel in zip(axes, rates, strict=True):
-        _band(axis, panel.curve, panel.truth)
-        label_axes(axis, "t [s]", panel.y, panel.title)
-        if panel.is_rate:
-            log_scale_if_wide(axis, "x", panel.curve.time)
-            log_scale_if_wide(axis, "y", panel.curve.value)
-        shown = [curve.value for curve in (panel.curve, panel.truth) if curve is not None]
-        limits(axis, np.concatenate(shown), _edges(panel.curve, panel.curve.quantile))
-    if truth is not None:
-        axes[0].legend(frameon=False, fontsize=8)
-    picture.supxlabel(BANDS[model.errors], fontsize=8, color="#555555")
-    return picture
-
-
-class _Panel(NamedTuple):
-    curve: Curve
-    truth: Curve | None
-    y: str
-    title: str
-    is_rate: bool
-
-
-def _panels(model: Curves, truth: Curves | None, unknown_q: bool) -> list[_Panel]:
-    y, title = (
-        ("q²J [1/s]", "rate of decorrelation") if unknown_q else ("J [Å²/s]", "transport rate")
-    )
-    panels = [_Panel(model.transport, truth and truth.transport, y, title, True)]
-    if model.shear_rate is not None and model.strain is not None:
-        rate, strain = truth and truth.shear_rate, truth and truth.strain
-        panels += [
-            _Panel(model.shear_rate, rate, "dγ/dt [1/s]", "shear rate", True),
-            _Panel(model.strain, strain, "γ", "accumulated strain", False),
-        ]
-    return panels
-
-
-def _band(axis: "Axes", curve: Curve, truth: Curve | None) -> None:
-    t, value = curve.time, curve.value
-    if curve.stderr is not None:
-        for width, strength in ((curve.quantile, 0.18), (1.0, 0.35)):
-            low, high = _edges(curve, width)
-            axis.fill_between(t, low, high, color=COLOURS[0], alpha=strength, linewidth=0)
-    axis.plot(t, value, color=COLOURS[0], label="fit")
-    if truth is not None:
-        axis.plot(t, truth.value, "--", color=COLOURS[1], label="truth")
-
-
-def _edges(curve: Curve, width: float) -> Float[np.ndarray, "2 n"]:
-    """Return the edges of a band of `width` standard errors to each side."""
-    half = np.zeros_like(curve.value) if curve.stderr is None else width * curve.stderr
-    return np.maximum(curve.value + np.array([[-1.0], [1.0]]) * half, curve.floor)
 
 
 def draw_passes(view: FitView) -> "FitFigure":

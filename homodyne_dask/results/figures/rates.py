@@ -1,231 +1,101 @@
-"""The fitted model at any pair of times, its rates, and their errors."""
+"""The picture of the fitted rates against time: `result.rates` with its bands."""
 
-from dataclasses import dataclass
+import textwrap
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float, Int
-from scipy.special import ndtri, stdtrit
+import xarray
+from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.interface import ModelPoint
-from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models import MODELS, Model, convention_named, model_of_digest
-from homodyne_dask.models.fingerprint import known_part
-from homodyne_dask.models.free_rates import with_stored_splines
-from homodyne_dask.models.rates import rate_stderr
 from homodyne_dask.models.transport import frame_spacing
-from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.truth import truth_of
-from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.results.figures.fit_view import FitView
+from homodyne_dask.results.figures.style import (
+    COLOURS,
+    FOOT,
+    label_axes,
+    limits,
+    log_scale_if_wide,
+    panels,
+)
+from homodyne_dask.results.rates import EVERYWHERE, rates_in
+from homodyne_dask.results.truth import true_rates_of
 
-TWO_SIDED_95 = 0.975
-FEW_TIMES, MANY_TIMES = (32, 512), (1, 65536)
-"""Bins and pairs of times at which f is evaluated at once."""
-DECAY_POINTS = 400
-"""Lags at which f is evaluated to find its decay time."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
+    from homodyne_dask.results.figures.picture import FitFigure
 
-@dataclass(frozen=True)
-class FittedModel:
-    """A model with its parameters, on the times and bins of a scan."""
-
-    at: ModelPoint
-    time: Float[np.ndarray, " t"]
-    """s, all frames of the store."""
-    q: Float[np.ndarray, " bin"]
-    phi: Float[np.ndarray, " bin"]
-
-    def shape(
-        self,
-        bins: Int[np.ndarray, " b"],
-        t1: Float[np.ndarray, "..."],
-        t2: Float[np.ndarray, "..."],
-    ) -> Float[np.ndarray, "b ..."]:
-        """Return f of some bins at times that broadcast together; between frames f is interpolated.
-
-        It is evaluated in parts of two sizes, each of which is compiled once.
-        """
-        f_at = backend_of(self.at.problem.model).f_at
-        times = [of.ravel() for of in np.broadcast_arrays(t1, t2)]
-        each, some = MANY_TIMES if times[0].size > FEW_TIMES[1] * 16 else FEW_TIMES
-        f = np.empty((len(bins), times[0].size))
-        for b in range(0, len(bins), each):
-            part = _filled(bins[b : b + each], each)
-            for n in range(0, times[0].size, some):
-                at = [_filled(of[n : n + some], some) for of in times]
-                into = f[b : b + each, n : n + some]
-                found = f_at(self.at, self.time, self.q[part], self.phi[part], *at)
-                into[:] = found[: into.shape[0], : into.shape[1]]
-        return f.reshape(len(bins), *np.broadcast_shapes(np.shape(t1), np.shape(t2)))
+AXES = {
+    "J": ("J [Å²/s]", "transport rate"),
+    "gamma_dot": ("dγ/dt [1/s]", "shear rate"),
+    "strain": ("γ", "accumulated strain"),
+}
+"""Axis and title of each panel."""
+OF_UNKNOWN_Q = ("q²J [1/s]", "rate of decorrelation")
+STRENGTHS = {"95": 0.18, "68": 0.35}
+LETTERS = 58
+"""Of the line below the picture, for each panel."""
 
 
-def _filled(values: np.ndarray, length: int) -> np.ndarray:
-    """Return values with their last one repeated up to a length."""
-    return values[np.minimum(np.arange(length), len(values) - 1)]
+def draw_rates(view: FitView) -> "FitFigure":
+    """Draw J, γ̇ and the strain against time, with bands of 68 and 95 %, and of 95 % at all times at once."""
+    rates, truth = rates_in(view), _truth(view)
+    names = [name for name in AXES if name in rates]
+    n = len(names)
+    lines = textwrap.wrap(bands_sentence(rates), LETTERS * n)
+    picture, axes = panels(n, n, 2.85 if n > 1 else 4.0, 2.7, FOOT + 0.14 * (len(lines) - 1))
+    unknown_q = bool(np.isnan(view.scan.q).any())
+    for axis, name in zip(axes, names, strict=True):
+        y, title = OF_UNKNOWN_Q if name == "J" and unknown_q else AXES[name]
+        _draw(axis, rates, name, truth.get(name))
+        label_axes(axis, "t [s]", y, title)
+        if name != "strain":
+            log_scale_if_wide(axis, "x", rates["t"].values)
+            log_scale_if_wide(axis, "y", rates[name].values)
+        shown = [of for of in (rates[name].values, truth.get(name)) if of is not None]
+        limits(axis, np.concatenate(shown), _edges(rates, name, "95"))
+    if truth:
+        axes[0].legend(frameon=False, fontsize=8)
+    picture.supxlabel("\n".join(lines), fontsize=8, color="#555555")
+    return picture
 
 
-def model_of(result: FitResult) -> Model:
-    """Return the model that was fitted.
+def bands_sentence(rates: xarray.Dataset) -> str:
+    """Return what the bands of the picture are, and what is to be known of them."""
+    kinds = rates.attrs["bands"]
+    if rates.attrs["covariance"] != "none":
+        kinds = f"bands: 68 % and 95 % at each time, dotted: 95 % at all times at once; {kinds}"
+    notes = rates.attrs["notes"].splitlines()
+    return "; ".join([kinds, *notes])
 
-    Raises OptionError where this process does not have it, or where its functions read other values.
-    """
-    name, held = result.config["model"], result.definition
-    digest, splines = result.config.get("model_digest"), result.config.get("splines")
-    if held is not None:
-        if known_part(held.current().digest) == known_part(held.digest):
-            return held
-        raise OptionError(
-            f"what the functions of model {name!r} read has changed since the fit: restore it, or fit again"
-        )
-    if splines:
-        return with_stored_splines(name, splines)
-    if digest is None:  # by an earlier program, which had models of its own under their names only
-        found = MODELS.get(name)
-        found = (
-            found
-            if found and list(found.names) == result.parameters["param"].values.tolist()
-            else None
-        )
-    else:
-        found = model_of_digest(name, digest)
-    if found is None:
-        raise OptionError(
-            f"the model {name!r} that was fitted is not known here: define it with hd.separable as it was, "
-            f"or fit again; only the numbers of this result can be shown"
-        )
+
+def _truth(view: FitView) -> dict[str, Float[np.ndarray, " n"]]:
+    """Return the true rates of simulated data, and the strain; none where q is not known."""
+    if np.isnan(view.scan.q).any():
+        return {}
+    window, time = slice(*view.scan.frames), view.scan.time
+    spacing = frame_spacing(time)
+    found = dict(true_rates_of(view.result, np.maximum(time, spacing / 2)[window]) or {})
+    if "gamma_dot" in found:
+        rate, steps = found["gamma_dot"], np.diff(time[window])
+        found["strain"] = np.append(0.0, np.cumsum(0.5 * (rate[1:] + rate[:-1]) * steps))
     return found
 
 
-def fitted_model(result: FitResult, scan: Scan) -> FittedModel:
-    """Return the model at the parameters of a fit.
-
-    Where no decay was seen they have no value: the model then is that of the last pass, times a
-    contrast of 0.
-    """
-    value = result.parameters["value"].values
-    if result.outcome is Outcome.NO_DECAY:
-        value = np.array(result.history[-1]["theta"])
-    return _on(result, scan, value)
-
-
-def true_model(result: FitResult, scan: Scan) -> FittedModel | None:
-    """Return the model that simulated data were made from, or None if it does not compare with the fit.
-
-    It compares within one model and convention, and where q is known.
-    """
-    truth = truth_of(result)
-    if truth is None or np.isnan(scan.q).any():
-        return None
-    names = result.parameters["param"].values
-    return _on(result, scan, np.array([truth[name] for name in names], float))
+def _draw(
+    axis: "Axes", rates: xarray.Dataset, name: str, truth: Float[np.ndarray, " n"] | None
+) -> None:
+    t = rates["t"].values
+    for suffix, strength in STRENGTHS.items():
+        low, high = _edges(rates, name, suffix)
+        axis.fill_between(t, low, high, color=COLOURS[0], alpha=strength, linewidth=0)
+    axis.plot(t, _edges(rates, name, EVERYWHERE).T, ":", color=COLOURS[0], linewidth=0.8)
+    axis.plot(t, rates[name].values, color=COLOURS[0], label="fit")
+    if truth is not None:
+        axis.plot(t, truth, "--", color=COLOURS[1], label="truth")
 
 
-def fitted_at_angles(
-    result: FitResult, scan: Scan, q: float, phi: Float[np.ndarray, " n"]
-) -> FittedModel:
-    """Return the model at the parameters of a fit, with bins at any angles of one ring."""
-    return _on(result, scan, result.parameters["value"].values, np.full(len(phi), q), phi)
-
-
-def _on(
-    result: FitResult,
-    scan: Scan,
-    theta: Float[np.ndarray, " p"],
-    q: Float[np.ndarray, " bin"] | None = None,
-    phi: Float[np.ndarray, " bin"] | None = None,
-) -> FittedModel:
-    q, phi = (q_or_one(scan), scan.phi) if q is None or phi is None else (q, phi)
-    model = model_of(result)
-    convention = convention_named(result.config["convention"])
-    problem = Problem(model, convention, result.config["gap_angstrom"])
-    return FittedModel(backend_of(model).point(problem, theta, scan.time), scan.time, q, phi)
-
-
-def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
-    """Return the lag [s] at which f of each bin first falls to 1/e, at the age in the middle.
-
-    NaN where f stays above 1/e to the end of the selected frames.
-    """
-    first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
-    middle = 0.5 * (first + last)
-    shortest = 1e-3 * frame_spacing(scan.time)
-    lag = np.concatenate([[0.0], np.geomspace(shortest, last - middle, DECAY_POINTS)])
-    f = model.shape(np.arange(len(scan.bins)), np.array([middle]), middle + lag)
-    return np.array([_first_below(lag, row, np.exp(-1)) for row in f])
-
-
-def _first_below(lag: Float[np.ndarray, " l"], f: Float[np.ndarray, " l"], level: float) -> float:
-    below = np.flatnonzero(f < level)
-    if not len(below) or below[0] == 0:
-        return np.nan
-    n = below[0]
-    share = (f[n - 1] - level) / (f[n - 1] - f[n])
-    return float(lag[n - 1] + share * (lag[n] - lag[n - 1]))
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A quantity of a model against time, with its error."""
-
-    time: Float[np.ndarray, " n"]
-    """s."""
-    value: Float[np.ndarray, " n"]
-    stderr: Float[np.ndarray, " n"] | None
-    """One standard error by the delta method; None where no covariance is known."""
-    quantile: float
-    """Half width of the 95 % band in standard errors."""
-    floor: float
-    """Lower limit: 0 for J, -inf for quantities that may change sign."""
-
-
-@dataclass(frozen=True)
-class Curves:
-    """The rates of a fit over the selected frames."""
-
-    transport: Curve
-    """J, Å²/s; q²J in 1/s where q is unknown."""
-    shear_rate: Curve | None
-    """γ̇, 1/s."""
-    strain: Curve | None
-    """∫γ̇ dt since the first selected frame."""
-    errors: str
-    """Covariance of the bands: robust, naive or none."""
-
-
-def curves(model: FittedModel, result: FitResult, scan: Scan) -> Curves:
-    """Return the rates of `model` with the bands of the fit's covariance.
-
-    Raises OptionError for a model that has no rates, as a user-defined one.
-    """
-    of = backend_of(model.at.problem.model).rates
-    if of is None:
-        raise OptionError(f"{model.at.problem.model.name} has no rates J and γ̇ to draw")
-    known = result.covariance if result.covariance is not None else result.covariance_naive
-    errors = "none" if known is None else "naive" if result.covariance is None else "robust"
-    rates = of(model.at, scan.time, scan.frames)
-
-    def curve(name: str) -> Curve | None:
-        if name not in rates:
-            return None
-        time, value, gradient, names = rates[name]
-        some = list(names)
-        stderr = dof = None
-        if known is not None:
-            stderr = rate_stderr(gradient, known.sel(cov_i=some, cov_j=some).values)
-        if result.covariance is not None:
-            dof = result.parameters["dof"].sel(param=some).values
-        return Curve(time, value, stderr, _quantile(dof), 0.0 if name == "J" else -np.inf)
-
-    transport = curve("J")
-    assert transport is not None
-    return Curves(transport, curve("gamma_dot"), curve("strain"), errors)
-
-
-def _quantile(dof: Float[np.ndarray, " 3"] | None) -> float:
-    """Return the 97.5 % quantile: Student's with the fewest degrees of freedom, or the normal one."""
-    known = np.array([]) if dof is None else dof[np.isfinite(dof)]
-    if not len(known):
-        return float(ndtri(TWO_SIDED_95))
-    return float(stdtrit(max(float(known.min()), 1.0), TWO_SIDED_95))
+def _edges(rates: xarray.Dataset, name: str, suffix: str) -> Float[np.ndarray, "2 n"]:
+    """Return the edges of a band; those of the curve itself where there is none."""
+    ends = np.stack([rates[f"{name}_{end}_{suffix}"].values for end in ("low", "high")])
+    return np.where(np.isnan(ends), rates[name].values, ends)

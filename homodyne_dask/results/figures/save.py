@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.results.figures.angles import draw_angles
 from homodyne_dask.results.figures.captions import TITLES, alternative
 from homodyne_dask.results.figures.cuts import draw_cuts
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
 from homodyne_dask.results.figures.influence import draw_influence, influential
 from homodyne_dask.results.figures.maps import draw_maps, draw_residuals
-from homodyne_dask.results.figures.passes import draw_passes, draw_rates
+from homodyne_dask.results.figures.passes import draw_passes
 from homodyne_dask.results.figures.png import png_of
-from homodyne_dask.results.figures.rates import model_of
+from homodyne_dask.results.figures.rates import draw_rates
 from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.rates import has_rates
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import write_file
 from homodyne_dask.store.scan import Scan
@@ -60,7 +60,7 @@ class Plots:
         return self._drawn(draw_angles, scan)
 
     def rates(self, scan: Scan | None = None) -> "FitFigure":
-        """J(t), the shear rate and the strain, with bands of one standard error and of 95 %."""
+        """J(t), the shear rate and the strain, with bands of 68 and 95 %."""
         return self._drawn(draw_rates, scan)
 
     def passes(self, scan: Scan | None = None) -> "FitFigure":
@@ -91,7 +91,7 @@ def save_all(view: FitView, folder: Path) -> list[Path]:
     result = view.result
     measured = result.outcome is not Outcome.NO_DECAY
     wanted = {
-        "rates": measured and backend_of(model_of(result)).rates is not None,
+        "rates": has_rates(result),
         "angles": measured and len(view.scan.bins) > 1,
         "influence": result.influence is not None and influential(result).any(),
     }

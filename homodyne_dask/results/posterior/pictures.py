@@ -103,12 +103,10 @@ def _rate(above: "Axes", below: "Axes", posterior: "Posterior", name: str) -> No
     of, constant = posterior.tree["posterior"].dataset, posterior.tree["constant_data"].dataset
     t, values = of["age"].values, of[name].values.reshape(-1, of.sizes["age"])
     unit, (y, title) = of[name].attrs["units"], RATES[name]
-    curve, stderr = constant[f"{name}_fit"], constant[f"{name}_fit_stderr"].values
-    half = float(curve.attrs["half_width_95"]) * stderr
-    ends = curve.values + np.array([[-1.0], [1.0]]) * half
-    ends = np.maximum(ends, float(curve.attrs.get("floor", -np.inf)))
+    fit = constant[f"{name}_fit"].values
+    ends = np.stack([constant[f"{name}_fit_{end}_95"].values for end in ("low", "high")])
     some = slice(int(name == "strain"), None)  # it begins at 0
-    t, values, fit, ends = t[some], values[:, some], curve.values[some], ends[:, some]
+    t, values, fit, ends = t[some], values[:, some], fit[some], ends[:, some]
     relative = bool((fit > 0).all() or (fit < 0).all())
     scale = 100 / np.abs(fit) if relative else np.ones_like(fit)
     label_axes(above, "", y.format(unit=unit), title)

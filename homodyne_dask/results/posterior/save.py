@@ -10,7 +10,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.results.figures.captions import TITLES
 from homodyne_dask.results.figures.picture import pixels_of
 from homodyne_dask.results.figures.png import png_of
-from homodyne_dask.results.fit_result import SUMMARY, FitResult, load_result
+from homodyne_dask.results.fit_result import SUMMARY, FitResult
 from homodyne_dask.results.folder import (
     ASIDE,
     LOCK,
@@ -21,6 +21,7 @@ from homodyne_dask.results.folder import (
 from homodyne_dask.results.html import picture_in, report_page
 from homodyne_dask.results.posterior.pictures import drawn_pictures
 from homodyne_dask.results.posterior.posterior import JSON, NETCDF, Posterior
+from homodyne_dask.results.result_file import load_result
 from homodyne_dask.results.text import report_text
 from homodyne_dask.store.files import write_file
 

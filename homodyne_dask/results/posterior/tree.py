@@ -14,9 +14,10 @@ import numpy as np
 import xarray
 from xarray import DataTree
 
-from homodyne_dask.results.fit_result import FitResult, from_summary
+from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.posterior.draws import PosteriorDraws
 from homodyne_dask.results.posterior.rates import RateDraws, rates_of
+from homodyne_dask.results.result_file import from_summary
 from homodyne_dask.results.tables import DATASET_UNITS, plain_values
 from homodyne_dask.store.scan import Scan
 
@@ -210,13 +211,10 @@ def _constant(
     group = xarray.Dataset(held, _bins(result))
     if rates is None:
         return group
-    for name, curve in rates.fit.items():
+    for name in rates.values:
         unit = {"units": rates.units[name] or "1"}
-        stderr = np.full(len(rates.age), np.nan) if curve.stderr is None else curve.stderr
-        limits = {"half_width_95": curve.quantile, "floor": curve.floor}
-        finite = {key: value for key, value in limits.items() if math.isfinite(value)}
-        group[f"{name}_fit"] = ("age", curve.value, unit | finite)
-        group[f"{name}_fit_stderr"] = ("age", stderr, unit)
+        for suffix in ("", "_stderr", "_low_95", "_high_95"):
+            group[f"{name}_fit{suffix}"] = ("age", rates.fit[f"{name}{suffix}"].values, unit)
     return group.assign_coords(age=("age", rates.age, {"units": "s"}))
 
 

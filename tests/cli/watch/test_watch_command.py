@@ -7,8 +7,8 @@ from pathlib import Path
 import h5py
 import pytest
 
-from homodyne_dask.results.fit_result import load_result
 from homodyne_dask.results.folder import locked_folder
+from homodyne_dask.results.result_file import load_result
 from tests.cli.commands import run
 from tests.results.test_html import Page
 

@@ -1,7 +1,5 @@
 """What is drawn are the numbers of slow NumPy."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -18,10 +16,10 @@ from homodyne_dask.results.figures.block_means import (
     representative,
 )
 from homodyne_dask.results.figures.cuts import ages, cut_of
-from homodyne_dask.results.figures.rates import curves, decay_times, fitted_model, true_model
+from homodyne_dask.results.figures.fitted_model import decay_times, fitted_model
 from homodyne_dask.results.figures.style import log_tick
 from tests import synthetic
-from tests.results.figures.made import DIFFUSION, FLOW, SMALL, result_for, scan_of, truth_of
+from tests.results.figures.made import DIFFUSION, FLOW, result_for, scan_of
 
 GRIDS = {
     "one frame a block": (1, 0, 60),
@@ -109,50 +107,6 @@ def test_maps_are_symmetric_with_a_blank_diagonal_and_residuals_in_units_of_sigm
     np.testing.assert_allclose(view.edges, np.arange(61) * 0.1, rtol=1e-12)
 
 
-@pytest.mark.parametrize("convention", ["physical", "homodyne"])
-def test_bands_are_those_of_random_parameters(convention, flowing):
-    rng = np.random.default_rng(7)
-    spread = np.diag(0.01 * np.abs(FLOW)) @ rng.normal(size=(7, 7))
-    covariance = spread @ spread.T / 7
-    result = result_for(flowing, FLOW, naive=covariance, convention=convention)
-    found = curves(fitted_model(result, flowing), result, flowing)
-    drawn = [
-        curves(fitted_model(replaced(result, theta), flowing), result, flowing)
-        for theta in rng.multivariate_normal(FLOW, covariance, 1000)
-    ]
-    for name in ("transport", "shear_rate", "strain"):
-        curve = getattr(found, name)
-        samples = np.array([getattr(one, name).value for one in drawn])[:, 1:]
-        np.testing.assert_allclose(curve.stderr[1:], samples.std(axis=0), rtol=0.1)
-        inside = np.abs(samples - curve.value[1:]) < curve.quantile * curve.stderr[1:]
-        assert inside.mean() == pytest.approx(0.95, abs=0.02)
-
-
-def replaced(result, theta):
-    """The same result with other values."""
-    return replace(result, parameters=result.parameters.assign(value=("param", theta)))
-
-
-def test_robust_bands_widen_with_few_degrees_of_freedom(flowing):
-    result = result_for(flowing, FLOW, covariance=SMALL)
-    result.parameters["dof"].values[:] = [12.0, 3.0, 20.0, np.nan, np.nan, np.nan, 5.0]
-    found = curves(fitted_model(result, flowing), result, flowing)
-    assert found.errors == "robust"
-    assert found.transport.quantile == pytest.approx(3.182, abs=1e-3)  # Student, 3
-    assert found.shear_rate.quantile == pytest.approx(1.960, abs=1e-3)
-
-
-def test_the_strain_is_the_trapezoid_sum_of_the_shear_rate(tmp_path):
-    scan = scan_of(tmp_path, FLOW).select(frames=(10, 50))
-    for convention in ("physical", "homodyne"):
-        result = result_for(scan, FLOW, convention=convention)
-        found = curves(fitted_model(result, scan), result, scan)
-        t, value = found.shear_rate.time, found.shear_rate.value
-        steps = 0.5 * (value[1:] + value[:-1]) * np.diff(t)
-        np.testing.assert_allclose(found.strain.value[1:], np.cumsum(steps), rtol=1e-9)
-        np.testing.assert_allclose(t, scan.time[10:50])
-
-
 def test_the_gradient_of_a_rate_is_its_difference_quotient():
     t, theta = np.array([0.05, 1.0, 30.0]), np.array([3.0, -0.7, 0.4])
     _, gradient = rate(t, theta, None)
@@ -195,16 +149,6 @@ def test_bins_shown_lie_along_the_flow_across_it_and_between(tmp_path):
     assert (scan.phi[shown] - FLOW[6] + 90) % 180 - 90 == pytest.approx([-3, 27, 57, 87])
     static = representative(result_for(scan, DIFFUSION), scan)
     assert scan.phi[static].tolist() == [-90, -30, 20, 80]
-
-
-def test_truth_is_drawn_only_beside_the_same_model_and_convention(flowing):
-    truth = truth_of(FLOW, LAMINAR_FLOW.names)
-    assert true_model(result_for(flowing, FLOW, truth=truth), flowing).at.theta[0] == pytest.approx(
-        22000
-    )
-    other = truth | {"convention": "homodyne"}
-    for result in (result_for(flowing, FLOW), result_for(flowing, FLOW, truth=other)):
-        assert true_model(result, flowing) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,160 @@
+"""`result.rates`: J(t), γ̇(t) and their integrals with error bands, as the picture and rates.csv show them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.interface import RateCurve
+from homodyne_dask.models.parameters import joined_with_and
+from homodyne_dask.models.rates import rate_stderr
+from homodyne_dask.models.transport import RATE_FLOOR
+from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
+from homodyne_dask.results.figures.fitted_model import model_of
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.rate_bands import half_width, half_width_everywhere
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.store.scan import Scan
+
+LEVELS = {"68": 0.68, "95": 0.95}
+"""Probabilities of the bands at each time, by the suffix of their names."""
+EVERYWHERE, LEVEL = "95_everywhere", 0.95
+BANDS = (*LEVELS, EVERYWHERE)
+UNITS = {"J": "angstrom^2/s", "J_integral": "angstrom^2", "gamma_dot": "1/s", "strain": "1"}
+UNITS_OF_UNKNOWN_Q = {"J": "1/s", "J_integral": "1"}
+"""J is then q²J."""
+WORDS = {
+    "J": "transport rate",
+    "J_integral": "integral of the transport rate",
+    "gamma_dot": "shear rate",
+    "strain": "accumulated strain",
+}
+ERRORS = {
+    "robust": "cluster-robust covariance",
+    "naive": "naive covariance: too narrow for correlated speckle",
+    "none": "no bands: the fit has no covariance",
+}
+
+
+def rates_of_fit(result: FitResult, scan: Scan | None = None) -> xarray.Dataset:
+    """Return the rates of a fit over `t` [s], the selected frames; see `FitResult.rates`.
+
+    scan: what was fitted; by default it is opened where it was. Raises OptionError for a model without rates.
+    """
+    return rates_in(FitView(result, fitted_scan(result) if scan is None else scan))
+
+
+def rates_in(view: FitView) -> xarray.Dataset:
+    """Return the rates of a fit beside its data."""
+    result, scan = view.result, view.scan
+    of = backend_of(view.model.at.problem.model).rates
+    if of is None:
+        raise OptionError(f"{result.config['model']} has no rates J and γ̇")
+    kind, known = _covariance(result)
+    columns: dict[str, Any] = {}
+    notes: dict[str, list[str]] = {}
+    units = UNITS | (UNITS_OF_UNKNOWN_Q if np.isnan(scan.q).any() else {})
+    curves = of(view.model.at, scan.time, scan.frames)
+    for name, curve in curves.items():
+        floor = 0.0 if name.startswith("J") else -np.inf
+        band = _band(result, name, curve, known)
+        about = {"units": units[name], "long_name": WORDS[name]} | band.about
+        columns[name] = ("t", curve.value, about)
+        columns[f"{name}_stderr"] = ("t", band.stderr, {"units": units[name]})
+        columns[f"{name}_dof"] = ("t", band.dof, {"units": "1"})
+        for suffix, half in zip(BANDS, band.half_widths, strict=True):
+            low, high = (curve.value + sign * half * band.stderr for sign in (-1, 1))
+            columns[f"{name}_low_{suffix}"] = ("t", np.maximum(low, floor), {"units": units[name]})
+            columns[f"{name}_high_{suffix}"] = ("t", high, {"units": units[name]})
+        for note in band.about.values():
+            notes.setdefault(note, []).append(name)
+    return xarray.Dataset(
+        columns,
+        coords={"t": ("t", curves["J"].time, {"units": "s"})},
+        attrs={
+            "model": result.config["model"],
+            "convention": result.config["convention"],
+            "covariance": kind,
+            "bands": ERRORS[kind],
+            "notes": "\n".join(f"{joined_with_and(of)}: {note}" for note, of in notes.items()),
+        },
+    )
+
+
+def has_rates(result: FitResult) -> bool:
+    """Return whether a fit has rates: its model has, and a decay was seen."""
+    measured = result.outcome is not Outcome.NO_DECAY
+    return measured and backend_of(model_of(result)).rates is not None
+
+
+def _covariance(result: FitResult) -> tuple[str, xarray.DataArray | None]:
+    """Return the covariance of the bands, and its name in `ERRORS`."""
+    if result.covariance is not None:
+        return "robust", result.covariance
+    return ("none" if result.covariance_naive is None else "naive"), result.covariance_naive
+
+
+class _Band(NamedTuple):
+    stderr: Float[np.ndarray, " n"]
+    """NaN where it is not known."""
+    dof: Float[np.ndarray, " n"]
+    """Of the combination of parameters; infinite for naive errors."""
+    half_widths: list[Float[np.ndarray, " n"]]
+    """Of each of `BANDS`, in standard errors."""
+    about: dict[str, str]
+    """What is to be known about the band."""
+
+
+def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArray | None) -> _Band:
+    names, unknown = list(curve.parameters), np.full(len(curve.value), np.nan)
+    nothing = _Band(unknown, unknown, [unknown] * len(BANDS), {})
+    if known is None:
+        return nothing
+    table, covariance = (
+        result.parameters.sel(param=names),
+        known.sel(cov_i=names, cov_j=names).values,
+    )
+    moved = ~(table["fixed"].values | table["at_bound"].values)
+    missing = moved & np.isnan(np.diag(covariance))
+    if missing.any():
+        word = f"no band, because the error of {_listed(names, missing)} is not known"
+        return nothing._replace(about={"no_band": word})
+    about = {}
+    if table["at_bound"].values.any():
+        bound = _listed(names, table["at_bound"].values)
+        about["conditional"] = (
+            f"the band holds only with {bound} at the bound, where the fit ended: it is too narrow"
+        )
+    covariance = np.where(moved[:, None] & moved, covariance, 0.0)
+    stderr = rate_stderr(curve.gradient, covariance)
+    if name == "J":
+        stderr = np.where(curve.value > RATE_FLOOR, stderr, np.nan)  # it has no derivative there
+    dof = _freedom(result, name, curve.time, names)
+    halves = [half_width(level, dof) for level in LEVELS.values()]
+    halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))
+    return _Band(stderr, dof, halves, about)
+
+
+def _freedom(
+    result: FitResult, name: str, t: Float[np.ndarray, " n"], names: list[str]
+) -> Float[np.ndarray, " n"]:
+    """Return the degrees of freedom of a rate's error at each time.
+
+    They are known at the ages of `result.rate_dof`. Results of earlier programs do not have them: then those
+    of the parameter with the fewest.
+    """
+    if result.covariance is None:
+        return np.full(len(t), np.inf)
+    if result.rate_dof is None:
+        dof = result.parameters["dof"].sel(param=names).values
+        return np.full(len(t), np.min(dof[np.isfinite(dof)], initial=np.inf))
+    ages, dof = result.rate_dof["age"].values, result.rate_dof[name].values
+    has = np.isfinite(dof)
+    return np.interp(t, ages[has], dof[has]) if has.any() else np.full(len(t), np.nan)
+
+
+def _listed(names: list[str], some: np.ndarray) -> str:
+    return joined_with_and([name for name, chosen in zip(names, some, strict=True) if chosen])
