@@ -82,8 +82,12 @@ def test_a_person_looks_into_two_fits(served, tmp_path):
         tab.wheel(*page.middle("data-map-0"), 8)
         page.until("resolution-1", "text == 'data: single pairs'")
         page.until("residual-1", "data.image[0].shape[0] < 150")
-        for part in ("data", "model"):  # of the same pairs in both rows
-            assert page.shape(f"{part}-0") == page.shape(f"{part}-1")
+        same = " && ".join(  # pairs, in both rows
+            f"{MODEL.format('data-0')}.data.image[0].shape.join() == "
+            f"{MODEL.format(name)}.data.image[0].shape.join()"
+            for name in ("model-0", "data-1", "model-1", "residual-1")
+        )
+        tab.until(same)
         assert page.value("data-map-0", "x_range.start") == page.value(
             "data-map-1", "x_range.start"
         )

@@ -7,8 +7,9 @@ import bokeh.document
 import numpy as np
 import pytest
 
-from homodyne_dask.errors import OptionError, StoreError
+from homodyne_dask.errors import OptionError, SelectionError, StoreError
 from homodyne_dask.live.view import window
+from homodyne_dask.live.view.figures import evenly
 from homodyne_dask.live.view.latest import Stale
 from homodyne_dask.live.view.model_process import ModelProcess
 from homodyne_dask.live.view.model_worker import FittedModels, quadrature
@@ -170,6 +171,25 @@ def test_what_cannot_be_shown_is_said(small, scan, tmp_path):
     (tmp_path / "A_fit" / "summary.json").touch()
     with pytest.raises(OptionError, match=r"holds several fits: view up to 6 of them, as .*/A_fit"):
         open_shown([tmp_path], Models())
+
+
+def test_a_window_beyond_the_frames_is_said_to_be(scan):
+    for x in ((60.0, 70.0), (-5.0, -0.1)):
+        with pytest.raises(SelectionError, match="it has no frames from"):
+            cell_axes(scan, x, (1.0, 2.0))
+    columns, rows = cell_axes(scan, (59.88, 80.0), (-3.0, 0.04))
+    assert (columns.first, columns.number) == (599, 1)
+    assert (rows.first, rows.number) == (0, 1)
+
+
+def test_uneven_frames_are_drawn_where_they_are(tmp_path):
+    time = np.append(np.arange(20) * 0.1, 2.0 + np.arange(20) * 0.4)
+    scan = store(measured(FLOW, time=time), tmp_path)
+    _, rows = cell_axes(scan, whole_span(scan), whole_span(scan))
+    drawn = evenly(scan, rows)
+    pixels = np.linspace(*rows.ends(scan), len(drawn), endpoint=False)
+    assert np.array_equal(np.unique(drawn), np.arange(40))
+    assert np.abs(time[drawn] - pixels).max() < 0.4
 
 
 def test_a_store_that_is_given_with_its_result_is_its_data(small):

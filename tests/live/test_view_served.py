@@ -15,6 +15,7 @@ from tornado.httpclient import AsyncHTTPClient
 
 import homodyne_dask as hd
 from homodyne_dask.live.view.latest import Latest
+from homodyne_dask.live.view.server import leading_file
 from tests.cli.commands import run
 from tests.synthetic import measured, store
 
@@ -144,6 +145,12 @@ def test_the_command_serves_who_has_the_address_until_ctrl_c(served):
     program.send_signal(signal.SIGINT)
     assert program.wait(10) == 0
     assert program.communicate() == ("", "")
+
+
+def test_the_command_line_of_a_browser_does_not_hold_the_token(tmp_path):
+    file = leading_file("http://127.0.0.1:5006/token", tmp_path)
+    assert "token" not in file.relative_to(tmp_path).as_posix()
+    assert 'content="0; url=http://127.0.0.1:5006/token"' in file.read_text()
 
 
 def test_in_a_notebook_the_page_is_the_output_of_the_cell(scan):

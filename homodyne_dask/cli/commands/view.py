@@ -31,11 +31,6 @@ def view(what: tuple[Path, ...], port: int, opens: bool | None) -> None:
     homodyne-dask view A0123_fit
     homodyne-dask view A0123_fit A0124_fit
     """
-    from homodyne_dask.live.view.server import has_display, open_browser, serve_page
+    from homodyne_dask.live.view.server import serve_page
 
-    def ready(address: str) -> None:
-        echo(address)
-        if has_display() if opens is None else opens:
-            open_browser(address)
-
-    serve_page(what, port, ready)
+    serve_page(what, port, echo, opens)

@@ -30,9 +30,9 @@ class Line:
 
 def cut_along_lag(one: Shown, bin: int, maps: Maps, t1: float, models: ModelProcess) -> Line:
     """Return c2 against lag at the age t1 [s]."""
-    frame = int(np.clip(np.searchsorted(one.scan.time, t1), 0, one.scan.n_frames - 1))
+    frame = int(np.searchsorted(one.scan.time, t1))
     age = int(np.searchsorted(one.cuts.age_edges, frame, side="right")) - 1
-    cut = cut_of(one.scan, one.cuts, bin, age)
+    cut = cut_of(one.scan, one.cuts, bin, age)  # empty beyond the last frame
     column = frame // maps.columns.side - maps.columns.first
     view_x = view_c2 = np.empty(0)
     if 0 <= column < maps.columns.number:

@@ -123,13 +123,13 @@ def put_maps(row: MapRow, scan: Scan, maps: Maps, parts: Sequence[str]) -> None:
     for part in parts:
         values, source = getattr(maps, part), row.images[part]
         (x0, x1), (y0, y1) = (axis.ends(scan) for axis in (maps.columns, maps.rows))
-        image = values[_evenly(scan, maps.rows)][:, _evenly(scan, maps.columns)]
+        image = values[evenly(scan, maps.rows)][:, evenly(scan, maps.columns)]
         corner = {"x": [x0], "y": [y0], "dw": [x1 - x0], "dh": [y1 - y0]}
         source.update(data={"image": [image], **corner})
         _colour(row.colours[part], part, values)
 
 
-def _evenly(scan: Scan, axis: CellAxis) -> np.ndarray:
+def evenly(scan: Scan, axis: CellAxis) -> np.ndarray:
     """Return the cells at equal steps of time, which an image has: all once where frames are even."""
     edges = times_of(scan, np.append(axis.cells, axis.first + axis.number) * axis.side - 0.5)
     steps = np.diff(edges)

@@ -33,7 +33,7 @@ from homodyne_dask.live.view.shown import (
     data_map,
     with_model,
 )
-from homodyne_dask.live.view.window import Span
+from homodyne_dask.live.view.window import Span, whole_span
 from homodyne_dask.results.figures.style import bin_name
 
 KEYS = """
@@ -80,7 +80,7 @@ class ViewPage:
         self.viewed, self.document = viewed, document
         self.first = viewed.shown[0].scan
         self.x, self.y = (figures.common_range([one.scan for one in viewed.shown]) for _ in "xy")
-        begin, end = _span(self.x)
+        begin, end = whole_span(self.first)
         age, lag = FIRST_CUTS
         self.t1, self.lag = begin + age * (end - begin), lag * (end - begin)
         self.marks = [
@@ -91,6 +91,7 @@ class ViewPage:
         self.help = HELP + KEYS_HELP * keys
         self.rows = [self._row(n, one) for n, one in enumerate(viewed.shown)]
         number = len(viewed.shown)
+        begin, end = _span(self.x)
         lags = 0.8 * self.first.attrs["frame_time"], 1.2 * (end - begin)
         self.along_lag = figures.cut_figure("along-lag", "lag t₂ − t₁ [s]", lags, True, number)
         self.along_age = figures.cut_figure("along-age", "age t₁ [s]", (begin, end), False, number)
@@ -233,11 +234,12 @@ def _span(axis: Any) -> Span:
 def bins_of(shown: Sequence[Shown]) -> ColumnDataSource:
     """Return the table of the bins of a page, the first chosen."""
     scan = shown[0].scan
+    pixels = scan.all_bins["n_pixels"][list(scan.bins)]
     columns: dict[str, Any] = {
         "label": scan.label,
         "q": scan.q,
         "phi": scan.phi,
-        "pixels": scan.all_bins["n_pixels"][list(scan.bins)],
+        "pixels": np.where(pixels > 0, pixels, np.nan),
     }
     for n, one in enumerate(shown):
         if one.result is not None:

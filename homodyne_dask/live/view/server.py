@@ -7,13 +7,14 @@ import secrets
 import signal
 import socket
 import sys
-import tempfile
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from numbers import Integral
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bokeh.application import Application
 from bokeh.application.handlers import FunctionHandler
@@ -81,18 +82,37 @@ def _check_port(port: int) -> None:
         ) from e
 
 
-def serve_page(what: Sequence[Viewable], port: int, ready: Callable[[str], None]) -> None:
-    """Serve the page until SIGINT or SIGTERM; `ready` is called with its address."""
-    asyncio.run(_serve(what, port, ready))
+def serve_page(
+    what: Sequence[Viewable], port: int, ready: Callable[[str], None], opens: bool | None = None
+) -> None:
+    """Serve the page until SIGINT or SIGTERM; `ready` is called with its address.
+
+    opens: whether to open it in a browser, by default where there is a display.
+    """
+    asyncio.run(_serve(what, port, ready, has_display() if opens is None else opens))
 
 
-async def _serve(what: Sequence[Viewable], port: int, ready: Callable[[str], None]) -> None:
+async def _serve(
+    what: Sequence[Viewable], port: int, ready: Callable[[str], None], opens: bool
+) -> None:
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    with page_server(what, port) as address:
+    with page_server(what, port) as address, TemporaryDirectory(prefix="homodyne-dask-") as folder:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
         ready(address)
+        if opens:
+            webbrowser.open(leading_file(address, Path(folder)).as_uri())
         await ended.wait()
+
+
+def leading_file(address: str, folder: Path) -> Path:
+    """Write a file into a folder of the user's own that leads to an address.
+
+    Others on this machine can read the command line of a browser, and shall not find the token there.
+    """
+    file = folder / "view.html"
+    file.write_text(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={address}">')
+    return file
 
 
 class View:
@@ -128,28 +148,11 @@ def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        serve_page(what, port, _announce)
+        serve_page(what, port, partial(print, flush=True))
         return None
     return View(what, port)
-
-
-def _announce(address: str) -> None:
-    print(address, flush=True)
-    if has_display():
-        open_browser(address)
 
 
 def has_display() -> bool:
     """Return whether a browser would open in a window."""
     return sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-
-
-def open_browser(address: str) -> None:
-    """Open an address in the user's browser, whose command line others on this machine can read.
-
-    It gets a file of the user's own that leads there, without the token in its name.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="homodyne-dask-view-"))  # mode 0700
-    file = folder / "view.html"
-    file.write_text(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={address}">')
-    webbrowser.open(file.as_uri())

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 from zict import LRU
 
+from homodyne_dask.errors import SelectionError
 from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Chunk, Scan, coarse_use
 
@@ -72,6 +73,7 @@ def cell_axes(scan: Scan, x: Span, y: Span) -> tuple[CellAxis, CellAxis]:
     """Return the cells of a window (columns, rows): single pairs where at most `MAX_CELLS` a side are in it.
 
     Else squares of 2, 4, 8, ... frames, read from the coarsest level that has them.
+    Raises SelectionError where no selected frame is in it.
     """
     columns, rows = (_frames_in(scan, span) for span in (x, y))
     widest = max(stop - start for start, stop in (columns, rows))
@@ -89,11 +91,14 @@ def cell_axes(scan: Scan, x: Span, y: Span) -> tuple[CellAxis, CellAxis]:
 
 
 def _frames_in(scan: Scan, span: Span) -> tuple[int, int]:
-    """Return the first selected frame of a span and the one after the last, at least one."""
-    start, stop = scan.frames
+    """Return the first selected frame of a span and the one after the last."""
     low, high = sorted(span)
-    first = int(np.clip(np.searchsorted(scan.time, low), start, stop - 1))
-    return first, int(np.clip(np.searchsorted(scan.time, high, side="right"), first + 1, stop))
+    edges = times_of(scan, np.arange(scan.frames[0], scan.frames[1] + 1) - 0.5)
+    if high <= edges[0] or low >= edges[-1]:
+        raise SelectionError(f"it has no frames from {low:.4g} to {high:.4g} s")
+    first, last = np.searchsorted(edges, (low, high), side="right") - 1
+    start, stop = scan.frames
+    return max(start + int(first), start), min(start + int(last) + 1, stop)
 
 
 class Tiles:
