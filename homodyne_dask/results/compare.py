@@ -77,6 +77,7 @@ def _row(
     (parameters, linear), kept = _size(fit), fit.left_out
     assert kept is not None
     penalty = float(kept["penalty"]) / noise
+    of_data = float(kept["chisqr"].sum()) / noise  # a prior of a parameter is no datum of all fits
     return ComparedFit(
         name=name,
         model=fit.config["model"],
@@ -89,8 +90,8 @@ def _row(
         worse_by=float(0.5 * order.above[n] / noise),
         stderr=float(0.5 * order.stderr[n] / noise),
         penalty=penalty,
-        clic=fit.chisqr / noise + 2 * penalty,
-        aic_naive=fit.chisqr / noise + 2 * (parameters + linear),
+        clic=of_data + 2 * penalty,
+        aic_naive=of_data + 2 * (parameters + linear),
         told=told,
         best=n == order.lowest,
         chosen=n == order.chosen,

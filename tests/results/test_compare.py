@@ -27,11 +27,16 @@ FLOW, STATIC, BROWNIAN = 7, 3, 1
 def fitted(model: str, free: int, above=0.0, misfit: bool = False, **changes) -> FitResult:
     """A fit of so many parameters with χ² of bins left out that are so much above BASE."""
     of = flow()
-    columns = {"left_out_chisqr": ("cluster", BASE + above), "ndata": ("cluster", np.full(9, 150))}
+    chisqr = 1000.0 - 10 * free
+    columns = {
+        "left_out_chisqr": ("cluster", BASE + above),
+        "ndata": ("cluster", np.full(9, 150)),
+        "chisqr": ("cluster", np.full(9, chisqr / 9)),
+    }
     more = {"precision": "float64", "contrast_prior": None, "offset_prior": None, "model": model}
     defaults = {
         "left_out": xarray.Dataset(columns | {"penalty": 3.0 * free, "linear": 18}),
-        "chisqr": 1000.0 - 10 * free,
+        "chisqr": chisqr,
         "redchi": 1.0,
         "check": MISFIT if misfit else None,
         "parameters": of.parameters.assign(fixed=("param", np.arange(7) >= free)),
@@ -128,6 +133,13 @@ def test_scores_and_criteria_count_in_one_variance_of_a_pair():
     table = found.table
     assert list(table["fit"].values) == ["laminar_flow", "static"]
     assert float(table["worse_by"].sel(fit="static")) == other.worse_by
+
+
+def test_a_prior_is_no_datum_of_a_criterion():
+    plain, prior = fitted("static", STATIC), fitted("static", STATIC, chisqr=970.0 + 25)
+    one, other = hd.compare({"plain": plain, "prior 5 sd away": prior}).fits
+    assert (one.clic, one.aic_naive) == (other.clic, other.aic_naive)
+    assert {one.chisqr, other.chisqr} == {970.0, 995.0}
 
 
 def test_a_fit_is_not_told_from_itself():

@@ -85,7 +85,7 @@ def posterior_draws(
 ) -> PosteriorDraws:
     """Return draws of the posterior of a fit; arguments and errors are those of `posterior`."""
     began = time.perf_counter()
-    request = _request(result, scan)
+    request = request_of(result, scan)
     _check(result, request, draws, adjust)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise OptionError(f"seed = {seed!r}: give a whole number from 0 up")
@@ -160,7 +160,7 @@ def _prior_draws(target: Target, n: int, rng: np.random.Generator) -> Float[np.n
     return theta
 
 
-def _request(result: FitResult, scan: Scan) -> Request:
+def request_of(result: FitResult, scan: Scan) -> Request:
     """Return the request of a finished fit, with the data it was made of."""
     scan = as_fitted(FitView(result, scan).scan, result)
     if scan.digest != result.inputs["store_sha256"]:
