@@ -193,7 +193,7 @@ def _below_rounding(
     Then the decrement alone decides. It is compared with the full possible gain, not with that of a
     damped step: otherwise tiny steps would continue for ever and no fit would stall.
     """
-    variance = lowest.reduced.variance(int(search.free.sum()))
+    variance = _variance(search, lowest.reduced)
     left = lowest.decrement**2 * variance
     rounding = max(lowest.reduced.rounding, options.relative_rounding * lowest.reduced.chisqr)
     return bool(left <= rounding and abs(gain) <= rounding), left, variance
@@ -224,7 +224,7 @@ def _with_outcome(
     free = movable_at(search, state)
     directions = directions_at(search, state, free)
     length = np.sqrt(directions.reduction + reduced.linear_reduction)
-    variance = reduced.variance(int(search.free.sum()))
+    variance = _variance(search, reduced)
     # at χ² = 0 no step gains anything, even if rounding leaves a gradient
     at_minimum = length == 0 or reduced.chisqr == 0
     decrement = 0.0 if at_minimum else float(length / np.sqrt(max(variance, np.finfo(float).tiny)))
@@ -241,6 +241,15 @@ def _with_outcome(
     if state.passes >= options.max_passes:
         return replace(state, outcome=Outcome.MAX_PASSES)
     return state
+
+
+def _variance(search: Search, reduced: ReducedProblem) -> float:
+    """Return the variance of a residual, in which distances to the optimum are counted.
+
+    With a penalty it is the one that correlated pairs have in effect.
+    """
+    scale = 1.0 if reduced.penalty is None else max(reduced.penalty.strengths.scale, 1.0)
+    return scale * reduced.variance(int(search.free.sum()))
 
 
 def _slow_steps(before: State, decrement: float, options: Options) -> int:
