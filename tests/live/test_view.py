@@ -192,6 +192,19 @@ def test_uneven_frames_are_drawn_where_they_are(tmp_path):
     assert np.abs(time[drawn] - pixels).max() < 0.4
 
 
+def test_rates_are_those_of_the_result_with_bands(small):
+    scan, fitted = small
+    bound = fitted.parameters["at_bound"].copy(data=fitted.parameters["param"].values == "alpha")
+    fitted = replace(fitted, parameters=fitted.parameters.assign(at_bound=bound))
+    content = viewed([scan, fitted], Models())
+    expected, found = fitted.rates, content.rates[0]
+    assert list(found) == ["J", "gamma_dot"]
+    for name, line in found.items():
+        np.testing.assert_array_equal(line.value, expected[name])
+        np.testing.assert_array_equal(line.bands[1][0], expected[f"{name}_low_95"])
+    assert content.notes == (f"{content.shown[0].name}: {expected.attrs['notes']}",)
+
+
 def test_a_store_that_is_given_with_its_result_is_its_data(small):
     scan, fitted = small
     (one,) = open_shown([scan, fitted], Models())

@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from socket import socketpair
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -35,6 +35,15 @@ class RateLine:
     """Lower and upper edges, the narrower band first; none where no covariance is known."""
     errors: str
     """Covariance of the bands: robust, naive or none."""
+
+
+class Rates(NamedTuple):
+    """The rates of a result."""
+
+    lines: dict[str, RateLine]
+    """J and gamma_dot, those that it has."""
+    notes: tuple[str, ...]
+    """What is to be known about the bands."""
 
 
 class ModelProcess:
@@ -76,7 +85,7 @@ class ModelProcess:
         """Return f of a bin at pairs of times."""
         return self._ask("f_at", number, bin, t1, t2)
 
-    def rates(self, number: int) -> dict[str, RateLine]:
+    def rates(self, number: int) -> Rates:
         """Return J and, with shear, gamma_dot; nothing for a model that has no rates."""
         return self._ask("rates", number)
 

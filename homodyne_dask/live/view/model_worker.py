@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float, Float32
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError
-from homodyne_dask.live.view.model_process import RateLine
+from homodyne_dask.live.view.model_process import RateLine, Rates
 from homodyne_dask.live.view.window import CellAxis, times_of
 from homodyne_dask.results.figures.fit_view import FitView
-from homodyne_dask.results.rates import LEVELS, rates_in
+from homodyne_dask.results.rates import LEVELS, has_rates, rates_in
 from homodyne_dask.store.scan import open_selection
 
 NODES = 3
@@ -58,12 +58,12 @@ class FittedModels:
         """Return f at pairs of times."""
         return self.views[number].model.shape(np.array([bin]), t1, t2)[0]
 
-    def rates(self, number: int) -> dict[str, RateLine]:
+    def rates(self, number: int) -> Rates:
         """Return the rates of a result."""
-        try:
-            found = rates_in(self.views[number])
-        except OptionError:  # a model without rates
-            return {}
+        view = self.views[number]
+        if not has_rates(view.result):
+            return Rates({}, ())
+        found = rates_in(view)
         kind, t = found.attrs["covariance"], found["t"].values
 
         def line(name: str) -> RateLine:
@@ -74,7 +74,8 @@ class FittedModels:
             bands = tuple(band for band in ends if np.isfinite(band).all())
             return RateLine(t, found[name].values, bands, kind if bands else "none")
 
-        return {name: line(name) for name in ("J", "gamma_dot") if name in found}
+        lines = {name: line(name) for name in ("J", "gamma_dot") if name in found}
+        return Rates(lines, tuple(found.attrs["notes"].splitlines()))
 
 
 def quadrature(side: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:

@@ -15,7 +15,7 @@ from homodyne_dask.errors import (
     printable,
     require_type,
 )
-from homodyne_dask.live.view.model_process import ModelProcess, RateLine
+from homodyne_dask.live.view.model_process import ModelProcess, RateLine, Rates
 from homodyne_dask.live.view.window import (
     CellAxis,
     Span,
@@ -122,10 +122,11 @@ def viewed(what: Sequence[Viewable], models: ModelProcess) -> Viewed:
     notes: list[str] = []
     for one in shown:
         try:
-            rates.append({} if one.number is None else models.rates(one.number))
+            of = Rates({}, ()) if one.number is None else models.rates(one.number)
         except HomodyneDaskError as e:
-            rates.append({})
-            notes.append(f"{one.name}: {e}")
+            of = Rates({}, (str(e),))
+        rates.append(of.lines)
+        notes += [f"{one.name}: {note}" for note in of.notes]
     return Viewed(shown, models, rates, tuple(notes))
 
 
