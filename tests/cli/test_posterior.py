@@ -137,3 +137,14 @@ def test_a_fit_that_did_not_converge_has_no_posterior(fitted, monkeypatch):
         "early"
     )
     assert "unknown parameter 'D1'; there is: D0, alpha" in refused("A_fit", "--prior", "D1=1:2")
+    outside = refused("A_fit", "--prior", "D0=uniform:-5:-1")
+    assert "prior of D0 is -5 to -1, outside the bounds 1 to 1e+06" in outside
+    fit = load_result("A_fit")
+    for folder, changed in {
+        "robust": replace(fit, config=fit.config | {"loss": "huber", "loss_scale": 1.345}),
+        "other": replace(fit, inputs=fit.inputs | {"store_sha256": 64 * "0"}),
+    }.items():
+        Path(folder).mkdir()
+        changed.to_json(f"{folder}/summary.json")
+    assert "a fit with loss 'huber' has no likelihood: fit with loss 'linear'" in refused("robust")
+    assert "A_c2.zarr has changed since the fit: fit again" in refused("other")

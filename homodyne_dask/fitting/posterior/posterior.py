@@ -14,6 +14,7 @@ from homodyne_dask.fitting.posterior.adjustment import ADJUSTMENTS, adjustment_o
 from homodyne_dask.fitting.posterior.basis import SIZES
 from homodyne_dask.fitting.posterior.coordinates import coordinates
 from homodyne_dask.fitting.posterior.likelihood import likelihood_of
+from homodyne_dask.fitting.posterior.proper import require_proper
 from homodyne_dask.fitting.posterior.sampler import CHECKED, Sampled, Sampler
 from homodyne_dask.fitting.posterior.target import Target, target_priors
 from homodyne_dask.fitting.request import Request, prepare
@@ -102,7 +103,9 @@ def posterior_draws(
         bound = result.covariance_lower
         lower = None if bound is None else bound.values
         adjustment = adjustment_of(request, reduced, at, moved, lower, adjust)
-        sampler = Sampler(request, sweep, Target(at, adjustment, priors_used), reduced, seed)
+        target = Target(at, adjustment, priors_used)
+        require_proper(request, sweep, reduced, target)
+        sampler = Sampler(request, sweep, target, reduced, seed)
         sampled = sampler.run(draws, doing)
     total = {"total": time.perf_counter() - began}
     return _as_draws(sampler, sampled, adjust=adjustment.kind, seconds=sampler.seconds | total)

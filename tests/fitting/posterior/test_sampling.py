@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -121,6 +122,27 @@ def test_a_posterior_is_of_float64_and_of_the_chunks_that_were_fitted(tmp_path):
     less = result.inputs | {"chunks_left_out": [[1, 0, 0, 0]]}
     assert len(request_of(replace(result, inputs=less), whole).scan.excluded) == 1
     assert not request.scan.excluded
+
+
+def test_a_parameter_that_nothing_bounds_has_no_posterior(tmp_path):
+    def decay(theta, t1, t2, bin):
+        return jnp.exp(-(t2 - t1) / theta[0])
+
+    slow = measured(
+        [23.0, 0.0, 0.0], 60, angles(8), sigma=0.1, seed=2
+    )  # f falls by 1 % in the record
+    scan = store(slow, tmp_path, "S")
+    known = {"scaling": "fixed", "contrast": 0.2, "offset": 1.0}
+    model = hd.separable(decay, parameters=[hd.Parameter("tau", "s", (1.0, np.inf))])
+    result = hd.fit(scan, model, initial={"tau": 1000.0}, **known)
+    assert result.converged
+    with pytest.raises(OptionError, match=r"the posterior of tau has no end: at .* give it bounds"):
+        posterior_draws(result, scan, adjust="none", draws=200)
+    held = {"tau": ("lognormal", 1000.0, 0.5)}
+    assert posterior_draws(result, scan, adjust="none", draws=200, priors=held).pareto_k < 1
+    fast = store(measured(TRUTH, 60, angles(8), sigma=0.1), tmp_path, "F")
+    result = hd.fit(fast, model, initial={"tau": 5.0}, **known)
+    assert np.isfinite(posterior_draws(result, fast, adjust="none", draws=200).theta).all()
 
 
 def test_a_fit_that_ended_at_all_its_bounds_has_no_posterior(scan):
