@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.parameters import Parameter, Search
+from homodyne_dask.models.truncated_normal import log_probability, truncated_normal
 
 _NUMBERS = {
     "normal": ("mean", "sd"),
@@ -63,6 +64,22 @@ class Prior:
         return max(low, self.low), min(high, self.high)
 
     @property
+    def core(self) -> tuple[float, float]:
+        """The ends of the interval that has nearly all of the probability."""
+        low, high = self.support
+        if self.name in _FLAT:
+            return low, high
+        a, b = self._centre - 8 * self._width, self._centre + 8 * self._width
+        a, b = (math.exp(a), math.exp(b)) if self.log else (a, b)
+        return max(low, a), min(high, b)
+
+    def normal_part(self, log: bool) -> tuple[float, float] | None:
+        """Return mean and 1/sd² of a prior that is normal, in log x where asked so; None for another."""
+        if self.name in _FLAT or self.log != log:
+            return None
+        return self._centre, self._width**-2
+
+    @property
     def proper(self) -> bool:
         """Whether it can be normalized: one that is flat needs two ends."""
         return self.name not in _FLAT or all(map(math.isfinite, self.support))
@@ -76,13 +93,13 @@ class Prior:
         xp, x, inside = self._of(x)
         z = self._from_centre(xp, x) / self._width
         density = -(z**2) / 2 - self._log_norm()
-        return xp.where(inside, density - xp.log(x) if self._log else density, -math.inf)
+        return xp.where(inside, density - xp.log(x) if self.log else density, -math.inf)
 
     def gradient(self, x: Any) -> Any:
         """Return the derivative of `log_density` by x, of the shape of x; 0 outside."""
         xp, x, inside = self._of(x)
         slope = -self._from_centre(xp, x) / self._width**2
-        return xp.where(inside, (slope - 1) / x if self._log else slope, 0.0)
+        return xp.where(inside, (slope - 1) / x if self.log else slope, 0.0)
 
     def sample(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, " n"]:
         """Return n independent draws; raises OptionError where the prior cannot be normalized."""
@@ -94,13 +111,13 @@ class Prior:
         if self.name in _FLAT:
             draws = rng.uniform(a, b, n)
         else:
-            draws = self._centre + self._width * _normal_draws(
+            draws = self._centre + self._width * truncated_normal(
                 rng, n, (a - self._centre) / self._width, (b - self._centre) / self._width
             )
         if self._periodic:
             low = self.support[0] if math.isfinite(self.support[0]) else a
             return np.mod(draws - low, self.period) + low
-        return np.clip(np.exp(draws) if self._log else draws, *self.support)
+        return np.clip(np.exp(draws) if self.log else draws, *self.support)
 
     def text(self, unit: str = "") -> str:
         """Return it in words: 'normal, 2500 ± 300 Å²/s'."""
@@ -119,7 +136,8 @@ class Prior:
         return f"{text}, sigma {second:g}" if self.name == "lognormal" else text
 
     @property
-    def _log(self) -> bool:
+    def log(self) -> bool:
+        """Whether it is normal or flat in log x."""
         return self.name in _LOG
 
     @property
@@ -131,7 +149,7 @@ class Prior:
         """The mean of the normal distribution in x or in log x; 0 where it is flat."""
         if self.name in (*_FLAT, "halfnormal"):
             return 0.0
-        return math.log(self.numbers[0]) if self._log else self.numbers[0]
+        return math.log(self.numbers[0]) if self.log else self.numbers[0]
 
     @property
     def _width(self) -> float:
@@ -144,12 +162,12 @@ class Prior:
         x = x if hasattr(x, "__array_namespace__") else np.asarray(x, float)
         low, high = self.support
         inside = (x >= low) & (x <= high)
-        inside = inside & (x > 0) if self._log else inside
+        inside = inside & (x > 0) if self.log else inside
         xp = x.__array_namespace__()
         return xp, xp.where(inside, x, 1.0), inside
 
     def _from_centre(self, xp: Any, x: Any) -> Any:
-        distance = (xp.log(x) if self._log else x) - self._centre
+        distance = (xp.log(x) if self.log else x) - self._centre
         if self._periodic:
             return (distance + self.period / 2) % self.period - self.period / 2
         return distance
@@ -159,7 +177,7 @@ class Prior:
         if self._periodic:
             return self._centre - self.period / 2, self._centre + self.period / 2
         low, high = self.support
-        if not self._log:
+        if not self.log:
             return low, high
         return math.log(low) if low > 0 else -math.inf, math.log(high)
 
@@ -169,7 +187,7 @@ class Prior:
         if self.name in _FLAT:
             return math.log(b - a) if self.proper else 0.0
         a, b = (a - self._centre) / self._width, (b - self._centre) / self._width
-        return math.log(self._width) + math.log(2 * math.pi) / 2 + _log_probability(a, b)
+        return math.log(self._width) + math.log(2 * math.pi) / 2 + float(log_probability(a, b))
 
 
 def parsed_prior(parameter: str, given: Any) -> Prior:
@@ -279,22 +297,3 @@ def _number(value: Any) -> float:
     if isinstance(value, bool) or not math.isfinite(number):
         raise OptionError(f"{shown(value)} is not a finite number")
     return number
-
-
-def _log_probability(a: float, b: float) -> float:
-    """Return the log of the probability of a standard normal number between a and b."""
-    from scipy.special import log_ndtr  # loads for a fifth of a second
-
-    if a > 0:
-        a, b = -b, -a  # the lower tail keeps its digits
-    return float(log_ndtr(b) + np.log1p(-np.exp(log_ndtr(a) - log_ndtr(b))))
-
-
-def _normal_draws(rng: np.random.Generator, n: int, a: float, b: float) -> Float[np.ndarray, " n"]:
-    """Return n standard normal numbers between a and b."""
-    from scipy.special import log_ndtr, ndtri_exp  # loads for a fifth of a second
-
-    sign = -1 if a > 0 else 1
-    low = -b if a > 0 else a
-    part = np.log1p(-rng.random(n)) + _log_probability(a, b)  # log of (0, 1]
-    return sign * ndtri_exp(np.logaddexp(log_ndtr(low), part))

@@ -10,6 +10,8 @@ agree by chance, and need a correction for leverage. So it is no cluster, and ad
 error: degrees of freedom rise with its share of a variance (Welch 1947; Satterthwaite 1946).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -42,24 +44,17 @@ def cr3(
     prior: the variance of the score of priors, which is added to the sum in the covariance.
     """
     chosen = np.eye(len(inverse)) if combinations is None else combinations
-    adjusted, roots = [], []
-    lost, rounding = np.zeros_like(inverse), 10 * np.finfo(float).eps * np.linalg.norm(inverse, 2)
+    adjusted, roots, lost = [], [], np.zeros_like(inverse)
     for g, block in zip(scores, blocks, strict=True):
-        values, vectors = np.linalg.eigh(block)
-        keep = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
-        R = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
-        back = vectors[:, keep] / np.sqrt(values[keep])  # R^(-ᵀ)g = backᵀ g
-        leverage, axes = np.linalg.eigh(np.eye(len(R)) - R @ inverse @ R.T)
-        inside = leverage > max(_MIN_LEVERAGE, rounding)
-        A = (axes[:, inside] / leverage[inside]) @ axes[:, inside].T
-        along = axes[:, ~inside].T @ R @ inverse
+        R, A, back, outside = _of_cluster(inverse, block)
+        along = outside @ R @ inverse
         lost += along.T @ along
         adjusted.append(R.T @ A @ (back.T @ g))
         roots.append((R, A @ R))
     informative = int(blocks.any((1, 2)).sum())
     meat = (1 - 1 / informative) * np.einsum("ka,kb->ab", adjusted, adjusted)
     covariance = inverse @ meat @ inverse
-    freedom = np.array([_satterthwaite(inverse, roots, weights) for weights in chosen])
+    freedom = np.array([_satterthwaite(inverse, roots, weights[:, None]) for weights in chosen])
     if prior is not None:
         known = inverse @ prior @ inverse
         freedom = _with_known(freedom, _variances(covariance, chosen), _variances(known, chosen))
@@ -76,20 +71,62 @@ def _variances(
     return np.einsum("ca,ab,cb->c", combinations, covariance, combinations)
 
 
+def freedom_of_trace(
+    inverse: Float[np.ndarray, "m m"],
+    blocks: Float[np.ndarray, "cluster m m"],
+    hessian: Float[np.ndarray, "p p"],
+) -> float:
+    """Return the degrees of freedom of tr(HV), the mean size of the CR3 covariance V of the first parameters.
+
+    hessian: H of these, the others eliminated. They are more than those of any one direction.
+    """
+    values, vectors = np.linalg.eigh(hessian)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    of_clusters = (_of_cluster(inverse, block) for block in blocks)
+    roots = [(of.root, of.correction @ of.root) for of in of_clusters]
+    return _satterthwaite(inverse, roots, np.eye(len(inverse), len(root)) @ root)
+
+
+class _OfCluster(NamedTuple):
+    root: Float[np.ndarray, "r m"]
+    """R, with RᵀR the block."""
+    correction: Float[np.ndarray, "r r"]
+    """(I - R H⁻¹ Rᵀ)⁻¹, but for what is rounding."""
+    back: Float[np.ndarray, "m r"]
+    """R^(-ᵀ) times a score is its transpose times that."""
+    outside: Float[np.ndarray, "o r"]
+    """Directions in which nothing is left of the residuals."""
+
+
+def _of_cluster(inverse: Float[np.ndarray, "m m"], block: Float[np.ndarray, "m m"]) -> _OfCluster:
+    rounding = 10 * np.finfo(float).eps * np.linalg.norm(inverse, 2)
+    values, vectors = np.linalg.eigh(block)
+    keep = values > 1e-12 * max(values[-1], np.finfo(float).tiny)
+    R = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
+    back = vectors[:, keep] / np.sqrt(values[keep])
+    leverage, axes = np.linalg.eigh(np.eye(len(R)) - R @ inverse @ R.T)
+    inside = leverage > max(_MIN_LEVERAGE, rounding)
+    A = (axes[:, inside] / leverage[inside]) @ axes[:, inside].T
+    return _OfCluster(R, A, back, axes[:, ~inside].T)
+
+
 def _satterthwaite(
     inverse: Float[np.ndarray, "m m"],
     roots: list[tuple[Float[np.ndarray, "r m"], Float[np.ndarray, "r m"]]],
-    weights: Float[np.ndarray, " m"],
+    directions: Float[np.ndarray, "m d"],
 ) -> float:
-    """Return (tr Ω)²/tr Ω², Ω the covariance of the terms whose squares sum to a combination's variance.
+    """Return (tr Ω)²/tr Ω², Ω the covariance of the terms whose squares sum to the variances of combinations.
 
-    roots: R_k and A_k R_k of every cluster. With b_k = A_k R_k H⁻¹e, e the weights, the terms are b_kᵀu_k.
-    Under white noise the residuals u_k = R_k^(-ᵀ)g_k have the covariances δ_jk I - R_j H⁻¹ R_kᵀ, so that
+    roots: R_k and A_k R_k of every cluster. directions: the weights of combinations, one or several. With
+    b_k = A_k R_k H⁻¹e, e the weights, the terms are b_kᵀu_k. Under white noise the residuals
+    u_k = R_k^(-ᵀ)g_k have the covariances δ_jk I - R_j H⁻¹ R_kᵀ, so that
     Ω_jk = δ_jk |b_k|² - (R_jᵀb_j)ᵀ H⁻¹ (R_kᵀb_k).
     """
-    b = [adjusted @ (inverse @ weights) for _, adjusted in roots]
-    W = np.array([R.T @ of for (R, _), of in zip(roots, b, strict=True)])
-    form = np.diag([of @ of for of in b]) - W @ inverse @ W.T
+    b = [adjusted @ (inverse @ directions) for _, adjusted in roots]
+    W = np.concatenate([(R.T @ of).T for (R, _), of in zip(roots, b, strict=True)])
+    form, d = -(W @ inverse @ W.T), directions.shape[1]
+    for k, of in enumerate(b):
+        form[d * k : d * k + d, d * k : d * k + d] += of.T @ of
     total = np.trace(form)
     return float(total**2 / (form**2).sum()) if total > 0 else np.nan
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import RobustGram
-from homodyne_dask.solver.cluster_robust import by_cluster, cr3
+from homodyne_dask.solver.cluster_robust import by_cluster, cr3, freedom_of_trace
 from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
@@ -131,6 +131,15 @@ def error_used(
 def clusters_in(reduced: ReducedProblem, clusters: Int[np.ndarray, " bin"]) -> int:
     """Return the number of clusters that show a decay: the others say nothing of theta."""
     return len(np.unique(clusters[(reduced.count > 0) & ~reduced.undetermined]))
+
+
+def freedom_of_size(
+    reduced: ReducedProblem, moved: Bool[np.ndarray, " p"], clusters: Int[np.ndarray, " bin"]
+) -> float:
+    """Return the degrees of freedom of the mean ratio of robust to naive variances."""
+    joint = joint_equations(reduced, moved)
+    _, blocks = by_cluster(joint, clusters, reduced.count > 0)
+    return freedom_of_trace(joint.inverse, blocks, joint.hessian)
 
 
 def _follow_bounds(

@@ -47,9 +47,7 @@ class Document:
 
 def latest(work, errors=None) -> tuple[Document, Latest]:
     document, errors = Document(), [] if errors is None else errors
-    asked = Latest(Now(), work, errors.append)
-    asked.document = document
-    return document, asked
+    return document, Latest(document, Now(), work, errors.append)
 
 
 class Now:

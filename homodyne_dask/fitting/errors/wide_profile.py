@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.errors.profile import ProfilePoint, Profiles, profile
-from homodyne_dask.fitting.posterior.adjustment import inverse_of
 from homodyne_dask.fitting.posterior.basis import choose_basis
 from homodyne_dask.fitting.posterior.coordinates import coordinates
 from homodyne_dask.fitting.posterior.interpolated_gram import InterpolatedGrams, SampledGrams
@@ -21,9 +20,10 @@ from homodyne_dask.fitting.posterior.pair_sample import (
     sample_pairs,
     sampled_f,
 )
-from homodyne_dask.fitting.posterior.sampling import student_t
+from homodyne_dask.fitting.posterior.proposal import proposal
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.models.parameter_priors import Prior
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
@@ -39,8 +39,8 @@ An error δ misplaces a point, which is then by some δ²/4 above the least χ²
 """
 _MAX_PASSES = 3
 _OPTIONS = lm.Options(decrement=1e-3)
-_DRAWS, _TRIED = 320, 8
-"""Thetas that the basis is chosen from and tested with; draws for each, some of which are out of bounds."""
+_DRAWS = 320
+"""Thetas that the basis is chosen from and tested with."""
 _NOISE, _SHARE = 0.5, 0.05
 """Draws lie around a point by so many naive errors, and this share of its own distance from the optimum."""
 _DOF = 20.0
@@ -165,9 +165,10 @@ class Profiler:
                 at = coordinates(replace(search, free=free), point.theta).without_laws()
                 slope = np.linalg.inv(at.slope_at(at.x))
                 precision = slope.T @ there.hessian[np.ix_(free, free)] @ slope
-                near = student_t(at, at.of(at.x), spread**2 * inverse_of(precision), _DOF)
-                draws = near.draws(_TRIED * count, self.rng)
-                found.append(at.whole(draws[at.inside(draws)][:count]))
+                ends = zip(at.lower, at.upper, strict=True)
+                flat = tuple(Prior("uniform", (low, high), low, high) for low, high in ends)
+                near = proposal(at, flat, at.of(at.x), precision / spread**2, _DOF)
+                found.append(at.whole(near.draws(count, self.rng).x))
         return self.rng.permutation(np.concatenate(found))
 
     def interpolated(self, near: Float[np.ndarray, "draw p"]) -> InterpolatedGrams:

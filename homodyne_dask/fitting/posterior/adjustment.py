@@ -8,7 +8,8 @@ curvature at the optimum that of the cluster-robust covariance V: with d the dis
 
 With too few independent bins for all directions of V only the size is adjusted, by tr(HV)/p (Pauli, Racugno
 and Ventura 2011). V itself is estimated: a Gaussian likelihood becomes one of Student's t, in Q = -2 log L_A
-proportional to (1 + Q/dof)^(-(dof + p)/2).
+proportional to (1 + Q/dof)^(-(dof + p)/2). Its degrees of freedom are those of what is estimated: for V the
+smallest of all parameters, for the size those of the trace.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.posterior.coordinates import Coordinates
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.solver.covariance import clusters_in, uncertainty
+from homodyne_dask.solver.covariance import clusters_in, freedom_of_size, uncertainty
 from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import friedel_clusters
@@ -62,6 +63,12 @@ class Adjustment:
         p = len(self.hessian)
         return -(self.dof + p) / 2 * xp.log1p(xp.maximum(q / self.dof, -0.5))
 
+    def q_of(self, log_likelihood: Any) -> Any:
+        """Return Q where the adjusted log-likelihood has some values."""
+        if np.isinf(self.dof):
+            return -2 * log_likelihood
+        return self.dof * np.expm1(-2 * log_likelihood / (self.dof + len(self.hessian)))
+
 
 def adjustment_of(
     request: Request,
@@ -95,13 +102,14 @@ def adjustment_of(
             "adjust='none' for the naive one"
         )
     factor = float(np.trace(reduced.hessian[some] @ covariance[some])) / moved.sum()
-    dof = float(np.nanmin(errors.dof)) if errors.robust is not None else np.inf
     if errors.robust is None:
         note = f"{number} independent bins give a lower bound only: widths are at least these"
-        return Adjustment("magnitude", note, factor, dof, precision=H / factor, **centre)
+        return Adjustment("magnitude", note, factor, np.inf, precision=H / factor, **centre)
     if number < _CLUSTERS_PER_DIRECTION * len(H) or not (moved == at.free).all():
         note = f"widths are on average those of the scatter between {number} independent bins"
+        dof = freedom_of_size(reduced, moved, clusters)
         return Adjustment("magnitude", note, factor, dof, precision=H / factor, **centre)
+    dof = float(np.nanmin(errors.dof))
     note = f"widths and correlations are those of the scatter between {number} independent bins"
     to_u = np.linalg.inv(slope)
     precision = inverse_of(to_u @ covariance[np.ix_(at.free, at.free)] @ to_u.T)

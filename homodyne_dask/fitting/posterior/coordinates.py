@@ -117,13 +117,20 @@ class Coordinates:
 def coordinates(search: Search, theta: Float[np.ndarray, " p"]) -> Coordinates:
     """Return the coordinates of a fit that ended at theta."""
     free, place = search.free, np.cumsum(search.free) - 1
-    laws = tuple(
-        law._replace(at=tuple(int(place[n]) for n in law.at))
-        for law in search.laws
-        if free[list(law.at)].all()
-    )
+    laws = tuple(law._replace(at=tuple(int(place[n]) for n in law.at)) for law in free_laws(search))
     log = search.log[free] & (search.lower[free] > 0)
     log[[at for law in laws for at in law.at]] = False
     return Coordinates(
         theta, free, search.lower[free], search.upper[free], search.period[free], log, laws
+    )
+
+
+def free_laws(search: Search) -> tuple[PowerLaw, ...]:
+    """Return rates of three free parameters, the amplitude not negative, amplitude and exponent bounded."""
+    return tuple(
+        law
+        for law in search.laws
+        if search.free[list(law.at)].all()
+        and search.lower[law.at[0]] >= 0
+        and np.isfinite([search.lower[list(law.at[:2])], search.upper[list(law.at[:2])]]).all()
     )

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest, require_function, require_type
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
@@ -16,7 +15,7 @@ from homodyne_dask.fitting.posterior.coordinates import coordinates
 from homodyne_dask.fitting.posterior.likelihood import likelihood_of
 from homodyne_dask.fitting.posterior.proper import require_proper
 from homodyne_dask.fitting.posterior.sampler import CHECKED, Sampled, Sampler
-from homodyne_dask.fitting.posterior.target import Target, target_priors
+from homodyne_dask.fitting.posterior.target import Target, prior_draws, target_priors
 from homodyne_dask.fitting.request import Request, prepare
 from homodyne_dask.results.figures.block_means import as_fitted
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
@@ -51,7 +50,8 @@ def posterior(
     priors: by parameter, each as text or tuple: (2500, 300) is normal; ("lognormal", 2500, 0.3),
         ("halfnormal", sd), ("truncnormal", mean, sd, low, high), ("uniform", low, high) and
         ("loguniform", low, high). By default those of the fit, else uniform within the bounds, or
-        log-uniform where a parameter is searched on a logarithmic scale.
+        log-uniform where a parameter is searched on a logarithmic scale; amplitude, exponent and offset of
+        a rate, where all are free and none has a prior, have the one of `models.rate_priors`.
     draws: number of them. seed: of their random numbers; the same seed gives the same draws.
     adjust: "robust" makes the likelihood as wide as the scatter between bins says, "none" leaves it as if
         the noise of pairs were uncorrelated.
@@ -136,7 +136,7 @@ def _as_draws(
         linear_params=linear.reshape(*shape, *linear.shape[1:]),
         log_likelihood=of_bins.reshape(*shape, -1),
         log_prior=np.asarray(target.log_prior(x)).reshape(shape),
-        prior=_prior_draws(target, len(x), rng),
+        prior=prior_draws(target, len(x), rng),
         priors={name: prior.text(units[name]) for name, prior in target.priors.items()},
         sampler=found.sampler,
         sample_stats=found.stats,
@@ -153,14 +153,6 @@ def _as_draws(
         seed=sampler.seed,
         seconds=seconds,
     )
-
-
-def _prior_draws(target: Target, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n p"]:
-    """Return draws of the prior; NaN where it cannot be normalized."""
-    theta = np.broadcast_to(target.at.theta, (n, len(target.at.theta))).copy()
-    for at, prior in zip(np.flatnonzero(target.at.free), target.priors.values(), strict=True):
-        theta[:, at] = prior.sample(rng, n) if prior.proper else np.nan
-    return theta
 
 
 def request_of(result: FitResult, scan: Scan) -> Request:

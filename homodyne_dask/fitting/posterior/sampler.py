@@ -22,15 +22,12 @@ from homodyne_dask.fitting.posterior.pair_sample import (
     sample_pairs,
     sampled_f,
 )
+from homodyne_dask.fitting.posterior.proposal import Proposal, truncated
 from homodyne_dask.fitting.posterior.sampling import (
     Draws,
-    Proposal,
-    adapted,
     importance_draws,
     nuts_draws,
     reliable,
-    truncated,
-    weighted,
 )
 from homodyne_dask.fitting.posterior.target import Target
 from homodyne_dask.fitting.request import Request
@@ -45,7 +42,7 @@ MAX_ERROR = 0.05
 """Error of log p of draws compared with all pairs above which the basis is chosen anew, from the draws."""
 CHECKED, _MAX_PASSES = 64, 3
 _BASIS_DRAWS, _HELD_OUT = 240, 80
-_ROUNDS, _DRAWS = 4, 640
+_ROUNDS, _DRAWS = 3, 1000
 """Of the search for where the posterior is."""
 
 
@@ -88,12 +85,12 @@ class Sampler:
             chisqr = rough_chisqr(f, self.scale / np.sqrt(2), free_scaling)[1:]
             return self.target.log_density(x, chisqr)
 
-        by = adapted(rough, self.target.proposal(), _ROUNDS, _DRAWS, self.rng)
-        x, log_weight = weighted(rough, by, _DRAWS, self.rng)
-        if not len(x):
+        by = self.target.adapted(self.target.proposal(), rough, _ROUNDS, _DRAWS, self.rng)
+        found = by.weighted(rough, _DRAWS, self.rng)
+        if not len(found.x):
             raise OptionError("no draw is inside the bounds: give wider ones to the fit")
-        chosen = self.rng.choice(len(x), _BASIS_DRAWS + _HELD_OUT, p=truncated(log_weight))
-        return by, x[chosen]
+        weight = truncated(found.log_weight)
+        return by, found.x[self.rng.choice(len(weight), _BASIS_DRAWS + _HELD_OUT, p=weight)]
 
     def likelihood(self, near: Float[np.ndarray, "draw x"]) -> tuple[LikelihoodArrays, Basis]:
         """Return the likelihood from one wide pass at thetas chosen from draws."""
@@ -115,7 +112,7 @@ class Sampler:
         def log_density(x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
             return self.target.log_density(x, self.chisqr(of, x).sum(1))
 
-        by = adapted(log_density, by, 1, draws, self.rng)
+        by = self.target.adapted(by, log_density, 1, _DRAWS, self.rng)
         found = importance_draws(log_density, by, draws, self.rng)
         self._lap("sampling")
         return by, found

@@ -4,13 +4,13 @@ The samplers and their diagnostics are those of ArviZ and BlackJAX.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.posterior.coordinates import Coordinates
+from homodyne_dask.fitting.posterior.proposal import LogDensity, Proposal
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 
 CHAINS = 4
@@ -20,8 +20,6 @@ _MAX_DOUBLINGS = 6
 """Of the steps of one draw of NUTS."""
 _LEAST_WEIGHTED = 100
 """Fewer draws inside the bounds have no weights that could be judged."""
-_WIDER = 1.2
-"""The proposal over the posterior's estimated width."""
 _OVERSAMPLED = 2
 """Independent draws for each that is kept."""
 
@@ -38,122 +36,8 @@ class Draws(NamedTuple):
     stats: dict[str, Float[np.ndarray, "chain draw"]]
 
 
-@dataclass(frozen=True)
-class StudentT:
-    """Student's t in some coordinates."""
-
-    at: Coordinates
-    centre: Float[np.ndarray, " u"]
-    root: Float[np.ndarray, "u u"]
-    """root rootᵀ is its scale matrix."""
-    dof: float
-
-    def draws(self, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n x"]:
-        """Return n draws of free parameters; NaN where coordinates are those of none."""
-        normal = rng.standard_normal((n, len(self.centre)))
-        over = np.sqrt(rng.chisquare(self.dof, n) / self.dof)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return self.at.free_of(self.centre + normal @ self.root.T / over[:, None])
-
-    def log_density(self, x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
-        """Return the log density of free parameters, up to a constant that all share."""
-        z = np.linalg.solve(self.root, (self.at.of(x) - self.centre).T)
-        kernel = -(self.dof + len(z)) / 2 * np.log1p((z**2).sum(0) / self.dof)
-        return kernel - np.linalg.slogdet(self.root)[1] - self.at.log_slope(x)
-
-
-def student_t(
-    at: Coordinates,
-    centre: Float[np.ndarray, " u"],
-    covariance: Float[np.ndarray, "u u"],
-    dof: float,
-) -> StudentT:
-    """Return a proposal a little wider than a density of this covariance."""
-    size = np.sqrt(np.diag(covariance))
-    values, vectors = np.linalg.eigh(covariance / np.outer(size, size))
-    root = size[:, None] * vectors * np.sqrt(np.maximum(values, 1e-12)) * _WIDER
-    return StudentT(at, centre, root, dof)
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A mixture of equal parts."""
-
-    parts: tuple[StudentT, ...]
-
-    def draws(self, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n x"]:
-        """Return n draws of free parameters."""
-        return np.concatenate([part.draws(-(-n // len(self.parts)), rng) for part in self.parts])
-
-    def log_densities(self, x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, "part n"]:
-        """Return the log density of each part."""
-        return np.array([part.log_density(x) for part in self.parts])
-
-    def log_density(self, x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
-        """Return the log density, up to a constant."""
-        return np.logaddexp.reduce(self.log_densities(x), axis=0)
-
-
-def adapted(
-    log_density: Callable[[Float[np.ndarray, "n x"]], Float[np.ndarray, " n"]],
-    first: Proposal,
-    rounds: int,
-    draws: int,
-    rng: np.random.Generator,
-) -> Proposal:
-    """Return a proposal of which every part has the mean and covariance of its share of a density.
-
-    These are steps of population Monte Carlo (Cappé et al. 2008).
-    """
-    now = first
-    for _ in range(rounds):
-        x, log_weight = weighted(log_density, now, draws, rng)
-        if len(x) < 10 * x.shape[1]:
-            return now
-        weight = truncated(log_weight)
-        each = now.log_densities(x)
-        share = weight * np.exp(each - np.logaddexp.reduce(each, axis=0))
-        now = Proposal(
-            tuple(_of_share(part, x, w) for part, w in zip(now.parts, share, strict=True))
-        )
-    return now
-
-
-def truncated(log_weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return weights that sum to 1, none of them more than √n times their mean (Ionides 2008)."""
-    weight = np.exp(log_weight - log_weight.max())
-    weight = np.minimum(weight, weight.mean() * np.sqrt(len(weight)))
-    return weight / weight.sum()
-
-
-def weighted(
-    log_density: Callable[[Float[np.ndarray, "n x"]], Float[np.ndarray, " n"]],
-    of: Proposal,
-    draws: int,
-    rng: np.random.Generator,
-) -> tuple[Float[np.ndarray, "n x"], Float[np.ndarray, " n"]]:
-    """Return those draws of a proposal that have a density, and their log weights."""
-    x = of.draws(draws, rng)
-    x = x[of.parts[0].at.inside(x)]
-    log_weight = log_density(x) - of.log_density(x)
-    known = np.isfinite(log_weight)
-    return x[known], log_weight[known]
-
-
-def _of_share(
-    part: StudentT, x: Float[np.ndarray, "n x"], weight: Float[np.ndarray, " n"]
-) -> StudentT:
-    u = part.at.of(x)
-    total = weight.sum()
-    if not total**2 > 10 * len(part.centre) * (weight**2).sum():
-        return part  # it has too small a share
-    mean = weight @ u / total
-    covariance = (u - mean).T * weight @ (u - mean) / total
-    return student_t(part.at, mean, covariance, part.dof)
-
-
 def importance_draws(
-    log_density: Callable[[Float[np.ndarray, "n x"]], Float[np.ndarray, " n"]],
+    log_density: LogDensity,
     of: Proposal,
     draws: int,
     rng: np.random.Generator,
@@ -161,7 +45,7 @@ def importance_draws(
     """Return draws by their smoothed importance weights (Vehtari et al. 2024)."""
     from arviz_stats.base.array import array_stats
 
-    x, log_weight = weighted(log_density, of, _OVERSAMPLED * draws, rng)
+    x, _, _, log_weight = of.weighted(log_density, _OVERSAMPLED * draws, rng)
     if len(x) < _LEAST_WEIGHTED:
         return Draws(x[None, :0], "importance", np.inf, 0.0, None, {})
     smooth, k = array_stats.psislw(-log_weight)  # it takes the log-likelihoods of loo

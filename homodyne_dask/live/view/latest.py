@@ -23,6 +23,7 @@ class Latest:
 
     def __init__(
         self,
+        document: Document,
         pool: Executor,
         work: Callable[[Check], Iterator[Update]],
         failed: Callable[[Exception], None],
@@ -31,9 +32,7 @@ class Latest:
 
         failed: called in the document with what it raises.
         """
-        self.pool, self.work, self.failed = pool, work, failed
-        self.document: Document | None = None
-        """Of the page, as soon as there is one; until then nothing is done."""
+        self.document, self.pool, self.work, self.failed = document, pool, work, failed
         self.number, self.waiting, self.busy, self.closed = 0, False, False, False
         self.finished = 0
         """Requests that were shown to their end."""
@@ -43,7 +42,7 @@ class Latest:
     def ask(self) -> None:
         """Ask for the work, soon; what is being done becomes stale."""
         self.number += 1
-        if self.document is not None and not self.waiting and not self.closed:
+        if not self.waiting and not self.closed:
             self.waiting = True
             self.document.add_timeout_callback(self._begin, PAUSE_MS)
 
@@ -86,5 +85,5 @@ class Latest:
             self.failed(e)
 
     def _in_document(self, function: Callable[..., None], *arguments: Any) -> None:
-        if self.document is not None and not self.closed:
+        if not self.closed:
             self.document.add_next_tick_callback(partial(function, *arguments))

@@ -1,0 +1,173 @@
+"""Draws of amplitude a, exponent b and offset c of a rate a t^b + c whose values at three times are normal.
+
+For a known exponent the three values are linear in a and c. So the density over b, with c integrated between
+its bounds and a summed over cells, is tabulated, and b drawn from the table. At that b the density over a is
+tabulated, and a drawn; and c there, from a truncated normal distribution. The draws are independent, inside
+of their bounds, and their density is known, also where the data say little and bounds and priors say most.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from homodyne_dask.models.power_law_step import PowerLaw
+from homodyne_dask.models.rate_priors import AnyPrior
+from homodyne_dask.models.truncated_normal import log_probability, truncated_normal
+
+_EXPONENTS, _AMPLITUDES, _FINE = 48, 16, 64
+"""Cells of a table: of exponents, of amplitudes at each, and of amplitudes at the exponent that is drawn."""
+_WIDTHS = 6.0
+"""Standard deviations to both sides of an amplitude that a table covers, within its bounds."""
+_SEARCHED = 400
+"""Draws by which the range of exponents is found."""
+_LEAST_MASS = 1e-7
+_SMALLEST = 1e-9
+"""Amplitude over the largest of a table, where its lower bound is 0."""
+_BATCH = 1000
+
+
+class _Tables(NamedTuple):
+    """The densities of some draws over exponent b and amplitude a, c integrated."""
+
+    mass: Float[np.ndarray, "draw b a"]
+    """Of every cell, that of the largest being 1."""
+    lowest: Float[np.ndarray, "draw b"]
+    """Of a; of log a where the prior of a is one of its log."""
+    width: Float[np.ndarray, "draw b"]
+    """Of a cell, in the same."""
+
+
+class _Values(NamedTuple):
+    """What draws know of the three values: normal, with a prior of c that is normal."""
+
+    mean: Float[np.ndarray, "draw 3"]
+    precision: Float[np.ndarray, "3 3"]
+    tau: Float[np.ndarray, " draw"]
+    """The precision of a draw is this times that."""
+    c: tuple[float, float]
+    """Mean and weight 1/sd² of the prior of c; weight 0 for none."""
+
+
+def power_law_draws(
+    law: PowerLaw,
+    priors: tuple[AnyPrior, AnyPrior, AnyPrior],
+    mean: Float[np.ndarray, "draw 3"],
+    precision: Float[np.ndarray, "3 3"],
+    tau: Float[np.ndarray, " draw"],
+    rng: np.random.Generator,
+) -> tuple[Float[np.ndarray, "draw 3"], Float[np.ndarray, " draw"]]:
+    """Return a, b and c for each mean of the three values, and the log of their density.
+
+    priors: of a, b and c; their ends bound the draws. The precision of the values is tau times `precision`.
+    """
+    of_c = priors[2].normal_part(log=False) or (0.0, 0.0)
+    values = _Values(mean, precision, tau, of_c)
+    edges = _range_of_exponents(law, priors, _first(values, slice(0, _SEARCHED)))
+    parts = [
+        _drawn(law, priors, _first(values, slice(k, k + _BATCH)), edges, rng)
+        for k in range(0, len(mean), _BATCH)
+    ]
+    return np.concatenate([x for x, _ in parts]), np.concatenate([log_q for _, log_q in parts])
+
+
+def _first(of: _Values, some: slice) -> _Values:
+    return of._replace(mean=of.mean[some], tau=of.tau[some])
+
+
+def _times(law: PowerLaw) -> Float[np.ndarray, " 3"]:
+    return law.first * law.ratio ** np.arange(3)
+
+
+def _range_of_exponents(
+    law: PowerLaw, priors: tuple[AnyPrior, AnyPrior, AnyPrior], values: _Values
+) -> Float[np.ndarray, " edge"]:
+    """Return the edges of cells of exponents, over where the density is on average of the draws."""
+    low, high = priors[1].core
+    edges = np.linspace(low, high, _EXPONENTS + 1)
+    for _ in range(2):
+        middles = (edges[1:] + edges[:-1]) / 2
+        share = _tables(law, priors, values, middles, _AMPLITUDES).mass.sum(2)
+        share = (share / share.sum(1, keepdims=True)).mean(0)
+        some = np.flatnonzero(share > _LEAST_MASS)
+        first, last = max(some[0] - 1, 0), min(some[-1] + 2, _EXPONENTS)
+        edges = np.linspace(edges[first], edges[last], _EXPONENTS + 1)
+    return edges
+
+
+def _tables(
+    law: PowerLaw,
+    priors: tuple[AnyPrior, AnyPrior, AnyPrior],
+    values: _Values,
+    b: Float[np.ndarray, "*b"],
+    cells: int,
+) -> _Tables:
+    """Return the tables at exponents b.
+
+    b: exponents for all draws, or of shape (draw, 1) those of each.
+    """
+    g = _times(law) ** b[..., None]
+    P, tau = values.precision, values.tau[:, None]
+    mean_c, weight_c = values.c
+    cc = tau * P.sum() + weight_c
+    aa, ac = tau * (g @ P * g).sum(-1), tau * (g @ P.sum(1))
+    am = tau * ((values.mean @ P)[:, None, :] * g).sum(-1)
+    cm = tau * (values.mean @ P.sum(1))[:, None] + weight_c * mean_c
+    curvature = np.maximum(aa - ac**2 / cc, np.finfo(float).tiny)
+    centre, deviation = (am - ac * cm / cc) / curvature, 1 / np.sqrt(curvature)
+    low, high = priors[0].core
+    least = low if low > 0 else _SMALLEST * high
+    lowest = np.clip(centre - _WIDTHS * deviation, least, high * (1 - 1e-3))
+    highest = np.clip(centre + _WIDTHS * deviation, lowest * (1 + 1e-3), high)
+    if priors[0].log:
+        lowest, highest = np.log(lowest), np.log(highest)
+    width = (highest - lowest) / cells
+    a = lowest[..., None] + width[..., None] * (np.arange(cells) + 0.5)
+    # the density at the best a and c of an exponent, but for what all exponents share
+    top = centre**2 * curvature / 2 + priors[1].log_density(b)
+    log_mass = (top + np.log(width))[..., None]
+    if priors[0].log:
+        log_mass, a = log_mass + a, np.exp(a)
+    log_mass = log_mass - 0.5 * ((a - centre[..., None]) / deviation[..., None]) ** 2
+    log_mass += priors[0].log_density(a)
+    c = (cm / cc)[..., None] - (ac / cc)[..., None] * a
+    ends = ((end - c) * np.sqrt(cc)[..., None] for end in priors[2].support)
+    log_mass += log_probability(*ends)
+    return _Tables(np.exp(log_mass - log_mass.max((1, 2), keepdims=True)), lowest, width)
+
+
+def _cell(
+    mass: Float[np.ndarray, "draw cell"], rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
+    """Return a cell for each draw by the masses of its cells, and the log of its probability."""
+    n, cells = mass.shape
+    below = mass.cumsum(1)
+    chosen = (below < (rng.random(n) * below[:, -1])[:, None]).sum(1).clip(0, cells - 1)
+    return chosen, np.log(mass[np.arange(n), chosen] / below[:, -1])
+
+
+def _drawn(
+    law: PowerLaw,
+    priors: tuple[AnyPrior, AnyPrior, AnyPrior],
+    values: _Values,
+    edges: Float[np.ndarray, " edge"],
+    rng: np.random.Generator,
+) -> tuple[Float[np.ndarray, "draw 3"], Float[np.ndarray, " draw"]]:
+    n, step = len(values.mean), edges[1] - edges[0]
+    by_cell = _tables(law, priors, values, edges[:-1] + step / 2, _AMPLITUDES).mass
+    cell, log_q = _cell(by_cell.sum(2), rng)
+    b = edges[cell] + step * rng.random(n)
+    fine = _tables(law, priors, values, b[:, None], _FINE)
+    cell, log_p = _cell(fine.mass[:, 0], rng)
+    width, (mean_c, weight_c) = fine.width[:, 0], values.c
+    a = fine.lowest[:, 0] + width * (cell + rng.random(n))
+    log_q += log_p - np.log(step * width)
+    if priors[0].log:
+        log_q, a = log_q - a, np.exp(a)
+    left = values.mean - a[:, None] * _times(law) ** b[:, None]
+    cc = values.tau * values.precision.sum() + weight_c
+    centre = (values.tau * (left @ values.precision.sum(1)) + weight_c * mean_c) / cc
+    ends = [(end - centre) * np.sqrt(cc) for end in priors[2].support]
+    z = truncated_normal(rng, n, *ends)
+    log_q += -(z**2) / 2 + np.log(cc / (2 * np.pi)) / 2 - log_probability(*ends)
+    return np.stack([a, b, centre + z / np.sqrt(cc)], axis=1), log_q
