@@ -4,24 +4,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from homodyne_dask.models.rates import RATES, rate, rate_stderr
-from homodyne_dask.models.transport import RATE_FLOOR, Convention
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.series_entry import (
     CONVERGED,
     FAILED,
     Quantity,
     SeriesEntry,
-    covariances,
 )
 
-POINTS = 48
-"""Times at which a rate is kept."""
 BEFORE = 8
 """Scans with which the next one is compared."""
 FEWEST = 3
@@ -30,17 +24,6 @@ SHARE, SCATTERS = 0.2, 5.0
 _OF_NORMAL = 1.4826
 """Standard deviation of normal noise over its median absolute deviation."""
 _QUANTITIES = {"contrast": "contrast", "redchi": "reduced χ²"}
-
-
-class FittedRate(NamedTuple):
-    """A rate of a fit over its scan."""
-
-    time: Float[np.ndarray, " n"]
-    """s"""
-    value: Float[np.ndarray, " n"]
-    stderr: Float[np.ndarray, " n"]
-    """Of the best covariance that is known; NaN if none is."""
-    unit: str
 
 
 @dataclass(frozen=True)
@@ -68,7 +51,6 @@ class FitRow:
     message: str = ""
     warnings: tuple[str, ...] = ()
     """What changed against the scans before."""
-    rates: Mapping[str, FittedRate] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -114,7 +96,6 @@ def fit_rows(scan: str, number: int, time: float, entries: Sequence[SeriesEntry]
             quantities=entry.quantities,
             at=entry.at,
             message=entry.message,
-            rates={} if entry.result is None else _rate_curves(entry.result),
         )
         for entry in entries
     ]
@@ -124,28 +105,6 @@ def _contrast(result: FitResult) -> float:
     known = result.scaling["contrast"].values
     known = known[np.isfinite(known)]
     return float(np.median(known)) if len(known) else np.nan
-
-
-def _rate_curves(result: FitResult) -> dict[str, FittedRate]:
-    table = result.parameters
-    names = list(map(str, table["param"].values))
-    begin, end = result.inputs["seconds"]
-    time = np.geomspace(max(begin, result.inputs["frame_time"] / 2), end, POINTS)
-    homodyne = result.config["convention"] == Convention.HOMODYNE
-    robust, lower, naive = covariances(result)
-    found = {}
-    for name, of in RATES.items():
-        if not set(of) <= set(names):
-            continue
-        at = [names.index(one) for one in of]
-        floor = RATE_FLOOR if name == "J" or homodyne else None
-        value, gradient = rate(time, table["value"].values[at], floor)
-        known = next((of for of in (robust, lower, naive) if of is not None), None)
-        stderr = np.full(POINTS, np.nan)
-        if known is not None:
-            stderr = rate_stderr(gradient, known[np.ix_(at, at)])
-        found[name] = FittedRate(time, value, stderr, str(table["unit"].values[at[0]]))
-    return found
 
 
 def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:

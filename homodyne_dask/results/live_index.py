@@ -1,5 +1,6 @@
 """scans.csv and scans.html of scans that go on: the page reloads itself, newest scans first."""
 
+import csv
 import io
 import math
 import time
@@ -7,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
 
 from homodyne_dask.results.csv_tables import entries_csv
 from homodyne_dask.results.figures.scans import draw_last_rates, draw_scans_against
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 MOST_ROWS = 200
 """Fits in the table of the page, the newest; scans.csv has all."""
 MOST_SENTENCES = 20
+RATES_CSV, TIMES = "rates.csv", 200
+"""The rates in the folder of a result, and the most times of them that are drawn."""
 COMPARED = 6
 """Scans whose rates are drawn together."""
 
@@ -46,7 +52,6 @@ def live_pictures(rows: Sequence[FitRow]) -> list[Picture]:
         return []
     names = _names(good)
     good = [replace(row, quantities={name: row.quantities[name] for name in names}) for row in good]
-    last = f"{good[-1].scan} (dark) after {len(good) - 1} others"
     drawn = [
         _picture(
             draw_scans_against(good, against),
@@ -56,11 +61,26 @@ def live_pictures(rows: Sequence[FitRow]) -> list[Picture]:
         )
         for against, words in (("number", "the number of the scan"), ("time", "time"))
     ]
-    curves = [row for row in good if row.rates and not row.part][-COMPARED:]
-    if curves:
-        title = "Rates of the last scans: the last one dark, with a band of one standard error"
-        drawn.insert(0, _picture(draw_last_rates(curves), title, f"J(t) and γ̇(t) of {last}."))
+    rates = [(row.scan, of) for row in good[-COMPARED:] if (of := _rates(row)) is not None]
+    if rates:
+        title = "Rates of the last scans: the newest dark, with its band of 68 %"
+        alt = f"J(t) and γ̇(t) of {', '.join(scan for scan, _ in rates)}."
+        drawn.insert(0, _picture(draw_last_rates(rates), title, alt))
     return drawn
+
+
+def _rates(row: FitRow) -> dict[str, Float[np.ndarray, " n"]] | None:
+    """Return columns of the rates.csv of a scan at up to TIMES times; None for parts and without rates."""
+    file = None if row.folder is None or row.part else row.folder / RATES_CSV
+    if file is None or not file.exists():
+        return None
+    with file.open() as opened:
+        head, *lines = csv.reader(opened)
+    places = np.unique(np.geomspace(1, len(lines), TIMES).astype(int)) - 1
+    some = [lines[n] for n in places]
+    return {
+        name: np.array([float(line[n] or "nan") for line in some]) for n, name in enumerate(head)
+    }
 
 
 def _names(rows: Sequence[FitRow]) -> list[str]:

@@ -9,12 +9,7 @@ from homodyne_dask.cli.watch.files import Stamp
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results.fit_row import FitRow, changes, fit_rows
 from homodyne_dask.results.html import Picture
-from homodyne_dask.results.live_index import (
-    COMPARED,
-    WatchStatus,
-    live_pictures,
-    write_live_index,
-)
+from homodyne_dask.results.live_index import WatchStatus, live_pictures, write_live_index
 from homodyne_dask.results.series_entry import FAILED, SeriesEntry
 
 LARGEST_SHARE = 0.1
@@ -73,9 +68,6 @@ class ScanTable:
     def _set(self, name: str, rows: list[FitRow]) -> None:
         self.rows[name] = rows
         self.changed = True
-        with_rates = [of for of, rows in self.rows.items() if rows[0].rates]
-        for old in sorted(with_rates, key=lambda of: self.rows[of][0].number)[:-COMPARED]:
-            self.rows[old] = [replace(row, rates={}) for row in self.rows[old]]
 
     def due(self, idle: bool, waits_changed: bool) -> bool:
         """Return whether the page is to be written: it shows what is new, at a small share of the time."""

@@ -1,6 +1,6 @@
 """Parameters of several fits, scan by scan or against q or age."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
     from homodyne_dask.results.figures.picture import FitFigure
 
+Columns = Mapping[str, np.ndarray]
+"""Columns of a table by their names."""
 COLUMNS = 3
 MAX_NAMES = 12
 """Most scans that are labelled one by one; of more, only some are."""
 LETTER = 0.075
 """Inches of a letter of their names."""
 _AXES = {"q": "q [Å⁻¹]", "age": "age [s]"}
-_RATES = {"J": "J(t)", "gamma_dot": "γ̇(t)"}
+_RATES = {"J": "J(t) [Å²/s]", "gamma_dot": "γ̇(t) [1/s]"}
 LEGEND = 0.3
 """Inches of the names of parts below a figure."""
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
@@ -85,25 +87,26 @@ def _places(rows: Sequence[FitRow], against: str) -> np.ndarray:
     return date2num([datetime.fromtimestamp(row.time, UTC) for row in rows])
 
 
-def draw_last_rates(rows: Sequence[FitRow]) -> "FitFigure":
-    """Draw J(t) and γ̇(t) of several scans, the last one dark and with a band of its standard error."""
-    names = list(rows[-1].rates)
+def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> "FitFigure":
+    """Draw J(t) and γ̇(t) of several scans, the last one dark and with its band of 68 %.
+
+    tables: name of each scan and its rates.csv, the last one last.
+    """
+    last = tables[-1][1]
+    names = [name for name in _RATES if name in last]
     picture, axes = panels(len(names), len(names), 4.2, 2.6, FOOT)
     for axis, name in zip(axes, names, strict=True):
-        curves = [(row.scan, row.rates[name]) for row in rows if name in row.rates]
-        label_axes(axis, "t [s]", f"{_RATES[name]} [{curves[-1][1].unit}]")
-        for n, (scan, curve) in enumerate(curves):
-            last = n == len(curves) - 1
-            shade = COLOURS[0] if last else str(0.8 - 0.4 * n / len(curves))
-            axis.plot(curve.time, curve.value, color=shade, lw=2 if last else 1, label=scan)
-            if last:
-                band = curve.value - curve.stderr, curve.value + curve.stderr
-                axis.fill_between(curve.time, *band, color=shade, alpha=0.25, lw=0)
-        values = np.concatenate([curve.value for _, curve in curves])
+        label_axes(axis, "t [s]", _RATES[name])
+        for n, (scan, of) in enumerate(tables):
+            newest = n == len(tables) - 1
+            shade = COLOURS[0] if newest else str(0.8 - 0.4 * n / len(tables))
+            axis.plot(of["t"], of[name], color=shade, lw=2 if newest else 1, label=scan)
+        band = last[f"{name}_low_68"], last[f"{name}_high_68"]
+        axis.fill_between(last["t"], *band, color=COLOURS[0], alpha=0.25, lw=0)
+        values = np.concatenate([of[name] for _, of in tables])
         log_scale_if_wide(axis, "y", values)
         logarithmic(axis, "x")
-        band = np.concatenate([curves[-1][1].value + s * curves[-1][1].stderr for s in (-1, 1)])
-        limits(axis, values, band)
+        limits(axis, values, np.concatenate(band))
     axes[-1].legend(fontsize=7, frameon=False)
     return picture
 

@@ -12,6 +12,7 @@ from homodyne_dask.results.result_file import load_result
 from tests.cli.commands import run
 from tests.results.test_html import Page
 
+pytestmark = pytest.mark.usefixtures("no_page_pictures")
 ONCE = ("--once", "--interval", "0.02", "--no-pictures")
 
 
@@ -46,7 +47,6 @@ def test_what_is_in_a_folder_is_fitted_once_with_the_options_of_a_file(watched):
     assert float(rows()[0]["D0"]) == fitted.parameters["value"].values[0]
     page = Page(Path("out/scans.html").read_text())
     assert "2 of 3 scans converged, 1 failed" in page.text
-    assert len(page.all("img")) == 3  # rates, against number, against time
     assert 'http-equiv="refresh"' not in Path("out/scans.html").read_text()
     assert Path("out/stores/A0001_c2.zarr").is_dir()
     before = Path("out/A0001_fit/summary.json").stat().st_mtime_ns

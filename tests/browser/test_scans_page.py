@@ -1,0 +1,77 @@
+"""The page of a watched folder in Chromium: it loads itself again, and hostile names stay text."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from homodyne_dask.results.fit_row import FitRow, fit_rows
+from homodyne_dask.results.live_index import WatchStatus, live_pictures, write_live_index
+from homodyne_dask.results.series_entry import SeriesEntry
+from tests.browser.chromium import PROGRAM, browser
+from tests.browser.test_fit_page import ARTEFACTS, NAMELESS, OUTSIDE
+from tests.results.test_text import flow
+
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed"),
+]
+HOSTILE = '<b>"&<script>document.title="taken"</script>'
+RATES = "t,J,J_low_68,J_high_68,gamma_dot,gamma_dot_low_68,gamma_dot_high_68\n"
+
+
+def scans(folder: Path, number: int) -> list[FitRow]:
+    """Rows of scans an hour apart, with their rates, and a bad one of a hostile name."""
+    found = []
+    for n in range(number):
+        result = folder / f"A{n}_fit"
+        result.mkdir(exist_ok=True)
+        lines = [f"{t},{1e4 * t**-0.5},9e3,{2e4 * t**-0.5},{1e-3 + n / 1e4},," for t in (0.1, 1, 9)]
+        (result / "rates.csv").write_text(RATES + "\n".join(lines) + "\n")
+        entry = SeriesEntry("store", result, replace(flow(), redchi=1 + 0.01 * n))
+        found += fit_rows(f"A{n}.hdf", n + 1, 1.8e9 + 3600 * n, [entry])
+    warned = replace(found[-1], warnings=("contrast 0.1 after 0.3",))
+    bad = FitRow(HOSTILE, number + 1, 1.8e9 + 3600 * number, message=f"{HOSTILE} is no scan")
+    return [*found[:-1], warned, bad]
+
+
+def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
+    def write(number: int, reload: float | None) -> None:
+        rows = scans(tmp_path, number)
+        status = WatchStatus(reload, "in is watched every 1 s", ["waiting for the results: full"])
+        write_live_index(tmp_path, (), rows, live_pictures(rows), status)
+
+    write(4, 3.0)
+    with browser(tmp_path) as tab:
+        tab.open((tmp_path / "scans.html").as_uri())
+        said = tab.text()
+        assert "A3.hdf: contrast 0.1 after 0.3" in said
+        assert "waiting for the results: full" in said
+        assert "A4.hdf" not in said
+        write(5, None)
+        tab.until("document.readyState == 'complete' && document.body.innerText.includes('A4.hdf')")
+        for width in (400, 1200):
+            for scheme in ("light", "dark"):
+                tab.look(width, scheme)
+                tab.shot(ARTEFACTS / f"scans-{width}-{scheme}.png")
+                assert not tab.value(OUTSIDE)
+        assert tab.value(NAMELESS) == 0
+        assert tab.value("document.images.length") == 3
+        assert tab.value("document.title").startswith("6 scans, the last <b>")
+        assert tab.value("document.querySelectorAll('b, script').length") == 0
+        first = "document.querySelector('tbody tr:nth-child(2)').innerText"
+        assert tab.value(first).startswith("A4.hdf\t✓ converged")
+        assert not tab.complaints
+
+
+def test_the_table_has_all_scans_and_the_page_the_newest(tmp_path, monkeypatch):
+    monkeypatch.setattr("homodyne_dask.results.live_index.MOST_ROWS", 2)
+    rows = scans(tmp_path, 3)
+    write_live_index(tmp_path, (), rows, [], WatchStatus(None, "ended"))
+    lines = (tmp_path / "scans.csv").read_text().splitlines()
+    assert len(lines) == 5
+    assert float(lines[1].split(",")[3]) == np.median(flow().scaling["contrast"])
+    page = (tmp_path / "scans.html").read_text()
+    assert "2 earlier ones are in scans.csv" in page
+    assert "A0.hdf" not in page
