@@ -157,6 +157,10 @@ def test_bins_of_other_stores_belong_together_by_q_and_angle(scan, tmp_path):
     assert other.phi.tolist() == [45.0, 0.4, 180.0]
     assert matching_bins(scan, other).tolist() == [-1, 1]
     assert matching_bins(other, scan).tolist() == [-1, 1, -1]
+    nameless = [
+        replace(one, all_bins=one.all_bins | {"q": one.q * np.nan}) for one in (scan, other)
+    ]
+    assert matching_bins(*nameless).tolist() == [0, 1]  # labels 1 and 2
     assert matching_bins(scan, scan.select(label=int(scan.label[1]))).tolist() == [-1, 0]
 
 
@@ -210,6 +214,14 @@ def test_a_store_that_is_given_with_its_result_is_its_data(small):
     (one,) = open_shown([scan, fitted], Models())
     assert one.result is fitted
     assert one.scan.frames == (10, 150)
+
+
+def test_a_store_that_has_gone_may_be_given(small, tmp_path):
+    moved = replace(small[1], inputs=small[1].inputs | {"store_path": str(tmp_path / "gone.zarr")})
+    with pytest.raises(StoreError, match="or give the store beside the result, where it is now"):
+        open_shown([moved], Models())
+    (one,) = open_shown([moved, small[0].path], Models())
+    assert one.result is moved
 
 
 def test_a_model_that_is_not_known_here_leaves_the_data(small):

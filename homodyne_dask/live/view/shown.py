@@ -12,6 +12,7 @@ from homodyne_dask.errors import (
     HomodyneDaskError,
     OptionError,
     SelectionError,
+    StoreError,
     printable,
     require_type,
 )
@@ -156,7 +157,10 @@ def _opened(what: Viewable) -> Scan | FitResult:
 def _data_of(result: FitResult, held: Scan | None) -> Scan:
     """Return what was fitted, of the store that is given or else from where it was."""
     if held is None:
-        return as_fitted(fitted_scan(result), result)
+        try:
+            return as_fitted(fitted_scan(result), result)
+        except StoreError as e:
+            raise StoreError(f"{e}; or give the store beside the result, where it is now") from e
     inputs = result.inputs
     scan = held.select(label=inputs["labels"], frames=tuple(inputs["frames"]))
     return as_fitted(FitView(result, scan).scan, result)
@@ -165,10 +169,11 @@ def _data_of(result: FitResult, held: Scan | None) -> Scan:
 def matching_bins(first: Scan, scan: Scan) -> Int[np.ndarray, " bin"]:
     """Return the position in `scan` of each bin of `first`, -1 where there is none.
 
-    In one store bins are told apart by their labels, else by q and φ.
+    In one store, or where q or φ is unknown, bins are told apart by their labels, else by q and φ.
     """
     same = scan.label == first.label[:, None]
-    if scan.digest != first.digest:
+    known = np.isfinite(np.concatenate([scan.q, scan.phi, first.q, first.phi])).all()
+    if known and scan.digest != first.digest:
         q, phi = first.q[:, None], first.phi[:, None]
         turned = np.abs((scan.phi - phi + 180) % 360 - 180)
         near: Bool[np.ndarray, "bin bin"] = np.abs(scan.q - q) <= NEAREST_Q_TOLERANCE * q
