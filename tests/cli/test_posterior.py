@@ -82,6 +82,10 @@ def test_a_file_of_another_name_leaves_the_folder_as_it_is(name, given):
     [
         ({"sampler": "nuts", "r_hat": 1.9}, "the chains did not mix (R̂ 1.9, above 1.05)"),
         ({"pareto_k": 0.9}, "a few of them have nearly all the weight (Pareto k̂ 0.90, above 0.7)"),
+        (
+            {"largest_error": 0.7},
+            "24 columns do not give the likelihood where they are (its logarithm",
+        ),
     ],
 )
 def test_draws_that_are_not_to_be_trusted_are_called_so_and_exit_with_3(changes, words, given):

@@ -150,3 +150,8 @@ def test_a_stored_result_knows_its_splines(fitted, stepped, tmp_path):
 def test_mistakes_are_told(stepped, model, options, words):
     with pytest.raises(OptionError, match=words):
         hd.fit(stepped[0], model, **options)
+
+
+def test_a_posterior_is_refused(stepped, fitted):
+    with pytest.raises(OptionError, match="smoothed by a penalty that a posterior does not have"):
+        hd.posterior(fitted, stepped[0])

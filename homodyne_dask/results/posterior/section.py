@@ -7,6 +7,8 @@ from homodyne_dask.results import numbers
 
 MAX_ERROR = 0.05
 """Largest difference of log densities from those of all pairs that is not remarked upon."""
+UNTRUSTED_ERROR = 0.5
+"""The same above which draws are not to be trusted: they have the wrong weight by more than half."""
 MAX_PARETO_K, MAX_R_HAT = 0.7, 1.05
 """Of importance weights (Vehtari et al. 2024) and of chains, above which draws are not to be trusted."""
 HEADING = "Posterior"
@@ -44,6 +46,13 @@ def why_unreliable(held: dict[str, Any]) -> str:
         return (
             f"these draws are not to be trusted: a few of them have nearly all the weight (Pareto k̂ {k:.2f}, "
             f"above {MAX_PARETO_K}); give more --draws or narrower priors"
+        )
+    error = _number(held["largest_error"])
+    if error > UNTRUSTED_ERROR:
+        return (
+            f"these draws are not to be trusted: {held['columns']} columns do not give the likelihood where "
+            f"they are (its logarithm differs by {error:.2g}); give narrower priors, or fix what the data do "
+            f"not determine"
         )
     return ""
 
