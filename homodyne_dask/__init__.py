@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from homodyne_dask.cluster.slurm.cluster import slurm_cluster
     from homodyne_dask.errors import HomodyneDaskError
     from homodyne_dask.fitting.api import fit, iterate, plan
+    from homodyne_dask.fitting.check_rates import check_rates
     from homodyne_dask.fitting.compare_models import compare_models
     from homodyne_dask.fitting.curve_fit.curve_fit import curve_fit
     from homodyne_dask.fitting.curve_fit.result import CurveFit
@@ -74,6 +75,7 @@ _HOME = {
     "curve_fit": "fitting.curve_fit.curve_fit",
     "CurveFit": "fitting.curve_fit.result",
     "view": "live.view.server",
+    "check_rates": "fitting.check_rates",
     "forecast": "fitting.forecast",
     "posterior": "fitting.posterior.posterior",
     "predict": "fitting.predict",
@@ -125,6 +127,7 @@ __all__ = [
     "SeparableModel",
     "TransportModel",
     "__version__",
+    "check_rates",
     "compare",
     "compare_models",
     "connect",

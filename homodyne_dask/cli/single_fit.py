@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from homodyne_dask.cli.exit_status import Interrupted
 from homodyne_dask.cli.printing import echo
+from homodyne_dask.errors import OptionError
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -59,6 +60,26 @@ def fit_job(
         files = written or folders.write_result(result, scan, folder, *more)
         folders.remove_checkpoint(result, checkpoint)
     return result, list(files)
+
+
+def echoed_check_of_rates(
+    result: "FitResult", job: "FitJob", client: "Client | None"
+) -> Path | None:
+    """Print whether the rates of a fit follow their power laws, or why that is not known.
+
+    Return the file that was written, None where it is not known.
+    """
+    from homodyne_dask.fitting.check_rates import check_rates
+    from homodyne_dask.results.folder import RATES_CHECK
+
+    try:
+        found = check_rates(result, job.scan(), client=client)
+    except OptionError as e:
+        echo(f"\nrates are not checked: {e}")
+        return None
+    echo(f"\n{found}")
+    found.to_json(job.folder / RATES_CHECK)
+    return job.folder / RATES_CHECK
 
 
 def _refusal(scan: "Scan") -> str | None:

@@ -13,6 +13,8 @@ DEFAULT_KNOTS = 20
 """Coefficients of a free form, where nobody says how many."""
 MIN_KNOTS = 4
 """Of one cubic piece."""
+LEAST_SCALE = 0.1
+"""Of the root mean square of a rate: less of it does not count as what a deviation is relative to."""
 
 
 @dataclass(frozen=True)
@@ -94,5 +96,28 @@ class SplineForm:
         return np.linalg.solve(normal + smooth, basis @ rate)
 
 
-RateForm = PowerLawForm | SplineForm
+@dataclass(frozen=True)
+class DeviatingForm:
+    """A rate a t^b + c + s(t) Σ d_k B_k(t), s the size of the power law and B_k splines that sum to 1.
+
+    d_k is the relative deviation from the law around the time of B_k.
+    """
+
+    splines: SplineForm
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return 3 + self.splines.size
+
+    def at(
+        self, t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " p"], floor: float | None
+    ) -> Float[np.ndarray, "1+p n"]:
+        """Return the rate and its derivatives where there is no deviation: at d = 0."""
+        law = PowerLawForm().at(t, theta[:3], floor)
+        scale = np.sqrt(law[0] ** 2 + LEAST_SCALE**2 * np.mean(law[0] ** 2))
+        return np.concatenate([law, scale * self.splines.basis(t)])
+
+
+RateForm = PowerLawForm | SplineForm | DeviatingForm
 POWER_LAW_FORM = PowerLawForm()

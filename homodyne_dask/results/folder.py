@@ -23,6 +23,8 @@ from homodyne_dask.store.files import write_file
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.scan import Scan
 
+RATES_CHECK = "rates_check.json"
+"""Of `check_rates`, where it was asked for."""
 CHECKPOINT, LOCK = "checkpoint.json", ".lock"
 ASIDE = ".partial-"
 """Beginning of the name of the temporary folder in which a result is written."""
@@ -36,6 +38,7 @@ FILES = (
     "parameters.csv",
     "scaling.csv",
     "rates.csv",
+    RATES_CHECK,
     "report.txt",
     "report.html",
     "result.nc",

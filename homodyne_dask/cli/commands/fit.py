@@ -67,6 +67,11 @@ FILES = (
 @click.option(
     "--nexus", is_flag=True, help="Also write result.nx.h5, a NeXus file (NXxpcs, NXfit)."
 )
+@click.option(
+    "--check-rates", is_flag=True,
+    help="Also test whether the rates follow their power laws, in one more pass; print where they do not, "
+    "and write rates_check.json.",
+)  # fmt: skip
 @click.option("--homodyne-output", is_flag=True, help="Also write the files of homodyne, in nlsq/.")
 @click.option(
     "--profile", type=click.Path(path_type=Path), help="Folder for a profile of the computing time."
@@ -77,6 +82,7 @@ def fit(
     go_on: bool,
     pictures: bool | None,
     nexus: bool,
+    check_rates: bool,
     homodyne_output: bool,
     profile: Path | None,
     **options: Any,
@@ -90,7 +96,7 @@ def fit(
     """
     config, comparison = _with_model(configuration(sources, options), resume or go_on)
     from homodyne_dask.cli.several_fits import MOST_DRAWN, MoreFiles, fit_all, fit_jobs, opened
-    from homodyne_dask.cli.single_fit import fit_job
+    from homodyne_dask.cli.single_fit import echoed_check_of_rates, fit_job
     from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import checkpoint_in
     from homodyne_dask.solver.checkpoint import checkpoint_exists
@@ -113,7 +119,9 @@ def fit(
                 sent=sent, profile=profile, comparison=comparison,
             )  # fmt: skip
             echo(str(result))
-            names = ", ".join(str(file.relative_to(job.folder)) for file in files)
+            if check_rates:
+                files = [*files, echoed_check_of_rates(result, job, client)]
+            names = ", ".join(str(file.relative_to(job.folder)) for file in files if file)
             echo(f"\n{job.folder}/ written: {names}")
             return result
 
