@@ -1,0 +1,42 @@
+"""How often intervals of the posterior hold the truth, where a bound is active in half of the fits."""
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.fitting.posterior.posterior import posterior_draws
+from tests.photons import photographed
+from tests.synthetic import angles, store
+
+TRUTH = np.array([1.5e4, -0.3, 3e3, 2e-4, 0.3, 5e-5, 10.0])
+MIDDLE = 7.45
+"""s."""
+REPEATS = 40
+
+
+def with_rates(theta):
+    """Parameters, then J and the shear rate at mid-record."""
+    D0, alpha, c, rate, beta, constant, _ = np.moveaxis(theta, -1, 0)
+    rates = [D0 * MIDDLE**alpha + c, rate * MIDDLE**beta + constant]
+    return np.concatenate([theta, np.stack(rates, -1)], axis=-1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_intervals_hold_the_truth_where_a_bound_is_active(tmp_path):
+    held, at_bound = [], 0
+    for seed in range(REPEATS):
+        scan = store(photographed(TRUTH, 150, angles(12), seed, pixels=150), tmp_path, f"s{seed}")
+        result = hd.fit(scan, "laminar_flow", gap=2e6)
+        if not result.converged:
+            continue
+        at_bound += bool(result.parameters["at_bound"].values.any())
+        found = posterior_draws(result, scan, draws=2000, seed=seed)
+        ends = np.quantile(with_rates(found.flat), [0.025, 0.16, 0.84, 0.975], axis=0)
+        low, high, truth = ends[:2], ends[:1:-1], with_rates(TRUTH)
+        held.append((low <= truth) & (truth <= high))
+    assert at_bound > REPEATS / 5
+    wide, narrow = np.mean(held, axis=0)
+    # three standard deviations of a share of 40
+    assert (wide >= 0.95 - 0.11).all(), wide
+    assert (narrow >= 0.68 - 0.22).all(), narrow
