@@ -23,6 +23,8 @@ LEVELS = {"68": 0.68, "95": 0.95}
 """Probabilities of the bands at each time, by the suffix of their names."""
 EVERYWHERE, LEVEL = "95_everywhere", 0.95
 BANDS = (*LEVELS, EVERYWHERE)
+EXPONENTS = np.linspace(-2.0, 2.0, 81)
+"""Of power laws beside rates without a formula: those within the bounds of fits."""
 UNITS = {"J": "angstrom^2/s", "J_integral": "angstrom^2", "gamma_dot": "1/s", "strain": "1"}
 UNITS_OF_UNKNOWN_Q = {"J": "1/s", "J_integral": "1"}
 """J is then q²J."""
@@ -69,6 +71,10 @@ def rates_in(view: FitView) -> xarray.Dataset:
             low, high = (curve.value + sign * half * band.stderr for sign in (-1, 1))
             columns[f"{name}_low_{suffix}"] = ("t", np.maximum(low, floor), {"units": units[name]})
             columns[f"{name}_high_{suffix}"] = ("t", high, {"units": units[name]})
+        if name in (result.config.get("splines") or {}):
+            law = nearest_power_law(curve.time, curve.value, band.stderr)
+            words = {"units": units[name], "long_name": f"power law nearest to the {WORDS[name]}"}
+            columns[f"{name}_power_law"] = ("t", law, words)
         for note in band.about.values():
             notes.setdefault(note, []).append(name)
     return xarray.Dataset(
@@ -82,6 +88,22 @@ def rates_in(view: FitView) -> xarray.Dataset:
             "notes": "\n".join(f"{joined_with_and(of)}: {note}" for note, of in notes.items()),
         },
     )
+
+
+def nearest_power_law(
+    t: Float[np.ndarray, " n"], value: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """Return the a t^b + c nearest to a curve in units of its error, b one of `EXPONENTS`.
+
+    Where the error is not known at all times, all times count the same.
+    """
+    weight = 1 / stderr if (stderr > 0).all() else np.ones(len(t))
+    laws = []
+    for exponent in EXPONENTS:
+        columns = np.stack([(t / t[-1]) ** exponent, np.ones(len(t))], axis=1)
+        found = np.linalg.lstsq(columns * weight[:, None], value * weight)[0]
+        laws.append(columns @ found)
+    return min(laws, key=lambda law: float((((law - value) * weight) ** 2).sum()))
 
 
 def has_rates(result: FitResult) -> bool:

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
+import homodyne_dask as hd
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.rates import rate
 from homodyne_dask.results.csv_tables import rates_csv
 from homodyne_dask.results.figures.fit_view import FitView
 from homodyne_dask.results.figures.rates import draw_rates
 from homodyne_dask.results.rate_bands import half_width_everywhere
-from homodyne_dask.results.rates import BANDS, rates_of_fit
+from homodyne_dask.results.rates import BANDS, nearest_power_law, rates_of_fit
 from homodyne_dask.results.result_file import from_summary
 from tests.results.figures.made import DIFFUSION, FLOW, SMALL, result_for, scan_of, truth_of
 from tests.synthetic import fit_here, measured, store
@@ -177,3 +178,27 @@ def test_truth_is_not_drawn_where_convention_or_gap_are_others(flowing):
             line.get_label() for line in draw_rates(FitView(result, flowing)).axes[0].get_lines()
         ]
         assert "truth" not in labels
+
+
+def test_the_power_law_nearest_to_a_curve_is_its_own_where_it_is_one():
+    t = np.linspace(0.05, 8, 100)
+    law = 3e4 * t**-0.35 + 500
+    found = nearest_power_law(t, law, np.linspace(1, 5, 100))
+    np.testing.assert_allclose(found, law, rtol=1e-9)
+    bent = law * (1 - 0.3 * (np.abs(t - 4) < 0.4))
+    found = nearest_power_law(t, bent, np.full(100, np.nan))
+    assert np.abs(found / law - 1).max() < 0.1
+
+
+def test_a_rate_without_a_formula_is_drawn_over_the_nearest_power_law(tmp_path):
+    hd.simulate(tmp_path / "S.h5", "step", angles=3, frames=60)
+    scan = hd.open_dataset(hd.ingest(tmp_path / "S.h5").store)
+    result = fit_here(scan, "static_free")
+    found = rates_of_fit(result, scan)
+    truth = 8e3 + 16e3 / (1 + np.exp(-(found["t"].values - 3.0) / 0.15))
+    inner = slice(6, -6)
+    assert np.median(np.abs(found["J"].values / truth - 1)[inner]) < 0.15
+    lines = draw_rates(FitView(result, scan)).axes[0].get_lines()
+    drawn = {line.get_label(): line.get_ydata() for line in lines}
+    np.testing.assert_array_equal(drawn["nearest power law"], found["J_power_law"])
+    np.testing.assert_allclose(drawn["truth"], truth, rtol=1e-4)

@@ -54,7 +54,7 @@ def draw_rates(view: FitView) -> "FitFigure":
             log_scale_if_wide(axis, "y", rates[name].values)
         shown = [of for of in (rates[name].values, truth.get(name)) if of is not None]
         limits(axis, np.concatenate(shown), _edges(rates, name, "95"))
-    if truth:
+    if truth or any(name.endswith("_power_law") for name in map(str, rates)):
         axes[0].legend(frameon=False, fontsize=8)
     picture.supxlabel("\n".join(lines), fontsize=8, color="#555555")
     return picture
@@ -91,6 +91,9 @@ def _draw(
         axis.fill_between(t, low, high, color=COLOURS[0], alpha=strength, linewidth=0)
     axis.plot(t, _edges(rates, name, EVERYWHERE).T, ":", color=COLOURS[0], linewidth=0.8)
     axis.plot(t, rates[name].values, color=COLOURS[0], label="fit")
+    if f"{name}_power_law" in rates:
+        law = rates[f"{name}_power_law"].values
+        axis.plot(t, law, "-.", color="#555555", linewidth=1.0, label="nearest power law")
     if truth is not None:
         axis.plot(t, truth, "--", color=COLOURS[1], label="truth")
 
