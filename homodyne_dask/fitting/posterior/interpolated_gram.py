@@ -80,7 +80,6 @@ class InterpolatedGrams:
         """Return the Gram at theta."""
         a, outside = _called(combination_kernel, self.problem, theta, self.pairs, self.basis)
         T = np.eye(len(a) + 2, self.wide.moments.shape[1])
-        T[3:] = 0
         T[2:, 3:] = a
         moments = T @ self.wide.moments @ T.T
         shown = self.contrast != 0
