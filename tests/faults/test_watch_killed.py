@@ -5,6 +5,8 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import pytest
 
 from homodyne_dask.cli.watch.state import STATE
 from homodyne_dask.results.json_files import read_with_checksum
-from tests.faults.programs import family, start, still_there
+from tests.faults.programs import ENVIRONMENT, family, still_there
 from tests.ingest_files import simulated
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
@@ -26,7 +28,13 @@ KILLED = 0.3
 SLOPE = 200_000
 """Bytes that a scan may add to the memory of all processes: 500 scans add 100 MB to half a gigabyte."""
 WORDS = ("watch", "in", "-o", "out", "--model", "static", "--no-pictures", "--interval", "0.2")
-PROGRAM = "import sys; from homodyne_dask.cli import main; main(sys.argv[1:])"
+COMMAND = (sys.executable, "-m", "homodyne_dask.cli", *WORDS)
+
+
+def start(folder: Path) -> subprocess.Popen:
+    """Start a watcher, whose words go into a file: a pipe would be full after some hundred scans."""
+    with (folder / "said").open("a") as said:
+        return subprocess.Popen(COMMAND, cwd=folder, env=ENVIRONMENT, stderr=said)
 
 
 def drop(folder: Path, base: Path, number: int) -> None:
@@ -58,7 +66,7 @@ def test_500_scans_with_random_kills_leave_every_result_once_and_the_memory_flat
     (tmp_path / "in").mkdir()
     base = simulated(tmp_path / "base.hdf", n=40)
     kills, known, used = 0, set(), []
-    watcher = start(*WORDS, folder=tmp_path, program=PROGRAM)
+    watcher = start(tmp_path)
     deadline = time.monotonic() + 7000
     for number in range(SCANS):
         drop(tmp_path, base, number)
@@ -67,14 +75,14 @@ def test_500_scans_with_random_kills_leave_every_result_once_and_the_memory_flat
             time.sleep(chance.uniform(0, 12))
             processes = family(watcher)
             watcher.send_signal(signal.SIGKILL)
-            watcher.communicate()
+            watcher.wait()
             assert not still_there(processes, 60)
             kills += 1
             for file in tmp_path.glob("out/A*_fit/summary.json"):
                 known.add((file, file.stat().st_mtime_ns))
-            watcher = start(*WORDS, folder=tmp_path, program=PROGRAM)
+            watcher = start(tmp_path)
         while results(tmp_path) <= number:
-            assert watcher.poll() is None, watcher.communicate()[1]
+            assert watcher.poll() is None, (tmp_path / "said").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)
         if number >= KILLED * SCANS:
@@ -83,8 +91,8 @@ def test_500_scans_with_random_kills_leave_every_result_once_and_the_memory_flat
         assert time.monotonic() < deadline
         time.sleep(0.2)
     watcher.send_signal(signal.SIGINT)
-    _, said = watcher.communicate(timeout=120)
-    assert "the same command goes on" in said
+    watcher.wait(timeout=120)
+    assert "the same command goes on" in (tmp_path / "said").read_text()
     with (tmp_path / "out/scans.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["outcome"] for row in rows] == ["CONVERGED"] * SCANS

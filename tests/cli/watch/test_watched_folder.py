@@ -124,7 +124,7 @@ def kill_at(monkeypatch, step: int) -> None:
 
 
 @pytest.mark.parametrize("stores", ["keep", "delete"])
-@pytest.mark.parametrize("every", [23, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [47, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_watcher_killed_at_any_step_goes_on_with_nothing_twice_and_nothing_lost(
     folders, monkeypatch, every, stores
 ):
