@@ -284,10 +284,15 @@ def identity(request: Request) -> dict[str, Any]:
         **{option.name: config[option.name] for option in fit_options() if option.identity},
         "free": [n for n, free in zip(names, request.search.free, strict=True) if free],
         "start": [None if np.isnan(v) else float(v) for v in request.search.start],
-        "lower": request.search.lower.tolist(),
-        "upper": request.search.upper.tolist(),
+        "lower": _plain_bounds(request.search.lower),
+        "upper": _plain_bounds(request.search.upper),
         "code of the model": request.problem.model.digest,
         "power laws of the model": [list(law) for law in request.problem.model.power_laws],
         # other versions round differently: the bits would not be those of an uninterrupted fit
         **{f"version of {name}": version(name) for name in ("homodyne-dask", "jaxlib", "numpy")},
     }
+
+
+def _plain_bounds(bounds: Float[np.ndarray, " p"]) -> list[float | str]:
+    """Return bounds as JSON holds them: none as text."""
+    return [bound if np.isfinite(bound) else str(bound) for bound in bounds.tolist()]

@@ -42,6 +42,8 @@ def with_free_rates[M: Parametrized](model: M, rates: str | None) -> M | Transpo
     name = model.name
     if (name, rates) in _FREE:
         return _FREE[name, rates]
+    if name in {free.name for (_, form), free in _FREE.items() if form == rates}:
+        return model
     known = [form for of, form in _FREE if of == name]
     if known:
         raise OptionError(f"rates = {shown(rates)} is unknown for {name}; {nearest(rates, known)}")

@@ -132,6 +132,20 @@ def test_a_stored_result_knows_its_splines(fitted, stepped, tmp_path):
     assert np.array_equal(one.shape(bins, t[:5], t[20:25]), other.shape(bins, t[:5], t[20:25]))
 
 
+def test_a_posterior_is_refused_in_a_sentence(fitted, stepped):
+    with pytest.raises(OptionError, match="whose bands are those of a posterior"):
+        hd.posterior(fitted, stepped[0])
+
+
+def test_resuming_gives_the_same_bits(fitted, stepped, tmp_path):
+    path = tmp_path / "free.ckpt"
+    asked = {"rates": "spline", "knots": 12, "checkpoint": path}
+    assert fit_here(stepped[0], "static", stop_after=2, **asked) is None
+    again = fit_here(stepped[0], "static", resume=True, **asked)
+    assert np.array_equal(again.parameters["value"], fitted.parameters["value"])
+    assert again.smoothing.equals(fitted.smoothing)
+
+
 @pytest.mark.parametrize(
     ("model", "options", "words"),
     [
