@@ -30,6 +30,29 @@ class Smoothness:
             S[at, at] = second_differences(at.stop - at.start)
         return found
 
+    def penalties(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " rate"]:
+        """Return thetaᵀ S theta of each rate, to rounding of the differences."""
+        return np.array([(np.diff(theta[at], 2) ** 2).sum() for at in self.places.values()])
+
+    def slope(
+        self, strengths: Float[np.ndarray, " rate"], theta: Float[np.ndarray, " p"]
+    ) -> Float[np.ndarray, " p"]:
+        """Return Σ λ S theta, to rounding of the differences."""
+        found = np.zeros_like(theta)
+        for strength, at in zip(strengths, self.places.values(), strict=True):
+            found[at] = strength * np.convolve(np.diff(theta[at], 2), [1, -2, 1])
+        return found
+
+    def rounding(
+        self, strengths: Float[np.ndarray, " rate"], theta: Float[np.ndarray, " p"]
+    ) -> float:
+        """Return the accuracy of Σ λ thetaᵀ S theta."""
+        sizes = [
+            np.abs(np.diff(theta[at], 2)).sum() * np.abs(theta[at]).max()
+            for at in self.places.values()
+        ]
+        return 8 * float(np.finfo(float).eps * (strengths @ np.array(sizes)))
+
 
 def second_differences(size: int) -> Float[np.ndarray, "size size"]:
     """Return DᵀD, D the second differences: cᵀDᵀDc is 0 where coefficients are on a straight line."""

@@ -40,6 +40,8 @@ class Penalty(NamedTuple):
     """-(Σ λ S) theta."""
     chisqr: float
     """thetaᵀ(Σ λ S)theta."""
+    rounding: float
+    """Accuracy of that."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ class ReducedProblem:
     def rounding(self) -> float:
         """Accuracy of χ²: what is below this, and differences below this, are rounding."""
         prior = 0.0 if self.theta_prior is None else self.theta_prior.rounding
-        return float(self.rounding_per_bin.sum()) + prior
+        penalty = 0.0 if self.penalty is None else self.penalty.rounding
+        return float(self.rounding_per_bin.sum()) + prior + penalty
 
     @property
     def relative_hessian_rounding(self) -> Float[np.ndarray, " p"]:

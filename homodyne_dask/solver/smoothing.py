@@ -21,7 +21,7 @@ MAX_UPDATES = 200
 """Of the strengths."""
 TOLERANCE = 1e-6
 """Relative change of all strengths at which the updates end."""
-MAX_STRENGTH = 1e7
+MAX_STRENGTH = 1e5
 """Largest λ, in units of the mean curvature of χ² over that of the penalty: the rate is a straight line."""
 MIN_CLUSTERS = 3
 """Fewest clusters whose scores tell φ."""
@@ -44,14 +44,16 @@ def penalized(
     if strengths is None:
         strengths = _chosen(_Quadratic(search, smoothness, theta, reduced, S))
     weight = np.einsum("r,rpq->pq", strengths.values, S)
-    gradient = -weight @ theta
+    gradient = -smoothness.slope(strengths.values, theta)
     free = movable(search, theta, reduced.gradient + gradient)
     effective = _effective(smoothness, reduced.hessian, weight, free)
+    chisqr = float(strengths.values @ smoothness.penalties(theta))
+    rounding = smoothness.rounding(strengths.values, theta)
     moving = np.array([float(free[at].sum()) for at in smoothness.places.values()])
     return reduced.with_penalty(
         Penalty(
             smoothness.names, strengths, effective, float((moving - effective).sum()),
-            weight, gradient, float(-theta @ gradient),
+            weight, gradient, chisqr, rounding,
         )
     )  # fmt: skip
 
@@ -86,7 +88,7 @@ class _Quadratic:
         """Return theta at the minimum inside the bounds, what is free there, and H + P of that."""
         weight, theta, search = np.einsum("r,rpq->pq", strengths, self.S), self.theta, self.search
         A = self.reduced.hessian + weight
-        right = self.reduced.gradient - weight @ theta
+        right = self.reduced.gradient - self.smoothness.slope(strengths, theta)
         free, step = movable(search, theta, right), np.zeros_like(theta)
         low, high = search.lower - theta, search.upper - theta
         while free.any():
@@ -137,14 +139,15 @@ def _chosen(at: _Quadratic) -> Strengths:
     for _ in range(MAX_UPDATES):
         there, free, A = at.minimum(strengths)
         scale = at.scale(there, free, A)
-        updated = strengths.copy()
+        updated, rough_of = strengths.copy(), smoothness.penalties(there)
         for r in np.flatnonzero(np.isnan(given)):
             S, own = at.S[r][np.ix_(free, free)], free[places[r]]
             rank = min(int(own.sum()), len(own) - 2)
-            rough = float(there @ at.S[r] @ there)
+            rough = float(rough_of[r])
             spent = rank - strengths[r] * float(np.trace(_solved(A, S)))
             limit = MAX_STRENGTH * unit[r]
-            updated[r] = limit if scale * spent >= limit * rough else scale * spent / rough
+            gain = scale * max(spent, 0.0)
+            updated[r] = limit if gain >= limit * rough else gain / rough
             updated[r] = max(updated[r], unit[r] / MAX_STRENGTH)
         done = np.abs(np.log(updated / strengths)).max() < TOLERANCE
         strengths = updated
