@@ -13,6 +13,8 @@ class Smoothness:
 
     places: Mapping[str, slice]
     """Of the coefficients of each rate in theta."""
+    stiffness: Mapping[str, Float[np.ndarray, " size-2"]]
+    """Weight of each second difference of the coefficients."""
     given: Mapping[str, float]
     """Strengths λ that a user gave, by rate; the others are chosen from the data."""
     clusters: Int[np.ndarray, " bin"]
@@ -26,30 +28,36 @@ class Smoothness:
     def matrices(self, p: int) -> Float[np.ndarray, "rate p p"]:
         """Return S of each rate, over p parameters: its penalty is λ thetaᵀ S theta."""
         found = np.zeros((len(self.places), p, p))
-        for S, at in zip(found, self.places.values(), strict=True):
-            S[at, at] = second_differences(at.stop - at.start)
+        for S, (name, at) in zip(found, self.places.items(), strict=True):
+            D = self.stiffness[name][:, None] * np.diff(np.eye(at.stop - at.start), 2, axis=0)
+            S[at, at] = D.T @ D
         return found
 
     def penalties(self, theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " rate"]:
         """Return thetaᵀ S theta of each rate, to rounding of the differences."""
-        return np.array([(np.diff(theta[at], 2) ** 2).sum() for at in self.places.values()])
+        return np.array([d @ d for d in self._differences(theta)])
 
     def slope(
         self, strengths: Float[np.ndarray, " rate"], theta: Float[np.ndarray, " p"]
     ) -> Float[np.ndarray, " p"]:
         """Return Σ λ S theta, to rounding of the differences."""
         found = np.zeros_like(theta)
-        for strength, at in zip(strengths, self.places.values(), strict=True):
-            found[at] = strength * np.convolve(np.diff(theta[at], 2), [1, -2, 1])
+        each = zip(strengths, self.places.items(), self._differences(theta), strict=True)
+        for strength, (name, at), d in each:
+            found[at] = strength * np.convolve(self.stiffness[name] * d, [1, -2, 1])
         return found
+
+    def _differences(self, theta: Float[np.ndarray, " p"]) -> list[Float[np.ndarray, " size-2"]]:
+        """Return the weighted second differences of the coefficients of each rate."""
+        return [self.stiffness[name] * np.diff(theta[at], 2) for name, at in self.places.items()]
 
     def rounding(
         self, strengths: Float[np.ndarray, " rate"], theta: Float[np.ndarray, " p"]
     ) -> float:
         """Return the accuracy of Σ λ thetaᵀ S theta."""
         sizes = [
-            np.abs(np.diff(theta[at], 2)).sum() * np.abs(theta[at]).max()
-            for at in self.places.values()
+            np.abs(d).sum() * np.abs(theta[at]).max()
+            for d, at in zip(self._differences(theta), self.places.values(), strict=True)
         ]
         return 8 * float(np.finfo(float).eps * (strengths @ np.array(sizes)))
 

@@ -12,6 +12,7 @@ from homodyne_dask.kernels.transport import transport_gram, transport_point, tra
 from homodyne_dask.models import Convention
 from homodyne_dask.models.free_rates import of_power_law
 from homodyne_dask.models.rate_forms import SplineForm
+from homodyne_dask.models.smoothness import Smoothness
 from homodyne_dask.models.transport_models import LAMINAR_FLOW_FREE, STATIC_FREE, with_splines
 from homodyne_dask.results.figures.fitted_model import fitted_model
 from tests import reference
@@ -31,6 +32,17 @@ def test_a_straight_line_is_in_the_splines_and_costs_no_roughness():
     c = FORM.projected(t, 3 + 2 * t)
     assert np.allclose(c @ FORM.basis(t), 3 + 2 * t)
     assert np.allclose(np.diff(c, 2), 0, atol=1e-9)
+
+
+def test_a_penalty_is_a_quadratic_form_with_the_slope_that_it_says():
+    form, rng = SplineForm(9, 0.0, 10.0), np.random.default_rng(0)
+    smoothness = Smoothness({"J": slice(1, 10)}, {"J": form.stiffness}, {}, np.arange(3))
+    theta, strengths = rng.normal(size=11), np.array([3.0])
+    S = smoothness.matrices(11)[0]
+    assert smoothness.penalties(theta) == pytest.approx(theta @ S @ theta)
+    assert smoothness.slope(strengths, theta) == pytest.approx(3 * S @ theta)
+    assert np.linalg.matrix_rank(S) == 7
+    assert SplineForm(9, 50.0, 60.0).stiffness == pytest.approx(np.ones(7))
 
 
 def _free(model, n):
