@@ -145,7 +145,7 @@ def test_a_stored_result_knows_its_splines(fitted, stepped, tmp_path):
 
 
 def test_a_posterior_is_refused_in_a_sentence(fitted, stepped):
-    with pytest.raises(OptionError, match="whose bands are those of a posterior"):
+    with pytest.raises(OptionError, match="smoothed by a penalty"):
         hd.posterior(fitted, stepped[0])
 
 

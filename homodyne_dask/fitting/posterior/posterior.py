@@ -189,11 +189,6 @@ def _check(result: FitResult, request: Request, draws: int, adjust: str) -> None
         raise OptionError(
             f"the posterior is that of a fit that converged, and this one ended so: {result.outcome.value}"
         )
-    if request.search.smoothness is not None:
-        raise OptionError(
-            f"{request.problem.model.name} has rates without a formula, whose bands are those of a posterior "
-            f"already (result.rates): fit power laws for draws"
-        )
     if options.loss != "linear":
         raise OptionError(
             f"a fit with loss {options.loss!r} has no likelihood: fit with loss 'linear', or exclude outliers"
