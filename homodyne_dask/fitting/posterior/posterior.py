@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError, nearest, require_function, require_type
+from homodyne_dask.errors import OptionError, require_function, require_type
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import fit_options
-from homodyne_dask.fitting.posterior.adjustment import ADJUSTMENTS, adjustment_of
+from homodyne_dask.fitting.posterior.adjustment import adjustment_of
 from homodyne_dask.fitting.posterior.basis import SIZES
 from homodyne_dask.fitting.posterior.coordinates import coordinates
 from homodyne_dask.fitting.posterior.likelihood import likelihood_of
-from homodyne_dask.fitting.posterior.proper import require_proper
+from homodyne_dask.fitting.posterior.requirements import require_posterior, require_proper
 from homodyne_dask.fitting.posterior.sampler import CHECKED, Sampled, Sampler
 from homodyne_dask.fitting.posterior.target import Target, prior_draws, target_priors
 from homodyne_dask.fitting.request import Request, prepare
@@ -29,8 +29,6 @@ from homodyne_dask.sweep.wide_pass import require_memory_for_thetas
 
 if TYPE_CHECKING:
     from distributed import Client
-
-_MIN_DRAWS = 100
 
 
 def posterior(
@@ -87,7 +85,7 @@ def posterior_draws(
     """Return draws of the posterior of a fit; arguments and errors are those of `posterior`."""
     began = time.perf_counter()
     request = request_of(result, scan)
-    _check(result, request, draws, adjust)
+    require_posterior(result, request, draws, adjust)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise OptionError(f"seed = {seed!r}: give a whole number from 0 up")
     theta = result.parameters["value"].values.astype(float)
@@ -180,30 +178,3 @@ def request_of(result: FitResult, scan: Scan) -> Request:
         options["loss_scale"] = None
     # the wide Gram is of float64, and what it is compared with must be so too
     return prepare(scan, model, **options | {"profile": (), "precision": "float64"})
-
-
-def _check(result: FitResult, request: Request, draws: int, adjust: str) -> None:
-    """Raise OptionError for fits that have no posterior of this kind, and for options that are none."""
-    options = request.options
-    if not result.converged:
-        raise OptionError(
-            f"the posterior is that of a fit that converged, and this one ended so: {result.outcome.value}"
-        )
-    if options.loss != "linear":
-        raise OptionError(
-            f"a fit with loss {options.loss!r} has no likelihood: fit with loss 'linear', or exclude outliers"
-        )
-    for name in ("contrast_bounds", "offset_bounds"):
-        if getattr(options, name) is not None:
-            raise OptionError(
-                f"the fit was made with {name}, and a posterior has none of these: fit with "
-                f"{name.split('_')[0]}_prior instead"
-            )
-    if adjust not in ADJUSTMENTS:
-        raise OptionError(f"adjust = {adjust!r} is unknown; {nearest(str(adjust), ADJUSTMENTS)}")
-    if isinstance(draws, bool) or not isinstance(draws, int) or draws < _MIN_DRAWS:
-        raise OptionError(f"draws = {draws!r}: give a whole number from {_MIN_DRAWS} up")
-    if not request.search.free.any():
-        raise OptionError("all parameters of the fit are fixed: there is nothing to draw")
-    if result.parameters["at_bound"].values[request.search.free].all():
-        raise OptionError("all free parameters ended at a bound: give the fit wider bounds")
