@@ -9,13 +9,20 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from matplotlib.figure import Figure
 
 import homodyne_dask as hd
 from homodyne_dask.cli import guide, main
+from homodyne_dask.fitting.posterior.posterior import request_of
+from homodyne_dask.fitting.posterior.target import target_priors
 from homodyne_dask.results import folder
 from homodyne_dask.results.figures import save as plots
+from homodyne_dask.results.posterior import pictures
+from homodyne_dask.results.posterior import save as posterior_files
+from homodyne_dask.results.posterior.posterior import posterior_of
 from tests.benchmarks import __main__ as benchmarks
 from tests.documents import ALL, README, ROOT, blocks, code_spans, commands, links
+from tests.results.posterior.made import draws_of, gaussian
 
 RESULTS = (ROOT / "docs" / "results.md").read_text()
 
@@ -28,6 +35,12 @@ def run(line: str) -> str:
     return result.output
 
 
+def drawn(result, scan, *, priors=None, draws=4000, seed=1, **_) -> hd.Posterior:
+    """What `hd.posterior` returns, from draws of the errors of the fit: real ones take too long here."""
+    target_priors(request_of(result, scan), priors)
+    return posterior_of(result, draws_of(result, gaussian(result, draws), seed=seed), scan)
+
+
 @pytest.fixture(scope="module")
 def scan(tmp_path_factory) -> Path:
     """A folder with a measured file of the README's name and what the commands make of it."""
@@ -35,6 +48,8 @@ def scan(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(plots, "save_all", lambda *_: [])
+        patch.setattr(posterior_files, "_write_pictures", lambda *_: [])
+        patch.setattr(hd, "posterior", drawn, raising=False)
         run("homodyne-dask simulate A0123_results.hdf --angles 9 --frames 100")
         for line in "".join(blocks("sh")).splitlines():
             run(line)
@@ -86,6 +101,18 @@ def test_the_python_runs_as_a_plain_script_with_workers(scan):
     assert re.search(r"compilations +(gram 1|none)\n", ran.stdout)
     assert (scan / "A0123.json").exists()
     assert not ran.stderr
+
+
+def test_the_python_of_the_posterior_runs(scan, monkeypatch, capsys):
+    monkeypatch.chdir(scan)
+    monkeypatch.setattr(hd, "posterior", drawn, raising=False)
+    monkeypatch.setattr(posterior_files, "_write_pictures", lambda *_: [])
+    monkeypatch.setattr(pictures, "draw_corner", lambda _: Figure())
+    (block,) = blocks("py")
+    exec(block, names := {})
+    assert "posterior of laminar_flow fitted to A0123_c2.zarr" in capsys.readouterr().out
+    assert names["posterior"].summary["sd"].sel(param="D0") > 0
+    assert (scan / "A0123_corner.png").exists()
 
 
 def test_every_command_exists_with_its_options():

@@ -9,19 +9,11 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.posterior import basis, sampler
-from homodyne_dask.fitting.posterior.coordinates import coordinates
 from homodyne_dask.fitting.posterior.likelihood import likelihood_of
 from homodyne_dask.fitting.posterior.posterior import posterior_draws, request_of
+from homodyne_dask.fitting.posterior.proposal import Weighted
 from homodyne_dask.fitting.posterior.sampler import Sampler
-from homodyne_dask.fitting.posterior.sampling import (
-    Draws,
-    Proposal,
-    importance_draws,
-    reliable,
-    student_t,
-)
-from homodyne_dask.models import POWER_LAW
-from homodyne_dask.models.parameters import search
+from homodyne_dask.fitting.posterior.sampling import Draws, importance_draws, reliable
 from homodyne_dask.solver.variable_projection import reduce
 from tests.fitting.posterior.test_likelihood import TRUTH, sampler_of
 from tests.synthetic import angles, measured, store
@@ -33,19 +25,26 @@ def scan(tmp_path_factory):
     return store(scans, tmp_path_factory.mktemp("sampling"), "S")
 
 
+class Normal:
+    """A proposal of two normal coordinates of sd 1."""
+
+    def weighted(self, log_density, n, rng):
+        x = rng.standard_normal((n, 2))
+        there = log_density(x)
+        return Weighted(x, np.ones(n), there, there + 0.5 * (x**2).sum(1))
+
+
 def test_weights_make_a_wide_proposal_as_narrow_as_the_density():
-    at = coordinates(search(POWER_LAW.parameters), np.array([2e4, -0.4, 0.0])).without_laws()
-    centre = at.of(at.x)
-    by = Proposal((student_t(at, centre, np.diag([0.1, 0.1]) ** 2, 5.0),))
+    def drawn(sd):
+        def density(x):
+            return -0.5 * ((x / sd) ** 2).sum(1)
 
-    def density(x, sd):
-        return -0.5 * (((at.of(x) - centre) / sd) ** 2).sum(-1) + at.log_slope(x) * -1
+        return importance_draws(density, Normal(), 4000, np.random.default_rng(1))
 
-    narrow = importance_draws(lambda x: density(x, 0.04), by, 4000, np.random.default_rng(1))
-    np.testing.assert_allclose(at.of(narrow.x[0]).std(0), 0.04, rtol=0.06)
+    narrow = drawn(0.4)
+    np.testing.assert_allclose(narrow.x[0].std(0), 0.4, rtol=0.06)
     assert reliable(narrow.pareto_k, 4000)
-    wide = importance_draws(lambda x: density(x, 3.0), by, 4000, np.random.default_rng(1))
-    assert not reliable(wide.pareto_k, 4000)
+    assert not reliable(drawn(30.0).pareto_k, 4000)
 
 
 def test_where_no_draw_has_weight_chains_start_from_the_search():
@@ -103,14 +102,15 @@ def test_draws_of_contrast_and_offset_have_their_own_spread(drawn):
 def test_f_outside_of_the_columns_raises_chisqr(scan, monkeypatch):
     monkeypatch.setattr(basis, "SIZES", (1,))
     made = sampler_of(scan, "static")
-    of, _ = made.likelihood(made.explored()[1])
+    near = made.target.at.x * (1 + 0.02 * np.random.default_rng(1).standard_normal((320, 3)))
+    of, _ = made.likelihood(near)
     thetas = made.target.at.theta * np.array([[1.6, 1, 1], [0.5, 1, 1], [1, 1.4, 1], [1, 0.6, 1]])
     grams = made.sweep.candidates(thetas)
     exact = np.array([reduce(gram, made.request.scaling).chisqr for gram in grams])
     exact -= made.reduced.chisqr
     found = likelihood_of(made.request.problem, of, thetas).chisqr.sum(1)
     assert (exact > 20).all()
-    assert (found > 0.9 * exact).all()
+    assert (found > 0.8 * exact).all()
 
 
 def test_a_posterior_is_of_float64_and_of_the_chunks_that_were_fitted(tmp_path):
