@@ -236,7 +236,9 @@ def test_names_of_files_are_text_on_the_page(small, tmp_path):
     hostile = tmp_path / "<img src=x onerror=alert(1)>$$x$$_c2.zarr"
     hostile.symlink_to(small[0].path)
     with ThreadPoolExecutor(1) as pool, Models() as models:
-        page = ViewPage(viewed([hostile], models), bokeh.document.Document(), pool, keys=True)
+        page = ViewPage(viewed([hostile], models), pool, keys=True)
+        document = bokeh.document.Document()
+        page.show_in(document)
         page.latest.close()
     page._say([NASTY])
     page._clear(0, ("data",))
@@ -244,6 +246,6 @@ def test_names_of_files_are_text_on_the_page(small, tmp_path):
         page.status.text
         == "<p>&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt; &amp; &#39; &#34;</p>"
     )
-    (named,) = page.document.select({"name": "row-0"})
+    (named,) = document.select({"name": "row-0"})
     assert named.text == hostile.name.replace("$$", "$ $")
-    assert page.document.title == hostile.name
+    assert document.title == hostile.name

@@ -47,7 +47,9 @@ class Document:
 
 def latest(work, errors=None) -> tuple[Document, Latest]:
     document, errors = Document(), [] if errors is None else errors
-    return document, Latest(document, Now(), work, errors.append)
+    asked = Latest(Now(), work, errors.append)
+    asked.document = document
+    return document, asked
 
 
 class Now:

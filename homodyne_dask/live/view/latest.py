@@ -23,7 +23,6 @@ class Latest:
 
     def __init__(
         self,
-        document: Document,
         pool: Executor,
         work: Callable[[Check], Iterator[Update]],
         failed: Callable[[Exception], None],
@@ -32,7 +31,9 @@ class Latest:
 
         failed: called in the document with what it raises.
         """
-        self.document, self.pool, self.work, self.failed = document, pool, work, failed
+        self.pool, self.work, self.failed = pool, work, failed
+        self.document: Document | None = None
+        """Of the page, as soon as there is one; until then nothing is done."""
         self.number, self.waiting, self.busy, self.closed = 0, False, False, False
         self.finished = 0
         """Requests that were shown to their end."""
@@ -42,7 +43,7 @@ class Latest:
     def ask(self) -> None:
         """Ask for the work, soon; what is being done becomes stale."""
         self.number += 1
-        if not self.waiting and not self.closed:
+        if self.document is not None and not self.waiting and not self.closed:
             self.waiting = True
             self.document.add_timeout_callback(self._begin, PAUSE_MS)
 
@@ -85,5 +86,5 @@ class Latest:
             self.failed(e)
 
     def _in_document(self, function: Callable[..., None], *arguments: Any) -> None:
-        if not self.closed:
+        if self.document is not None and not self.closed:
             self.document.add_next_tick_callback(partial(function, *arguments))

@@ -76,8 +76,8 @@ FIRST_CUTS = 0.25, 0.02
 class ViewPage:
     """One page in one browser."""
 
-    def __init__(self, viewed: Viewed, document: Document, pool: Executor, keys: bool) -> None:
-        self.viewed, self.document = viewed, document
+    def __init__(self, viewed: Viewed, pool: Executor, keys: bool) -> None:
+        self.viewed, self.keys = viewed, keys
         self.first = viewed.shown[0].scan
         self.x, self.y = (figures.common_range([one.scan for one in viewed.shown]) for _ in "xy")
         begin, end = whole_span(self.first)
@@ -97,11 +97,20 @@ class ViewPage:
         self.along_age = figures.cut_figure("along-age", "age t₁ [s]", (begin, end), False, number)
         self.bins = bins_of(viewed.shown)
         self.heading, self.status = Div(name="bin"), Div(name="status")
-        self.latest = Latest(document, pool, self._work, self._failed)
-        self._connect(keys)
-        document.title = viewed.title
+        self.latest = Latest(pool, self._work, self._failed)
+        self.layout = self._layout()
+        self._connect()
+
+    def show_in(self, document: Document) -> None:
+        """Become the page of a browser."""
+        document.title = self.viewed.title
         document.template = cast(Any, SCRIPTS)
-        document.add_root(self._layout())
+        document.add_root(self.layout)
+        document.on_session_destroyed(lambda _: self.latest.close())
+        if self.keys:
+            arguments = {"bins": self.bins, "x": self.x, "y": self.y}
+            document.js_on_event(DocumentReady, CustomJS(args=arguments, code=KEYS))
+        self.latest.document = document
         self._bin_chosen()
 
     @property
@@ -131,7 +140,7 @@ class ViewPage:
             self.heading, row(maps, beside), row(cuts + rates), Div(text=self.help), self.status
         )
 
-    def _connect(self, keys: bool) -> None:
+    def _connect(self) -> None:
         self.bins.selected.on_change("indices", lambda attr, old, new: self._bin_chosen())
         for axis in (self.x, self.y):
             for end in ("start", "end"):
@@ -140,10 +149,6 @@ class ViewPage:
             for fig in one.figures:
                 fig.on_event(Tap, self._tapped)
                 fig.on_event(Reset, lambda _: self._whole())
-        self.document.on_session_destroyed(lambda _: self.latest.close())
-        if keys:
-            arguments = {"bins": self.bins, "x": self.x, "y": self.y}
-            self.document.js_on_event(DocumentReady, CustomJS(args=arguments, code=KEYS))
 
     def _step(self, by: int) -> None:
         last = len(self.viewed.shown[0].scan.bins) - 1

@@ -31,6 +31,8 @@ from homodyne_dask.live.view.shown import Viewable, viewed
 LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 18
 ANY_PORT = 0
+IDLE_SECONDS = 2.0
+"""After a page was opened, until the next one is made."""
 
 
 @contextmanager
@@ -43,10 +45,18 @@ def page_server(what: Sequence[Viewable], port: int = ANY_PORT, keys: bool = Tru
     token = secrets.token_urlsafe(TOKEN_BYTES)
     with ModelProcess() as models, ThreadPoolExecutor(1) as pool:
         content = viewed(what, models)
+        made: list[ViewPage] = []
+
+        def make() -> None:
+            if not made:
+                made.append(ViewPage(content, pool, keys))
 
         def modify(document: Document) -> None:
-            ViewPage(content, document, pool, keys)
+            make()
+            made.pop().show_in(document)
+            IOLoop.current().call_later(IDLE_SECONDS, make)
 
+        make()  # the next page is there before it is asked for
         server = _server({f"/{token}": Application(FunctionHandler(modify))}, port)
         server.start()
         try:
