@@ -90,7 +90,7 @@ def test_500_scans_with_random_kills_leave_every_result_once_and_the_memory_flat
     while len((tmp_path / "out/scans.csv").read_text().splitlines()) < SCANS + 1:
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    watcher.send_signal(signal.SIGINT)
+    watcher.send_signal(signal.SIGTERM)
     watcher.wait(timeout=120)
     assert "the same command goes on" in (tmp_path / "said").read_text()
     with (tmp_path / "out/scans.csv").open() as file:
