@@ -28,7 +28,7 @@ def test_rates_of_draws_are_those_of_each_of_them(model, convention):
     found = backend.rates_of_draws(problem, thetas, time, frames, at)
     for n in (0, 79):
         one = backend.rates(backend.point(problem, thetas[n], time), time, frames)
-        assert found.keys() == one.keys()
-        for name, curve in one.items():
-            np.testing.assert_allclose(found[name][n], curve.value[at], rtol=1e-11, atol=1e-14)
+        assert found.keys() == one.keys() - {"J_integral"}
+        for name, drawn in found.items():
+            np.testing.assert_allclose(drawn[n], one[name].value[at], rtol=1e-11, atol=1e-14)
     assert found["J"].min() == RATE_FLOOR

@@ -221,7 +221,7 @@ def test_intervals_hold_the_truth_where_the_prior_is_a_measurement():
         each = [owner == k for k in range(10)]
         scores = np.array([X[at].T @ left[at] for at in each])
         blocks = np.array([X[at].T @ X[at] for at in each])
-        covariance, dof = cr3(inverse, scores, blocks, prior=weight)
+        covariance, dof = cr3(inverse, scores, blocks, prior=np.diag(weight))
         inside.append(np.abs(theta) < stdtrit(dof, 0.975) * np.sqrt(np.diag(covariance)))
     share = np.mean(inside, axis=0)
     assert (share > 0.92).all(), share
