@@ -179,6 +179,7 @@ def test_a_cluster_in_which_everything_hangs_is_reported(scan, monkeypatch):
             hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client)
 
 
+@pytest.mark.slow
 def test_all_workers_gone_and_one_returning_later_change_no_bit(scan, quiet):
     with local_cluster(processes=2, threads=1) as client:
         client.wait_for_workers(2, timeout=120)
@@ -212,6 +213,7 @@ def test_no_worker_coming_back_is_said(scan, monkeypatch):
             disturbed(scan, client, leave)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_grows_and_shrinks_in_mid_pass_changes_no_bit(scan, quiet):
     sizes = []
     with local_cluster(processes=1, threads=1) as client:

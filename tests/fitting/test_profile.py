@@ -23,6 +23,7 @@ from tests.solver.test_covariance import CREEP
 from tests.synthetic import FLOW, angles, evaluator, fit_here, measured, solve, store
 
 
+@pytest.mark.slow
 def test_every_point_of_a_profile_is_the_best_fit_with_the_parameter_held(tmp_path):
     scans = measured(CREEP, 40, np.zeros(9), sigma=0.01)
     result = fit_here(store(scans, tmp_path), STATIC, profile=("D_offset",))

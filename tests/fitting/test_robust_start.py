@@ -30,7 +30,9 @@ HELD = {"fixed": {"D_offset": 0.0, "gamma_dot_t_offset": 0.0}}
 """Offsets that so short a record does not tell from the amplitudes."""
 
 
-@pytest.mark.parametrize(("word", "truth"), [("creep", CREEP), *FLOWS], ids=str)
+@pytest.mark.parametrize(
+    ("word", "truth"), [pytest.param("creep", CREEP, marks=pytest.mark.slow), *FLOWS], ids=str
+)
 def test_two_percent_of_gross_outliers_move_nothing_by_a_standard_error(word, truth, tmp_path):
     flow = len(truth) == 7
     clean = measured(truth, 150, angles(11) if flow else np.zeros(4), **QUIET)

@@ -34,7 +34,9 @@ def replaced(result, theta):
     return replace(result, parameters=result.parameters.assign(value=("param", theta)))
 
 
-@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+@pytest.mark.parametrize(
+    "convention", ["physical", pytest.param("homodyne", marks=pytest.mark.slow)]
+)
 def test_bands_are_those_of_random_parameters(convention, flowing):
     rng = np.random.default_rng(7)
     spread = np.diag(0.01 * np.abs(FLOW)) @ rng.normal(size=(7, 7))

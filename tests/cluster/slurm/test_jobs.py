@@ -33,6 +33,7 @@ def client(cluster) -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.slow
 def test_a_job_cancelled_in_mid_pass_changes_no_bit_and_is_replaced(
     small, small_quiet, client, slurm
 ):

@@ -54,10 +54,8 @@ def on_a_grid(scan, options, result):
     return np.array(found), error
 
 
-@pytest.mark.parametrize(
-    "word",
-    ["alpha and D_offset", pytest.param("a bound beside the optimum", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("word", CASES)
 def test_quantiles_are_those_of_an_integral_over_a_grid(still, word):
     options = CASES[word]
     result = hd.fit(still, "static", **options)
@@ -70,6 +68,7 @@ def test_quantiles_are_those_of_an_integral_over_a_grid(still, word):
     np.testing.assert_allclose(quantiles / error[:, None], wanted / error[:, None], atol=0.05)
 
 
+@pytest.mark.slow
 def test_one_worker_and_two_draw_the_same_bits(still):
     result = hd.fit(still, "static")
     alone = posterior_draws(result, still, draws=200, seed=5)

@@ -42,8 +42,10 @@ def log_density(priors, mean, tau, x):
     return total + sum(prior.log_density(x[..., n]) for n, prior in enumerate(priors))
 
 
-@pytest.mark.parametrize("values", VALUES)
-@pytest.mark.parametrize("word", PRIORS)
+@pytest.mark.parametrize(
+    ("word", "values"),
+    [(word, "falls") for word in PRIORS] + [("flat in the rate", "nearly constant")],
+)
 def test_draws_have_the_density_that_they_say(word, values):
     rng, n, tau = np.random.default_rng(1), 2000, 0.7
     mean = np.array(VALUES[values])
