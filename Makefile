@@ -92,7 +92,7 @@ profile-nlsq: install  ## one fit under the profilers of Dask and JAX; leaves pr
 	$(BIN)/homodyne-dask fit profile/A0001_c2.zarr --model laminar_flow --profile profile
 	@echo "the profiles are profile/dask-report.html and, for xprof or ui.perfetto.dev, profile/jax/"
 
-lint: install  ## style, types and the layers of the imports; a part of make test
+lint: install  ## style, types and the layers of the imports; all but the types are a part of make test
 	$(BIN)/python -m pytest tests/test_style.py
 
 clean:  ## remove what was built, .venv too

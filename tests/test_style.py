@@ -15,9 +15,12 @@ CHECKS = {
     "imports go one way": [SCRIPTS / "lint-imports", "--no-cache"],
     "types fit": [sys.executable, "-m", "pyright", "--pythonpath", sys.executable],
 }
+SLOW = ("types fit",)
 
 
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(
+    "check", [pytest.param(c, marks=[pytest.mark.slow] if c in SLOW else []) for c in CHECKS]
+)
 def test_style(check):
     if check == "types fit" and shutil.which("node") is None:
         pytest.skip("pyright needs node")

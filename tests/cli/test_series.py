@@ -89,6 +89,7 @@ def test_windows_converge_with_what_the_guide_says_to_fix(rings):
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_small_fits_on_workers_write_the_same_as_fits_in_this_process(rings, monkeypatch):
     wanted = Path("R_fit_q/q_0.006/summary.json").read_text()
     here = Path("R_fit_q/series.csv").read_text()

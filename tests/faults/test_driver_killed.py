@@ -68,12 +68,16 @@ def moments(seed: int, number: int) -> list[tuple[str, signal.Signals, int, floa
     ]  # fmt: skip
 
 
-QUICK = [(ALONE, signal.SIGTERM, 4, 0.01), (ALONE, signal.SIGKILL, 6, 0.02)]
+QUICK = [(ALONE, signal.SIGKILL, 6, 0.02)]
 
 
 @pytest.mark.parametrize(
     ("name", "sent", "after", "seconds"),
-    QUICK + [pytest.param(*moment, marks=pytest.mark.slow) for moment in moments(5, 20)],
+    QUICK
+    + [
+        pytest.param(*moment, marks=pytest.mark.slow)
+        for moment in [(ALONE, signal.SIGTERM, 4, 0.01), *moments(5, 20)]
+    ],
 )
 def test_a_fit_killed_at_any_moment_resumes_to_the_same_bits(
     quiet, tmp_path, name, sent, after, seconds

@@ -235,6 +235,7 @@ def client():
 
 
 @pytest.mark.cluster
+@pytest.mark.slow
 def test_what_is_left_out_is_the_same_on_workers(copy, client):
     spoil(copy)
     assert bits(skipping(copy, client=client)) == bits(skipping(copy))

@@ -96,6 +96,7 @@ def test_killing_a_worker_in_mid_pass_changes_no_bit(scan, quiet):
     assert same_bits(result, quiet)
 
 
+@pytest.mark.slow
 def test_small_fits_made_whole_by_workers_one_of_which_is_killed_are_those_made_here(scan):
     given = {"gap": "200 um", "fixed": {"D_offset": 100.0, "gamma_dot_t_offset": 1e-5}}
     windows = [(0.0, 50.0), (20.0, 70.0), (70.0, 119.0)]

@@ -63,7 +63,15 @@ def sampler_of(scan, model, seed=1, adjust="none", **options):
     return Sampler(request, sweep, target, reduced, seed)
 
 
-SLOW = ("shared", "Fourier series", "fixed", "shared, with a prior", "mixed precision", "homodyne")
+SLOW = (
+    "user-defined",
+    "shared",
+    "Fourier series",
+    "fixed",
+    "shared, with a prior",
+    "mixed precision",
+    "homodyne",
+)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def test_one_worker_and_two_draw_the_same_bits(still):
     assert alone.largest_error == on_two.largest_error
 
 
+@pytest.mark.slow
 def test_a_robust_posterior_is_wider_by_the_design_effect_and_has_tails(still):
     result = hd.fit(still, "static", fixed={"D_offset": 500.0})
     found = posterior_draws(result, still, draws=4000)
