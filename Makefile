@@ -8,11 +8,11 @@ help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /	/' | expand -t 18
 
 # uv finds a Python >= 3.12 wherever it is installed; it is itself installed from the package index.
-$(VENV)/ready: pyproject.toml setup.py
+$(VENV)/ready: pyproject.toml
 	python3 -m venv $(VENV)/uv
 	$(VENV)/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 	$(UV) venv --quiet --allow-existing --no-python-downloads --python '>=3.12' $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --editable . --group dev
+	$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode --editable '.[all]' --group dev
 	touch $@
 
 install: $(VENV)/ready  ## everything into .venv
@@ -33,6 +33,10 @@ test: install  ## the whole test suite, two files at a time
 
 test-versions: install  ## the quick tests with the oldest and the newest packages, on Python 3.12, 3.13 and 3.14
 	$(BIN)/python -m tests.versions --uv $(CURDIR)/$(UV)
+
+dist: install  ## the wheel and the source distribution, in dist/
+	rm -rf dist
+	$(UV) build --quiet --out-dir dist
 
 # make test uses Chromium where it is installed; on Debian and Ubuntu this installs it
 CHROMIUM := apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
@@ -78,7 +82,7 @@ DEPLOY := .venv-deploy
 
 $(DEPLOY)/ready: $(VENV)/ready
 	$(UV) venv --quiet --allow-existing --no-python-downloads --python '>=3.12' $(DEPLOY)
-	$(UV) pip install --quiet --python $(DEPLOY)/bin/python --compile-bytecode --editable . --group deploy
+	$(UV) pip install --quiet --python $(DEPLOY)/bin/python --compile-bytecode --editable '.[all]' --group deploy
 	touch $@
 
 test-deploy: $(DEPLOY)/ready  ## the wrappers in deploy/facilities, run by Globus Compute and ewoks
@@ -99,4 +103,4 @@ clean:  ## remove what was built, .venv too
 	rm -rf $(VENV) $(PEERS) $(DEPLOY) .venv-versions demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo picture test test-versions chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers test-deploy profile-nlsq lint clean
+.PHONY: help install demo picture test test-versions dist chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers test-deploy profile-nlsq lint clean

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable
+from importlib import import_module
 from numbers import Integral
 from typing import Any
 
@@ -50,6 +51,20 @@ class PlanError(HomodyneDaskError):
 
 class ClusterError(HomodyneDaskError):
     """The scheduler or its workers cannot be reached or cannot run the fit."""
+
+
+class PackageError(HomodyneDaskError):
+    """A package of an extra is not installed."""
+
+
+def require_package(what: str, package: str, extra: str) -> None:
+    """Import a package of an extra for what needs it; raises PackageError where it is not installed."""
+    try:
+        import_module(package)
+    except ModuleNotFoundError as e:
+        if e.name != package:
+            raise
+        raise PackageError(f'{what} needs {package}: pip install "homodyne-dask[{extra}]"') from e
 
 
 def shown(value: Any) -> str:

@@ -1,52 +1,59 @@
-"""What is installed: every module, every file the program reads, every page of the guide."""
+"""What is distributed: a wheel, made from the source distribution, with every file that it reads."""
 
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-BUILT_FROM = (
-    "pyproject.toml",
-    "setup.py",
-    "README.md",
-    "LICENSE",
-    "homodyne_dask",
-    "ingest",
-    "docs",
-)
-BUILD = "import setuptools.build_meta as b; b.build_wheel('..')"
+from tests.documents import ROOT
+
+BUILD = "import sys, hatchling.build as b; getattr(b, sys.argv[1])(sys.argv[2])"
+
+
+def build(what: str, source: Path, into: Path) -> Path:
+    """Build a wheel or a source distribution of the project in a folder, as pip does."""
+    command = [sys.executable, "-c", BUILD, f"build_{what}", str(into)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=100)
+    (made,) = into.iterdir()
+    return made
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> zipfile.ZipFile:
-    folder = tmp_path_factory.mktemp("wheel")
-    (folder / "tree").mkdir()
-    for name in BUILT_FROM:
-        (folder / "tree" / name).symlink_to(ROOT / name)
-    subprocess.run(
-        [sys.executable, "-c", BUILD],
-        cwd=folder / "tree",
-        check=True,
-        capture_output=True,
-        timeout=100,
+def source(tmp_path_factory) -> Path:
+    """The content of the source distribution."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(build("sdist", ROOT, folder)) as archive:
+        archive.extractall(folder, filter="data")
+    (content,) = (path for path in folder.iterdir() if path.is_dir())
+    return content
+
+
+@pytest.fixture(scope="module")
+def wheel(source, tmp_path_factory) -> zipfile.ZipFile:
+    return zipfile.ZipFile(build("wheel", source, tmp_path_factory.mktemp("wheel")))
+
+
+def tracked(*paths: str) -> set[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--", *paths], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    (file,) = folder.glob("*.whl")
-    return zipfile.ZipFile(file)
+    return {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
 
 
 def test_a_wheel_holds_every_file_of_the_packages_and_every_page(wheel):
-    listed = ["git", "ls-files", "--", "homodyne_dask", "ingest", "docs/*.md"]
-    tracked = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
-    expected = {
-        f"homodyne_dask/{name}" if name.startswith("docs/") else name
-        for name in tracked.stdout.splitlines()
-        if (ROOT / name).exists()
-    }
+    pages = {f"homodyne_dask/{name}" for name in tracked("docs/*.md")}
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert held == expected
+    assert held == tracked("homodyne_dask", "ingest") | pages
+    assert {"homodyne_dask/py.typed", "ingest/py.typed"} <= held
+
+
+def test_a_source_distribution_holds_what_a_wheel_is_made_of_and_no_tests(source):
+    held = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    needed = tracked("homodyne_dask", "ingest", "docs/*.md")
+    assert held == needed | {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore"}
 
 
 def test_pages_are_read_from_the_wheel_alone(wheel, tmp_path):

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".venv-versions"
 PYTHONS = ("3.12", "3.13", "3.14")
 RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
-TOOLS = ("pytest", "hypothesis", "pytest-timeout", "mpmath", "setuptools", "ipykernel", "nbclient")
+TOOLS = ("pytest", "hypothesis", "pytest-timeout", "mpmath", "hatchling", "ipykernel", "nbclient")
 """In their newest versions everywhere: what is tested is the program, not they."""
 ROOMS = ("store", "models", "kernels", "sweep", "cluster", "solver", "live", "ingest", "fitting")
 """Folders of tests/ whose modules call other libraries."""
@@ -33,7 +33,7 @@ def environment(uv: str, python: str, age: str) -> Path:
     settings = os.environ | {"PYENV_VERSION": python}  # pyenv offers only those chosen
     for command in (
         [uv, "venv", "--quiet", "--allow-existing", "--no-python-downloads", "--python", python, str(folder)],
-        [*install, *newest, *built, "-r", "pyproject.toml", "--extra", "posterior"],
+        [*install, *newest, *built, "-r", "pyproject.toml", "--all-extras"],
         [*install, *built, *TOOLS],
         [*install, "--no-deps", "--editable", "."],
     ):  # fmt: skip

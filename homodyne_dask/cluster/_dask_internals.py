@@ -17,6 +17,8 @@ from distributed import Client, Scheduler, Status, Worker, core
 from distributed import scheduler as scheduler_module
 from tornado.web import Application
 
+from homodyne_dask.errors import PackageError, require_package
+
 LOG = logging.getLogger(__name__)
 _REPORTED: set[str] = set()
 
@@ -33,6 +35,8 @@ def _reported_if_missing(part: str, instead: str) -> Iterator[None]:
     """Report a part that is missing inside the `with`, and continue after it."""
     try:
         yield
+    except PackageError as e:
+        LOG.warning("%s", e)
     except Exception as e:
         LOG.debug("%s: %s", part, e, exc_info=True)
         report_missing(part, instead)
@@ -192,6 +196,7 @@ class LateDashboard(Application):
         application = self.scheduler.http_application
         application.applications.remove(self)
         with _reported_if_missing("dashboard.scheduler", "there is no dashboard but that of fits"):
+            require_package("Dask's dashboard", "bokeh", "view")
             from distributed.dashboard.scheduler import connect, template_variables
 
             connect(application, self.scheduler.http_server, self.scheduler)

@@ -13,7 +13,7 @@ from typing import Any
 from distributed import Client
 
 from homodyne_dask.cluster.connect import closing_logged
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import OptionError, require_package
 from homodyne_dask.store.files import links_below, named_in_errors, write_atomic
 
 LOG = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ def profiled(client: Client | None, folder: str | Path) -> Iterator[Callable[...
     begins the trace in jax/, after the first pass, when everything is compiled: TRACE_SECONDS of one
     worker, or of this process where there is no client.
     """
+    if client is not None:
+        require_package("Dask's report", "bokeh", "view")
     target = Path(folder)
     if link := next(links_below(target), None):
         raise OptionError(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from distributed import Security
 
-from homodyne_dask.errors import ClusterError
+from homodyne_dask.errors import ClusterError, require_package
 from homodyne_dask.store.files import read_regular_file
 
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
@@ -18,6 +18,7 @@ def make_key(folder: Path) -> Security:
 
     Raises ClusterError for a folder that others may enter.
     """
+    require_package("the key of a cluster", "cryptography", "slurm")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder.stat().st_mode & 0o077:
         raise ClusterError(

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import hdf5plugin  # noqa: F401  registers the compression filters beamlines use
 import numpy as np
 
-from homodyne_dask.errors import SourceError
+from homodyne_dask.errors import SourceError, require_package
 from homodyne_dask.store import schema
 from ingest.readers.source import check_seconds, decimal
 
@@ -80,9 +79,21 @@ def _at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
             _ = found.dtype, found.shape  # raise here when they are damaged
             if found.external or found.is_virtual:
                 raise _elsewhere(file, name)
+            _register_filters(found)
     except UNREADABLE as error:
         raise damaged(file, name, error) from error
     return found
+
+
+def _register_filters(found: h5py.Dataset) -> None:
+    """Load the compression filters that beamlines use, where a dataset has one that HDF5 lacks."""
+    properties = found.id.get_create_plist()
+    numbers = [properties.get_filter(n)[0] for n in range(properties.get_nfilters())]
+    if missing := [number for number in numbers if not h5py.h5z.filter_avail(number)]:
+        what = (
+            f"{found.name} of {file_name(found.file)} (compressed with HDF5's filter {missing[0]})"
+        )
+        require_package(what, "hdf5plugin", "filters")
 
 
 def follow_links(

@@ -16,8 +16,7 @@ from homodyne_dask.cluster.local import MONITOR_SETTINGS, SCHEDULER_SETTINGS
 from homodyne_dask.cluster.scratch import scratch_folder
 from homodyne_dask.cluster.slurm import queue
 from homodyne_dask.cluster.slurm._jobqueue_internals import send_jobs
-from homodyne_dask.cluster.slurm.adaptive import CLUSTERS, ReplacingAdaptive
-from homodyne_dask.cluster.slurm.jobs import job_options, worker_memory
+from homodyne_dask.cluster.slurm.jobs import cluster_class, job_options, worker_memory
 from homodyne_dask.cluster.slurm.lifetimes import LOST_WORKER_TIMEOUT
 from homodyne_dask.cluster.slurm.sites import Site, site_named
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, Workers
@@ -47,7 +46,7 @@ def slurm_cluster(
     For a site with PBS the jobs are PBS's. `cluster.get_client()` connects.
 
     Raises OptionError for a site or setting that cannot be used, ClusterError with the batch system's
-    message for a job it refuses.
+    message for a job it refuses, PackageError without dask-jobqueue.
     """
     require_type("site", site, str, "the name of a site")
     require_type("task", task, Real, "seconds")
@@ -55,6 +54,9 @@ def slurm_cluster(
     where = (
         path_of("folder", folder) if folder else chosen.shared / f"{site}-{secrets.token_hex(3)}"
     )
+    cluster_class(chosen)  # before anything is written
+    from homodyne_dask.cluster.slurm.adaptive import ReplacingAdaptive
+
     chosen.logs.mkdir(parents=True, exist_ok=True)
     with (
         dask.config.set(_dask_settings(chosen)),
@@ -89,7 +91,7 @@ def cluster_of(site: Site, security: Security | None, name: str, task: float, sc
 
     scratch: what the scheduler itself may write beside its work goes there.
     """
-    cluster = CLUSTERS[site["batch"]](
+    cluster = cluster_class(site)(
         security=security,
         name=name,
         shared_temp_directory=str(site.shared),

@@ -7,10 +7,10 @@ from typing import Any
 
 from homodyne_dask.cluster import scratch, tls
 from homodyne_dask.cluster.local import monitor_environment, worker_environment
-from homodyne_dask.cluster.slurm.adaptive import CLUSTERS
 from homodyne_dask.cluster.slurm.lifetimes import lifetime
 from homodyne_dask.cluster.slurm.sites import Site
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
+from homodyne_dask.errors import require_package
 from homodyne_dask.store.processes import SAFE_PATH, python_command
 
 NANNY_BYTES = 250_000_000
@@ -63,12 +63,20 @@ def job_options(site: Site, task: float = LONGEST_TASK_SECONDS) -> dict[str, Any
     }
 
 
+def cluster_class(site: Site) -> Any:
+    """Return the class of the clusters of a site; raises PackageError where dask-jobqueue is missing."""
+    require_package("a site", "dask_jobqueue", "slurm")
+    from homodyne_dask.cluster.slurm.adaptive import CLUSTERS
+
+    return CLUSTERS[site["batch"]]
+
+
 def script(site: Site, key: Path, task: float = LONGEST_TASK_SECONDS) -> str:
     """Return the job script of a site, with placeholders for address and name."""
     options = job_options(site, task)
     if site["security"] == "tls":
         options |= {"security": tls.key_at(key), "protocol": "tls://"}
-    job = CLUSTERS[site["batch"]].job_cls("<scheduler>", name="<worker>", **options)
+    job = cluster_class(site).job_cls("<scheduler>", name="<worker>", **options)
     return job.job_script()
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.errors import require_package
 from homodyne_dask.fitting.posterior.coordinates import Coordinates
 from homodyne_dask.fitting.posterior.proposal import LogDensity, Proposal
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
@@ -84,6 +85,7 @@ def nuts_draws(
     it is preconditioned and at some of which chains start. Parameters with bounds are sampled by their logit,
     those of logarithmic scale by that of their log.
     """
+    require_package("NUTS", "blackjax", "posterior")
     import blackjax
     import jax
     import jax.numpy as jnp

@@ -15,18 +15,18 @@ from functools import partial
 from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from bokeh.application import Application
-from bokeh.application.handlers import FunctionHandler
-from bokeh.document import Document
-from bokeh.embed import server_document
-from bokeh.server.server import Server
 from tornado.ioloop import IOLoop
 
-from homodyne_dask.errors import OptionError, require_type
+from homodyne_dask.errors import OptionError, require_package, require_type
 from homodyne_dask.live.view.model_process import ModelProcess
-from homodyne_dask.live.view.page import ViewPage
 from homodyne_dask.live.view.shown import Viewable, viewed
+
+if TYPE_CHECKING:
+    from bokeh.application import Application
+    from bokeh.document import Document
+    from bokeh.server.server import Server
 
 LOOPBACK = "127.0.0.1"
 TOKEN_BYTES = 18
@@ -40,8 +40,14 @@ def page_server(what: Sequence[Viewable], port: int = ANY_PORT, keys: bool = Tru
     """Start a server in the running loop; yields the address of its page.
 
     keys: whether the page listens to the keyboard.
-    Raises OptionError for a port that is taken.
+    Raises OptionError for a port that is taken, PackageError where Bokeh is missing.
     """
+    require_package("view", "bokeh", "view")
+    from bokeh.application import Application
+    from bokeh.application.handlers import FunctionHandler
+
+    from homodyne_dask.live.view.page import ViewPage
+
     token = secrets.token_urlsafe(TOKEN_BYTES)
     with ModelProcess() as models, ThreadPoolExecutor(1) as pool:
         content = viewed(what, models)
@@ -51,7 +57,7 @@ def page_server(what: Sequence[Viewable], port: int = ANY_PORT, keys: bool = Tru
             if not made:
                 made.append(ViewPage(content, pool, keys))
 
-        def modify(document: Document) -> None:
+        def modify(document: "Document") -> None:
             make()
             made.pop().show_in(document)
             IOLoop.current().call_later(IDLE_SECONDS, make)
@@ -65,8 +71,10 @@ def page_server(what: Sequence[Viewable], port: int = ANY_PORT, keys: bool = Tru
             server.stop()
 
 
-def _server(pages: dict[str, Application], port: int) -> Server:
+def _server(pages: "dict[str, Application]", port: int) -> "Server":
     """Return a server that takes every origin: the token says who may, and behind ssh -L ports differ."""
+    from bokeh.server.server import Server
+
     _check_port(port)
     log = logging.getLogger("bokeh.server.util")  # it warns of that
     before, log.disabled = log.disabled, True
@@ -141,6 +149,8 @@ class View:
         return f"a page at {self.address}"
 
     def _repr_html_(self) -> str:
+        from bokeh.embed import server_document
+
         return server_document(self.address)
 
 
