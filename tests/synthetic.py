@@ -269,8 +269,8 @@ def plan_here(request):
     """The plan of a fit in this process."""
     work = layout(request.scan, request.problem.min_lag)
     levels = coarse_levels(request.scan, work, request.problem.min_lag)
-    bins = len(request.scan.bins)
-    return make_plan(work, this_process(), request.problem.model.name, bins, levels=levels)
+    model, bins = request.problem.model, len(request.scan.bins)
+    return make_plan(work, this_process(), model.name, model.size, bins, levels=levels)
 
 
 def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **options):

@@ -190,13 +190,13 @@ def plan_for(request: Request, client: "Client | None") -> Plan:
         workers = workers_of(client)
     else:
         workers = this_process() if cut.pairs < IN_PROCESS_PAIRS else local_workers()
-    name = request.problem.model.name
+    name, parameters = request.problem.model.name, request.problem.model.size
     levels = coarse_levels(request.scan, cut, request.problem.min_lag)
     bins, memory = len(request.scan.bins), request.options.memory
-    planned = make_plan(cut, workers, name, bins, memory, levels)
+    planned = make_plan(cut, workers, name, parameters, bins, memory, levels)
     if request.options.profile and request.problem.loss == "linear":
         from homodyne_dask.fitting.posterior.basis import SIZES
-        from homodyne_dask.sweep.wide_pass import require_memory_for_thetas
+        from homodyne_dask.sweep.working_memory import require_memory_for_thetas
 
         require_memory_for_thetas(planned, max(SIZES) + 1)
     return planned

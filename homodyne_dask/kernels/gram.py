@@ -1,6 +1,6 @@
 """The Gram matrix: all that a fit needs of a block of data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +49,8 @@ class WideGram(NamedTuple):
 class BlockGrams(NamedTuple):
     """The moments of every pair of blocks of frames, that of t1 and that of t2, kept apart."""
 
-    moments: Float[np.ndarray, "bin block block k k"]
+    moments: Float[np.ndarray, "bin block block 3 k"]
+    """Those of 1, y - 1 and f with all columns, from which the scores follow."""
     pairs: Int[np.ndarray, " bin"]
 
 
@@ -85,34 +86,28 @@ def add[G: AnyGram](left: G, right: G) -> G:
     return left._make(a + b for a, b in zip(left, right, strict=True))
 
 
-def merge_tree[G: AnyGram](leaves: Sequence[G]) -> G:
+def merge_tree[G: AnyGram](leaves: Iterable[G]) -> G:
     """Return the sum of consecutive leaves, always added in the same pairs.
 
     Neighbours are added two by two, then the sums two by two, an unpaired one moving up. A run of
     2^k leaves that starts at a multiple of 2^k is a whole subtree: summing runs first, wherever
-    that happens, changes no bit.
+    that happens, changes no bit. Of n leaves log2(n) sums are held at once.
     """
-    level = list(leaves)
-    while len(level) > 1:
-        level = _one_level_up(level)
-    return level[0]
+    return merge_runs((1, leaf) for leaf in leaves)
 
 
-def merge_runs[G: AnyGram](runs: Sequence[tuple[int, G]]) -> G:
+def merge_runs[G: AnyGram](runs: Iterable[tuple[int, G]]) -> G:
     """Return the result of merge_tree over leaves that are summed already in consecutive runs of 2^k.
 
     Each run comes with its length; lengths never increase, and the last run may have summed fewer.
     """
-    level: list[G] = []
-    length = runs[-1][0]
-    for size, gram in reversed(runs):
-        while length < size:
-            level = _one_level_up(level)
-            length *= 2
-        level.insert(0, gram)
-    return merge_tree(level)
-
-
-def _one_level_up[G: AnyGram](level: list[G]) -> list[G]:
-    pairs = [add(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
-    return pairs + level[len(pairs) * 2 :]
+    subtrees: list[tuple[int, G]] = []
+    for run in runs:
+        length, total = run
+        while subtrees and subtrees[-1][0] == length:
+            length, total = 2 * length, add(subtrees.pop()[1], total)
+        subtrees.append((length, total))
+    _, total = subtrees.pop()
+    while subtrees:
+        total = add(subtrees.pop()[1], total)
+    return total

@@ -21,6 +21,7 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.scan import Scan, coarse_use
 from homodyne_dask.store.text_tables import html_table, lines_of
 from homodyne_dask.sweep.size_label import size_in_words
+from homodyne_dask.sweep.working_memory import working_memory
 
 MAX_PADDED_BINS = 32
 """Most bins of one q in a block."""
@@ -30,8 +31,8 @@ MIN_PAIRS_FOR_LEVELS = 20_000_000
 """Number of pairs from which a fit starts with the coarser levels of the store."""
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
-_PROCESS_BYTES, _CELL_BYTES = 700_000_000, 1000
-"""An idle worker with its libraries and compiled kernels; sums and means of a cell with 14 parameters."""
+_PROCESS_BYTES = 700_000_000
+"""An idle worker with its libraries and compiled kernels."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,10 @@ class Layout:
     def bytes_per_pass(self) -> int:
         """Decoded bytes of all blocks, without padded bins."""
         return sum(map(len, self.groups)) * len(self.tiles) * self.side**2 * 4
+
+    def working_bytes(self, parameters: int) -> int:
+        """Return the memory of a task of a model, beside data that stay in memory."""
+        return working_memory(self, max(len(run.tiles) for run in runs(self, 1)), parameters)
 
     @property
     def why_here(self) -> str:
@@ -193,6 +198,7 @@ class Plan:
     """Workers keep the decoded data in memory; else every pass reads the store."""
     bins: int
     model: str
+    parameters: int
     levels: tuple[Layout, ...] = ()
     """Coarser levels that a fit begins with, the coarsest first."""
 
@@ -222,7 +228,7 @@ class Plan:
         """Projected peak of one worker process, bytes."""
         share = -(-self.layout.resident_bytes // self.workers.processes) if self.resident else 0
         threads = -(-self.workers.threads // self.workers.processes)
-        return _PROCESS_BYTES + share + threads * _working_memory(self.layout)
+        return _PROCESS_BYTES + share + threads * self.layout.working_bytes(self.parameters)
 
     @property
     def why_workers(self) -> str:
@@ -258,15 +264,11 @@ class Plan:
         ]
 
 
-def _working_memory(layout: Layout) -> int:
-    """Return the bytes a thread needs beside resident data: a block, a copy being decoded, sums by cell."""
-    return 2 * layout.block_bytes + layout.cells * _CELL_BYTES
-
-
 def make_plan(
     layout: Layout,
     workers: Workers,
     model: str,
+    parameters: int,
     bins: int,
     memory: str = "auto",
     levels: Sequence[Layout] = (),
@@ -279,7 +281,9 @@ def make_plan(
             f"{size(int(RESIDENT_SHARE * workers.memory))} of the workers' {size(workers.memory)}: "
             f"use memory='stream' or more workers"
         )
-    plan = Plan(layout, workers, fits and memory != "stream", bins, model, tuple(levels))
+    plan = Plan(
+        layout, workers, fits and memory != "stream", bins, model, parameters, tuple(levels)
+    )
     allowed = workers.memory // workers.processes
     if plan.memory_per_worker > allowed:
         raise _too_little(plan, allowed)
@@ -287,9 +291,8 @@ def make_plan(
 
 
 def _too_little(plan: Plan, allowed: int) -> PlanError:
-    workers = plan.workers
-    if workers.local or workers.to_start:
-        who = "this process" if workers.local else "a worker"
+    if plan.workers.local or plan.workers.to_start:
+        who = "this process" if plan.workers.local else "a worker"
         return too_little(who, plan.memory_per_worker, allowed)
     return PlanError(
         f"a worker would need {size(plan.memory_per_worker)} but has {size(allowed)}: give workers more "

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.cluster.memory import too_little
 from homodyne_dask.kernels.backend import backend_of, compilations
 from homodyne_dask.kernels.cell_grams import wide_cell_gram
 from homodyne_dask.kernels.gram import WideGram, merge_tree, moments_of_data
@@ -16,7 +15,6 @@ from homodyne_dask.sweep.block_cache import SUMS, block
 from homodyne_dask.sweep.blocks import Place, stored_sums
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.cost import NO_COST
-from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.tasks import Report, Run, Task, TaskContext, metered, report_of
 
 
@@ -57,15 +55,3 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGr
 
 
 WIDE_GRAM = Task(wide_gram_of, "wide_gram", "at many parameters")
-
-
-def require_memory_for_thetas(plan: Plan, points: int) -> None:
-    """Raise PlanError where a worker cannot hold the wide Grams of a task beside what a fit needs."""
-    layout, bins = plan.layout, plan.layout.padded_bins
-    threads = -(-plan.workers.threads // plan.workers.processes)
-    grams = max(len(run.tiles) for run in plan.tasks) * bins * (points + 2) ** 2
-    waves = 4 * points * bins * layout.side
-    needed = plan.memory_per_worker + threads * 8 * (grams + waves)
-    allowed = plan.workers.memory // plan.workers.processes
-    if needed > allowed:
-        raise too_little("this process" if plan.workers.local else "a worker", needed, allowed)

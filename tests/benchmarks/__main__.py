@@ -44,6 +44,10 @@ ROWS = {
         {"wall s": "<= 60", "peak / that of the fit": "<= 1.1"},
     ),
     "posterior 1 M pairs": ("wide.posterior(folder, 300)", {"wall s": "<= 6"}),
+    "free rates": (
+        "free_rates.passes_and_a_fit(data.widened(folder, 940, 10))",
+        {"ratio": "<= 3", "passes of the fit": "<= 12", "peak / the plan's": "<= 1"},
+    ),
     "kernel separable": ("kernel.separable()", {"M pairs/s": ">= 15"}),
     "sweep resident 1x2": (
         "passes.rate(data.store(folder, 2950), 'resident', 1, 2)",
@@ -134,7 +138,7 @@ def one(name: str, folder: str) -> dict[str, Any]:
     code = (
         "import json, sys; from pathlib import Path; "
         "from tests.benchmarks import codec_table, crossover, data, felt, fits, flags, kernel, wide; "
-        "from tests.benchmarks import fault_tolerance, passes, roofline; "
+        "from tests.benchmarks import fault_tolerance, free_rates, passes, roofline; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | (ONE_THREAD if name.startswith("kernel") else {})

@@ -5,16 +5,15 @@ from pathlib import Path
 import numpy as np
 
 import homodyne_dask as hd
-from homodyne_dask.cluster.local import local_cluster, workers_of
+from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.models.free_rates import of_power_law
 from homodyne_dask.models.transport import positive_times
-from homodyne_dask.sweep.plan import layout, make_plan
 from homodyne_dask.sweep.sweep import sweep_of
-from tests.benchmarks import data
 from tests.benchmarks.passes import Row, processor_time, truth
 
-KNOTS, TURNS = 23, 5
+FREE = {"rates": "spline", "knots": 23}
+TURNS = 5
 
 
 def passes_and_a_fit(store: Path) -> Row:
@@ -22,7 +21,7 @@ def passes_and_a_fit(store: Path) -> Row:
     scan = hd.open_dataset(store)
     requests = [
         prepare(scan, "laminar_flow"),
-        prepare(scan, "laminar_flow", rates="spline", knots=KNOTS),
+        prepare(scan, "laminar_flow", **FREE),
     ]
     theta = truth(scan)
     law, free = requests
@@ -30,16 +29,15 @@ def passes_and_a_fit(store: Path) -> Row:
     thetas = [theta, of_power_law(free.problem.model, theta, t)]
     spent: list[list[float]] = [[], []]
     with local_cluster() as client:
-        plan = make_plan(
-            layout(scan), workers_of(client), "laminar_flow", len(scan.bins), "resident"
-        )
+        plan = hd.plan(scan, "laminar_flow", memory="resident", client=client, **FREE)
         sweeps = [sweep_of(plan, scan.selection, of.problem, client) for of in requests]
         for _ in range(TURNS + 1):
             for n, (sweep, at) in enumerate(zip(sweeps, thetas, strict=True)):
                 before = processor_time(client)
                 pairs = int(sweep(at).pairs.sum())
                 spent[n].append(processor_time(client) - before)
-        result = hd.fit(scan, "laminar_flow", rates="spline", knots=KNOTS, client=client)
+        result = hd.fit(scan, "laminar_flow", client=client, **FREE)
+    peak = max(e.get("peak_bytes", 0) for e in result.history)
     seconds = [float(np.median(one[1:])) for one in spent]
     return {
         "pairs": float(pairs),
@@ -47,14 +45,7 @@ def passes_and_a_fit(store: Path) -> Row:
         f"{len(thetas[1])} parameters, s": seconds[1],
         "ratio": seconds[1] / seconds[0],
         "passes of the fit": result.passes,
-        "peak memory of a worker, MB": max(e.get("peak_bytes", 0) for e in result.history) / 1e6,
+        "peak memory of a worker, MB": peak / 1e6,
+        "peak / the plan's": peak / plan.memory_per_worker,
         "converged": float(result.converged),
-    }
-
-
-def table(folder: Path) -> dict[str, Row]:
-    """At ten and at a hundred million pairs."""
-    return {
-        f"{times * 10} million pairs": passes_and_a_fit(data.widened(folder, 940, times))
-        for times in (1, 10)
     }

@@ -36,7 +36,9 @@ def passes_over(store: Path, memory: str, processes: int, threads: int) -> Itera
     request = prepare(scan, hd.LAMINAR_FLOW, memory=memory)
     with local_cluster(processes=processes, threads=threads) as client:
         client.wait_for_workers(processes)
-        plan = make_plan(layout(scan), workers_of(client), "laminar_flow", len(scan.bins), memory)
+        plan = make_plan(
+            layout(scan), workers_of(client), "laminar_flow", 7, len(scan.bins), memory
+        )
         yield sweep_of(plan, scan.selection, request.problem, client)
 
 

@@ -67,9 +67,9 @@ def test_a_plan_that_does_not_fit_says_what_is_needed_and_what_there_is(monkeypa
         r"^this process would need 7\d\d MB, and of the memory here it may take 300 MB: make room"
     )
     with pytest.raises(PlanError, match=here):
-        make_plan(cut, workers.this_process(), "static", 3)
+        make_plan(cut, workers.this_process(), "static", 3, 3)
     with pytest.raises(PlanError, match=r"^a worker would need .* it may take 0 B: make room"):
-        make_plan(cut, workers.local_workers(), "static", 3)
+        make_plan(cut, workers.local_workers(), "static", 3, 3)
 
 
 @pytest.mark.usefixtures("small_driver")

@@ -1,9 +1,12 @@
 """Dyadic-robust errors against scores of every pair of frames written out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.errors.dyadic import dyadic
+from homodyne_dask.fitting.errors import estimate
+from homodyne_dask.fitting.errors.dyadic import dyadic, frame_scores
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.variable_projection import reduce
@@ -13,7 +16,7 @@ from tests.synthetic import angles, evaluator, fit_here, measured, store, withou
 
 
 def by_blocks(scans, theta, length):
-    """Moments of every pair of blocks of frames: the kernel on data with the rest unknown."""
+    """Moments of 1, y - 1 and f, by pairs of blocks of frames: the kernel on data with the rest unknown."""
     n = len(scans.time)
     number = -(-n // length)
     evaluate, kept = evaluator(scans), scans.c2.copy()
@@ -25,9 +28,9 @@ def by_blocks(scans, theta, length):
             only = type(scans)(**{**vars(scans), "c2": np.where(here, kept, np.float32(np.nan))})
             gram = evaluator(only)(theta).moments
             if found is None:
-                found = np.zeros((len(gram), number, number, *gram.shape[1:]))
-            found[:, a, b] = gram
-    assert np.allclose(found.sum((1, 2)), evaluate(theta).moments, rtol=1e-9)
+                found = np.zeros((len(gram), number, number, 3, gram.shape[2]))
+            found[:, a, b] = gram[:, :3]
+    assert np.allclose(found.sum((1, 2)), evaluate(theta).moments[:, :3], rtol=1e-9)
     return found
 
 
@@ -104,3 +107,25 @@ def test_there_is_no_bound_where_the_data_determine_nothing():
     scans = measured(theta, 20, np.zeros(3))
     reduced = reduce(evaluator(scans)(theta), "individual")
     assert dyadic(reduced, by_blocks(scans, theta, 3), moved, np.arange(3)) is None
+
+
+def test_blocks_of_frames_are_those_of_the_window_alone(tmp_path, monkeypatch):
+    """Else a short window of a long record takes memory for all pairs of short blocks of all of it."""
+    seen = []
+
+    def kept(*given):
+        seen.append(frame_scores(*given))
+        return seen[-1]
+
+    monkeypatch.setattr(estimate, "frame_scores", kept)
+    scans = measured((20000.0, 0.0, 0.0), 240, np.zeros(3), sigma=0.01)
+    fixed = {"alpha": 0.0, "D_offset": 0.0}
+    result = fit_here(store(scans, tmp_path).select(frames=(200, 240)), STATIC, fixed=fixed)
+    assert seen[0].shape[1:] == (10, 10, 3, 6)
+    assert result.covariance_lower is not None
+    cut = replace(scans, time=scans.time[200:], c2=scans.c2[:, 200:, 200:])
+    cut = replace(cut, sigma_row=scans.sigma_row[:, 200:])
+    (tmp_path / "cut").mkdir()
+    alone = fit_here(store(cut, tmp_path / "cut"), STATIC, fixed=fixed)
+    lower = [of.covariance_lower.values[0, 0] for of in (result, alone)]
+    assert lower[0] == pytest.approx(lower[1], rel=1e-6)

@@ -97,7 +97,7 @@ def test_however_blocks_are_dealt_out_the_bits_are_the_same(tmp_path, monkeypatc
     scan = store(with_outliers(measured(FLOW, 1100, angles(2))), tmp_path)
     request = prepare(scan, hd.LAMINAR_FLOW, **LOSS)
     work, beta = layout(scan, 1), np.array([[0.0, 0.2], [0.01, 0.19]])
-    plan = make_plan(work, this_process(), "flow", 2)
+    plan = make_plan(work, this_process(), "flow", 7, 2)
     sweep = sweep_of(plan, scan.selection, request.problem, None)
     found = []
     for threads in (1, 7):

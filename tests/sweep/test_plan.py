@@ -114,8 +114,8 @@ def test_no_task_is_longer_than_what_lifetimes_of_workers_are_chosen_for(frames)
 
 def test_the_layout_does_not_depend_on_workers():
     found = layout(scan(3000, 40))
-    small = make_plan(found, Workers(1, 1, 10**12), "static", 40)
-    large = make_plan(found, Workers(40, 320, 10**13), "static", 40)
+    small = make_plan(found, Workers(1, 1, 10**12), "static", 3, 40)
+    large = make_plan(found, Workers(40, 320, 10**13), "static", 3, 40)
     assert small.layout == large.layout
 
 
@@ -132,15 +132,15 @@ REFUSED = [
 def test_what_does_not_fit_is_refused_with_numbers(word, workers, memory, says):
     found = layout(scan(20000, 32))
     with pytest.raises(PlanError, match=says):
-        make_plan(found, Workers(*workers), "static", 32, memory)
+        make_plan(found, Workers(*workers), "static", 3, 32, memory)
 
 
 def test_data_stay_with_the_workers_when_they_fit():
     found = layout(scan(1000, 8))
-    assert make_plan(found, Workers(2, 4, 10**10), "static", 8).resident
-    assert not make_plan(found, Workers(2, 4, 10**10), "static", 8, "stream").resident
+    assert make_plan(found, Workers(2, 4, 10**10), "static", 3, 8).resident
+    assert not make_plan(found, Workers(2, 4, 10**10), "static", 3, 8, "stream").resident
     large = layout(scan(40000, 32))
-    assert not make_plan(large, Workers(2, 4, 10**10), "static", 32).resident
+    assert not make_plan(large, Workers(2, 4, 10**10), "static", 3, 32).resident
 
 
 def test_no_pair_left_is_said_before_any_work():
@@ -156,7 +156,7 @@ def test_an_absurd_min_lag_takes_no_memory():
 
 
 def test_the_plan_is_printed():
-    text = str(make_plan(layout(scan(1000, 8)), Workers(2, 4, 10**10), "static", 8))
+    text = str(make_plan(layout(scan(1000, 8)), Workers(2, 4, 10**10), "static", 3, 8))
     for part in ("3,996,000", "8 in 1 groups of one q", "3 of 512 x 512", "2 workers, 4 threads"):
         assert part in text, part
 
@@ -170,7 +170,7 @@ def test_the_plan_is_printed():
     ],
 )
 def test_the_plan_says_where_the_work_is_done_and_why(workers, words):
-    text = str(make_plan(layout(scan(1000, 8)), Workers(2, 4, 10**10, **workers), "static", 8))
+    text = str(make_plan(layout(scan(1000, 8)), Workers(2, 4, 10**10, **workers), "static", 3, 8))
     assert words in text
 
 
@@ -179,3 +179,23 @@ def test_a_plan_needs_no_gap(tmp_path):
     assert "pairs              780" in str(hd.plan(scan, hd.LAMINAR_FLOW))
     with pytest.raises(OptionError, match="needs the gap"):
         hd.fit(scan, hd.LAMINAR_FLOW)
+
+
+def test_memory_grows_with_the_grams_of_a_model_and_with_threads():
+    """47 parameters, 32 bins, up to 16 tiles a task: some 25 Grams of 0.64 MB, and a table of all frames."""
+    found = layout(scan(20_000, 32))
+
+    def needed(parameters, threads=1):
+        made = make_plan(found, Workers(1, threads, 10**12), "free", parameters, 32, "stream")
+        return made.memory_per_worker
+
+    tiles = max(len(run.tiles) for run in runs(found, 1))
+    grams = tiles * 32 * (50**2 - 10**2) * 8
+    assert grams < needed(47) - needed(7) < 3 * grams + 3 * 50 * 20_000 * 8
+    of_threads = [needed(47, 2) - needed(47), needed(47, 3) - needed(47, 2)]
+    assert of_threads[0] == of_threads[1] > grams
+
+
+def test_few_bins_need_memory_for_blocks_of_frames():
+    few, many = (layout(scan(3000, bins)) for bins in (7, 8))
+    assert few.working_bytes(47) > many.working_bytes(47) + 6 * 7 * 33**2 * 3 * 40 * 8

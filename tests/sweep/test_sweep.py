@@ -33,7 +33,7 @@ def streaming(scan, **options):
     """What makes passes that read the store every time, in this process."""
     request = prepare(scan, hd.LAMINAR_FLOW, gap="200 um", **options)
     plan = make_plan(
-        layout(request.scan, request.problem.min_lag), this_process(), "flow", 3, "stream"
+        layout(request.scan, request.problem.min_lag), this_process(), "flow", 7, 3, "stream"
     )
     return sweep_of(plan, request.scan.selection, request.problem, None)
 

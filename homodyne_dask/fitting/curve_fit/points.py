@@ -179,6 +179,10 @@ class PointsLayout:
         """Bytes read in a pass."""
         return self.resident_bytes
 
+    def working_bytes(self, parameters: int) -> int:
+        """Return the memory of a task beside data that stay in memory; derivatives are of a few points."""
+        return 2 * self.block_bytes
+
     @property
     def why_here(self) -> str:
         """Why the fit runs in this process."""

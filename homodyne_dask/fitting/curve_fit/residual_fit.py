@@ -150,7 +150,7 @@ def plan_residual_fit(request: ResidualRequest, client: Client | None) -> Plan:
         )
     else:
         workers = workers_of(client)
-    return make_plan(cut, workers, request.model.name, 1)
+    return make_plan(cut, workers, request.model.name, request.model.size, 1)
 
 
 class ResidualOutput(NamedTuple):

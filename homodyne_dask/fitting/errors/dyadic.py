@@ -44,11 +44,15 @@ _CORRELATION_TIMES = 5
 
 
 class FrameBlocks(NamedTuple):
-    """Argument of a task: where the Gram is evaluated, and the length of a block of frames."""
+    """Argument of a task: where the Gram is evaluated, and the blocks of the selected frames."""
 
     at: AtTheta | AtThetaAndLinear
     length: int
     """Frames of a block."""
+    first: int
+    """Blocks before the first selected frame."""
+    number: int
+    """Of blocks that hold selected frames."""
 
 
 def frame_grams_of(
@@ -64,14 +68,15 @@ def frame_grams_of(
     cells = cells_of(context.source)
     if cells is not None:
         [means], cost = means_over_cells(*context, run, [at.theta])
-        place, number = cells.middle // blocks.length, -(-scan.n_frames // blocks.length)
-        of_blocks = cell_block_grams(means, problem, linear_params, place, number)
+        # cells outside the selected frames have no weight, wherever they go
+        place = np.clip(cells.middle // blocks.length - blocks.first, 0, blocks.number - 1)
+        of_blocks = cell_block_grams(means, problem, linear_params, place, blocks.number)
         return of_blocks, report_of(began, before, cost)
     here = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
-    leaves = []
-    for tile in run.tiles:
-        data = block(context.source, Place(run.members, tile), context.budget)
-        leaves.append(_leaf(here, data, linear_params, blocks.length, scan.n_frames))
+    leaves = (
+        _leaf(here, block(context.source, place, context.budget), linear_params, blocks)
+        for place in (Place(run.members, tile) for tile in run.tiles)
+    )
     return merge_tree(leaves), report_of(began, before, NO_COST)
 
 
@@ -82,18 +87,18 @@ def _leaf(
     at: ModelPoint,
     data: Block,
     linear_params: Float[np.ndarray, "bin 2"] | None,
-    length: int,
-    frames: int,
+    blocks: FrameBlocks,
 ) -> BlockGrams:
-    backend, number = backend_of(at.problem.model), -(-frames // length)
+    backend, number, length = backend_of(at.problem.model), blocks.number, blocks.length
     bins, T, k = len(data.q), data.c2.shape[-1], at.problem.model.size + 3
     side = min(length, T)
-    moments, pairs = np.zeros((bins, number, number, k, k)), np.zeros(bins, np.int64)
+    first, stop = blocks.first * length, (blocks.first + number) * length
+    moments, pairs = np.zeros((bins, number, number, 3, k)), np.zeros(bins, np.int64)
     for i in range(0, T, side):
         for j in range(0, T, side):
             rows, columns = slice(i, i + side), slice(j, j + side)
             i0, j0 = data.i0 + i, data.j0 + j
-            if j0 < i0 or j0 >= frames or i0 >= frames:
+            if not first <= i0 <= j0 < stop:
                 continue
             part = Block(
                 np.ascontiguousarray(data.c2[:, rows, columns]),
@@ -105,7 +110,8 @@ def _leaf(
                 gram = backend.gram(at, part, None)[0]
             else:
                 gram = backend.robust_gram(at, part, linear_params)
-            moments[:, i0 // length, j0 // length] += gram.moments
+            a, b = i0 // length - blocks.first, j0 // length - blocks.first
+            moments[:, a, b] += gram.moments[:, :3]
             pairs += gram.pairs
     return BlockGrams(moments, pairs)
 
@@ -132,17 +138,19 @@ def _correlation_time(request: Request, theta: Float[np.ndarray, " p"]) -> float
 
 def frame_scores(
     sweep: Sweep, request: Request, state: State
-) -> Float[np.ndarray, "bin block block k k"]:
+) -> Float[np.ndarray, "bin block block 3 k"]:
     """Return the moments of every pair of blocks of frames: one pass over the data."""
+    first, stop = request.scan.frames
     length = block_length(request, state.theta, sweep.layout.side)
+    blocks = first // length, -(-stop // length) - first // length
     linear_params = None if state.reduced.linear_step is None else state.reduced.linear_params
     at = at_point(state.theta, linear_params)
-    return sweep.over(FRAME_GRAMS, FrameBlocks(at, length)).moments
+    return sweep.over(FRAME_GRAMS, FrameBlocks(at, length, *blocks)).moments
 
 
 def dyadic(
     reduced: ReducedProblem,
-    moments: Float[np.ndarray, "bin block block k k"],
+    moments: Float[np.ndarray, "bin block block 3 k"],
     moved: Bool[np.ndarray, " p"],
     clusters: Int[np.ndarray, " bin"],
 ) -> Float[np.ndarray, "p p"] | None:
@@ -159,7 +167,7 @@ def dyadic(
     contrast = np.where(used & ~reduced.undetermined, reduced.contrast, 0.0)
     offset = np.where(used, reduced.offset - 1, 0.0)
     x = np.stack([-offset, np.ones(len(used)), -contrast], axis=1)
-    score = np.einsum("kz,kabzy->kaby", x, moments[:, :, :, :3, :])
+    score = np.einsum("kz,kabzy->kaby", x, moments)
     own = contrast[:, None, None, None] * score[..., 3:]
     own = own - np.einsum("kzp,kabz->kabp", reduced.projection, score[..., [0, 2]])
     own = own[..., moved] / joint.size[: joint.moved]

@@ -52,7 +52,7 @@ def signal_of(
     scaling: Scaling,
     free: int,
     clusters: Int[np.ndarray, " bin"],
-    blocks: Float[np.ndarray, "bin block block k k"] | None,
+    blocks: Float[np.ndarray, "bin block block 3 k"] | None,
 ) -> Signal | None:
     """Return the test for a decay; None where there is nothing to test.
 
@@ -114,7 +114,7 @@ def without_decay(result: FitResult, sentence: str) -> FitResult:
 
 
 def _dyadic(
-    blocks: Float[np.ndarray, "bin block block k k"],
+    blocks: Float[np.ndarray, "bin block block 3 k"],
     contrast: float,
     weight: Float[np.ndarray, " bin"],
     mean: Float[np.ndarray, " bin"],
@@ -126,7 +126,7 @@ def _dyadic(
     """
     offset = M[:, 0, 1] / weight - contrast * mean
     x = np.stack([-offset, np.ones(len(offset)), np.full(len(offset), -contrast)], axis=1)
-    score = np.einsum("kz,kabzy->kaby", x, blocks[:, :, :, :3, :3])
+    score = np.einsum("kz,kabzy->kaby", x, blocks[..., :3])
     s = (score[..., 2] - mean[:, None, None] * score[..., 0]).sum(0)
     alone = np.diag(s)
     of_block = s.sum(0) + s.sum(1) - alone

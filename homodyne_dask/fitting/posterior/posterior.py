@@ -25,7 +25,7 @@ from homodyne_dask.results.posterior.posterior import Posterior, posterior_of
 from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.sweep import sweep_of
-from homodyne_dask.sweep.wide_pass import require_memory_for_thetas
+from homodyne_dask.sweep.working_memory import require_memory_for_thetas
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -1,0 +1,42 @@
+"""The memory that a task needs beside the data that stay with a worker: of a fit, and of wide passes."""
+
+from typing import TYPE_CHECKING
+
+from homodyne_dask.cluster.memory import too_little
+
+if TYPE_CHECKING:
+    from homodyne_dask.sweep.plan import Layout, Plan
+
+_GRAMS, _FIELDS, _TABLES = 8, 28, 3
+"""Held while a kernel assembles a Gram: Grams, sums over frames of a block, tables over all frames."""
+_FEW_BINS, _FRAME_BLOCKS, _LEAVES = 8, 33, 6
+"""Errors of fewer bins need the sums of all pairs of so many blocks of frames, of so many tiles at once."""
+_CELL_ARRAYS = 8
+"""Arrays over the cells of a bin with a column for each of a Gram."""
+
+
+def working_memory(layout: "Layout", tiles: int, parameters: int) -> int:
+    """Return the bytes: a block, a copy being decoded, tables and Grams of a model, sums by cell.
+
+    tiles: of the longest task.
+    """
+    columns, bins = parameters + 3, layout.padded_bins
+    frames = layout.side * (1 + max(tile[1] for tile in layout.tiles))
+    numbers = (_GRAMS + tiles) * bins * columns**2
+    numbers += _FIELDS * bins * layout.side + _TABLES * columns * frames
+    numbers += _CELL_ARRAYS * layout.cells * columns
+    if sum(map(len, layout.groups)) < _FEW_BINS:
+        numbers += _LEAVES * bins * _FRAME_BLOCKS**2 * 3 * columns
+    return 2 * layout.block_bytes + 8 * numbers
+
+
+def require_memory_for_thetas(plan: "Plan", points: int) -> None:
+    """Raise PlanError where a worker cannot hold the wide Grams of a task beside what a fit needs."""
+    layout, bins = plan.layout, plan.layout.padded_bins
+    threads = -(-plan.workers.threads // plan.workers.processes)
+    grams = max(len(run.tiles) for run in plan.tasks) * bins * (points + 2) ** 2
+    waves = 4 * points * bins * layout.side
+    needed = plan.memory_per_worker + threads * 8 * (grams + waves)
+    allowed = plan.workers.memory // plan.workers.processes
+    if needed > allowed:
+        raise too_little("this process" if plan.workers.local else "a worker", needed, allowed)
