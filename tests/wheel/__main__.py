@@ -1,0 +1,118 @@
+"""`make test-wheel`: the wheel alone, in clean environments of Python 3.12, 3.13 and 3.14.
+
+In each the commands of the README and a script run with the packages of the core, the types of the script
+are checked against what is installed, and quick tests run with all extras. Neither the source tree nor its
+environment is on the path. A Python that this machine lacks is named at the end and fails nothing.
+"""
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.documents import ROOT
+from tests.versions import PYTHONS, TOOLS, reason
+
+COMMANDS = (
+    "simulate A0001_results.hdf --angles 9 --frames 60",
+    "ingest A0001_results.hdf",
+    "info A0001_c2.zarr --json",
+    'fit A0001_c2.zarr --model laminar_flow --gap "200 um" --no-pictures',
+    "show A0001_fit --json",
+    "explain errors",
+)
+QUICK = (
+    "store", "models/test_parameters.py", "models/test_units.py", "solver/test_covariance.py",
+    "solver/test_variable_projection.py", "ingest/test_simulate.py", "results/test_export.py",
+    "results/test_json_files.py", "test_extras.py",
+)  # fmt: skip
+"""Of tests/: less than two minutes on one core."""
+SCRIPT = Path(__file__).with_name("uses_public_api.py")
+
+
+class Environment:
+    """An environment of a Python in a folder, and a folder beside it in which commands run."""
+
+    def __init__(self, uv: str, python: str, folder: Path) -> None:
+        self.uv, self.folder, self.work = uv, folder / "environment", folder / "work"
+        self.work.mkdir()
+        self.settings = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        self.settings["PYENV_VERSION"] = python  # pyenv offers only those chosen
+        self.run([uv, "venv", "--quiet", "--no-python-downloads", "--python", python, self.folder])
+        self.python = self.folder / "bin/python"
+
+    def run(self, command: list[str | Path]) -> str:
+        """Return what a command prints; raises CalledProcessError where it fails."""
+        ran = subprocess.run(
+            command, cwd=self.work, env=self.settings, check=True, capture_output=True, text=True
+        )
+        return ran.stdout
+
+    def install(self, *packages: str) -> None:
+        """Install packages, nothing of which is compiled here."""
+        install: list[str | Path] = [self.uv, "pip", "install", "--quiet", "--python", self.python]
+        self.run([*install, "--only-binary", ":all:", *packages])
+
+    def size(self) -> str:
+        """Return how many packages there are, and their megabytes."""
+        site = next(self.folder.glob("lib/python*/site-packages"))
+        files = [path for path in site.rglob("*") if path.is_file()]
+        megabytes = sum(path.stat().st_size for path in files) / 1e6
+        return f"{len(list(site.glob('*.dist-info')))} packages, {megabytes:.0f} MB"
+
+
+def checked(uv: str, wheel: Path, python: str, folder: Path) -> str:
+    """Check a wheel with a Python; return what was seen. Raises CalledProcessError for what fails."""
+    there = Environment(uv, python, folder)
+    there.install(str(wheel))
+    core = there.size()
+    for line in COMMANDS:
+        there.run(["bash", "-c", f"{there.folder}/bin/homodyne-dask {line}"])
+    script = shutil.copy(SCRIPT, there.work)
+    there.run([there.python, "-W", "error", script])
+    types = [sys.executable, "-m", "pyright", "--pythonpath", str(there.python)]
+    there.run([*types, script])
+    wrong = there.work / "wrong.py"
+    wrong.write_text("import homodyne_dask as hd\nx: int = hd.open_dataset('a')\n")
+    there.run(["bash", "-c", f"! {shlex.join(types)} {wrong}"])  # types are known, not Any
+    there.install(f"{wheel}[all]", *TOOLS)
+    shutil.copytree(ROOT / "tests", there.work / "tests")
+    for name in ("pyproject.toml", "docs", "README.md"):  # read by tests, not imported
+        (there.work / name).symlink_to(ROOT / name)
+    quick = [f"tests/{name}" for name in QUICK]
+    found = there.run(
+        [there.python, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *quick]
+    )
+    return f"core {core}; {found.splitlines()[-1]}"
+
+
+def main() -> int:
+    """Check the wheel of a folder with every Python; return 1 if something failed or nothing ran."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("--uv", default="uv", help="the program uv")
+    parser.add_argument("--python", nargs="+", default=PYTHONS, help="for example 3.12")
+    given = parser.parse_args()
+    summary, failed, ran = [], False, False
+    for python in given.python:
+        with TemporaryDirectory() as folder:
+            try:
+                found = checked(given.uv, given.wheel.absolute(), python, Path(folder))
+                ran = True
+            except subprocess.CalledProcessError as error:
+                missing = "venv" in error.cmd
+                failed = failed or not missing
+                found = (
+                    reason(error) if missing else f"FAILED: {error}\n{error.output}{error.stderr}"
+                )
+        summary.append(f"Python {python}: {found}")
+        print(summary[-1], flush=True)
+    return 1 if failed or not ran else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
