@@ -41,6 +41,11 @@ dist: install  ## the wheel and the source distribution, in dist/
 test-wheel: dist  ## the wheel alone on Python 3.12, 3.13 and 3.14: commands, types, quick tests
 	$(BIN)/python -m tests.wheel --uv $(CURDIR)/$(UV) dist/*.whl
 
+man: install  ## manual pages of all commands, in dist/man
+	$(UV) pip install --quiet --python $(BIN)/python --group man
+	mkdir -p dist/man
+	$(BIN)/click-man --target dist/man homodyne-dask
+
 # make test uses Chromium where it is installed; on Debian and Ubuntu this installs it
 CHROMIUM := apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
 
@@ -106,4 +111,4 @@ clean:  ## remove what was built, .venv too
 	rm -rf $(VENV) $(PEERS) $(DEPLOY) .venv-versions demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo picture test test-versions dist test-wheel chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers test-deploy profile-nlsq lint clean
+.PHONY: help install demo picture test test-versions dist test-wheel man chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers test-deploy profile-nlsq lint clean

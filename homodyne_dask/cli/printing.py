@@ -12,6 +12,8 @@ import click
 
 from homodyne_dask.errors import printable
 
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+"""Option of commands that print facts."""
 _HIDDEN: ContextVar[bool] = ContextVar("progress is hidden", default=False)
 
 

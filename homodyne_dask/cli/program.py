@@ -8,6 +8,7 @@ import click
 
 from homodyne_dask.cli.commands.cluster import cluster
 from homodyne_dask.cli.commands.compare import compare
+from homodyne_dask.cli.commands.completion import completion
 from homodyne_dask.cli.commands.config import config
 from homodyne_dask.cli.commands.doctor import doctor
 from homodyne_dask.cli.commands.explain import explain
@@ -71,5 +72,6 @@ for command in (
     cluster,
     submit,
     preflight,
+    completion,
 ):
     main.add_command(command)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from homodyne_dask.cli.options import jobs_asked
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 
 FILE = click.option(
     "--scheduler-file", "file", type=click.Path(path_type=Path),
@@ -56,7 +56,8 @@ def cluster_start(site: str, jobs: str, foreground: bool, file: Path | None) -> 
 @cluster.command("status")
 @FILE
 @KEY
-def cluster_status(file: Path | None, key: str | None) -> None:
+@AS_JSON
+def cluster_status(file: Path | None, key: str | None, as_json: bool) -> None:
     """Print the scheduler, its workers and the number of running tasks."""
     from homodyne_dask.cluster.slurm.persistent import connection_by, read_scheduler_file
 
@@ -65,6 +66,10 @@ def cluster_status(file: Path | None, key: str | None) -> None:
         info: Any = client.scheduler_info(n_workers=-1)
     workers = list(info["workers"].values())
     tasks = sum(len(worker["metrics"].get("executing", ())) for worker in workers)
+    if as_json:
+        rows = [_values(address, worker) for address, worker in info["workers"].items()]
+        echo_json({"scheduler_file": str(_file(file)), **vars(scheduler), "workers": rows})
+        return
     _print_scheduler(scheduler, _file(file))
     echo(
         f"{len(workers)} workers with {sum(w['nthreads'] for w in workers)} threads, {tasks} tasks running"
@@ -86,6 +91,16 @@ def cluster_stop(file: Path | None, key: str | None) -> None:
 
 def _file(file: Path | None) -> Path:
     return (file or Path("~/.homodyne-dask/standing/scheduler.json").expanduser()).absolute()
+
+
+def _values(address: str, worker: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": str(worker["name"]),
+        "address": address,
+        "threads": worker["nthreads"],
+        "memory_bytes": worker["metrics"].get("memory", 0),
+        "tasks_running": len(worker["metrics"].get("executing", ())),
+    }
 
 
 def _line(address: str, worker: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import AS_JSON, echo
 
 if TYPE_CHECKING:
     from homodyne_dask.cli.doctor.finding import Finding
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--cluster", is_flag=True, help="Also start workers on this machine.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@AS_JSON
 def doctor(cluster: bool, as_json: bool) -> None:
     """Check in a few seconds whether this machine and its environment are ready for fits.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from homodyne_dask.cli.printing import echo, echo_json
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 
 if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("store", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@AS_JSON
 def info(store: Path, as_json: bool) -> None:
     """Print the bins of STORE (label, q, φ, pixels, σ) and the file they were ingested from."""
     from homodyne_dask.store.scan import open_dataset
@@ -21,7 +21,7 @@ def info(store: Path, as_json: bool) -> None:
     scan = open_dataset(store)
     attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
     if as_json:
-        echo_json(_values(scan))
+        echo_json(store_values(scan))
         return
     echo(str(scan))
     echo(
@@ -31,7 +31,7 @@ def info(store: Path, as_json: bool) -> None:
     )
 
 
-def _values(scan: "Scan") -> dict[str, Any]:
+def store_values(scan: "Scan") -> dict[str, Any]:
     """Return what `info` prints as values, with units in the names."""
     kept = (
         "source_file",

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from homodyne_dask.cli.commands.info import store_values
 from homodyne_dask.cli.exit_status import Interrupted
 from homodyne_dask.cli.options import numbers_of_option
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 
 MIN_BYTES_FOR_WORKERS = 500_000_000
 """Bytes of source from which on workers are started; for less, two threads are faster."""
@@ -44,7 +45,10 @@ ADDRESSES = 600_000_000
 @click.option("--overwrite", is_flag=True, help="Replace a store with other contents.")
 @click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786.")
 @click.option("--key", help="Folder with the key of the scheduler; none: unencrypted.")
-def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) -> None:
+@AS_JSON
+def ingest(
+    source: Path, store: Path | None, overwrite: bool, as_json: bool, **options: Any
+) -> None:
     """Write the two-time correlations in SOURCE to a Zarr STORE.
 
     SOURCE is an HDF5 file (APS-U, APS legacy, NXxpcs, ESRF, midtools), or arrays in .npy or .npz.
@@ -69,6 +73,12 @@ def ingest(source: Path, store: Path | None, overwrite: bool, **options: Any) ->
         raise Interrupted(
             f"interrupted: what is written of {source} is kept; repeat the command to continue"
         ) from None
+    if as_json:
+        from homodyne_dask.store.scan import open_dataset
+
+        values = {"pairs": report.n_pairs, "already_complete": report.skipped}
+        echo_json(store_values(open_dataset(report.store)) | values)
+        return
     echo(str(report))
 
 

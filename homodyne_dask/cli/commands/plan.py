@@ -13,7 +13,7 @@ from homodyne_dask.cli.options import (
     selected,
     with_options,
 )
-from homodyne_dask.cli.printing import echo, echo_json
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.fitting.options import plan_options
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     *SELECTION,
     *WORKERS,
     click.option("--no-measure", is_flag=True, help="Read nothing and start no workers."),
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+    AS_JSON,
 )
 def plan(source: str, no_measure: bool, as_json: bool, **options: Any) -> None:
     """Print pairs, tiles, bytes and memory of a fit of SOURCE, and the time of a pass from a sample.

@@ -7,7 +7,7 @@ import click
 
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
 from homodyne_dask.cli.options import WORKERS, values_by_name, with_options
-from homodyne_dask.cli.printing import echo, echo_json, echo_progress
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, echo_progress
 from homodyne_dask.errors import OptionError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     help="Width of the likelihood: that of the robust errors, or the naive one of uncorrelated noise.",
 )  # fmt: skip
 @with_options(*WORKERS)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@AS_JSON
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path),
     help="Write the draws into this file, netCDF or a folder .zarr, and leave FIT as it is.",

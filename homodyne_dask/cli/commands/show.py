@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
-from homodyne_dask.cli.printing import echo, echo_json
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.errors import OptionError
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@AS_JSON
 @click.option(
     "--ci", type=click.FloatRange(1, 100, max_open=True),
     help="Print confidence intervals of this many per cent, too: 95.",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 
 
 @click.command()
@@ -26,6 +26,7 @@ from homodyne_dask.cli.printing import echo
 @click.option("--layout", default="aps-u", help="aps-u (default) or aps-legacy.")
 @click.option("--convention", default="physical", help="physical (default) or homodyne.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@AS_JSON
 def simulate(
     path: Path,
     scenario: str,
@@ -35,6 +36,7 @@ def simulate(
     layout: str,
     convention: str,
     overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Simulate a scan with known parameters and counting noise; write it in a beamline's file format.
 
@@ -46,6 +48,13 @@ def simulate(
         path, scenario, angles=angles, frames=frames, seed=seed, layout=layout, convention=convention,
         overwrite=overwrite,
     )  # fmt: skip
+    if as_json:
+        facts = {"scenario": scenario, "model": made.model, "convention": convention}
+        sizes = {"angles": angles, "frames": frames, "frame_time_s": made.frame_time, "seed": seed}
+        units = {"q_per_angstrom": made.q, "gap_angstrom": made.gap}
+        parameters = {"parameters": dict(made.parameters)}
+        echo_json({"file": str(path)} | facts | sizes | units | parameters)
+        return
     values = ", ".join(f"{name} {value:g}" for name, value in made.parameters.items())
     echo(
         f"{path} written: {scenario}, {angles} angles x {frames} frames of {made.frame_time:g} s "

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.errors import OptionError
 
 
@@ -16,7 +16,8 @@ from homodyne_dask.errors import OptionError
 )
 @click.option("--jobs", default="", help="Number of jobs of workers, or least and most: 1:20.")
 @click.option("--dry-run", is_flag=True, help="Print the job script and submit nothing.")
-def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
+@AS_JSON
+def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> None:
     """Submit the fit of FIT.yaml as a batch job, which submits the jobs of its workers itself.
 
     Before the end of its walltime the job writes a checkpoint and queues itself again, to continue from
@@ -41,5 +42,9 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool) -> None:
         echo(driver_script(chosen, words, Path.cwd()), nl=False)
         return
     number = submit_fit(chosen, words, Path.cwd(), longest_task_of(settings))
-    echo(f"job {number} submitted; its output: {chosen.logs}/{chosen['name']}-driver-{number}.out")
+    output = f"{chosen.logs}/{chosen['name']}-driver-{number}.out"
+    if as_json:
+        echo_json({"job": number, "output": output})
+        return
+    echo(f"job {number} submitted; its output: {output}")
     echo(f"state: squeue -j {number}; cancel: scancel {number}")

@@ -1,0 +1,106 @@
+"""What a shell expects of a command: completion, quick help, JSON for programs, no colours where unwanted."""
+
+import json
+import shutil
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from homodyne_dask.cli import main, progress_bar
+from tests.cli.commands import done
+from tests.live.test_page import RUNNING
+
+HELP = """
+import sys
+from homodyne_dask.cli import main
+try:
+    main(["fit", "--help"])
+except SystemExit as ended:
+    assert not ended.code
+slow = ("numpy", "jax", "dask", "xarray", "h5py", "matplotlib", "pydantic")
+print([name for name in slow if name in sys.modules], file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_what_a_shell_reads_asks_this_program_for_completions(shell, tmp_path):
+    script = tmp_path / "completion"
+    script.write_text(done("completion", shell))
+    assert f"_HOMODYNE_DASK_COMPLETE={shell}_complete" in script.read_text()
+    if program := shutil.which(shell):
+        subprocess.run([program, "-n", script], check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "completions"),
+    [("homodyne-dask pos", ["posterior"]), ("homodyne-dask show --c", ["--ci"])],
+)
+def test_commands_and_options_are_completed(words, completions):
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    result = CliRunner(env=asked | {"_HOMODYNE_DASK_COMPLETE": "bash_complete"}).invoke(
+        main, prog_name="homodyne-dask"
+    )
+    assert result.output.splitlines() == [f"plain,{word}" for word in completions]
+
+
+def test_help_loads_no_numerical_library():
+    ran = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True)
+    assert ran.stderr.splitlines()[-1] == "[]"
+
+
+def test_data_are_described_as_json(here):
+    made = json.loads(
+        done(
+            "simulate", "N.hdf", "--scenario", "static", "--angles", "3", "--frames", "40", "--json"
+        )
+    )
+    assert made["parameters"]["D0"] > 0
+    assert (made["file"], made["frames"], made["q_per_angstrom"]) == ("N.hdf", 40, 0.0054)
+    again = json.loads(done("ingest", "A_results.hdf", "--json"))
+    assert again.pop("already_complete")
+    assert again.pop("pairs") == 3 * 40 * 39 // 2
+    assert again == json.loads(done("info", "A_c2.zarr", "--json"))
+
+
+def test_workers_of_a_scheduler_are_described_as_json(monkeypatch, tmp_path):
+    from homodyne_dask.cluster.slurm import persistent
+
+    worker = {"name": 0, "nthreads": 2, "metrics": {"memory": 100, "executing": ["a"]}}
+
+    class Connected:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def scheduler_info(self, n_workers):
+            return {"workers": {"tcp://127.0.0.1:1": worker}}
+
+    monkeypatch.setattr(persistent, "connection_by", lambda *_: Connected())
+    file = Path(tmp_path / "scheduler.json")
+    file.write_text('{"address": "a", "dashboard": "http://d", "site": "s", "jobs": [1, 2], '
+                    '"host": "h", "pid": 7}')  # fmt: skip
+    told = json.loads(done("cluster", "status", "--scheduler-file", str(file), "--json"))
+    assert told["workers"] == [
+        {"name": "0", "address": "tcp://127.0.0.1:1", "threads": 2, "memory_bytes": 100, "tasks_running": 1}
+    ]  # fmt: skip
+    assert (told["address"], told["jobs"]) == ("a", [1, 2])
+
+
+@pytest.mark.parametrize("unwanted", [True, False])
+def test_there_is_no_colour_where_no_color_is_set(unwanted, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    if unwanted:
+        monkeypatch.setenv("NO_COLOR", "1")
+    written = StringIO()
+    with progress_bar.progress_on(Console(file=written, force_terminal=True, width=150)) as show:
+        show(RUNNING)
+    coloured = "\x1b[3" in written.getvalue() or "\x1b[38" in written.getvalue()
+    assert coloured != unwanted
