@@ -53,7 +53,8 @@ def test_a_wheel_holds_every_file_of_the_packages_and_every_page(wheel):
 def test_a_source_distribution_holds_what_a_wheel_is_made_of_and_no_tests(source):
     held = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
     needed = tracked("homodyne_dask", "ingest", "docs/*.md")
-    assert held == needed | {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore"}
+    beside = {"pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore"}
+    assert held == needed | beside | {"CHANGELOG.md", "CITATION.cff", "codemeta.json"}
 
 
 def test_pages_are_read_from_the_wheel_alone(wheel, tmp_path):
