@@ -46,6 +46,9 @@ man: install  ## manual pages of all commands, in dist/man
 	mkdir -p dist/man
 	$(BIN)/click-man --target dist/man homodyne-dask
 
+paper: install  ## the figures of paper/paper.md, and the table of its example
+	$(BIN)/python paper/figures.py
+
 # make test uses Chromium where it is installed; on Debian and Ubuntu this installs it
 CHROMIUM := apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
 
@@ -111,4 +114,4 @@ clean:  ## remove what was built, .venv too
 	rm -rf $(VENV) $(PEERS) $(DEPLOY) .venv-versions demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo picture test test-versions dist test-wheel man chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers test-deploy profile-nlsq lint clean
+.PHONY: help install demo picture test test-versions dist test-wheel man paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers test-deploy profile-nlsq lint clean
