@@ -122,10 +122,16 @@ class DeviatingForm:
     def at(
         self, t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " p"], floor: float | None
     ) -> Float[np.ndarray, "1+p n"]:
-        """Return the rate and its derivatives where there is no deviation: at d = 0."""
-        law = PowerLawForm().at(t, theta[:3], floor)
-        scale = np.sqrt(law[0] ** 2 + LEAST_SCALE**2 * np.mean(law[0] ** 2))
-        return np.concatenate([law, scale * self.splines.basis(t)])
+        """Return the rate, not below the floor, and its derivatives."""
+        rate, *slopes = PowerLawForm().at(t, theta[:3], floor)
+        size = np.sqrt(rate**2 + LEAST_SCALE**2 * np.mean(rate**2))
+        mean_slopes = np.mean(rate * slopes, axis=1, keepdims=True)
+        size_slopes = (rate * slopes + LEAST_SCALE**2 * mean_slopes) / size
+        basis = self.splines.basis(t)
+        deviation = theta[3:] @ basis
+        whole = rate + size * deviation
+        whole = whole if floor is None else np.maximum(whole, floor)
+        return np.concatenate([whole[None], slopes + size_slopes * deviation, size * basis])
 
 
 RateForm = PowerLawForm | SplineForm | DeviatingForm

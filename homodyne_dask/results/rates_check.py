@@ -28,8 +28,8 @@ class Deviation:
     last: float | None
     """s; None to its end."""
     size: float
-    """Of the rate from the power law that fits the rest of the record: -0.3 is 30 % less. It is that of one
-    Gauss-Newton step."""
+    """Of the rate at the middle of the stretch, from the power law that fits the rest of the record: -0.3 is
+    30 % less. It is known from two Gauss-Newton steps, of one that is `large` from one."""
     stderr: float
     """Of that, from the scatter between bins."""
     p: float

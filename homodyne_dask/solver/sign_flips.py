@@ -25,6 +25,8 @@ _DETERMINED = 1e-3
 """Share of the information on a direction that is left with the fitted parameters free, below which they
 follow it."""
 _SINGULAR = 1e-12
+_FOLLOWS = 1e-9
+"""Eigenvalue of the normal matrix over the largest, below which a direction follows from the others."""
 
 
 class Scores(NamedTuple):
@@ -60,22 +62,74 @@ class Largest(NamedTuple):
     """Standardized sum that the largest of all exceeds in 5 % of right models."""
 
 
+def shares(of: Scores) -> Float[np.ndarray, " cluster"]:
+    """Return what share of its information each cluster has: 1 over its design effect.
+
+    The effect is the size of a cluster's scores in all directions over what white noise gives. Clusters in
+    which f decays slowly have more correlated pairs, so a larger one. Signs do not change it.
+    """
+    size = np.sqrt(np.where(np.diag(of.normal) > 0, np.diag(of.normal), 1.0))
+    values, vectors = np.linalg.eigh(of.normal / np.outer(size, size))
+    known = values > _FOLLOWS * values[-1]
+    root = vectors[:, known] / np.sqrt(values[known]) / size[:, None]
+    expected = np.einsum("kmn,mi,ni->k", of.blocks, root, root)
+    seen = ((of.scores @ root) ** 2).sum(1)
+    some = (expected > 0) & (seen > 0)
+    return np.where(some, expected, 0.0) / np.where(some, seen, 1.0)
+
+
+def weighted(of: Scores, share: Float[np.ndarray, " cluster"]) -> Scores:
+    """Return the scores with each cluster counted as that share of it.
+
+    Were correlated pairs counted in full, the few clusters with most of them would make up the scores of what
+    they show best, and its deviation would look like one of something that all clusters show.
+    """
+    return of._replace(
+        scores=of.scores * share[:, None],
+        blocks=of.blocks * share[:, None, None],
+        normal=of.normal + np.einsum("k,kmn->mn", share - 1, of.blocks),
+        gradient=of.gradient + (share - 1) @ of.scores,
+    )
+
+
+class _Moving(NamedTuple):
+    """Normal equations of the fitted parameters and some directions."""
+
+    directions: Float[np.ndarray, "m n"]
+    inverse: Float[np.ndarray, "n n"]
+    """0 where nothing is known."""
+
+
+def _moving(of: Scores, also: Float[np.ndarray, "some added"]) -> _Moving:
+    fitted = int((~of.added).sum())
+    N = np.zeros((len(of.added), fitted + len(also)))
+    N[~of.added, :fitted] = np.eye(fitted)
+    N[of.added, fitted:] = also.T
+    H = N.T @ of.normal @ N
+    size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
+    values, vectors = np.linalg.eigh(H / np.outer(size, size))
+    values = np.where(values > _SINGULAR, values, np.inf)
+    return _Moving(N, vectors / values @ vectors.T / np.outer(size, size))
+
+
+def joint_step(
+    of: Scores, directions: Float[np.ndarray, "some added"]
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " some"]]:
+    """Return the Gauss-Newton step of fitted parameters and directions, and that along the directions."""
+    N, inverse = _moving(of, directions)
+    step = inverse @ (N.T @ of.gradient)
+    return N @ step, step[int((~of.added).sum()) :]
+
+
 def project(
     of: Scores,
     directions: Float[np.ndarray, "direction added"],
     also: Float[np.ndarray, "some added"],
 ) -> ScoresAlong:
     """Return the scores of directions, the fitted parameters and some directions `also` projected out."""
-    m = len(of.added)
-    W, N = np.zeros((m, len(directions))), np.zeros((m, (~of.added).sum() + len(also)))
+    N, inverse = _moving(of, also)
+    W = np.zeros((len(of.added), len(directions)))
     W[of.added] = directions.T
-    N[~of.added, : (~of.added).sum()] = np.eye((~of.added).sum())
-    N[of.added, (~of.added).sum() :] = also.T
-    H = N.T @ of.normal @ N
-    size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
-    values, vectors = np.linalg.eigh(H / np.outer(size, size))
-    values = np.where(values > _SINGULAR, values, np.inf)
-    inverse = vectors / values @ vectors.T / np.outer(size, size)
     scores = of.scores - of.blocks @ (N @ inverse @ N.T @ of.gradient)
     own = of.normal @ W
     follow = inverse @ N.T @ own
@@ -138,10 +192,12 @@ def largest(
 def one_step(known: Scores, of: ScoresAlong, at: int) -> tuple[float, float]:
     """Return the Gauss-Newton step along a direction, with all that is projected out, and its error.
 
-    The error is that of the scatter of what the step leaves of the clusters' scores.
+    The error is that of the jackknife: of the scatter of what the step leaves of the clusters' scores, each
+    over what its share in the information leaves of it.
     """
     step, clusters = of.steps[:, at], len(of.scores)
     size = float(of.scores[:, at].sum() / of.information[at])
-    left = of.scores[:, at] - size * np.einsum("m,kmn,n->k", step, known.blocks, step)
-    scatter = clusters / (clusters - 1) * (left**2).sum()
+    own = np.einsum("m,kmn,n->k", step, known.blocks, step)
+    left = (of.scores[:, at] - size * own) / np.maximum(1 - own / of.information[at], _SINGULAR)
+    scatter = (1 - 1 / clusters) * (left**2).sum()
     return size, float(np.sqrt(scatter) / of.information[at])
