@@ -93,7 +93,7 @@ DEPLOY := .venv-deploy
 
 $(DEPLOY)/ready: $(VENV)/ready
 	$(UV) venv --quiet --allow-existing --no-python-downloads --python '>=3.12' $(DEPLOY)
-	$(UV) pip install --quiet --python $(DEPLOY)/bin/python --compile-bytecode --editable '.[all]' --group deploy
+	$(UV) pip install --quiet --python $(DEPLOY)/bin/python --compile-bytecode --editable '.[filters,slurm,view]' --group deploy
 	touch $@
 
 test-deploy: $(DEPLOY)/ready  ## the wrappers in deploy/facilities, run by Globus Compute and ewoks
