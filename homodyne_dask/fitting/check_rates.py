@@ -55,6 +55,11 @@ def check_rates(
         raise OptionError(
             f"rates are checked of a fit that converged, and this one ended so: {result.outcome.value}"
         )
+    if result.smoothing is not None:
+        raise OptionError(
+            f"{result.config['model']} has rates without a power law: result.rates has their bands; to "
+            f"test the power laws fit static or laminar_flow, and check that"
+        )
     request = request_of(result, scan)
     model, time = request.problem.model, request.scan.time[request.scan.use]
     alternative = with_deviations(model, time) if model.has_transport_rates else None

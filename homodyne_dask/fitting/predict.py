@@ -20,6 +20,7 @@ from homodyne_dask.models import (
     convention_named,
     scan_model,
 )
+from homodyne_dask.models.free_rates import with_coefficients
 from homodyne_dask.models.simulated_rates import DIRECTION, true_rates
 from homodyne_dask.models.transport import frame_spacing, positive_times
 from homodyne_dask.models.units import gap_in_angstrom
@@ -40,16 +41,17 @@ def predict(
     """Return c2(bin, t1, t2) = offset + contrast·f, symmetric in t1 and t2.
 
     model: itself or its name. params: by name or in the model's order, without those that are constant in
-    it; bounds of fits do not apply. times [s], q [1/Å], phi [degree], contrast and offset: one number or
+    it; bounds of fits do not apply. Splines of rates without a formula are spread over the times, as many as
+    there are coefficients. times [s], q [1/Å], phi [degree], contrast and offset: one number or
     one per bin. gap: '200 um', or Å as a number; models without shear do not need it. Raises OptionError
     for unknown names, wrong lengths, or a missing gap. The equations are in
     `homodyne_dask.models.transport`.
     """
-    model = scan_model(model)
-    theta = _vector(model, params)
     time = _numbers("times", times)
     if time.ndim != 1:
         raise OptionError(f"times = {shown(times)} are not a list of times in seconds")
+    model = with_coefficients(scan_model(model), _number_of(params), time)
+    theta = _vector(model, params)
     known = convention_named(convention)
     if model.shear and gap is None:
         raise OptionError(f"{model.name} needs the gap between the plates: gap='200 um'")
@@ -130,6 +132,10 @@ def _per_bin(name: str, value: Any) -> Float[np.ndarray, " bin"]:
     if numbers.ndim > 1 or not len(numbers):
         raise OptionError(f"{name} = {shown(value)} is neither one number nor one for each bin")
     return numbers
+
+
+def _number_of(params: Mapping[str, float] | ArrayLike) -> int:
+    return len(params) if isinstance(params, Mapping) else np.size(params)
 
 
 def _vector(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:

@@ -15,6 +15,7 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
 from homodyne_dask.models.free_rates import (
     by_coefficient,
+    check_priors,
     check_profile,
     on_times,
     smoothness_of,
@@ -73,6 +74,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     model = on_times(model, scan.time[scan.use], options.knots)
     for name in options.profile:
         check_profile(model, name)
+    check_priors(model, options.prior)
     _check_angles(model, scan)
     _check_times(model, scan)
     if scan.cells is not None and options.precision != "float64":

@@ -75,6 +75,21 @@ def on_times[M: Parametrized](
     return with_splines(model, dict.fromkeys(model.splines, form))
 
 
+def with_coefficients[M: Parametrized](
+    model: M, number: int, time: Float[np.ndarray, " n"]
+) -> M | TransportModel:
+    """Return the model with its splines spread over times, as many as so many parameters make.
+
+    As it is where its splines have places already, or the number does not fit.
+    """
+    splines = getattr(model, "splines", {})
+    if not splines or any(form != SplineForm() for form in splines.values()):
+        return model
+    others = len(model.names) - sum(form.size for form in splines.values())
+    knots, left = divmod(number - others, len(splines))
+    return model if left or knots < MIN_KNOTS else on_times(model, time, knots)
+
+
 def with_stored_splines(name: str, splines: Mapping[str, Mapping[str, Any]]) -> TransportModel:
     """Return the model of that name with the splines that a result stored."""
     model = next(one for one in _FREE.values() if one.name == name)
@@ -103,13 +118,23 @@ def by_coefficient(
 
 def check_profile(model: Any, name: Any) -> None:
     """Raise OptionError where χ² cannot be followed along a parameter of that name."""
-    if name not in model.names:
-        raise OptionError(f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}")
     if getattr(model, "splines", {}):
         raise OptionError(
             f"profile of {name}: {model.name} has rates without a formula, whose smoothness would change "
             f"along it: leave it out"
         )
+    if name not in model.names:
+        raise OptionError(f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}")
+
+
+def check_priors(model: Any, given: Any) -> None:
+    """Raise OptionError for a prior of a whole rate of free form: coefficients may have some."""
+    for name, form in getattr(model, "splines", {}).items():
+        if isinstance(given, Mapping) and name in given:
+            raise OptionError(
+                f"prior of {name}: {model.name} has this rate without a formula, and one number is no prior "
+                f"of a whole curve: give bounds of {name}, or priors of {name}_1 to {name}_{form.size}"
+            )
 
 
 def smoothness_of(

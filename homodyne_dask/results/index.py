@@ -11,6 +11,8 @@ import numpy as np
 from markupsafe import Markup
 
 from homodyne_dask.errors import OptionError
+from homodyne_dask.models.parameters import joined_with_and
+from homodyne_dask.models.rates import RATES
 from homodyne_dask.results import numbers
 from homodyne_dask.results.csv_tables import entries_csv
 from homodyne_dask.results.export import netcdf
@@ -74,12 +76,13 @@ def write_index(
 ) -> list[Path]:
     """Write the index of the fits done so far, `of` how many in all, and return its files.
 
-    names: parameters of the model, one column each in the table, one for its robust and one for its
-    naive error; unknown numbers are empty cells; for parts also q or age, and the rates at that age.
+    names: parameters of the model. The table has a column for each quantity (`SeriesEntry.quantities`), one
+    for its robust and one for its naive error; unknown numbers are empty cells; for parts also q or age.
     When all are done there is a figure, and for parts the series with its agreement (see `FitSeries`).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    names = quantity_names(names, entries[0].at)
+    fitted = (list(entry.quantities) for entry in entries if entry.result is not None)
+    names = next(fitted, quantity_names(names, entries[0].at))
     good = [entry for entry in entries if entry.result is not None]
     complete = len(entries) == of
     series = (
@@ -178,8 +181,14 @@ def fits_table(
     return {
         "rows": rows,
         "caption": f"Outcome and parameters of each {one}",
-        "table_notes": [ERRORS_IN_TABLES],
+        "table_notes": [ERRORS_IN_TABLES, *_of_middle(names, entries)],
     }
+
+
+def _of_middle(names: Sequence[str], entries: Sequence[Fitted]) -> list[str]:
+    """Return the note on rates without a formula of whole scans."""
+    rates = [name for name in names if name in RATES and not any("age" in e.at for e in entries)]
+    return [f"{joined_with_and(rates)}: in the middle of each record"] if rates else []
 
 
 def _linked(entry: Fitted, folder: Path | None) -> object:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from homodyne_dask.models.rate_forms import SplineForm
 from homodyne_dask.models.rates import RATES, rate, rate_stderr
 from homodyne_dask.models.transport import RATE_FLOOR, Convention
 from homodyne_dask.results import numbers
@@ -114,7 +115,10 @@ class SeriesEntry:
 
     @cached_property
     def quantities(self) -> dict[str, Quantity]:
-        """Parameters by name; for a part also the rates J and gamma_dot at its mean age."""
+        """Parameters by name; for a part also the rates J and gamma_dot at its mean age.
+
+        A rate of free form stands for its coefficients, at the mean age or in the middle of the record.
+        """
         if self.result is None:
             return {}
         table = self.result.parameters
@@ -137,7 +141,7 @@ class SeriesEntry:
             found[name] = found[name]._replace(conditional=True)
         if "age" in self.at:
             found |= _rates(self.result, found, known, self.at["age"])
-        return found
+        return _with_free_rates(self.result, found, known, self.at.get("age"))
 
 
 def _of_rates_at_bound(parameters: Mapping[str, Quantity]) -> set[str]:
@@ -185,3 +189,47 @@ def _rates(
         dof_of = fewest if np.isfinite(fewest) else np.nan
         found[name] = Quantity(unit, float(value), errors[0], errors[1], errors[2], dof_of)
     return found
+
+
+def _with_free_rates(
+    result: FitResult,
+    quantities: Mapping[str, Quantity],
+    known: Sequence[np.ndarray | None],
+    age: float | None,
+) -> dict[str, Quantity]:
+    """Return the quantities with rates of free form in place of their coefficients.
+
+    age: where they are taken [s]; None for the middle of the record.
+    """
+    params = list(map(str, result.parameters["param"].values))
+    rates, coefficients = {}, set()
+    for rate_name, stored in (result.config.get("splines") or {}).items():
+        form = SplineForm(**stored)
+        names = [f"{rate_name}_{n + 1}" for n in range(form.size)]
+        at = (form.first + form.last) / 2 if age is None else age
+        basis = form.basis(np.array([max(at, result.inputs["frame_time"] / 2)]))
+        here, of = slice(params.index(names[0]), params.index(names[-1]) + 1), basis[:, 0] > 0
+        errors = [
+            np.nan if one is None else float(rate_stderr(basis, one[here, here])[0])
+            for one in known
+        ]
+        coefficient = [quantities[name] for name in names]
+        bound = np.array([q.at_bound for q in coefficient])[of]
+        value = float(np.array([q.value for q in coefficient]) @ basis[:, 0])
+        rates[rate_name] = Quantity(
+            coefficient[0].unit, value, *errors, dof=_dof_at(result, rate_name, at),
+            at_bound=bool(bound.all()), conditional=bool(bound.any()),
+        )  # fmt: skip
+        coefficients |= set(names)
+    return rates | {name: q for name, q in quantities.items() if name not in coefficients}
+
+
+def _dof_at(result: FitResult, rate_name: str, age: float) -> float:
+    """Return the degrees of freedom of a rate's robust error at an age [s]; NaN if unknown."""
+    if result.rate_dof is None:
+        return np.nan
+    dof = result.rate_dof[rate_name].values
+    has = np.isfinite(dof)
+    return (
+        float(np.interp(age, result.rate_dof["age"].values[has], dof[has])) if has.any() else np.nan
+    )

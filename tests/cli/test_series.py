@@ -88,6 +88,23 @@ def test_windows_converge_with_what_the_guide_says_to_fix(rings):
     assert "3 of 3 fits converged" in done(*windows, "--output", "both", *fixed)
 
 
+def test_a_rate_without_a_formula_stands_for_its_coefficients(rings):
+    """At the mean age of a window, and in the middle of a whole record."""
+    free = ("--model", "static", "--rates", "spline", "--knots", "5")
+    printed = done("fit", "R_c2.zarr", *free, "--over", "age", "--windows", "2", "--output", "free")
+    assert "J at mean age [Å²/s]" in printed
+    last, rates = rows("free")[1], load_result("free/window_02").rates
+    for name in ("J", "J_stderr_naive"):
+        wanted = np.interp(float(last["age"]), rates["t"], rates[name.removesuffix("_naive")])
+        assert float(last[name]) == pytest.approx(wanted, rel=1e-3)
+    assert not [name for name in last if name.startswith("J_1")]
+    shutil.copytree("R_c2.zarr", "Q_c2.zarr")
+    done("fit", "Q_c2.zarr", "R_c2.zarr", *free, "--output", "two")
+    with Path("two/scans.csv").open() as file:
+        assert [float(row["J"]) > 0 for row in csv.DictReader(file)] == [True, True]
+    assert "J: in the middle of each record" in Path("two/scans.html").read_text()
+
+
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_small_fits_on_workers_write_the_same_as_fits_in_this_process(rings, monkeypatch):

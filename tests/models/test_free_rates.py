@@ -170,6 +170,8 @@ def test_resuming_gives_the_same_bits(fitted, stepped, tmp_path):
         ("static_free", {"smoothness": {"J": -1.0}}, "not a positive number"),
         ("static_free", {"bounds": {"J": (-1, 1)}}, "cannot be negative"),
         ("static_free", {"profile": ["J_1"]}, "smoothness would change"),
+        ("static_free", {"profile": ["J"]}, "smoothness would change"),
+        ("static_free", {"prior": {"J": (2500, 10)}}, "give bounds of J, or priors of J_1 to J_20"),
         ("static_free", {"fixed": {"J": 1.0, "J_1": 2.0}}, "given twice"),
     ],
 )
@@ -178,6 +180,20 @@ def test_mistakes_are_told(stepped, model, options, words):
         hd.fit(stepped[0], model, **options)
 
 
-def test_a_posterior_is_refused(stepped, fitted):
-    with pytest.raises(OptionError, match="smoothed by a penalty that a posterior does not have"):
-        hd.posterior(fitted, stepped[0])
+def test_the_power_law_of_a_free_rate_is_not_tested(fitted, stepped):
+    with pytest.raises(OptionError, match="to test the power laws fit static"):
+        hd.check_rates(fitted, stepped[0])
+
+
+def test_a_prediction_spreads_the_splines_over_its_times(fitted, stepped):
+    """The model of that name has no places of splines: those of a fit follow its frames."""
+    scan, names = stepped[0], fitted.parameters["param"].values.tolist()
+    of_fit = fitted_model(fitted, scan).shape(np.arange(1), scan.time[:1], scan.time[[10, 89]])
+    for params in (
+        fitted.parameters["value"].values,
+        dict(zip(names, fitted.parameters["value"].values.tolist(), strict=True)),
+    ):
+        f = hd.predict("static_free", params, scan.time, q=scan.q[0])[0]
+        assert f[0, [10, 89]] == pytest.approx(of_fit[0], rel=1e-9)
+    with pytest.raises(OptionError, match="20 parameters"):
+        hd.predict("static_free", [1.0, 2.0], scan.time, q=0.01)

@@ -1,0 +1,90 @@
+"""Free rates of data of every kind: the optimum is that of dense penalized least squares."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from homodyne_dask.models.rate_forms import SplineForm
+from tests import reference
+from tests.synthetic import angles, fit_here, measured, store
+
+LAMBDA, HUBER = 1e-4, 1.345
+UNEVEN = np.cumsum(np.random.default_rng(3).uniform(0.1, 0.8, 30))
+DATA = [
+    ("uneven times, unknown pairs, two q", {"time": UNEVEN, "missing": 0.1, "two_q": True}),
+    ("homodyne convention", {"convention": "homodyne"}),
+    ("a loss", {"loss": "huber", "outliers": 0.02}),
+]
+
+
+def f_of(J, time, q, convention):
+    if convention == "homodyne":
+        dt = time[1] - time[0]
+        C = reference.integral(J, np.arange(float(len(time))))
+        dC = np.sqrt((C[None] - C[:, None]) ** 2 + 1e-12)
+        return np.exp(-(q**2) * dt * dC)
+    C = reference.integral(J, time)
+    return np.exp(-(q**2) * (C[None] - C[:, None]))
+
+
+def made(time=None, missing=0.0, two_q=False, convention="physical", outliers=0.0):
+    """J is a sine of ± 40 % around 4000 Å²/s."""
+    time = np.arange(30) / 3 if time is None else time - time[0]
+    q, rng = np.repeat([0.0054, 0.0075], 3) if two_q else 0.0054, np.random.default_rng(1)
+    scans = measured(
+        (2500.0, 0.0, 0.0), phi=angles(6), q=q, time=time, convention=convention, noise=False
+    )
+    J = 4000 * (1 + 0.4 * np.sin(2 * np.pi * time / time[-1]))
+    c2 = np.array([1 + 0.3 * f_of(J, time, one, convention) for one in scans.q])
+    c2 += 0.02 * rng.standard_normal(c2.shape)
+    c2 += 0.4 * (rng.random(c2.shape) < outliers)
+    c2[rng.random(c2.shape) < missing] = np.nan
+    c2[:, np.tril(np.ones((len(time), len(time)), bool))] = np.nan
+    return replace(scans, c2=c2.astype(np.float32))
+
+
+def step_left(scans, result, loss, convention):
+    """The Gauss-Newton step of coefficients, contrasts and offsets together, from where the fit ended."""
+    form = SplineForm(**result.config["splines"]["J"])
+    t, bins = np.maximum(scans.time, np.median(np.diff(scans.time)) / 2), len(scans.q)
+    c, basis = result.parameters["value"].values, form.basis(t)
+    i, j = np.triu_indices(len(t), 1)
+    rows, left = [], []
+    for b in range(bins):
+
+        def of_bin(c, b=b):
+            return f_of(c @ basis, scans.time, scans.q[b], convention)[i, j]
+
+        y = scans.c2[b][i, j].astype(float)
+        known = np.isfinite(y)
+        contrast, offset = (result.scaling[name].values[b] for name in ("contrast", "offset"))
+        f, slopes = of_bin(c), reference.gradient(of_bin, c)
+        r = (y - offset - contrast * f) / 0.02
+        weight = np.where(np.abs(r) > HUBER, HUBER / np.abs(r), 1.0) if loss else np.ones(len(r))
+        X = np.zeros((len(y), form.size + 2 * bins))
+        X[:, : form.size] = contrast * slopes.T
+        X[:, form.size + 2 * b], X[:, form.size + 2 * b + 1] = f, 1.0
+        rows.append((X / 0.02 * np.sqrt(weight)[:, None])[known])
+        left.append((r * np.sqrt(weight))[known])
+    D = np.zeros((form.size - 2, form.size + 2 * bins))
+    D[:, : form.size] = form.stiffness[:, None] * np.diff(np.eye(form.size), 2, axis=0)
+    rows.append(np.sqrt(LAMBDA) * D)
+    left.append(-np.sqrt(LAMBDA) * D[:, : form.size] @ c)
+    return np.linalg.lstsq(np.concatenate(rows), np.concatenate(left))[0][: form.size]
+
+
+@pytest.mark.parametrize(("word", "given"), DATA, ids=[word for word, _ in DATA])
+def test_the_optimum_is_that_of_dense_penalized_least_squares(word, given, tmp_path):
+    given = dict(given)
+    loss = given.pop("loss", None)
+    scans, convention = made(**given), given.get("convention", "physical")
+    robust = {"loss": loss, "loss_scale": HUBER} if loss else {}
+    result = fit_here(
+        store(scans, tmp_path), "static", rates="spline", knots=6, smoothness={"J": LAMBDA},
+        convention=convention, initial={"J": 4000.0}, **robust,
+    )  # fmt: skip
+    assert result.converged
+    assert not result.parameters["at_bound"].values.any()
+    step = step_left(scans, result, loss, convention)
+    assert (np.abs(step) < 2e-3 * result.parameters["stderr_naive"].values).all()
