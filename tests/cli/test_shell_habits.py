@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from homodyne_dask.cli import main, progress_bar
-from tests.cli.commands import done
+from tests.cli.commands import done, run
 from tests.live.test_page import RUNNING
 
 HELP = """
@@ -104,3 +104,11 @@ def test_there_is_no_colour_where_no_color_is_set(unwanted, monkeypatch):
         show(RUNNING)
     coloured = "\x1b[3" in written.getvalue() or "\x1b[38" in written.getvalue()
     assert coloured != unwanted
+
+
+def test_a_fit_prints_json_alone_to_stdout(here, no_pictures):
+    ended = run("fit", "A_c2.zarr", "--model", "static", "--fixed", "alpha=0", "--json")
+    told = json.loads(ended.stdout)
+    assert told.pop("folder") == "A_fit"
+    assert told == json.loads(done("show", "A_fit", "--json"))
+    assert "A_fit/ written:" in ended.stderr

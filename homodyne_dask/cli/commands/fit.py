@@ -16,7 +16,7 @@ from homodyne_dask.cli.options import (
     of_fit,
     with_options,
 )
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import echo, echo_json, words_on_stderr
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.fitting.options import AUTO, fit_options
 
@@ -76,6 +76,10 @@ FILES = (
 @click.option(
     "--profile", type=click.Path(path_type=Path), help="Folder for a profile of the computing time."
 )
+@click.option(
+    "--json", "as_json", is_flag=True,
+    help="Print a JSON object for each fit; all else goes to stderr.",
+)  # fmt: skip
 def fit(
     sources: tuple[str, ...],
     resume: bool,
@@ -85,6 +89,7 @@ def fit(
     check_rates: bool,
     homodyne_output: bool,
     profile: Path | None,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Fit a model to each STORE, or run the fit of FIT.yaml, and write the result to A0123_fit/.
@@ -94,6 +99,7 @@ def fit(
 
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """
+    click.get_current_context().with_resource(words_on_stderr(as_json))
     config, comparison = _with_model(configuration(sources, options), resume or go_on)
     from homodyne_dask.cli.several_fits import MOST_DRAWN, MoreFiles, fit_all, fit_jobs, opened
     from homodyne_dask.cli.single_fit import echoed_check_of_rates, fit_job
@@ -118,7 +124,10 @@ def fit(
                 config, model, job, client, resume, more,
                 sent=sent, profile=profile, comparison=comparison,
             )  # fmt: skip
-            echo(str(result))
+            if as_json:
+                echo_json({"folder": str(job.folder)} | result.summary())
+            else:
+                echo(str(result))
             if check_rates:
                 files = [*files, echoed_check_of_rates(result, job, client)]
             names = ", ".join(str(file.relative_to(job.folder)) for file in files if file)
