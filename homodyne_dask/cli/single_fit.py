@@ -67,10 +67,10 @@ def echoed_check_of_rates(
 ) -> Path | None:
     """Print whether the rates of a fit follow their power laws, or why that is not known.
 
-    Return the file that was written, None where it is not known.
+    It is added to the result in the folder of the job. Return its own file, None where it is not known.
     """
     from homodyne_dask.fitting.check_rates import check_rates
-    from homodyne_dask.results.folder import RATES_CHECK
+    from homodyne_dask.results.folder import write_rates_check
 
     try:
         found = check_rates(result, job.scan(), client=client)
@@ -78,8 +78,7 @@ def echoed_check_of_rates(
         echo(f"\nrates are not checked: {e}")
         return None
     echo(f"\n{found}")
-    found.to_json(job.folder / RATES_CHECK)
-    return job.folder / RATES_CHECK
+    return write_rates_check(found, job.folder)[0]
 
 
 def _refusal(scan: "Scan") -> str | None:

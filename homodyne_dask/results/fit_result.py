@@ -105,6 +105,8 @@ class FitResult:
     """Whether the model describes the data; None where too little is known to test it."""
     posterior: dict[str, Any] | None = None
     """Quantiles of the posterior, and how it was drawn, where it was saved in the folder of the fit."""
+    rates_check: dict[str, Any] | None = None
+    """Whether the rates follow their power laws (`RatesCheck.summary`), of `fit --check-rates`."""
     version: str = field(default="")
     versions: dict[str, str] = field(default_factory=dict)
     """Versions of Python and of the numerical packages."""
@@ -242,6 +244,7 @@ class FitResult:
                 **{key: plain_table(getattr(self, key)) for key in TABLES},
                 "profiles": {key: plain_table(table) for key, table in self.profiles.items()},
                 "posterior": self.posterior,
+                "rates_check": self.rates_check,
             }
         )
 

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from homodyne_dask.errors import OptionError
@@ -15,11 +16,12 @@ from homodyne_dask.results.fit_result import FORMAT, SUMMARY, FitResult
 from homodyne_dask.results.html import picture_in, report_page
 from homodyne_dask.results.nexus import nexus_file
 from homodyne_dask.results.rates import has_rates, rates_in
+from homodyne_dask.results.rates_check import RatesCheck
 from homodyne_dask.results.result_file import load_result
 from homodyne_dask.results.text import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.store.files import write_file
+from homodyne_dask.store.files import write_atomic, write_file
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.scan import Scan
 
@@ -201,6 +203,27 @@ def write_pictures(folder: Path) -> list[Path]:
         for name in names:
             (there / name).replace(folder / name)
     return [folder / name for name in names]
+
+
+def write_rates_check(check: RatesCheck, folder: Path) -> list[Path]:
+    """Write whether the rates of the fit in a folder follow their power laws; return the files.
+
+    It is a file of its own, and in the report and in summary.json, which are written again.
+    """
+    with locked_folder(folder, LOCK):
+        result = replace(load_result(folder), rates_check=check.summary())
+        pictures = [
+            [picture_in(path) for path in paths if path.is_file()]
+            for paths in (
+                [folder / f"{name}.png" for name in TITLES],
+                sorted(folder.glob(POSTERIOR_PICTURES)),
+            )
+        ]
+        check.to_json(folder / RATES_CHECK)
+        write_atomic(folder / "report.txt", report_text(result) + "\n")
+        write_atomic(folder / "report.html", report_page(result, *pictures))
+        result.to_json(folder / SUMMARY)
+    return [folder / name for name in (RATES_CHECK, "report.txt", "report.html", SUMMARY)]
 
 
 def _write_report(

@@ -62,6 +62,7 @@ def from_summary(read: dict[str, Any]) -> FitResult:
         scaling=scaling_table(read["scaling_per_bin"]),
         mean_weight=read.get("mean_weight"),
         posterior=read.get("posterior"),
+        rates_check=read.get("rates_check"),
         covariance_lower=covariance_table(read.get("covariance_lower"), names),
         profiles={
             key: table
