@@ -228,8 +228,7 @@ def _saved(state: lm.State) -> checkpoints.SavedState:
         None if state.reduced.linear_step is None else state.reduced.linear_params.tolist(),
         state.trust_region
         and (state.trust_region.size.tolist(), state.trust_region.radius),
-        state.reduced.penalty
-        and (state.reduced.penalty.strengths.values.tolist(), state.reduced.penalty.strengths.scale),
+        state.reduced.penalty and state.reduced.penalty.strengths.plain(),
     )  # fmt: skip
 
 
@@ -251,8 +250,9 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
             request.search.prior_terms(theta),
         )  # fmt: skip
         if strengths is not None:
-            strengths = Strengths(np.array(strengths[0]), strengths[1])
-            reduced = penalized(request.search, theta, reduced, strengths)
+            values, exponents, scale = strengths
+            kept = Strengths(np.array(values), np.array(exponents), scale)
+            reduced = penalized(request.search, theta, reduced, kept)
         restored = lm.State(
             theta,
             reduced,

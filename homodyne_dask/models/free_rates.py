@@ -167,8 +167,8 @@ def smoothness_of(
         if not number or not 0 < value < np.inf:
             raise OptionError(f"smoothness of {name} = {shown(value)} is not a positive number")
     moving = {name: at for name, at in places.items() if search.free[at].any()}
-    stiffness = {name: model.splines[name].stiffness for name in moving}
-    return Smoothness(moving, stiffness, dict(given), clusters) if moving else None
+    ages = {name: model.splines[name].ages for name in moving}
+    return Smoothness(moving, ages, dict(given), clusters) if moving else None
 
 
 def power_law_model(model: TransportModel) -> TransportModel:

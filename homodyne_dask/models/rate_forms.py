@@ -68,13 +68,9 @@ class SplineForm:
         return self.first + (np.arange(self.size) - 1) * self.step
 
     @property
-    def stiffness(self) -> Float[np.ndarray, " size-2"]:
-        """The weight of each second difference in the penalty: less in the first third after t = 0.
-
-        Rates of ageing and creep bend there, and would cost their smoothness everywhere else.
-        """
-        t = np.maximum(self.centres[1:-1], self.step / 2)
-        return np.minimum(1.0, 3 * t / (self.last - self.first))
+    def ages(self) -> Float[np.ndarray, " size-2"]:
+        """The time of each second difference of the coefficients over `last`, above 0."""
+        return np.maximum(self.centres[1:-1], self.step / 2) / self.last
 
     def basis(self, t: Any) -> Any:
         """Return the splines at times [s], (size, n), of NumPy or JAX as t is."""

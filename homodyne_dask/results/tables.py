@@ -46,9 +46,10 @@ def left_out_table(of: "LeftOutClusters", label: np.ndarray) -> xarray.Dataset:
 
 
 def smoothing_table(penalty: "Penalty", splines: list[int]) -> xarray.Dataset:
-    """Return over rate: strength λ, effective degrees of freedom, splines; and the design effect."""
+    """Return over rate: strength λ, exponent, effective degrees of freedom, splines; and design effect."""
     columns = {
         "strength": penalty.strengths.values,
+        "exponent": penalty.strengths.exponents,
         "effective": penalty.effective,
         "splines": splines,
     }

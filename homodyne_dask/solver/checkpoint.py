@@ -18,7 +18,7 @@ from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.store.files import partial_files, read_regular_file, replacing
 
-VERSION = 4
+VERSION = 5
 FORMAT = "homodyne_dask checkpoint"
 MAX_BYTES = 4_000_000_000
 """Bytes of the largest checkpoint that is read."""
@@ -44,8 +44,8 @@ class SavedState(NamedTuple):
     """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
     trust_region: tuple[list[float], float] | None = None
     """Size and radius of `lm.State.trust_region`."""
-    strengths: tuple[list[float], float] | None = None
-    """Values and scale of the `Strengths` of the state's penalty."""
+    strengths: tuple[list[float], list[float], float] | None = None
+    """The `Strengths` of the state's penalty."""
 
 
 class Checkpoint(NamedTuple):
@@ -231,7 +231,8 @@ def _state(read: dict[str, Any]) -> SavedState:
         raise ValueError("a trust region of other parameters")
     strengths = read.get("strengths")
     if strengths is not None:
-        strengths = (_numbers(strengths[0]), _from_zero_up(strengths[1]))
+        values, exponents, scale = strengths
+        strengths = (_numbers(values), _numbers(exponents), _from_zero_up(scale))
     return SavedState(
         theta,
         _from_zero_up(read["damping"]),

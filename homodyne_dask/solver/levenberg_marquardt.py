@@ -24,6 +24,8 @@ MAX_NONMONOTONE_STEPS = 3
 FIXED_STRENGTHS = 1.0
 """Distance to the minimum in standard errors, from which on strengths of penalties stay: one step more
 changes them by no more than they are known."""
+FREE_EXPONENTS = 4
+"""Passes after which the exponents of penalties stay: two that are about as likely could take turns."""
 MAX_DAMPING = 1e12
 """Damping above which a fit has stalled."""
 
@@ -115,7 +117,8 @@ def judge(
         as_predicted = below_rounding or trial.predicted <= 0
         damping = _relaxed_damping(state, 1.0 if as_predicted else gain / trial.predicted)
         if penalty is not None and lowest.decrement > FIXED_STRENGTHS:
-            reduced = penalized(search, trial.theta, bare)
+            kept = penalty.strengths.exponents if passes > FREE_EXPONENTS else None
+            reduced = penalized(search, trial.theta, bare, exponents=kept)
         moved = State(
             trial.theta, reduced, damping, passes=passes, rejected_steps=lowest.rejected_steps
         )  # fmt: skip

@@ -20,8 +20,14 @@ class Strengths(NamedTuple):
 
     values: Float[np.ndarray, " rate"]
     """λ of each rate."""
+    exponents: Float[np.ndarray, " rate"]
+    """A second difference of coefficients is weighted by its age to this power (`Smoothness.matrices`)."""
     scale: float
     """φ: the prior covariance of theta is φ times the inverse of `Penalty.weight`."""
+
+    def plain(self) -> tuple[list[float], list[float], float]:
+        """Return the same as plain numbers."""
+        return self.values.tolist(), self.exponents.tolist(), self.scale
 
 
 class Penalty(NamedTuple):

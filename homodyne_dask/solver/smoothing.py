@@ -7,7 +7,8 @@ Pairs that share a frame or a speckle are correlated: their likelihood counts on
 the variance of the scores of bins over the one that white noise gives.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -21,6 +22,10 @@ MAX_UPDATES = 200
 """Of the strengths."""
 TOLERANCE = 1e-6
 """Relative change of all strengths at which the updates end."""
+ROUGH_TOLERANCE = 1e-2
+"""The same where likelihoods are compared."""
+EXPONENTS = (1.0, 2.0, 3.0)
+"""Of ages, that are compared with 0."""
 MAX_STRENGTH = 1e5
 """Largest λ, in units of the mean curvature of χ² over that of the penalty: the rate is a straight line."""
 MIN_CLUSTERS = 3
@@ -32,23 +37,27 @@ def penalized(
     theta: Float[np.ndarray, " p"],
     reduced: ReducedProblem,
     strengths: Strengths | None = None,
+    exponents: Float[np.ndarray, " rate"] | None = None,
 ) -> ReducedProblem:
     """Return the problem with the penalties of the search at theta; as it is where there are none.
 
-    strengths: those of another theta, which are kept; by default they are chosen.
+    strengths: those of another theta, which are kept; by default they are chosen. exponents: the same of
+    exponents alone.
     """
     smoothness = search.smoothness
     if smoothness is None or not reduced.finite:
         return reduced
-    S = smoothness.matrices(len(theta))
     if strengths is None:
-        strengths = _chosen(_Quadratic(search, smoothness, theta, reduced, S))
-    weight = np.einsum("r,rpq->pq", strengths.values, S)
-    gradient = -smoothness.slope(strengths.values, theta)
+        given = np.zeros(len(smoothness.places)) if exponents is None else exponents
+        at = _Quadratic(search, smoothness, theta, reduced, given)
+        strengths = _chosen(at) if exponents is None else _at_exponents(at)
+    values, exponents = strengths.values, strengths.exponents
+    weight = np.einsum("r,rpq->pq", values, smoothness.matrices(len(theta), exponents))
+    gradient = -smoothness.slope(values, exponents, theta)
     free = movable(search, theta, reduced.gradient + gradient)
     effective = _effective(smoothness, reduced.hessian, weight, free)
-    chisqr = float(strengths.values @ smoothness.penalties(theta))
-    rounding = smoothness.rounding(strengths.values, theta)
+    chisqr = float(values @ smoothness.penalties(theta, exponents))
+    rounding = smoothness.rounding(values, exponents, theta)
     moving = np.array([float(free[at].sum()) for at in smoothness.places.values()])
     return reduced.with_penalty(
         Penalty(
@@ -80,7 +89,13 @@ class _Quadratic:
     smoothness: Smoothness
     theta: Float[np.ndarray, " p"]
     reduced: ReducedProblem
-    S: Float[np.ndarray, "rate p p"]
+    exponents: Float[np.ndarray, " rate"]
+    """Of ages, as `Smoothness.matrices` takes them."""
+
+    @cached_property
+    def S(self) -> Float[np.ndarray, "rate p p"]:
+        """The matrix of each penalty."""
+        return self.smoothness.matrices(len(self.theta), self.exponents)
 
     def minimum(
         self, strengths: Float[np.ndarray, " rate"]
@@ -88,7 +103,7 @@ class _Quadratic:
         """Return theta at the minimum inside the bounds, what is free there, and H + P of that."""
         weight, theta, search = np.einsum("r,rpq->pq", strengths, self.S), self.theta, self.search
         A = self.reduced.hessian + weight
-        right = self.reduced.gradient - self.smoothness.slope(strengths, theta)
+        right = self.reduced.gradient - self.smoothness.slope(strengths, self.exponents, theta)
         free, step = movable(search, theta, right), np.zeros_like(theta)
         low, high = search.lower - theta, search.upper - theta
         while free.any():
@@ -129,31 +144,96 @@ class _Quadratic:
 
 
 def _chosen(at: _Quadratic) -> Strengths:
-    """Return the strengths of the penalties, and the scale φ of the likelihood."""
-    smoothness, H = at.smoothness, at.reduced.hessian
-    places = list(smoothness.places.values())
+    """Return the strengths and exponents of the penalties, and the scale φ of the likelihood.
+
+    at: with exponents of 0. Each rate takes the exponent of the largest marginal likelihood: 0 where it
+    bends as much late as early, a large one where it bends early, as in ageing and creep, which would else
+    cost its smoothness later.
+    """
+    best = at
+    strengths, scale = _strengths(best, _units(best))
+    free = best.minimum(strengths)[1]
+    highest, chosen = _likelihood(best, strengths, scale, free), strengths
+    for r in range(len(strengths)):
+        for exponent in EXPONENTS:
+            one = replace(best, exponents=best.exponents.copy())
+            one.exponents[r] = exponent
+            there, _ = _strengths(one, chosen * _units(one) / _units(best), scale)
+            likelihood = _likelihood(one, there, scale, free)
+            if likelihood > highest:
+                best, chosen, highest = one, there, likelihood
+    values, scale = _strengths(best, chosen)
+    return Strengths(values, best.exponents, scale)
+
+
+def _at_exponents(at: _Quadratic) -> Strengths:
+    values, scale = _strengths(at, _units(at))
+    return Strengths(values, at.exponents, scale)
+
+
+def _units(at: _Quadratic) -> Float[np.ndarray, " rate"]:
+    """Return the mean curvature of χ² over that of the penalty, for each rate."""
+    H, places = at.reduced.hessian, at.smoothness.places.values()
     unit = np.array([np.trace(H[p, p]) / np.trace(S) for p, S in zip(places, at.S, strict=True)])
-    unit = np.where(unit > 0, unit, 1.0)
+    return np.where(unit > 0, unit, 1.0)
+
+
+def _strengths(
+    at: _Quadratic, start: Float[np.ndarray, " rate"], scale: float | None = None
+) -> tuple[Float[np.ndarray, " rate"], float]:
+    """Return the strengths of the largest marginal likelihood, and the scale of the likelihood.
+
+    scale: where it is known; then it is enough that the strengths are known well enough to compare.
+    """
+    smoothness, unit = at.smoothness, _units(at)
+    places = list(smoothness.places.values())
+    tolerance = TOLERANCE if scale is None else ROUGH_TOLERANCE
     given = np.array([smoothness.given.get(name, np.nan) for name in smoothness.names])
-    strengths, scale = np.where(np.isnan(given), unit, given), 1.0
+    strengths, found = np.where(np.isnan(given), start, given), scale or 1.0
     for _ in range(MAX_UPDATES):
         there, free, A = at.minimum(strengths)
-        scale = at.scale(there, free, A)
-        updated, rough_of = strengths.copy(), smoothness.penalties(there)
+        found = at.scale(there, free, A) if scale is None else scale
+        updated, rough_of = strengths.copy(), smoothness.penalties(there, at.exponents)
         for r in np.flatnonzero(np.isnan(given)):
-            S, own = at.S[r][np.ix_(free, free)], free[places[r]]
-            rank = min(int(own.sum()), len(own) - 2)
-            rough = float(rough_of[r])
+            S = at.S[r][np.ix_(free, free)]
+            rank, rough = _rank(free[places[r]]), float(rough_of[r])
             spent = rank - strengths[r] * float(np.trace(_solved(A, S)))
             limit = MAX_STRENGTH * unit[r]
-            gain = scale * max(spent, 0.0)
+            gain = found * max(spent, 0.0)
             updated[r] = limit if gain >= limit * rough else gain / rough
             updated[r] = max(updated[r], unit[r] / MAX_STRENGTH)
-        done = np.abs(np.log(updated / strengths)).max() < TOLERANCE
+        done = np.abs(np.log(updated / strengths)).max() < tolerance
         strengths = updated
         if done:
             break
-    return Strengths(strengths, scale)
+    return strengths, found
+
+
+def _rank(own: Bool[np.ndarray, " size"]) -> int:
+    """Return the rank of the penalty of a rate, from which of its coefficients are free."""
+    return min(int(own.sum()), len(own) - 2)
+
+
+def _likelihood(
+    at: _Quadratic,
+    strengths: Float[np.ndarray, " rate"],
+    scale: float,
+    free: Bool[np.ndarray, " p"],
+) -> float:
+    """Return twice the logarithm of the marginal likelihood, but for what exponents do not change."""
+    there = at.minimum(strengths)[0]
+    step, some = there - at.theta, np.ix_(free, free)
+    reduced, penalties = at.reduced, strengths @ at.smoothness.penalties(there, at.exponents)
+    chisqr = float(step @ reduced.hessian @ step - 2 * reduced.gradient @ step + penalties)
+    A = (reduced.hessian + np.einsum("r,rpq->pq", strengths, at.S))[some]
+    size = np.sqrt(np.maximum(np.diag(A), np.finfo(float).tiny))
+    curvature = np.linalg.eigvalsh(A / np.outer(size, size))
+    found = -chisqr / scale - np.log(np.maximum(curvature, SINGULAR)).sum() - 2 * np.log(size).sum()
+    for strength, S, place in zip(strengths, at.S, at.smoothness.places.values(), strict=True):
+        own = free[place]
+        stiff = np.linalg.eigvalsh(S[place, place][np.ix_(own, own)])[len(own[own]) - _rank(own) :]
+        found += np.log(np.maximum(strength * stiff, np.finfo(float).tiny)).sum()
+    return float(found)
 
 
 def _solved(

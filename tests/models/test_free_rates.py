@@ -34,15 +34,16 @@ def test_a_straight_line_is_in_the_splines_and_costs_no_roughness():
     assert np.allclose(np.diff(c, 2), 0, atol=1e-9)
 
 
-def test_a_penalty_is_a_quadratic_form_with_the_slope_that_it_says():
+@pytest.mark.parametrize("exponent", [0.0, 2.0])
+def test_a_penalty_is_a_quadratic_form_with_the_slope_that_it_says(exponent):
     form, rng = SplineForm(9, 0.0, 10.0), np.random.default_rng(0)
-    smoothness = Smoothness({"J": slice(1, 10)}, {"J": form.stiffness}, {}, np.arange(3))
-    theta, strengths = rng.normal(size=11), np.array([3.0])
-    S = smoothness.matrices(11)[0]
-    assert smoothness.penalties(theta) == pytest.approx(theta @ S @ theta)
-    assert smoothness.slope(strengths, theta) == pytest.approx(3 * S @ theta)
+    smoothness = Smoothness({"J": slice(1, 10)}, {"J": form.ages}, {}, np.arange(3))
+    theta, strengths, exponents = rng.normal(size=11), np.array([3.0]), np.array([exponent])
+    S = smoothness.matrices(11, exponents)[0]
+    assert smoothness.penalties(theta, exponents) == pytest.approx(theta @ S @ theta)
+    assert smoothness.slope(strengths, exponents, theta) == pytest.approx(3 * S @ theta)
     assert np.linalg.matrix_rank(S) == 7
-    assert SplineForm(9, 50.0, 60.0).stiffness == pytest.approx(np.ones(7))
+    assert form.ages == pytest.approx(np.array([0.5, 1, 2, 3, 4, 5, 6]) / 6, abs=0.2)
 
 
 def _free(model, n):
@@ -123,6 +124,14 @@ def test_a_step_is_found_without_a_formula(stepped, fitted):
     assert fitted.converged
     assert np.median(np.abs(found / J - 1)) < 0.05
     assert np.mean(np.abs(found - J) < 2.5 * error) > 0.9
+
+
+def test_a_rate_that_bends_early_is_smooth_later(fitted, tmp_path):
+    """The penalty of a step has no age, that of ageing grows with it."""
+    ageing = measured((2e4, -0.6, 0.0), 60, angles(8), contrast=0.3, sigma=0.03)
+    found = fit_here(store(ageing, tmp_path), "static_free", knots=12)
+    assert float(fitted.smoothing["exponent"][0]) == 0
+    assert float(found.smoothing["exponent"][0]) >= 1
 
 
 def test_the_name_of_the_model_and_the_option_mean_the_same(stepped, fitted):
