@@ -9,9 +9,9 @@ import logging
 import sys
 from asyncio import CancelledError
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 from distributed import Client, Scheduler, Status, Worker, core
 from distributed import scheduler as scheduler_module
@@ -66,6 +66,17 @@ CONNECTION_LOST = (
 
 
 # ------------------------------------------------------------------ in the scheduler
+
+
+def known_workers(client: Client) -> dict[str, Any]:
+    """Return what the scheduler says of each of its workers, by address; none where it cannot be asked.
+
+    Public: Client.scheduler_info, which returns what the client holds: at times without the workers.
+    """
+    sync, scheduler = cast(Any, client.sync), cast(Any, client.scheduler)
+    with suppress(OSError, AttributeError):  # a closed client has no scheduler
+        return sync(scheduler.identity, n_workers=-1)["workers"]
+    return {}
 
 
 def release_scheduler(scheduler: Scheduler) -> None:

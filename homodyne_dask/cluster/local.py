@@ -18,6 +18,7 @@ from homodyne_dask.cluster._dask_internals import (
     CONNECTION_LOST,
     NO_WORKER,
     LateDashboard,
+    known_workers,
     release_scheduler,
 )
 from homodyne_dask.cluster.connect import closing_logged
@@ -266,7 +267,7 @@ def workers_of(client: Client) -> Workers:
     """
     require_client(client)
     _wait_for_one(client)
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = known_workers(client).values()
     present = Workers(
         processes=len(workers),
         threads=sum(worker["nthreads"] for worker in workers),
@@ -281,7 +282,7 @@ def workers_of(client: Client) -> Workers:
 def _wait_for_one(client: Client) -> None:
     longest = time_limit("first-worker", FIRST_WORKER_TIMEOUT)
     until, jobs = time.monotonic() + longest, job_cluster(client)
-    while not client.scheduler_info(n_workers=1)["workers"]:
+    while not known_workers(client):
         if time.monotonic() > until or (jobs is not None and jobs.given_up):
             raise ClusterError(
                 f"the cluster has no workers, and none came within {longest:g} s{_missing_workers(client)}: "

@@ -12,6 +12,7 @@ from typing import Any
 
 from distributed import Client
 
+from homodyne_dask.cluster._dask_internals import known_workers
 from homodyne_dask.cluster.connect import closing_logged
 from homodyne_dask.errors import OptionError, require_package
 from homodyne_dask.store.files import links_below, named_in_errors, write_atomic
@@ -83,7 +84,7 @@ def _recorded(client: Client | None) -> Files:
     """Return the files of a trace, by path; none where the worker went away meanwhile."""
     if client is None:
         return _record(TRACE_SECONDS)
-    worker = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
+    worker = next(iter(known_workers(client)))
     files: Any = client.run(_on_worker, TRACE_SECONDS, workers=[worker], on_error="ignore")
     return files.get(worker, {})
 

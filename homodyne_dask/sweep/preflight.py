@@ -17,6 +17,7 @@ import psutil
 from distributed import Client
 
 from homodyne_dask.cluster import local as cluster
+from homodyne_dask.cluster._dask_internals import known_workers
 from homodyne_dask.cluster.connect import with_timeout
 from homodyne_dask.cluster.local import cluster_errors, job_cluster
 from homodyne_dask.cluster.memory import size
@@ -115,7 +116,7 @@ def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
     yield from _scheduler(client)
     wanted = requirements(scan, plan)
     answers = _answered(client, client.run, inspect, wanted.chunk, on_error="return")
-    known = client.scheduler_info(n_workers=-1)["workers"]
+    known = known_workers(client)
     workers = []
     for address, one in answers.items():
         if address not in known or isinstance(one, OSError):

@@ -110,11 +110,13 @@ class Sweep:
     def warm_up(self) -> None:
         """Let the workers load their libraries and compile while initial values are searched."""
         if self.client is not None:
+            from homodyne_dask.cluster._dask_internals import known_workers
+
             self.warming = [
                 self.client.submit(
                     warm_up, self.context, key=f"warm-{os.urandom(3).hex()}", pure=False
                 )
-                for _ in self.client.scheduler_info(n_workers=-1)["workers"] or [None]
+                for _ in known_workers(self.client) or [None]
             ]
 
     def _count(self, report: Report) -> None:

@@ -13,7 +13,7 @@ import pytest
 from distributed import Client, Status
 
 from homodyne_dask.cluster import _dask_internals as internals
-from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.cluster.local import local_cluster, workers_of
 from homodyne_dask.cluster.slurm import _jobqueue_internals
 from homodyne_dask.sweep import affinity, on_cluster
 
@@ -106,6 +106,23 @@ def test_a_worker_whose_scheduler_cannot_be_asked_is_examined_alone_and_refused_
     asyncio.run(internals.refuse_worker(worker, "check", "worker 7 has jaxlib 0.0.1"))
     assert worker.status is Status.paused
     assert "worker 7 has jaxlib 0.0.1" in caplog.text
+
+
+def test_workers_are_known_while_the_client_renews_what_it_holds(monkeypatch):
+    """Every two seconds a client asks for all but the workers, and holds that answer instead."""
+    renew = Client._update_scheduler_info
+
+    async def renewed_again(client, n_workers=0):
+        await renew(client, n_workers)
+        await renew(client)
+
+    monkeypatch.setattr(Client, "_update_scheduler_info", renewed_again)
+    with Client(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as client:
+        assert not client.scheduler_info(n_workers=-1)["workers"]
+        assert len(internals.known_workers(client)) == 2
+        assert workers_of(client).threads == 2
 
 
 def test_error_classes_that_are_gone_are_none():

@@ -59,22 +59,23 @@ def cluster_start(site: str, jobs: str, foreground: bool, file: Path | None) -> 
 @AS_JSON
 def cluster_status(file: Path | None, key: str | None, as_json: bool) -> None:
     """Print the scheduler, its workers and the number of running tasks."""
+    from homodyne_dask.cluster._dask_internals import known_workers
     from homodyne_dask.cluster.slurm.persistent import connection_by, read_scheduler_file
 
     scheduler = read_scheduler_file(_file(file))
     with connection_by(_file(file), key) as client:
-        info: Any = client.scheduler_info(n_workers=-1)
-    workers = list(info["workers"].values())
+        known = known_workers(client)
+    workers = list(known.values())
     tasks = sum(len(worker["metrics"].get("executing", ())) for worker in workers)
     if as_json:
-        rows = [_values(address, worker) for address, worker in info["workers"].items()]
+        rows = [_values(address, worker) for address, worker in known.items()]
         echo_json({"scheduler_file": str(_file(file)), **vars(scheduler), "workers": rows})
         return
     _print_scheduler(scheduler, _file(file))
     echo(
         f"{len(workers)} workers with {sum(w['nthreads'] for w in workers)} threads, {tasks} tasks running"
     )
-    for address, worker in info["workers"].items():
+    for address, worker in known.items():
         echo(f"  {_line(address, worker)}")
 
 
