@@ -102,16 +102,18 @@ def print_error(error: BaseException) -> int:
     return BAD_INPUT if isinstance(error, USER_ERRORS) or is_out_of_memory(error) else BUG
 
 
-def error_sentence(error: BaseException) -> str:
-    """Return an error and its remedy in one line."""
+def error_sentence(
+    error: BaseException, then: str = ", then run the command again, a fit with --resume"
+) -> str:
+    """Return an error and its remedy in one line; then: what follows when there is room again."""
     if is_out_of_memory(error):
         return (
             f"the memory that this process may take is used up "
             f"({one_line(str(error)) or type(error).__name__}): make room, or raise the limit (that of the "
-            f"job or of ulimit -v), then run the command again, a fit with --resume"
+            f"job or of ulimit -v){then}"
         )
     if isinstance(error, USER_ERRORS):
-        return one_line(_user_error_sentence(error))
+        return one_line(_user_error_sentence(error, then))
     return (
         f"a bug in homodyne-dask ({type(error).__name__}: {one_line(str(error))}): run again with "
         f"--debug and report the traceback"
@@ -144,7 +146,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _user_error_sentence(error: Exception) -> str:
+def _user_error_sentence(error: Exception, then: str) -> str:
     if isinstance(error, click.NoSuchOption):
         options = [o for p in _parameters(error) for o in (*p.opts, *p.secondary_opts)]
         return f"no option {error.option_name}; {nearest(error.option_name, options)}"
@@ -156,19 +158,16 @@ def _user_error_sentence(error: Exception) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, OSError):
-        return _file_error_sentence(error)
+        return _file_error_sentence(error, then)
     return str(error)
 
 
-def _file_error_sentence(error: OSError) -> str:
+def _file_error_sentence(error: OSError, then: str) -> str:
     where = error.filename or "a file"
     if error.errno not in NO_ROOM:
         return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"
     why = NO_ROOM[error.errno]
-    return (
-        f"{where} cannot be written: {why}{_free_space(where)}; make room, then run the command again, "
-        f"a fit with --resume"
-    )
+    return f"{where} cannot be written: {why}{_free_space(where)}; make room{then}"
 
 
 def _free_space(path: str) -> str:

@@ -91,7 +91,7 @@ class ScanFits:
         except Exception as e:
             if not self.config.over or may_pass(e) or isinstance(e, Interrupted):
                 raise
-            return SeriesEntry(job.name, job.folder, None, error_sentence(e), job.at)
+            return SeriesEntry(job.name, job.folder, None, error_sentence(e, then=""), job.at)
         return SeriesEntry(job.name, job.folder, result, "", job.at)
 
     def _fit(self, job: FitJob, resume: bool) -> Any:

@@ -33,7 +33,7 @@ class Waits:
 
     def wait_for(self, what: str, error: Exception) -> None:
         """Note, and say once, that something must pass first."""
-        sentence = error_sentence(error)
+        sentence = error_sentence(error, then="")
         if self.sentences.get(what) != sentence:
             say(f"waiting for {what}, tried again every {self.retry:g} s: {sentence}")
             self.changed = True

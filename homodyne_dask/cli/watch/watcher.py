@@ -26,6 +26,7 @@ NEEDED = {FOLDER, PLACE, WORKERS, RESULTS, SAVED, PAGE}
 """What may have to be waited for, beside single files."""
 LONGEST_PAUSE = 0.05
 """Seconds until it is asked again whether a fit has ended."""
+TOUCH = ", then touch the file"
 RELOAD = 10.0
 """Seconds after which the page loads itself again."""
 
@@ -226,7 +227,7 @@ class FolderWatch:
         elif may_pass(error):
             self.waits.wait_for(RESULTS, error)
         elif is_as_it_was(self.folder / name, stamp):
-            self._refuse(name, stamp, digest, error_sentence(error))
+            self._refuse(name, stamp, digest, error_sentence(error, then=TOUCH))
         else:
             self._look_again(name)
 

@@ -35,6 +35,7 @@ def test_a_full_disk_is_said_waited_for_and_gone_on_from(folders, capsys, step):
     said = capsys.readouterr().err
     assert said.count("waiting for the results") == 1
     assert f"{results}/x cannot be written: the disk is full" in said
+    assert "--resume" not in said  # it goes on by itself
     assert "the results: no longer waited for" in said
     check_ends(watch)
 
