@@ -15,7 +15,8 @@ from homodyne_dask.fitting.start.transport_minima import transport_minima, undec
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import merge_tree
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import transport_gram, transport_point, transport_robust_gram
+from homodyne_dask.kernels.transport import transport_gram, transport_robust_gram
+from homodyne_dask.kernels.transport_point import transport_point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.power_law_step import power_laws
@@ -142,8 +143,8 @@ def blocks(
                 weights = np.zeros((2, room, side))
                 weights[0, : len(members), : i1 - i0] = 1 / scans.sigma_row[members, i0:i1] ** 2
                 weights[1, : len(members), : j1 - j0] = 1 / scans.sigma_row[members, j0:j1] ** 2
-                q, phi = scans.q[members], scans.phi[members]
-                found.append((members, Block(c2, weights[0], weights[1], q, phi, i0, j0)))
+                bins = scans.q[members], scans.phi[members]
+                found.append((members, Block(c2, *weights, *bins, i0, j0)))
     return found
 
 
@@ -168,9 +169,7 @@ def evaluator(
                 else transport_robust_gram(at, block, linear_params[members])
             )
             groups[tuple(members)].append(gram)
-        totals = {}
-        for members, grams in groups.items():
-            totals[members] = merge_tree(grams)
+        totals = {members: merge_tree(grams) for members, grams in groups.items()}
         order = np.argsort(np.concatenate([list(members) for members in totals]))
         parts = zip(*totals.values(), strict=True)
         return type(gram)(*(np.concatenate(part)[order] for part in parts))

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError, nearest, shown
-from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_point import point_of_rates
@@ -66,7 +66,7 @@ def predict(
         ) from None
     qs, phis, contrasts, offsets = per_bin
     frame_spacing(time, known)
-    at = backend_of(model).point(Problem(model, known, width), theta, time)
+    at = evaluation_of(model).point(Problem(model, known, width), theta, time)
     return _c2(at, time, qs, phis, contrasts, offsets)
 
 
@@ -103,7 +103,7 @@ def _c2(
     contrast: Float[np.ndarray, " bin"],
     offset: Float[np.ndarray, " bin"],
 ) -> Float[np.ndarray, "bin t1 t2"]:
-    f_at, t1, t2 = backend_of(at.problem.model).f_at, time[:, None], time[None, :]
+    f_at, t1, t2 = evaluation_of(at.problem.model).f_at, time[:, None], time[None, :]
     f = np.concatenate(
         [f_at(at, time, q[b : b + 1], phi[b : b + 1], t1, t2) for b in range(len(q))]
     )

@@ -4,7 +4,7 @@ Backends load JAX, which takes a second: they are imported on first use.
 """
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.interface import Backend
+from homodyne_dask.kernels.interface import Backend, Evaluation
 from homodyne_dask.models import Convention, Model, TransportModel
 
 
@@ -17,6 +17,15 @@ def backend_of(model: Model) -> Backend:
     from homodyne_dask.kernels.separable import SEPARABLE
 
     return SEPARABLE
+
+
+def evaluation_of(model: Model) -> Evaluation:
+    """Return what is computed of a model without data; JAX is not loaded for transport models."""
+    if isinstance(model, TransportModel):
+        from homodyne_dask.kernels.transport_f import TRANSPORT_EVALUATION
+
+        return TRANSPORT_EVALUATION
+    return backend_of(model)
 
 
 def check_model(model: Model, frames: int, convention: Convention, precision: str) -> bool:

@@ -1,10 +1,12 @@
 """The interface between passes and models: the functions that a backend provides.
 
 A pass turns blocks into Grams without knowing f. There are two backends: `transport`, with derivatives
-by hand, and `separable`, differentiated by JAX.
+by hand, and `separable`, differentiated by JAX. f itself is an `Evaluation`; that of transport models does
+without JAX.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -76,12 +78,26 @@ class PairSet(NamedTuple):
     """Å; 0 where a model has none."""
 
 
-class Backend(NamedTuple):
-    """How the models of one family are computed. Arrays are NumPy's, float64."""
+@dataclass(frozen=True)
+class Evaluation:
+    """What is computed of the models of one family without data. Arrays are NumPy's, float64."""
 
     point: Callable[..., ModelPoint]
     """(problem, theta, time, factor=1, frames=None): times of the full resolution, of which `factor`
     are averaged; frames that are selected, the first and the one after the last, by default all."""
+    f_at: Callable[..., Float[np.ndarray, "bin ..."]]
+    """(point of the full resolution, time, q, phi, t1, t2): f of any bins at times that broadcast."""
+    rates: Callable[..., dict[str, RateCurve]] | None
+    """(point of the full resolution, time, frames): J, and with shear gamma_dot and the strain; None
+    for models that have no such rates."""
+    rates_of_draws: Callable[..., dict[str, Float[np.ndarray, "draw at"]]] | None
+    """(problem, thetas, time, frames, at): the values of `rates` for many thetas, at some of its points."""
+
+
+@dataclass(frozen=True)
+class Backend(Evaluation):
+    """How the models of one family are computed, with their kernels."""
+
     gram: Callable[..., tuple[Gram, Float[np.ndarray, "padded 4"]]]
     """(point, block, sums or None): the Gram, and the sums of the data alone."""
     robust_gram: Callable[..., RobustGram]
@@ -94,8 +110,6 @@ class Backend(NamedTuple):
     cell_sums: Callable[..., Float[np.ndarray, "padded cell 1+p"]]
     """(point, block, cell of each pair, sums): the sums over cells of f and ∂f/∂theta, with those of
     the pairs of a block added; c2 of the block is not used."""
-    f_at: Callable[..., Float[np.ndarray, "bin ..."]]
-    """(point of the full resolution, time, q, phi, t1, t2): f of any bins at times that broadcast."""
     pair_times: Callable[..., PairTimes]
     """(problem, time): the times of a `PairSet`, all of the full resolution."""
     f_of_theta: Callable[..., Any]
@@ -107,8 +121,3 @@ class Backend(NamedTuple):
     """(point, q, phi, frames): frames in which f decays to 1/e, at the middle of the record."""
     kernels: "dict[str, Kernel]"
     """The compiled functions behind the fields above, by name."""
-    rates: Callable[..., dict[str, RateCurve]] | None = None
-    """(point of the full resolution, time, frames): J, and with shear gamma_dot and the strain; None
-    for models that have no such rates."""
-    rates_of_draws: Callable[..., dict[str, Float[np.ndarray, "draw at"]]] | None = None
-    """(problem, thetas, time, frames, at): the values of `rates` for many thetas, at some of its points."""

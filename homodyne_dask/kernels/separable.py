@@ -40,6 +40,8 @@ from homodyne_dask.models.separable import Bin, SeparableModel
 
 MAX_CHANGE_PER_CELL = 0.3
 """A level is used if, over three quarters of its frames, f falls by less than this fraction."""
+FEW_TIMES, MANY_TIMES = 512, 65536
+"""Pairs of times at which f is evaluated at once."""
 Bins = Float[np.ndarray, " bin"]
 
 
@@ -193,24 +195,38 @@ def separable_candidate_grams(points: Sequence[SeparablePoint], block: Block) ->
 def separable_f(
     at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> Float[np.ndarray, "bin ..."]:
-    """Return f of bins at times that broadcast together; between frames tables are linear."""
-    first, second = np.minimum(t1, t2), np.maximum(t1, t2)
+    """Return f of bins at times that broadcast together; between frames tables are linear.
+
+    It is evaluated in parts of two sizes, each of which is compiled once.
+    """
+    both = np.broadcast_arrays(np.minimum(t1, t2), np.maximum(t1, t2))
+    first, second = (of.ravel() for of in both)
+    some = MANY_TIMES if first.size > 16 * FEW_TIMES else FEW_TIMES
+    f = np.empty((len(q), first.size))
 
     def tables_at(times: np.ndarray) -> Tables:
         return jax.tree.map(lambda values: np.interp(times, time, values), at.tables)
 
-    there = tables_at(first), tables_at(second)
     with float64_on_cpu():
-        of_bins = [
-            _shape(at.theta, *there, Bin(*one), model=at.problem.model)
-            for one in zip(q, phi, strict=True)
-        ]
-        return np.stack([np.broadcast_to(f, first.shape) for f in of_bins])
+        for n in range(0, first.size, some):
+            there = [tables_at(_filled(of[n : n + some], some)) for of in (first, second)]
+            into = f[:, n : n + some]
+            for b, bin in enumerate(zip(q, phi, strict=True)):
+                into[b] = _shape(at.theta, *there, Bin(*bin), model=at.problem.model)[
+                    : into.shape[1]
+                ]
+    return f.reshape(len(q), *both[0].shape)
+
+
+def _filled(values: np.ndarray, length: int) -> np.ndarray:
+    """Return values with their last one repeated up to a length."""
+    return values[np.minimum(np.arange(length), len(values) - 1)]
 
 
 @plain_kernel("model")
 def _shape(theta: Array, t1: Tables, t2: Tables, bin: Bin, *, model: SeparableModel) -> Array:
-    return jnp.asarray(model.f(theta, t1, t2, bin), float)
+    f = jnp.asarray(model.f(theta, t1, t2, bin), float)
+    return jnp.broadcast_to(f, jax.tree.leaves(t1)[0].shape[-1:])
 
 
 def separable_adequate(
@@ -248,16 +264,22 @@ def _by_frame(at: SeparablePoint, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarr
 
 
 SEPARABLE = Backend(
-    separable_point,
-    separable_gram,
-    separable_robust_gram,
-    separable_candidate_grams,
-    separable_wide_gram,
-    separable_cell_sums,
-    separable_f,
-    separable_pair_times,
-    separable_f_of_theta,
-    separable_adequate,
-    separable_correlation_time,
-    {"gram": separable_kernel, "wide": separable_wide_kernel, "cells": separable_cells_kernel},
+    point=separable_point,
+    f_at=separable_f,
+    rates=None,
+    rates_of_draws=None,
+    gram=separable_gram,
+    robust_gram=separable_robust_gram,
+    candidate_grams=separable_candidate_grams,
+    wide_gram=separable_wide_gram,
+    cell_sums=separable_cell_sums,
+    pair_times=separable_pair_times,
+    f_of_theta=separable_f_of_theta,
+    adequate=separable_adequate,
+    correlation_time=separable_correlation_time,
+    kernels={
+        "gram": separable_kernel,
+        "wide": separable_wide_kernel,
+        "cells": separable_cells_kernel,
+    },
 )

@@ -1,43 +1,36 @@
-"""The backend of the transport models: tables of one theta, their Grams, and f at any pair of times."""
+"""The backend of the transport models: their Grams from the integrals of one theta or several."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
-from jax import Array
 from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.block import Block
-from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
 from homodyne_dask.kernels.interface import MAX_CANDIDATES, Backend
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.transport_arguments import (
+    arguments_at,
+    arguments_of_points,
+    family,
+    family_with_derivatives,
+)
+from homodyne_dask.kernels.transport_f import TRANSPORT_EVALUATION
 from homodyne_dask.kernels.transport_kernels import (
     candidates_kernel,
     cells_kernel,
     gram_kernel,
     robust_kernel,
 )
-from homodyne_dask.kernels.transport_point import (
-    Bins,
-    TransportPoint,
-    arguments_at,
-    arguments_of_points,
-    family,
-    family_with_derivatives,
-    transport_point,
-)
-from homodyne_dask.kernels.transport_rates import transport_rates, transport_rates_of_draws
+from homodyne_dask.kernels.transport_point import Bins, TransportPoint
 from homodyne_dask.kernels.transport_wide import (
-    f_at,
     transport_f_of_theta,
     transport_pair_times,
     transport_wide_gram,
     wide_kernel,
 )
-from homodyne_dask.models.transport import Convention
 
 MAX_CHANGE_PER_CELL = 0.3
 """A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
@@ -117,31 +110,6 @@ def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) ->
     return CandidateGrams(moments[:bins, :n_points], pairs[:bins].astype(np.int64))
 
 
-def transport_f(
-    at: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
-) -> Float[np.ndarray, "bin ..."]:
-    """Return f of bins at times that broadcast together; between frames integrals are linear."""
-    scales = at.scales(q, phi)
-    k, s = (of.reshape(-1, *[1] * np.ndim(t1 + t2)) for of in (scales.k, scales.s))
-    between = partial(_between, time=time, t1=t1, t2=t2)
-    dC = np.abs(between(at.rows[-1]))
-    shear = at.problem.model.shear
-    dG = between(at.rows[-2]) if shear else dC
-    with float64_on_cpu():
-        return np.asarray(_shape(dC, dG, k, s, shear=shear, convention=at.problem.convention))
-
-
-def _between(values: np.ndarray, time: np.ndarray, t1: np.ndarray, t2: np.ndarray) -> np.ndarray:
-    return np.interp(t2, time, values) - np.interp(t1, time, values)
-
-
-@plain_kernel("shear", "convention")
-def _shape(
-    dC: Array, dG: Array, k: Array, s: Array, *, shear: bool, convention: Convention
-) -> Array:
-    return f_at(shear, convention, dC, dG, k, s)
-
-
 def transport_adequate(
     at: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int
 ) -> bool:
@@ -172,19 +140,21 @@ def transport_correlation_time(
 
 
 TRANSPORT = Backend(
-    transport_point,
-    transport_gram,
-    transport_robust_gram,
-    transport_candidate_grams,
-    transport_wide_gram,
-    transport_cell_sums,
-    transport_f,
-    transport_pair_times,
-    transport_f_of_theta,
-    transport_adequate,
-    transport_correlation_time,
-    {"gram": gram_kernel, "candidates": candidates_kernel, "robust": robust_kernel,
-     "wide": wide_kernel, "cells": cells_kernel},
-    transport_rates,
-    transport_rates_of_draws,
-)  # fmt: skip
+    **vars(TRANSPORT_EVALUATION),
+    gram=transport_gram,
+    robust_gram=transport_robust_gram,
+    candidate_grams=transport_candidate_grams,
+    wide_gram=transport_wide_gram,
+    cell_sums=transport_cell_sums,
+    pair_times=transport_pair_times,
+    f_of_theta=transport_f_of_theta,
+    adequate=transport_adequate,
+    correlation_time=transport_correlation_time,
+    kernels={
+        "gram": gram_kernel,
+        "candidates": candidates_kernel,
+        "robust": robust_kernel,
+        "wide": wide_kernel,
+        "cells": cells_kernel,
+    },
+)

@@ -22,10 +22,12 @@ from homodyne_dask.kernels.pair_fields import (
 )
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock
+from homodyne_dask.kernels.transport_arguments import arguments_of_points, family
+from homodyne_dask.kernels.transport_f import f_at
 from homodyne_dask.kernels.transport_kernels import TransportTables
-from homodyne_dask.kernels.transport_point import TransportPoint, arguments_of_points, family
+from homodyne_dask.kernels.transport_point import TransportPoint
 from homodyne_dask.kernels.wide_sums import wide_moments
-from homodyne_dask.models.shear_factor import decay, sheared, strain, unsheared, wave
+from homodyne_dask.models.shear_factor import sheared, wave
 from homodyne_dask.models.transport import (
     Convention,
     bin_scales,
@@ -103,12 +105,4 @@ def transport_f_of_theta(theta: Any, at: PairSet, model: Any, convention: Conven
     dC: Any = rows[-1, at.j] - rows[-1, at.i]
     dG: Any = rows[-2, at.j] - rows[-2, at.i] if model.shear else dC
     k, s = jnp.asarray(scales.k)[:, None], jnp.asarray(scales.s)[:, None]
-    return f_at(model.shear, convention, dC, dG, k, s)
-
-
-def f_at(shear: bool, convention: Convention, dC: Array, dG: Array, k: Array, s: Array) -> Array:
-    """Return f from ΔC, ΔG and the scales k and s, which broadcast."""
-    E = decay(convention, k, dC)
-    if not shear:
-        return unsheared(convention, E)
-    return sheared(convention, E, wave(s * strain(convention, dG)[0]))[0]
+    return f_at(dC, dG, k, s, shear=model.shear, convention=convention)

@@ -1,12 +1,13 @@
-"""f at pairs (t1, t2), and the derivative fields, from differences of the tables."""
+"""f at pairs (t1, t2), and the derivative fields, from differences of the tables.
+
+Arrays are of JAX, traced or not, or of NumPy.
+"""
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
-from jax import Array
 from jaxtyping import Float
 
-from homodyne_dask.models.sincos import sin_cos, sinc_and_slope
+from homodyne_dask.models.sincos import Array, sin_cos, sinc_and_slope
 from homodyne_dask.models.transport import Convention
 
 SMOOTHING = 1e-12
@@ -16,17 +17,19 @@ FLOOR_G1 = 1e-10
 
 def decay(convention: Convention, k: Array | float, dC: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return exp(-k ΔC), the part of f that all bins of one q share."""
+    xp = dC.__array_namespace__()
     if convention is Convention.HOMODYNE:
-        return jnp.exp(2 * jnp.maximum(-0.5 * k * jnp.sqrt(dC * dC + SMOOTHING), -700.0))
-    return jnp.exp(-k * dC)
+        return xp.exp(2 * xp.maximum(-0.5 * k * xp.sqrt(dC * dC + SMOOTHING), -700.0))
+    return xp.exp(-k * dC)
 
 
 def strain(convention: Convention, dG: Float[Array, "..."]) -> tuple[Array, Array]:
     """Return ΔG as the shear factor takes it and its derivative by ΔG."""
+    xp = dG.__array_namespace__()
     if convention is Convention.HOMODYNE:
-        smooth = jnp.sqrt(dG * dG + SMOOTHING)
+        smooth = xp.sqrt(dG * dG + SMOOTHING)
         return smooth, dG / smooth
-    return dG, jnp.ones_like(dG)
+    return dG, xp.ones_like(dG)
 
 
 class Wave(NamedTuple):
@@ -51,11 +54,13 @@ def sheared(
     if convention is Convention.HOMODYNE:
         square = sinc * sinc
         f, v = E * square * square, 4.0 * E * square * sinc * slope
-        above = f > FLOOR_G1**2
-        return jnp.where(above, f, FLOOR_G1**2), jnp.where(above, v, 0.0)
+        above, xp = f > FLOOR_G1**2, f.__array_namespace__()
+        return xp.where(above, f, FLOOR_G1**2), xp.where(above, v, 0.0)
     return E * sinc * sinc, 2.0 * E * sinc * slope
 
 
 def unsheared(convention: Convention, E: Float[Array, "..."]) -> Float[Array, "..."]:
     """Return f of the static model."""
-    return jnp.maximum(E, FLOOR_G1**2) if convention is Convention.HOMODYNE else E
+    if convention is Convention.HOMODYNE:
+        return E.__array_namespace__().maximum(E, FLOOR_G1**2)
+    return E

@@ -2,21 +2,24 @@
 
 Sines and cosines come with one common unknown sign, that of the reduction modulo pi. Every use here
 is even in it (sinc², sinc⁴ and their derivatives), which saves the selection of quadrants.
+
+Arrays are of JAX, traced or not, or of NumPy.
 """
 
 import math
 from fractions import Fraction
+from typing import Any
 
-import jax.numpy as jnp
-from jax import Array
 from jaxtyping import Float
+
+type Array = Any
+"""Of JAX or of NumPy."""
 
 NEAR = 0.5
 """|x| below which sinc and its slope are taken from their series."""
 _PI = Fraction(314159265358979323846264338327950288419716939937510582097494459, 10**62)
 _TERMS = {"float64": 11, "float32": 7}
 _NEAR_TERMS = {"float64": 7, "float32": 4}
-_HEAD_BITS = {"float64": 33, "float32": 11}
 
 
 def _sinc_series(terms: int) -> list[float]:
@@ -36,8 +39,11 @@ def _split_pi(bits: int) -> tuple[float, float, float]:
     return float(first), float(second), float(_PI - first - second)
 
 
+_PARTS_OF_PI = {"float64": _split_pi(33), "float32": _split_pi(11)}
+
+
 def _horner(z: Array, coefficients: list[float]) -> Array:
-    total = jnp.full_like(z, coefficients[-1])
+    total = z.__array_namespace__().full_like(z, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         total = total * z + coefficient
     return total
@@ -50,8 +56,8 @@ def sin_cos(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "
     The error is about one unit in the last place of 1.
     """
     dtype = str(x.dtype)
-    first, second, third = _split_pi(_HEAD_BITS[dtype])
-    n = jnp.round(x * (1 / math.pi))
+    first, second, third = _PARTS_OF_PI[dtype]
+    n = x.__array_namespace__().round(x * (1 / math.pi))
     r = ((x - n * first) - n * second) - n * third
     z = r * r
     P = _horner(z, _sinc_series(_TERMS[dtype]))
@@ -74,9 +80,9 @@ def sinc_and_slope(
     if far:
         sinc = sine * inverse
         return sinc, (cosine - sinc) * inverse
-    dtype = str(x.dtype)
+    dtype, xp = str(x.dtype), x.__array_namespace__()
     z = x * x
     near = z < NEAR**2
-    sinc = jnp.where(near, _horner(z, _sinc_series(_NEAR_TERMS[dtype])), sine * inverse)
+    sinc = xp.where(near, _horner(z, _sinc_series(_NEAR_TERMS[dtype])), sine * inverse)
     series = x * _horner(z, _slope_series(_NEAR_TERMS[dtype]))
-    return sinc, jnp.where(near, series, (cosine - sinc) * inverse)
+    return sinc, xp.where(near, series, (cosine - sinc) * inverse)

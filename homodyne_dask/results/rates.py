@@ -7,7 +7,7 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.interface import RateCurve
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rates import rate_stderr
@@ -52,7 +52,7 @@ def rates_of_fit(result: FitResult, scan: Scan | None = None) -> xarray.Dataset:
 def rates_in(view: FitView) -> xarray.Dataset:
     """Return the rates of a fit beside its data."""
     result, scan = view.result, view.scan
-    of = backend_of(view.model.at.problem.model).rates
+    of = evaluation_of(view.model.at.problem.model).rates
     if of is None:
         raise OptionError(f"{result.config['model']} has no rates J and γ̇")
     kind, known = _covariance(result)
@@ -109,7 +109,7 @@ def nearest_power_law(
 def has_rates(result: FitResult) -> bool:
     """Return whether a fit has rates: its model has, and a decay was seen."""
     measured = result.outcome is not Outcome.NO_DECAY
-    return measured and backend_of(model_of(result)).rates is not None
+    return measured and evaluation_of(model_of(result)).rates is not None
 
 
 def _covariance(result: FitResult) -> tuple[str, xarray.DataArray | None]:

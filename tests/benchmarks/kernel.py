@@ -23,9 +23,9 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import (
     transport_candidate_grams,
     transport_gram,
-    transport_point,
     transport_robust_gram,
 )
+from homodyne_dask.kernels.transport_point import transport_point
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.sweep.blocks import ALIGNMENT
 from tests import reference

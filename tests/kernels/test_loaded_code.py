@@ -22,16 +22,15 @@ from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.subblock_loop import MeasuredBlock
 from homodyne_dask.kernels.transport import (
     TRANSPORT,
-    _shape,
     transport_candidate_grams,
     transport_cell_sums,
-    transport_f,
     transport_gram,
-    transport_point,
     transport_robust_gram,
     transport_wide_gram,
 )
+from homodyne_dask.kernels.transport_f import f_at
 from homodyne_dask.kernels.transport_kernels import robust_kernel
+from homodyne_dask.kernels.transport_point import transport_point
 from homodyne_dask.models import BROWNIAN, Convention, shear_factor, sincos
 from tests.synthetic import FLOW, blocks, measured, summary
 
@@ -40,7 +39,7 @@ TIMES = np.linspace(0.1, 3, 8).reshape(2, 4)
 SHEAR = {"shear": True, "convention": Convention.PHYSICAL}
 
 
-def f_known_by(*args, function=_shape.function, **static):
+def f_known_by(*args, function=f_at, **static):
     """What tells the program of f at some times from others."""
     with float64_on_cpu():
         return made_of(function, args or (TIMES, TIMES, TIMES, TIMES), SHEAR | static)
@@ -48,7 +47,7 @@ def f_known_by(*args, function=_shape.function, **static):
 
 def f_of_times(scale=1.0):
     """The bits of f by a new Kernel, and how often it was compiled."""
-    new = Kernel(_shape.function, _shape.static, _shape.options)
+    new = Kernel(f_at, tuple(SHEAR), {})
     with float64_on_cpu():
         values = np.asarray(new(TIMES, TIMES, TIMES, scale * TIMES, **SHEAR))
     return values.tobytes(), new.compilations()
@@ -70,14 +69,12 @@ def calls():
     scans = measured(FLOW, 40, (-40.0, 3.0))
     block, problem = blocks(scans)[0][1], scans.problem(loss="huber", loss_scale=1.3)
     at = transport_point(problem, FLOW, scans.time)
-    of_time = scans.time, scans.q, scans.phi, scans.time[:5], scans.time[5:10]
     uses = [
         lambda: transport_gram(at, block),
         lambda: transport_robust_gram(at, block, np.full((2, 2), 0.2)),
         lambda: transport_candidate_grams([at, at], block),
         lambda: transport_wide_gram([at, at], block, None),
         lambda: transport_cell_sums(at, block, np.zeros((64, 64), int), np.zeros((2, 1, 8))),
-        lambda: transport_f(at, *of_time),
         lambda: summary(scans)(FLOW),
     ]
     with pytest.MonkeyPatch.context() as patch:
@@ -95,7 +92,7 @@ def test_every_function_of_ours_that_is_traced_is_in_the_code(calls, monkeypatch
     monkeypatch.setattr(
         loaded_code, "walked", lambda *args: walks.append(walked(*args)) or walks[-1]
     )
-    assert {*TRANSPORT.kernels.values(), _shape, _cell_moments} == {one for one, *_ in calls}
+    assert {*TRANSPORT.kernels.values(), _cell_moments} == {one for one, *_ in calls}
     known_options()
     for kernel, args, static in calls:
         with float64_on_cpu():
@@ -225,9 +222,9 @@ CONTEXTS = {
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_the_settings_of_the_thread_are_part_of_it(context):
     with float64_on_cpu():
-        before = made_of(_shape.function, (TIMES,), SHEAR)
+        before = made_of(f_at, (TIMES,), SHEAR)
         with CONTEXTS[context]():
-            assert made_of(_shape.function, (TIMES,), SHEAR) != before
+            assert made_of(f_at, (TIMES,), SHEAR) != before
 
 
 def test_what_depends_on_more_than_this_package_is_known_by_its_text_only(monkeypatch):
@@ -235,7 +232,7 @@ def test_what_depends_on_more_than_this_package_is_known_by_its_text_only(monkey
         return 2 * x
 
     assert f_known_by(function=of_a_user) is None
-    assert made_of(_shape.function, (TIMES,), {"model": BROWNIAN}) is None
+    assert made_of(f_at, (TIMES,), {"model": BROWNIAN}) is None
     monkeypatch.setattr(shear_factor, "sin_cos", of_a_user)
     assert f_known_by() is None
     monkeypatch.setattr(shear_factor, "sin_cos", np.testing.assert_allclose)

@@ -11,10 +11,9 @@ from homodyne_dask.errors import OptionError, SelectionError, StoreError
 from homodyne_dask.live.view import window
 from homodyne_dask.live.view.figures import evenly
 from homodyne_dask.live.view.latest import Stale
-from homodyne_dask.live.view.model_process import ModelProcess
-from homodyne_dask.live.view.model_worker import FittedModels, quadrature
 from homodyne_dask.live.view.page import ViewPage
 from homodyne_dask.live.view.shown import data_map, matching_bins, open_shown, viewed, with_model
+from homodyne_dask.live.view.shown_model import quadrature
 from homodyne_dask.live.view.window import Tiles, cell_axes, whole_span, window_means
 from homodyne_dask.store.scan import Chunk, Scan
 from tests.live.fitted import fitted_to
@@ -35,20 +34,6 @@ def small(tmp_path_factory):
     scan = store(measured(FLOW, 150, angles(2), dt=0.1), tmp_path_factory.mktemp("small"))
     some = scan.select(frames=(10, 150))
     return scan, fitted_to(some)
-
-
-class Models(ModelProcess):
-    """Models evaluated in this process."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.here = FittedModels()
-
-    def _start(self) -> None:
-        self.here.add(self._results[-1])
-
-    def _ask(self, what, *arguments):
-        return getattr(self.here, what)(*arguments)
 
 
 def whole(scan: Scan, bin: int) -> np.ndarray:
@@ -72,7 +57,7 @@ def nobody() -> None:
 def test_a_window_shows_the_pairs_of_the_symmetric_matrix(scan, x, y):
     columns, rows = cell_axes(scan, x, y)
     assert (rows.side, rows.level) == (1, 1)
-    found = window_means(Tiles(scan), 1, rows, columns, nobody)
+    found = window_means(scan, Tiles(), 1, rows, columns, nobody)
     expected = whole(scan, 1)[np.ix_(rows.cells, columns.cells)]
     np.testing.assert_allclose(found.c2, expected, rtol=1e-6)
     assert np.array_equal(found.pairs, np.isfinite(expected))
@@ -84,7 +69,7 @@ def test_a_wide_window_shows_means_over_cells(small, monkeypatch, most, side, le
     monkeypatch.setattr(window, "MAX_CELLS", most)
     columns, rows = cell_axes(scan, whole_span(scan), whole_span(scan))
     assert (rows.side, rows.level) == (side, level)
-    found = window_means(Tiles(scan), 0, rows, columns, nobody)
+    found = window_means(scan, Tiles(), 0, rows, columns, nobody)
     square = whole(scan, 0)
     for i, j in ((0, 1), (5, 3), (2, rows.number - 3)):
         cell = square[i * side : (i + 1) * side, j * side : (j + 1) * side]
@@ -99,10 +84,10 @@ def test_only_the_chunks_in_a_window_are_read_and_each_once(scan, monkeypatch):
     monkeypatch.setattr(
         Scan, "read_chunk", lambda self, chunk, into: (read.append(chunk), inner(self, chunk, into))
     )
-    tiles = Tiles(scan)
+    tiles = Tiles()
     for x, y in (((1.0, 5.0), (1.0, 6.0)), ((55.0, 59.0), (2.0, 9.0)), ((2.0, 9.0), (55.0, 59.0))):
         columns, rows = cell_axes(scan, x, y)
-        window_means(tiles, 0, rows, columns, nobody)
+        window_means(scan, tiles, 0, rows, columns, nobody)
     assert read == [Chunk(1, 0, 0, 0), Chunk(1, 0, 0, 1)]
 
 
@@ -112,7 +97,7 @@ def test_what_nobody_waits_for_is_not_read(scan):
 
     columns, rows = cell_axes(scan, (0.0, 9.0), (0.0, 9.0))
     with pytest.raises(Stale):
-        window_means(Tiles(scan), 0, rows, columns, stale)
+        window_means(scan, Tiles(), 0, rows, columns, stale)
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 16, 33])
@@ -128,10 +113,9 @@ def test_the_mean_over_a_cell_is_exact_to_the_degree_of_its_nodes(side):
 def test_model_and_residual_are_those_of_the_fit(small, monkeypatch, most):
     monkeypatch.setattr(window, "MAX_CELLS", most)
     _, fitted = small
-    models = Models()
-    (one,) = open_shown([fitted], models)
+    (one,) = open_shown([fitted])
     maps, sigma = data_map(one, 1, (2.0, 8.0), (4.0, 12.0), nobody)
-    maps = with_model(one, 1, maps, sigma, models)
+    maps = with_model(one, 1, maps, sigma)
     side, i, j = maps.rows.side, maps.rows.cells, maps.columns.cells
     first = 10  # of the frames that were fitted
     model = fitted.model(one.scan).values[1]
@@ -166,15 +150,15 @@ def test_bins_of_other_stores_belong_together_by_q_and_angle(scan, tmp_path):
 
 def test_what_cannot_be_shown_is_said(small, scan, tmp_path):
     with pytest.raises(OptionError, match="1 to 6 stores and results, and 7 were given"):
-        open_shown([scan] * 7, Models())
+        open_shown([scan] * 7)
     with pytest.raises(OptionError, match="give the path of a store or of the folder of a fit"):
-        open_shown([3], Models())
+        open_shown([3])
     with pytest.raises(StoreError, match="does not exist"):
-        open_shown([tmp_path / "nothing"], Models())
+        open_shown([tmp_path / "nothing"])
     (tmp_path / "A_fit").mkdir()
     (tmp_path / "A_fit" / "summary.json").touch()
     with pytest.raises(OptionError, match=r"holds several fits: view up to 6 of them, as .*/A_fit"):
-        open_shown([tmp_path], Models())
+        open_shown([tmp_path])
 
 
 def test_a_window_beyond_the_frames_is_said_to_be(scan):
@@ -200,7 +184,7 @@ def test_rates_are_those_of_the_result_with_bands(small):
     scan, fitted = small
     bound = fitted.parameters["at_bound"].copy(data=fitted.parameters["param"].values == "alpha")
     fitted = replace(fitted, parameters=fitted.parameters.assign(at_bound=bound))
-    content = viewed([scan, fitted], Models())
+    content = viewed([scan, fitted])
     expected, found = fitted.rates, content.rates[0]
     assert list(found) == ["J", "gamma_dot"]
     for name, line in found.items():
@@ -211,7 +195,7 @@ def test_rates_are_those_of_the_result_with_bands(small):
 
 def test_a_store_that_is_given_with_its_result_is_its_data(small):
     scan, fitted = small
-    (one,) = open_shown([scan, fitted], Models())
+    (one,) = open_shown([scan, fitted])
     assert one.result is fitted
     assert one.scan.frames == (10, 150)
 
@@ -219,15 +203,15 @@ def test_a_store_that_is_given_with_its_result_is_its_data(small):
 def test_a_store_that_has_gone_may_be_given(small, tmp_path):
     moved = replace(small[1], inputs=small[1].inputs | {"store_path": str(tmp_path / "gone.zarr")})
     with pytest.raises(StoreError, match="or give the store beside the result, where it is now"):
-        open_shown([moved], Models())
-    (one,) = open_shown([moved, small[0].path], Models())
+        open_shown([moved])
+    (one,) = open_shown([moved, small[0].path])
     assert one.result is moved
 
 
 def test_a_model_that_is_not_known_here_leaves_the_data(small):
     _, fitted = small
     strange = replace(fitted, config=fitted.config | {"model": "strange", "model_digest": "0"})
-    content = viewed([replace(strange, definition=None)], Models())
+    content = viewed([replace(strange, definition=None)])
     assert "the model 'strange' that was fitted is not known here" in content.notes[0]
     assert content.rates == [{}]
 
@@ -235,8 +219,8 @@ def test_a_model_that_is_not_known_here_leaves_the_data(small):
 def test_names_of_files_are_text_on_the_page(small, tmp_path):
     hostile = tmp_path / "<img src=x onerror=alert(1)>$$x$$_c2.zarr"
     hostile.symlink_to(small[0].path)
-    with ThreadPoolExecutor(1) as pool, Models() as models:
-        page = ViewPage(viewed([hostile], models), pool, keys=True)
+    with ThreadPoolExecutor(1) as pool:
+        page = ViewPage(viewed([hostile]), pool, keys=True)
         document = bokeh.document.Document()
         page.show_in(document)
         page.latest.close()

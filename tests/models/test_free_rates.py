@@ -8,7 +8,8 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import transport_gram, transport_point, transport_robust_gram
+from homodyne_dask.kernels.transport import transport_gram, transport_robust_gram
+from homodyne_dask.kernels.transport_point import transport_point
 from homodyne_dask.models import Convention
 from homodyne_dask.models.free_rates import of_power_law
 from homodyne_dask.models.rate_forms import SplineForm

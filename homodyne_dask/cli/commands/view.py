@@ -24,7 +24,7 @@ from homodyne_dask.cli.printing import echo
 def view(what: tuple[Path, ...], port: int, opens: bool | None) -> None:
     """Show the matrices of STORE, or of a fit in the folder RESULT with model and residual, on a page.
 
-    Zoom in down to single pairs. Several are shown below one another. The page is on this machine only, at
+    Zoom in down to single pairs. Several stand side by side. The page is on this machine only, at
     the address that is printed; Ctrl-C ends it.
 
     \b

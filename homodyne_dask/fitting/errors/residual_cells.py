@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.store.cuts import Cuts
@@ -24,8 +24,6 @@ SAMPLES = 4
 MAX_EXCESS = 1.5
 """χ² per pair of σ from counts up to which the excess is taken for noise: about the most that pairs
 of one speckle pattern have."""
-_CHUNK = 4096
-"""Pairs of times in one call of the model, so that it is compiled once."""
 
 
 class ResidualCells(NamedTuple):
@@ -170,18 +168,10 @@ def _f(
     request: Request, state: State, i: Float[np.ndarray, "..."], j: Float[np.ndarray, "..."]
 ) -> Float[np.ndarray, "bin ..."]:
     """Return f of every bin between frames i and j, which need not be whole."""
-    scan, backend = request.scan, backend_of(request.problem.model)
-    at = backend.point(request.problem, state.theta, scan.time)
-    frames, chunks = np.arange(scan.n_frames), -(-i.size // _CHUNK)
-    t1, t2 = (
-        np.resize(np.interp(of.ravel(), frames, scan.time), (chunks, _CHUNK)) for of in (i, j)
-    )
-    q, f = q_or_one(scan), np.empty((len(scan.bins), chunks, _CHUNK))
-    for b in range(len(scan.bins)):
-        for n in range(chunks):
-            one = slice(b, b + 1)
-            f[b, n] = backend.f_at(at, scan.time, q[one], scan.phi[one], t1[n], t2[n])[0]
-    return f.reshape(len(f), -1)[:, : i.size].reshape(-1, *i.shape)
+    scan, evaluation = request.scan, evaluation_of(request.problem.model)
+    at, frames = evaluation.point(request.problem, state.theta, scan.time), np.arange(scan.n_frames)
+    t1, t2 = (np.interp(of, frames, scan.time) for of in (i, j))
+    return evaluation.f_at(at, scan.time, q_or_one(scan), scan.phi, t1, t2)
 
 
 def _scale(request: Request, state: State) -> Float[np.ndarray, " bin"]:

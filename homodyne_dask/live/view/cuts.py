@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.live.view.model_process import ModelProcess
 from homodyne_dask.live.view.shown import Maps, Shown, linear_params
 from homodyne_dask.live.view.window import times_of
 from homodyne_dask.results.figures.cuts import Cut, cut_at_lag, cut_of
@@ -28,7 +27,7 @@ class Line:
     model_c2: Float[np.ndarray, " k"]
 
 
-def cut_along_lag(one: Shown, bin: int, maps: Maps, t1: float, models: ModelProcess) -> Line:
+def cut_along_lag(one: Shown, bin: int, maps: Maps, t1: float) -> Line:
     """Return c2 against lag at the age t1 [s]."""
     frame = int(np.searchsorted(one.scan.time, t1))
     age = int(np.searchsorted(one.cuts.age_edges, frame, side="right")) - 1
@@ -40,10 +39,10 @@ def cut_along_lag(one: Shown, bin: int, maps: Maps, t1: float, models: ModelProc
             times_of(one.scan, maps.rows.middles) - times_of(one.scan, maps.columns.middles)[column]
         )
         view_x, view_c2 = lag[lag > 0], maps.data[lag > 0, column]
-    return _line(one, bin, cut, cut.lag, (view_x, view_c2), models)
+    return _line(one, bin, cut, cut.lag, (view_x, view_c2))
 
 
-def cut_along_age(one: Shown, bin: int, maps: Maps, lag: float, models: ModelProcess) -> Line:
+def cut_along_age(one: Shown, bin: int, maps: Maps, lag: float) -> Line:
     """Return c2 against age at the lag [s]."""
     frames = max(round(lag / one.scan.attrs["frame_time"]), 1)
     cut = cut_at_lag(
@@ -56,7 +55,7 @@ def cut_along_age(one: Shown, bin: int, maps: Maps, lag: float, models: ModelPro
         times_of(one.scan, maps.columns.middles)[there],
         maps.data[rows[there], columns[there]],
     )
-    return _line(one, bin, cut, cut.t1, view, models)
+    return _line(one, bin, cut, cut.t1, view)
 
 
 def _line(
@@ -65,14 +64,13 @@ def _line(
     cut: Cut,
     x: Float[np.ndarray, " n"],
     view: tuple[np.ndarray, np.ndarray],
-    models: ModelProcess,
 ) -> Line:
     model_x = model_c2 = np.empty(0)
-    if one.number is not None and len(x) > 1:
+    if one.model is not None and len(x) > 1:
         contrast, offset = linear_params(one, bin)
         spaced = np.geomspace if x is cut.lag else np.linspace
         model_x = spaced(x[0], x[-1], CURVE_POINTS)
         t1, lag = (np.interp(model_x, x, of) for of in (cut.t1, cut.lag))
-        model_c2 = offset + contrast * models.f_at(one.number, bin, t1, t1 + lag)
+        model_c2 = offset + contrast * one.model.f_at(bin, t1, t1 + lag)
     known = np.isfinite(view[1])
     return Line(x, cut.c2, cut.stderr, view[0][known], view[1][known], model_x, model_c2)

@@ -21,14 +21,16 @@ from jaxtyping import Float, Float32
 
 from homodyne_dask.errors import printable
 from homodyne_dask.live.view.cuts import Line
-from homodyne_dask.live.view.model_process import RateLine
 from homodyne_dask.live.view.shown import Maps
+from homodyne_dask.live.view.shown_model import RateLine
 from homodyne_dask.live.view.window import CellAxis, Span, times_of, whole_span
 from homodyne_dask.results.figures.style import COLOURS, UNKNOWN_COLOUR
 from homodyne_dask.store.scan import Scan
 
 SIDE = 290
 """Pixels along a side of a map."""
+SMALL_SIDE = 235
+"""The same of several stores or results: two of them stand side by side in a window of 800 pixels."""
 BAR = 90
 """Pixels for a colour bar and its labels."""
 TOOLS = "pan,wheel_zoom,box_zoom,reset,save"
@@ -67,11 +69,17 @@ def common_range(scans: Sequence[Scan]) -> Range1d:
 
 
 def map_row(
-    parts: Sequence[str], x: Range1d, y: Range1d, marks: tuple[Mark, Mark], name: str, number: int
+    parts: Sequence[str],
+    x: Range1d,
+    y: Range1d,
+    marks: tuple[Mark, Mark],
+    name: str,
+    number: int,
+    side: int,
 ) -> MapRow:
     """Return empty maps of data, model and residual with common ranges.
 
-    name: of the store or result; number: of the row, for its colour.
+    name: of the store or result; number: of it, for its colour. side: pixels along a map.
     """
     c2 = LinearColorMapper(palette=Cividis256, low=0, high=1, nan_color=UNKNOWN_COLOUR)
     residuals = LinearColorMapper(
@@ -86,9 +94,9 @@ def map_row(
     for n, part in enumerate(parts):
         barred = part == parts[-1] or part == "model"
         fig = figure(
-            width=SIDE + 60 + BAR * barred, height=SIDE + 80, x_range=x, y_range=y, tools=TOOLS,
+            width=side + 60 + BAR * barred, height=side + 80, x_range=x, y_range=y, tools=TOOLS,
             active_scroll="wheel_zoom", x_axis_label="t₁ [s]", y_axis_label="t₂ [s]" if n == 0 else None,
-            name=f"{part}-map-{number}", frame_width=SIDE, frame_height=SIDE,
+            name=f"{part}-map-{number}", frame_width=side, frame_height=side,
             toolbar_location="above" if n == 0 else None,
         )  # fmt: skip
         image: Any = fig.image  # takes a mapper, too

@@ -11,11 +11,13 @@ from bokeh.events import DocumentReady, Reset, Tap
 from bokeh.layouts import column, row
 from bokeh.models import (
     Button,
+    Column,
     ColumnDataSource,
     CustomJS,
     DataTable,
     Div,
     NumberFormatter,
+    Row,
     TableColumn,
 )
 from bokeh.models import Span as Mark
@@ -121,7 +123,9 @@ class ViewPage:
 
     def _row(self, n: int, one: Shown) -> figures.MapRow:
         parts = tuple(figures.PARTS) if one.result is not None else ("data",)
-        return figures.map_row(parts, self.x, self.y, (self.marks[0], self.marks[1]), one.name, n)
+        side = figures.SIDE if len(self.viewed.shown) == 1 else figures.SMALL_SIDE
+        marks = self.marks[0], self.marks[1]
+        return figures.map_row(parts, self.x, self.y, marks, one.name, n, side)
 
     def _layout(self) -> Any:
         unknown = bool(np.isnan(self.first.q).any())
@@ -134,11 +138,17 @@ class ViewPage:
         whole = Button(label="whole matrix", width=110, name="whole")
         whole.on_click(self._whole)
         cuts: list[Any] = [self.along_lag.figure, self.along_age.figure]
-        maps = column([row(*one.figures) for one in self.rows])
-        beside = column(row([*buttons, whole]), bin_table(self.bins, self.viewed.shown))
-        return column(
-            self.heading, row(maps, beside), row(cuts + rates), Div(text=self.help), self.status
-        )
+        groups = [one.figures for one in self.rows]
+        if len(groups) == 1:
+            groups = [[part] for part in groups[0]]
+        maps = [column(*group, align="end") for group in groups]
+        table = column(row([*buttons, whole]), bin_table(self.bins, self.viewed.shown))
+        return Column(
+            children=[
+                self.heading, _wrapped([*maps, table]), _wrapped(cuts + rates), Div(text=self.help), self.status
+            ],
+            sizing_mode="stretch_width",
+        )  # fmt: skip
 
     def _connect(self) -> None:
         self.bins.selected.on_change("indices", lambda attr, old, new: self._bin_chosen())
@@ -188,15 +198,11 @@ class ViewPage:
                 yield partial(self._show_maps, n, maps, ("data",))
                 missing = ("model", "residual")
                 if one.result is not None:
-                    maps = with_model(one, bin, maps, sigma, self.viewed.models)
+                    maps = with_model(one, bin, maps, sigma)
                     yield partial(self._show_maps, n, maps, missing)
                 missing = ()
                 check()
-                models = self.viewed.models
-                cuts = (
-                    cut_along_lag(one, bin, maps, t1, models),
-                    cut_along_age(one, bin, maps, lag, models),
-                )
+                cuts = cut_along_lag(one, bin, maps, t1), cut_along_age(one, bin, maps, lag)
             except HomodyneDaskError as e:
                 notes.append(f"{one.name}: {e}")
             yield partial(self._clear, n, missing)
@@ -230,6 +236,11 @@ class ViewPage:
         self.status.text = "".join(
             f"<p>{escape(printable(note))}</p>" for note in dict.fromkeys(notes)
         )
+
+
+def _wrapped(parts: Sequence[Any]) -> Row:
+    """Return parts beside one another, on as many lines as a window needs."""
+    return Row(children=[*parts], sizing_mode="stretch_width", styles={"flex-wrap": "wrap"})
 
 
 def _span(axis: Any) -> Span:

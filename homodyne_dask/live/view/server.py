@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from tornado.ioloop import IOLoop
 
 from homodyne_dask.errors import OptionError, require_package, require_type
-from homodyne_dask.live.view.model_process import ModelProcess
 from homodyne_dask.live.view.shown import Viewable, viewed
 
 if TYPE_CHECKING:
@@ -49,8 +48,8 @@ def page_server(what: Sequence[Viewable], port: int = ANY_PORT, keys: bool = Tru
     from homodyne_dask.live.view.page import ViewPage
 
     token = secrets.token_urlsafe(TOKEN_BYTES)
-    with ModelProcess() as models, ThreadPoolExecutor(1) as pool:
-        content = viewed(what, models)
+    with ThreadPoolExecutor(1) as pool:
+        content = viewed(what)
         made: list[ViewPage] = []
 
         def make() -> None:

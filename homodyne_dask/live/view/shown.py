@@ -16,7 +16,7 @@ from homodyne_dask.errors import (
     printable,
     require_type,
 )
-from homodyne_dask.live.view.model_process import ModelProcess, RateLine, Rates
+from homodyne_dask.live.view.shown_model import RateLine, Rates, ShownModel
 from homodyne_dask.live.view.window import (
     CellAxis,
     Span,
@@ -48,8 +48,8 @@ class Shown:
     tiles: Tiles
     cuts: Cuts
     result: FitResult | None
-    number: int | None
-    """Of the result in the process that evaluates models."""
+    model: ShownModel | None
+    """That of the result."""
     bins: Int[np.ndarray, " bin"]
     """The position of each bin of the page in this scan; -1 where it has none."""
 
@@ -66,7 +66,7 @@ class Maps:
     """(data - model)/σ of the mean."""
 
 
-def open_shown(what: Sequence[Viewable], models: ModelProcess) -> list[Shown]:
+def open_shown(what: Sequence[Viewable]) -> list[Shown]:
     """Open stores and results; the first one's bins are those of the page.
 
     A store whose result is given too is that result's data, wherever it lies now.
@@ -84,6 +84,7 @@ def open_shown(what: Sequence[Viewable], models: ModelProcess) -> list[Shown]:
         one.inputs["store_sha256"] for _, one in opened if isinstance(one, FitResult)
     } & scans.keys()
     found: list[Shown] = []
+    tiles = Tiles()
     for name, one in opened:
         if isinstance(one, FitResult):
             scan, result = _data_of(one, scans.get(one.inputs["store_sha256"])), one
@@ -91,12 +92,9 @@ def open_shown(what: Sequence[Viewable], models: ModelProcess) -> list[Shown]:
             scan, result = one, None
         else:
             continue
-        number = None if result is None else models.add(result, scan)
-        first = found[0].scan if found else scan
-        tiles = next((s.tiles for s in found if s.scan.selection == scan.selection), Tiles(scan))
-        found.append(
-            Shown(name, scan, tiles, scan.cuts(), result, number, matching_bins(first, scan))
-        )
+        model = None if result is None else ShownModel(FitView(result, scan))
+        bins = matching_bins(found[0].scan if found else scan, scan)
+        found.append(Shown(name, scan, tiles, scan.cuts(), result, model, bins))
     return found
 
 
@@ -105,7 +103,6 @@ class Viewed:
     """All that the pages of one server show."""
 
     shown: Sequence[Shown]
-    models: ModelProcess
     rates: Sequence[dict[str, RateLine]]
     notes: tuple[str, ...]
     """What cannot be shown, and why."""
@@ -116,19 +113,19 @@ class Viewed:
         return ", ".join(printable(one.name) for one in self.shown)
 
 
-def viewed(what: Sequence[Viewable], models: ModelProcess) -> Viewed:
+def viewed(what: Sequence[Viewable]) -> Viewed:
     """Open stores and results; see `open_shown`."""
-    shown = open_shown(what, models)
+    shown = open_shown(what)
     rates: list[dict[str, RateLine]] = []
     notes: list[str] = []
     for one in shown:
         try:
-            of = Rates({}, ()) if one.number is None else models.rates(one.number)
+            of = Rates({}, ()) if one.model is None else one.model.rates()
         except HomodyneDaskError as e:
             of = Rates({}, (str(e),))
         rates.append(of.lines)
         notes += [f"{one.name}: {note}" for note in of.notes]
-    return Viewed(shown, models, rates, tuple(notes))
+    return Viewed(shown, rates, tuple(notes))
 
 
 def _name(what: Viewable) -> str:
@@ -193,22 +190,20 @@ def linear_params(one: Shown, bin: int) -> tuple[float, float]:
 def data_map(one: Shown, bin: int, x: Span, y: Span, check: Callable[[], None]) -> tuple[Maps, Any]:
     """Return the map of the data of a window alone, and σ of its cells; `check` as in `window_means`."""
     columns, rows = cell_axes(one.scan, x, y)
-    means = window_means(one.tiles, bin, rows, columns, check)
+    means = window_means(one.scan, one.tiles, bin, rows, columns, check)
     sigma = mean_sigma(one.scan, bin, rows, columns, means.pairs)
     return Maps(rows, columns, means.c2.astype(np.float32), None, None), sigma
 
 
-def with_model(
-    one: Shown, bin: int, maps: Maps, sigma: Float[np.ndarray, "rows columns"], models: ModelProcess
-) -> Maps:
+def with_model(one: Shown, bin: int, maps: Maps, sigma: Float[np.ndarray, "rows columns"]) -> Maps:
     """Return the maps with those of the model and of the residual, of a result.
 
     Raises OptionError where the model cannot be evaluated.
     """
     assert one.result is not None
-    assert one.number is not None
+    assert one.model is not None
     contrast, offset = linear_params(one, bin)
-    f = models.means(one.number, bin, maps.rows, maps.columns)
+    f = one.model.means(bin, maps.rows, maps.columns)
     i, j = maps.rows.cells[:, None], maps.columns.cells
     model = np.where(i == j, np.nan, offset + contrast * f)
     fitted = np.abs(i - j) * maps.rows.side >= one.result.config["min_lag"]

@@ -102,28 +102,28 @@ def _frames_in(scan: Scan, span: Span) -> tuple[int, int]:
 
 
 class Tiles:
-    """The chunks of a scan, the latest of them kept decoded."""
+    """The chunks of all scans of a page, the latest of them kept decoded."""
 
-    def __init__(self, scan: Scan) -> None:
-        self.scan, self.side = scan, schema.tile_side(scan.n_frames)
-        self._kept: LRU[Chunk, Tile] = LRU(MAX_TILES, {})
+    def __init__(self) -> None:
+        self._kept: LRU[tuple[str, Chunk], Tile] = LRU(MAX_TILES, {})
         self._lock = threading.Lock()
 
-    def read(self, level: int, bin: int, i: int, j: int) -> Tile:
+    def read(self, scan: Scan, level: int, bin: int, i: int, j: int) -> Tile:
         """Return one tile of the whole symmetric matrix of a selected bin; NaN on the diagonal.
 
         Raises StoreError for a chunk that is damaged.
         """
-        chunk = Chunk(level, self.scan.bins[bin], min(i, j), max(i, j))
+        chunk = Chunk(level, scan.bins[bin], min(i, j), max(i, j))
         with self._lock:
-            kept = self._kept.get(chunk)
+            kept = self._kept.get((scan.digest, chunk))
         if kept is None:
-            kept = np.empty((self.side, self.side), np.float32)
-            self.scan.read_chunk(chunk, kept)
+            side = schema.tile_side(scan.n_frames)
+            kept = np.empty((side, side), np.float32)
+            scan.read_chunk(chunk, kept)
             if i == j:
-                np.copyto(kept, kept.T, where=np.tri(self.side, k=-1, dtype=bool))
+                np.copyto(kept, kept.T, where=np.tri(side, k=-1, dtype=bool))
             with self._lock:
-                self._kept[chunk] = kept
+                self._kept[scan.digest, chunk] = kept
         return kept if i <= j else kept.T
 
 
@@ -138,20 +138,25 @@ class Means:
 
 
 def window_means(
-    tiles: Tiles, bin: int, rows: CellAxis, columns: CellAxis, check: Callable[[], None]
+    scan: Scan,
+    tiles: Tiles,
+    bin: int,
+    rows: CellAxis,
+    columns: CellAxis,
+    check: Callable[[], None],
 ) -> Means:
     """Return the means over the cells of a window of one bin; only chunks that lie in it are read.
 
     check: called before each chunk, to raise where nobody waits for the means any more.
     """
-    side, merged, level = tiles.side, rows.merged, rows.level
-    use = coarse_use(tiles.scan, level)
+    side, merged, level = schema.tile_side(scan.n_frames), rows.merged, rows.level
+    use = coarse_use(scan, level)
     total = np.zeros((rows.number, columns.number))
     count = np.zeros(total.shape, np.int32)
     for i, i_rows in _parts(rows, side, len(use)):
         for j, j_columns in _parts(columns, side, len(use)):
             check()
-            tile = tiles.read(level, bin, i, j)
+            tile = tiles.read(scan, level, bin, i, j)
             part = tile[i_rows - i * side][:, j_columns - j * side]
             known = np.isfinite(part) & use[i_rows, None] & use[j_columns]
             into = np.ix_(

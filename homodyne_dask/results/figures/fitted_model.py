@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import MODELS, Model, convention_named, model_of_digest
@@ -17,8 +17,6 @@ from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.scan import Scan, q_or_one
 
-FEW_TIMES, MANY_TIMES = (32, 512), (1, 65536)
-"""Bins and pairs of times at which f is evaluated at once."""
 DECAY_POINTS = 400
 """Lags at which f is evaluated to find its decay time."""
 
@@ -39,27 +37,9 @@ class FittedModel:
         t1: Float[np.ndarray, "..."],
         t2: Float[np.ndarray, "..."],
     ) -> Float[np.ndarray, "b ..."]:
-        """Return f of some bins at times that broadcast together; between frames f is interpolated.
-
-        It is evaluated in parts of two sizes, each of which is compiled once.
-        """
-        f_at = backend_of(self.at.problem.model).f_at
-        times = [of.ravel() for of in np.broadcast_arrays(t1, t2)]
-        each, some = MANY_TIMES if times[0].size > FEW_TIMES[1] * 16 else FEW_TIMES
-        f = np.empty((len(bins), times[0].size))
-        for b in range(0, len(bins), each):
-            part = _filled(bins[b : b + each], each)
-            for n in range(0, times[0].size, some):
-                at = [_filled(of[n : n + some], some) for of in times]
-                into = f[b : b + each, n : n + some]
-                found = f_at(self.at, self.time, self.q[part], self.phi[part], *at)
-                into[:] = found[: into.shape[0], : into.shape[1]]
-        return f.reshape(len(bins), *np.broadcast_shapes(np.shape(t1), np.shape(t2)))
-
-
-def _filled(values: np.ndarray, length: int) -> np.ndarray:
-    """Return values with their last one repeated up to a length."""
-    return values[np.minimum(np.arange(length), len(values) - 1)]
+        """Return f of some bins at times that broadcast together; between frames f is interpolated."""
+        f_at = evaluation_of(self.at.problem.model).f_at
+        return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
 
 
 def model_of(result: FitResult) -> Model:
@@ -124,7 +104,7 @@ def _on(
     model = model_of(result)
     convention = convention_named(result.config["convention"])
     problem = Problem(model, convention, result.config["gap_angstrom"])
-    return FittedModel(backend_of(model).point(problem, theta, scan.time), scan.time, q, phi)
+    return FittedModel(evaluation_of(model).point(problem, theta, scan.time), scan.time, q, phi)
 
 
 def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:

@@ -6,7 +6,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.models.rates import some_ages
 from homodyne_dask.results.figures.fit_view import FitView
 from homodyne_dask.results.fit_result import FitResult
@@ -41,7 +41,7 @@ def rates_of(
     """Return the rates of draws; None of models that have none."""
     view = FitView(result, scan)
     problem = view.model.at.problem
-    of = backend_of(problem.model).rates_of_draws
+    of = evaluation_of(problem.model).rates_of_draws
     if of is None:
         return None
     fit = rates_in(view)
