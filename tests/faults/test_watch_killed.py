@@ -12,7 +12,6 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import psutil
 import pytest
 
 from homodyne_dask.cli.watch.state import STATE
@@ -23,10 +22,12 @@ from tests.ingest_files import simulated
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 SCANS = int(os.environ.get("WATCHED_SCANS", "500"))
-KILLED = 0.3
+KILLED = 0.2
 """Share of the scans during which the watcher is killed, at random times."""
-SLOPE = 200_000
-"""Bytes that a scan may add to the memory of all processes: 500 scans add 100 MB to half a gigabyte."""
+TOGETHER = 12
+"""Most scans that come at the same time."""
+SLOPE = 100_000
+"""Bytes that a scan may add to the memory of all processes: 500 scans add 50 MB to half a gigabyte."""
 WORDS = ("watch", "in", "-o", "out", "--model", "static", "--no-pictures", "--interval", "0.2")
 COMMAND = (sys.executable, "-m", "homodyne_dask.cli", *WORDS)
 
@@ -50,62 +51,113 @@ def results(folder: Path) -> int:
     return sum(1 for _ in folder.glob("out/A*_fit/summary.json"))
 
 
-def memory(process) -> int:
-    """Bytes of a process and all that it has started, shared ones counted once."""
-    total = 0
-    for one in family(process):
-        try:
-            total += one.memory_full_info().uss
-        except psutil.NoSuchProcess:
-            continue
-    return total
+def memory(process: subprocess.Popen) -> list[int]:
+    """Return the bytes of a watcher and of all that it has started; what they share is divided among them."""
+    own, *others = (one.memory_full_info().pss for one in family(process))
+    return [own, sum(others)]
+
+
+def slope(used: np.ndarray, scans: np.ndarray) -> tuple[float, float]:
+    """Return the bytes that a scan adds, and the standard error of them."""
+    (found, _), covariance = np.polyfit(scans, used, 1, cov=True)
+    return found, np.sqrt(covariance[0, 0])
+
+
+def killed(watcher: subprocess.Popen) -> None:
+    """Kill a watcher and return when nothing of it is left."""
+    processes = family(watcher)
+    watcher.send_signal(signal.SIGKILL)
+    watcher.wait()
+    assert not still_there(processes, 60)
+
+
+class Night:
+    """A folder into which scans come, and the watcher of it."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "in").mkdir()
+        self.folder = folder
+        self.base = simulated(folder / "base.hdf", n=30, bins=2)
+        self.dropped = 0
+        self.deadline = time.monotonic() + 7000
+        self.watcher = start(folder)
+
+    def __enter__(self) -> "Night":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.watcher.poll() is None:
+            killed(self.watcher)
+
+    def drop(self, count: int) -> None:
+        """Let scans of new contents appear."""
+        for _ in range(min(count, SCANS - self.dropped)):
+            drop(self.folder, self.base, self.dropped)
+            self.dropped += 1
+
+    def wait_for(self, count: int) -> None:
+        """Return when so many results are there."""
+        while results(self.folder) < count:
+            assert self.watcher.poll() is None, (self.folder / "said").read_text()
+            assert time.monotonic() < self.deadline
+            time.sleep(0.05)
+
+    def kill(self) -> dict[Path, int]:
+        """Kill the watcher and start the next; return when each result was written by then."""
+        killed(self.watcher)
+        written = {
+            file: file.stat().st_mtime_ns for file in self.folder.glob("out/A*_fit/summary.json")
+        }
+        self.watcher = start(self.folder)
+        return written
+
+    def end(self) -> None:
+        """End the watcher when all scans are in the table."""
+        table = self.folder / "out/scans.csv"
+        while len(table.read_text().splitlines()) < SCANS + 1:
+            assert time.monotonic() < self.deadline
+            time.sleep(0.2)
+        self.watcher.send_signal(signal.SIGTERM)
+        self.watcher.wait(timeout=120)
+        assert "the same command goes on" in (self.folder / "said").read_text()
 
 
 def test_500_scans_with_random_kills_leave_every_result_once_and_the_memory_flat(tmp_path):
-    chance = random.Random(3)
-    (tmp_path / "in").mkdir()
-    base = simulated(tmp_path / "base.hdf", n=40)
-    kills, known, used = 0, set(), []
-    watcher = start(tmp_path)
-    deadline = time.monotonic() + 7000
-    for number in range(SCANS):
-        drop(tmp_path, base, number)
-        killing = number < KILLED * SCANS and number % 5 == 4
-        if killing:
-            time.sleep(chance.uniform(0, 12))
-            processes = family(watcher)
-            watcher.send_signal(signal.SIGKILL)
-            watcher.wait()
-            assert not still_there(processes, 60)
+    chance, kills = random.Random(3), 0
+    known: list[dict[Path, int]] = []
+    used: list[list[int]] = []
+    scans: list[int] = []
+    with Night(tmp_path) as night:
+        while night.dropped < KILLED * SCANS:
+            night.drop(chance.randint(1, TOGETHER))
+            night.wait_for(min(results(tmp_path) + chance.randint(0, TOGETHER), night.dropped))
+            time.sleep(chance.uniform(0, 4))
+            known.append(night.kill())
             kills += 1
-            for file in tmp_path.glob("out/A*_fit/summary.json"):
-                known.add((file, file.stat().st_mtime_ns))
-            watcher = start(tmp_path)
-        while results(tmp_path) <= number:
-            assert watcher.poll() is None, (tmp_path / "said").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        if number >= KILLED * SCANS:
-            used.append(memory(watcher))
-    while len((tmp_path / "out/scans.csv").read_text().splitlines()) < SCANS + 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    watcher.send_signal(signal.SIGTERM)
-    watcher.wait(timeout=120)
-    assert "the same command goes on" in (tmp_path / "said").read_text()
+        while night.dropped < SCANS:
+            night.drop(chance.randint(1, TOGETHER))
+            night.wait_for(night.dropped)
+            used.append(memory(night.watcher))
+            scans.append(night.dropped)
+            print(night.dropped, *used[-1], flush=True)
+        night.end()
     with (tmp_path / "out/scans.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["outcome"] for row in rows] == ["CONVERGED"] * SCANS
-    assert len({row["scan"] for row in rows}) == SCANS
+    assert {row["scan"] for row in rows} == {
+        f"A{number:04d}_results.hdf" for number in range(SCANS)
+    }
+    assert sorted(int(row["number"]) for row in rows) == list(range(1, SCANS + 1))
     assert not [*tmp_path.glob("out/A*_fit.*")]
-    changed = [file for file, when in known if file.stat().st_mtime_ns != when]
+    changed = [file for of in known for file, when in of.items() if file.stat().st_mtime_ns != when]
     assert not changed  # nothing that was written before a kill was written again
     state = read_with_checksum(tmp_path / "out" / STATE, "homodyne_dask watch", 1, "")
     assert all(content["fitted"] for content in state["contents"].values())
-    warm = used[len(used) // 5 :]
-    slope = np.polyfit(np.arange(len(warm)), warm, 1)[0]
-    print(
-        f"{SCANS} scans, {kills} kills; memory {warm[0] / 1e6:.0f} MB to {warm[-1] / 1e6:.0f} MB over the "
-        f"last {len(warm)} scans, {slope / 1e3:.1f} kB per scan; state {len(str(state))} bytes"
-    )
-    assert slope < SLOPE
+    warm, at = np.array(used[len(used) // 5 :]).T, np.array(scans[len(used) // 5 :])
+    for name, of in {"watcher": warm[0], "workers": warm[1], "all": warm.sum(0)}.items():
+        grown, error = slope(of, at)
+        print(
+            f"{SCANS} scans, {kills} kills; {name}: {of[0] / 1e6:.0f} MB to {of[-1] / 1e6:.0f} MB over the "
+            f"last {at[-1] - at[0]} scans, {grown / 1e3:.1f} ± {error / 1e3:.1f} kB per scan"
+        )
+    assert slope(warm.sum(0), at)[0] < SLOPE
