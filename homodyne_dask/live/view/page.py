@@ -143,12 +143,8 @@ class ViewPage:
             groups = [[part] for part in groups[0]]
         maps = [column(*group, align="end") for group in groups]
         table = column(row([*buttons, whole]), bin_table(self.bins, self.viewed.shown))
-        return Column(
-            children=[
-                self.heading, _wrapped([*maps, table]), _wrapped(cuts + rates), Div(text=self.help), self.status
-            ],
-            sizing_mode="stretch_width",
-        )  # fmt: skip
+        lines = [_wrapped([*maps, table]), _wrapped(cuts + rates), Div(text=self.help)]
+        return Column(children=[self.heading, *lines, self.status], sizing_mode="stretch_width")
 
     def _connect(self) -> None:
         self.bins.selected.on_change("indices", lambda attr, old, new: self._bin_chosen())
