@@ -200,7 +200,9 @@ def test_a_rate_without_a_formula_is_drawn_over_the_nearest_power_law(tmp_path):
     truth = 8e3 + 16e3 / (1 + np.exp(-(found["t"].values - 3.0) / 0.15))
     inner = slice(6, -6)
     assert np.median(np.abs(found["J"].values / truth - 1)[inner]) < 0.15
-    lines = draw_rates(FitView(result, scan)).axes[0].get_lines()
+    axis = draw_rates(FitView(result, scan)).axes[0]
+    assert axis.get_xscale() == "linear"
+    lines = axis.get_lines()
     drawn = {line.get_label(): line.get_ydata() for line in lines}
     np.testing.assert_array_equal(drawn["nearest power law"], found["J_power_law"])
     np.testing.assert_allclose(drawn["truth"], truth, rtol=1e-4)

@@ -45,16 +45,18 @@ def draw_rates(view: FitView) -> "FitFigure":
     lines = textwrap.wrap(bands_sentence(rates), LETTERS * n)
     picture, axes = panels(n, n, 2.85 if n > 1 else 4.0, 2.7, FOOT + 0.14 * (len(lines) - 1))
     unknown_q = bool(np.isnan(view.scan.q).any())
+    free = any(name.endswith("_power_law") for name in map(str, rates))
     for axis, name in zip(axes, names, strict=True):
         y, title = OF_UNKNOWN_Q if name == "J" and unknown_q else AXES[name]
         _draw(axis, rates, name, truth.get(name))
         label_axes(axis, "t [s]", y, title)
         if name != "strain":
-            log_scale_if_wide(axis, "x", rates["t"].values)
+            if not free:  # splines lie at equal distances
+                log_scale_if_wide(axis, "x", rates["t"].values)
             log_scale_if_wide(axis, "y", rates[name].values)
         shown = [of for of in (rates[name].values, truth.get(name)) if of is not None]
         limits(axis, np.concatenate(shown), _edges(rates, name, "95"))
-    if truth or any(name.endswith("_power_law") for name in map(str, rates)):
+    if truth or free:
         axes[0].legend(frameon=False, fontsize=8)
     picture.supxlabel("\n".join(lines), fontsize=8, color="#555555")
     return picture

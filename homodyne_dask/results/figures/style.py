@@ -126,15 +126,22 @@ def log_scale_if_wide(axes: "Axes", which: str, values: np.ndarray) -> None:
         logarithmic(axes, which)
 
 
+NARROWEST = 0.2
+"""Least range of a curve beside its band, as a share of its largest value."""
+
+
 def limits(axes: "Axes", values: np.ndarray, band: np.ndarray) -> None:
-    """Set the y range to the values and their band, but to at most three times the range of the values."""
+    """Set the y range to the values and their band, but to at most three times the range of the values.
+
+    The range of a nearly constant curve counts as NARROWEST of its size: its band is seen, too.
+    """
     log = axes.get_yscale() == "log"
     with np.errstate(invalid="ignore", divide="ignore"):
         values, band = (np.log10(v) if log else v for v in (values, band))
     known = values[np.isfinite(values)]
     if not len(known):
         return
-    span = np.ptp(known) or abs(known[0]) or 1.0
+    span = max(np.ptp(known), 0.0 if log else NARROWEST * np.abs(known).max()) or 1.0
     inside = np.clip(band[np.isfinite(band)], known.min() - span, known.max() + span)
     shown = np.concatenate([known, inside])
     low, high = shown.min(), shown.max()

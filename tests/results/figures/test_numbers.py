@@ -17,7 +17,8 @@ from homodyne_dask.results.figures.block_means import (
 )
 from homodyne_dask.results.figures.cuts import ages, cut_of
 from homodyne_dask.results.figures.fitted_model import decay_times, fitted_model
-from homodyne_dask.results.figures.style import log_tick
+from homodyne_dask.results.figures.picture import FitFigure
+from homodyne_dask.results.figures.style import limits, log_tick
 from tests import synthetic
 from tests.results.figures.made import DIFFUSION, FLOW, result_for, scan_of
 
@@ -157,3 +158,11 @@ def test_bins_shown_lie_along_the_flow_across_it_and_between(tmp_path):
 )
 def test_ticks_of_a_logarithmic_axis_are_plain_text(value, text):
     assert log_tick(value) == text
+
+
+def test_the_band_of_a_nearly_constant_curve_is_seen():
+    axis = FitFigure().subplots()
+    limits(axis, np.array([8000.0, 8020.0]), np.array([7840.0, 8170.0]))
+    low, high = axis.get_ylim()
+    assert 7700 < low < 7840
+    assert 8170 < high < 8300
