@@ -50,7 +50,7 @@ def plan(source: str, no_measure: bool, as_json: bool, **options: Any) -> None:
             given = config.plan_options()
             made = plan_of(scan, model, **given, client=client)
             expected = None if no_measure else forecast(scan, model, **given, client=client)
-            values[str(store)] = _values(made, expected)
+            values[str(store)] = plan_values(made, expected)
             for one in (made, expected):
                 if one is not None and not as_json:
                     echo(str(one))
@@ -58,7 +58,7 @@ def plan(source: str, no_measure: bool, as_json: bool, **options: Any) -> None:
         echo_json(values)
 
 
-def _values(made: "Plan", expected: "Forecast | None") -> dict[str, Any]:
+def plan_values(made: "Plan", expected: "Forecast | None" = None) -> dict[str, Any]:
     """Return what `plan` prints as values, with units in the names."""
     of_plan = {
         "model": made.model,

@@ -1,15 +1,15 @@
 """homodyne-dask preflight: check a site or a running cluster before a fit."""
 
 import os
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from homodyne_dask.cli.commands.plan import plan_values
 from homodyne_dask.cli.options import configuration, selected
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, words_on_stderr
 from homodyne_dask.errors import OptionError
 
 if TYPE_CHECKING:
@@ -28,8 +28,13 @@ if TYPE_CHECKING:
 @click.option(
     "--model", default=None, help="Model of the plan: laminar_flow (default), static, ..."
 )
+@AS_JSON
 def preflight(
-    sources: tuple[str, ...], site: str | None, file: Path | None, model: str | None
+    sources: tuple[str, ...],
+    site: str | None,
+    file: Path | None,
+    model: str | None,
+    as_json: bool,
 ) -> None:
     """Check before a fit whether what it needs is there; submits no job.
 
@@ -39,12 +44,19 @@ def preflight(
     """
     if not (site or sources):
         raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
+    click.get_current_context().with_resource(words_on_stderr(as_json))
     config = _configuration(sources, model) if sources else None
+    found: dict[str, Any] = {}
     if site:
-        for line in _site_lines(site, config):
-            echo(line)
+        job_script, facts = _site_facts(site, config)
+        echo(f"{job_script}\n")
+        for what, text in facts.items():
+            echo(f"{what:<18} {text}")
+        found |= {"site": site, "script": job_script, **facts}
     if config:
-        _check_stores(config, file)
+        found |= {"stores": _check_stores(config, file)}
+    if as_json:
+        echo_json(found)
 
 
 def _configuration(sources: tuple[str, ...], model: str | None) -> "FitConfig":
@@ -54,7 +66,8 @@ def _configuration(sources: tuple[str, ...], model: str | None) -> "FitConfig":
     return configuration(sources, options)
 
 
-def _site_lines(name: str, config: "FitConfig | None") -> Iterator[str]:
+def _site_facts(name: str, config: "FitConfig | None") -> tuple[str, dict[str, str]]:
+    """Return the job script of a site, and what is known of the site."""
     from homodyne_dask.cli.worker_options import longest_task_of
     from homodyne_dask.cluster.slurm import queue
     from homodyne_dask.cluster.slurm.jobs import script
@@ -64,19 +77,17 @@ def _site_lines(name: str, config: "FitConfig | None") -> Iterator[str]:
 
     site = site_named(name)
     task = LONGEST_TASK_SECONDS if config is None else longest_task_of(config)
-    yield script(site, site.shared / "<key>", task).strip()
-    yield ""
+    facts: dict[str, str] = {}
     if not site["tried"]:
         where = "homodyne_dask/cluster/slurm/templates"
-        yield f"{'site':<18} {name} has not been tested on the real machine: read its file in {where}"
-    yield f"{'versions':<18} " + ", ".join(
-        f"{what} {text}" for what, text in package_versions().items()
-    )
-    yield f"{'interface':<18} {site.interface}"
+        facts["note"] = f"{name} has not been tested on the real machine: read its file in {where}"
+    facts["versions"] = ", ".join(f"{what} {text}" for what, text in package_versions().items())
+    facts["interface"] = str(site.interface)
     for what, folder in (("keys", site.shared), ("logs", site.logs)):
-        yield f"{what:<18} {folder}, {_permission(folder)}"
+        facts[what] = f"{folder}, {_permission(folder)}"
     if site["batch"] == "slurm":
-        yield f"{'sbatch says':<18} {queue.probe(script(site, site.shared / 'key', task))}"
+        facts["sbatch says"] = str(queue.probe(script(site, site.shared / "key", task)))
+    return script(site, site.shared / "<key>", task).strip(), facts
 
 
 def _permission(folder: Path) -> str:
@@ -84,17 +95,21 @@ def _permission(folder: Path) -> str:
     return "writable" if os.access(existing, os.W_OK) else f"{existing} IS NOT WRITABLE"
 
 
-def _check_stores(config: "FitConfig", file: Path | None) -> None:
+def _check_stores(config: "FitConfig", file: Path | None) -> dict[str, Any]:
+    """Print and return the plan of each store; raises ClusterError where workers cannot fit it."""
     from homodyne_dask.cluster.slurm.persistent import connection_by
     from homodyne_dask.fitting.fit import plan
     from homodyne_dask.models import model_named
     from homodyne_dask.sweep.preflight import preflight as check_workers
 
+    found: dict[str, Any] = {}
     with connection_by(file) if file else nullcontext() as client:
         for store in config.data:
             scan = selected(config, store)
             work = plan(scan, model_named(config.model), client=client, **config.plan_options())
             echo(str(work))
+            found[str(store)] = plan_values(work) | {"workers_examined": client is not None}
             if client is not None:
                 check_workers(client, scan, work)
                 echo(f"{'workers':<18} all can read {store.name} and have what a fit needs")
+    return found
