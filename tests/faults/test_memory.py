@@ -1,6 +1,7 @@
 """What a plan says a worker needs is no less than what a worker then takes."""
 
 from itertools import product
+from resource import RUSAGE_SELF, getrusage
 
 import pytest
 
@@ -30,3 +31,15 @@ def test_a_worker_takes_no_more_memory_than_the_plan_says(folder, size, threads,
     measured = max(entry.get("peak_bytes", 0) for entry in result.history)
     print(f"{size} {threads} {memory}: {measured / plan.memory_per_worker:.2f} of what is said")
     assert 0 < measured <= plan.memory_per_worker
+
+
+@pytest.mark.slow
+def test_free_rates_of_few_angles_take_no_more_either(folder):
+    """With the passes for the errors, which keep sums for each pair of blocks of frames."""
+    scan, free = hd.open_dataset(data.store(folder, 1800, 5)), {"rates": "spline", "knots": 23}
+    with local_cluster(processes=1, threads=2) as client:
+        plan = hd.plan(scan, "laminar_flow", memory="stream", client=client, **free)
+        result = hd.fit(scan, "laminar_flow", memory="stream", client=client, **free)
+        [measured] = client.run(lambda: getrusage(RUSAGE_SELF).ru_maxrss * 1024).values()
+    assert result.covariance_lower is not None
+    assert 200e6 < measured <= plan.memory_per_worker
