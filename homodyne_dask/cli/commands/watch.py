@@ -113,7 +113,7 @@ def _watch(
     from homodyne_dask.cli.watch.fits import WarmFits
     from homodyne_dask.cli.watch.state import STATE, fit_of, read_state
     from homodyne_dask.cli.watch.table import ScanTable
-    from homodyne_dask.cli.watch.waits import RETRY_SECONDS, Waits
+    from homodyne_dask.cli.watch.waits import RETRY_SECONDS, Waits, say
     from homodyne_dask.cli.watch.watcher import FolderWatch
     from homodyne_dask.models import model_named
     from homodyne_dask.results.folder import FolderInUse, locked_folder
@@ -134,6 +134,11 @@ def _watch(
             waits = Waits(not looks.once, max(RETRY_SECONDS, looks.interval))
             table = ScanTable(model.names)
             watcher = FolderWatch(folder, state, fits, table, looks, waits)
+            if not looks.once:
+                say(
+                    f"{folder} is watched every {looks.interval:g} s; {results / 'scans.html'} shows the "
+                    f"scans as they come, Ctrl-C ends it"
+                )
             try:
                 return watcher.run()
             finally:
