@@ -5,12 +5,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+_CERTAIN = 9.0
+"""A normal number is less than this, but for a probability below rounding."""
+
 
 def log_probability(a: Any, b: Any) -> Any:
     """Return the log of the probability of a standard normal number between a and b, a < b."""
     from scipy.special import log_ndtr  # loads for a fifth of a second
 
     a, b = np.asarray(a, float), np.asarray(b, float)
+    if np.all(a < -_CERTAIN) and np.all(b > _CERTAIN):
+        return np.zeros(np.broadcast_shapes(a.shape, b.shape))
     upper = a > 0
     a, b = np.where(upper, -b, a), np.where(upper, -a, b)  # the lower tail keeps its digits
     whole = log_ndtr(b)

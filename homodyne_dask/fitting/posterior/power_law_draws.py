@@ -19,12 +19,13 @@ _EXPONENTS, _AMPLITUDES, _FINE = 48, 16, 64
 """Cells of a table: of exponents, of amplitudes at each, and of amplitudes at the exponent that is drawn."""
 _WIDTHS = 6.0
 """Standard deviations to both sides of an amplitude that a table covers, within its bounds."""
-_SEARCHED = 400
-"""Draws by which the range of exponents is found."""
+_SEARCHED = 32
+"""Draws of a batch by which its range of exponents is found."""
 _LEAST_MASS = 1e-7
 _SMALLEST = 1e-9
 """Amplitude over the largest of a table, where its lower bound is 0."""
-_BATCH = 1000
+_BATCH = 250
+"""Draws that share a range of exponents, of nearly the same tau: cells are then as fine as a density."""
 
 
 class _Tables(NamedTuple):
@@ -63,15 +64,13 @@ def power_law_draws(
     """
     of_c = priors[2].normal_part(log=False) or (0.0, 0.0)
     values = _Values(mean, precision, tau, of_c)
-    edges = _range_of_exponents(law, priors, _first(values, slice(0, _SEARCHED)))
-    parts = [
-        _drawn(law, priors, _first(values, slice(k, k + _BATCH)), edges, rng)
-        for k in range(0, len(mean), _BATCH)
-    ]
-    return np.concatenate([x for x, _ in parts]), np.concatenate([log_q for _, log_q in parts])
+    x, log_q = np.empty((len(tau), 3)), np.empty(len(tau))
+    for some in np.array_split(np.argsort(tau), -(-len(tau) // _BATCH)):
+        x[some], log_q[some] = _drawn(law, priors, _some(values, some), rng)
+    return x, log_q
 
 
-def _first(of: _Values, some: slice) -> _Values:
+def _some(of: _Values, some: Int[np.ndarray, " part"]) -> _Values:
     return of._replace(mean=of.mean[some], tau=of.tau[some])
 
 
@@ -83,7 +82,8 @@ def _range_of_exponents(
     law: PowerLaw, priors: tuple[AnyPrior, AnyPrior, AnyPrior], values: _Values
 ) -> Float[np.ndarray, " edge"]:
     """Return the edges of cells of exponents, over where the density is on average of the draws."""
-    low, high = priors[1].core
+    n, (low, high) = len(values.tau), priors[1].core
+    values = _some(values, np.linspace(0, n - 1, min(n, _SEARCHED)).astype(int))
     edges = np.linspace(low, high, _EXPONENTS + 1)
     for _ in range(2):
         middles = (edges[1:] + edges[:-1]) / 2
@@ -150,9 +150,9 @@ def _drawn(
     law: PowerLaw,
     priors: tuple[AnyPrior, AnyPrior, AnyPrior],
     values: _Values,
-    edges: Float[np.ndarray, " edge"],
     rng: np.random.Generator,
 ) -> tuple[Float[np.ndarray, "draw 3"], Float[np.ndarray, " draw"]]:
+    edges = _range_of_exponents(law, priors, values)
     n, step = len(values.mean), edges[1] - edges[0]
     by_cell = _tables(law, priors, values, edges[:-1] + step / 2, _AMPLITUDES).mass
     cell, log_q = _cell(by_cell.sum(2), rng)

@@ -22,8 +22,8 @@ from homodyne_dask.models.truncated_normal import log_probability, truncated_nor
 
 _LEAST_CURVED = 0.05
 """Change of -2 log of a likelihood over the width of draws below which it counts as this."""
-_SHAPES, _LEAST_SCALE = (0.5, 20.0), 0.02
-"""Of tau: a proposal keeps tails, and a size."""
+_LEAST_SHAPE, _LEAST_SCALE, _MOST_RATE = 0.5, 0.02, 0.45
+"""Of tau. Weights have a bound where shape and rate are no more than dof/2, those of a t."""
 
 type LogDensity = Callable[[Float[np.ndarray, "n x"]], Float[np.ndarray, " n"]]
 
@@ -112,12 +112,14 @@ class Proposal:
             return self
         weight = truncated(to.log_weight)
         mean = weight @ to.tau
-        shape = float(np.clip(mean**2 / (weight @ (to.tau - mean) ** 2), *_SHAPES))
+        shape = mean**2 / (weight @ (to.tau - mean) ** 2)
+        shape = float(np.clip(shape, _LEAST_SHAPE, self.dof / 2))
         # errors of q count by what they change in the log of a t
         weight = truncated(to.log_weight / 2) / (1 + q / self.dof) ** 2
         nearest = _quadratic(self.at.of(to.x), q, weight / weight.sum())
         by = proposal(self.at, self.priors, *nearest, self.dof)
-        return replace(by, shape=shape, rate=shape / max(mean, _LEAST_SCALE))
+        rate = min(shape / max(mean, _LEAST_SCALE), _MOST_RATE * self.dof)
+        return replace(by, shape=shape, rate=rate)
 
     def _blocks(self) -> list[list[int]]:
         rates = [list(law.at) for law in self.at.laws]

@@ -85,8 +85,8 @@ class Sampler:
             chisqr = rough_chisqr(f, self.scale / np.sqrt(2), free_scaling)[1:]
             return self.target.log_density(x, chisqr)
 
-        by = self.target.adapted(self.target.proposal(), rough, _ROUNDS, _DRAWS, self.rng)
-        found = by.weighted(rough, _DRAWS, self.rng)
+        first = self.target.proposal()
+        by, found = self.target.adapted(first, rough, _ROUNDS, _DRAWS, self.rng)
         if not len(found.x):
             raise OptionError("no draw is inside the bounds: give wider ones to the fit")
         weight = truncated(found.log_weight)
@@ -112,7 +112,7 @@ class Sampler:
         def log_density(x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
             return self.target.log_density(x, self.chisqr(of, x).sum(1))
 
-        by = self.target.adapted(by, log_density, 1, _DRAWS, self.rng)
+        by, _ = self.target.adapted(by, log_density, _ROUNDS, _DRAWS, self.rng)
         found = importance_draws(log_density, by, draws, self.rng)
         self._lap("sampling")
         return by, found

@@ -9,7 +9,12 @@ from jaxtyping import Float
 
 from homodyne_dask.fitting.posterior.adjustment import Adjustment
 from homodyne_dask.fitting.posterior.coordinates import Coordinates, free_laws
-from homodyne_dask.fitting.posterior.proposal import LogDensity, Proposal, proposal
+from homodyne_dask.fitting.posterior.proposal import (
+    LogDensity,
+    Proposal,
+    Weighted,
+    proposal,
+)
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.models.parameter_priors import Prior, default_prior, priors_of
 from homodyne_dask.models.rate_priors import (
@@ -20,8 +25,10 @@ from homodyne_dask.models.rate_priors import (
     rate_draws,
 )
 
-_MOST_DOF = 5.0
-"""Degrees of freedom of proposals: their tails are wider than those of the density."""
+_DOF_SHARE, _MOST_DOF = 0.7, 2.0
+"""Degrees of freedom of proposals: this share of the density's, and so many. Their tails are wider."""
+_EFFECTIVE = 0.7
+"""Share of draws that are effective above which a proposal is not adapted further."""
 
 
 @dataclass(frozen=True)
@@ -50,23 +57,25 @@ class Target:
 
     def adapted(
         self, by: Proposal, log_density: LogDensity, rounds: int, n: int, rng: np.random.Generator
-    ) -> Proposal:
-        """Return the most effective of a proposal and of those adapted to it in turn.
+    ) -> tuple[Proposal, Weighted]:
+        """Return the most effective of a proposal and of those adapted to it in turn, and its draws.
 
         log_density: of free parameters, one of this target. n: draws in a round.
         """
-        tried: list[tuple[float, Proposal]] = []
+        tried: list[tuple[Proposal, Weighted]] = []
         for _ in range(rounds + 1):
             found = by.weighted(log_density, n, rng)
-            tried.append((found.effective, by))
+            tried.append((by, found))
+            if found.effective > _EFFECTIVE * n:
+                break
             log_likelihood = found.log_density - self.log_prior(found.x)
             by = by.adapted(found, self.adjustment.q_of(log_likelihood))
-        return max(tried, key=lambda one: one[0])[1]
+        return max(tried, key=lambda one: one[1].effective)
 
     def proposal(self) -> Proposal:
         """Return a first proposal: from the curvature at the optimum."""
         adjustment = self.adjustment
-        dof = min(adjustment.dof, _MOST_DOF)
+        dof = min(_DOF_SHARE * adjustment.dof, _MOST_DOF)
         priors = tuple(self.priors.values())
         return proposal(self.at, priors, adjustment.centre, adjustment.precision, dof)
 
