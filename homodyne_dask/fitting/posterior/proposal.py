@@ -22,8 +22,10 @@ from homodyne_dask.models.truncated_normal import log_probability, truncated_nor
 
 _LEAST_CURVED = 0.05
 """Change of -2 log of a likelihood over the width of draws below which it counts as this."""
-_LEAST_SHAPE, _LEAST_SCALE, _MOST_RATE = 0.5, 0.02, 0.45
-"""Of tau. Weights have a bound where shape and rate are no more than dof/2, those of a t."""
+_LEAST_SCALE, _MOST_RATE = 0.02, 0.45
+"""Mean of tau, and rate of its gamma distribution over dof. Below 1/2, that of a t, weights have a bound."""
+_MOST_OF_ONE = 0.5
+"""Share of one draw in all weights above which draws do not tell a quadratic form."""
 
 type LogDensity = Callable[[Float[np.ndarray, "n x"]], Float[np.ndarray, " n"]]
 
@@ -61,14 +63,14 @@ class Proposal:
     centre: Float[np.ndarray, " u"]
     precision: Float[np.ndarray, "u u"]
     dof: float
-    shape: float
-    """Of the gamma distribution of tau; dof/2 for a t without bounds and priors."""
+    """Twice the shape of the gamma distribution of tau."""
     rate: float
+    """Of that; dof/2 for a t without bounds and priors."""
 
     def draws(self, n: int, rng: np.random.Generator) -> Proposed:
         """Return n draws."""
-        tau = rng.gamma(self.shape, 1 / self.rate, n)
-        log_q = _log_gamma(tau, self.shape, self.rate)
+        tau = rng.gamma(self.dof / 2, 1 / self.rate, n)
+        log_q = _log_gamma(tau, self.dof / 2, self.rate)
         x = np.repeat(self.at.x[None], n, axis=0)
         u = self.at.of(x)
         done: list[int] = []
@@ -105,21 +107,23 @@ class Proposal:
     def adapted(self, to: Weighted, q: Float[np.ndarray, " n"]) -> "Proposal":
         """Return it adapted to draws of a density; q: -2 log of the likelihood of each.
 
-        Centre and precision are those of the quadratic form in u that is nearest to q, and tau is
-        distributed as in the draws.
+        Centre and precision are those of the quadratic form in u that is nearest to q, and the mean of tau
+        is that of the draws.
         """
         if len(to.x) < 10 * self.at.size**2:
             return self
         weight = truncated(to.log_weight)
         mean = weight @ to.tau
-        shape = mean**2 / (weight @ (to.tau - mean) ** 2)
-        shape = float(np.clip(shape, _LEAST_SHAPE, self.dof / 2))
         # errors of q count by what they change in the log of a t
-        weight = truncated(to.log_weight / 2) / (1 + q / self.dof) ** 2
-        nearest = _quadratic(self.at.of(to.x), q, weight / weight.sum())
+        near = truncated(to.log_weight / 2) / (1 + q / self.dof) ** 2
+        near /= near.sum()
+        if near.max() > _MOST_OF_ONE:
+            return self
+        nearest = _quadratic(self.at.of(to.x), q, near)
         by = proposal(self.at, self.priors, *nearest, self.dof)
-        rate = min(shape / max(mean, _LEAST_SCALE), _MOST_RATE * self.dof)
-        return replace(by, shape=shape, rate=rate)
+        return replace(
+            by, rate=min(self.dof / (2 * max(mean, _LEAST_SCALE)), _MOST_RATE * self.dof)
+        )
 
     def _blocks(self) -> list[list[int]]:
         rates = [list(law.at) for law in self.at.laws]
@@ -176,7 +180,7 @@ def proposal(
         if normal is not None:
             whole[n, n] += normal[1]
             pull[n] += normal[0] * normal[1]
-    return Proposal(at, priors, inverse_of(whole) @ pull, whole, dof, dof / 2, dof / 2)
+    return Proposal(at, priors, inverse_of(whole) @ pull, whole, dof, dof / 2)
 
 
 def _quadratic(

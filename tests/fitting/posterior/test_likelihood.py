@@ -86,15 +86,19 @@ def test_chisqr_contrast_and_offset_are_those_of_a_pass(still, word):
     thetas = sampler.target.at.whole(by.draws(40, np.random.default_rng(0)).x)
     thetas = thetas[sampler.target.at.inside(thetas[:, sampler.target.at.free])][:12]
     found = likelihood_of(sampler.request.problem, of, thetas)
-    mixed = word == "mixed precision"
+    mixed, compared = word == "mixed precision", 0
     for n, theta in enumerate(thetas):
         exact = reduce(sampler.sweep(theta), sampler.request.scaling, sampler.request.sum_rounding)
         change = exact.chisqr - sampler.reduced.chisqr
+        if change > 100:  # no draw of the posterior, whose tails are less wide than a proposal's
+            continue
+        compared += 1
         error = 0.02 * (1 + np.sqrt(max(change, 0))) + (0.5 if mixed else 0)
         assert found.chisqr[n].sum() == pytest.approx(change, abs=error)
         bins = exact.chisqr_per_bin - sampler.reduced.chisqr_per_bin
         np.testing.assert_allclose(found.chisqr[n], bins, atol=error)
         np.testing.assert_allclose(found.linear_params[n], exact.linear_params, atol=2e-5)
+    assert compared >= 8
 
 
 def test_the_spread_of_contrast_and_offset_is_that_of_their_normal_equations(still):

@@ -60,7 +60,8 @@ def test_quantiles_are_those_of_an_integral_over_a_grid(still, word):
     options = CASES[word]
     result = hd.fit(still, "static", **options)
     wanted, error = on_a_grid(still, options, result)
-    found = posterior_draws(result, still, draws=20_000, adjust="none")
+    # so many that the ends are known to a third of what is asked
+    found = posterior_draws(result, still, draws=200_000, adjust="none")
     assert found.sampler == "importance"
     assert found.largest_error < 0.05
     free = ~result.parameters["fixed"].values
