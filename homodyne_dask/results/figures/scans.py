@@ -68,7 +68,7 @@ def draw_scans_against(rows: Sequence[FitRow], against: str) -> "FitFigure":
         _draw(axes, some, _places(some, against), None, colour, of_redchi)
         axes[-1].lines[-1].set_label(part)
     for axis in axes[-COLUMNS:]:
-        axis.set_xlabel(against)
+        axis.set_xlabel(against, loc="left")  # the date of the ticks is on the right
     for axis in axes:
         _date_ticks(axis) if against == "time" else _whole_ticks(axis)
     if len(parts) > 1:
