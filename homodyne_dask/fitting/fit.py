@@ -195,7 +195,7 @@ def plan_for(request: Request, client: "Client | None") -> Plan:
     bins, memory = len(request.scan.bins), request.options.memory
     planned = make_plan(cut, workers, name, parameters, bins, memory, levels)
     if request.options.profile and request.problem.loss == "linear":
-        from homodyne_dask.fitting.posterior.basis import SIZES
+        from homodyne_dask.fitting.surrogate.basis import SIZES
         from homodyne_dask.sweep.working_memory import require_memory_for_thetas
 
         require_memory_for_thetas(planned, max(SIZES) + 1)

@@ -21,8 +21,8 @@ from homodyne_dask.models.power_law_step import PowerLaw
 
 _EXPONENTS, _RATIOS = 400, 801
 """Cells from which draws of the prior are made: of b, and of c/a."""
-_SMALLEST = 1e-9
-"""Amplitude over its upper bound where its lower bound is 0, for draws of the prior."""
+SMALLEST = 1e-9
+"""Amplitude over its upper bound where its lower bound is 0, for draws."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def rate_draws(
     unit = np.stack(np.broadcast_arrays(1.0, b[:, None], ratio), -1)
     density = exponent.log_density(b)[:, None] + log_size_prior(law._replace(at=(0, 1, 2)), unit)
     mass = np.cumsum(np.exp(density - density.max()) * np.diff(ratios))
-    low, high = max(amplitude.low, _SMALLEST * amplitude.high), amplitude.high
+    low, high = max(amplitude.low, SMALLEST * amplitude.high), amplitude.high
     found = np.empty((0, 3))
     while len(found) < n:
         cell = np.searchsorted(mass, rng.random(n) * mass[-1]).clip(0, len(mass) - 1)

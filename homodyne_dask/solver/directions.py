@@ -118,3 +118,10 @@ def without_unbounded(
     )
     near_optimum = directions.along**2 <= 9 * variance * values
     return directions._replace(determined=known & ~(exceeds & near_optimum))
+
+
+def inverse_of(H: Float[np.ndarray, "u u"]) -> Float[np.ndarray, "u u"]:
+    """Return the inverse of a positive matrix; its scaled eigenvalues count as no less than rounding."""
+    size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
+    values, vectors = np.linalg.eigh(H / np.outer(size, size))
+    return (vectors / np.maximum(values, SINGULAR)) @ vectors.T / np.outer(size, size)

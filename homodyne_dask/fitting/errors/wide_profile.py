@@ -11,17 +11,17 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.errors.profile import ProfilePoint, Profiles, profile
-from homodyne_dask.fitting.posterior.basis import choose_basis
-from homodyne_dask.fitting.posterior.coordinates import coordinates
-from homodyne_dask.fitting.posterior.interpolated_gram import InterpolatedGrams, SampledGrams
-from homodyne_dask.fitting.posterior.pair_sample import (
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.fitting.surrogate.basis import choose_basis
+from homodyne_dask.fitting.surrogate.coordinates import coordinates
+from homodyne_dask.fitting.surrogate.interpolated_gram import InterpolatedGrams, SampledGrams
+from homodyne_dask.fitting.surrogate.pair_sample import (
     chisqr_scale,
     pair_set,
     sample_pairs,
     sampled_f,
 )
-from homodyne_dask.fitting.posterior.proposal import proposal
-from homodyne_dask.fitting.request import Request
+from homodyne_dask.fitting.surrogate.proposal import proposal
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameter_priors import Prior
 from homodyne_dask.models.parameters import Search

@@ -19,10 +19,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.posterior.coordinates import Coordinates
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.fitting.surrogate.coordinates import Coordinates
 from homodyne_dask.solver.covariance import clusters_in, freedom_of_size, uncertainty
-from homodyne_dask.solver.directions import SINGULAR
+from homodyne_dask.solver.directions import inverse_of
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import friedel_clusters
 
@@ -114,10 +114,3 @@ def adjustment_of(
     to_u = np.linalg.inv(slope)
     precision = inverse_of(to_u @ covariance[np.ix_(at.free, at.free)] @ to_u.T)
     return Adjustment("robust", note, factor, dof, precision=precision, **centre)
-
-
-def inverse_of(H: Float[np.ndarray, "u u"]) -> Float[np.ndarray, "u u"]:
-    """Return the inverse of a positive matrix; its scaled eigenvalues count as no less than rounding."""
-    size = np.sqrt(np.where(np.diag(H) > 0, np.diag(H), 1.0))
-    values, vectors = np.linalg.eigh(H / np.outer(size, size))
-    return (vectors / np.maximum(values, SINGULAR)) @ vectors.T / np.outer(size, size)

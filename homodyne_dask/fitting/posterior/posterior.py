@@ -10,13 +10,13 @@ from homodyne_dask.errors import OptionError, require_function, require_package,
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.fitting.posterior.adjustment import adjustment_of
-from homodyne_dask.fitting.posterior.basis import SIZES
-from homodyne_dask.fitting.posterior.coordinates import coordinates
 from homodyne_dask.fitting.posterior.likelihood import likelihood_of
 from homodyne_dask.fitting.posterior.requirements import require_posterior, require_proper
 from homodyne_dask.fitting.posterior.sampler import CHECKED, Sampled, Sampler
 from homodyne_dask.fitting.posterior.target import Target, prior_draws, target_priors
 from homodyne_dask.fitting.request import Request, prepare
+from homodyne_dask.fitting.surrogate.basis import SIZES
+from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.results.figures.block_means import as_fitted
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
 from homodyne_dask.results.fit_result import FitResult

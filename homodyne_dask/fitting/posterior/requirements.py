@@ -4,11 +4,12 @@ import numpy as np
 
 from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.fitting.errors.wide_profile import Profiler
-from homodyne_dask.fitting.posterior.adjustment import ADJUSTMENTS, inverse_of
+from homodyne_dask.fitting.posterior.adjustment import ADJUSTMENTS
 from homodyne_dask.fitting.posterior.target import Target
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.directions import inverse_of
 from homodyne_dask.solver.variable_projection import ReducedProblem
 from homodyne_dask.sweep.sweep import Sweep
 

@@ -8,21 +8,12 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.posterior.basis import Basis, choose_basis
 from homodyne_dask.fitting.posterior.likelihood import (
     LikelihoodArrays,
     likelihood_arrays,
     likelihood_at,
     likelihood_of,
 )
-from homodyne_dask.fitting.posterior.pair_sample import (
-    chisqr_scale,
-    pair_set,
-    rough_chisqr,
-    sample_pairs,
-    sampled_f,
-)
-from homodyne_dask.fitting.posterior.proposal import Proposal, truncated
 from homodyne_dask.fitting.posterior.sampling import (
     Draws,
     importance_draws,
@@ -31,6 +22,15 @@ from homodyne_dask.fitting.posterior.sampling import (
 )
 from homodyne_dask.fitting.posterior.target import Target
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.fitting.surrogate.basis import Basis, choose_basis
+from homodyne_dask.fitting.surrogate.pair_sample import (
+    chisqr_scale,
+    pair_set,
+    rough_chisqr,
+    sample_pairs,
+    sampled_f,
+)
+from homodyne_dask.fitting.surrogate.proposal import Proposal, truncated
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.sweep.sweep import Sweep

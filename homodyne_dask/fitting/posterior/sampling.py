@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import require_package
-from homodyne_dask.fitting.posterior.coordinates import Coordinates
-from homodyne_dask.fitting.posterior.proposal import LogDensity, Proposal
+from homodyne_dask.fitting.surrogate.coordinates import Coordinates
+from homodyne_dask.fitting.surrogate.proposal import LogDensity, Proposal
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 
 CHAINS = 4

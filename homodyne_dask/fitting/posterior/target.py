@@ -8,14 +8,14 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.posterior.adjustment import Adjustment
-from homodyne_dask.fitting.posterior.coordinates import Coordinates, free_laws
-from homodyne_dask.fitting.posterior.proposal import (
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.fitting.surrogate.coordinates import Coordinates, free_laws
+from homodyne_dask.fitting.surrogate.proposal import (
     LogDensity,
     Proposal,
     Weighted,
     proposal,
 )
-from homodyne_dask.fitting.request import Request
 from homodyne_dask.models.parameter_priors import Prior, default_prior, priors_of
 from homodyne_dask.models.rate_priors import (
     AmplitudePrior,

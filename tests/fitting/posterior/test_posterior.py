@@ -142,7 +142,7 @@ def test_nuts_draws_from_what_weights_do_not():
 
 
 def power_law_coordinates():
-    from homodyne_dask.fitting.posterior.coordinates import coordinates
+    from homodyne_dask.fitting.surrogate.coordinates import coordinates
     from homodyne_dask.models import POWER_LAW
     from homodyne_dask.models.parameters import search
 

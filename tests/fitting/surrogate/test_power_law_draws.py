@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.posterior.power_law_draws import power_law_draws
+from homodyne_dask.fitting.surrogate.power_law_draws import power_law_draws
 from homodyne_dask.models.parameter_priors import Prior
 from homodyne_dask.models.power_law_step import PowerLaw
 from homodyne_dask.models.rate_priors import AmplitudePrior, ExponentPrior

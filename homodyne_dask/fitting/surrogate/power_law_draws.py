@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.models.power_law_step import PowerLaw
-from homodyne_dask.models.rate_priors import AnyPrior
+from homodyne_dask.models.rate_priors import SMALLEST, AnyPrior
 from homodyne_dask.models.truncated_normal import log_probability, truncated_normal
 
 _EXPONENTS, _AMPLITUDES, _FINE = 48, 16, 64
@@ -22,8 +22,6 @@ _WIDTHS = 6.0
 _SEARCHED = 32
 """Draws of a batch by which its range of exponents is found."""
 _LEAST_MASS = 1e-7
-_SMALLEST = 1e-9
-"""Amplitude over the largest of a table, where its lower bound is 0."""
 _BATCH = 250
 """Draws that share a range of exponents, of nearly the same tau: cells are then as fine as a density."""
 
@@ -116,7 +114,7 @@ def _tables(
     curvature = np.maximum(aa - ac**2 / cc, np.finfo(float).tiny)
     centre, deviation = (am - ac * cm / cc) / curvature, 1 / np.sqrt(curvature)
     low, high = priors[0].core
-    least = low if low > 0 else _SMALLEST * high
+    least = low if low > 0 else SMALLEST * high
     lowest = np.clip(centre - _WIDTHS * deviation, least, high * (1 - 1e-3))
     highest = np.clip(centre + _WIDTHS * deviation, lowest * (1 + 1e-3), high)
     if priors[0].log:
