@@ -34,9 +34,10 @@ class PairSample(NamedTuple):
 
 
 def sample_pairs(scan: Scan, min_lag: int, rng: np.random.Generator) -> PairSample:
-    """Return selected pairs of frames of random age, as many of short lags as of long ones.
+    """Return selected pairs of frames, as many of short lags as of long ones, half of them of early age.
 
-    Lags are divided into intervals of equal ratio; from each come as many pairs.
+    Lags are divided into intervals of equal ratio; from each come as many pairs. Half of their ages are
+    uniform and half log-uniform: where a rate is a power of age, f changes most in the first frames.
     """
     used = np.flatnonzero(scan.use)
     first, span = used[0], used[-1] - used[0]
@@ -48,11 +49,22 @@ def sample_pairs(scan: Scan, min_lag: int, rng: np.random.Generator) -> PairSamp
         lags = np.arange(low, high)
         there = float((span + 1 - lags).sum())
         lag = rng.choice(lags, each, p=(span + 1 - lags) / there)
-        start = first + (rng.random(each) * (span + 1 - lag)).astype(int)
+        age, share = _ages(span + 1 - lag, rng)
+        start = first + age
         known = scan.use[start] & scan.use[start + lag]
-        number = np.where(known, there / each, 0.0)
+        number = np.where(known, there / (each * share), 0.0)
         parts.append(PairSample(start, start + lag, number))
     return PairSample(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def _ages(
+    n: Int[np.ndarray, " pair"], rng: np.random.Generator
+) -> tuple[Int[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
+    """Return an age below each n, and its probability in units of that of uniform ones, 1/n."""
+    part, whole = rng.random(len(n)), np.log(n + 1.0)
+    early = rng.random(len(n)) < 0.5
+    age = np.where(early, np.expm1(part * whole), part * n).astype(int).clip(0, n - 1)
+    return age, 0.5 + 0.5 * n * np.log((age + 2) / (age + 1)) / whole
 
 
 def pair_set(problem: Problem, scan: Scan, *samples: PairSample) -> PairSet:
