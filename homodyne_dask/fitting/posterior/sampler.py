@@ -163,17 +163,15 @@ class Sampler:
             passes += 1
             doing(f"{draws:,} draws, some of them compared with all pairs")
             by, found = self.weighted_draws(of, by, draws)
-            error = self.checked(of, found) if found.x.size else np.inf
-            if not found.x.size or error < MAX_ERROR or passes == _MAX_PASSES:
-                break
-            x = found.x[0]
-            near = x[self.rng.choice(len(x), _BASIS_DRAWS + _HELD_OUT)]
-        if not reliable(found.pareto_k, draws):
-            doing(
-                f"{draws:,} draws of NUTS: weights are not reliable (Pareto k {found.pareto_k:.2f})"
-            )
-            found = self.chains(of, near, draws, found.pareto_k)
+            if not reliable(found.pareto_k, draws):
+                k = f"Pareto k {found.pareto_k:.2f}"
+                doing(f"{draws:,} draws of NUTS: weights are not reliable ({k})")
+                found = self.chains(of, near, draws, found.pareto_k)
             error = self.checked(of, found)
+            if error < MAX_ERROR or passes == _MAX_PASSES:
+                break
+            x = found.x.reshape(-1, self.target.at.size)
+            near = x[self.rng.choice(len(x), _BASIS_DRAWS + _HELD_OUT)]
         return Sampled(found, of, basis, error)
 
     def _lap(self, name: str) -> None:
