@@ -143,7 +143,7 @@ class Comparison:
             for n, fit in enumerate(self.fits)
         ]  # fmt: skip
 
-    def summary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain values, as `to_json` writes it; unknown numbers are None."""
         return plain_values(
             {
@@ -160,7 +160,7 @@ class Comparison:
 
     def to_json(self, path: str | Path) -> None:
         """Write the comparison as JSON with a checksum, atomically; `load_comparison` reads it."""
-        write_with_checksum(path_of("path", path), self.summary())
+        write_with_checksum(path_of("path", path), self.to_dict())
 
     def to_csv(self, path: str | Path) -> None:
         """Write a row for each fit; unknown numbers are empty cells."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
+from jaxtyping import Float
 
 from homodyne_dask.results.json_files import write_with_checksum
 from homodyne_dask.results.model_check import (
@@ -28,8 +29,12 @@ from homodyne_dask.store.files import path_of
 from homodyne_dask.store.text_tables import abridged
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from pandas import DataFrame
+
     from homodyne_dask.models import Model
     from homodyne_dask.results.figures.save import Plots
+    from homodyne_dask.results.fitted_parameters import FittedParameters
     from homodyne_dask.store.scan import Scan
 
 VERSION = 1
@@ -38,7 +43,7 @@ TABLES = ("influence", "scalings", "identifiability", "left_out", "smoothing", "
 NUMBERS = ("ndata", "nbins", "passes", "compilations", "timings")
 LISTS, LATER = ("history", "undetermined", "warnings"), ("minima", "comparison")
 OTHERS = ("config", "inputs", "truth")
-"""Entries of `summary()`, by how they are written."""
+"""Entries of `to_dict()`, by how they are written."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ class FitResult:
     posterior: dict[str, Any] | None = None
     """Quantiles of the posterior, and how it was drawn, where it was saved in the folder of the fit."""
     rates_check: dict[str, Any] | None = None
-    """Whether the rates follow their power laws (`RatesCheck.summary`), of `fit --check-rates`."""
+    """Whether the rates follow their power laws (`RatesCheck.to_dict`), of `fit --check-rates`."""
     version: str = field(default="")
     versions: dict[str, str] = field(default_factory=dict)
     """Versions of Python and of the numerical packages."""
@@ -125,6 +130,26 @@ class FitResult:
         naive = table["stderr_naive"].values
         lower = np.full(len(naive), np.nan) if bound is None else np.sqrt(np.diag(bound.values))
         return error_used(table["stderr"].values, lower, naive)
+
+    @property
+    def params(self) -> "FittedParameters":
+        """The parameters one by one: `result.params["D0"].value`, stderr, dof, unit, min, max, vary."""
+        return renderer("FittedParameters")(self)
+
+    def summary(self) -> "DataFrame":
+        """Return the parameters as a pandas DataFrame, a row each: value, stderr, dof, unit, min, max, ...
+
+        The columns are the fields of `params`; NaN is unknown, and in JSON everything is `to_dict`.
+        """
+        return renderer("parameter_frame")(self)
+
+    def ci(self, percent: float = 95.0) -> xarray.Dataset:
+        """Return low and high over `param`, the confidence intervals of the parameters.
+
+        value ± t·stderr, t for `dof` degrees of freedom; NaN where stderr is not known. percent: probability
+        that an interval holds the true value. Raises OptionError outside of 0 to 100.
+        """
+        return renderer("confidence_intervals")(self, percent)
 
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
@@ -172,6 +197,17 @@ class FitResult:
         """Return the fitted c2 (bin, t1, t2) of the bins fitted, lazily, as `scan.dataset` has the data."""
         return renderer("fitted_c2")(self, scan)
 
+    def eval(
+        self, t1: "ArrayLike", t2: "ArrayLike", label: int | None = None, scan: "Scan | None" = None
+    ) -> Float[np.ndarray, "..."]:
+        """Return the fitted c2 at pairs of times [s]: (bin, ...), or (...) of the bin of a label.
+
+        t1, t2: shapes that broadcast together, inside the scan; between frames f is interpolated. scan: what
+        was fitted, by default from where its store was. NaN in bins whose contrast or offset is unknown.
+        Raises OptionError for other times, SelectionError for an unknown label or another scan.
+        """
+        return renderer("c2_at")(self, t1, t2, label, scan)
+
     def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:
         """Write a NeXus file as `fit --nexus` does: NXxpcs with maps of all bins, the fit as NXfit.
 
@@ -216,7 +252,7 @@ class FitResult:
             config=json.dumps(plain_values(self.config)),
         )
 
-    def summary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, as written to summary.json; unknown numbers are None."""
         return plain_values(
             {
@@ -250,7 +286,7 @@ class FitResult:
 
     def to_json(self, path: str | Path) -> None:
         """Write the result as JSON with a checksum, atomically; unknown numbers are null, never NaN."""
-        write_with_checksum(path_of("path", path), self.summary())
+        write_with_checksum(path_of("path", path), self.to_dict())
 
 
 def _matrix(table: xarray.DataArray | None) -> np.ndarray | None:

@@ -7,7 +7,9 @@ import dask.array
 import numpy as np
 import xarray
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
+from homodyne_dask.errors import OptionError, SelectionError, nearest, shown
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
 from homodyne_dask.results.figures.fitted_model import FittedModel
 from homodyne_dask.results.fit_result import FitResult
@@ -29,6 +31,48 @@ def fitted_c2(result: FitResult, scan: Scan | None) -> xarray.DataArray:
     )  # fmt: skip
     about = {"long_name": "offset + contrast·f", "units": "1"}
     return xarray.DataArray(c2, data.coords, data.dims, "c2", about)
+
+
+def c2_at(
+    result: FitResult, t1: ArrayLike, t2: ArrayLike, label: int | None, scan: Scan | None
+) -> Float[np.ndarray, "..."]:
+    """Return offset + contrast·f at times [s] that broadcast together; see `FitResult.eval`."""
+    scan = fitted_scan(result) if scan is None else scan
+    view, labels = FitView(result, scan), scan.label.tolist()
+    if label is not None and label not in labels:
+        raise SelectionError(
+            f"no bin that was fitted has the label {shown(label)}; {nearest(label, labels)}"
+        )
+    first, last = scan.time[0], scan.time[-1]
+    times = [_times(name, value, first, last) for name, value in (("t1", t1), ("t2", t2))]
+    try:
+        one, other = np.broadcast_arrays(*times)
+    except ValueError:
+        shapes = " and ".join(
+            f"{name} {of.shape}" for name, of in zip(("t1", "t2"), times, strict=True)
+        )
+        raise OptionError(
+            f"the times cannot be paired: {shapes}; give shapes that broadcast"
+        ) from None
+    f = view.model.shape(np.arange(len(labels)), np.minimum(one, other), np.maximum(one, other))
+    contrast, offset = (
+        result.scaling[name].values.reshape(-1, *[1] * one.ndim) for name in ("contrast", "offset")
+    )
+    c2 = offset + contrast * f
+    return c2 if label is None else c2[labels.index(label)]
+
+
+def _times(name: str, value: ArrayLike, first: float, last: float) -> Float[np.ndarray, "..."]:
+    try:
+        times = np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise OptionError(f"{name} = {shown(value)} are not times in seconds") from None
+    outside = times[~((times >= first) & (times <= last))]
+    if outside.size:
+        raise OptionError(
+            f"{name} = {outside[0]:g} s is outside of the scan, {first:g} to {last:g} s: give times inside"
+        )
+    return times
 
 
 def _block(

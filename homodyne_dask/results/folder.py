@@ -211,7 +211,7 @@ def write_rates_check(check: RatesCheck, folder: Path) -> list[Path]:
     It is a file of its own, and in the report and in summary.json, which are written again.
     """
     with locked_folder(folder, LOCK):
-        result = replace(load_result(folder), rates_check=check.summary())
+        result = replace(load_result(folder), rates_check=check.to_dict())
         pictures = [
             [picture_in(path) for path in paths if path.is_file()]
             for paths in (

@@ -3,7 +3,6 @@
 import io
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,11 @@ import h5py
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError
 from homodyne_dask.results.export import NXXPCS
 from homodyne_dask.results.figures.block_means import BinMap, bin_map, block_grid
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
-from homodyne_dask.results.figures.fitted_model import model_of
 from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.fitted_parameters import bounds_of
 from homodyne_dask.store.files import path_of, write_atomic
 from homodyne_dask.store.scan import Scan
 
@@ -173,7 +171,7 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
 
 def _parameters(result: FitResult) -> Iterator[tuple[str, float, dict[str, Any]]]:
     """Yield name, value and attributes of each parameter; an error or bound that is not known is absent."""
-    table, bounds = result.parameters, _bounds(result)
+    table, bounds = result.parameters, bounds_of(result)
     for n, name in enumerate(map(str, table["param"].values)):
         row = {key: table[key].values[n] for key in ("value", "stderr", "fixed", "unit")}
         about = {"units": str(row["unit"]), "vary": not row["fixed"]}
@@ -182,14 +180,6 @@ def _parameters(result: FitResult) -> Iterator[tuple[str, float, dict[str, Any]]
         low, high = bounds.get((name, about["units"]), (-np.inf, np.inf))
         ends = {"min": low, "max": high}
         yield name, row["value"], about | {k: v for k, v in ends.items() if np.isfinite(v)}
-
-
-def _bounds(result: FitResult) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return the bounds by name and unit, of a model that this process knows."""
-    with suppress(OptionError):
-        given = result.config.get("bounds") or {}
-        return {(p.name, p.unit): given.get(p.name, p.bounds) for p in model_of(result).parameters}
-    return {}
 
 
 def _scaling(result: FitResult) -> Iterator[tuple[str, Float[np.ndarray, " bin"], dict[str, Any]]]:
@@ -208,4 +198,4 @@ def _write_process(entry: h5py.Group, result: FitResult) -> None:
     process["program"], process["version"] = "homodyne-dask", result.version
     note = _group(process, "summary", "NXnote")
     note["type"], note["description"] = "application/json", "all of the result, as in summary.json"
-    note["data"] = np.bytes_(json.dumps(result.summary(), allow_nan=False))
+    note["data"] = np.bytes_(json.dumps(result.to_dict(), allow_nan=False))

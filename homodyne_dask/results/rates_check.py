@@ -102,7 +102,7 @@ class RatesCheck:
             return "; the data do not determine their form"
         return f"; over a tenth of the record a deviation of {' or '.join(found)} would be seen"
 
-    def summary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the numbers as plain values, as `to_json` writes them; unknown ones are None."""
         return plain_values(
             {"format": FORMAT, "format_version": VERSION, "sentence": str(self)} | asdict(self)
@@ -110,4 +110,4 @@ class RatesCheck:
 
     def to_json(self, path: str | Path) -> None:
         """Write the numbers and the sentence as JSON with a checksum, atomically."""
-        write_with_checksum(path_of("path", path), self.summary())
+        write_with_checksum(path_of("path", path), self.to_dict())

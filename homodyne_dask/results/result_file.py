@@ -41,7 +41,7 @@ def load_result(path: str | Path) -> FitResult:
 
 
 def from_summary(read: dict[str, Any]) -> FitResult:
-    """Return the result from its `summary()`, as read from JSON."""
+    """Return the result from its `to_dict()`, as read from JSON."""
     names = list(read["parameters"])
     plain: dict[str, Any] = {
         key: read[key] for key in ("chisqr", "redchi", "version", *NUMBERS, *OTHERS)

@@ -193,7 +193,7 @@ class FitSeries:
         where = path_of("path", path)
         write_atomic(where, entries_csv(self.names, self.entries, where.parent, "fit"))
 
-    def summary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return all results as plain values, as written to series.json."""
         fits = [
             {
@@ -201,7 +201,7 @@ class FitSeries:
                 "at": dict(entry.at),
                 "message": entry.message,
                 "folder": None if entry.folder is None else entry.folder.name,
-                "result": None if entry.result is None else entry.result.summary(),
+                "result": None if entry.result is None else entry.result.to_dict(),
             }
             for entry in self.entries
         ]
@@ -212,7 +212,7 @@ class FitSeries:
 
     def to_json(self, path: str | Path) -> None:
         """Write all results as JSON with a checksum, atomically; `load_series` reads it."""
-        write_with_checksum(path_of("path", path), self.summary())
+        write_with_checksum(path_of("path", path), self.to_dict())
 
 
 def load_series(path: str | Path) -> FitSeries:

@@ -95,7 +95,7 @@ def fitted(scans, folder):
     scan = store(scans, folder)
     with np.errstate(all="ignore"):
         result = hd.fit(scan, hd.STATIC, fixed=FIXED)
-    json.dumps(result.summary(), allow_nan=False)
+    json.dumps(result.to_dict(), allow_nan=False)
     return result
 
 

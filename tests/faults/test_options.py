@@ -85,7 +85,7 @@ def test_a_fit_with_any_options_ends_with_a_result_or_a_sentence(scan, chosen):
         few = {"max_passes": min(given["max_passes"], 4), "starts": min(given["starts"] or 1, 2)}
         with np.errstate(all="ignore"):
             result = hd.fit(scan, model, **(given | few))
-        json.dumps(result.summary(), allow_nan=False)
+        json.dumps(result.to_dict(), allow_nan=False)
         assert str(result)
 
     event(ending(scan, chosen, fit))

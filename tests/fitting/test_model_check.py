@@ -152,7 +152,7 @@ def test_too_few_cells_are_not_tested(tmp_path):
     scan = store(measured(DIFFUSION, 12, angles(3)), tmp_path)
     result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
     assert result.check is None
-    assert result.summary()["model_check"] is None
+    assert result.to_dict()["model_check"] is None
 
 
 @pytest.mark.parametrize(

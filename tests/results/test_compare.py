@@ -117,7 +117,7 @@ def test_the_verdict_is_in_plain_words_whatever_the_order(fits, chosen, sentence
     assert sentence in " ".join(str(found).split())
     assert sentence in found._repr_html_()
     for order in itertools.permutations(fits):
-        assert hd.compare(list(order)).summary() == found.summary()
+        assert hd.compare(list(order)).to_dict() == found.to_dict()
 
 
 def test_scores_and_criteria_count_in_one_variance_of_a_pair():
@@ -221,10 +221,10 @@ def test_results_and_comparisons_are_read_back(tmp_path):
     for fit in fits:
         fit.to_json(tmp_path / f"{fit.config['model']}.json")
     found = hd.compare([tmp_path / f"{fit.config['model']}.json" for fit in fits])
-    assert found.summary() == hd.compare(fits).summary()
+    assert found.to_dict() == hd.compare(fits).to_dict()
     found.to_json(tmp_path / "c.json")
     read = hd.load_comparison(tmp_path / "c.json")
-    assert (str(read), read.summary()) == (str(found), found.summary())
+    assert (str(read), read.to_dict()) == (str(found), found.to_dict())
     assert read.fits[:2] == found.fits[:2]
     found.to_csv(tmp_path / "c.csv")
     rows = (tmp_path / "c.csv").read_text().splitlines()
@@ -235,7 +235,7 @@ def test_results_and_comparisons_are_read_back(tmp_path):
 
 
 def test_a_result_of_an_earlier_version_is_read_and_not_compared(tmp_path):
-    values = fitted("static", STATIC).summary()
+    values = fitted("static", STATIC).to_dict()
     del values["left_out"]
     (tmp_path / "old.json").write_text(json.dumps(values))
     old = hd.load_result(tmp_path / "old.json")

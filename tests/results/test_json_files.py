@@ -43,9 +43,9 @@ def content(path: Path):
     read = READ[path.name](path)
     if isinstance(read, FitSeries):
         return [
-            (e.name, e.message, dict(e.at), e.result and e.result.summary()) for e in read.entries
+            (e.name, e.message, dict(e.at), e.result and e.result.to_dict()) for e in read.entries
         ]
-    return read.summary()
+    return read.to_dict()
 
 
 def flips(size: int, all_of_them: bool) -> list[tuple[int, int]]:
@@ -115,4 +115,4 @@ def test_what_is_no_result_is_a_sentence(tmp_path, text):
 
 def test_every_number_of_a_result_is_read_back(tmp_path):
     flow().to_json(tmp_path / "summary.json")
-    assert load_result(tmp_path).summary() == flow().summary()
+    assert load_result(tmp_path).to_dict() == flow().to_dict()

@@ -98,7 +98,7 @@ def test_robust_bands_widen_with_the_degrees_of_freedom_of_the_combination(tmp_p
     np.testing.assert_allclose(rates["J_high_95"], value + half * stderr)
     fewest = result.parameters["dof"].values[:3].min()
     assert abs(table["J"].values / fewest - 1).max() > 0.05
-    read = from_summary(result.summary())
+    read = from_summary(result.to_dict())
     np.testing.assert_array_equal(read.rate_dof["J"], table["J"])
     again = pickle.loads(pickle.dumps((result, rates)))
     assert again[0].rates.identical(rates)

@@ -21,6 +21,6 @@ def compare(fits: tuple[Path, ...], as_json: bool) -> None:
 
     found = compare_fits(list(fits))
     if as_json:
-        echo_json(found.summary())
+        echo_json(found.to_dict())
     else:
         echo(str(found))

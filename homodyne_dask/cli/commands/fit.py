@@ -125,7 +125,7 @@ def fit(
                 sent=sent, profile=profile, comparison=comparison,
             )  # fmt: skip
             if as_json:
-                echo_json({"folder": str(job.folder)} | result.summary())
+                echo_json({"folder": str(job.folder)} | result.to_dict())
             else:
                 echo(str(result))
             if check_rates:

@@ -26,7 +26,7 @@ def show(folder: Path, as_json: bool, ci: float | None, pictures: bool) -> None:
     _check_one(folder)
     found = (load_series if (folder / JSON).exists() else load_result)(folder)
     if as_json:
-        echo_json(found.summary())
+        echo_json(found.to_dict())
     else:
         echo(str(found))
     if ci is not None and not as_json:

@@ -205,7 +205,7 @@ def _constant(
         for (name, variable), n in zip(variable_names(fixed).items(), fixed.values(), strict=True)
     }
     held["time"] = ("frame", scan.time[slice(*scan.frames)], {"units": "s"})
-    summary = json.dumps(result.summary(), allow_nan=False).encode()
+    summary = json.dumps(result.to_dict(), allow_nan=False).encode()
     about = {"long_name": "summary.json of the fit, as UTF-8"}
     held["fit_summary"] = ("byte", np.frombuffer(summary, np.uint8), about)
     group = xarray.Dataset(held, _bins(result))

@@ -1,0 +1,144 @@
+"""The parameters of a fit one by one, and as a table of pandas: views of `FitResult.parameters`."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError, nearest, printable, shown
+from homodyne_dask.models.free_rates import by_coefficient
+from homodyne_dask.results.figures.fitted_model import model_of
+from homodyne_dask.results.fit_result import FitResult
+from homodyne_dask.results.numbers import value_and_error
+from homodyne_dask.store.text_tables import html_table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True, repr=False)
+class FittedParameter:
+    """A parameter of a fit, with its value, its errors and how it was fitted."""
+
+    name: str
+    value: float
+    stderr: float | None
+    """Cluster-robust standard error; None where it is not known."""
+    stderr_naive: float | None
+    """The error for uncorrelated noise; None where it is not known."""
+    dof: float | None
+    """Degrees of freedom of `stderr`."""
+    unit: str
+    min: float | None
+    """The lower bound in the fit, -inf without one; None where it is not known (see `bounds_of`)."""
+    max: float | None
+    vary: bool
+    """Whether it was fitted; else it was given."""
+    at_bound: bool
+    """Whether it ended at a bound; it then has no error."""
+
+    def __repr__(self) -> str:
+        """Return name, value ± error and unit."""
+        state = "" if self.vary else ", fixed"
+        return f"<{' '.join(self.cells()[:3]).rstrip()}{state}{', at bound' * self.at_bound}>"
+
+    def cells(self) -> list[str]:
+        """Return name, value ± error, unit, bounds and dof as text, '-' for what is not known."""
+        error = np.nan if self.stderr is None else self.stderr
+        ends = [f"{end:g}" if end is not None else "-" for end in (self.min, self.max)]
+        dof = "-" if self.dof is None else f"{self.dof:.1f}"
+        return [self.name, value_and_error(self.value, error), self.unit, *ends, dof]
+
+
+class FittedParameters(Mapping[str, FittedParameter]):
+    """The parameters of a fit by name, in the model's order: `result.params["D0"].value`."""
+
+    def __init__(self, result: FitResult) -> None:
+        self._by_name = {one.name: one for one in _each(result)}
+
+    def __getitem__(self, name: str) -> FittedParameter:
+        if name not in self._by_name:
+            raise UnknownParameterError(
+                f"the fit has no parameter {shown(name)}; {nearest(name, self._by_name)}"
+            )
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __repr__(self) -> str:
+        """Return a line for each parameter."""
+        return "\n".join(map(repr, self._by_name.values()))
+
+    def _repr_html_(self) -> str:
+        """Return a table for Jupyter."""
+        head = ["parameter", "value", "unit", "min", "max", "dof"]
+        return html_table("parameters", [head, *(one.cells() for one in self.values())])
+
+
+class UnknownParameterError(OptionError, KeyError):
+    """A name that a fit has not; a KeyError, too, as of every mapping."""
+
+    def __str__(self) -> str:  # that of KeyError puts quotes around it
+        return printable(self.args[0])
+
+
+def bounds_of(result: FitResult) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return the bounds by name and unit.
+
+    Empty for a model that this process does not know. Without the parameters that are in 1/s where q is
+    unknown, unless their bounds were given.
+    """
+    with suppress(OptionError):
+        model = model_of(result)
+        given = by_coefficient(model, "bounds", result.config.get("bounds")) or {}
+        units = dict(
+            zip(result.parameters["param"].values, result.parameters["unit"].values, strict=True)
+        )
+        return {
+            (p.name, str(units[p.name]) if p.name in given else p.unit): tuple(
+                given.get(p.name, p.bounds)
+            )
+            for p in model.parameters
+        }
+    return {}
+
+
+def _each(result: FitResult) -> Iterator[FittedParameter]:
+    table, bounds = result.parameters, bounds_of(result)
+    for n, name in enumerate(map(str, table["param"].values)):
+        row = {str(key): table[key].values[n] for key in table.data_vars}
+        unit = str(row["unit"])
+        low, high = bounds.get((name, unit), (None, None))
+        yield FittedParameter(
+            name=name,
+            value=float(row["value"]),
+            **{key: _known(row[key]) for key in ("stderr", "stderr_naive", "dof")},
+            unit=unit,
+            min=low,
+            max=high,
+            vary=not row["fixed"],
+            at_bound=bool(row["at_bound"]),
+        )
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def parameter_frame(result: FitResult) -> "DataFrame":
+    """Return a row for each parameter, by name: the fields of `FittedParameter`; NaN is unknown."""
+    from pandas import DataFrame  # loads for half a second
+
+    numbers = {"value", "stderr", "stderr_naive", "dof", "min", "max"}
+    columns: dict[str, Any] = {}
+    each = list(_each(result))
+    for key in (field.name for field in fields(FittedParameter) if field.name != "name"):
+        values = [getattr(one, key) for one in each]
+        columns[key] = np.array(values, float) if key in numbers else values
+    return DataFrame(columns, index=[one.name for one in each]).rename_axis("parameter")
