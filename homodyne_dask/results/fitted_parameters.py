@@ -42,7 +42,8 @@ class FittedParameter:
     def __repr__(self) -> str:
         """Return name, value ± error and unit."""
         state = "" if self.vary else ", fixed"
-        return f"<{' '.join(self.cells()[:3]).rstrip()}{state}{', at bound' * self.at_bound}>"
+        words = f"{' '.join(self.cells()[:3]).rstrip()}{state}{', at bound' * self.at_bound}"
+        return f"<{printable(words)}>"
 
     def cells(self) -> list[str]:
         """Return name, value ± error, unit, bounds and dof as text, '-' for what is not known."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MAX_LINES = 20
 """Most lines of the representation of an object."""
 _HEAD = ("label", "q [1/Å]", "phi [deg]", "pixels", "sigma")
+_LEFT = Markup(' style="text-align: left; white-space: nowrap"')
 _WIDTHS = (6, 10, 10, 7, 9)
 
 
@@ -36,18 +37,27 @@ def lines_of(rows: Sequence[tuple[str, str]]) -> str:
 def html_table(
     caption: str, rows: Sequence[Sequence[str]], notes: Sequence[str] = (), *, header: bool = True
 ) -> str:
-    """Return rows as an HTML table, every cell escaped; header: whether the first row is one."""
-    lines = [_row("th" if header and n == 0 else "td", row) for n, row in enumerate(rows)]
+    """Return rows as an HTML table, every cell escaped; header: whether the first row is one.
+
+    Without it the rows are names with texts, which notebooks would align to the right as numbers.
+    """
+    lines = [
+        _row("th" if header and n == 0 else "td", row, "" if header else _LEFT)
+        for n, row in enumerate(rows)
+    ]
     items = (Markup("<li>{}</li>").format(printable(note)) for note in notes)
-    return Markup("<table><caption>{}</caption>{}</table>{}").format(
+    return Markup("<table><caption{}>{}</caption>{}</table>{}").format(
+        _LEFT,
         printable(caption),
         Markup("").join(lines),
         Markup("<ul>{}</ul>").format(Markup("").join(items)) if notes else "",
     )
 
 
-def _row(tag: str, cells: Sequence[str]) -> Markup:
-    each = (Markup("<{0}>{1}</{0}>").format(Markup(tag), printable(cell)) for cell in cells)
+def _row(tag: str, cells: Sequence[str], style: str) -> Markup:
+    each = (
+        Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), style, printable(cell)) for cell in cells
+    )
     return Markup("<tr>{}</tr>").format(Markup("").join(each))
 
 

@@ -90,7 +90,7 @@ def test_a_summary_is_a_frame_with_a_row_for_each_parameter():
     assert frame.loc["D0", "unit"] == "Å²/s"
     assert np.isnan(frame.loc["gamma_dot_t_offset", "dof"])
     numbers = ["value", "stderr", "stderr_naive", "dof", "min", "max"]
-    assert set(map(str, frame[numbers].dtypes)) == {"float64"}
+    assert {str(frame[name].dtype) for name in numbers} == {"float64"}
     assert frame["vary"].tolist() == [True] * 5 + [False, True]
 
 
