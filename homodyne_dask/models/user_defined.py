@@ -63,6 +63,13 @@ class UserDefined(Parametrized):
         made_of = {one.name: getattr(self, one.name) for one in fields(self)}
         return _by_value(made_of, *self.functions)
 
+    def __copy__(self) -> Self:
+        """Return itself: it does not change, and a copy must see what its functions read as it does."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Pickle by value, for workers."""
         now = self if self.digest else self.current()

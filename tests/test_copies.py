@@ -1,0 +1,145 @@
+"""Objects that users hold survive copy, deepcopy and pickle: what comes back is the same."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+import homodyne_dask as hd
+from homodyne_dask.errors import (
+    ClusterError,
+    OptionError,
+    PackageError,
+    PlanError,
+    SelectionError,
+    SourceError,
+    StoreError,
+)  # fmt: skip
+from homodyne_dask.fitting.options import FitOptions
+from homodyne_dask.models.user_defined import UserDefined
+from homodyne_dask.results.fitted_parameters import UnknownParameterError
+from homodyne_dask.results.series import FitSeries
+from homodyne_dask.results.series_entry import SeriesEntry
+from tests.live.fitted import fitted_to
+from tests.results.test_text import flow
+from tests.synthetic import FLOW, GAP, angles, measured, store
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda one: pickle.loads(pickle.dumps(one)),
+}
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    return store(measured(FLOW, 20, angles(3)), tmp_path_factory.mktemp("copies"))
+
+
+def line(p, x):
+    return p["a"] * x
+
+
+def decay(theta, t1, t2, bin):
+    return 1 / (1 + theta[0] * bin.q**2 * (t2 - t1))
+
+
+def curve():
+    x = np.arange(5.0)
+    return hd.curve_fit(lambda x, a: a * x, x, 2 * x + 1e-3 * x**2, p0=[1.0])
+
+
+MAKERS: dict[str, Callable[[Any], Any]] = {
+    "scan": lambda scan: scan,
+    "Scan of some bins": lambda scan: scan.select(label=[3, 1], frames=(2, None)),
+    "selection": lambda scan: scan.selection,
+    "dataset": lambda scan: scan.dataset,
+    "cuts": lambda scan: scan.cuts(),
+    "plan": lambda scan: hd.plan(scan, "laminar_flow", gap=GAP),
+    "FitResult": fitted_to,
+    "FitResult, asked before": lambda scan: [(r := fitted_to(scan)), r.params, r.summary()][0],
+    "params": lambda scan: flow().params,
+    "FitSeries": lambda scan: FitSeries("q", (SeriesEntry("1", None, flow(), "", {"q": 1.0}),)),
+    "fitted c2": lambda scan: fitted_to(scan).model(),
+    "CurveFit": lambda scan: curve(),
+    "TransportModel": lambda scan: hd.LAMINAR_FLOW,
+    "SeparableModel": lambda scan: hd.separable(decay, [hd.Parameter("k")]).current(),
+    "ResidualModel": lambda scan: hd.model(line, [hd.Parameter("a")]).current(),
+    "Parameter": lambda scan: hd.Parameter("D0", "Å²/s", (1, 2), scale="log"),
+    "options": lambda scan: FitOptions(),
+    "Convention": lambda scan: hd.Convention.HOMODYNE,
+    "Outcome": lambda scan: hd.Outcome.STALLED,
+    "MODELS": lambda scan: hd.MODELS,
+}  # fmt: skip
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, part by part: arrays make no truth value of ==."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, xarray.Dataset | xarray.DataArray):
+        return one.identical(other)
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(
+            one, other, equal_nan=one.dtype.kind == "f"
+        )
+    if is_dataclass(one) and not isinstance(one, UserDefined):  # these know when they are equal
+        return all(same(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(same, one, other))
+    nan = isinstance(one, float) and one != one
+    return bool(other != other if nan else one == other)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_copy_is_the_same(scan, make, way):
+    one = make(scan)
+    assert same(one, way(one))
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    "error",
+    [hd.HomodyneDaskError, ClusterError, OptionError, PackageError, PlanError, SelectionError, SourceError,
+     StoreError, UnknownParameterError],
+)  # fmt: skip
+def test_an_error_comes_back_from_a_worker_with_its_sentence(error, way):
+    found = way(error("no 'D0'"))
+    assert (type(found), str(found)) == (error, "no 'D0'")
+
+
+FACTOR = 1.0
+
+
+def scaled(p, x):
+    return FACTOR * p["a"] * x
+
+
+@pytest.mark.parametrize("way", ["copy", "deepcopy"])
+def test_a_copy_of_a_model_sees_what_its_function_reads_as_the_model_does(monkeypatch, way):
+    one = hd.model(scaled, [hd.Parameter("a")]).current()
+    other = WAYS[way](one)
+    monkeypatch.setattr(f"{__name__}.FACTOR", 2.0)
+    assert other.current() == one.current() != one
+
+
+def test_changing_a_deep_copy_does_not_change_the_original():
+    one = flow()
+    copy.deepcopy(one).parameters["value"][:] = 0.0
+    assert (one.parameters["value"] != 0).all()
+
+
+def test_same_sees_a_difference():
+    one = flow()
+    other = copy.deepcopy(one)
+    other.parameters["value"][0] += 1
+    assert same(one, copy.copy(one))
+    assert not same(one, other)
