@@ -52,6 +52,9 @@ def ingest(
 
     The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
     is the path for `open_dataset`. Raises a HomodyneDaskError for every mistake.
+
+    >>> hd.ingest("A0123_results.hdf", "A0123_c2.zarr", overwrite=True).store.name
+    'A0123_c2.zarr'
     """
     if client is not None:
         from homodyne_dask.cluster.local import require_client
@@ -79,10 +82,13 @@ def simulate(
 
     path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade, step or laos. angles: number of
     bins, spread over half a turn. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the
-    noise. layout: aps-u or aps-legacy. convention: physical or homodyne.
+    noise. layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file.
 
     Returns the scenario: model, parameters, q [1/Å], gap [Å], frame_time [s]; the file holds them, and the
     report of a fit prints them beside the estimates. Raises a HomodyneDaskError for every mistake.
+
+    >>> hd.simulate("B0001.h5", "brownian", angles=2, frames=20).model
+    'brownian'
     """
     from homodyne_dask.fitting.predict import c2_of_rates, predict
 

@@ -140,10 +140,12 @@ def local_cluster(
 ) -> Iterator[Client]:
     """Start workers on this machine for the length of a `with`; yields a client at once.
 
-    Workers are started by command, so a plain script needs no main guard. By default as many
+    processes, threads, dashboard: worker processes, threads of all, and where the dashboard listens, None
+    for none. Workers are started by command, so a plain script needs no main guard. By default as many
     threads as cores, 4 to a process, and three quarters of the memory that this process may take [bytes].
     The scheduler and its dashboard listen on the loopback address only. security: TLS
-    settings from files; only users who can read them may connect.
+    settings from files; only users who can read them may connect. Raises OptionError for other values, and
+    PlanError for too little memory.
     """
     for name, value in (("processes", processes), ("threads", threads), ("memory", memory)):
         require_count(name, value)

@@ -57,6 +57,9 @@ def fit(
 
     Raises a HomodyneDaskError for every mistake in these; how the fit ended is `result.outcome`, and
     the minima that several starts led to are `result.minima`.
+
+    >>> hd.fit("A0123_c2.zarr", "laminar_flow", gap="200 um", max_passes=2).passes
+    2
     """
     passes = iterate(
         data, model, client=client, checkpoint=checkpoint, resume=resume, watch=watch, **options
@@ -80,8 +83,12 @@ def iterate(
         for state in hd.iterate(scan, hd.LAMINAR_FLOW, gap="200 um"):
             print(state.passes, state.reduced.chisqr, state.theta)
 
-    options: those of `fit`. The last state has the outcome; the return value of the generator is the
-    result. Leaving the loop ends the fit.
+    client, checkpoint, resume, watch, model and options: those of `fit`, as its errors. The last state has
+    the outcome; the return value of the generator is the result. Leaving the loop ends the fit. Raises a
+    HomodyneDaskError for every mistake.
+
+    >>> [state.passes for state in hd.iterate("A0123_c2.zarr", "static", max_passes=2)][:2]
+    [1, 2]
     """
     started = time.perf_counter()
     request = prepare(data, model, **options)
@@ -177,6 +184,9 @@ def plan(
 
     Raises the same mistakes as `fit`, but for a missing gap, and PlanError where the workers' memory
     is too small.
+
+    >>> hd.plan("A0123_c2.zarr", "static").model
+    'static'
     """
     return plan_for(prepare(data, model, **options), client)
 

@@ -89,6 +89,9 @@ def forecast(
     {options}
 
     Raises the same mistakes as `fit`, and PlanError where the workers' memory is too small.
+
+    >>> hd.forecast("A0123_c2.zarr", "static", initial={"D0": 1e4}).needed
+    1
     """
     request = prepare(data, model, **options)
     require_gap(request)

@@ -20,7 +20,11 @@ SCALES = ("linear", "log")
 
 @dataclass(frozen=True)
 class Parameter:
-    """One physical parameter of a model."""
+    """One physical parameter of a model; raises OptionError for bounds that are none, and the like.
+
+    >>> hd.Parameter("D0", "Å²/s", bounds=(1.0, 1e6), scale="log").bounds
+    (1.0, 1000000.0)
+    """
 
     name: str
     unit: str = ""

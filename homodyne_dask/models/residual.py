@@ -40,6 +40,9 @@ def model(
     `hd.fit(dataset, model, initial={...})`. name: in reports; that of the function by default.
 
     Raises OptionError without parameters, with two of one name, or without arguments beside theta.
+
+    >>> hd.model(lambda theta, x, y: theta[0] * x - y, [hd.Parameter("slope")], name="line")
+    <model line of slope>
     """
     require_function("residual", residual, needed=True)
     name = name_of_model(name, residual)

@@ -70,6 +70,10 @@ def separable(
     Contrast and offset of each bin are eliminated, and derivatives are taken by JAX. Errors in f
     are found before a fit starts. Raises OptionError without parameters, with two of one name, or for
     a power law of others.
+
+    >>> rate = hd.Parameter("rate", "1/s", bounds=(1e-4, 1e4))
+    >>> hd.separable(lambda theta, t1, t2, bin: 1 / (1 + theta[0] * (t2 - t1)), [rate], name="hyperbolic")
+    <model hyperbolic of rate>
     """
     require_function("f", f, needed=True)
     require_function("precompute", precompute)

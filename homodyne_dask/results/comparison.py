@@ -168,7 +168,7 @@ class Comparison:
 
 
 def load_comparison(path: str | Path) -> Comparison:
-    """Read a comparison written by `to_json`; raises SourceError if it is not such a file."""
+    """Read a comparison written by `to_json`; path: the file. Raises SourceError if it is not such a file."""
     where = path_of("path", path)
     read = read_with_checksum(where, FORMAT, VERSION, "give a file that Comparison.to_json wrote")
     with missing_values(where):

@@ -48,7 +48,11 @@ OTHERS = ("config", "inputs", "truth")
 
 @dataclass(frozen=True)
 class FitResult:
-    """The result of one fit. `print(result)` is the report."""
+    """The result of one fit. `print(result)` is the report.
+
+    >>> hd.load_result("A0123_fit").summary().loc["alpha", ["value", "stderr"]].tolist()
+    [-1.32714, 0.00123]
+    """
 
     outcome: Outcome
     parameters: xarray.Dataset

@@ -29,7 +29,10 @@ from homodyne_dask.store.files import path_of
 def load_result(path: str | Path) -> FitResult:
     """Read a result written by `to_json`, or the summary.json of a result folder.
 
-    Raises SourceError if it is not such a file.
+    path: of the file or the folder. Raises SourceError if it is not such a file.
+
+    >>> hd.load_result("A0123_fit").params["D0"]
+    <D0 68600 ± 1500 Å²/s>
     """
     where = path_of("path", path)
     where = where / SUMMARY if where.is_dir() else where

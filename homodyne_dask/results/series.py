@@ -218,7 +218,10 @@ class FitSeries:
 def load_series(path: str | Path) -> FitSeries:
     """Read a series written by `to_json`, or the series.json of a folder.
 
-    Raises SourceError if it is not such a file.
+    path: of the file or the folder. Raises SourceError if it is not such a file.
+
+    >>> hd.load_series("A0123_fit_q").names[:2]
+    ['D0', 'alpha']
     """
     where = path_of("path", path)
     where = where / JSON if where.is_dir() else where

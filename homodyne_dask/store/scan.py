@@ -219,16 +219,15 @@ def open_dataset(path: str | Path) -> Scan:
     """Open a store made by `homodyne-dask ingest`; nothing but its small arrays is read.
 
     Raises StoreError for a path that is no store, is incomplete, or has another schema version.
+
+    >>> hd.open_dataset("A0123_c2.zarr").select(phi=(-30, 30)).dataset["c2"].sizes["t1"]
+    24
     """
     where = path_of("store", path)
     if not where.exists():
-        raise StoreError(
-            f"{path} does not exist: make it with `homodyne-dask ingest SOURCE {path}`"
-        )
+        raise StoreError(f"{path} does not exist: run `homodyne-dask ingest SOURCE {path}`")
     if where.is_file():
-        raise StoreError(
-            f"{path} is a file, not a store: make one with `homodyne-dask ingest {path}`"
-        )
+        raise StoreError(f"{path} is a file, not a store: run `homodyne-dask ingest {path}`")
     attrs = read_metadata(where).get("attributes", {})
     validate.check_attributes(where, attrs)
     bins, frames = validate.check_arrays(where)

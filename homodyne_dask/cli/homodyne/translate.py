@@ -29,9 +29,9 @@ ALL_FRAMES = 1_000_000_000
 def from_homodyne_yaml(path: str | Path) -> Translation:
     """Convert a YAML file of homodyne 2.x or xpcsjax, with remarks on every key.
 
-    The converted configuration describes the same fit: the `homodyne` convention, the same frames
-    without the first, the same angles, bounds and initial values; for `values: null` initial values are
-    searched in the data. Raises OptionError for any other file, and for invalid values.
+    path: of the file. The converted configuration describes the same fit: the `homodyne` convention, the
+    same frames without the first, the same angles, bounds and initial values; for `values: null` initial
+    values are searched in the data. Raises OptionError for any other file, and for invalid values.
     """
     where = path_of("path", path)
     theirs = read_homodyne_yaml(where)

@@ -121,6 +121,10 @@ def curve_fit(f: Callable[..., Any], *data: Any, **options: Any) -> CurveFit:
     A point of which any variable is NaN is excluded; an infinite value is an error, as in scipy. Where the
     data do not determine every parameter pcov is None, in scipy it is infinite.
     Raises a HomodyneDaskError for mistakes; how the fit ended is `outcome`.
+
+    >>> x = np.arange(5.0)
+    >>> hd.curve_fit(lambda x, slope: slope * x, x, 2 * x).popt.round(6)
+    array([2.])
     """
     require_function("f", f, needed=True)
     if "xdata" in options or (data and are_arrays(*data)):

@@ -44,7 +44,7 @@ def posterior(
 ) -> Posterior:
     """Return draws of the posterior of all data of a fit that converged.
 
-    scan: what was fitted; by default it is opened where the store was.
+    result: of the fit. scan: what was fitted; by default it is opened where the store was.
     priors: by parameter, each as text or tuple: (2500, 300) is normal; ("lognormal", 2500, 0.3),
         ("halfnormal", sd), ("truncnormal", mean, sd, low, high), ("uniform", low, high) and
         ("loguniform", low, high). By default those of the fit, else uniform within the bounds, or

@@ -155,7 +155,7 @@ def _nearest(result: FitResult, theta: np.ndarray) -> np.ndarray:
 def load_posterior(path: str | Path) -> Posterior:
     """Read a posterior written by `to_netcdf` or `to_zarr`, or that of the folder of a fit.
 
-    Raises SourceError if it is none.
+    path: of the file or the folder. Raises SourceError if it is none.
     """
     where = path_of("path", path)
     if where.is_dir() and not (where / ZARR).exists():

@@ -1,0 +1,66 @@
+"""What `help` shows of public names: their arguments, errors, and examples that run."""
+
+import doctest
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.results.series import FitSeries
+from homodyne_dask.results.series_entry import SeriesEntry
+from tests.results.test_text import flow
+
+NO_EXAMPLE = {
+    "connect", "slurm_cluster", "local_cluster", "view",  # need a cluster or a browser
+    "check_rates", "compare", "compare_models", "fit_each", "posterior",  # take a minute: in the guide
+    "from_homodyne_yaml", "load_comparison", "load_posterior",  # need a file of many lines
+}  # fmt: skip
+SLOW = {"curve_fit", "fit", "forecast", "iterate"}
+"""They compile kernels."""
+FUNCTIONS = [name for name in hd.__all__ if inspect.isfunction(getattr(hd, name))]
+EXAMPLES = sorted({*FUNCTIONS, "FitResult", "Parameter"} - NO_EXAMPLE)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A folder with the files that the examples name."""
+    where = tmp_path_factory.mktemp("examples")
+    hd.simulate(where / "A0123_results.hdf", "creep", angles=5, frames=24)
+    hd.ingest(where / "A0123_results.hdf", where / "A0123_c2.zarr")
+    (where / "A0123_fit").mkdir()
+    (where / "A0123_fit_q").mkdir()
+    flow().to_json(where / "A0123_fit" / "summary.json")
+    series = FitSeries("q", (SeriesEntry("1", None, flow(), "", {"q": 0.0054}),))
+    series.to_json(where / "A0123_fit_q" / "series.json")
+    return where
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in EXAMPLES]
+)
+def test_the_example_runs(folder, monkeypatch, name):
+    monkeypatch.chdir(folder)
+    text = inspect.getdoc(getattr(hd, name)) or ""
+    example = doctest.DocTestParser().get_doctest(text, {"hd": hd, "np": np}, name, None, None)
+    assert example.examples, f"{name} has no example"
+    said: list[str] = []
+    ran = doctest.DocTestRunner(verbose=False).run(example, out=said.append)
+    assert ran.failed == 0, "".join(said)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_help_names_every_argument_and_the_errors(name):
+    text = inspect.getdoc(getattr(hd, name)) or ""
+    options = "options: those of `fit`" in text
+    arguments = inspect.signature(getattr(hd, name)).parameters.values()
+    for argument in (one.name for one in arguments if one.kind is not one.VAR_KEYWORD):
+        assert options or re.search(rf"\b{argument}\b", text), f"{name}: {argument}"
+    assert re.search(r"\b[Rr]aises?\b", text), f"{name} does not say what it raises"
+
+
+@pytest.mark.parametrize("name", sorted(set(hd.__all__) - {"__version__", "MODELS"}))
+def test_help_says_something_of_every_name(name):
+    assert (inspect.getdoc(getattr(hd, name)) or "").strip()
