@@ -209,7 +209,8 @@ def _messages(debug: bool, verbose: bool) -> Iterator[None]:
     """Show the warnings of libraries with `debug` only, and their logs with `debug` or `verbose` only."""
     before = logging.root.manager.disable
     if debug or verbose:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+        form = "%(asctime)s %(name)s %(levelname)s: %(message)s"
+        logging.basicConfig(level=logging.INFO, format=form)
     else:
         logging.disable(logging.CRITICAL)
     try:
