@@ -22,10 +22,13 @@ from homodyne_dask.errors import (
 )  # fmt: skip
 from homodyne_dask.fitting.options import FitOptions
 from homodyne_dask.models.user_defined import UserDefined
+from homodyne_dask.results.comparison import Comparison
 from homodyne_dask.results.fitted_parameters import UnknownParameterError
+from homodyne_dask.results.posterior.posterior import posterior_of
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
 from tests.live.fitted import fitted_to
+from tests.results.posterior.made import draws_of, gaussian
 from tests.results.test_text import flow
 from tests.synthetic import FLOW, GAP, angles, measured, store
 
@@ -54,6 +57,11 @@ def curve():
     return hd.curve_fit(lambda x, a: a * x, x, 2 * x + 1e-3 * x**2, p0=[1.0])
 
 
+def drawn(scan):
+    result = fitted_to(scan)
+    return posterior_of(result, draws_of(result, gaussian(result, 200)), scan)
+
+
 MAKERS: dict[str, Callable[[Any], Any]] = {
     "scan": lambda scan: scan,
     "Scan of some bins": lambda scan: scan.select(label=[3, 1], frames=(2, None)),
@@ -65,6 +73,8 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     "FitResult, asked before": lambda scan: [(r := fitted_to(scan)), r.params, r.summary()][0],
     "params": lambda scan: flow().params,
     "FitSeries": lambda scan: FitSeries("q", (SeriesEntry("1", None, flow(), "", {"q": 1.0}),)),
+    "Posterior": drawn,
+    "Comparison": lambda scan: Comparison((), "A0123_c2.zarr", 3, 1.0),
     "fitted c2": lambda scan: fitted_to(scan).model(),
     "CurveFit": lambda scan: curve(),
     "TransportModel": lambda scan: hd.LAMINAR_FLOW,
@@ -82,7 +92,7 @@ def same(one: Any, other: Any) -> bool:
     """Whether two values are equal, part by part: arrays make no truth value of ==."""
     if type(one) is not type(other):
         return False
-    if isinstance(one, xarray.Dataset | xarray.DataArray):
+    if isinstance(one, xarray.Dataset | xarray.DataArray | xarray.DataTree):
         return one.identical(other)
     if isinstance(one, np.ndarray):
         return one.dtype == other.dtype and np.array_equal(
