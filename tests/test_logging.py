@@ -4,12 +4,15 @@ import logging
 import subprocess
 import sys
 
+import pytest
+
 import homodyne_dask as hd
 from tests.synthetic import FLOW, GAP, angles, measured, store
 
 FIXED = dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True))
 
 
+@pytest.mark.slow
 def test_a_fit_says_each_pass_at_level_info_under_the_name_of_its_module(tmp_path, caplog):
     scan = store(measured(FLOW, 12, angles(2)), tmp_path)
     before = list(logging.root.handlers)

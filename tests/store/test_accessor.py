@@ -41,6 +41,7 @@ def test_a_choice_of_a_dataset_is_that_of_the_scan(scan, chosen):
     np.testing.assert_array_equal(found.dataset["c2"].values, wanted)
 
 
+@pytest.mark.slow
 def test_plan_and_fit_are_those_of_the_scan(scan):
     chosen = scan.select(label=[2, 3], frames=(2, None))
     assert str(chosen.dataset.xpcs.plan("static")) == str(hd.plan(chosen, "static"))
