@@ -250,8 +250,7 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
             request.search.prior_terms(theta),
         )  # fmt: skip
         if strengths is not None:
-            values, exponents, scale = strengths
-            kept = Strengths(np.array(values), np.array(exponents), scale)
+            kept = Strengths(*map(np.array, strengths))
             reduced = penalized(request.search, theta, reduced, kept)
         restored = lm.State(
             theta,

@@ -101,7 +101,7 @@ class FitResult:
     left_out: xarray.Dataset | None = None
     """Over `cluster` of bins: ndata, chisqr, left_out_chisqr; penalty and linear of all (`hd.compare`)."""
     smoothing: xarray.Dataset | None = None
-    """Over `rate` of free form: strength λ, exponent, degrees of freedom, splines; design_effect."""
+    """Over `rate` of free form: strength λ, exponent, design_effect, degrees of freedom, splines."""
     rate_dof: xarray.Dataset | None = None
     """Over `age`: degrees of freedom of the robust error of each rate in `rates`."""
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)

@@ -122,18 +122,18 @@ def _free_rate_row(result: FitResult, name: str, rate: str, width: int) -> list[
 
 
 def _free_rates(result: FitResult) -> list[str]:
-    """Return a line for each rate of free form, and one on the correlation of the data."""
+    """Return a line for each rate of free form, with the correlation of what the data say of it."""
     table = result.smoothing
     if table is None:
         return []
-    columns = (table[key].values for key in ("rate", "splines", "effective", "strength"))
-    lines = [
+    keys = ("rate", "splines", "effective", "strength", "design_effect")
+    return [
         f"{rate}(t): {int(splines)} splines with {effective:.1f} effective degrees of freedom, "
-        f"smoothness {rate}={strength:.3g}"
-        for rate, splines, effective, strength in zip(*columns, strict=True)
+        f"smoothness {rate}={strength:.3g} for χ² in units of the design effect {effect:.3g}"
+        for rate, splines, effective, strength, effect in zip(
+            *(table[key].values for key in keys), strict=True
+        )
     ]
-    effect = float(table["design_effect"].values)
-    return [*lines, f"design effect {effect:.3g}: the smoothness counts χ² in units of it"]
 
 
 def derived_sentences(result: FitResult) -> list[str]:

@@ -46,16 +46,16 @@ def left_out_table(of: "LeftOutClusters", label: np.ndarray) -> xarray.Dataset:
 
 
 def smoothing_table(penalty: "Penalty", splines: list[int]) -> xarray.Dataset:
-    """Return over rate: strength λ, exponent, effective degrees of freedom, splines; and design effect."""
+    """Return over rate: strength λ, exponent, design effect, effective degrees of freedom, splines."""
     columns = {
         "strength": penalty.strengths.values,
         "exponent": penalty.strengths.exponents,
+        "design_effect": penalty.strengths.scales,
         "effective": penalty.effective,
         "splines": splines,
     }
     return xarray.Dataset(
-        {key: ("rate", values) for key, values in columns.items()}
-        | {"design_effect": ((), penalty.strengths.scale)},
+        {key: ("rate", values) for key, values in columns.items()},
         coords={"rate": list(penalty.names)},
     )
 

@@ -44,7 +44,7 @@ class SavedState(NamedTuple):
     """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
     trust_region: tuple[list[float], float] | None = None
     """Size and radius of `lm.State.trust_region`."""
-    strengths: tuple[list[float], list[float], float] | None = None
+    strengths: tuple[list[float], list[float], list[float]] | None = None
     """The `Strengths` of the state's penalty."""
 
 
@@ -231,8 +231,8 @@ def _state(read: dict[str, Any]) -> SavedState:
         raise ValueError("a trust region of other parameters")
     strengths = read.get("strengths")
     if strengths is not None:
-        values, exponents, scale = strengths
-        strengths = (_numbers(values), _numbers(exponents), _from_zero_up(scale))
+        values, exponents, scales = map(_numbers, strengths)
+        strengths = (values, exponents, [_from_zero_up(scale) for scale in scales])
     return SavedState(
         theta,
         _from_zero_up(read["damping"]),

@@ -25,7 +25,12 @@ FIXED_STRENGTHS = 1.0
 """Distance to the minimum in standard errors, from which on strengths of penalties stay: one step more
 changes them by no more than they are known."""
 FREE_EXPONENTS = 4
-"""Passes after which the exponents of penalties stay: two that are about as likely could take turns."""
+"""Passes after which the exponents of penalties stay, and their strengths where others would lead away from
+the minimum: two that are about as likely could take turns."""
+SMOOTHED = 20.0
+"""Distance to the minimum at which a fit with penalties has converged, over that without. Noise bends χ² of
+many coefficients, and steps shorten by a factor only: of 0.9 or less (`SLOW_STEP`), so that 0.02 standard
+errors are left at most, much less than λ is known to."""
 MAX_DAMPING = 1e12
 """Damping above which a fit has stalled."""
 
@@ -116,12 +121,15 @@ def judge(
     if reduced.finite and (gain > 0 or below_rounding):
         as_predicted = below_rounding or trial.predicted <= 0
         damping = _relaxed_damping(state, 1.0 if as_predicted else gain / trial.predicted)
-        if penalty is not None and lowest.decrement > FIXED_STRENGTHS:
-            kept = penalty.strengths.exponents if passes > FREE_EXPONENTS else None
-            reduced = penalized(search, trial.theta, bare, exponents=kept)
         moved = State(
             trial.theta, reduced, damping, passes=passes, rejected_steps=lowest.rejected_steps
         )  # fmt: skip
+        if penalty is not None and lowest.decrement > FIXED_STRENGTHS:
+            kept = penalty.strengths.exponents if passes > FREE_EXPONENTS else None
+            chosen = replace(moved, reduced=penalized(search, trial.theta, bare, exponents=kept))
+            chosen = _with_outcome(search, chosen, options, lowest)
+            if passes <= FREE_EXPONENTS or chosen.decrement < lowest.decrement:
+                return chosen
         return _with_outcome(search, moved, options, lowest)
     small_rise = reduced.finite and state.damping <= 1e-2 and -gain < 100 * max(variance, left)
     may_rise = state.nonmonotone_steps < MAX_NONMONOTONE_STEPS and passes < options.max_passes
@@ -235,7 +243,8 @@ def _with_outcome(
     if before is not None and reduced.linear_step is None:
         state = replace(state, slow_steps=_slow_steps(before, decrement, options))
     change, scale = np.abs(directions.step(0.0)), np.abs(state.theta[free])
-    least = max(options.decrement, reduced.decrement_rounding(variance))
+    wanted = options.decrement * (1.0 if reduced.penalty is None else SMOOTHED)
+    least = max(wanted, reduced.decrement_rounding(variance))
     if decrement <= least or (change <= options.relative_step * scale).all():
         complete = bool(directions.determined.all())
         return replace(state, outcome=Outcome.CONVERGED if complete else Outcome.SINGULAR)
@@ -249,9 +258,9 @@ def _with_outcome(
 def _variance(search: Search, reduced: ReducedProblem) -> float:
     """Return the variance of a residual, in which distances to the optimum are counted.
 
-    With a penalty it is the one that correlated pairs have in effect.
+    With a penalty it is the one that correlated pairs have in effect, in the mean of rates.
     """
-    scale = 1.0 if reduced.penalty is None else max(reduced.penalty.strengths.scale, 1.0)
+    scale = 1.0 if reduced.penalty is None else max(reduced.penalty.strengths.scales.mean(), 1.0)
     return scale * reduced.variance(int(search.free.sum()))
 
 

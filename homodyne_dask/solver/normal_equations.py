@@ -165,8 +165,9 @@ def _prior(
         of_priors[:m, :m] = np.diag(terms.weight[moved] / size[:m] ** 2)
         gradient[:m] += terms.gradient[moved] / size[:m]
     if penalty is not None:
-        weight = penalty.weight[np.ix_(moved, moved)] / np.outer(size[:m], size[:m])
-        normal[:m, :m], scores[:m, :m] = weight, penalty.strengths.scale * weight
+        some, both = np.ix_(moved, moved), np.outer(size[:m], size[:m])
+        normal[:m, :m] = penalty.weight[some] / both
+        scores[:m, :m] = penalty.score_variance[some] / both
         gradient[:m] += penalty.gradient[moved] / size[:m]
     return PriorEquations(of_priors + normal, gradient, of_priors + scores, of_priors)
 

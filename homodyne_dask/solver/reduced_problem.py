@@ -22,12 +22,12 @@ class Strengths(NamedTuple):
     """λ of each rate."""
     exponents: Float[np.ndarray, " rate"]
     """A second difference of coefficients is weighted by its age to this power (`Smoothness.matrices`)."""
-    scale: float
-    """φ: the prior covariance of theta is φ times the inverse of `Penalty.weight`."""
+    scales: Float[np.ndarray, " rate"]
+    """φ, the design effect: the prior covariance of a rate is φ times the inverse of λ S."""
 
-    def plain(self) -> tuple[list[float], list[float], float]:
+    def plain(self) -> tuple[list[float], list[float], list[float]]:
         """Return the same as plain numbers."""
-        return self.values.tolist(), self.exponents.tolist(), self.scale
+        return self.values.tolist(), self.exponents.tolist(), self.scales.tolist()
 
 
 class Penalty(NamedTuple):
@@ -42,6 +42,8 @@ class Penalty(NamedTuple):
     """Degrees of freedom that it takes from theta: tr((H + P)⁻¹P)."""
     weight: Float[np.ndarray, "p p"]
     """Σ λ S, what it adds to the Hessian."""
+    score_variance: Float[np.ndarray, "p p"]
+    """Σ φ λ S, the variance of its gradient where rates are drawn from their prior."""
     gradient: Float[np.ndarray, " p"]
     """-(Σ λ S) theta."""
     chisqr: float

@@ -1,10 +1,11 @@
 """The strength of smoothing penalties, from the Grams of a pass, and the penalized problem.
 
-With the penalty Σ λ_r thetaᵀS_r theta a rate is as smooth as its prior N(0, φ (λ S)⁻¹) says. λ maximizes the
-marginal likelihood of the quadratic model of χ² at this theta (REML), by the updates of Wood and Fasiolo
-(2017, "A generalized Fellner-Schall method"); no further pass is needed. Of white noise the scale φ is 1.
-Pairs that share a frame or a speckle are correlated: their likelihood counts only 1/φ times, φ being
-the variance of the scores of bins over the one that white noise gives.
+With the penalty Σ λ_r thetaᵀS_r theta a rate is as smooth as its prior N(0, φ_r (λ_r S_r)⁻¹) says. λ
+maximizes the marginal likelihood of the quadratic model of χ² at this theta (REML), by the updates of Wood
+and Fasiolo (2017, "A generalized Fellner-Schall method"); no further pass is needed. Of white noise φ is 1.
+Pairs that share a frame or a speckle are correlated: the likelihood of a rate counts only 1/φ_r times, φ_r
+being how much the noise of bins roughens that rate over what white noise would. Each rate has its own: the
+angles that show one are not those that show the other, and pairs of slow decay are correlated most.
 """
 
 from dataclasses import dataclass, replace
@@ -52,7 +53,8 @@ def penalized(
         at = _Quadratic(search, smoothness, theta, reduced, given)
         strengths = _chosen(at) if exponents is None else _at_exponents(at)
     values, exponents = strengths.values, strengths.exponents
-    weight = np.einsum("r,rpq->pq", values, smoothness.matrices(len(theta), exponents))
+    weights = values[:, None, None] * smoothness.matrices(len(theta), exponents)
+    weight, score_variance = weights.sum(0), np.einsum("r,rpq->pq", strengths.scales, weights)
     gradient = -smoothness.slope(values, exponents, theta)
     free = movable(search, theta, reduced.gradient + gradient)
     effective = _effective(smoothness, reduced.hessian, weight, free)
@@ -62,7 +64,7 @@ def penalized(
     return reduced.with_penalty(
         Penalty(
             smoothness.names, strengths, effective, float((moving - effective).sum()),
-            weight, gradient, chisqr, rounding,
+            weight, score_variance, gradient, chisqr, rounding,
         )
     )  # fmt: skip
 
@@ -116,19 +118,20 @@ class _Quadratic:
             free = free & ~past
         return theta + step, free, A[np.ix_(free, free)]
 
-    def scale(
+    def scales(
         self,
         there: Float[np.ndarray, " p"],
         free: Bool[np.ndarray, " p"],
         A: Float[np.ndarray, "m m"],
-    ) -> float:
-        """Return φ: the variance of the scores of clusters over that of white noise; of few clusters χ²/N."""
+    ) -> Float[np.ndarray, " rate"]:
+        """Return φ: how rough the scores of clusters make a rate over white noise; of few clusters χ²/N."""
         reduced, clusters = self.reduced, self.smoothness.clusters
         used = (reduced.count > 0) & ~reduced.undetermined
         same = len(clusters) == len(used)  # averages of all bins have one contrast in some modes
         members = [used & (clusters == one) for one in np.unique(clusters[used])] if same else []
         if len(members) < MIN_CLUSTERS:
-            return max(reduced.variance(int(self.search.free.sum())), SINGULAR)
+            same_for_all = max(reduced.variance(int(self.search.free.sum())), SINGULAR)
+            return np.full(len(self.S), same_for_all)
         blocks = np.array([reduced.bin_hessian[of].sum(0) for of in members])
         scores = np.array([reduced.bin_gradient[of].sum(0) for of in members]) - blocks @ (
             there - self.theta
@@ -138,37 +141,40 @@ class _Quadratic:
         values, vectors = np.linalg.eigh(A / np.outer(size, size))
         root = vectors / np.sqrt(np.maximum(values, SINGULAR)) / size[:, None]
         blocks, scores = root.T @ blocks @ root, scores @ root
+        rough = root.T @ self.S[:, free][:, :, free] @ root
         # of white noise the variance of a score of a cluster that the fit leaves is B - B²
-        expected = np.einsum("kii->", blocks) - (blocks**2).sum()
-        return max(float((scores**2).sum() / expected), SINGULAR) if expected > 0 else 1.0
+        expected = np.einsum("rij,ji->r", rough, (blocks - blocks @ blocks).sum(0))
+        seen = np.einsum("rij,ji->r", rough, scores.T @ scores)
+        some = expected > 0
+        return np.where(some, np.maximum(seen / np.where(some, expected, 1.0), SINGULAR), 1.0)
 
 
 def _chosen(at: _Quadratic) -> Strengths:
-    """Return the strengths and exponents of the penalties, and the scale φ of the likelihood.
+    """Return the strengths and exponents of the penalties, and the scales φ of the likelihood.
 
     at: with exponents of 0. Each rate takes the exponent of the largest marginal likelihood: 0 where it
     bends as much late as early, a large one where it bends early, as in ageing and creep, which would else
     cost its smoothness later.
     """
     best = at
-    strengths, scale = _strengths(best, _units(best))
-    free = best.minimum(strengths)[1]
-    highest, chosen = _likelihood(best, strengths, scale, free), strengths
-    for r in range(len(strengths)):
+    chosen, scales = _strengths(best, _units(best))
+    free = best.minimum(chosen)[1]
+    for r in range(len(chosen)):
+        highest = _likelihood(best, chosen, scales[r], free)
         for exponent in EXPONENTS:
             one = replace(best, exponents=best.exponents.copy())
             one.exponents[r] = exponent
-            there, _ = _strengths(one, chosen * _units(one) / _units(best), scale)
-            likelihood = _likelihood(one, there, scale, free)
+            there, _ = _strengths(one, chosen * _units(one) / _units(best), scales)
+            likelihood = _likelihood(one, there, scales[r], free)
             if likelihood > highest:
                 best, chosen, highest = one, there, likelihood
-    values, scale = _strengths(best, chosen)
-    return Strengths(values, best.exponents, scale)
+    values, scales = _strengths(best, chosen)
+    return Strengths(values, best.exponents, scales)
 
 
 def _at_exponents(at: _Quadratic) -> Strengths:
-    values, scale = _strengths(at, _units(at))
-    return Strengths(values, at.exponents, scale)
+    values, scales = _strengths(at, _units(at))
+    return Strengths(values, at.exponents, scales)
 
 
 def _units(at: _Quadratic) -> Float[np.ndarray, " rate"]:
@@ -179,27 +185,29 @@ def _units(at: _Quadratic) -> Float[np.ndarray, " rate"]:
 
 
 def _strengths(
-    at: _Quadratic, start: Float[np.ndarray, " rate"], scale: float | None = None
-) -> tuple[Float[np.ndarray, " rate"], float]:
-    """Return the strengths of the largest marginal likelihood, and the scale of the likelihood.
+    at: _Quadratic,
+    start: Float[np.ndarray, " rate"],
+    scales: Float[np.ndarray, " rate"] | None = None,
+) -> tuple[Float[np.ndarray, " rate"], Float[np.ndarray, " rate"]]:
+    """Return the strengths of the largest marginal likelihood, and the scales of the likelihood.
 
-    scale: where it is known; then it is enough that the strengths are known well enough to compare.
+    scales: where they are known; then it is enough that the strengths are known well enough to compare.
     """
     smoothness, unit = at.smoothness, _units(at)
     places = list(smoothness.places.values())
-    tolerance = TOLERANCE if scale is None else ROUGH_TOLERANCE
+    tolerance = TOLERANCE if scales is None else ROUGH_TOLERANCE
     given = np.array([smoothness.given.get(name, np.nan) for name in smoothness.names])
-    strengths, found = np.where(np.isnan(given), start, given), scale or 1.0
+    strengths, found = np.where(np.isnan(given), start, given), np.ones(len(start))
     for _ in range(MAX_UPDATES):
         there, free, A = at.minimum(strengths)
-        found = at.scale(there, free, A) if scale is None else scale
+        found = at.scales(there, free, A) if scales is None else scales
         updated, rough_of = strengths.copy(), smoothness.penalties(there, at.exponents)
         for r in np.flatnonzero(np.isnan(given)):
             S = at.S[r][np.ix_(free, free)]
             rank, rough = _rank(free[places[r]]), float(rough_of[r])
             spent = rank - strengths[r] * float(np.trace(_solved(A, S)))
             limit = MAX_STRENGTH * unit[r]
-            gain = found * max(spent, 0.0)
+            gain = found[r] * max(spent, 0.0)
             updated[r] = limit if gain >= limit * rough else gain / rough
             updated[r] = max(updated[r], unit[r] / MAX_STRENGTH)
         done = np.abs(np.log(updated / strengths)).max() < tolerance

@@ -100,4 +100,5 @@ def test_the_optimum_is_that_of_dense_penalized_least_squares(word, given, tmp_p
     inside = ~result.parameters["at_bound"].values
     assert inside[1:].all()  # the first spline is nearly all before the record
     step = step_left(scans, result, loss, convention)
-    assert (np.abs(step) < 2e-3 * result.parameters["stderr_naive"].values[inside]).all()
+    # what fits with penalties leave at most (`levenberg_marquardt.SMOOTHED`)
+    assert (np.abs(step) < 0.02 * result.parameters["stderr_naive"].values[inside]).all()
