@@ -49,6 +49,8 @@ def test_ratios_are_of_runs_beside_each_other():
 def test_a_row_runs_the_code_of_the_checkout_that_is_compared(tmp_path):
     package = tmp_path / "checkout" / "homodyne_dask" / "cli"
     package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").touch()
     (package / "__main__.py").write_text("raise SystemExit('another checkout')")
     with pytest.raises(SystemExit, match="another checkout"):
         felt.cost(felt.Felt([felt.command("--version")]), tmp_path, tmp_path / "checkout")

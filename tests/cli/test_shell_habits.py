@@ -72,15 +72,21 @@ def test_workers_of_a_scheduler_are_described_as_json(monkeypatch, tmp_path):
 
     worker = {"name": 0, "nthreads": 2, "metrics": {"memory": 100, "executing": ["a"]}}
 
+    class Scheduler:
+        def identity(self, n_workers):
+            return {"workers": {"tcp://127.0.0.1:1": worker}}
+
     class Connected:
+        scheduler = Scheduler()
+
         def __enter__(self):
             return self
 
         def __exit__(self, *_):
             pass
 
-        def scheduler_info(self, n_workers):
-            return {"workers": {"tcp://127.0.0.1:1": worker}}
+        def sync(self, asked, **more):
+            return asked(**more)
 
     monkeypatch.setattr(persistent, "connection_by", lambda *_: Connected())
     file = Path(tmp_path / "scheduler.json")

@@ -29,7 +29,7 @@ SOURCES = [*ROOT.glob("homodyne_dask/**/*.py"), *ROOT.glob("ingest/**/*.py")]
 FORBIDDEN = {
     "pickle": r"pickle\.loads?\b|Unpickler|import pickle as|from pickle|allow_pickle=True|cloudpickle",
     "unsafe YAML": r"yaml\.(load|unsafe_load|full_load)\(",
-    "eval": r"(?<![\w.])(eval|exec)\(",
+    "eval": r"(?<![\w.])(?<!def )(eval|exec)\(",
     "a shell": r"shell=True|os\.system",
 }
 
@@ -43,22 +43,15 @@ KEPT = ROOT / "homodyne_dask/kernels/executable_cache.py"
 (tests/kernels/test_executable_cache.py)."""
 
 
-OF_A_PAGE = [ROOT / f"homodyne_dask/live/view/model_{name}.py" for name in ("process", "worker")]
-"""A result travels in memory to the process beside its page, over a pair of sockets that only these have."""
-
-
 @pytest.mark.parametrize("word", FORBIDDEN)
 def test_no_file_of_ours_runs_what_it_reads(word):
-    searched = [
-        path for path in SOURCES if word != "pickle" or path not in (CARRIED, KEPT, *OF_A_PAGE)
-    ]
+    searched = [path for path in SOURCES if word != "pickle" or path not in (CARRIED, KEPT)]
     found = [str(path) for path in searched if re.search(FORBIDDEN[word], path.read_text())]
     assert not found
 
 
-@pytest.mark.parametrize("source", [CARRIED, OF_A_PAGE[1]], ids=lambda path: path.stem)
-def test_where_functions_are_unpickled_no_file_is_read(source):
-    text = source.read_text()
+def test_where_functions_are_unpickled_no_file_is_read():
+    text = CARRIED.read_text()
     assert "pickle.loads" in text
     assert not re.search(r"\bopen\(|read_(text|bytes)|\bPath\b|\bh5py|\bzarr", text)
 

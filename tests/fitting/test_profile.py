@@ -11,8 +11,8 @@ from homodyne_dask.fitting import fit as fit_module
 from homodyne_dask.fitting.errors import estimate, wide_profile
 from homodyne_dask.fitting.errors.profile import ProfilePoint, Profiles, profile
 from homodyne_dask.fitting.fit import plan_for
-from homodyne_dask.fitting.posterior import basis
 from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.surrogate import basis
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.results.result_file import load_result
