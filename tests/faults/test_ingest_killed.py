@@ -120,7 +120,9 @@ def test_an_unfinished_ingest_of_an_older_version_is_begun_again(source, tmp_pat
     assert chunks(store) == chunks(source.with_name("quiet.zarr"))
 
 
-@pytest.mark.parametrize("text", ["{", "", "[]", '{"tiles": {}}'])
+@pytest.mark.parametrize(
+    "text", ["{", '{"tiles": {}}', *(pytest.param(t, marks=pytest.mark.slow) for t in ("", "[]"))]
+)
 def test_a_damaged_record_of_an_unfinished_ingest_is_named(source, tmp_path, text):
     store = tmp_path / "damaged.zarr"
     begun(source, store)
