@@ -158,5 +158,6 @@ def _is_chosen(values: xarray.DataArray) -> bool:
     )
 
 
-if not hasattr(xarray.Dataset, "xpcs"):
-    xarray.register_dataset_accessor("xpcs")(XpcsAccessor)
+if getattr(getattr(xarray.Dataset, "xpcs", None), "__module__", None) == __name__:
+    delattr(xarray.Dataset, "xpcs")  # this module is loaded anew; xarray warns of another package's
+xarray.register_dataset_accessor("xpcs")(XpcsAccessor)

@@ -43,7 +43,7 @@ MAX_ERROR = 0.05
 CHECKED, _MAX_PASSES = 64, 3
 _BASIS_DRAWS, _HELD_OUT = 240, 80
 _ROUNDS, _DRAWS = 3, 1000
-"""Of the search for where the posterior is."""
+"""Of the search for where the posterior is, on a sample of pairs and again on all."""
 
 
 class Sampled(NamedTuple):
