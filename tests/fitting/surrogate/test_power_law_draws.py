@@ -62,16 +62,16 @@ def test_draws_have_the_density_that_they_say(word, values):
 
 
 def test_draws_of_narrow_and_of_wide_values_in_one_call_have_the_density_that_they_say():
-    rng, n = np.random.default_rng(2), 3000
+    rng, n = np.random.default_rng(2), 2000
     tau = rng.permutation(np.geomspace(0.02, 50.0, n))
-    mean = np.array(VALUES["falls"]) + 300 * rng.standard_normal((n, 3))
+    mean = np.repeat([VALUES["falls"]], n, axis=0)
     x, log_q = power_law_draws(LAW, RATE, mean, PRECISION, tau, rng)
     # each tau has an integral of its own: near tau^(-3/2) where neither bound nor prior cuts
     log_weight = np.array([
         log_density(RATE, one, t, at) for one, t, at in zip(mean, tau, x, strict=True)
     ]) - log_q + 1.5 * np.log(tau)  # fmt: skip
     narrow = np.exp(log_weight[tau > 5])
-    assert narrow.sum() ** 2 / (narrow**2).sum() > 0.6 * len(narrow)
+    assert narrow.sum() ** 2 / (narrow**2).sum() > 0.85 * len(narrow)
 
 
 def integral(priors, mean, tau):
