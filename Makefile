@@ -46,6 +46,11 @@ man: install  ## manual pages of all commands, in dist/man
 	mkdir -p dist/man
 	$(BIN)/click-man --target dist/man homodyne-dask
 
+docs: install  ## the documentation site, in build/docs/html: runs its tutorials, checks its links and figures
+	$(UV) pip install --quiet --python $(BIN)/python --group docs
+	$(BIN)/python -m sphinx -W --keep-going -q -d build/docs/doctrees docs build/docs/html
+	$(BIN)/python -m tests.site.pages build/docs/html
+
 paper: install  ## the figures of paper/paper.md, and the table of its example
 	$(BIN)/python paper/figures.py
 
@@ -114,4 +119,4 @@ clean:  ## remove what was built, .venv too
 	rm -rf $(VENV) $(PEERS) $(DEPLOY) .venv-versions demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo picture test test-versions dist test-wheel man paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers test-deploy profile-nlsq lint clean
+.PHONY: help install demo picture test test-versions dist test-wheel man docs paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers test-deploy profile-nlsq lint clean
