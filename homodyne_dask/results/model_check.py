@@ -14,6 +14,12 @@ _ADVICE = {
     "(`homodyne-dask explain models`), or ages by `{} --over age --windows 4`",
 }
 """By what the deviations depend on; the command of this fit goes into the braces."""
+_FREE_RATES = ("static", "laminar_flow")
+"""Models whose rates may be without a formula."""
+_RATES = (
+    "the deviations change with the age: `{} --rates spline` fits rates without a formula, "
+    "`{} --over age --windows 4` each age by itself"
+)
 _SCALING = (
     "the bins of one q deviate in different ways: `{} --scaling individual` gives each its own contrast "
     "and offset"
@@ -79,6 +85,9 @@ def misfit_sentence(check: ModelCheck, store: str, config: dict[str, Any]) -> st
         advice = _SCALING.format(fit_command(store, config))
     elif check.depends_on == "bin" and config["model"] in WITHOUT_ANGLES:
         advice = _MOTION.format(store)
+    elif check.depends_on == "age" and config["model"] in _FREE_RATES:
+        command = fit_command(store, config)
+        advice = _RATES.format(command, command)
     else:
         advice = _ADVICE[check.depends_on].format(fit_command(store, config))
     return (

@@ -66,6 +66,17 @@ def test_a_negative_rate_is_said(tmp_path):
     [said] = [sentence for sentence in found.warnings if "shear rate is negative" in sentence]
     assert "-0.0012" in said
     assert "bounds of gamma_dot_t_offset" in said
+    free = fit_here(
+        scan,
+        hd.LAMINAR_FLOW,
+        gap=GAP,
+        rates="gamma_dot=spline",
+        bounds={"gamma_dot": (-0.1, 0.0)},
+        initial={"D0": 8000, "gamma_dot": -1e-3},
+        knots=5,
+    )
+    [said] = [sentence for sentence in free.warnings if "shear rate is negative" in sentence]
+    assert "is as well -gamma_dot(t); bounds of gamma_dot from 0 up" in said
 
 
 def test_minima_that_the_averages_do_not_tell_apart_are_fitted_to_the_data(tmp_path):

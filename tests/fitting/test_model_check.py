@@ -135,6 +135,16 @@ ADVICE = [
         '--gap "200 um" --phi -30:30`',
     ),
     ({"depends_on": "age"}, {}, "`homodyne-dask fit A.zarr --model static --over age --windows 4`"),
+    (
+        {"depends_on": "age"},
+        {},
+        "`homodyne-dask fit A.zarr --model static --rates spline` fits rates",
+    ),
+    (
+        {"depends_on": "age"},
+        {"model": "static_free"},
+        "the age: `homodyne-dask fit A.zarr --model static_free --over age",
+    ),
     ({"depends_on": "lag"}, {}, "homodyne-dask explain models"),
 ]
 
