@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from importlib import metadata
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-from distributed import Client
+from distributed import Client, Worker
 
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.cluster._dask_internals import known_workers
@@ -30,6 +31,8 @@ from homodyne_dask.sweep.plan import Plan
 PACKAGES = ("homodyne-dask", "jax", "jaxlib", "numpy", "numcodecs", "dask", "distributed")
 """Other versions of these give other bits, or cannot communicate."""
 SCHEDULER_PACKAGES = ("python", "dask", "distributed", "msgpack")
+_SET_IN_WORKERS = ("NPROC", "JAX_CPU_ENABLE_ASYNC_DISPATCH")
+"""What JAX reads as it starts, set in workers that were started without it."""
 
 
 class WorkerInfo(NamedTuple):
@@ -51,8 +54,9 @@ class WorkerInfo(NamedTuple):
     """SHA-256 of a chunk of the store, or the error of reading it."""
 
 
-def inspect(chunk: str) -> WorkerInfo:
-    """Return the properties of this process, and the digest of a file it reads; runs in every worker."""
+def inspect(chunk: str, dask_worker: Worker) -> WorkerInfo:
+    """Return the properties of a worker, which this process is, and the digest of a file it reads."""
+    _compute_on_own_threads(dask_worker)
     import jax.numpy as jnp
 
     from homodyne_dask.kernels.on_cpu import float64_on_cpu
@@ -69,6 +73,18 @@ def inspect(chunk: str) -> WorkerInfo:
         used=psutil.Process().memory_info().rss,
         chunk=_digest(chunk),
     )
+
+
+def _compute_on_own_threads(worker: Worker) -> None:
+    """Let JAX compute on as many threads as a worker has, unless it has started or is told otherwise.
+
+    So the workers of anybody's cluster need no settings. The process of a worker without a network is the
+    user's own, and stays as it is.
+    """
+    if "jax" not in sys.modules and not worker.address.startswith("inproc://"):
+        settings = cluster.worker_environment(worker.state.nthreads)
+        for name in _SET_IN_WORKERS:
+            os.environ.setdefault(name, settings[name])
 
 
 class Requirements(NamedTuple):
