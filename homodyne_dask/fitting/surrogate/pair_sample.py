@@ -14,6 +14,7 @@ from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.interface import PairSet
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.processors import on_all_cores
 from homodyne_dask.store.scan import Scan, q_or_one
 
 SAMPLE = 2500
@@ -87,13 +88,16 @@ def in_batches(
     kernel: Callable[..., Any], thetas: Float[np.ndarray, "draw p"], *more: Any, **static: Any
 ) -> Any:
     """Return the results of a kernel, arrays or tuples of them, for any number of thetas."""
-    n, parts = len(thetas), []
-    with float64_on_cpu():
-        for first in range(0, n, BATCH):
-            batch = thetas[first : first + BATCH]
-            padding = np.repeat(batch[-1:], BATCH - len(batch), axis=0)
+    n = len(thetas)
+
+    def part(first: int) -> Any:
+        batch = thetas[first : first + BATCH]
+        padding = np.repeat(batch[-1:], BATCH - len(batch), axis=0)
+        with float64_on_cpu():
             found = kernel(np.concatenate([batch, padding]), *more, **static)
-            parts.append(jax.tree.map(np.asarray, found))
+            return jax.tree.map(np.asarray, found)
+
+    parts = on_all_cores(part, range(0, n, BATCH))
     return jax.tree.map(lambda *part: np.concatenate(part)[:n], *parts)
 
 
