@@ -134,6 +134,15 @@ def frame_spacing(
     return spacing
 
 
+def shear_rate_at(
+    model: Parametrized, theta: Float[np.ndarray, " p"], t: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"] | None:
+    """Return the shear rate [1/s] at times above 0; None for models without one."""
+    if not isinstance(model, TransportModel) or not model.shear:
+        return None
+    return model.gamma_dot.at(t, theta[model.shear_rate], None)[0]
+
+
 def tables(
     model: TransportModel,
     convention: Convention,

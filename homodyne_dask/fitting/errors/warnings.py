@@ -11,7 +11,7 @@ from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.models.parameters import joined_with_and
-from homodyne_dask.models.transport import Convention, TransportModel
+from homodyne_dask.models.transport import Convention, shear_rate_at
 from homodyne_dask.results.model_check import fit_command
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
@@ -245,20 +245,15 @@ def _same_at_all_q(request: Request, state: lm.State) -> str | None:
 def _negative_shear(request: Request, state: lm.State) -> str | None:
     """Return a sentence if the shear rate in the middle of the record is negative: no data show its sign."""
     problem, scan = request.problem, request.scan
-    model = problem.model
-    if not isinstance(model, TransportModel) or problem.convention is Convention.HOMODYNE:
-        return None
-    if not model.shear:
-        return None
     middle = np.median(scan.time[scan.use & (scan.time > 0)])
-    rate = model.gamma_dot.at(np.array([middle]), state.theta[model.shear_rate], None)[0, 0]
-    if rate >= 0:
+    rates = shear_rate_at(problem.model, state.theta, np.array([middle]))
+    if rates is None or problem.convention is Convention.HOMODYNE or rates[0] >= 0:
         return None
-    free = "gamma_dot" in model.splines
+    free = "gamma_dot_t0" not in problem.model.names
     opposite = "-gamma_dot(t)" if free else "-gamma_dot_t0·t^beta - gamma_dot_t_offset"
     bounded = "gamma_dot" if free else "gamma_dot_t_offset"
     return (
-        f"the shear rate is negative, {rate:.3g} 1/s in the middle of the record: its sign is not "
+        f"the shear rate is negative, {rates[0]:.3g} 1/s in the middle of the record: its sign is not "
         f"observable, and the rate of the flow is as well {opposite}; bounds of {bounded} from 0 up allow "
         f"positive rates only"
     )
