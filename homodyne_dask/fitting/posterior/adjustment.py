@@ -7,9 +7,10 @@ curvature at the optimum that of the cluster-robust covariance V: with d the dis
     log L_A = (dᵀV⁻¹d / dᵀHd) · (log L - log L at the optimum).
 
 With too few independent bins for all directions of V only the size is adjusted, by tr(HV)/p (Pauli, Racugno
-and Ventura 2011). V itself is estimated: a Gaussian likelihood becomes one of Student's t, in Q = -2 log L_A
-proportional to (1 + Q/dof)^(-(dof + p)/2). Its degrees of freedom are those of what is estimated: for V the
-smallest of all parameters, for the size those of the trace.
+and Ventura 2011); with some more V is drawn toward that size, as if p bins more had shown it. V itself is
+estimated: a Gaussian likelihood becomes one of Student's t, in Q = -2 log L_A proportional to
+(1 + Q/dof)^(-(dof + p)/2). Its degrees of freedom are those of what is estimated: for V the smallest of all
+parameters, else those of the trace.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ from homodyne_dask.solver.directions import inverse_of
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import friedel_clusters
 
-_CLUSTERS_PER_DIRECTION = 3
+_FOR_SOME, _FOR_ALL = 2, 3
+"""Independent bins for each direction from which directions are adjusted: in part, and as V says."""
 ADJUSTMENTS = ("robust", "none")
 
 
@@ -105,12 +107,17 @@ def adjustment_of(
     if errors.robust is None:
         note = f"{number} independent bins give a lower bound only: widths are at least these"
         return Adjustment("magnitude", note, factor, np.inf, precision=H / factor, **centre)
-    if number < _CLUSTERS_PER_DIRECTION * len(H) or not (moved == at.free).all():
+    p, all_inside = len(H), bool((moved == at.free).all())
+    if number < _FOR_SOME * p or not all_inside:
         note = f"widths are on average those of the scatter between {number} independent bins"
         dof = freedom_of_size(reduced, moved, clusters)
         return Adjustment("magnitude", note, factor, dof, precision=H / factor, **centre)
-    dof = float(np.nanmin(errors.dof))
     note = f"widths and correlations are those of the scatter between {number} independent bins"
+    dof = float(np.nanmin(errors.dof))
     to_u = np.linalg.inv(slope)
-    precision = inverse_of(to_u @ covariance[np.ix_(at.free, at.free)] @ to_u.T)
-    return Adjustment("robust", note, factor, dof, precision=precision, **centre)
+    V = to_u @ covariance[np.ix_(at.free, at.free)] @ to_u.T
+    if number < _FOR_ALL * p:
+        note += ", drawn toward their mean size: the bins are few"
+        dof = freedom_of_size(reduced, moved, clusters)
+        V = (number * V + p * factor * inverse_of(H)) / (number + p)
+    return Adjustment("robust", note, factor, dof, precision=inverse_of(V), **centre)
