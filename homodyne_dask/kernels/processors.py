@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 
 _CPU_INFO = Path("/proc/cpuinfo")
+_MOST_AT_ONCE = 4
+"""Calls that are under way: each holds arrays of its own."""
 _OF_THE_MODEL = (
     "vendor_id", "cpu family", "model", "model name", "stepping", "flags",  # x86
     "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",  # Arm
@@ -27,9 +29,9 @@ def jax_threads() -> int:
     return cores()
 
 
-def on_all_cores[Of, Made](function: Callable[[Of], Made], of: Iterable[Of]) -> list[Made]:
+def on_cores[Of, Made](function: Callable[[Of], Made], of: Iterable[Of]) -> list[Made]:
     """Return the results of a function that leaves the interpreter's lock to others, in order."""
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadPoolExecutor(min(cores(), _MOST_AT_ONCE)) as pool:
         return list(pool.map(function, of))
 
 

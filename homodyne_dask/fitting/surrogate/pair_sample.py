@@ -14,7 +14,7 @@ from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.interface import PairSet
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.processors import on_all_cores
+from homodyne_dask.kernels.processors import on_cores
 from homodyne_dask.store.scan import Scan, q_or_one
 
 SAMPLE = 2500
@@ -97,7 +97,7 @@ def in_batches(
             found = kernel(np.concatenate([batch, padding]), *more, **static)
             return jax.tree.map(np.asarray, found)
 
-    parts = on_all_cores(part, range(0, n, BATCH))
+    parts = on_cores(part, range(0, n, BATCH))
     return jax.tree.map(lambda *part: np.concatenate(part)[:n], *parts)
 
 

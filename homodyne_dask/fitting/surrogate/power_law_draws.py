@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.kernels.processors import on_all_cores
+from homodyne_dask.kernels.processors import on_cores
 from homodyne_dask.models.power_law_step import PowerLaw
 from homodyne_dask.models.rate_priors import SMALLEST, AnyPrior
 from homodyne_dask.models.truncated_normal import log_probability, truncated_normal
@@ -66,7 +66,7 @@ def power_law_draws(
     x, log_q = np.empty((len(tau), 3)), np.empty(len(tau))
     batches = np.array_split(np.argsort(tau), -(-len(tau) // _BATCH))
     each = zip(batches, rng.spawn(len(batches)), strict=True)
-    found = on_all_cores(lambda of: _drawn(law, priors, _some(values, of[0]), of[1]), each)
+    found = on_cores(lambda of: _drawn(law, priors, _some(values, of[0]), of[1]), each)
     for some, (drawn, density) in zip(batches, found, strict=True):
         x[some], log_q[some] = drawn, density
     return x, log_q
