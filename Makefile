@@ -101,7 +101,7 @@ $(DEPLOY)/ready: $(VENV)/ready
 	$(UV) pip install --quiet --python $(DEPLOY)/bin/python --compile-bytecode --editable '.[filters,slurm,view]' --group deploy
 	touch $@
 
-test-deploy: $(DEPLOY)/ready  ## the wrappers in deploy/facilities, run by Globus Compute and ewoks
+test-deploy: $(DEPLOY)/ready  ## what is in deploy/: Globus Compute, ewoks, MPI, dask-gateway, manifests, the image
 	$(DEPLOY)/bin/python -m pytest tests/deploy --override-ini filterwarnings=default
 
 profile-nlsq: install  ## one fit under the profilers of Dask and JAX; leaves profile/

@@ -1,0 +1,78 @@
+"""Clusters of a dask-gateway server on this machine; `make test-deploy` installs it."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import homodyne_dask as hd
+from tests.cluster.slurm.loopback import free_ports
+from tests.deploy.fits import DEPLOY, GIVEN, here, summary, written
+
+pytestmark = pytest.mark.timeout(240)
+LOCAL = """
+load_subconfig({ours!r})
+c.DaskGateway.backend_class = "dask_gateway_server.backends.local.UnsafeLocalBackend"
+c.DaskGateway.address = "127.0.0.1:{inner}"
+c.Proxy.address = "127.0.0.1:{outer}"
+c.LocalBackend.clusters_directory = {folder!r}
+c.ClusterConfig.worker_cores = 1
+c.ClusterConfig.worker_memory = "2 G"
+"""
+"""The lines of deploy/gateway, and clusters as processes of this machine."""
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[str]:
+    """The address of a server."""
+    pytest.importorskip("dask_gateway_server", reason="make test-deploy installs it")
+    outer = free_ports(2)
+    (tmp_path / "clusters").mkdir()
+    lines = LOCAL.format(
+        ours=str(DEPLOY / "gateway/dask_gateway_config.py"), outer=outer, inner=outer + 1,
+        folder=str(tmp_path / "clusters"),
+    )  # fmt: skip
+    (tmp_path / "config.py").write_text(lines)
+    command = Path(sys.executable).with_name("dask-gateway-server")
+    path = os.pathsep.join([str(command.parent), os.environ["PATH"]])
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(
+            [command, "--config", tmp_path / "config.py"], cwd=tmp_path, stdout=log, stderr=log,
+            env=os.environ | {"PATH": path},
+        ) as process,
+    ):  # fmt: skip
+        try:
+            until = time.monotonic() + 60
+            while not listens(outer):
+                assert process.poll() is None, (tmp_path / "log").read_text()
+                assert time.monotonic() < until
+                time.sleep(0.2)
+            yield f"http://127.0.0.1:{outer}"
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_cluster_of_a_gateway_gives_the_bits_of_a_fit_in_this_process(server, tmp_path):
+    from dask_gateway import Gateway
+
+    written(tmp_path)
+    with Gateway(server) as gateway, gateway.new_cluster() as cluster:
+        cluster.scale(2)
+        with cluster.get_client() as client:
+            client.wait_for_workers(2, timeout=120)
+            result = hd.fit(tmp_path / "scan.zarr", hd.STATIC, **GIVEN, client=client)
+    (tmp_path / "result").mkdir()
+    result.to_json(tmp_path / "result/summary.json")
+    assert summary(tmp_path / "result") == here(tmp_path)

@@ -1,0 +1,149 @@
+"""The manifests of deploy/kubernetes against the schema of the operator; and their commands, run here."""
+
+import copy
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from homodyne_dask.cluster.tls import make_key
+from tests.cluster.slurm.loopback import free_ports
+from tests.deploy.fits import DEPLOY, here, summary, written
+
+pytestmark = pytest.mark.timeout(240)
+MANIFESTS = DEPLOY / "kubernetes"
+CRDS = "operator/deployment/helm/dask-kubernetes-operator/crds"
+OPEN = "x-kubernetes-preserve-unknown-fields"
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    """Every object of the manifests, by its kind."""
+    read = [
+        one
+        for file in sorted(MANIFESTS.glob("*.yaml"))
+        for one in yaml.safe_load_all(file.read_text())
+    ]
+    return {one["kind"]: one for one in read}
+
+
+@pytest.fixture(scope="module")
+def schemas() -> dict[str, dict[str, Any]]:
+    """What the operator accepts, by kind; fields that it does not know are refused."""
+    operator = pytest.importorskip("dask_kubernetes", reason="make test-deploy installs it")
+    found = {}
+    for file in (Path(operator.__file__).parent / CRDS).glob("*.yaml"):
+        crd = yaml.safe_load(file.read_text())["spec"]
+        (version,) = crd["versions"]
+        schema = version["schema"]["openAPIV3Schema"]
+        described = ("apiVersion", "kind", "metadata")
+        schema["properties"] |= {name: {OPEN: True} for name in described}
+        found[crd["names"]["kind"]] = closed(schema)
+    return found
+
+
+def closed(schema: Any) -> Any:
+    """The same schema without fields that are not named in it."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: closed(one) for name, one in schema.items()}
+    if isinstance(schema.get("properties"), dict) and not schema.get(OPEN):
+        made["additionalProperties"] = False
+    return made
+
+
+def mistakes(document: Any, schema: dict[str, Any]) -> list[str]:
+    import jsonschema
+
+    return [one.message for one in jsonschema.Draft202012Validator(schema).iter_errors(document)]
+
+
+@pytest.mark.parametrize("kind", ["DaskCluster", "DaskWorkerGroup"])
+def test_the_operator_accepts_the_manifests(schemas, kind):
+    assert mistakes(documents()[kind], schemas[kind]) == []
+
+
+def test_the_driver_is_a_pod_as_the_operator_knows_them(schemas):
+    pod = schemas["DaskCluster"]["properties"]["spec"]["properties"]["worker"]["properties"]["spec"]
+    assert mistakes(documents()["Job"]["spec"]["template"]["spec"], pod) == []
+
+
+def test_a_field_that_does_not_exist_is_found(schemas):
+    spoilt = copy.deepcopy(documents()["DaskCluster"])
+    spoilt["spec"]["worker"]["spec"]["containers"][0]["comand"] = ["dask", "worker"]
+    (found,) = mistakes(spoilt, schemas["DaskCluster"])
+    assert "comand" in found
+
+
+def test_all_parts_are_of_one_cluster_and_one_image():
+    found = documents()
+    cluster = found["DaskCluster"]["metadata"]["name"]
+    assert found["DaskWorkerGroup"]["spec"]["cluster"] == cluster
+    text = "".join(file.read_text() for file in MANIFESTS.glob("*.yaml"))
+    assert {line.split()[-1] for line in text.splitlines() if " image:" in line} == {
+        "homodyne-dask:1"
+    }
+    address = f"tls://{cluster}-scheduler:8786"
+    assert {word for word in text.split() if "tls://" in word} == {
+        address,
+        f"--scheduler={address}",
+    }
+
+
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    (only,) = pod["containers"]
+    return only
+
+
+@contextmanager
+def started(command: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen]:
+    """A command of a pod as a process of this machine; the volumes are folders here."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    with (folder / "log").open("a") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=log, stderr=log,
+            env=os.environ | {"PATH": path} | environment,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def test_the_commands_of_the_pods_give_the_bits_of_a_fit_in_this_process(tmp_path):
+    pytest.importorskip("dask_kubernetes", reason="make test-deploy installs it")
+    written(tmp_path)
+    make_key(tmp_path / "key")
+    tcp, page = (str(free_ports(2) + n) for n in range(2))
+    found = documents()
+
+    def local(pod: dict[str, Any], *more: str) -> list[str]:
+        here = {
+            "homodyne-scheduler:8786": f"127.0.0.1:{tcp}", "--port=8786": f"--port={tcp}",
+            "=:8787": f"=127.0.0.1:{page}", "/key": f"{tmp_path}/key", "/data": str(tmp_path),
+            "$(DASK_WORKER_NAME)": "one",
+        }  # fmt: skip
+        words = container(pod)["command"]
+        for there, ours in here.items():
+            words = [word.replace(there, ours, 1) for word in words]
+        return [*words, *more]
+
+    scheduler = found["DaskCluster"]["spec"]["scheduler"]["spec"]
+    worker = found["DaskCluster"]["spec"]["worker"]["spec"]
+    driver = found["Job"]["spec"]["template"]["spec"]
+    settings = {one["name"]: one["value"] for one in container(scheduler)["env"]}
+    on_loopback = ("--host", "127.0.0.1")
+    with ExitStack() as pods:
+        pods.enter_context(started(local(scheduler, *on_loopback), tmp_path, **settings))
+        pods.enter_context(started(local(worker, *on_loopback, "--no-nanny"), tmp_path))
+        fit = pods.enter_context(started(local(driver, "--no-pictures"), tmp_path))
+        assert fit.wait(200) in (0, 3), (tmp_path / "log").read_text()
+    assert summary(tmp_path / "result") == here(tmp_path)
