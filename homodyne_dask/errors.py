@@ -53,6 +53,10 @@ class ClusterError(HomodyneDaskError):
     """The scheduler or its workers cannot be reached or cannot run the fit."""
 
 
+class ObjectStoreError(HomodyneDaskError):
+    """A store by URL does not answer, or refuses: its network, bucket or credentials."""
+
+
 class PackageError(HomodyneDaskError):
     """A package of an extra is not installed."""
 

@@ -33,6 +33,7 @@ NEEDS = {
     "hd.view": ("bokeh", "view", lambda _: hd.view()),
     "Dask's report": ("bokeh", "view", lambda folder: enter(profiled(ANYTHING, folder))),
     "hd.posterior": ("arviz_stats", "posterior", lambda _: posterior_draws(ANYTHING, ANYTHING)),
+    "a store by URL": ("obstore", "objectstore", lambda _: hd.open_dataset("s3://bucket/store")),
     "a site": ("dask_jobqueue", "slurm", lambda _: enter(hd.slurm_cluster("generic"))),
     "the key": ("cryptography", "slurm", lambda folder: tls.make_key(folder / "key")),
 }

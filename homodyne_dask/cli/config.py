@@ -16,6 +16,7 @@ from homodyne_dask.cli.value_parsers import (
     Number,
     Pair,
     Several,
+    StorePath,
     Text,
     WholeNumber,
     Windows,
@@ -24,6 +25,7 @@ from homodyne_dask.cli.yaml_file import read_yaml
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.fitting.option import Option
 from homodyne_dask.fitting.options import fit_options, plan_options
+from homodyne_dask.store.files import AnyPath
 
 
 def _option(what: str, form: str, example: str, default: Any = ...) -> Any:
@@ -35,10 +37,10 @@ def _option(what: str, form: str, example: str, default: Any = ...) -> Any:
 class _Source(BaseModel):
     """The data and the model."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
-    data: Annotated[list[Path], Several] = _option(
-        "store written by ingest, or a list of stores; paths are relative to this file",
+    data: Annotated[list[StorePath], Several] = _option(
+        "store written by ingest, or a list of stores: a path, relative to this file, or a URL as s3://",
         "the path of a store, or a list of them",
         "A0123_c2.zarr",
     )
@@ -181,7 +183,7 @@ def from_options(given: Mapping[str, Any]) -> FitConfig:
 def read_config(
     path: str | Path,
     given: Mapping[str, Any] | None = None,
-    data: Sequence[Path] | None = None,
+    data: Sequence[AnyPath] | None = None,
 ) -> FitConfig:
     """Return the configuration in a YAML file; options in `given`, and `data`, replace those of the file.
 

@@ -10,6 +10,7 @@ import click
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.option import Option
 from homodyne_dask.fitting.options import fit_options
+from homodyne_dask.store.files import AnyPath, any_path
 
 if TYPE_CHECKING:
     from homodyne_dask.cli.config import FitConfig
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
+
+class _AnyPath(click.ParamType):
+    """A path or a URL."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> AnyPath:
+        return any_path(param.name if param else "path", value)
+
+
+ANY_PATH = _AnyPath()
 SELECTION = (
     click.option(
         "--q", multiple=True, help="Ring at this q in 1/Å, the nearest within 2 %; repeatable."
@@ -128,7 +140,7 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> "FitConf
     return read_config(files[0], given)
 
 
-def selected(config: "FitConfig", store: Path) -> "Scan":
+def selected(config: "FitConfig", store: AnyPath) -> "Scan":
     """Return the scan of a store with the selected bins and frames."""
     from homodyne_dask.store.scan import open_dataset
 

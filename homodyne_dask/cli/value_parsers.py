@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
 from homodyne_dask.models.units import gap_in_angstrom, length_in_angstrom
+from homodyne_dask.store.files import AnyPath, any_path
 
 
 def _as(read: Callable[[Any], Any]) -> BeforeValidator:
@@ -86,6 +88,7 @@ def _gap(value: Any) -> str:
     return value
 
 
+StorePath = Annotated[AnyPath, _as(partial(any_path, "data"))]
 Number = Annotated[float, _as(_number)]
 WholeNumber = Annotated[int, _as(_whole_number)]
 Pair = Annotated[tuple[float, float], _as(_pair)]

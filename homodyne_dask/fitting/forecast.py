@@ -18,8 +18,8 @@ from homodyne_dask.fitting.start.initial_values import averages_of, find_initial
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import Model
 from homodyne_dask.solver import variable_projection as scaling
-from homodyne_dask.store.chunk_reader import chunk_path
-from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.store.byte_range import stored_size
+from homodyne_dask.store.scan import Chunk, Scan, q_or_one
 from homodyne_dask.store.text_tables import html_table, lines_of
 from homodyne_dask.sweep.blocks import Place, stored_sums
 from homodyne_dask.sweep.cost import Cost
@@ -185,8 +185,8 @@ def _measured(sweep: Sweep, tiles: list[_Tile], at: AtTheta | AtThetaAndLinear) 
 
 
 def _stored_bytes(scan: Scan, run: Run) -> int:
-    paths = [chunk_path(scan.path, 1, scan.bins[member], run.tiles[0]) for member in run.members]
-    return sum(path.stat().st_size for path in paths)
+    chunks = [Chunk(1, scan.bins[member], *run.tiles[0]) for member in run.members]
+    return sum(stored_size(scan.place_of(chunk)) for chunk in chunks)
 
 
 def _makespan(seconds: list[float], threads: int) -> float:

@@ -21,7 +21,7 @@ from homodyne_dask.results.result_file import load_result
 from homodyne_dask.results.text import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.store.files import write_atomic, write_file
+from homodyne_dask.store.files import AnyPath, write_atomic, write_file
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.scan import Scan
 
@@ -62,13 +62,15 @@ class FolderInUse(OptionError):  # noqa: N818 - an OptionError that passes by it
     """Another fit is writing a folder."""
 
 
-def default_folder(store: Path, over: str | None = None) -> Path:
+def default_folder(store: AnyPath, over: str | None = None) -> Path:
     """Return the default folder of the result of a store: A0123_c2.zarr → A0123_fit, beside it.
 
-    over: q or age, for the results of its parts: A0123_fit_q.
+    That of a store by URL is in the working folder. over: q or age, for the results of its parts:
+    A0123_fit_q.
     """
     name = store.name.removesuffix(".zarr").removesuffix("_c2") + "_fit"
-    return store.parent / (f"{name}_{over}" if over else name)
+    beside = store.parent if isinstance(store, Path) else Path()
+    return beside / (f"{name}_{over}" if over else name)
 
 
 def checkpoint_in(folder: Path) -> Path:

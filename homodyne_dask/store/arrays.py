@@ -6,14 +6,14 @@ encoding as those of c2 and decoded without zarr, whose decoder believes sizes t
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from homodyne_dask.errors import StoreError, why_unreadable
+from homodyne_dask.store.byte_range import ByteRange, read_bytes
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, MAX_OVERHEAD, decode_chunk
-from homodyne_dask.store.files import read_regular_file, read_with_tail
+from homodyne_dask.store.files import AnyPath, inside, read_regular_file
 
 MAX_BYTES = 1 << 30
 """Bytes of metadata, a manifest or a small array that are read."""
@@ -53,11 +53,11 @@ SMALL_ARRAYS = {
 }
 
 
-def read_metadata(store: str | Path, name: str = "") -> dict[str, Any]:
+def read_metadata(store: str | AnyPath, name: str = "") -> dict[str, Any]:
     """Return the metadata of a group or an array; raises StoreError where they cannot be read."""
-    file = Path(store, name, "zarr.json")
+    file = f"{name}/zarr.json".lstrip("/")
     try:
-        metadata = json.loads(read_regular_file(file, MAX_BYTES))
+        metadata = json.loads(read_regular_file(inside(store, file), MAX_BYTES))
     except FileNotFoundError as e:
         why = f"is damaged: {name} is missing; ingest it again with --overwrite"
         raise StoreError(
@@ -65,17 +65,15 @@ def read_metadata(store: str | Path, name: str = "") -> dict[str, Any]:
         ) from e
     except (OSError, ValueError, RecursionError) as e:
         raise StoreError(
-            f"{store}: the metadata {file.relative_to(store)} cannot be read ({_short(e)}); "
+            f"{store}: the metadata {file} cannot be read ({_short(e)}); "
             f"ingest it again with --overwrite"
         ) from e
     if not isinstance(metadata, dict) or not isinstance(metadata.get("attributes", {}), dict):
-        raise StoreError(
-            f"{store}: {file.relative_to(store)} is no metadata; ingest it again with --overwrite"
-        )
+        raise StoreError(f"{store}: {file} is no metadata; ingest it again with --overwrite")
     return metadata
 
 
-def read_array(store: str | Path, name: str) -> np.ndarray:
+def read_array(store: str | AnyPath, name: str) -> np.ndarray:
     """Return a small array; raises StoreError where any of it is missing or damaged.
 
     Whether it is the one that was ingested there, `Manifest.read_array` says.
@@ -92,8 +90,9 @@ def read_array(store: str | Path, name: str) -> np.ndarray:
         for first in (None,) if spec.whole else range(shape[0]):
             part = values if first is None else values[first]
             place = [first or 0, *[0] * (len(shape) - 1)]
-            path = Path(store, name, "c", *map(str, place))
-            body, checksum = read_with_tail(path, part.nbytes + MAX_OVERHEAD, CHECKSUM_BYTES)
+            path = inside(store, name, "c", *map(str, place))
+            stored = ByteRange(path)
+            body, checksum = read_bytes(stored, part.nbytes + MAX_OVERHEAD, CHECKSUM_BYTES)
             decode_chunk(body, checksum, part)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError) as e:
         missing = isinstance(e, FileNotFoundError)

@@ -6,22 +6,48 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from uuid import uuid4
 
 from homodyne_dask.errors import OptionError, shown
+from homodyne_dask.store import objects
+from homodyne_dask.store.url_path import UrlPath, is_url, local_path, url_path
 
+AnyPath = Path | UrlPath
+"""Of a file or folder on disk, or by URL; what reads and writes either is in this module."""
 PARTIAL = ".partial"
 """End of the name of a file that is being written; a killed process leaves it behind."""
 
 
 def path_of(what: str, given: str | Path) -> Path:
-    """Return the path of a file or folder; raises OptionError for what is neither text nor a path."""
+    """Return the path of a file or folder on disk; raises OptionError for anything else."""
+    found = any_path(what, given)
+    if isinstance(found, UrlPath):
+        raise OptionError(
+            f"{what} = {shown(str(found))} is a URL: give the name of a file or folder"
+        )
+    return found
+
+
+def any_path(what: str, given: str | AnyPath) -> AnyPath:
+    """Return the path of a file or folder, on disk or by URL; raises OptionError for anything else."""
+    if isinstance(given, UrlPath):
+        return given
     if not isinstance(given, str | os.PathLike):
         raise OptionError(
             f"{what} = {shown(given)} is not a path: give the name of a file or folder"
         )
-    return Path(given)
+    if not (isinstance(given, str) and is_url(given)):
+        return Path(given)
+    local = local_path(what, given)
+    return url_path(what, given) if local is None else Path(local)
+
+
+def inside(store: str | AnyPath, *names: str) -> AnyPath:
+    """Return the path of something in a store, which is given by its path or URL."""
+    if not is_url(store):
+        return Path(store, *names)  # type: ignore[arg-type]
+    return any_path("store", store).joinpath(*names)
 
 
 @contextmanager
@@ -103,24 +129,44 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def read_regular_file(path: Path, max_bytes: int) -> bytes:
+def zarr_store(store: str | AnyPath) -> Any:
+    """Return a store as zarr takes it."""
+    path = inside(store)
+    if not isinstance(path, UrlPath):
+        return path
+    from zarr.storage import ObjectStore
+
+    return ObjectStore(objects.connection(path.root, path.key))
+
+
+def read_regular_file(path: AnyPath, max_bytes: int) -> bytes:
     """Return the content of a file; OSError for a pipe, a device, or more than `max_bytes`.
 
-    Reading from those would never end.
+    Reading from those would never end. Of an object, ObjectStoreError where it cannot be fetched.
     """
+    if isinstance(path, UrlPath):
+        return objects.read(path, max_bytes)
     content, _ = read_with_tail(path, max_bytes, 0)
     return content
 
 
-def read_with_tail(path: Path, max_bytes: int, n_tail: int) -> tuple[bytes, bytes]:
-    """Return the content without its last `n_tail` bytes, and those bytes, read apart to avoid a copy."""
+def read_with_tail(
+    path: Path, max_bytes: int, n_tail: int, span: tuple[int, int] | None = None
+) -> tuple[bytes, bytes]:
+    """Return the content without its last `n_tail` bytes, and those bytes, read apart to avoid a copy.
+
+    span: the first byte and the number of those to read; by default all.
+    """
     with open(path, "rb", opener=_open_without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError("it is a pipe or a device, not a file")
-        if status.st_size > max_bytes:
-            raise OSError(f"it holds {status.st_size} bytes where {max_bytes} are most")
-        return file.read(max(status.st_size - n_tail, 0)), file.read(n_tail)
+        first, count = span or (0, status.st_size)
+        if count > max_bytes:
+            raise OSError(f"it holds {count} bytes where {max_bytes} are most")
+        if span:
+            file.seek(first)
+        return file.read(max(count - n_tail, 0)), file.read(n_tail)
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

@@ -8,7 +8,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from jaxtyping import Int, UInt32
 from homodyne_dask.errors import StoreError, why_unreadable
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import MAX_BYTES, SMALL_ARRAYS, array_digest, read_array
-from homodyne_dask.store.files import read_regular_file
+from homodyne_dask.store.files import AnyPath, inside, read_regular_file
 
 _APART = ("store_sha256", "complete")
 """Attributes that are known only after the manifest is written."""
@@ -35,8 +34,10 @@ class Manifest:
     """SHA-256 of each small array by name (`array_digest`)."""
     attributes: str
     """SHA-256 of the root attributes (`attributes_digest`)."""
+    spans: Mapping[int, Int[np.ndarray, "bin i j 2"]] | None = None
+    """First byte and number of bytes of each chunk in its shard; None where a chunk is a file."""
 
-    def read_array(self, store: str | Path, name: str) -> np.ndarray:
+    def read_array(self, store: str | AnyPath, name: str) -> np.ndarray:
         """Return a small array; StoreError if it is damaged, or not the one that was ingested."""
         values = read_array(store, name)
         if array_digest(values) != self.arrays[name]:
@@ -46,7 +47,7 @@ class Manifest:
             )
         return values
 
-    def check_attributes(self, store: str | Path, attrs: Mapping[str, Any]) -> None:
+    def check_attributes(self, store: str | AnyPath, attrs: Mapping[str, Any]) -> None:
         """Raise StoreError for root attributes that are not those that were ingested."""
         if attributes_digest(attrs) != self.attributes:
             raise StoreError(
@@ -67,26 +68,29 @@ def manifest_json(
     pairs: Sequence[Sequence[int]],
     arrays: Mapping[str, str],
     attrs: Mapping[str, Any],
+    sizes: Sequence[Mapping[str, Sequence[int]]] | None = None,
 ) -> dict[str, Any]:
     """Return the content of the manifest's file.
 
     chunks: of each bin, by array, the crc32c of the chunks on and above the diagonal, row by row.
-    pairs: of each bin, in the same order, the known pairs of the chunks of c2.
+    pairs: of each bin, in the same order, the known pairs of the chunks of c2. sizes: of a store with
+    shards, as `chunks`, the bytes of the chunks.
     """
-    return {
-        "chunks": {
-            name: [bin_chunks[name] for bin_chunks in chunks]
-            for name in map(schema.matrix_name, schema.factors(n_frames))
-        },
+    names = [schema.matrix_name(factor) for factor in schema.factors(n_frames)]
+    found = {
+        "chunks": {name: [bin_chunks[name] for bin_chunks in chunks] for name in names},
         "pairs": list(pairs),
         "arrays": dict(arrays),
         "attributes": attributes_digest(attrs),
     }
+    if sizes is None:
+        return found
+    return found | {"sizes": {name: [of_bin[name] for of_bin in sizes] for name in names}}
 
 
-def read_manifest(store: str | Path, digest: str, bins: int, frames: int) -> Manifest:
+def read_manifest(store: str | AnyPath, digest: str, bins: int, frames: int) -> Manifest:
     """Return the manifest of a store of that size; raises StoreError if its SHA-256 is another."""
-    file = Path(store, schema.MANIFEST)
+    file = inside(store, schema.MANIFEST)
     try:
         content = read_regular_file(file, MAX_BYTES)
     except OSError as e:
@@ -115,7 +119,23 @@ def _parsed(held: Any, bins: int, frames: int) -> Manifest:
         _by_tile(held["pairs"], bins, tiles[1], np.int64),
         {name: str(held["arrays"][name]) for name in SMALL_ARRAYS},
         str(held["attributes"]),
+        None if "sizes" not in held else _spans(held["sizes"], bins, frames),
     )
+
+
+def _spans(sizes: Any, bins: int, frames: int) -> dict[int, np.ndarray]:
+    """Return the first byte and the number of bytes of chunks that fill their shards row by row."""
+    found = {}
+    for factor in schema.factors(frames):
+        tiles = schema.tiles_per_side(frames, factor)
+        height = schema.shard_rows(frames, tiles)
+        count = _by_tile(sizes[schema.matrix_name(factor)], bins, tiles, np.int64)
+        first = np.zeros_like(count)
+        for row in range(0, tiles, height):
+            shard = count[:, row : row + height].reshape(bins, -1)
+            first[:, row : row + height] = (shard.cumsum(1) - shard).reshape(bins, -1, tiles)
+        found[factor] = np.stack([first, count], axis=-1)
+    return found
 
 
 def _by_tile(listed: Any, bins: int, tiles: int, dtype: type) -> np.ndarray:

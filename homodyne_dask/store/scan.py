@@ -1,6 +1,6 @@
 """A scan: an opened store, its small arrays, and the selected bins and frames; c2 is not read here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from os import PathLike
@@ -13,13 +13,15 @@ from jaxtyping import Bool, Float, Float32, Int
 from homodyne_dask.errors import OptionError, StoreError, require_count, shown
 from homodyne_dask.store import schema, validate
 from homodyne_dask.store.arrays import read_metadata
+from homodyne_dask.store.byte_range import ByteRange
 from homodyne_dask.store.cells import Cells
-from homodyne_dask.store.chunk_reader import read_chunk
+from homodyne_dask.store.chunk_reader import chunk_path, read_chunk
 from homodyne_dask.store.cuts import Cuts, read_cuts
-from homodyne_dask.store.files import path_of
+from homodyne_dask.store.files import AnyPath, any_path, zarr_store
 from homodyne_dask.store.manifest import Manifest, read_manifest
 from homodyne_dask.store.selection import FrameRange, TimeRange, select_bins, select_frames
 from homodyne_dask.store.text_tables import abridged, bin_table_html, bin_table_text
+from homodyne_dask.store.url_path import UrlPath
 
 if TYPE_CHECKING:
     import xarray
@@ -137,15 +139,27 @@ class Scan:
     def read_chunk(self, chunk: "Chunk", into: Float32[np.ndarray, "T T"]) -> None:
         """Decode a chunk of c2 or of a level, all NaN for one that is excluded.
 
-        Raises StoreError for a chunk that is damaged or not the one that was ingested there.
+        Raises StoreError for a chunk that is damaged or not the one that was ingested there,
+        ObjectStoreError where it cannot be fetched.
         """
         if chunk in self.excluded:
             into.fill(np.nan)
             return
-        factor, index, *tile = chunk
-        label = int(self.all_bins["label"][index])
-        checksum = int(self.manifest.checksums[factor][index, *tile])
-        read_chunk(self.path, factor, label, index, (chunk.i, chunk.j), checksum, into)
+        level = "" if chunk.factor == 1 else f" of level{chunk.factor}"
+        label = int(self.all_bins["label"][chunk.bin])
+        name = f"{self.path}: chunk {chunk[2:]}{level} of the bin labelled {label}"
+        checksum = int(self.manifest.checksums[chunk.factor][chunk[1:]])
+        read_chunk(self.place_of(chunk), name, checksum, into)
+
+    def place_of(self, chunk: "Chunk") -> ByteRange:
+        """Return where the bytes of a chunk are: a file of its own, or a range of a shard."""
+        spans, tile = self.manifest.spans, (chunk.i, chunk.j)
+        if spans is None:
+            return ByteRange(chunk_path(self.path, chunk.factor, chunk.bin, tile))
+        rows = schema.shard_rows(self.n_frames, spans[chunk.factor].shape[1])
+        shard = (chunk.i // rows, 0)
+        first, count = spans[chunk.factor][chunk[1:]].tolist()
+        return ByteRange(chunk_path(self.path, chunk.factor, chunk.bin, shard), (first, count))
 
     @property
     def selection(self) -> Selection:
@@ -161,7 +175,7 @@ class Scan:
         """
         import xarray  # takes a second to import; workers do not need it
 
-        whole = xarray.open_zarr(self.path, consolidated=False)
+        whole = xarray.open_zarr(zarr_store(self.path), consolidated=False)
         times = {name: (name, self.time, {"units": "s"}) for name in ("t1", "t2")}
         bins = {
             name: ("bin", self.all_bins[name], whole[name].attrs) for name in ("q", "phi", "label")
@@ -215,19 +229,19 @@ class Scan:
         return bin_table_html(self)
 
 
-def open_dataset(path: str | Path) -> Scan:
+def open_dataset(path: str | AnyPath) -> Scan:
     """Open a store made by `homodyne-dask ingest`; nothing but its small arrays is read.
 
-    Raises StoreError for a path that is no store, is incomplete, or has another schema version.
+    path: of its folder, or a URL: s3://, gs://, az://, https:// or file://.
+    Raises StoreError for a path that is no store, is incomplete, or has another schema version,
+    ObjectStoreError for a URL that cannot be used.
 
     >>> hd.open_dataset("A0123_c2.zarr").select(phi=(-30, 30)).dataset["c2"].sizes["t1"]
     24
     """
-    where = path_of("store", path)
-    if not where.exists():
-        raise StoreError(f"{path} does not exist: run `homodyne-dask ingest SOURCE {path}`")
-    if where.is_file():
-        raise StoreError(f"{path} is a file, not a store: run `homodyne-dask ingest {path}`")
+    where = any_path("store", path)
+    if not isinstance(where, UrlPath):
+        _check_is_folder(where)
     attrs = read_metadata(where).get("attributes", {})
     validate.check_attributes(where, attrs)
     bins, frames = validate.check_arrays(where)
@@ -240,11 +254,18 @@ def open_dataset(path: str | Path) -> Scan:
     return Scan(path, attrs, manifest, time, mask, every, (0, frames), per_bin)
 
 
-def as_scan(data: "Scan | str | Path") -> Scan:
+def _check_is_folder(path: Path) -> None:
+    if not path.exists():
+        raise StoreError(f"{path} does not exist: run `homodyne-dask ingest SOURCE {path}`")
+    if path.is_file():
+        raise StoreError(f"{path} is a file, not a store: run `homodyne-dask ingest {path}`")
+
+
+def as_scan(data: "Scan | str | AnyPath") -> Scan:
     """Return a scan that is given itself or as the path of its store; OptionError for anything else."""
     if isinstance(data, Scan):
         return data
-    if not isinstance(data, str | PathLike):
+    if not isinstance(data, str | PathLike | UrlPath):
         raise OptionError(
             f"data = {shown(data)} is neither a scan nor the path of a store: this model is fitted to those; "
             f"for other data see hd.model"
@@ -252,7 +273,7 @@ def as_scan(data: "Scan | str | Path") -> Scan:
     return open_dataset(data)
 
 
-def _check_values(path: Path, time: np.ndarray, sigma: np.ndarray) -> None:
+def _check_values(path: AnyPath, time: np.ndarray, sigma: np.ndarray) -> None:
     if not (np.isfinite(sigma).all() and (sigma > 0).all()):
         raise StoreError(
             f"{path}: sigma_row holds values that are not above 0; ingest it again with --overwrite"
@@ -264,30 +285,6 @@ def _check_values(path: Path, time: np.ndarray, sigma: np.ndarray) -> None:
 def q_or_one(scan: Scan) -> Float[np.ndarray, " bin"]:
     """Return q in 1/Å, 1 where it is unknown: parameters are then q²·D instead of D."""
     return np.where(np.isfinite(scan.q), scan.q, 1.0)
-
-
-def coarse_use(scan: Scan, factor: int) -> Bool[np.ndarray, " t"]:
-    """Return the frames of a level that are inside the selection, at least half of their frames in use."""
-    if factor == 1:
-        return scan.use
-    of = _by_cell(scan, factor)
-    inside = np.zeros(scan.n_frames, bool)
-    inside[slice(*scan.frames)] = True
-    return (of(scan.use).sum(-1) >= factor / 2) & of(inside).all(-1)
-
-
-def coarse_weights(
-    scan: Scan, factor: int, members: Sequence[int]
-) -> Float[np.ndarray, "member t"]:
-    """Return 1/sigma_row² of some bins, summed over the used frames of each frame of a level."""
-    weights = 1 / scan.all_bins["sigma_row"][[scan.bins[b] for b in members]] ** 2
-    return weights if factor == 1 else _by_cell(scan, factor)(weights * scan.use).sum(-1)
-
-
-def _by_cell(scan: Scan, factor: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function that splits the last axis into the frames of a level."""
-    m = schema.level_frames(scan.n_frames, factor)
-    return lambda values: values[..., : m * factor].reshape(*values.shape[:-1], m, factor)
 
 
 @lru_cache(maxsize=8)

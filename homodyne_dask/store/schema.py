@@ -42,6 +42,11 @@ for a stray group member) lists what belongs at each place:
     arrays                of every other array the SHA-256 of "type [shape] " and its little-endian values
     attributes            SHA-256 of the root attributes but `store_sha256` and `complete`, as JSON with
                           sorted keys
+    sizes                 only in a store with shards: as `chunks`, the bytes of each chunk
+
+In a store with shards (Zarr's `sharding_indexed`) the chunks of c2 and of the levels lie in files of
+`shard_rows` rows of chunks of one bin each, one chunk after the other from the first byte on, with Zarr's
+index at the end. Where a chunk begins follows from `sizes`.
 """
 
 from itertools import pairwise
@@ -57,6 +62,12 @@ LEVELS = (4, 16)
 MIN_LEVEL_FRAMES = 32
 GAPS = (1e4, 1e9)
 """Å: the least and the largest distance of plates; a number outside was meant in another unit."""
+MAX_SIDE = 512
+"""Frames along the side of the largest chunks."""
+SHARD_BYTES = 1 << 27
+"""Most bytes of decoded chunks in a shard, unless one row of chunks has more."""
+SHARDED = "sharding_indexed"
+"""The codec of an array with shards."""
 CODECS = ("bytes", "blosc", "crc32c")
 """Of c2: little-endian float32, blosc, then the checksum of the chunk as stored."""
 
@@ -151,7 +162,7 @@ def store_beside(source: Path) -> Path:
 
 def tile_side(n_frames: int) -> int:
     """Return the side T of a chunk: the smallest of 64, 128, 256, 512 that holds all frames, at most 512."""
-    return next((side for side in (64, 128, 256) if side >= n_frames), 512)
+    return next((side for side in (64, 128, 256) if side >= n_frames), MAX_SIDE)
 
 
 def tiles_per_side(n_frames: int, factor: int) -> int:
@@ -163,6 +174,14 @@ def tiles_per_side(n_frames: int, factor: int) -> int:
 def factors(n_frames: int) -> list[int]:
     """Return 1 for c2 and the factors of the levels that a store of so many frames has."""
     return [1, *(factor for factor in LEVELS if level_frames(n_frames, factor))]
+
+
+def shard_rows(n_frames: int, tiles: int) -> int:
+    """Return the rows of chunks in a shard of a matrix with so many chunks along a side.
+
+    A shard holds whole rows of the matrix of one bin, all of it where that has not too many bytes.
+    """
+    return min(tiles, max(1, SHARD_BYTES // (4 * tiles * tile_side(n_frames) ** 2)))
 
 
 def matrix_name(factor: int) -> str:

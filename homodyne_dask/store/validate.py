@@ -4,7 +4,6 @@ A store may be truncated, edited or partly replaced. Whatever differs from what 
 (`schema.py`) is a StoreError naming the array or attribute, before any of it enters a fit.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,12 @@ from pydantic import ValidationError
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import SMALL_ARRAYS, ArraySpec, read_metadata
+from homodyne_dask.store.files import AnyPath
 
 _MATRIX = ArraySpec(("bin", "t", "t"), "float32", whole=False)
 
 
-def check_attributes(store: str | Path, attrs: dict[str, Any]) -> None:
+def check_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> None:
     """Refuse a foreign store, another schema version, an unfinished ingest, and invalid attributes."""
     if attrs.get("format") != schema.FORMAT:
         raise StoreError(
@@ -49,7 +49,7 @@ def check_attributes(store: str | Path, attrs: dict[str, Any]) -> None:
         raise StoreError(f"{store} {wrong}; ingest the source again with --overwrite") from e
 
 
-def check_arrays(store: str | Path) -> tuple[int, int]:
+def check_arrays(store: str | AnyPath) -> tuple[int, int]:
     """Return the numbers of bins and frames, from the metadata of the arrays.
 
     Refuses metadata that are not those that ingest writes: shape, type, chunks, unit, codecs.
@@ -57,10 +57,12 @@ def check_arrays(store: str | Path) -> tuple[int, int]:
     wanted = {"c2": _MATRIX} | SMALL_ARRAYS
     metadata = {name: read_metadata(store, name) for name in wanted}
     sizes = _sizes(store, metadata)
+    sharded, matrices = _codecs(metadata["c2"]) == [schema.SHARDED], {"c2"}
     for factor in schema.factors(sizes["t"])[1:]:
         name, dim = schema.matrix_name(factor), f"t{factor}"
         wanted[name] = _MATRIX._replace(dims=("bin", dim, dim))
         metadata[name] = read_metadata(store, name)
+        matrices.add(name)
     for name, array in wanted.items():
         shape = [sizes[dim] for dim in array.dims]
         if metadata[name].get("shape") != shape:
@@ -68,7 +70,9 @@ def check_arrays(store: str | Path) -> tuple[int, int]:
                 f"{store}: {name} has shape {metadata[name].get('shape')} where {shape} belongs; "
                 f"ingest it again with --overwrite"
             )
-        _check_storage(store, name, metadata[name], array, _chunk_shape(array, shape, sizes["t"]))
+        chunk = _chunk_shape(array, shape, sizes["t"])
+        shard = _shard_shape(shape, sizes["t"]) if sharded and name in matrices else None
+        _check_storage(store, name, metadata[name], array, chunk, shard)
     return sizes["bin"], sizes["t"]
 
 
@@ -80,7 +84,14 @@ def _chunk_shape(array: ArraySpec, shape: list[int], n_frames: int) -> list[int]
     return shape if array.whole else [1, *shape[1:]]
 
 
-def _sizes(store: str | Path, metadata: dict[str, dict[str, Any]]) -> dict[str, int]:
+def _shard_shape(shape: list[int], n_frames: int) -> list[int]:
+    """Return the shape of the shards of c2 or of a level, from that of the array."""
+    side = schema.tile_side(n_frames)
+    tiles = -(-shape[1] // side)
+    return [1, schema.shard_rows(n_frames, tiles) * side, tiles * side]
+
+
+def _sizes(store: str | AnyPath, metadata: dict[str, dict[str, Any]]) -> dict[str, int]:
     """Return the length of every dimension, from one array each."""
 
     def length(name: str, axis: int = 0) -> int:
@@ -100,15 +111,16 @@ def _sizes(store: str | Path, metadata: dict[str, dict[str, Any]]) -> dict[str, 
 
 
 def _check_storage(
-    store: str | Path, name: str, metadata: dict[str, Any], array: ArraySpec, chunk: list[int]
-) -> None:
+    store: str | AnyPath, name: str, metadata: dict[str, Any], array: ArraySpec, chunk: list[int],
+    shard: list[int] | None,
+) -> None:  # fmt: skip
     """Refuse an array whose type, chunks, units or codecs are not those of the schema."""
     wanted: dict[str, Any] = {
         "node_type": "array",
         "zarr_format": 3,
         "data_type": array.dtype,
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shard or chunk}},
         "fill_value": "NaN"
         if array.dtype.startswith("float")
         else np.zeros((), array.dtype).item(),
@@ -116,12 +128,24 @@ def _check_storage(
     found = {key: metadata.get(key) for key in wanted}
     wanted["units"], found["units"] = array.units, metadata.get("attributes", {}).get("units")
     wanted["codecs"], found["codecs"] = list(schema.CODECS), _codecs(metadata)
+    if shard:
+        wanted["codecs"], inner = [schema.SHARDED], _shard_settings(metadata)
+        found["chunks in shards"], wanted["chunks in shards"] = inner.get("chunk_shape"), chunk
+        found["codecs in shards"], wanted["codecs in shards"] = _codecs(inner), list(schema.CODECS)
     for key, value in wanted.items():
         if found[key] != value:
             raise StoreError(
                 f"{store}: {key} of {name} is {found[key]} where {value} belongs; ingest it "
                 f"again with --overwrite"
             )
+
+
+def _shard_settings(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of the codec of shards, empty where there are none."""
+    if _codecs(metadata) != [schema.SHARDED]:
+        return {}
+    settings = metadata["codecs"][0].get("configuration")
+    return settings if isinstance(settings, dict) else {}
 
 
 def _codecs(metadata: dict[str, Any]) -> list[str] | str:

@@ -1,17 +1,23 @@
 """The cache of a worker: decoded blocks and their sums, the least recently used dropped first."""
 
 import threading
-from collections.abc import Callable, Hashable
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float32
 from zict import LRU
 
 from homodyne_dask.kernels.block import Block
-from homodyne_dask.store import chunk_reader as chunks
-from homodyne_dask.store.chunk_reader import chunk_path
-from homodyne_dask.store.scan import open_selection
+from homodyne_dask.store.byte_range import ByteRange, read_ahead
+from homodyne_dask.store.chunk_reader import most_bytes
+from homodyne_dask.store.scan import Chunk, open_selection
 from homodyne_dask.sweep.blocks import BlockSource, Place, aligned_array, read_block
+
+AHEAD = 3
+"""Blocks that are fetched while one is computed."""
+AHEAD_BYTES = 64_000_000
+"""Most bytes of blocks that a thread fetches ahead."""
 
 
 def byte_cache[T](bytes_of: Callable[[T], int], budget: int = 0) -> LRU[Hashable, T]:
@@ -64,13 +70,33 @@ def block(source: BlockSource, place: Place, budget: int) -> Block:
     return found
 
 
-def prefetch(source: BlockSource, place: Place) -> None:
-    """Let the operating system fetch a block's chunks while another is computed."""
-    if (source, place) in BLOCKS:
-        return
+def in_turn(
+    source: BlockSource, places: Sequence[Place], reads: Sequence[bool] | None = None
+) -> Iterator[Place]:
+    """Yield the places of blocks, which are used in turn, while the chunks of the next ones are fetched.
+
+    reads: for each place whether its block is read; by default all are.
+    """
+    to_read = [n for n in range(len(places)) if reads is None or reads[n]]
+    most = most_bytes(source.side)
+    try:
+        for n, place in enumerate(places):
+            coming = to_read[bisect_left(to_read, n) :][: 1 + AHEAD]
+            read_ahead(
+                [*_chunks(source, [places[at] for at in coming])][: AHEAD_BYTES // most], most
+            )
+            yield place
+    finally:
+        read_ahead([], most)
+
+
+def _chunks(source: BlockSource, places: Sequence[Place]) -> Iterator[ByteRange]:
+    """Yield the places of the chunks of blocks that this process does not keep."""
     scan = open_selection(source.selection)
-    for member in place.members:
-        chunks.read_ahead(chunk_path(scan.path, source.factor, scan.bins[member], place.tile))
+    for place in places:
+        if (source, place) not in BLOCKS:
+            for member in place.members:
+                yield scan.place_of(Chunk(source.factor, scan.bins[member], *place.tile))
 
 
 def forget() -> None:

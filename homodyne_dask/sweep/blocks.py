@@ -6,15 +6,8 @@ import numpy as np
 from jaxtyping import Float, Float32
 
 from homodyne_dask.kernels.block import Block
-from homodyne_dask.store.scan import (
-    Chunk,
-    Scan,
-    Selection,
-    coarse_use,
-    coarse_weights,
-    open_selection,
-    q_or_one,
-)
+from homodyne_dask.store.level_weights import coarse_use, coarse_weights
+from homodyne_dask.store.scan import Chunk, Scan, Selection, open_selection, q_or_one
 
 ALIGNMENT = 64
 """Bytes; XLA copies arrays that are not aligned so."""

@@ -17,7 +17,7 @@ from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.scan import Scan, open_selection, q_or_one
-from homodyne_dask.sweep.block_cache import CELLS, block, keep
+from homodyne_dask.sweep.block_cache import CELLS, block, in_turn, keep
 from homodyne_dask.sweep.blocks import BlockSource, Place, aligned_array
 from homodyne_dask.sweep.cost import Cost
 from homodyne_dask.sweep.plan import Run
@@ -83,8 +83,8 @@ def _read(
     """Return c2 - 1 of every cell, and Σ 1/sigma² over its pairs if all of them are selected and known."""
     sums = np.zeros((3, len(run.members), cells.number + 1))
     frame = np.arange(source.side)
-    for tile in run.tiles:
-        data = block(source, Place(run.members, tile), 0)
+    for place in in_turn(source, [Place(run.members, tile) for tile in run.tiles]):
+        data = block(source, place, 0)
         lag = data.j0 + frame[None, :] - data.i0 - frame[:, None]
         cell = cells.of_tile(data.i0, data.j0, source.side)
         for b in range(len(run.members)):

@@ -17,8 +17,8 @@ from homodyne_dask.cluster.workers import (
 )
 from homodyne_dask.errors import PlanError, SelectionError
 from homodyne_dask.kernels.problem import coarse_min_lag
-from homodyne_dask.store import schema
-from homodyne_dask.store.scan import Scan, coarse_use
+from homodyne_dask.store import level_weights, schema
+from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.text_tables import html_table, lines_of
 from homodyne_dask.sweep.size_label import size_in_words
 from homodyne_dask.sweep.working_memory import working_memory
@@ -103,7 +103,7 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1) -> Layout:
     """Return how a level of the scan is cut; raises SelectionError where no pair is left."""
     side = schema.tile_side(scan.n_frames)
     lag = coarse_min_lag(min_lag, factor)
-    used = coarse_use(scan, factor).astype(np.int64)
+    used = level_weights.coarse_use(scan, factor).astype(np.int64)
     n = np.arange(len(used))
     later = np.concatenate([np.cumsum(used[::-1])[::-1], [0]])
     pairs = int((used * later[np.minimum(n + lag, len(n))]).sum()) * len(scan.bins)
@@ -130,11 +130,11 @@ def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
     """
     if fine.pairs < MIN_PAIRS_FOR_LEVELS:
         return []
-    levels = []
-    for factor in sorted(schema.LEVELS, reverse=True):
-        if schema.level_frames(scan.n_frames, factor) and coarse_use(scan, factor).sum() >= 8:
-            levels.append(layout(scan, min_lag, factor))
-    return levels
+    stored = [
+        f for f in sorted(schema.LEVELS, reverse=True) if schema.level_frames(scan.n_frames, f)
+    ]
+    used = {factor: level_weights.coarse_use(scan, factor).sum() for factor in stored}
+    return [layout(scan, min_lag, factor) for factor in stored if used[factor] >= 8]
 
 
 def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:

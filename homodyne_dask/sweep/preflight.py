@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
@@ -22,10 +21,14 @@ from homodyne_dask.cluster._dask_internals import known_workers
 from homodyne_dask.cluster.connect import with_timeout
 from homodyne_dask.cluster.local import cluster_errors, job_cluster
 from homodyne_dask.cluster.memory import size
-from homodyne_dask.errors import ClusterError
+from homodyne_dask.errors import ClusterError, ObjectStoreError, PackageError
 from homodyne_dask.kernels.processors import cores, jax_threads
-from homodyne_dask.store.chunk_reader import chunk_path
-from homodyne_dask.store.scan import Scan
+from homodyne_dask.store import schema
+from homodyne_dask.store.byte_range import ByteRange, read_bytes
+from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES
+from homodyne_dask.store.chunk_reader import most_bytes
+from homodyne_dask.store.scan import Chunk, Scan
+from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.plan import Plan
 
 PACKAGES = ("homodyne-dask", "jax", "jaxlib", "numpy", "numcodecs", "dask", "distributed")
@@ -54,8 +57,8 @@ class WorkerInfo(NamedTuple):
     """SHA-256 of a chunk of the store, or the error of reading it."""
 
 
-def inspect(chunk: str, dask_worker: Worker) -> WorkerInfo:
-    """Return the properties of a worker, which this process is, and the digest of a file it reads."""
+def inspect(chunk: ByteRange, dask_worker: Worker) -> WorkerInfo:
+    """Return the properties of a worker, which this process is, and the digest of a chunk it reads."""
     _compute_on_own_threads(dask_worker)
     import jax.numpy as jnp
 
@@ -92,8 +95,8 @@ class Requirements(NamedTuple):
 
     versions: dict[str, str]
     store: str
-    chunk: str
-    """A file of the store that it must read."""
+    chunk: ByteRange
+    """A chunk of the store that it must read."""
     digest: str
     """SHA-256 of its content, or the error of reading it here."""
     memory: int
@@ -157,7 +160,7 @@ def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
 
 def requirements(scan: Scan, plan: Plan) -> Requirements:
     """Return what every worker of a plan must fulfil."""
-    chunk = str(_chunk(scan, plan).absolute())
+    chunk = _chunk(scan, plan)
     return Requirements(
         package_versions(), str(scan.path), chunk, _digest(chunk), plan.memory_per_worker
     )
@@ -199,10 +202,12 @@ def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str
         yield f"{name} does not compute in float64: unset the variables JAX_* there"
     if info.chunk != required.digest:
         what = "it reads other data" if len(info.chunk) == 64 else info.chunk
-        yield (
-            f"{name} on {info.host} does not see the store {required.store} ({what}): put it on a file "
-            f"system that all nodes see, and check its rights"
+        remedy = (
+            "give the workers its credentials in their environment"
+            if is_url(required.store)
+            else "put it on a file system that all nodes see, and check its rights"
         )
+        yield f"{name} on {info.host} does not see the store {required.store} ({what}): {remedy}"
 
 
 def too_many_threads(workers: list[InspectedWorker]) -> Iterator[str]:
@@ -249,8 +254,8 @@ def _lifetimes(client: Client, plan: Plan) -> Iterator[str]:
         )
 
 
-def _chunk(scan: Scan, plan: Plan) -> Path:
-    """Return the file of the first chunk that a fit may read."""
+def _chunk(scan: Scan, plan: Plan) -> ByteRange:
+    """Return the place of the first chunk that a fit may read."""
     excluded = {(chunk.bin, chunk.i, chunk.j) for chunk in scan.excluded if chunk.factor == 1}
     member, tile = next(
         (scan.bins[member], tile)
@@ -259,11 +264,14 @@ def _chunk(scan: Scan, plan: Plan) -> Path:
         for member in group
         if (scan.bins[member], *tile) not in excluded
     )
-    return chunk_path(scan.path, 1, member, tile)
+    return scan.place_of(Chunk(1, member, *tile))
 
 
-def _digest(chunk: str) -> str:
+def _digest(chunk: ByteRange) -> str:
     try:
-        return hashlib.sha256(Path(chunk).read_bytes()).hexdigest()
+        body, tail = read_bytes(chunk, most_bytes(schema.MAX_SIDE), CHECKSUM_BYTES)
     except OSError as e:
-        return os.strerror(e.errno or 0)
+        return os.strerror(e.errno) if e.errno else str(e)
+    except (ObjectStoreError, PackageError) as e:
+        return str(e)
+    return hashlib.sha256(body + tail).hexdigest()

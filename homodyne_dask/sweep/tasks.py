@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.kernels.active_subblocks import SubBlocks
 from homodyne_dask.kernels.backend import backend_of, compilations
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.cell_grams import cell_candidate_grams, cell_gram, robust_cell_gram
@@ -32,7 +33,7 @@ from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.allocator import set_allocator_thresholds
 from homodyne_dask.store.scan import open_selection, q_or_one
-from homodyne_dask.sweep.block_cache import SUMS, block, prefetch
+from homodyne_dask.sweep.block_cache import SUMS, block, in_turn
 from homodyne_dask.sweep.blocks import BlockSource, Place, stored_sums
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.cost import NO_COST, Cost
@@ -116,15 +117,18 @@ def gram_of(
     )
     places = [Place(run.members, tile) for tile in run.tiles]
     leaves, cost = [], Cost()
-    for n, place in enumerate(places):
-        if n + 1 < len(places):
-            prefetch(context.source, places[n + 1])
-        if isinstance(at, AtThetaAndLinear):
+    if isinstance(at, AtThetaAndLinear):
+        for place in in_turn(context.source, places):
             gram, part = _robust_leaf(context, point, place, at.linear_params)
-        else:
-            gram, part = _leaf(context, point, place)
-        leaves.append(gram)
-        cost = cost.plus(part)
+            leaves.append(gram)
+            cost = cost.plus(part)
+    else:
+        known = [_known_of(context, point, place) for place in places]
+        turns = in_turn(context.source, places, [one.needed for one in known])
+        for place, one in zip(turns, known, strict=True):
+            gram, part = _leaf(context, point, place, one)
+            leaves.append(gram)
+            cost = cost.plus(part)
     with metered("merge"):
         return merge_tree(leaves), report_of(began, before, cost)
 
@@ -142,8 +146,8 @@ def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Candi
         backend.point(context.problem, theta, scan.time, factor, scan.frames) for theta in at.thetas
     ]
     leaves = []
-    for tile in run.tiles:
-        data = block(context.source, Place(run.members, tile), context.budget)
+    for place in in_turn(context.source, [Place(run.members, tile) for tile in run.tiles]):
+        data = block(context.source, place, context.budget)
         leaves.append(backend.candidate_grams(points, data))
     return merge_tree(leaves), report_of(began, before, NO_COST)
 
@@ -166,8 +170,22 @@ def _of_cells(
     return robust_cell_gram(means, context.problem, at.linear_params[list(run.members)]), cost
 
 
-def _leaf(context: TaskContext, at: ModelPoint, place: Place) -> tuple[Gram, Cost]:
-    """Return the Gram of one block; a block in which f has decayed to zero is not read.
+class _Known(NamedTuple):
+    """What is known of a block before it is read."""
+
+    cut: SubBlocks
+    """Sub-blocks in which the model has not decayed."""
+    sums: Float[np.ndarray, "padded 4"] | None
+    """Sums of the data alone; None before they are summed for the first time."""
+
+    @property
+    def needed(self) -> bool:
+        """Whether the block must be read."""
+        return self.cut.n_active > 0 or self.sums is None
+
+
+def _known_of(context: TaskContext, at: ModelPoint, place: Place) -> _Known:
+    """Return what is known of a block at theta.
 
     The sums of the data alone are those of the store where they cover the same pairs, else those of
     an earlier pass: which ones depends on store and selection alone.
@@ -175,24 +193,27 @@ def _leaf(context: TaskContext, at: ModelPoint, place: Place) -> tuple[Gram, Cos
     source, lag = context.source, context.problem.min_lag
     q = q_or_one(open_selection(source.selection))[place.members[0]]
     i, j = (side * source.side for side in place.tile)
-    cut = at.sub_blocks(q, i, j, source.side)
-    key = (source, place, lag)
     sums = stored_sums(source, place, lag)
-    sums = SUMS.get(key) if sums is None else sums
-    needed = cut.n_active > 0 or sums is None
+    sums = SUMS.get((source, place, lag)) if sums is None else sums
+    return _Known(at.sub_blocks(q, i, j, source.side), sums)
+
+
+def _leaf(context: TaskContext, at: ModelPoint, place: Place, known: _Known) -> tuple[Gram, Cost]:
+    """Return the Gram of one block; a block in which f has decayed to zero is not read."""
+    source, cut, sums = context.source, known.cut, known.sums
     gram, reading = None, 0.0
-    if needed:
+    if known.needed:
         began = time.perf_counter()
         with metered("read"):
             data = block(source, place, context.budget)
         reading = time.perf_counter() - began
         with metered("gram"):
             gram, sums = backend_of(context.problem.model).gram(at, data, sums)
-        SUMS[key] = sums
+        SUMS[source, place, context.problem.min_lag] = sums
     if gram is None or not cut.n_active:
         assert sums is not None
         gram = gram_of_data(sums[: len(place.members)], context.problem.model.size)
-    return gram, Cost(cut.n_active, cut.n_total, int(needed), 1, reading)
+    return gram, Cost(cut.n_active, cut.n_total, int(known.needed), 1, reading)
 
 
 def _robust_leaf(

@@ -1,20 +1,21 @@
 """homodyne-dask info: the contents of a store."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from homodyne_dask.cli.options import ANY_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 
 if TYPE_CHECKING:
+    from homodyne_dask.store.files import AnyPath
     from homodyne_dask.store.scan import Scan
 
 
 @click.command()
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=ANY_PATH)
 @AS_JSON
-def info(store: Path, as_json: bool) -> None:
+def info(store: "AnyPath", as_json: bool) -> None:
     """Print the bins of STORE (label, q, φ, pixels, σ) and the file they were ingested from."""
     from homodyne_dask.store.scan import open_dataset
 

@@ -17,8 +17,9 @@ from homodyne_dask.cli.doctor.kernel_process import (
 )
 from homodyne_dask.cluster.local import FIRST_WORKER_TIMEOUT, local_cluster
 from homodyne_dask.errors import PlanError
+from homodyne_dask.store.byte_range import ByteRange
 from homodyne_dask.store.chunk_codec import encode_chunk
-from homodyne_dask.store.chunk_reader import chunk_path, read_chunk
+from homodyne_dask.store.chunk_reader import read_chunk
 from homodyne_dask.sweep.plan import SLOWEST_PAIRS_PER_SECOND
 
 SIDE = 512
@@ -85,19 +86,18 @@ def decoding_rate() -> float:
     """Return the rate at which chunks of a store in the temporary folder are read [GB/s]."""
     into = np.empty((SIDE, SIDE), np.float32)
     with tempfile.TemporaryDirectory(prefix="homodyne_dask_doctor_") as folder:
-        checksum = _write_chunk(Path(folder))
+        file = Path(folder, "chunk")
+        checksum = _write_chunk(file)
         chunks, start = 0, time.perf_counter()
         while chunks < 3 or time.perf_counter() - start < 0.3 * MEASUREMENT_SECONDS:
-            read_chunk(folder, 1, 0, 0, (0, 0), checksum, into)
+            read_chunk(ByteRange(file), str(file), checksum, into)
             chunks += 1
         return chunks * into.nbytes / (time.perf_counter() - start) / 1e9
 
 
-def _write_chunk(store: Path) -> int:
-    """Write one chunk of c2 and return its checksum."""
+def _write_chunk(path: Path) -> int:
+    """Write one chunk of c2 into a file and return its checksum."""
     c2 = 1.1 + 0.3 * np.random.default_rng(0).random((SIDE, SIDE)).astype(np.float32)
-    path = chunk_path(str(store), 1, 0, (0, 0))
-    path.parent.mkdir(parents=True)
     chunk = encode_chunk(c2)
     path.write_bytes(chunk.content)
     return chunk.checksum

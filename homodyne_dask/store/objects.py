@@ -1,0 +1,140 @@
+"""Objects of a store by URL, read and written through obstore, which repeats requests that fail.
+
+An error is one sentence with the URL and the cause: `ObjectStoreError`. Only an object that is missing is
+a FileNotFoundError, as a file is. Nothing here prints what a server answers, in which credentials may be.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from homodyne_dask.errors import ObjectStoreError, OptionError, require_package
+from homodyne_dask.store.url_path import WEB, UrlPath
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+RETRIES = {"max_retries": 8, "retry_timeout": timedelta(seconds=90)}
+CLIENT = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds=60)}
+"""Of one request."""
+PLAIN = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
+"""Variables that allow an address without encryption, of a server on one's own network."""
+_STATUS = re.compile(r"status code: (\d+ [A-Za-z ]+)")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_SPENT = re.compile(r"after (\d+) retries")
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
+
+
+@lru_cache(maxsize=64)
+def connection(root: str, prefix: str = "") -> "ObjectStore":
+    """Return this process's connection to a bucket or a host, of names below `prefix`.
+
+    Raises PackageError without obstore, ObjectStoreError where credentials are unusable.
+    """
+    require_package("a store by URL", "obstore", "objectstore")
+    from obstore.store import HTTPStore, from_url
+
+    url = str(UrlPath(root, prefix))
+    web = root.startswith(tuple(f"{scheme}://" for scheme in WEB))
+    plain = root.startswith("http://") or any(os.environ.get(name) == "true" for name in PLAIN)
+    options: Any = {"client_options": CLIENT | {"allow_http": plain}, "retry_config": RETRIES}
+    with object_errors(url):
+        return (HTTPStore.from_url if web else from_url)(url, **options)
+
+
+@contextmanager
+def object_errors(url: object) -> Iterator[None]:
+    """Raise ObjectStoreError for what obstore raises, in one sentence that names the URL."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except FileNotFoundError as e:
+        if _NO_BUCKET.search(str(e)):
+            raise ObjectStoreError(_sentence(url, "its bucket does not exist")) from None
+        raise FileNotFoundError(f"{url} is missing") from None
+    except BaseError as e:
+        raise ObjectStoreError(_sentence(url, _cause(e))) from None
+
+
+def _sentence(url: object, cause: str) -> str:
+    return f"{url} cannot be used ({cause}): look at the URL, the network and the credentials"
+
+
+def _cause(error: Exception) -> str:
+    """Return in words why a request failed."""
+    from obstore import exceptions
+
+    text = str(error).partition("\n\nDebug source")[0]
+    status, code, spent = (found.search(text) for found in (_STATUS, _CODE, _SPENT))
+    if isinstance(error, exceptions.UnauthenticatedError):
+        cause = "the credentials are refused"
+    elif isinstance(error, exceptions.PermissionDeniedError):
+        cause = "access is refused"
+    elif status or code:
+        cause = "the server refuses"
+    else:
+        cause = text.partition("\n")[0].rpartition(" - ")[2]
+    details = [status[1].strip() if status else "", code[1] if code else ""]
+    details += [f"after {spent[1]} retries" if spent else ""]
+    return ", ".join(filter(None, [cause, *details]))
+
+
+def read(path: UrlPath, max_bytes: int) -> bytes:
+    """Return an object; OSError for one of more than `max_bytes`, FileNotFoundError for none."""
+    with object_errors(path):
+        found = connection(path.root).get(path.key)
+        if found.meta["size"] > max_bytes:
+            raise OSError(f"it holds {found.meta['size']} bytes where {max_bytes} are most")
+        return found.bytes().to_bytes()
+
+
+def read_range(path: UrlPath, first: int, count: int) -> bytes:
+    """Return `count` bytes of an object from `first` on; OSError where it has fewer."""
+    with object_errors(path):
+        found = connection(path.root).get_range(path.key, start=first, length=count).to_bytes()
+    if len(found) != count:
+        raise OSError(f"it ends after {first + len(found)} bytes")
+    return found
+
+
+def object_size(path: UrlPath) -> int:
+    """Return the bytes of an object."""
+    with object_errors(path):
+        return connection(path.root).get(path.key).meta["size"]
+
+
+def write(path: UrlPath, content: bytes | Sequence[bytes]) -> None:
+    """Write an object whole: readers see the earlier one, or none, until it is complete."""
+    _require_writable(path)
+    with object_errors(path):
+        connection(path.root).put(path.key, content)
+
+
+def remove(path: UrlPath) -> None:
+    """Remove an object, if it is there."""
+    _require_writable(path)
+    with object_errors(path):
+        try:
+            connection(path.root).delete(path.key)
+        except FileNotFoundError as e:
+            if _NO_BUCKET.search(str(e)):
+                raise
+
+
+def below(path: UrlPath) -> Iterator[UrlPath]:
+    """Yield all objects below a URL, in alphabetical order."""
+    with object_errors(path):
+        for batch in connection(path.root).list(f"{path.key}/" if path.key else None):
+            for found in batch:
+                yield UrlPath(path.root, found["path"])
+
+
+def _require_writable(path: UrlPath) -> None:
+    """Raise OptionError for a web server, which is only read."""
+    if path.root.startswith("http"):
+        raise OptionError(f"{path} cannot be written: give s3://, gs://, az:// or a folder")

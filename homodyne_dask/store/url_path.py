@@ -1,0 +1,126 @@
+"""A path by URL: what the program uses of `pathlib.Path`, for objects of S3, Google, Azure and web servers.
+
+The URL is all that is kept, printed, written and sent to workers. Each process makes its own connection,
+with the credentials of its environment or of the provider's files. Reading and writing of objects is in
+`objects.py`.
+"""
+
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from homodyne_dask.errors import OptionError, shown
+
+BUCKETS = ("s3", "gs", "az")
+"""Schemes of stores that are read and written."""
+WEB = ("https", "http")
+"""Schemes of web servers, which are read."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_FORMS = (
+    "s3://bucket/path, gs://bucket/path, az://container/path, https://host/path or file:///path"
+)
+
+
+class UrlPath:
+    """The URL of an object, or of all objects below a common prefix; `url_path` makes and checks it.
+
+    root: s3://bucket or https://host. key: names below it, with / between; '' for the bucket itself.
+    """
+
+    def __init__(self, root: str, key: str) -> None:
+        self.root, self.key = root, key
+
+    def __str__(self) -> str:
+        return f"{self.root}/{self.key}".rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"UrlPath({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UrlPath) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __truediv__(self, name: Any) -> "UrlPath":
+        return self.joinpath(name)
+
+    def __rtruediv__(self, folder: Any) -> "UrlPath":
+        """Return the URL itself, which is relative to no folder, as an absolute path is not."""
+        return self
+
+    def joinpath(self, *names: Any) -> "UrlPath":
+        """Return the URL of something below this one."""
+        return UrlPath(self.root, "/".join(filter(None, (self.key, *map(str, names)))))
+
+    @property
+    def name(self) -> str:
+        """The last name of the URL."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> "UrlPath":
+        """The URL without its last name."""
+        return UrlPath(self.root, self.key.rpartition("/")[0])
+
+    @property
+    def stem(self) -> str:
+        """The last name without its ending."""
+        return self.name.rpartition(".")[0] or self.name
+
+    def with_name(self, name: str) -> "UrlPath":
+        """Return the URL with another last name."""
+        return self.parent / name
+
+    def relative_to(self, above: "UrlPath") -> str:
+        """Return the names below another URL."""
+        return self.key.removeprefix(above.key).strip("/")
+
+    def is_relative_to(self, above: object) -> bool:
+        """Return False: a URL is below no folder of this machine."""
+        return False
+
+    def absolute(self) -> "UrlPath":
+        """Return the URL itself."""
+        return self
+
+    resolve = absolute
+
+
+def is_url(given: object) -> bool:
+    """Return whether something is a URL, or text in the form of one."""
+    return isinstance(given, UrlPath) or (isinstance(given, str) and "://" in given)
+
+
+def local_path(what: str, url: str) -> str | None:
+    """Return the path of file:///folder/name, None for another URL; OptionError for a host in it."""
+    parts = urlsplit(url)
+    if parts.scheme != "file":
+        return None
+    if parts.netloc not in ("", "localhost") or not parts.path:
+        raise OptionError(f"{what} = {shown(url)} cannot be used: give file:///path")
+    return unquote(parts.path)
+
+
+def url_path(what: str, url: str) -> UrlPath:
+    """Return a URL, checked: OptionError for another scheme, no bucket, or credentials in it.
+
+    What stands in a URL is printed, and written into results.
+    """
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        raise OptionError(f"{what} = {shown(url)} is no URL: give {_FORMS}") from None
+    bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise OptionError(
+            f"{what} = {shown(bare)} was given with a user, a password or a signature, and URLs are kept in "
+            f"results and logs: give the URL without, and credentials in the environment"
+        )
+    encrypted = parts.scheme != "http" or host in _LOOPBACK
+    if parts.scheme not in BUCKETS + WEB or not host or not encrypted:
+        raise OptionError(f"{what} = {shown(bare)} cannot be used: give {_FORMS}")
+    names = [name for name in parts.path.split("/") if name]
+    if ".." in names or "." in names:
+        raise OptionError(f"{what} = {shown(bare)} cannot be used: give it without . and ..")
+    return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(names))
