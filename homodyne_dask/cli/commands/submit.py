@@ -33,7 +33,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> 
         raise OptionError(f"{config} names a scheduler: remove it, submit starts its own")
     check_worker_options(settings.model_copy(update={"site": site}))
     for store in settings.data:
-        if not store.exists():
+        if isinstance(store, Path) and not store.exists():
             raise OptionError(f"{config}: data: {store} does not exist")
     chosen: Any = site_named(site)
     words = ["fit", str(config.absolute()), "--site", site, "--go-on"]

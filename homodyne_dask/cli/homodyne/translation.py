@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from homodyne_dask.cli.config import FitConfig
+from homodyne_dask.store.files import AnyPath
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class Translation:
         )
 
 
-def _relative(path: Path, folder: Path) -> str:
-    return str(path) if path.is_absolute() else os.path.relpath(path, folder)
+def _relative(path: AnyPath, folder: Path) -> str:
+    return str(path) if path.is_absolute() else os.path.relpath(str(path), folder)
 
 
 def _paragraph(title: str, lines: Any) -> Iterator[str]:
