@@ -16,8 +16,8 @@ DATA, CODE, VERSION = "data", "code of the model", "version of homodyne-dask"
 """What may have changed beside the options, by the names in the identity of a checkpoint."""
 _WITH_DATA = ("bins", "frames", "labels", "gap_angstrom")
 """What the store may have set, and other data with it."""
-_FOUND_LATER = "excluded chunks"
-"""Chunks that cannot be read are found when the fit starts."""
+_FOUND_LATER = ("excluded chunks", "device")
+"""Chunks that cannot be read, and whether there is a GPU, are found when the fit starts."""
 
 
 class Earlier(NamedTuple):
@@ -77,7 +77,9 @@ def _from_checkpoint(saved: dict[str, Any], request: "Request") -> list[str]:
     from homodyne_dask.fitting.minimize import identity
     from homodyne_dask.solver.checkpoint import identity_differences
 
-    return [key for key in identity_differences(saved, identity(request)) if key != _FOUND_LATER]
+    return [
+        key for key in identity_differences(saved, identity(request)) if key not in _FOUND_LATER
+    ]
 
 
 def _from_result(result: "FitResult", request: "Request") -> list[str]:

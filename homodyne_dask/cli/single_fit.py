@@ -105,7 +105,9 @@ def _profiled(
 
     work = plan(scan, model, client=client, **config.plan_options())
     with (
-        local_cluster() if work.workers.to_start else nullcontext(client) as connected,
+        local_cluster(gpus=work.gpus)
+        if work.workers.to_start
+        else nullcontext(client) as connected,
         profiled(connected, folder) as trace,
     ):
         yield connected, trace

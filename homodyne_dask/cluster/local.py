@@ -32,6 +32,7 @@ from homodyne_dask.cluster.memory import (
 from homodyne_dask.cluster.scratch import SCRATCH, scratch_folder
 from homodyne_dask.cluster.workers import MAX_THREADS_PER_WORKER, JobCluster, Workers
 from homodyne_dask.errors import ClusterError, require_count, require_type
+from homodyne_dask.kernels.gpus import environments_of_gpus
 from homodyne_dask.kernels.processors import cores
 from homodyne_dask.store.processes import python_command
 
@@ -137,6 +138,7 @@ def local_cluster(
     memory: int | None = None,
     dashboard: str | None = "127.0.0.1:0",
     security: Security | None = None,
+    gpus: int = 0,
 ) -> Iterator[Client]:
     """Start workers on this machine for the length of a `with`; yields a client at once.
 
@@ -144,11 +146,13 @@ def local_cluster(
     for none. Workers are started by command, so a plain script needs no main guard. By default as many
     threads as cores, 4 to a process, and three quarters of the memory that this process may take [bytes].
     The scheduler and its dashboard listen on the loopback address only. security: TLS
-    settings from files; only users who can read them may connect. Raises OptionError for other values, and
-    PlanError for too little memory.
+    settings from files; only users who can read them may connect. gpus: start so many workers instead, each
+    for one GPU of its own. Raises OptionError for other values, and PlanError for too little memory.
     """
-    for name, value in (("processes", processes), ("threads", threads), ("memory", memory)):
+    counts = {"processes": processes, "threads": threads, "memory": memory, "gpus": gpus or None}
+    for name, value in counts.items():
         require_count(name, value)
+    processes = gpus or processes
     if dashboard is not None:
         require_type("dashboard", dashboard, str, "an address, as '127.0.0.1:8787', or None")
     if security is not None:
@@ -162,7 +166,6 @@ def local_cluster(
         "host": "127.0.0.1",
         "nthreads": threads,
         "memory_limit": memory // processes,
-        "env": worker_environment(threads),
         "silence_logs": 40,
         "dashboard_address": None,
         "dashboard": False,
@@ -179,11 +182,14 @@ def local_cluster(
     }
     with scratch_folder() as scratch, dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS):
         there = {"local_directory": str(scratch)}
-        worker = {"cls": _Worker, "options": {"worker_kwargs": worker_kwargs | there}}
+        of_gpus = environments_of_gpus(gpus) or [{}] * processes
+        environments = [worker_environment(threads) | of_gpu for of_gpu in of_gpus]
+        options = [worker_kwargs | there | {"env": environment} for environment in environments]
+        workers = [{"cls": _Worker, "options": {"worker_kwargs": one}} for one in options]
         cluster = SpecCluster(
-            workers=dict.fromkeys(range(processes), worker),
+            workers=dict(enumerate(workers)),
             scheduler={"cls": _Scheduler, "options": scheduler_options | there},
-            worker=worker,
+            worker=workers[0],
             name="homodyne_dask",
             security=security,
             silence_logs=40,  # pyright: ignore[reportArgumentType] - a level, as in LocalCluster

@@ -68,9 +68,9 @@ def this_process() -> Workers:
     return Workers(1, 1, available_memory(), local=True)
 
 
-def local_workers() -> Workers:
-    """Return the workers that `local_cluster()` would start."""
+def local_workers(gpus: int = 0) -> Workers:
+    """Return the workers that `local_cluster()` would start, or `local_cluster(gpus=...)`."""
     total = cores()
-    processes = max(1, total // min(MAX_THREADS_PER_WORKER, total))
+    processes = gpus or max(1, total // min(MAX_THREADS_PER_WORKER, total))
     memory = memory_for_workers(processes)
     return Workers(processes, max(1, total // processes) * processes, memory, to_start=True)

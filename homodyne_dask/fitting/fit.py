@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,13 @@ from homodyne_dask.fitting.minimize import (
     run_to_completion,
 )
 from homodyne_dask.fitting.options import takes_options
-from homodyne_dask.fitting.request import Request, prepare, require_gap
+from homodyne_dask.fitting.request import Request, computed_on, prepare, require_gap
+from homodyne_dask.kernels.gpus import Gpus, gpus_of_machine
 from homodyne_dask.live.progress import Progress
 from homodyne_dask.models import Model
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.device_plan import chosen_device
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
 
 if TYPE_CHECKING:
@@ -96,6 +99,7 @@ def iterate(
     path = checkpoint_path(checkpoint, resume)
     require_function("watch", watch)
     planned = plan_for(request, client)
+    request = computed_on(request, planned.device)
     with (
         workers_for_plan(planned, client) as connected,
         _refusing(request.scan, planned, client) as refused,
@@ -155,7 +159,7 @@ def workers_for_plan(planned: Plan, client: "Client | None") -> "Iterator[Client
     if planned.workers.to_start:
         from homodyne_dask.cluster.local import local_cluster
 
-        with local_cluster() as started:
+        with local_cluster(gpus=planned.gpus) as started:
             yield started
     else:
         yield client
@@ -194,22 +198,36 @@ def plan(
 def plan_for(request: Request, client: "Client | None") -> Plan:
     """Return the plan for the client's workers or, without a client, for this process or new workers."""
     cut = layout(request.scan, request.problem.min_lag)
+    memory, precision = request.options.memory, request.problem.precision
+    device = chosen_device(request.options.device, cut, memory, partial(gpus_for, client))
     if client is not None:
         from homodyne_dask.cluster.local import workers_of
 
         workers = workers_of(client)
+    elif device.gpus is not None:
+        workers = local_workers(device.gpus.number)
     else:
         workers = this_process() if cut.pairs < IN_PROCESS_PAIRS else local_workers()
     name, parameters = request.problem.model.name, request.problem.model.size
     levels = coarse_levels(request.scan, cut, request.problem.min_lag)
-    bins, memory = len(request.scan.bins), request.options.memory
-    planned = make_plan(cut, workers, name, parameters, bins, memory, levels)
+    planned = make_plan(
+        cut, workers, name, parameters, len(request.scan.bins), memory, levels, device, precision
+    )
     if request.options.profile and request.problem.loss == "linear":
         from homodyne_dask.fitting.surrogate.basis import SIZES
         from homodyne_dask.sweep.working_memory import require_memory_for_thetas
 
         require_memory_for_thetas(planned, max(SIZES) + 1)
     return planned
+
+
+def gpus_for(client: "Client | None") -> Gpus | str:
+    """Return the GPUs for a fit, or why there are none: of a client's workers, else of this machine."""
+    if client is None:
+        return gpus_of_machine()
+    from homodyne_dask.sweep.worker_gpus import gpus_of_workers
+
+    return gpus_of_workers(client)
 
 
 def _description(request: Request) -> "FitDescription":

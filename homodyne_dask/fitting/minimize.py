@@ -285,6 +285,8 @@ def identity(request: Request) -> dict[str, Any]:
         "start": [None if np.isnan(v) else float(v) for v in request.search.start],
         "lower": _plain_bounds(request.search.lower),
         "upper": _plain_bounds(request.search.upper),
+        # sums on a GPU differ in the last bits
+        **({"device": "gpu"} if config.get("computed_on", {}).get("name") == "gpu" else {}),
         "code of the model": request.problem.model.digest,
         "power laws of the model": [list(law) for law in request.problem.model.power_laws],
         # other versions round differently: the bits would not be those of an uninterrupted fit

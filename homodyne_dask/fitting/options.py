@@ -131,6 +131,12 @@ class FitOptions:
         "float64", "precision of the model: float64, or mixed (float32; sums are float64 in both)", "float64",
         choices=("float64", "mixed"),
     )  # fmt: skip
+    device: str = define(
+        "auto",
+        "what computes the passes: processors (cpu), GPUs of CUDA (gpu), or GPUs where there are some, for "
+        "20 million pairs or more that fit their memory (auto)",
+        "auto", choices=("auto", "cpu", "gpu"), identity=False, plan=True, report=False,
+    )  # fmt: skip
     memory: str = define(
         "auto",
         "decoded data: kept by the workers (resident), read again in every pass (stream), or whichever "

@@ -33,6 +33,7 @@ from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
+from homodyne_dask.sweep.device_plan import Device
 
 _UNKNOWN_Q_BOUND = 1e10
 """1/s: bounds of q²·D where q is unknown."""
@@ -143,6 +144,12 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         solver=lm.Options(max_passes=used.max_passes),
         config=used.values() | more,
     )
+
+
+def computed_on(request: Request, device: Device) -> Request:
+    """Return the request with a note of what computes its passes, and why, for checkpoint and report."""
+    note = {"name": device.name, "on": str(device.gpus or "processors"), "why": device.why}
+    return replace(request, config=request.config | {"computed_on": note})
 
 
 def _check_times(model: Model, scan: Scan) -> None:

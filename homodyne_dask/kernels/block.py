@@ -1,9 +1,13 @@
 """A block of data, the input of kernels: bins of one q on one (t1, t2) tile."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Float32
+
+if TYPE_CHECKING:
+    from jax import Array
 
 
 @dataclass(frozen=True)
@@ -14,7 +18,8 @@ class Block:
     never read.
     """
 
-    c2: Float32[np.ndarray, "padded T T"]
+    c2: "Float32[np.ndarray | Array, 'padded T T']"
+    """Of NumPy, or of JAX where it was put on a device, which then computes."""
     weight_rows: Float[np.ndarray, "padded T"]
     """1/sigma_row² of the frames of t1."""
     weight_columns: Float[np.ndarray, "padded T"]

@@ -22,6 +22,12 @@ COMPILER_OPTIONS: Mapping[str, str | int] = {
     "xla_cpu_prefer_vector_width": 512,
 }
 """Without them a kernel is slower, and may differ in the last bits."""
+ACCELERATOR_OPTIONS: Mapping[str, str | int | bool] = {
+    "xla_gpu_deterministic_ops": True,
+    # else the algorithm of a product of matrices is the one that was fastest in a trial
+    "xla_gpu_autotune_level": 0,
+}
+"""Without them a kernel on another device than the CPU would give other bits from run to run."""
 MAX_EXECUTABLES = 256
 """Most executables of one function that a process keeps."""
 _LOCK = Lock()
@@ -32,7 +38,10 @@ _FINGERPRINTS: LRU[int, tuple[FunctionType, str]] = LRU(1000, {})
 
 
 class Kernel:
-    """A function that JAX compiles for each shape of its arguments, or that is loaded from the disk."""
+    """A function that JAX compiles for each shape of its arguments, or that is loaded from the disk.
+
+    What is compiled for an accelerator is not kept on disk.
+    """
 
     def __init__(
         self,
@@ -49,7 +58,8 @@ class Kernel:
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Call the compiled function; keywords are its static arguments."""
         leaves, structure = jax.tree.flatten(args)
-        key = structure, tuple(map(_sort, leaves)), tuple(static[name] for name in self.static)
+        given = tuple(static[name] for name in self.static)
+        key = structure, tuple(map(_sort, leaves)), given, jax.config.jax_default_device
         executable = self._executables.get(key)
         return (executable or self._made(key, args, static))(*args)
 
@@ -61,9 +71,13 @@ class Kernel:
         with self._lock:  # two threads would compile twice
             executable = self._executables.get(key)
             if executable is None:
-                program = partial(self._lowered, *args, **static)
-                known_by = made_of(self.function, args, static)
-                executable, here = compiled(program, known_by, self._wanted_options())
+                program, here = partial(self._lowered, *args, **static), True
+                if _on_accelerator():
+                    with jax.default_matmul_precision("highest"):  # else in a format of 11 bits
+                        executable = program().compile()
+                else:
+                    known_by = made_of(self.function, args, static)
+                    executable, here = compiled(program, known_by, self._wanted_options())
                 self._compilations += here
                 self._executables[key] = executable
             return executable
@@ -73,6 +87,8 @@ class Kernel:
 
     def _lowered(self, *args: Any, **static: Any) -> jax.stages.Lowered:
         options = known_options() if self.options is None else self.options
+        if _on_accelerator():
+            options = ACCELERATOR_OPTIONS
         jitted = jax.jit(
             self.function,
             static_argnames=self.static,
@@ -81,6 +97,12 @@ class Kernel:
             keep_unused=True,
         )
         return jitted.lower(*args, **static)
+
+
+def _on_accelerator() -> bool:
+    """Return whether this thread computes on another device than the first CPU of JAX."""
+    device = jax.config.jax_default_device
+    return isinstance(device, jax.Device) and device != jax.local_devices(backend="cpu")[0]
 
 
 def _sort(leaf: Any) -> Any:

@@ -19,6 +19,7 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 from homodyne_dask.kernels._jax_internals import jax_settings
 from homodyne_dask.kernels.cache_folder import read_entry, write_entry
 from homodyne_dask.kernels.loaded_code import VERSIONS
+from homodyne_dask.kernels.on_cpu import first_cpu
 from homodyne_dask.kernels.processors import jax_threads, processor
 
 _IRRELEVANT = ("jax_platforms", "jax_cpu_enable_async_dispatch", "jax_enable_x64")
@@ -54,8 +55,9 @@ def compiled(
 
 
 def _loaded(content: bytes) -> jax.stages.Compiled:
-    (device, *_) = jax.local_devices(backend="cpu")
-    return deserialize_and_load(*pickle.loads(content), execution_devices=[device], backend="cpu")
+    return deserialize_and_load(
+        *pickle.loads(content), execution_devices=[first_cpu()], backend="cpu"
+    )
 
 
 def _key(program: str, options: Mapping[str, Any]) -> str | None:

@@ -22,7 +22,7 @@ from homodyne_dask.kernels.compiled import kernel, plain_kernel
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
 from homodyne_dask.kernels.interface import Backend
 from homodyne_dask.kernels.losses import robust_terms
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.on_cpu import float64_beside, float64_on_cpu
 from homodyne_dask.kernels.separable_wide import (
     separable_f_of_theta,
     separable_pair_times,
@@ -32,7 +32,6 @@ from homodyne_dask.kernels.separable_wide import (
 from homodyne_dask.kernels.subblock_loop import (
     BinPairs,
     MeasuredBlock,
-    add_at,
     add_to_cells,
     measured_block,
 )
@@ -74,7 +73,7 @@ def _sums(
     T = block.c2.shape[-1]
     cut = at.sub_blocks(0.0, block.i0, block.j0, T)
     both = at.tables, at.derivatives
-    with float64_on_cpu():
+    with float64_beside(block.c2):
         moments, of_loss = separable_kernel(
             measured_block(block, cut, at.min_lag),
             at.theta,
@@ -124,7 +123,7 @@ def separable_kernel(
             weight, row = robust_terms(loss, scale, known, r, w_i, w_j)
             root = root * jnp.sqrt(weight)
         X = lax.optimization_barrier(jnp.where(known, X * root, 0.0).reshape(m, known.size))
-        return add_at(sums[0], X @ X.T, (b,)), add_at(sums[1], row, (b,))
+        return pairs.add_to(sums[0], X @ X.T), pairs.add_to(sums[1], row)
 
     padded = len(block.c2)
     start = jnp.zeros((padded, m, m)), jnp.zeros((padded, 5))
@@ -140,7 +139,7 @@ def separable_cell_sums(
     """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
     T = block.c2.shape[-1]
     both, cut = (at.tables, at.derivatives), at.sub_blocks(0.0, block.i0, block.j0, T)
-    with float64_on_cpu():
+    with float64_beside(block.c2):
         added = separable_cells_kernel(
             measured_block(block, cut, at.min_lag),
             at.theta,

@@ -15,7 +15,7 @@ from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.gram import WideGram
 from homodyne_dask.kernels.interface import PairSet, PairTimes
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.on_cpu import float64_beside
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, measured_block
 from homodyne_dask.kernels.wide_sums import wide_moments
@@ -32,7 +32,7 @@ def separable_wide_gram(
     at, T = points[0], block.c2.shape[-1]
     sums = np.zeros((len(block.c2), 4)) if data is None else data
     every = jax.tree.map(lambda *values: np.stack(values), *(of.tables for of in points))
-    with float64_on_cpu():
+    with float64_beside(block.c2):
         moments, sums = separable_wide_kernel(
             measured_block(block, at.sub_blocks(0.0, block.i0, block.j0, T), at.min_lag),
             np.stack([of.theta for of in points]),

@@ -1,8 +1,13 @@
-"""The loop over the sub-blocks of a block and its bins; the summand is an argument."""
+"""The loops over the pairs of a block: sub-blocks and bins in turn, or whole tiles and all bins at once.
+
+The summand is an argument, the same for both: the first loop keeps fields in the cache of a core, the second
+gives an accelerator large arrays, whose sums are products of matrices.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -45,6 +50,22 @@ class BinPairs(NamedTuple):
     """1/sigma_row² of its rows."""
     w_j: Float[Array, " S"]
     """1/sigma_row² of its columns."""
+
+    def add_to(
+        self, sums: Float[Array, "padded ..."], part: Float[Array, "..."], *at: Array | int
+    ) -> Float[Array, "padded ..."]:
+        """Return the sums of all bins with a part of those of this bin added, at an index behind its own."""
+        return add_at(sums, part, (self.bin, *at))
+
+
+class BinOfTile(BinPairs):
+    """The data of one bin on a whole tile, or on a strip of it; its sums are its own."""
+
+    def add_to(
+        self, sums: Float[Array, "..."], part: Float[Array, "..."], *at: Array | int
+    ) -> Float[Array, "..."]:
+        """Return the sums of this bin with a part added."""
+        return sums + part if part.shape == sums.shape else add_at(sums, part, at)
 
 
 class MeasuredBlock(NamedTuple):
@@ -116,7 +137,7 @@ class MeasuredBlock(NamedTuple):
             fields = (known.astype(jnp.float64), y, y * y)
             weighted = jnp.stack([on.w_i @ (F @ on.w_j) for F in fields])
             pairs = jnp.sum(known, dtype=jnp.int32).astype(jnp.float64)
-            return add_at(sums, jnp.append(weighted, pairs), (on.bin,))
+            return on.add_to(sums, jnp.append(weighted, pairs))
 
         start = jnp.zeros((len(self.c2), 4))
         return self.summed((0, self.n_total), start, lambda at: at.counted, add)
@@ -126,9 +147,66 @@ class MeasuredBlock(NamedTuple):
         return lag >= self.min_lag
 
 
+class MeasuredTile(MeasuredBlock):
+    """A block whose data are on a device: whole tiles at once, and all bins beside each other."""
+
+    def summed[Sums, Common](
+        self,
+        span: tuple[Array | int, Array | int],
+        start: Sums,
+        common: Callable[[SubBlock], Common],
+        add: Callable[[Sums, Common, BinPairs], Sums],
+        n_points: Array | int | None = None,
+        strips: int = 1,
+    ) -> Sums:
+        """Return what the other loop does: the pairs of its sub-blocks are those that are counted.
+
+        strips: a tile is taken in so many parts, of equal numbers of rows.
+        """
+        c2, w_i, w_j = (
+            jnp.asarray(part) for part in (self.c2, self.weight_rows, self.weight_columns)
+        )
+        bins, T, _ = c2.shape
+        R, spanned = T // strips, self._spanned(span)
+
+        def on_strip(index: Array, sums: Sums) -> Sums:
+            i = index * R
+            rows = lax.dynamic_slice_in_dim(c2, i, R, 1), lax.dynamic_slice_in_dim(w_i, i, R, 1)
+            counted = self._counted(i, jnp.zeros((), int), R, T)
+            counted &= lax.dynamic_slice_in_dim(spanned, i, R)
+
+            def at_point(n: Array, sums: Sums) -> Sums:
+                at = SubBlock(n, i, jnp.zeros((), int), counted)
+                shared = common(at)
+
+                def of_bin(own: Sums, b: Array, c2: Array, w_i: Array, w_j: Array) -> Sums:
+                    added = add(own, shared, BinOfTile(b, at, c2, w_i, w_j))
+                    known = b < self.n_bins
+                    return jax.tree.map(lambda new, old: jnp.where(known, new, old), added, own)
+
+                return jax.vmap(of_bin)(sums, jnp.arange(bins), *rows, w_j)
+
+            if n_points is None:
+                return at_point(jnp.zeros((), int), sums)
+            return lax.fori_loop(0, n_points, at_point, sums)
+
+        return lax.fori_loop(0, strips, on_strip, start)
+
+    def _spanned(self, span: tuple[Array | int, Array | int]) -> Bool[Array, "T T"]:
+        """Return which pairs of the tile are in the sub-blocks from the first of a span to its end."""
+        offsets, T = jnp.asarray(self.offsets), self.c2.shape[-1]
+        R, S = subblock_shape(T)
+        number = jnp.arange(len(offsets))
+        of_span = (number >= span[0]) & (number < span[1])
+        table = jnp.zeros((-(-T // R), -(-T // S)), bool)
+        table = table.at[offsets[:, 0] // R, offsets[:, 1] // S].max(of_span)
+        return jnp.repeat(jnp.repeat(table, R, axis=0), S, axis=1)[:T, :T]
+
+
 def measured_block(block: Block, cut: SubBlocks, min_lag: int) -> MeasuredBlock:
-    """Return the argument of a kernel for a block."""
-    return MeasuredBlock(
+    """Return the argument of a kernel for a block; the loop over its pairs depends on where its data are."""
+    of_loop = MeasuredBlock if isinstance(block.c2, np.ndarray) else MeasuredTile
+    return of_loop(
         block.c2,
         block.weight_rows,
         block.weight_columns,

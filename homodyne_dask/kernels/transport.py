@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram
 from homodyne_dask.kernels.interface import MAX_CANDIDATES, Backend
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.on_cpu import float64_beside
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_arguments import (
     arguments_at,
@@ -46,7 +46,7 @@ def transport_gram(
     Σ w(y - 1), Σ w(y - 1)² and the number of pairs do not depend on theta.
     """
     arguments = gram_arguments(at, block, data)
-    with float64_on_cpu():
+    with float64_beside(block.c2):
         moments, sums = gram_kernel(*arguments, **gram_static_arguments(at.problem))
         moments, sums = np.asarray(moments), np.asarray(sums)
     bins = len(block.q)
@@ -76,7 +76,7 @@ def transport_robust_gram(
     problem, bins = at.problem, len(block.q)
     offset, contrast = (block.padded(values) for values in linear_params.T)
     arguments = arguments_at(at, block)
-    with float64_on_cpu():
+    with float64_beside(block.c2):
         moments, loss = robust_kernel(
             *arguments, offset, contrast, problem.loss_scale, **family_with_derivatives(problem),
             loss=problem.loss,
@@ -92,7 +92,7 @@ def transport_cell_sums(
     sums: Float[np.ndarray, "padded cell m"],
 ) -> Float[np.ndarray, "padded cell m"]:
     """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
-    with float64_on_cpu():
+    with float64_beside(block.c2):
         arguments = *arguments_at(at, block), cell, sums
         return np.asarray(cells_kernel(*arguments, **family_with_derivatives(at.problem)))
 
@@ -101,7 +101,7 @@ def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) ->
     """Return Xᵀ W X over X = [1, y - 1, f] of every bin at up to MAX_CANDIDATES points of one problem."""
     problem, n_points, bins = points[0].problem, len(points), len(block.q)
     points = [*points, *[points[-1]] * (MAX_CANDIDATES - n_points)]
-    with float64_on_cpu():
+    with float64_beside(block.c2):
         moments, pairs = candidates_kernel(
             *arguments_of_points(points, block), n_points,
             **family(problem), precision=problem.precision,

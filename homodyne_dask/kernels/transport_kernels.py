@@ -30,7 +30,6 @@ from homodyne_dask.kernels.subblock_loop import (
     BinPairs,
     MeasuredBlock,
     SubBlock,
-    add_at,
     add_to_cells,
 )
 from homodyne_dask.kernels.transport_sums import BlockSums, Fields, fields_of
@@ -208,14 +207,14 @@ def robust_kernel(
         products = [weight * F for F in fields.products(f, v, y) + fields.single_fields(f, v)]
         products = lax.optimization_barrier(products)
         part = fields.summed(products, sides.here[:u] * w_i, sides.there[:u] * w_j, dtype)
-        alone = add_at(alone, jnp.append(of_data(weight, y, pairs), row), (b,))
+        alone = pairs.add_to(alone, jnp.append(of_data(weight, y, pairs), row))
         return of_f.plus(part, pairs), alone
 
     def add_without_f(alone: Array, counted: Bool[Array, "R S"], pairs: BinPairs) -> Array:
-        b, known = pairs.bin, jnp.isfinite(pairs.c2) & counted
+        known = jnp.isfinite(pairs.c2) & counted
         y = jnp.where(known, pairs.c2.astype(dtype) - 1, 0)
-        weight, row = robust_terms(loss, scale, known, y - offset[b], pairs.w_i, pairs.w_j)
-        return add_at(alone, jnp.append(of_data(weight, y, pairs), row), (b,))
+        weight, row = robust_terms(loss, scale, known, y - offset[pairs.bin], pairs.w_i, pairs.w_j)
+        return pairs.add_to(alone, jnp.append(of_data(weight, y, pairs), row))
 
     bins, T, _ = block.c2.shape
     of_f, alone = block.summed(
@@ -263,7 +262,7 @@ def candidates_kernel(
         f = lax.optimization_barrier(model.fields(on, pairs, known)[0])
         y = jnp.where(jnp.isfinite(y), y - 1, 0)
         by_row = [(F @ pairs.w_j.astype(F.dtype)).astype(jnp.float64) for F in (f, f * f, f * y)]
-        return add_at(sums, jnp.stack(by_row) @ pairs.w_i, (pairs.bin, pairs.at.point))
+        return pairs.add_to(sums, jnp.stack(by_row) @ pairs.w_i, pairs.at.point)
 
     start = jnp.zeros((len(block.c2), MAX_CANDIDATES, 3))
     of_f = block.summed((0, block.n_active), start, common, add, n_points)

@@ -16,7 +16,7 @@ from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from homodyne_dask.kernels.subblock_loop import BinPairs, add_at
+from homodyne_dask.kernels.subblock_loop import BinPairs
 
 
 @jax.tree_util.register_dataclass
@@ -32,13 +32,13 @@ class BlockSums:
 
     def plus(self, part: "SubBlockSums", on: BinPairs) -> "BlockSums":
         """Return the sums with those of a bin on one sub-block added."""
-        b, i, j, w_i, w_j = on.bin, on.at.i, on.at.j, on.w_i, on.w_j
+        i, j, w_i, w_j = on.at.i, on.at.j, on.w_i, on.w_j
         return BlockSums(
             by_tables=tuple(
-                add_at(t, p, (b,)) for t, p in zip(self.by_tables, part.by_tables, strict=True)
+                on.add_to(t, p) for t, p in zip(self.by_tables, part.by_tables, strict=True)
             ),
-            by_row=add_at(self.by_row, part.by_row * w_i, (b, 0, i)),
-            by_column=add_at(self.by_column, part.by_column * w_j, (b, 0, j)),
+            by_row=on.add_to(self.by_row, part.by_row * w_i, 0, i),
+            by_column=on.add_to(self.by_column, part.by_column * w_j, 0, j),
         )
 
 

@@ -13,7 +13,7 @@ from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.compiled import kernel
 from homodyne_dask.kernels.gram import WideGram
 from homodyne_dask.kernels.interface import PairSet, PairTimes
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.on_cpu import float64_beside
 from homodyne_dask.kernels.pair_fields import (
     CommonFields,
     common_fields,
@@ -50,7 +50,7 @@ def transport_wide_gram(
     """
     sums, bins = np.zeros((len(block.c2), 4)) if data is None else data, len(block.q)
     arguments = arguments_of_points(points, block)
-    with float64_on_cpu():
+    with float64_beside(block.c2):
         found = wide_kernel(*arguments, sums, data is None, **family(points[0].problem))
         moments, sums = (np.asarray(part) for part in found)
     return WideGram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums

@@ -8,7 +8,7 @@ from jax import Array, lax
 from jaxtyping import Bool, Float
 
 from homodyne_dask.kernels.active_subblocks import subblock_shape
-from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock, add_at
+from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock
 
 _STRIP_ROWS = 8
 """Rows of a sub-block taken at once: f of 40 thetas there fits the second-level cache."""
@@ -36,7 +36,7 @@ def wide_moments[Common](
         first = jnp.stack([root, y * root, f[0] * root])
         X = lax.optimization_barrier(jnp.concatenate([first, (f[1:] - f[0]) * root]))
         X = X.reshape(m, -1)
-        return add_at(sums, X @ X.T, (pairs.bin,))
+        return pairs.add_to(sums, X @ X.T)
 
     start = jnp.zeros((len(block.c2), m, m))
     strips = rows // gcd(rows, _STRIP_ROWS)

@@ -36,6 +36,11 @@ def facts(result: FitResult) -> list[tuple[str, str]]:
         *([("starts", _minima(result))] if config.get("starts") and result.minima else []),
         ("time", ", ".join(f"{name} {numbers.format_seconds(t)}" for name, t in timings.items())),
         ("compilations", compiled or "none"),
+        *(
+            [("computed on", f"{on['on']}: {on['why']}")]
+            if (on := config.get("computed_on"))
+            else []
+        ),
         ("convention", f"{config['convention']}: {_meaning(result)}"),
         *([("gap", f"{gap / 1e4:g} um")] if gap is not None else []),
         *([("models", _comparison(result))] if result.comparison else []),

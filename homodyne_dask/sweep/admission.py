@@ -53,7 +53,8 @@ class WorkerCheck(WorkerPlugin):
 
     async def _failures(self, worker: Worker) -> str:
         """Return the requirements that a worker does not meet, a sentence each; '' for none."""
-        info = await asyncio.to_thread(inspect, self.required.chunk, worker)
+        required = self.required
+        info = await asyncio.to_thread(inspect, required.chunk, worker, gpu=required.gpu)
         registered = await internals.registered_workers(worker)
         here = [
             _neighbour(known, info)

@@ -1,4 +1,7 @@
-"""The cache of a worker: decoded blocks and their sums, the least recently used dropped first."""
+"""The cache of a worker: decoded blocks, in its memory or on its GPU, and their sums.
+
+The least recently used are dropped first.
+"""
 
 import threading
 from bisect import bisect_left
@@ -62,12 +65,22 @@ def block(source: BlockSource, place: Place, budget: int) -> Block:
     fresh memory for each block would cost a nanosecond per pair in page faults.
     """
     if budget == 0:
-        return read_block(source, place, _scratch(source))
+        return placed(read_block(source, place, _scratch(source)), source.device)
     found = BLOCKS.get((source, place))
     if found is None:
         found = read_block(source, place, aligned_array(source.padded_bins, source.side))
+        found = placed(found, source.device)
         keep(BLOCKS, (source, place), found, budget)
     return found
+
+
+def placed(found: Block, device: str) -> Block:
+    """Return a block with its data on a device; without one JAX is not loaded for it."""
+    if not device:
+        return found
+    from homodyne_dask.kernels.devices import on_device
+
+    return on_device(found, device)
 
 
 def in_turn(

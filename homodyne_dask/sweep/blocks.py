@@ -21,6 +21,8 @@ class BlockSource(NamedTuple):
     padded_bins: int
     factor: int
     """Frames averaged into one, 1 at full resolution."""
+    device: str = ""
+    """Where blocks are kept and computed: a device of JAX as 'cuda:0', '' for processors."""
 
 
 class Place(NamedTuple):

@@ -3,23 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from homodyne_dask.cluster.memory import size, too_little
-from homodyne_dask.cluster.workers import (
-    COSTLIEST_PASS,
-    MAX_TASK_SECONDS,
-    PAIRS_PER_SECOND,
-    SLOWEST_PAIRS_PER_SECOND,
-    Workers,
-)
+from homodyne_dask.cluster.workers import Workers
 from homodyne_dask.errors import PlanError, SelectionError
 from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import level_weights, schema
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.text_tables import html_table, lines_of
+from homodyne_dask.sweep.device_plan import ON_CPU, Device
+from homodyne_dask.sweep.runs import Run, longest_task, runs
 from homodyne_dask.sweep.size_label import size_in_words
 from homodyne_dask.sweep.working_memory import working_memory
 
@@ -148,46 +143,6 @@ def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
     return tuple(groups)
 
 
-class Run(NamedTuple):
-    """Consecutive tiles of one group: the share of one task."""
-
-    group: int
-    members: tuple[int, ...]
-    tiles: tuple[tuple[int, int], ...]
-    length: int
-    """2^k; the last run of a group may hold fewer tiles."""
-
-
-def runs(layout: Layout, threads: int) -> list[Run]:
-    """Return the tasks of a pass in the order their Grams are merged.
-
-    Each takes a thread's share of the remaining tiles, for 30 ms to 2 s of work: few tasks, and short
-    ones at the end, so that no thread waits long for another. Lengths never increase, so that every run
-    starts at a multiple of its length. A cell of age and lag lies in many tiles: there is one task for a bin.
-    """
-    if layout.cells:
-        length = 1 << (len(layout.tiles) - 1).bit_length()
-        return [Run(n, members, layout.tiles, length) for n, members in enumerate(layout.groups)]
-    pairs = max(layout.pairs / layout.blocks, 1)
-    shortest, longest = 0.03 * PAIRS_PER_SECOND / pairs, MAX_TASK_SECONDS * PAIRS_PER_SECOND / pairs
-    made, left, length = [], layout.blocks, layout.blocks
-    for group, members in enumerate(layout.groups):
-        first = 0
-        while first < len(layout.tiles):
-            wanted = min(max(left / threads, shortest), longest, len(layout.tiles), length)
-            length = 2 ** int(np.log2(max(wanted, 1)))
-            made.append(Run(group, members, layout.tiles[first : first + length], length))
-            left -= len(made[-1].tiles)
-            first += length
-    return made
-
-
-def longest_task(layout: Layout) -> float:
-    """Return the longest time of a task, in seconds: in the most expensive pass on the slowest node."""
-    tiles = max(len(run.tiles) for run in runs(layout, 1))
-    return COSTLIEST_PASS * tiles * layout.pairs / layout.blocks / SLOWEST_PAIRS_PER_SECOND
-
-
 @dataclass(frozen=True)
 class Plan:
     """The work of one pass and the memory it takes. `print(plan)` shows it."""
@@ -201,6 +156,10 @@ class Plan:
     parameters: int
     levels: tuple[Layout, ...] = ()
     """Coarser levels that a fit begins with, the coarsest first."""
+    device: Device = ON_CPU
+    room: int = 0
+    """Bytes of decoded data that all workers may keep, in their memory or on their GPUs."""
+    precision: str = "float64"
 
     @cached_property
     def tasks(self) -> list[Run]:
@@ -219,21 +178,30 @@ class Plan:
 
     @property
     def budget(self) -> int:
-        """Bytes of decoded data a worker may keep: all, but at most 1.5 times its share."""
-        share = int(1.5 * RESIDENT_SHARE * self.workers.memory / self.workers.processes)
+        """Bytes of decoded data a worker may keep: all, but at most 1.5 times its share of its memory."""
+        above = 1.5 if self.device.gpus is None else 1.0
+        share = int(above * self.room / self.workers.processes)
         return min(self.layout.resident_bytes, share) if self.resident else 0
 
     @property
     def memory_per_worker(self) -> int:
         """Projected peak of one worker process, bytes."""
-        share = -(-self.layout.resident_bytes // self.workers.processes) if self.resident else 0
+        kept = self.layout.resident_bytes if self.resident and self.device.gpus is None else 0
+        share = -(-kept // self.workers.processes)
         threads = -(-self.workers.threads // self.workers.processes)
         return _PROCESS_BYTES + share + threads * self.layout.working_bytes(self.parameters)
 
     @property
+    def gpus(self) -> int:
+        """GPUs, one for each worker; 0 where processors compute."""
+        return 0 if self.device.gpus is None else self.device.gpus.number
+
+    @property
     def why_workers(self) -> str:
         """Why a fit runs on workers."""
-        return "a client is given" if not self.workers.to_start else self.layout.why_workers
+        if not self.workers.to_start:
+            return "a client is given"
+        return "one for each GPU" if self.gpus else self.layout.why_workers
 
     def __str__(self) -> str:
         """Return the plan as a small table."""
@@ -252,16 +220,25 @@ class Plan:
             else f"on Dask: {self.workers.processes} workers, {self.workers.threads} threads "
             f"({self.why_workers})"
         )
-        reads = "once, then kept in memory" if self.resident else "in every pass"
+        kept = "in memory" if self.device.gpus is None else "on the GPU"
+        reads = f"once, then kept {kept}" if self.resident else "in every pass"
         return [
             ("model", self.model),
             *self.layout.rows(),
             ("where", where),
+            ("device", str(self.device)),
             ("tasks per pass", f"{len(self.tasks)} of up to {self.tasks[0].length} tiles"),
             ("longest task", f"{self.longest_task:.2g} s on a slow node, for the walltime of jobs"),
             ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),
             ("memory per worker", f"{size(self.memory_per_worker)} projected"),
+            *([("memory of a GPU", self._gpu_memory())] if self.gpus else []),
         ]
+
+    def _gpu_memory(self) -> str:
+        assert self.device.gpus is not None
+        needed = self.device.needed(self.layout, self.workers, self.precision)
+        needed += -(-self.layout.resident_bytes // self.workers.processes) if self.resident else 0
+        return f"{size(needed)} of {size(self.device.gpus.memory)} projected"
 
 
 def make_plan(
@@ -272,17 +249,23 @@ def make_plan(
     bins: int,
     memory: str = "auto",
     levels: Sequence[Layout] = (),
+    device: Device = ON_CPU,
+    precision: str = "float64",
 ) -> Plan:
-    """Return the plan; raises PlanError where the workers' memory cannot hold it."""
-    fits = layout.resident_bytes <= RESIDENT_SHARE * workers.memory
+    """Return the plan; raises PlanError where the memory of workers or of their GPUs cannot hold it."""
+    if device.gpus is None:
+        of, room = f"the workers' {size(workers.memory)}", int(RESIDENT_SHARE * workers.memory)
+    else:
+        of, room = f"the memory of {device.gpus}", device.room(layout, workers, precision)
+    fits = layout.resident_bytes <= room
     if memory == "resident" and not fits:
         raise PlanError(
-            f"memory='resident' needs {size(layout.resident_bytes)} but may use "
-            f"{size(int(RESIDENT_SHARE * workers.memory))} of the workers' {size(workers.memory)}: "
+            f"memory='resident' needs {size(layout.resident_bytes)} but may use {size(room)} of {of}: "
             f"use memory='stream' or more workers"
         )
+    resident, of_levels = fits and memory != "stream", tuple(levels)
     plan = Plan(
-        layout, workers, fits and memory != "stream", bins, model, parameters, tuple(levels)
+        layout, workers, resident, bins, model, parameters, of_levels, device, room, precision
     )
     allowed = workers.memory // workers.processes
     if plan.memory_per_worker > allowed:

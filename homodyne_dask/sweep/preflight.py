@@ -55,11 +55,16 @@ class WorkerInfo(NamedTuple):
     """Bytes this process uses."""
     chunk: str
     """SHA-256 of a chunk of the store, or the error of reading it."""
+    no_gpu: str = ""
+    """Why it has no GPU, where it is to have one."""
 
 
-def inspect(chunk: ByteRange, dask_worker: Worker) -> WorkerInfo:
-    """Return the properties of a worker, which this process is, and the digest of a chunk it reads."""
-    _compute_on_own_threads(dask_worker)
+def inspect(chunk: ByteRange, dask_worker: Worker, gpu: bool = False) -> WorkerInfo:
+    """Return the properties of a worker, which this process is, and the digest of a chunk it reads.
+
+    gpu: whether it is to compute on one.
+    """
+    compute_on_own_threads(dask_worker)
     import jax.numpy as jnp
 
     from homodyne_dask.kernels.on_cpu import float64_on_cpu
@@ -75,10 +80,11 @@ def inspect(chunk: ByteRange, dask_worker: Worker) -> WorkerInfo:
         available=psutil.virtual_memory().available,
         used=psutil.Process().memory_info().rss,
         chunk=_digest(chunk),
+        no_gpu=_no_gpu() if gpu else "",
     )
 
 
-def _compute_on_own_threads(worker: Worker) -> None:
+def compute_on_own_threads(worker: Worker) -> None:
     """Let JAX compute on as many threads as a worker has, unless it has started or is told otherwise.
 
     So the workers of anybody's cluster need no settings. The process of a worker without a network is the
@@ -88,6 +94,13 @@ def _compute_on_own_threads(worker: Worker) -> None:
         settings = cluster.worker_environment(worker.state.nthreads)
         for name in _SET_IN_WORKERS:
             os.environ.setdefault(name, settings[name])
+
+
+def _no_gpu() -> str:
+    from homodyne_dask.kernels.devices import gpus_here
+
+    found = gpus_here()
+    return found if isinstance(found, str) else ""
 
 
 class Requirements(NamedTuple):
@@ -101,6 +114,8 @@ class Requirements(NamedTuple):
     """SHA-256 of its content, or the error of reading it here."""
     memory: int
     """Bytes it must have."""
+    gpu: bool = False
+    """Whether it computes on a GPU."""
 
 
 class InspectedWorker(NamedTuple):
@@ -134,7 +149,7 @@ def failures(client: Client, scan: Scan, plan: Plan) -> Iterator[str]:
     """Yield a sentence for each requirement of a plan that is not met."""
     yield from _scheduler(client)
     wanted = requirements(scan, plan)
-    answers = _answered(client, client.run, inspect, wanted.chunk, on_error="return")
+    answers = answered(client, client.run, inspect, wanted.chunk, gpu=wanted.gpu, on_error="return")
     known = known_workers(client)
     workers = []
     for address, one in answers.items():
@@ -162,11 +177,16 @@ def requirements(scan: Scan, plan: Plan) -> Requirements:
     """Return what every worker of a plan must fulfil."""
     chunk = _chunk(scan, plan)
     return Requirements(
-        package_versions(), str(scan.path), chunk, _digest(chunk), plan.memory_per_worker
+        package_versions(),
+        str(scan.path),
+        chunk,
+        _digest(chunk),
+        plan.memory_per_worker,
+        plan.gpus > 0,
     )
 
 
-def _answered(client: Client, call: Any, *arguments: Any, **options: Any) -> Any:
+def answered(client: Client, call: Any, *arguments: Any, **options: Any) -> Any:
     """Return what a method of the client returns; raises ClusterError if no answer comes in time."""
     longest = cluster.time_limit("no-progress", cluster.NO_PROGRESS_TIMEOUT)
     with cluster_errors(client):
@@ -174,7 +194,7 @@ def _answered(client: Client, call: Any, *arguments: Any, **options: Any) -> Any
 
 
 def _scheduler(client: Client) -> Iterator[str]:
-    versions = _answered(client, client.get_versions)
+    versions = answered(client, client.get_versions)
     both = [versions[process]["packages"] for process in ("scheduler", "client")]
     for name in SCHEDULER_PACKAGES:
         theirs, ours = (_short(name, packages.get(name)) for packages in both)
@@ -200,6 +220,8 @@ def differences(worker: InspectedWorker, required: Requirements) -> Iterator[str
             )
     if not info.x64:
         yield f"{name} does not compute in float64: unset the variables JAX_* there"
+    if info.no_gpu:
+        yield f"{name} on {info.host} has no GPU, and this fit is computed on GPUs: {info.no_gpu}"
     if info.chunk != required.digest:
         what = "it reads other data" if len(info.chunk) == 64 else info.chunk
         remedy = (

@@ -164,7 +164,8 @@ def level_sweeps(
 def _sweep(
     plan: Plan, layout: Layout, selection: Selection, problem: Problem, client: "Client | None"
 ) -> Sweep:
-    source = BlockSource(selection, layout.side, layout.padded_bins, layout.factor)
+    device = plan.device.place
+    source = BlockSource(selection, layout.side, layout.padded_bins, layout.factor, device)
     context = TaskContext(source, problem, plan.budget)
     tasks = runs(layout, plan.workers.threads)
     return Sweep(context, layout, tasks, _computer(client), client)

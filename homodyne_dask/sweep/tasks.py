@@ -33,7 +33,7 @@ from homodyne_dask.kernels.interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.allocator import set_allocator_thresholds
 from homodyne_dask.store.scan import open_selection, q_or_one
-from homodyne_dask.sweep.block_cache import SUMS, block, in_turn
+from homodyne_dask.sweep.block_cache import SUMS, block, in_turn, placed
 from homodyne_dask.sweep.blocks import BlockSource, Place, stored_sums
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.cost import NO_COST, Cost
@@ -236,6 +236,7 @@ def warm_up(context: TaskContext) -> Report:
     side, padded_bins = context.source.side, context.source.padded_bins
     data, weights = np.zeros((padded_bins, side, side), np.float32), np.zeros((padded_bins, side))
     empty = Block(data, weights, weights, np.ones(1), np.zeros(1), 0, 0)
+    empty = placed(empty, context.source.device)
     theta = np.ones(context.problem.model.size)
     backend = backend_of(context.problem.model)
     at = backend.point(context.problem, theta, np.arange(2.0))

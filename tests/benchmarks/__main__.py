@@ -48,6 +48,9 @@ ROWS = {
         "free_rates.passes_and_a_fit(data.widened(folder, 940, 10))",
         {"ratio": "<= 3", "passes of the fit": "<= 12", "peak / the plan's": "<= 1"},
     ),
+    "kernel tiles": ("gpu.tiles()", {}),
+    "kernel tiles mixed": ("gpu.tiles('mixed')", {}),
+    "gpu": ("gpu.run(folder)", {"resident, times one core": ">= 50"}),
     "kernel separable": ("kernel.separable()", {"M pairs/s": ">= 15"}),
     "sweep resident 1x2": (
         "passes.rate(data.store(folder, 2950), 'resident', 1, 2)",
@@ -137,7 +140,7 @@ def one(name: str, folder: str) -> dict[str, Any]:
     """
     code = (
         "import json, sys; from pathlib import Path; "
-        "from tests.benchmarks import codec_table, crossover, data, felt, fits, flags, kernel, wide; "
+        "from tests.benchmarks import codec_table, crossover, data, felt, fits, flags, gpu, kernel, wide; "
         "from tests.benchmarks import fault_tolerance, free_rates, passes, roofline; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )

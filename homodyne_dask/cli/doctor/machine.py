@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from homodyne_dask.cli.doctor.finding import Finding
 from homodyne_dask.cluster.memory import available_memory, size
 from homodyne_dask.kernels.cache_folder import FOLDER, cache_state
+from homodyne_dask.kernels.gpus import gpus_of_machine
 from homodyne_dask.kernels.processors import cores
 
 PACKAGES = ("jax", "jaxlib", "dask", "distributed", "zarr", "numcodecs", "numpy")
@@ -29,6 +30,7 @@ def machine_findings() -> Iterator[Finding]:
     yield from library_versions()
     yield processors()
     yield memory()
+    yield Finding("GPUs", str(gpus_of_machine()))
     yield instructions(_cpu_flags())
     yield from writable_folders()
     yield compiled_kernels()

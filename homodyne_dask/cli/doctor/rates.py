@@ -16,11 +16,11 @@ from homodyne_dask.cli.doctor.kernel_process import (
     jax_pool_threads,
 )
 from homodyne_dask.cluster.local import FIRST_WORKER_TIMEOUT, local_cluster
+from homodyne_dask.cluster.workers import SLOWEST_PAIRS_PER_SECOND
 from homodyne_dask.errors import PlanError
 from homodyne_dask.store.byte_range import ByteRange
 from homodyne_dask.store.chunk_codec import encode_chunk
 from homodyne_dask.store.chunk_reader import read_chunk
-from homodyne_dask.sweep.plan import SLOWEST_PAIRS_PER_SECOND
 
 SIDE = 512
 SLOW_KERNEL = SLOWEST_PAIRS_PER_SECOND / 1e6

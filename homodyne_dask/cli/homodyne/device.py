@@ -16,6 +16,7 @@ from homodyne_dask.cli.doctor.kernel_process import (
 )
 from homodyne_dask.cli.doctor.rates import decoding_rate, kernel_rate
 from homodyne_dask.errors import PlanError
+from homodyne_dask.kernels.gpus import gpus_of_machine
 from homodyne_dask.kernels.processors import cores, jax_threads
 
 
@@ -23,7 +24,8 @@ def get_device_status() -> dict[str, Any]:
     """Return the processor and the settings of JAX.
 
     platform: 'cpu'; devices: JAX's names of them; cores: processors this process may use; threads:
-    threads JAX computes on; x64: whether float64 is available; memory: total and available, bytes.
+    threads JAX computes on; x64: whether float64 is available; memory: total and available, bytes; gpus:
+    those that fits may take, or why there are none.
     """
     import jax
     import jax.numpy as jnp
@@ -34,12 +36,13 @@ def get_device_status() -> dict[str, Any]:
         x64 = jnp.zeros(1).dtype == jnp.float64
     memory = psutil.virtual_memory()
     return {
-        "platform": "cpu",  # also where JAX has a GPU
+        "platform": "cpu",  # also where JAX has a GPU: this process computes on processors
         "devices": [str(device) for device in jax.devices("cpu")],
         "cores": cores(),
         "threads": jax_threads(),
         "x64": bool(x64),
         "memory": {"total": memory.total, "available": memory.available},
+        "gpus": str(gpus_of_machine()),
     }
 
 

@@ -90,7 +90,8 @@ def _leaf(
     blocks: FrameBlocks,
 ) -> BlockGrams:
     backend, number, length = backend_of(at.problem.model), blocks.number, blocks.length
-    bins, T, k = len(data.q), data.c2.shape[-1], at.problem.model.size + 3
+    c2 = np.asarray(data.c2)  # small parts are computed on processors
+    bins, T, k = len(data.q), c2.shape[-1], at.problem.model.size + 3
     side = min(length, T)
     first, stop = blocks.first * length, (blocks.first + number) * length
     moments, pairs = np.zeros((bins, number, number, 3, k)), np.zeros(bins, np.int64)
@@ -101,7 +102,7 @@ def _leaf(
             if not first <= i0 <= j0 < stop:
                 continue
             part = Block(
-                np.ascontiguousarray(data.c2[:, rows, columns]),
+                np.ascontiguousarray(c2[:, rows, columns]),
                 np.ascontiguousarray(data.weight_rows[:, rows]),
                 np.ascontiguousarray(data.weight_columns[:, columns]),
                 data.q, data.phi, i0, j0,

@@ -1,0 +1,64 @@
+"""Blocks of data on the devices of JAX in this process, and what GPUs it sees."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from homodyne_dask.errors import PlanError
+from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.gpus import GPU, Gpus, cuda_missing
+
+
+def jax_device(name: str) -> Any:
+    """Return a device of this process by JAX's platform and its number there, as 'cuda:0'.
+
+    Raises PlanError where there is none.
+    """
+    platform, _, number = name.partition(":")
+    try:
+        return jax.local_devices(backend=platform)[int(number)]
+    except (RuntimeError, IndexError) as e:
+        raise PlanError(f"this process has no device {name}: {_first_line(e)}") from e
+
+
+def on_device(block: Block, device: str) -> Block:
+    """Return a block with c2 on a device, which then computes.
+
+    Raises PlanError where the memory of the device is used up.
+    """
+    there = jax_device(device)
+    with enough_memory(there):
+        return replace(block, c2=jax.device_put(block.c2, there).block_until_ready())
+
+
+@contextmanager
+def enough_memory(device: Any) -> Iterator[None]:
+    """Turn JAX's error where the memory of a device is used up into a PlanError."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as e:
+        if "RESOURCE_EXHAUSTED" not in str(e):
+            raise
+        raise PlanError(
+            f"the memory of {device.device_kind} is used up, by this fit or by other programs: end those, "
+            f"or fit with memory='stream' or device='cpu'"
+        ) from e
+
+
+def gpus_here() -> Gpus | str:
+    """Return the GPUs that this process sees, or why there are none; JAX starts CUDA for it."""
+    if missing := cuda_missing():
+        return missing
+    try:
+        devices = jax.local_devices(backend=GPU.partition(":")[0])
+    except RuntimeError as e:
+        return f"JAX cannot use a GPU ({_first_line(e)}): nvidia-smi says whether there is one"
+    limits = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in devices]
+    return Gpus(len(devices), devices[0].device_kind, min(limits))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,222 @@
+"""What computes the passes, why, and the memory it takes: without a GPU, which is described or stood in for.
+
+The second CPU of JAX, in a process that is started with two, stands for the device of a worker.
+"""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import jax
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.cluster.workers import Workers
+from homodyne_dask.errors import OptionError, PlanError
+from homodyne_dask.fitting import fit as fitting
+from homodyne_dask.fitting.minimize import identity
+from homodyne_dask.fitting.request import computed_on, prepare
+from homodyne_dask.kernels import gpus
+from homodyne_dask.kernels.devices import enough_memory, jax_device
+from homodyne_dask.kernels.gpus import GPU, Gpus, environments_of_gpus
+from homodyne_dask.sweep.device_plan import AUTO_PAIRS, Device, chosen_device
+from homodyne_dask.sweep.plan import layout, make_plan
+from homodyne_dask.sweep.preflight import InspectedWorker, Requirements, WorkerInfo, differences
+from homodyne_dask.sweep.worker_gpus import GpuOfWorker, gpus_of_each
+from tests.sweep.test_plan import scan
+from tests.synthetic import FLOW, measured, store
+
+H100 = Gpus(2, "H100", 60 * 10**9)
+SMALL, LARGE = scan(100, 8), scan(2000, 12)
+CHOICES = [
+    ("few pairs", SMALL, "auto", "auto", H100, "cpu", "fewer than 20,000,000 pairs"),
+    ("many pairs", LARGE, "auto", "auto", H100, "gpu", "20,000,000 pairs or more"),
+    ("many, streaming", LARGE, "auto", "stream", H100, "cpu", "data are read again in every pass"),
+    ("no GPU", LARGE, "auto", "auto", "there is none", "cpu", "there is none"),
+    ("too many for it", LARGE, "auto", "auto", Gpus(1, "T4", 10**8), "cpu", "have room for 90 MB"),
+    ("asked for", SMALL, "gpu", "stream", H100, "gpu", "as asked for"),
+    ("not wanted", LARGE, "cpu", "auto", H100, "cpu", "as asked for"),
+]
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted", "memory", "found", "name", "why"),
+    [row for _, *row in CHOICES],
+    ids=[word for word, *_ in CHOICES],
+)
+def test_the_choice_and_its_reason(data, wanted, memory, found, name, why):
+    cut = layout(data)
+    chosen = chosen_device(wanted, cut, memory, lambda: found)
+    assert chosen.name == name
+    assert why in chosen.why
+    assert (chosen.place, chosen.gpus) == ((GPU, found) if name == "gpu" else ("", None))
+    workers = Workers(2, 4, 10**11)
+    assert f"device             {chosen}" in str(
+        make_plan(cut, workers, "static", 3, 8, device=chosen)
+    )
+
+
+def test_gpus_are_not_looked_for_where_none_is_taken():
+    def found():
+        raise AssertionError
+
+    assert layout(LARGE).pairs >= AUTO_PAIRS
+    for data, wanted, memory in (
+        (SMALL, "auto", "auto"),
+        (LARGE, "cpu", "auto"),
+        (LARGE, "auto", "stream"),
+    ):
+        assert chosen_device(wanted, layout(data), memory, found).name == "cpu"
+
+
+def test_a_gpu_that_cannot_be_had_is_refused_in_a_sentence(tmp_path, monkeypatch):
+    data = store(measured(FLOW, 24, [0.0, 40.0]), tmp_path)
+    monkeypatch.setattr(fitting, "gpus_of_machine", lambda: "this JAX has no CUDA: install it")
+    for call in (hd.fit, hd.plan):
+        with pytest.raises(PlanError, match="device = 'gpu' cannot be had: this JAX has no CUDA"):
+            call(data, hd.STATIC, device="gpu")
+    with pytest.raises(OptionError, match="device 'tpu' is unknown"):
+        hd.plan(data, hd.STATIC, device="tpu")
+    cells = SimpleNamespace(cells=7, pairs=10**9)
+    with pytest.raises(OptionError, match="mean over cells of age and lag"):
+        chosen_device("gpu", cells, "auto", lambda: H100)
+    assert "cells" in chosen_device("auto", cells, "auto", lambda: H100).why
+
+
+def test_why_jax_has_no_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpus, "find_spec", lambda _: None)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    assert gpus.cuda_missing().startswith("this JAX has no CUDA: pip install 'jax[cuda13]==")
+    assert gpus.gpus_of_machine() == gpus.cuda_missing()
+    (tmp_path / "xla_cuda13").mkdir()
+    (tmp_path / "xla_cuda13" / "__init__.py").touch()
+    found = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(gpus, "find_spec", lambda _: found)
+    assert gpus.cuda_missing() == ""
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert gpus.cuda_missing() == "JAX_PLATFORMS=cpu leaves GPUs out: unset it"
+    with pytest.raises(PlanError, match="no device cpu:99"):
+        jax_device("cpu:99")
+
+
+def on_gpus(number=2, memory=60 * 10**9):
+    return Device("gpu", "as asked for", Gpus(number, "H100", memory), GPU)
+
+
+def test_data_stay_on_gpus_within_their_memory():
+    cut, workers = layout(scan(20_000, 32)), Workers(2, 8, 10**11)
+    made = make_plan(cut, workers, "laminar_flow", 7, 32, device=on_gpus())
+    assert made.resident
+    assert made.budget == cut.resident_bytes < made.room // 2 < 0.9 * 60e9
+    on_cpu = make_plan(cut, Workers(2, 8, 10**11), "laminar_flow", 7, 32, "stream")
+    assert made.memory_per_worker == on_cpu.memory_per_worker
+    assert "memory of a GPU" in str(made)
+    one = make_plan(
+        cut, Workers(1, 4, 10**11), "laminar_flow", 7, 32, device=on_gpus(1, 20 * 10**9)
+    )
+    assert not one.resident
+
+
+def test_what_a_gpu_cannot_hold_is_refused_before_the_first_pass():
+    cut, workers = layout(scan(20_000, 32)), Workers(1, 4, 10**11)
+    with pytest.raises(
+        PlanError, match=r"needs 27.5 GB .* of the memory of 1 H100: use memory='stream'"
+    ):
+        make_plan(cut, workers, "static", 3, 32, "resident", device=on_gpus(1, 20 * 10**9))
+    with pytest.raises(PlanError, match=r"H100 would need .* to compute a block, .* 900 MB"):
+        make_plan(cut, workers, "static", 3, 32, "stream", device=on_gpus(1, 10**9))
+
+
+def test_memory_that_is_used_up_all_the_same_is_one_sentence():
+    device = SimpleNamespace(device_kind="H100")
+    with pytest.raises(PlanError, match="memory of H100 is used up"), enough_memory(device):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"), enough_memory(device):
+        raise jax.errors.JaxRuntimeError("INTERNAL: anything else")
+
+
+def test_each_worker_gets_one_gpu_and_takes_memory_as_it_needs_it(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5ad1")
+    environments = environments_of_gpus(2)
+    assert [of["CUDA_VISIBLE_DEVICES"] for of in environments] == ["2", "GPU-5ad1"]
+    for of in environments:
+        assert of["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+        assert of["JAX_PLATFORMS"] == "cuda,cpu"
+    assert environments_of_gpus(0) == []
+
+
+WORKERS = [
+    ("one each", [(Gpus(1, "A", 5), ("a", "0")), (Gpus(1, "A", 4), ("a", "1"))], Gpus(2, "A", 4)),
+    ("two on one", [(Gpus(1, "A", 5), ("a", "0"))] * 2, "2 workers on a would compute on one GPU"),
+    ("one without", [(Gpus(1, "A", 5), ("a", "0")), ("no CUDA", ("b", ""))], "worker 1, no CUDA"),
+]
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"), [row for _, *row in WORKERS], ids=[w for w, *_ in WORKERS]
+)
+def test_the_gpus_of_a_clients_workers(told, wanted):
+    found = gpus_of_each({str(n): GpuOfWorker(*one) for n, one in enumerate(told)})
+    assert found == wanted if isinstance(wanted, Gpus) else wanted in found
+
+
+def test_a_worker_that_joins_without_a_gpu_is_refused():
+    info = WorkerInfo("host", {}, True, 1, 1, 10**10, 0, "digest", "no CUDA")
+    required = Requirements({}, "store", "chunk", "digest", 10**9, gpu=True)
+    said = list(differences(InspectedWorker("worker 3", 1, 0, info), required))
+    assert said == ["worker 3 on host has no GPU, and this fit is computed on GPUs: no CUDA"]
+
+
+def test_a_fit_on_a_gpu_resumes_on_a_gpu_only(tmp_path):
+    request = prepare(store(measured(FLOW, 24, [0.0, 40.0]), tmp_path), hd.STATIC)
+    here = computed_on(request, Device("cpu", "few pairs"))
+    assert identity(here) == identity(request)
+    assert identity(computed_on(request, on_gpus())) == identity(request) | {"device": "gpu"}
+
+
+IN_TWO = """
+import sys, jax, numpy as np, homodyne_dask as hd
+from homodyne_dask.cluster.workers import this_process
+from homodyne_dask.fitting.request import prepare
+from homodyne_dask.kernels.gpus import Gpus
+from homodyne_dask.sweep import block_cache
+from homodyne_dask.sweep.device_plan import Device
+from homodyne_dask.sweep.plan import layout, make_plan
+from homodyne_dask.sweep.sweep import sweep_of
+
+request = prepare(hd.open_dataset(sys.argv[1]), hd.STATIC)
+theta, cut = np.array([2500.0, -0.3, 100.0]), layout(request.scan)
+
+def gram(memory="auto", **device):
+    there = [Device("gpu", "a trial", Gpus(1, "cpu", 10**9), "cpu:1")] if device else []
+    plan = make_plan(cut, this_process(), "static", 3, 2, memory, (), *there)
+    found = sweep_of(plan, request.scan.selection, request.problem, None)(theta)
+    kept = [a for a in jax.live_arrays() if a.dtype == np.float32]  # c2
+    assert all(a.devices() == {jax.devices()[1]} for a in kept)
+    return found.moments, sum(a.nbytes for a in kept), plan
+
+here, kept, _ = gram()
+assert kept == 0 and not any(isinstance(b.c2, jax.Array) for b in block_cache.BLOCKS.values())
+there, kept, plan = gram(device=True)
+assert kept == plan.budget == cut.resident_bytes > 0
+again, same, _ = gram(device=True)
+assert again.tobytes() == there.tobytes() and same == kept
+block_cache.forget()
+streamed, kept, _ = gram("stream", device=True)
+assert streamed.tobytes() == there.tobytes() and kept <= cut.block_bytes, kept
+size = np.sqrt(np.einsum("kii->ki", here))
+assert (abs(there - here) <= 1e-12 * size[:, :, None] * size[:, None, :]).all()
+"""
+
+
+def in_two(script, *arguments):
+    """Run a script in a process whose JAX has two CPUs."""
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    command = [sys.executable, "-W", "error", "-c", script, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_data_are_kept_and_computed_where_the_plan_says(tmp_path):
+    in_two(IN_TWO, str(store(measured(FLOW, 100, [0.0, 40.0]), tmp_path).path))
