@@ -1,13 +1,13 @@
 """The report of an ingest, read back from the finished store."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from homodyne_dask.errors import printable
 from homodyne_dask.store.arrays import read_array
+from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.manifest import read_manifest
 from homodyne_dask.store.text_tables import abridged, html_table
 from ingest import store_writer
@@ -35,7 +35,7 @@ class BinRow(NamedTuple):
 class IngestReport:
     """What is in a store after ingest."""
 
-    store: Path
+    store: AnyPath
     source_file: str
     source_format: str
     bins: tuple[BinRow, ...]
@@ -86,7 +86,7 @@ class IngestReport:
         return html_table(f"{self.source_file} → {self.store}", [_HEAD, *bins], self.notes)
 
 
-def read_report(target: Path, *, skipped: bool = False) -> IngestReport:
+def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
     """Return the report of a complete store; raises StoreError for one that is damaged."""
     attrs: dict[str, Any] = store_writer.root_attributes(target)
     sizes = (len(read_array(target, name)) for name in ("label", "time"))

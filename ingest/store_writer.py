@@ -1,7 +1,7 @@
 """The store while it is written: its lock, its arrays, its chunks and its metadata."""
 
+import hashlib
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +15,14 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_codec import COMPRESSOR, LEVEL, SHUFFLE, encode_chunk
 from homodyne_dask.store.files import (
     PARTIAL,
+    AnyPath,
+    children,
+    exists,
     links_below,
     read_regular_file,
-    replacing,
+    remove_tree,
     write_atomic,
+    zarr_store,
 )
 from homodyne_dask.store.lock import locked
 from ingest import block_means
@@ -35,12 +39,14 @@ MAX_JSON_BYTES = 2_000_000_000
 CONFIG: Any = {"write_empty_chunks": True}
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically, always the same bytes for the same value."""
-    write_atomic(path, json.dumps(value, sort_keys=True, allow_nan=False))
+def write_json(path: AnyPath, value: Any) -> str:
+    """Write JSON atomically, always the same bytes for the same value; return their SHA-256."""
+    content = json.dumps(value, sort_keys=True, allow_nan=False).encode()
+    write_atomic(path, content)
+    return hashlib.sha256(content).hexdigest()
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: AnyPath) -> Any:
     """Return the content of a JSON file, None if there is no such file."""
     try:
         return json.loads(read_regular_file(path, MAX_JSON_BYTES))
@@ -50,85 +56,92 @@ def read_json(path: Path) -> Any:
         raise StoreError(f"{path} is damaged ({error}): give --overwrite to start over") from error
 
 
-def root_attributes(store: Path) -> dict[str, Any]:
+def root_attributes(store: AnyPath) -> dict[str, Any]:
     """Return the root attributes, empty where there is no group yet."""
     metadata = read_json(store / "zarr.json")
     found = metadata.get("attributes") if isinstance(metadata, dict) else None
     return found if isinstance(found, dict) else {}
 
 
-def check_no_foreign_files(store: Path) -> None:
+def check_no_foreign_files(store: AnyPath) -> None:
     """Raise StoreError for a target that holds files of other programs."""
-    if not store.exists() and not store.is_symlink():
-        return
-    if not store.is_dir():
-        raise StoreError(f"{store} exists and is no store: give another name")
-    ours = (store / WORK_FOLDER).is_dir() or root_attributes(store).get("format") == schema.FORMAT
-    if any(store.iterdir()) and not ours:
+    if isinstance(store, Path):
+        if not store.exists() and not store.is_symlink():
+            return
+        if not store.is_dir():
+            raise StoreError(f"{store} exists and is no store: give another name")
+    ours = exists(store / WORK_FOLDER) or root_attributes(store).get("format") == schema.FORMAT
+    if not ours and children(store):
         raise StoreError(f"{store} exists and is no store of homodyne_dask: give another name")
 
 
 @contextmanager
-def lock_store(store: Path) -> Iterator[None]:
+def lock_store(store: AnyPath) -> Iterator[None]:
     """Lock the store for one ingest.
 
     Raises StoreError if another one holds the lock, or if the store has a link to another place.
     """
-    if link := next(links_below(store), None):
-        raise StoreError(
-            f"{link} is a link to {link.resolve()}, and a store is written in one folder of its own: "
-            f"remove the link, or give another name"
-        )
     work = store / WORK_FOLDER
-    work.mkdir(parents=True, exist_ok=True)
+    if isinstance(store, Path):
+        _refuse_links(store)
+        (store / WORK_FOLDER).mkdir(parents=True, exist_ok=True)
     with locked(work / "lock") as held:
         if not held:
             raise StoreError(f"another ingest is writing {store}: wait for it or give another name")
         yield
 
 
-def clear(store: Path) -> None:
+def _refuse_links(store: Path) -> None:
+    if link := next(links_below(store), None):
+        raise StoreError(
+            f"{link} is a link to {link.resolve()}, and a store is written in one folder of its own: "
+            f"remove the link, or give another name"
+        )
+
+
+def clear(store: AnyPath) -> None:
     """Remove an earlier ingest, its metadata first, so that the store cannot be opened meanwhile."""
-    (store / "zarr.json").unlink(missing_ok=True)
-    for path in store.iterdir():
+    remove_tree(store / "zarr.json")
+    for path in children(store):
         if path.name != WORK_FOLDER:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for path in (store / WORK_FOLDER).iterdir():
+            remove_tree(path)
+    for path in children(store / WORK_FOLDER):
         if path.name != "lock":
-            path.unlink()
+            remove_tree(path)
 
 
-def remove_partial_files(store: Path) -> None:
-    """Remove the partial files of an interrupted ingest."""
-    for path in store.rglob(f"*{PARTIAL}"):
-        path.unlink(missing_ok=True)
+def remove_partial_files(store: AnyPath) -> None:
+    """Remove the partial files of an interrupted ingest; by URL there are none."""
+    if isinstance(store, Path):
+        for path in store.rglob(f"*{PARTIAL}"):
+            path.unlink(missing_ok=True)
 
 
-def complete(store: Path, attrs: dict[str, Any]) -> None:
+def complete(store: AnyPath, attrs: dict[str, Any]) -> None:
     """Write the root attributes, which complete the store, and remove the working folder."""
     metadata = read_json(store / "zarr.json")
     write_json(store / "zarr.json", metadata | {"attributes": attrs})
     remove_work(store)
 
 
-def remove_work(store: Path) -> None:
-    """Remove the working folder, its lock last."""
-    shutil.rmtree(store / WORK_FOLDER)
+def remove_work(store: AnyPath) -> None:
+    """Remove the working folder."""
+    remove_tree(store / WORK_FOLDER)
 
 
-def open_root(store: Path) -> "zarr.Group":
+def open_root(store: AnyPath) -> "zarr.Group":
     """Open the root group; Zarr is loaded where it is needed: a first look at a file needs none."""
     import zarr
 
-    return zarr.open_group(store, mode="r+", zarr_format=3)
+    return zarr.open_group(zarr_store(store), mode="r+", zarr_format=3)
 
 
-def create_arrays(store: Path, source: Source) -> None:
+def create_arrays(store: AnyPath, source: Source, sharded: bool) -> None:
     """Create the group and the arrays that tasks write."""
     import zarr
 
     root = zarr.create_group(
-        store,
+        zarr_store(store),
         zarr_format=3,
         attributes={
             "format": schema.FORMAT,
@@ -138,7 +151,7 @@ def create_arrays(store: Path, source: Source) -> None:
     )
     bins, n = len(source.label), source.n_frames
     side = schema.tile_side(n)
-    _create(root, "c2", (bins, n, n), "float32", ("bin", "t1", "t2"), (1, side, side))
+    _create_matrix(root, (bins, n, n), side, sharded)
     ages, lags = block_means.age_edges(n), block_means.lag_edges(n)
     cells = (len(ages) - 1, len(lags) - 1)
     cut = root.create_group("cuts")
@@ -153,17 +166,28 @@ def create_arrays(store: Path, source: Source) -> None:
     for factor in schema.factors(n)[1:]:
         blocks = schema.level_frames(n, factor)
         level = root.create_group(f"level{factor}")
-        shape = (bins, blocks, blocks)
-        _create(level, "c2", shape, "float32", ("bin", "t1", "t2"), (1, side, side))
+        _create_matrix(level, (bins, blocks, blocks), side, sharded)
 
 
-def _create(group: "zarr.Group", name, shape, dtype, dims, chunks, units: str | None = None):
+def _create_matrix(
+    group: "zarr.Group", shape: tuple[int, int, int], side: int, sharded: bool
+) -> None:
+    """Create c2 of the root or of a level, in chunks of `side` frames, which shards may hold."""
+    tiles = -(-shape[1] // side)
+    shards = (1, schema.shard_rows(tiles, side) * side, tiles * side) if sharded else None
+    _create(group, "c2", shape, "float32", ("bin", "t1", "t2"), (1, side, side), shards=shards)
+
+
+def _create(
+    group: "zarr.Group", name, shape, dtype, dims, chunks, units: str | None = None, shards=None
+):
     from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 
     return group.create_array(
         name,
         shape=shape,
         chunks=chunks,
+        shards=shards,
         dtype=dtype,
         fill_value=np.nan if np.dtype(dtype).kind == "f" else None,
         serializer=BytesCodec(endian="little"),
@@ -184,17 +208,22 @@ def write_array(
     array[...] = values
 
 
-def write_chunk(array: Path, key: tuple[int, ...], values: np.ndarray) -> int:
+def write_chunk(array: AnyPath, key: tuple[int, ...], values: np.ndarray) -> int:
     """Write one chunk atomically, at position `key` in the grid of the array in that folder.
 
     Returns its checksum.
     """
-    path = array.joinpath("c", *map(str, key))
-    path.parent.mkdir(parents=True, exist_ok=True)
     chunk = encode_chunk(values)
-    with replacing(path, durable=False) as partial:
-        partial.write_bytes(chunk.content)
+    write_bytes(array, key, chunk.content)
     return chunk.checksum
+
+
+def write_bytes(array: AnyPath, key: tuple[int, ...], content: bytes) -> None:
+    """Write a chunk, or a shard, of an array atomically."""
+    path = array.joinpath("c", *map(str, key))
+    if isinstance(path, Path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, content, durable=False)
 
 
 def pad_to_chunk(part: Float32[np.ndarray, "rows cols"], side: int) -> Float32[np.ndarray, "T T"]:

@@ -11,8 +11,9 @@ import numpy as np
 from homodyne_dask.errors import ClusterError, StoreError, require_function, require_type
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array
-from homodyne_dask.store.files import path_of
+from homodyne_dask.store.files import AnyPath, any_path, children, errors_of, exists, path_of
 from homodyne_dask.store.manifest import manifest_json
+from homodyne_dask.store.url_path import UrlPath
 from ingest import chunk_sums, noise, store_writer
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
@@ -20,7 +21,7 @@ from ingest.readers.source import IngestOptions, Source, checked_options, sha256
 from ingest.report import IngestReport, read_report
 
 Progress = Callable[[int, int], None]
-RECORD_VERSION = 5
+RECORD_VERSION = 6
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -28,7 +29,7 @@ LOCAL_TASKS = 2
 
 def ingest(
     source_path: str | Path,
-    store_path: str | Path | None = None,
+    store_path: str | AnyPath | None = None,
     *,
     q=None,
     phi=None,
@@ -37,6 +38,7 @@ def ingest(
     time_offset: float = 0.0,
     gap: float | None = None,
     trains=None,
+    sharded: bool | None = None,
     overwrite: bool = False,
     client=None,
     progress: Progress | None = None,
@@ -46,22 +48,27 @@ def ingest(
     q [1/Å], phi [degree] and frame_time [s] are for plain arrays, which do not hold them; sigma is
     the noise of one pair, one number or one per bin, instead of the one from counts or scatter.
     time_offset [s] is added to all times; gap [Å] is kept with the data. trains: (first, after the last),
-    of a file with a matrix for each train. The same call continues an interrupted ingest.
+    of a file with a matrix for each train. sharded: whether a file or object holds many chunks; by default
+    that is so in a store by URL. The same call continues an interrupted ingest.
     `client` is a Dask client; without it two threads work.
     `progress` is called with (bins done, bins) after each.
     """
     options = checked_options(q, phi, frame_time, sigma, time_offset, gap, trains)
     require_type("overwrite", overwrite, bool, "True or False")
+    if sharded is not None:
+        require_type("sharded", sharded, bool, "True or False")
     require_function("progress", progress)
     path = path_of("source", source_path)
-    target = default_store(path) if store_path is None else path_of("store", store_path)
+    target = default_store(path) if store_path is None else any_path("store", store_path)
     check_opens(path, options)
     source = open_source(path, options)
     target = target.absolute()
+    sharded = isinstance(target, UrlPath) if sharded is None else sharded
     try:
         with futures.ThreadPoolExecutor(1) as background:
-            job = _Job(background.submit(sha256, path), options)
-            return _ingest(source, target, job, overwrite, client, progress)
+            job = _Job(background.submit(sha256, path), options, sharded)
+            with errors_of(target):
+                return _ingest(source, target, job, overwrite, client, progress)
     except OSError as error:
         raise StoreError(
             f"{target} cannot be written ({error.strerror or error}): make room or give another "
@@ -81,21 +88,26 @@ class _Job:
     digest: futures.Future[str]
     """SHA-256 of the source, computed while the first bins are written."""
     options: IngestOptions
+    sharded: bool
+
+    def options_json(self) -> Record:
+        """Return the options as plain values."""
+        return self.options.as_json() | ({"sharded": True} if self.sharded else {})
 
     def as_json(self) -> Record:
         return {
             "source_sha256": self.digest.result(),
-            "options": self.options.as_json(),
+            "options": self.options_json(),
             "schema": schema.VERSION,
             "records": RECORD_VERSION,
         }
 
 
 def _ingest(
-    source: Source, target: Path, job: _Job, overwrite: bool, client, progress
+    source: Source, target: AnyPath, job: _Job, overwrite: bool, client, progress
 ) -> IngestReport:
     store_writer.check_no_foreign_files(target)
-    working = (target / store_writer.WORK_FOLDER).exists()
+    working = exists(target / store_writer.WORK_FOLDER)
     if not working and _already_done(target, job, overwrite):
         return read_report(target, skipped=True)
     with store_writer.lock_store(target):
@@ -106,13 +118,13 @@ def _ingest(
         use = noise.frame_mask(source)
         with futures.ThreadPoolExecutor(1) as background:
             job_written = background.submit(_write_job, target, job)
-            records = _write_bins(source, target, use, client, progress)
+            records = _write_bins(source, target, use, job.sharded, client, progress)
         job_written.result()
         _finish(source, target, job, use, records)
     return read_report(target)
 
 
-def _already_done(target: Path, job: _Job, overwrite: bool) -> bool:
+def _already_done(target: AnyPath, job: _Job, overwrite: bool) -> bool:
     """Return whether the same ingest completed the store; refuse to replace another.
 
     A store of the same ingest by another version of this program is replaced.
@@ -121,7 +133,7 @@ def _already_done(target: Path, job: _Job, overwrite: bool) -> bool:
     if attrs.get("complete") is not True or overwrite:
         return False
     same = attrs.get("source_sha256") == job.digest.result()
-    if same and attrs.get("ingest_options") == job.options.as_json():
+    if same and attrs.get("ingest_options") == job.options_json():
         return attrs.get("schema_version") == schema.VERSION
     what = (
         "the same file with other options" if same else f"another file ({attrs.get('source_file')})"
@@ -129,9 +141,9 @@ def _already_done(target: Path, job: _Job, overwrite: bool) -> bool:
     raise StoreError(f"{target} holds {what}: give --overwrite to replace it, or another name")
 
 
-def _prepare(target: Path, source: Source, job: _Job, overwrite: bool) -> None:
+def _prepare(target: AnyPath, source: Source, job: _Job, overwrite: bool) -> None:
     """Continue an interrupted ingest or start a new one; only the former waits for the hash."""
-    begun = any(_records(target)) and not overwrite
+    begun = bool(_records(target)) and not overwrite
     held = store_writer.read_json(target / store_writer.WORK_FOLDER / store_writer.JOB_FILE)
     if begun and held and held == job.as_json():
         store_writer.remove_partial_files(target)
@@ -142,23 +154,25 @@ def _prepare(target: Path, source: Source, job: _Job, overwrite: bool) -> None:
             "or another name"
         )
     store_writer.clear(target)
-    store_writer.create_arrays(target, source)
+    store_writer.create_arrays(target, source, job.sharded)
 
 
-def _write_job(target: Path, job: _Job) -> None:
+def _write_job(target: AnyPath, job: _Job) -> None:
     """Write which job this is, once the source is hashed; interrupted before, it starts over."""
     store_writer.write_json(
         target / store_writer.WORK_FOLDER / store_writer.JOB_FILE, job.as_json()
     )
 
 
-def _records(target: Path) -> Iterator[Path]:
-    return (target / store_writer.WORK_FOLDER).glob("bin-*.json")
+def _records(target: AnyPath) -> dict[int, AnyPath]:
+    """Return the files of the records of bins, by position."""
+    paths = {path.stem: path for path in children(target / store_writer.WORK_FOLDER)}
+    return {int(name[4:]): path for name, path in paths.items() if name.startswith("bin-")}
 
 
-def _write_bins(source, target: Path, use, client, progress) -> list[Record]:
+def _write_bins(source, target: AnyPath, use, sharded, client, progress) -> list[Record]:
     """Write the bins that are missing, a bounded number at a time."""
-    done = {int(path.stem.removeprefix("bin-")): read_record(path) for path in _records(target)}
+    done = {index: read_record(path) for index, path in _records(target).items()}
     total = len(source.label)
     todo = [index for index in range(total) if index not in done]
     pool, at_once = _executor(client)
@@ -168,7 +182,8 @@ def _write_bins(source, target: Path, use, client, progress) -> list[Record]:
             while todo or running:
                 while todo and len(running) < at_once:
                     index = todo.pop(0)
-                    running[pool.submit(write_bin, source.only(index), target, index, use)] = index
+                    task = (source.only(index), target, index, use, sharded)
+                    running[pool.submit(write_bin, *task)] = index
                 for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
                     done[running.pop(future)] = future.result()
                     if progress:
@@ -214,7 +229,7 @@ def _executor(client) -> tuple[futures.Executor, int]:
     return client.get_executor(pure=False), max(1, sum(client.nthreads().values()))
 
 
-def _finish(source: Source, target: Path, job: _Job, use, records) -> None:
+def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> None:
     """Write what describes the bins, then the manifest, and `complete` last."""
     found = noise.sigma_rows(source, records)
     notes = [*source.notes, *noise.notes_on(source, records, use), *found.notes]
@@ -229,13 +244,13 @@ def _finish(source: Source, target: Path, job: _Job, use, records) -> None:
         [record["pairs"] for record in records],
         {name: array_digest(read_array(target, name)) for name in SMALL_ARRAYS},
         attrs,
+        [record["sizes"] for record in records] if job.sharded else None,
     )
-    store_writer.write_json(target / schema.MANIFEST, manifest)
-    digest = sha256(target / schema.MANIFEST)
+    digest = store_writer.write_json(target / schema.MANIFEST, manifest)
     store_writer.complete(target, attrs | {"store_sha256": digest, "complete": True})
 
 
-def _write_vectors(source: Source, target: Path, use, rows, records) -> None:
+def _write_vectors(source: Source, target: AnyPath, use, rows, records) -> None:
     root = store_writer.open_root(target)
     shape = (len(records), source.n_frames)
     unknown = np.full(shape, np.nan)
@@ -254,7 +269,7 @@ def _write_vectors(source: Source, target: Path, use, rows, records) -> None:
     store_writer.write_array(root, "beta_ingest", np.array(contrast), bins)
 
 
-def _write_sums(target: Path, n_frames: int, records) -> None:
+def _write_sums(target: AnyPath, n_frames: int, records) -> None:
     root = store_writer.open_root(target)
     group = root.create_group("sums", overwrite=True)
     found = chunk_sums.sums_by_chunk([record["sums"] for record in records], n_frames)
@@ -274,7 +289,7 @@ def _attributes(source: Source, job: _Job, sigma_source: str, notes) -> Record:
         "source_file": source.path.name,
         "source_sha256": job.digest.result(),
         "source_format": source.format,
-        "ingest_options": job.options.as_json(),
+        "ingest_options": job.options_json(),
         "sigma_source": sigma_source,
         "baseline_reference": 1,
         "populated_elements": "upper_half",

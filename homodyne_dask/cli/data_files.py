@@ -11,7 +11,7 @@ from homodyne_dask.cluster.memory import JAX_BYTES, require_memory
 from homodyne_dask.errors import OptionError, nearest, require_count, require_type, shown
 from homodyne_dask.models import MODELS, convention_named
 from homodyne_dask.models.units import gap_in_angstrom
-from homodyne_dask.store.files import path_of
+from homodyne_dask.store.files import AnyPath, path_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -25,7 +25,7 @@ MIN_FRAMES = 3
 
 def ingest(
     source: str | Path,
-    store: str | Path | None = None,
+    store: str | AnyPath | None = None,
     *,
     q: float | Sequence[float] | None = None,
     phi: float | Sequence[float] | None = None,
@@ -34,6 +34,7 @@ def ingest(
     time_offset: float = 0.0,
     gap: str | float | None = None,
     trains: str | tuple[int, int] | None = None,
+    sharded: bool | None = None,
     overwrite: bool = False,
     client: "Client | None" = None,
     progress: Callable[[int, int], None] | None = None,
@@ -41,14 +42,15 @@ def ingest(
     """Write the two-time matrices c2(bin, t1, t2) of a result file into a Zarr store.
 
     source: HDF5 (APS-U, APS legacy, NXxpcs, ESRF, midtools), .npy of shape (t, t) or (bin, t, t), or .npz
-    with c2, q, phi, dt or time, sigma. store: by default beside it, A0123_results.hdf → A0123_c2.zarr.
+    with c2, q, phi, dt or time, sigma. store: a folder, or a URL as s3://bucket/A0123_c2.zarr; by default
+    beside the source, A0123_results.hdf → A0123_c2.zarr.
     q [1/Å], phi [degree], frame_time [s]: for plain arrays, which do not hold them; one number, or for q
     and phi one per bin. sigma: standard deviation of c2 of one pair, one number or one per bin; by default
     from counts or scatter. time_offset [s] is added to all times. gap: '200 um', or Å as a number; kept
     with the data. trains: the first train, counted from 0, and the one after the last, as (0, 500), whose
-    matrices are averaged, of a file that has one for each train; by default all. overwrite: replace a
-    store with other contents. client: a Dask client; by default two threads work. progress: called with
-    (bins done, bins) after each.
+    matrices are averaged, of a file that has one for each train; by default all. sharded: whether a file
+    holds many chunks, by default those of a store by URL. overwrite: replace a store with other contents.
+    client: a Dask client; by default two threads work. progress: called with (bins done, bins) after each.
 
     The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
     is the path for `open_dataset`. Raises a HomodyneDaskError for every mistake.
@@ -62,8 +64,8 @@ def ingest(
         require_client(client)
     return data.ingest(
         source, store, q=q, phi=phi, frame_time=frame_time, sigma=sigma, time_offset=time_offset,
-        gap=None if gap is None else gap_in_angstrom(gap), trains=trains, overwrite=overwrite,
-        client=client, progress=progress,
+        gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
+        overwrite=overwrite, client=client, progress=progress,
     )  # fmt: skip
 
 

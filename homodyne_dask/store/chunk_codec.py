@@ -5,6 +5,7 @@ Blosc called from a thread other than the main one holds no lock: two threads co
 """
 
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import google_crc32c
@@ -40,6 +41,20 @@ def encode_chunk(values: np.ndarray) -> EncodedChunk:
     body = bytes(blosc.compress(values, COMPRESSOR.encode(), LEVEL, blosc.SHUFFLE))
     checksum = google_crc32c.value(body)
     return EncodedChunk(body + checksum.to_bytes(CHECKSUM_BYTES, "little"), checksum)
+
+
+def shard_content(chunks: Mapping[tuple[int, int], bytes], rows: int, columns: int) -> bytes:
+    """Return the bytes of a shard: its chunks one after the other, then the index by which Zarr finds them.
+
+    chunks: by row and column in the shard, which has so many rows and columns.
+    """
+    index = np.full((rows, columns, 2), np.iinfo(np.uint64).max, "<u8")
+    first = 0
+    for tile, content in chunks.items():
+        index[tile], first = (first, len(content)), first + len(content)
+    body = index.tobytes()
+    checksum = google_crc32c.value(body).to_bytes(CHECKSUM_BYTES, "little")
+    return b"".join([*chunks.values(), body, checksum])
 
 
 def decode_chunk(

@@ -2,9 +2,10 @@
 
 import glob
 import os
+import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
@@ -87,10 +88,47 @@ def write_file(path: Path, content: str | bytes) -> None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write a file atomically: it is complete or absent, even after a crash of the machine."""
-    with replacing(path) as partial:
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+def write_atomic(path: AnyPath, content: str | bytes, *, durable: bool = True) -> None:
+    """Write a file or an object atomically: it is complete or absent.
+
+    A durable file is so even after a crash of the machine.
+    """
+    content = content.encode() if isinstance(content, str) else content
+    if isinstance(path, UrlPath):
+        objects.write(path, content)
+        return
+    with replacing(path, durable=durable) as partial:
+        partial.write_bytes(content)
+
+
+def errors_of(path: AnyPath) -> AbstractContextManager[None]:
+    """Return a context in which what a library raises of a store by URL becomes an ObjectStoreError."""
+    return objects.object_errors(path) if isinstance(path, UrlPath) else nullcontext()
+
+
+def exists(path: AnyPath) -> bool:
+    """Return whether there is a file or a folder, or an object below a URL."""
+    if isinstance(path, UrlPath):
+        return any(True for _ in objects.below(path))
+    return path.exists()
+
+
+def children(path: AnyPath) -> list[AnyPath]:
+    """Return the files and folders in a folder, or the objects and prefixes directly below a URL."""
+    if isinstance(path, UrlPath):
+        return [*objects.directly_below(path)]
+    return [*path.iterdir()] if path.is_dir() else []
+
+
+def remove_tree(path: AnyPath) -> None:
+    """Remove a file, or a folder with all that is in it, if it is there; so by URL."""
+    if isinstance(path, UrlPath):
+        for one in (path, *objects.below(path)):
+            objects.remove(one)
+    elif path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -128,7 +128,7 @@ def _spans(sizes: Any, bins: int, frames: int) -> dict[int, np.ndarray]:
     found = {}
     for factor in schema.factors(frames):
         tiles = schema.tiles_per_side(frames, factor)
-        height = schema.shard_rows(frames, tiles)
+        height = schema.shard_rows(tiles, schema.tile_side(frames))
         count = _by_tile(sizes[schema.matrix_name(factor)], bins, tiles, np.int64)
         first = np.zeros_like(count)
         for row in range(0, tiles, height):

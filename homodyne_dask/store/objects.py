@@ -6,7 +6,7 @@ a FileNotFoundError, as a file is. Nothing here prints what a server answers, in
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
@@ -48,7 +48,10 @@ def connection(root: str, prefix: str = "") -> "ObjectStore":
 
 @contextmanager
 def object_errors(url: object) -> Iterator[None]:
-    """Raise ObjectStoreError for what obstore raises, in one sentence that names the URL."""
+    """Raise ObjectStoreError for what obstore raises, in one sentence that names the URL.
+
+    The FileNotFoundError of a missing object passes.
+    """
     from obstore.exceptions import BaseError
 
     try:
@@ -56,7 +59,7 @@ def object_errors(url: object) -> Iterator[None]:
     except FileNotFoundError as e:
         if _NO_BUCKET.search(str(e)):
             raise ObjectStoreError(_sentence(url, "its bucket does not exist")) from None
-        raise FileNotFoundError(f"{url} is missing") from None
+        raise
     except BaseError as e:
         raise ObjectStoreError(_sentence(url, _cause(e))) from None
 
@@ -70,6 +73,8 @@ def _cause(error: Exception) -> str:
     from obstore import exceptions
 
     text = str(error).partition("\n\nDebug source")[0]
+    if _NO_BUCKET.search(text):
+        return "its bucket does not exist"
     status, code, spent = (found.search(text) for found in (_STATUS, _CODE, _SPENT))
     if isinstance(error, exceptions.UnauthenticatedError):
         cause = "the credentials are refused"
@@ -108,11 +113,46 @@ def object_size(path: UrlPath) -> int:
         return connection(path.root).get(path.key).meta["size"]
 
 
-def write(path: UrlPath, content: bytes | Sequence[bytes]) -> None:
+def write(path: UrlPath, content: bytes) -> None:
     """Write an object whole: readers see the earlier one, or none, until it is complete."""
     _require_writable(path)
     with object_errors(path):
         connection(path.root).put(path.key, content)
+
+
+def create(path: UrlPath, content: bytes) -> bool:
+    """Write an object that is not there yet; return False where it is."""
+    from obstore.exceptions import AlreadyExistsError
+
+    _require_writable(path)
+    with object_errors(path):
+        try:
+            connection(path.root).put(path.key, content, mode="create")
+        except AlreadyExistsError:
+            return False
+    return True
+
+
+def version(path: UrlPath) -> dict[str, str] | None:
+    """Return what tells an object from those that were written in its place; None where there is none."""
+    try:
+        with object_errors(path):
+            found: Any = connection(path.root).get(path.key).meta
+    except FileNotFoundError:
+        return None
+    return {name: found[name] for name in ("e_tag", "version") if found[name] is not None}
+
+
+def exchange(path: UrlPath, content: bytes, before: dict[str, str]) -> bool:
+    """Write an object in place of that `version`; return False where it is no longer that."""
+    from obstore.exceptions import PreconditionError
+
+    with object_errors(path):
+        try:
+            connection(path.root).put(path.key, content, mode=before)  # type: ignore[arg-type]
+        except (PreconditionError, FileNotFoundError):
+            return False
+    return True
 
 
 def remove(path: UrlPath) -> None:
@@ -132,6 +172,14 @@ def below(path: UrlPath) -> Iterator[UrlPath]:
         for batch in connection(path.root).list(f"{path.key}/" if path.key else None):
             for found in batch:
                 yield UrlPath(path.root, found["path"])
+
+
+def directly_below(path: UrlPath) -> list[UrlPath]:
+    """Return the objects directly below a URL, and the prefixes that others share."""
+    with object_errors(path):
+        found = connection(path.root).list_with_delimiter(f"{path.key}/" if path.key else None)
+    keys = [*found["common_prefixes"], *(one["path"] for one in found["objects"])]
+    return [UrlPath(path.root, key.strip("/")) for key in keys]
 
 
 def _require_writable(path: UrlPath) -> None:

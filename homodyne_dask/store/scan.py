@@ -156,8 +156,8 @@ class Scan:
         spans, tile = self.manifest.spans, (chunk.i, chunk.j)
         if spans is None:
             return ByteRange(chunk_path(self.path, chunk.factor, chunk.bin, tile))
-        rows = schema.shard_rows(self.n_frames, spans[chunk.factor].shape[1])
-        shard = (chunk.i // rows, 0)
+        tiles, side = spans[chunk.factor].shape[1], schema.tile_side(self.n_frames)
+        shard = (chunk.i // schema.shard_rows(tiles, side), 0)
         first, count = spans[chunk.factor][chunk[1:]].tolist()
         return ByteRange(chunk_path(self.path, chunk.factor, chunk.bin, shard), (first, count))
 

@@ -176,12 +176,12 @@ def factors(n_frames: int) -> list[int]:
     return [1, *(factor for factor in LEVELS if level_frames(n_frames, factor))]
 
 
-def shard_rows(n_frames: int, tiles: int) -> int:
-    """Return the rows of chunks in a shard of a matrix with so many chunks along a side.
+def shard_rows(tiles: int, side: int) -> int:
+    """Return the rows of chunks in a shard of a matrix with so many chunks of `side` frames along a side.
 
     A shard holds whole rows of the matrix of one bin, all of it where that has not too many bytes.
     """
-    return min(tiles, max(1, SHARD_BYTES // (4 * tiles * tile_side(n_frames) ** 2)))
+    return min(tiles, max(1, SHARD_BYTES // (4 * tiles * side**2)))
 
 
 def matrix_name(factor: int) -> str:

@@ -88,7 +88,7 @@ def _shard_shape(shape: list[int], n_frames: int) -> list[int]:
     """Return the shape of the shards of c2 or of a level, from that of the array."""
     side = schema.tile_side(n_frames)
     tiles = -(-shape[1] // side)
-    return [1, schema.shard_rows(n_frames, tiles) * side, tiles * side]
+    return [1, schema.shard_rows(tiles, side) * side, tiles * side]
 
 
 def _sizes(store: str | AnyPath, metadata: dict[str, dict[str, Any]]) -> dict[str, int]:

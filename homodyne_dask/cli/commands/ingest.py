@@ -8,8 +8,9 @@ import click
 
 from homodyne_dask.cli.commands.info import store_values
 from homodyne_dask.cli.exit_status import Interrupted
-from homodyne_dask.cli.options import numbers_of_option
+from homodyne_dask.cli.options import ANY_PATH, numbers_of_option
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.store.files import AnyPath
 
 MIN_BYTES_FOR_WORKERS = 500_000_000
 """Bytes of source from which on workers are started; for less, two threads are faster."""
@@ -20,7 +21,7 @@ ADDRESSES = 600_000_000
 
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path))
-@click.argument("store", type=click.Path(path_type=Path), required=False)
+@click.argument("store", type=ANY_PATH, required=False)
 @click.option("--q", multiple=True, help="1/Å; for plain arrays, one number or one per bin.")
 @click.option("--phi", multiple=True, help="Degrees; for plain arrays, one number or one per bin.")
 @click.option(
@@ -42,12 +43,16 @@ ADDRESSES = 600_000_000
     "--trains",
     help="First train, counted from 0, and the one after the last: 0:500; of a file with a matrix for each.",
 )
+@click.option(
+    "--sharded/--no-sharded", default=None,
+    help="Whether a file holds many chunks, as Zarr's shards; default: those of a store by URL do.",
+)  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace a store with other contents.")
 @click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786.")
 @click.option("--key", help="Folder with the key of the scheduler; none: unencrypted.")
 @AS_JSON
 def ingest(
-    source: Path, store: Path | None, overwrite: bool, as_json: bool, **options: Any
+    source: Path, store: AnyPath | None, overwrite: bool, as_json: bool, **options: Any
 ) -> None:
     """Write the two-time correlations in SOURCE to a Zarr STORE.
 
@@ -66,7 +71,7 @@ def ingest(
             report = write(
                 source, store, q=q, phi=phi, sigma=sigma, gap=options["gap"],
                 frame_time=options["frame_time"], time_offset=options["time_offset"],
-                trains=options["trains"],
+                trains=options["trains"], sharded=options["sharded"],
                 overwrite=overwrite, client=client,
             )  # fmt: skip
     except KeyboardInterrupt:

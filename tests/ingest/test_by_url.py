@@ -1,0 +1,118 @@
+"""Ingest into a store by URL and into shards: the chunks of a store on disk, complete last, resumed."""
+
+import threading
+
+import pytest
+
+import homodyne_dask as hd
+import ingest
+from homodyne_dask.errors import OptionError, StoreError
+from homodyne_dask.store import lease, objects
+from homodyne_dask.store.scan import Chunk, Scan
+from homodyne_dask.store.url_path import url_path
+from tests import object_server
+from tests.ingest_files import simulated
+
+ROOT = f"s3://{object_server.BUCKET}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server():
+    with object_server.s3_server() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """3 bins of 600 frames: three chunks each."""
+    return simulated(tmp_path_factory.mktemp("source") / "A.hdf", n=600)
+
+
+@pytest.fixture(scope="module")
+def plain(source):
+    """Its store on disk, a file a chunk."""
+    return hd.open_dataset(ingest.ingest(source).store)
+
+
+def chunks(scan: Scan) -> dict[Chunk, bytes]:
+    """The bytes of every chunk as stored."""
+    from homodyne_dask.store.byte_range import read_bytes
+
+    places = [(0, 0), (0, 1), (1, 1)]
+    every = [Chunk(1, b, *tile) for b in range(3) for tile in places]
+    every += [Chunk(factor, b, 0, 0) for factor in (4, 16) for b in range(3)]
+    every = [chunk for chunk in every if chunk.factor in scan.manifest.checksums]
+    return {chunk: b"".join(read_bytes(scan.place_of(chunk), 2**21, 4)) for chunk in every}
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_shards_on_disk_hold_the_chunks_of_single_files(plain, source, tmp_path, monkeypatch, rows):
+    monkeypatch.setattr("homodyne_dask.store.schema.SHARD_BYTES", rows * 2 * 4 * 512**2)
+    there = hd.open_dataset(ingest.ingest(source, tmp_path / "s.zarr", sharded=True).store)
+    assert chunks(there) == chunks(plain)
+    files = [file for file in (tmp_path / "s.zarr/c2/c").rglob("*") if file.is_file()]
+    assert len(files) == 3 * 2 // rows
+    assert there.dataset["c2"].equals(plain.dataset["c2"])  # as Zarr reads them by its own index
+
+
+def test_a_store_by_url_holds_the_same_chunks_in_few_objects(plain, source):
+    report = ingest.ingest(source, f"{ROOT}/A_c2.zarr")
+    assert str(report.store) == f"{ROOT}/A_c2.zarr"
+    there = hd.open_dataset(str(report.store))
+    assert chunks(there) == chunks(plain)
+    assert there.manifest.arrays == plain.manifest.arrays
+    assert there.dataset["c2"].equals(plain.dataset["c2"])
+    names = [path.key for path in objects.below(url_path("store", str(report.store)))]
+    assert sum(name.startswith("A_c2.zarr/c2/c/") for name in names) == 3
+    assert not [name for name in names if ".ingest" in name]
+    assert ingest.ingest(source, report.store).skipped
+    with pytest.raises(StoreError, match="the same file with other options: give --overwrite"):
+        ingest.ingest(source, report.store, sharded=False)
+
+
+class Interrupted(Exception):  # noqa: N818
+    pass
+
+
+def test_an_interrupted_ingest_is_incomplete_and_goes_on(source, plain):
+    target, seen = f"{ROOT}/interrupted.zarr", []
+
+    def stop(done: int, _: int) -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        ingest.ingest(source, target, progress=stop)
+    with pytest.raises(StoreError, match="is incomplete: run `homodyne-dask ingest` again"):
+        hd.open_dataset(target)
+    first = url_path("target", f"{target}/c2/c/0/0/0")
+    before = objects.connection(first.root).get(first.key).meta["last_modified"]
+    ingest.ingest(source, target, progress=lambda done, _: seen.append(done))
+    assert seen[-1] == 3
+    assert len(seen) <= 2  # what was written is not written again
+    assert objects.connection(first.root).get(first.key).meta["last_modified"] == before
+    assert chunks(hd.open_dataset(target)) == chunks(plain)
+
+
+def test_objects_of_other_programs_are_left_alone(source):
+    other = url_path("other", f"{ROOT}/notes/today.txt")
+    objects.write(other, b"mine")
+    with pytest.raises(StoreError, match="exists and is no store of homodyne_dask"):
+        ingest.ingest(source, f"{ROOT}/notes", overwrite=True)
+    with pytest.raises(OptionError, match=r"https://host/a cannot be written: give s3://"):
+        objects.write(url_path("there", "https://host/a"), b"")
+    assert objects.read(other, 10) == b"mine"
+
+
+def test_a_lock_is_held_while_its_holder_lives_and_taken_over_when_it_is_dead(monkeypatch):
+    monkeypatch.setattr(lease, "BEAT", 0.1)
+    monkeypatch.setattr(lease, "PATIENCE", 3.0)
+    path = url_path("lock", f"{ROOT}/lock")
+    with lease.leased(path) as held, lease.leased(path) as other:
+        assert (held, other) == (True, False)
+    assert objects.version(path) is None
+    objects.write(path, b"of a process that was killed")
+    monkeypatch.setattr(lease, "PATIENCE", 0.2)
+    with lease.leased(path) as held:
+        assert held
+        assert threading.active_count() > 1
+    assert objects.version(path) is None
