@@ -78,5 +78,5 @@ def cuda_missing() -> str:
         return f"this JAX has no CUDA: pip install 'jax[cuda13]=={version}' (or cuda12) adds it"
     wanted = os.environ.get("JAX_PLATFORMS", "")
     if wanted and not {"cuda", "gpu"} & set(wanted.split(",")):
-        return f"JAX_PLATFORMS={wanted} leaves GPUs out: unset it"
+        return f"JAX_PLATFORMS={wanted} leaves GPUs out: unset it, or start local_cluster(gpus=...)"
     return ""

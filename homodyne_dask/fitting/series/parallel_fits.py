@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from distributed import Client, Future
 
 from homodyne_dask.cluster.local import cluster_errors
-from homodyne_dask.errors import ClusterError, HomodyneDaskError
+from homodyne_dask.errors import ClusterError, HomodyneDaskError, OptionError
 from homodyne_dask.fitting.fit import iterate, plan_for
 from homodyne_dask.fitting.minimize import run_to_completion
 from homodyne_dask.fitting.request import prepare
@@ -63,9 +63,15 @@ def submitted(
     """Submit the small ones of several fits to the workers, which are checked first, for a `with`.
 
     Yields a future for each fit, None for those that are not small. Dask drops fits whose futures are
-    released. Raises ClusterError where the workers do not meet the requirements.
+    released. Raises ClusterError where the workers do not meet the requirements, OptionError where small fits
+    are to be computed on GPUs.
     """
     small = [request for request in fits if is_small(request.scan)]
+    if client is not None and any(request.options.get("device") == "gpu" for request in small):
+        raise OptionError(
+            f"device = 'gpu' cannot be had: small fits, here {len(small)}, are computed side by side by "
+            f"processors; leave device out"
+        )
     planned = None if client is None else _planned(client, model, small)
     if client is None or planned is None:
         yield [None] * len(fits)
