@@ -37,8 +37,10 @@ def made_of(function: Callable[..., Any], args: Any, static: Mapping[str, Any]) 
         return None
     leaves, structure = jax.tree.flatten(args)
     walk = walked([function, dict(static), *_classes(structure)], lambda m: not of_this_package(m))
-    names = sorted({part.__module__ for part in walk.named} | {m.__name__ for m in walk.modules})
-    files = [_file_hash(sys.modules.get(name)) for name in names]
+    names = {part.__module__ for part in walk.named} | {m.__name__ for m in walk.modules}
+    if None in names:  # of a function that was made outside of any module
+        return None
+    files = [_file_hash(sys.modules.get(name)) for name in sorted(names)]
     if walk.opaque or walk.libraries - _LIBRARIES or None in files:
         return None
     shapes = [repr(jax.typeof(leaf)) for leaf in leaves]

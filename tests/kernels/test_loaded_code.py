@@ -6,6 +6,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +52,12 @@ def f_of_times(scale=1.0):
     with float64_on_cpu():
         values = np.asarray(new(TIMES, TIMES, TIMES, scale * TIMES, **SHEAR))
     return values.tobytes(), new.compilations()
+
+
+def test_a_function_that_was_made_outside_of_any_module_is_not_known():
+    made = FunctionType((lambda: called()).__code__, {"called": f_at})  # noqa: F821
+    assert made.__module__ is None
+    assert f_known_by(function=made) is None
 
 
 class CalledError(Exception):
