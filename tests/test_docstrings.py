@@ -11,28 +11,28 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.results.series import FitSeries
 from homodyne_dask.results.series_entry import SeriesEntry
+from tests.cli.homodyne.configurations import write_yaml
 from tests.results.test_text import flow
 
-NO_EXAMPLE = {
-    "connect", "slurm_cluster", "local_cluster", "view",  # need a cluster or a browser
-    "check_rates", "compare", "compare_models", "fit_each", "posterior",  # take a minute: in the guide
-    "from_homodyne_yaml", "load_comparison", "load_posterior",  # need a file of many lines
+SLOW = {
+    "check_rates", "compare", "compare_models", "connect", "curve_fit", "fit", "fit_each", "forecast",
+    "iterate", "load_comparison", "load_posterior", "local_cluster", "posterior",
 }  # fmt: skip
-SLOW = {"curve_fit", "fit", "forecast", "iterate"}
-"""They compile kernels."""
+"""They compile kernels, or start workers. Those of `slurm_cluster` and `view` are shown and not run."""
 FUNCTIONS = [name for name in hd.__all__ if inspect.isfunction(getattr(hd, name))]
-EXAMPLES = sorted({*FUNCTIONS, "FitResult", "Parameter"} - NO_EXAMPLE)
+EXAMPLES = sorted({*FUNCTIONS, "FitResult", "Parameter"})
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A folder with the files that the examples name."""
     where = tmp_path_factory.mktemp("examples")
-    hd.simulate(where / "A0123_results.hdf", "creep", angles=5, frames=24)
+    hd.simulate(where / "A0123_results.hdf", "creep", angles=9, frames=24)
     hd.ingest(where / "A0123_results.hdf", where / "A0123_c2.zarr")
     (where / "A0123_fit").mkdir()
     (where / "A0123_fit_q").mkdir()
     flow().to_json(where / "A0123_fit" / "summary.json")
+    write_yaml(where).rename(where / "homodyne.yaml")
     series = FitSeries("q", (SeriesEntry("1", None, flow(), "", {"q": 0.0054}),))
     series.to_json(where / "A0123_fit_q" / "series.json")
     return where

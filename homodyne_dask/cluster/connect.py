@@ -36,6 +36,10 @@ def connect(address: str, key: str | Path | None = None) -> Iterator[Client]:
     cluster's key, made by `homodyne-dask key`; 'none' allows tcp:// to other machines.
     Raises ClusterError for a scheduler that does not answer, or a key that is missing or not ours
     alone.
+
+    >>> with hd.local_cluster(processes=1, threads=1) as ours, hd.connect(ours.scheduler.address) as client:
+    ...     client.status
+    'running'
     """
     require_type("address", address, str, "that of a scheduler, as 'tls://host:8786'")
     if key is not None:

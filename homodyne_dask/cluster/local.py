@@ -148,6 +148,10 @@ def local_cluster(
     The scheduler and its dashboard listen on the loopback address only. security: TLS
     settings from files; only users who can read them may connect. gpus: start so many workers instead, each
     for one GPU of its own. Raises OptionError for other values, and PlanError for too little memory.
+
+    >>> with hd.local_cluster(processes=1, threads=1) as client:
+    ...     hd.fit("A0123_c2.zarr", "brownian", client=client).converged
+    True
     """
     counts = {"processes": processes, "threads": threads, "memory": memory, "gpus": gpus or None}
     for name, value in counts.items():

@@ -47,6 +47,9 @@ def check_rates(
     speckle and for looking everywhere (`solver/sign_flips.py`). A second pass tells the sizes of those found.
     Raises OptionError for fits that did not converge or have no power laws, for fewer than 6 independent
     bins, and for other data than the fit's.
+
+    >>> hd.check_rates(hd.fit("A0123_c2.zarr", "power_law")).p < 0.05  # the data fall off to a constant rate
+    True
     """
     require_function("progress", progress)
     require_type("result", result, FitResult, "the result of a fit")

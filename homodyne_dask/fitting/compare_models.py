@@ -115,6 +115,9 @@ def compare_models(
 
     Raises SelectionError with fewer than 3 independent bins, OptionError for a loss other than linear, and
     OptionError where no fit converged.
+
+    >>> hd.compare_models("A0123_c2.zarr", ["brownian", "power_law"]).chosen
+    'power_law'
     """
     scan = as_scan(data)
     require_client(client)

@@ -38,6 +38,10 @@ def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
     Raises OptionError for fits to other data or of other weights, that treat contrast and offset in other
     ways, that did not converge, have a robust loss, or were written by an earlier version; SelectionError
     with fewer than 3 independent bins; SourceError for a folder without a result.
+
+    >>> fits = [hd.fit("A0123_c2.zarr", name) for name in ("brownian", "power_law")]
+    >>> hd.compare(fits).chosen
+    'power_law'
     """
     fits = _named(results)
     for name, fit in fits.items():

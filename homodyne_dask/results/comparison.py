@@ -168,7 +168,13 @@ class Comparison:
 
 
 def load_comparison(path: str | Path) -> Comparison:
-    """Read a comparison written by `to_json`; path: the file. Raises SourceError if it is not such a file."""
+    """Read a comparison written by `to_json`; path: the file. Raises SourceError if it is not such a file.
+
+    >>> fits = [hd.fit("A0123_c2.zarr", name) for name in ("brownian", "power_law")]
+    >>> hd.compare(fits).to_json("models.json")
+    >>> hd.load_comparison("models.json").chosen
+    'power_law'
+    """
     where = path_of("path", path)
     read = read_with_checksum(where, FORMAT, VERSION, "give a file that Comparison.to_json wrote")
     with missing_values(where):

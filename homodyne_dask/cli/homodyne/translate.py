@@ -32,6 +32,9 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
     path: of the file. The converted configuration describes the same fit: the `homodyne` convention, the
     same frames without the first, the same angles, bounds and initial values; for `values: null` initial
     values are searched in the data. Raises OptionError for any other file, and for invalid values.
+
+    >>> hd.from_homodyne_yaml("homodyne.yaml").config.convention
+    'homodyne'
     """
     where = path_of("path", path)
     theirs = read_homodyne_yaml(where)

@@ -47,6 +47,9 @@ def slurm_cluster(
 
     Raises OptionError for a site or setting that cannot be used, ClusterError with the batch system's
     message for a job it refuses, PackageError without dask-jobqueue.
+
+    >>> with hd.slurm_cluster("generic", jobs=(1, 4)) as cluster:  # doctest: +SKIP
+    ...     hd.fit("A0123_c2.zarr", "laminar_flow", client=cluster.get_client())
     """
     require_type("site", site, str, "the name of a site")
     require_type("task", task, Real, "seconds")

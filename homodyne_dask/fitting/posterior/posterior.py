@@ -60,6 +60,10 @@ def posterior(
     draws cost no passes. Some are compared with passes over all pairs. Contrast and offset have the prior
     under which integrating over them equals taking their best values. Raises OptionError for fits that did
     not converge, robust losses, bounds of contrast or offset, unknown priors, and other data than the fit's.
+
+    >>> result = hd.fit("A0123_c2.zarr", "brownian")
+    >>> hd.posterior(result, draws=500).reliable
+    True
     """
     require_function("progress", progress)
     require_type("result", result, FitResult, "the result of a fit")

@@ -53,6 +53,9 @@ def fit_each(
     turn, by all workers. Every fit has the same bits as that of `fit`.
 
     Raises a HomodyneDaskError for mistakes in the options.
+
+    >>> hd.fit_each("A0123_c2.zarr", "brownian", over="age", windows=2).converged
+    True
     """
     scan, model = as_scan(data), scan_model(model)
     require_client(client)

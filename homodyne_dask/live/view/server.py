@@ -162,6 +162,8 @@ def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
     In a notebook the page is the output of the cell. Elsewhere its address is printed, a browser opened
     where there is a display, and this returns after Ctrl-C.
     Raises OptionError, StoreError and SourceError for what cannot be shown.
+
+    >>> hd.view("A0123_fit", "A0123_c2.zarr")  # doctest: +SKIP
     """
     require_type("port", port, Integral, "the number of a port, or 0 for a free one")
     try:

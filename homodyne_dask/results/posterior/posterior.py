@@ -156,6 +156,10 @@ def load_posterior(path: str | Path) -> Posterior:
     """Read a posterior written by `to_netcdf` or `to_zarr`, or that of the folder of a fit.
 
     path: of the file or the folder. Raises SourceError if it is none.
+
+    >>> hd.posterior(hd.fit("A0123_c2.zarr", "brownian"), draws=500).to_netcdf("A0123.nc")
+    >>> hd.load_posterior("A0123.nc").reliable
+    True
     """
     where = path_of("path", path)
     if where.is_dir() and not (where / ZARR).exists():
