@@ -78,8 +78,9 @@ benchmark: install  ## rates, memory, start-up, codecs, coverage of the errors; 
 	$(BIN)/python -m tests.benchmarks
 	$(BIN)/python -m pytest tests -m slow --ignore=tests/faults --ignore=tests/cluster/slurm
 
-# the peers have their own environment: what they ask for is not what we are tested with
-PEERS := .venv-peers
+# the peers have their own environments: what they ask for is not what we are tested with, nor the same
+PEERS ?= .venv-peers
+XPCSJAX ?= .venv-xpcsjax
 ANGLES ?= 23
 FRAMES ?= 300
 LIMIT ?= 20
@@ -90,8 +91,21 @@ $(PEERS)/ready: $(VENV)/ready
 	$(UV) pip install --quiet --python $(PEERS)/bin/python --compile-bytecode homodyne nlsq
 	touch $@
 
-benchmark-peers: install $(PEERS)/ready  ## homodyne and nlsq on the same data beside ours; ANGLES=23 FRAMES=300 LIMIT=20 (min a row)
-	$(BIN)/python -m tests.benchmarks.peers --angles $(ANGLES) --frames $(FRAMES) --limit $(LIMIT) --scaling $(SCALING)
+$(XPCSJAX)/ready: $(VENV)/ready
+	$(UV) venv --quiet --allow-existing --no-python-downloads --python '>=3.12' $(XPCSJAX)
+	$(UV) pip install --quiet --python $(XPCSJAX)/bin/python --compile-bytecode xpcsjax
+	touch $@
+
+BESIDE = $(BIN)/python -m tests.benchmarks.peers --peers $(PEERS) --xpcsjax $(XPCSJAX) \
+	--angles $(ANGLES) --frames $(FRAMES) --limit $(LIMIT) --scaling $(SCALING)
+
+benchmark-peers: install $(PEERS)/ready $(XPCSJAX)/ready  ## homodyne, xpcsjax and nlsq beside ours; ANGLES=23 FRAMES=300 LIMIT=20 (min a row)
+	$(BESIDE)
+
+reproduce: install $(PEERS)/ready $(XPCSJAX)/ready  ## the paper's comparison as tables and figures, in artefacts/reproduce; ANGLES, FRAMES, LIMIT
+	mkdir -p artefacts/reproduce
+	$(BESIDE) --programs homodyne_dask homodyne xpcsjax nlsq.curve_fit --record artefacts/reproduce/record.json
+	$(BIN)/python -m tests.benchmarks.peers.gallery artefacts/reproduce
 
 # what facilities run has its own environment, too: Globus asks for older packages
 DEPLOY := .venv-deploy
@@ -116,7 +130,7 @@ lint: install  ## style, types and the layers of the imports; all but the types 
 	$(BIN)/python -m pytest tests/test_style.py
 
 clean:  ## remove what was built, .venv too
-	rm -rf $(VENV) $(PEERS) $(DEPLOY) .venv-versions demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(XPCSJAX) $(DEPLOY) .venv-versions demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo picture test test-versions dist test-wheel man docs paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers test-deploy profile-nlsq lint clean
+.PHONY: help install demo picture test test-versions dist test-wheel man docs paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers reproduce test-deploy profile-nlsq lint clean

@@ -19,12 +19,12 @@ MIB = 2**20
 TABLE = """\
 shared scaling: 2 angles x 10 frames, N = 90 pairs
 
-program version ended process s ratio fit s ratio peak MiB ratio chisqr/N above least distance
-homodyne_dask 0.1.0 converged 4.0 1.0 2.0 1.0 300 1.0 1.00000 0 0
-homodyne 2.23.3 converged 40.0 10.0 30.0 15.0 750 2.5 1.11111 10 7.9
-freer - converged 2.0 0.5 1.0 0.5 300 1.0 0.98889 -1 0
-broken - failed 1.0 0.2 - - 30 0.1 - - -
-slow - stopped 1200.0 300.0 - - 3000 10.0 - - -
+program version ended cpu s ratio process s fit s ratio peak MiB ratio chisqr/N above least distance
+homodyne_dask 0.1.0 converged 5.0 1.0 4.0 2.0 1.0 300 1.0 1.00000 0 0
+homodyne 2.23.3 converged 60.0 12.0 40.0 30.0 15.0 750 2.5 1.11111 10 7.9
+freer - converged 2.5 0.5 2.0 1.0 0.5 300 1.0 0.98889 -1 0
+broken - failed 1.0 0.2 1.0 - - 30 0.1 - - -
+slow - stopped 2000.0 400.0 1200.0 - - 3000 10.0 - - -
 
 {legend}
 homodyne_dask: 8 passes
@@ -48,13 +48,13 @@ def rows() -> list[Row]:
     freer = data.Estimate(list(data.TRUTH), [0.18, 0.12], [1.0, 1.002])
     return [
         Row(
-            "homodyne_dask", "shared", "converged", 4.0, 300 * MIB, "0.1.0", "8 passes", 2.0, 90.0,
+            "homodyne_dask", "shared", "converged", 4.0, 5.0, 300 * MIB, "0.1.0", "8 passes", 2.0, 90.0,
             TRUE,
         ),
-        Row("homodyne", "shared", "converged", 40.0, 750 * MIB, "2.23.3", "", 30.0, 100.0, still),
-        Row("freer", "shared", "converged", 2.0, 300 * MIB, None, "", 1.0, 89.0, freer),
-        Row("broken", "shared", "failed", 1.0, 30 * MIB, None, "exit status 1: ValueError: no"),
-        Row("slow", "shared", "stopped", 1200.0, 3000 * MIB, None, "stopped at 20 min"),
+        Row("homodyne", "shared", "converged", 40.0, 60.0, 750 * MIB, "2.23.3", "", 30.0, 100.0, still),
+        Row("freer", "shared", "converged", 2.0, 2.5, 300 * MIB, None, "", 1.0, 89.0, freer),
+        Row("broken", "shared", "failed", 1.0, 1.0, 30 * MIB, None, "exit status 1: ValueError: no"),
+        Row("slow", "shared", "stopped", 1200.0, 2000.0, 3000 * MIB, None, "stopped at 20 min"),
     ]  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def test_columns_are_of_one_width():
 
 def test_individual_scaling_may_have_one_contrast_per_angle():
     row = Row(
-        "x", "individual", "converged", 1.0, MIB,
+        "x", "individual", "converged", 1.0, 1.0, MIB,
         estimate=data.Estimate(list(data.TRUTH), [0.1, 0.2], [1.0, 1.0]),
     )  # fmt: skip
     assert remarks(row) == []
@@ -94,6 +94,7 @@ def test_a_process_is_measured_with_its_children_and_stopped_at_its_limit(tmp_pa
     ended = process.run(command, 20, tmp_path / "log")
     assert ended.code == 0
     assert ended.peak > 60e6
+    assert 0 < ended.cpu_seconds < 20
     assert ended.output == "here\n"
     began = time.perf_counter()
     stopped = process.run(
@@ -104,7 +105,7 @@ def test_a_process_is_measured_with_its_children_and_stopped_at_its_limit(tmp_pa
 
 
 def test_a_program_that_cannot_run_has_a_row_that_says_why(tmp_path, monkeypatch):
-    monkeypatch.setitem(peers.PROGRAMS, "absent", (sys.executable, "absent", ()))
+    monkeypatch.setitem(peers.PROGRAMS, "absent", ("ours", "absent", ()))
     row = peers.measure("absent", "shared", data.make(2, 5), tmp_path, 20)
     assert row.ended == "failed"
     assert "exit status 1" in row.note

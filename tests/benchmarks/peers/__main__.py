@@ -11,22 +11,30 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 
 from tests.benchmarks.peers import data, process
 from tests.benchmarks.peers.table import Row, text
 
-PEERS = ".venv-peers/bin/python"
+PYTHONS = {
+    "ours": sys.executable,
+    "peers": ".venv-peers/bin/python",
+    "xpcsjax": ".venv-xpcsjax/bin/python",
+}
+"""The Python of each environment."""
 PROGRAMS = {
-    "homodyne_dask": (sys.executable, "homodyne_dask", ()),
-    "homodyne_dask, ready": (sys.executable, "homodyne_dask", ("ready",)),
-    "homodyne": (PEERS, "homodyne", ()),
-    "homodyne, exact": (PEERS, "homodyne", ("exact",)),
-    "nlsq.curve_fit": (PEERS, "nlsq", ()),
+    "homodyne_dask": ("ours", "homodyne_dask", ()),
+    "homodyne_dask, ready": ("ours", "homodyne_dask", ("ready",)),
+    "homodyne": ("peers", "homodyne", ()),
+    "homodyne, exact": ("peers", "homodyne", ("exact",)),
+    "xpcsjax": ("xpcsjax", "homodyne", ("xpcsjax",)),
+    "xpcsjax, exact": ("xpcsjax", "homodyne", ("exact", "xpcsjax")),
+    "nlsq.curve_fit": ("peers", "nlsq", ()),
 }
 FROM_YAML = {
-    "homodyne_dask, homodyne's YAML": (sys.executable, "homodyne_dask_yaml", ()),
-    "homodyne, its YAML, exact": (PEERS, "homodyne_yaml", ()),
+    "homodyne_dask, homodyne's YAML": ("ours", "homodyne_dask_yaml", ()),
+    "homodyne, its YAML, exact": ("peers", "homodyne_yaml", ()),
 }
 """Commands that read one configuration file and one data cache of homodyne; without the first frame."""
 SCALINGS = ["shared", "individual"]
@@ -35,13 +43,18 @@ EVERY = [*PROGRAMS, *FROM_YAML]
 
 def measure(program: str, scaling: str, case: data.Case, folder: Path, limit: float) -> Row:
     """Return the row of one program."""
-    python, module, more = (PROGRAMS | FROM_YAML)[program]
+    environment, module, more = (PROGRAMS | FROM_YAML)[program]
     place = folder / scaling / "-".join([module, *more])
     place.mkdir(parents=True)
     found = place / "result.json"
-    command = [python, "-m", f"tests.benchmarks.peers.{module}", str(folder / "data.npz")]
+    command = [
+        PYTHONS[environment],
+        "-m",
+        f"tests.benchmarks.peers.{module}",
+        str(folder / "data.npz"),
+    ]
     ran = process.run([*command, str(found), scaling, *more], limit, place / "log")
-    seen = {"process_seconds": ran.seconds, "peak": ran.peak}
+    seen = {"process_seconds": ran.seconds, "cpu_seconds": ran.cpu_seconds, "peak": ran.peak}
     if ran.code is None:
         return Row(program, scaling, "stopped", note=f"stopped at {limit / 60:g} min", **seen)
     if ran.code or not found.exists():
@@ -60,14 +73,20 @@ def main() -> None:
     options.add_argument("--limit", type=float, default=20, help="minutes for each row")
     options.add_argument("--scaling", nargs="+", choices=SCALINGS, default=SCALINGS)
     options.add_argument("--programs", nargs="+", choices=EVERY, default=EVERY)
+    options.add_argument("--peers", type=Path, help="the environment of homodyne and nlsq")
+    options.add_argument("--xpcsjax", type=Path, help="that of xpcsjax")
+    options.add_argument("--record", type=Path, default="benchmark-peers.json")
     chosen = options.parse_args()
+    for name in ("peers", "xpcsjax"):
+        if folder := getattr(chosen, name):
+            PYTHONS[name] = str(folder / "bin" / "python")
     case = data.make(chosen.angles, chosen.frames)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data.save(case, folder / "data.npz")
         for scaling in chosen.scaling:
-            write = (PEERS, "-m", "tests.benchmarks.peers.homodyne_yaml", "write")
+            write = (PYTHONS["peers"], "-m", "tests.benchmarks.peers.homodyne_yaml", "write")
             if set(FROM_YAML) & set(chosen.programs):
                 subprocess.run([*write, str(folder / "data.npz"), scaling], check=True)
             for what, programs in ((", arrays", PROGRAMS), (", from a YAML file", FROM_YAML)):
@@ -80,10 +99,11 @@ def main() -> None:
                 rows += these
     record = {
         "angles": chosen.angles, "frames": chosen.frames, "pairs": case.pairs, "sigma": data.SIGMA,
-        "cores": len(os.sched_getaffinity(0)), "truth": data.TRUTH, "start": data.START,
+        "cores": len(os.sched_getaffinity(0)), "date": date.today().isoformat(),
+        "truth": data.TRUTH, "start": data.START,
         "rows": [asdict(row) for row in rows],
     }  # fmt: skip
-    Path("benchmark-peers.json").write_text(json.dumps(record, indent=1) + "\n")
+    chosen.record.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
-"""The fit by the package homodyne: its template for laminar flow, `fit_nlsq_jax` on arrays.
+"""The fit by homodyne, or by xpcsjax: the package's template for laminar flow, its fit of arrays.
 
 Of the template only what a user must set is set: the experiment, initial values, bounds, and the mode of
 contrast and offset. The package chooses its method by the points of the matrix, angles x N x N: below
 100,000 it fits contrast and offset per angle in every mode, from 1,000,000 on it follows the mode, and
 in between it computes its model point by point. So compare at the size of interest.
 
-Called as `python -m tests.benchmarks.peers.homodyne DATA RESULT SCALING [exact]`; with `exact` the
+Called as `python -m tests.benchmarks.peers.homodyne DATA RESULT SCALING [exact] [xpcsjax]`; with `exact` the
 fit ends by tolerances of 1e-15 instead of 1e-8 in the template, with which it
 ends 0.04 standard errors from its optimum.
 """
 
 import sys
 import time
-from importlib import metadata
+from collections.abc import Callable
+from importlib import import_module, metadata
 from pathlib import Path
 
 from tests.benchmarks.peers import data
@@ -22,12 +23,10 @@ MODES = {"shared": "auto", "individual": "individual"}
 EXACT = dict.fromkeys(("tolerance", "ftol", "xtol", "gtol"), 1e-15)
 
 
-def configuration(scaling: str, frames: int, exact: bool):
-    import homodyne
-    from homodyne.config import ConfigManager
-
-    template = Path(homodyne.__file__).parent / "config/templates/homodyne_laminar_flow.yaml"
-    manager = ConfigManager(str(template))
+def configuration(scaling: str, frames: int, exact: bool, package: str = "homodyne"):
+    folder = Path(import_module(package).__file__ or "").parent
+    template = folder / "config" / "templates" / f"{package}_laminar_flow.yaml"
+    manager = import_module(f"{package}.config").ConfigManager(str(template))
     settings = manager.config
     settings["analyzer_parameters"] |= {
         "dt": data.DT,
@@ -51,11 +50,18 @@ def configuration(scaling: str, frames: int, exact: bool):
     return manager
 
 
-def main(source: str, target: str, scaling: str, *exact: str) -> None:
-    from homodyne.optimization import fit_nlsq_jax
+def fit_of(package: str) -> Callable:
+    """Return the function of a package that fits arrays."""
+    if package == "xpcsjax":
+        return import_module("xpcsjax").fit_nlsq
+    return import_module("homodyne.optimization").fit_nlsq_jax
 
+
+def main(source: str, target: str, scaling: str, *words: str) -> None:
+    package = "xpcsjax" if "xpcsjax" in words else "homodyne"
+    fit = fit_of(package)
     case = data.load(Path(source))
-    manager = configuration(scaling, len(case.time), bool(exact))
+    manager = configuration(scaling, len(case.time), "exact" in words, package)
     c2 = case.c2.astype(float)
     arrays = {
         "phi_angles_list": case.phi,
@@ -66,7 +72,7 @@ def main(source: str, target: str, scaling: str, *exact: str) -> None:
         "sigma": data.SIGMA + 0 * c2,
     }
     began = time.perf_counter()
-    result = fit_nlsq_jax(arrays, manager)
+    result = fit(arrays, manager)
     seconds = time.perf_counter() - began
     found = [float(v) for v in result.parameters]
     scalings = (len(found) - len(data.NAMES)) // 2
@@ -79,7 +85,7 @@ def main(source: str, target: str, scaling: str, *exact: str) -> None:
             f"its own reduced chisqr {result.reduced_chi_squared:.4g}"
         ),
         fit_seconds=seconds,
-        version=metadata.version("homodyne"),
+        version=metadata.version(package),
     )
 
 

@@ -1,6 +1,7 @@
 """Runs a command in a process of its own and measures its time and memory, up to a time limit."""
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -19,6 +20,8 @@ class Run(NamedTuple):
 
     seconds: float
     """From the start of the process to its end, with imports, reading and start-up."""
+    cpu_seconds: float
+    """User and system time of the process and its descendants: other work on the machine hardly enters."""
     peak: int
     """Peak memory in bytes, PSS summed over the process and all its descendants."""
     code: int | None
@@ -29,7 +32,7 @@ class Run(NamedTuple):
 
 def run(command: list[str], limit: float, log: Path) -> Run:
     """Run a command to its end, or for `limit` seconds."""
-    began, peak, stopped = time.perf_counter(), 0, False
+    began, cpu, peak, stopped = time.perf_counter(), _cpu_seconds(), 0, False
     with log.open("wb") as out:
         child = subprocess.Popen(
             command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
@@ -42,7 +45,14 @@ def run(command: list[str], limit: float, log: Path) -> Run:
             time.sleep(INTERVAL)
     seconds = time.perf_counter() - began
     output = log.read_text(errors="replace")[-2000:]
-    return Run(seconds, peak, None if stopped else child.returncode, output)
+    code = None if stopped else child.returncode
+    return Run(seconds, _cpu_seconds() - cpu, peak, code, output)
+
+
+def _cpu_seconds() -> float:
+    """Return the processor time of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _family(pid: int) -> list[psutil.Process]:

@@ -18,6 +18,8 @@ class Row:
     """The outcome as the program states it, or 'failed' or 'stopped'."""
     process_seconds: float
     """Of the whole process: imports, reading, start-up and fit."""
+    cpu_seconds: float
+    """Of the whole process and its descendants, user and system."""
     peak: int
     """Peak memory in bytes, PSS of the process and its descendants."""
     version: str | None = None
@@ -30,12 +32,13 @@ class Row:
 
 
 HEADER = (
-    "program", "version", "ended", "process s", "ratio", "fit s", "ratio", "peak MiB", "ratio",
+    "program", "version", "ended", "cpu s", "ratio", "process s", "fit s", "ratio", "peak MiB", "ratio",
     "chisqr/N", "above least", "distance",
 )  # fmt: skip
 
 LEGEND = (
-    "process s: from the same .npz to the end, with imports and start-up; fit s: the call alone.",
+    "cpu s, process s: from the same .npz to the end, with imports and start-up; fit s: the call alone.",
+    "cpu s is of all threads and hardly depends on other work on the machine, the other times do.",
     "ready: the call begins when the workers run; peak: PSS of the process and its children.",
     "chisqr: of the returned parameters, each pair once, in NumPy; 1 above least is about one std. error.",
     "distance: of the seven parameters from those of the first row, in standard errors, (JᵀWJ)⁻¹.",
@@ -90,8 +93,9 @@ def _cells(row: Row, first: Row, pairs: int, least: float) -> tuple[str, ...]:
         row.program,
         row.version or "-",
         row.ended,
+        f"{row.cpu_seconds:.1f}",
+        ratio(row.cpu_seconds, first.cpu_seconds),
         f"{row.process_seconds:.1f}",
-        ratio(row.process_seconds, first.process_seconds),
         f"{row.fit_seconds:.1f}" if row.fit_seconds is not None else "-",
         ratio(row.fit_seconds, first.fit_seconds),
         f"{row.peak / 2**20:.0f}",
