@@ -92,6 +92,7 @@ def in_turn(
     """
     to_read = [n for n in range(len(places)) if reads is None or reads[n]]
     most = most_bytes(source.side)
+    read_ahead([], most)  # what a task that failed may have left
     try:
         for n, place in enumerate(places):
             coming = to_read[bisect_left(to_read, n) :][: 1 + AHEAD]

@@ -1,13 +1,16 @@
 """Stores by URL: the same bits as from disk, and one sentence for what goes wrong on the way."""
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import ObjectStoreError, OptionError, StoreError
+from homodyne_dask.store import objects
+from homodyne_dask.store.url_path import UrlPath, url_path
 from tests import object_server
-from tests.object_server import BUCKET, uploaded
+from tests.object_server import BUCKET, KEY, SECRET, uploaded
 from tests.synthetic import fit_here, measured, store
 
 GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}, "max_passes": 3}
@@ -74,3 +77,97 @@ def test_an_empty_place_and_a_missing_bucket_are_told_apart():
         hd.open_dataset(f"s3://{BUCKET}/none")
     with pytest.raises(ObjectStoreError, match=r"s3://nowhere/a.*its bucket does not exist"):
         hd.open_dataset("s3://nowhere/a")
+
+
+def test_requests_that_fail_or_are_slow_are_repeated_and_change_no_bit(disk, url, server):
+    with object_server.faulty(server) as seen:
+        there = hd.open_dataset(url)
+        results = [fit_here(scan, hd.STATIC, **GIVEN) for scan in (disk, there)]
+    assert len(seen) > 40
+    assert same_bits(*results)
+
+
+def test_a_bucket_that_goes_during_a_fit_is_named(disk, server):
+    object_server.make_bucket(server, "short-lived")
+    scan = hd.open_dataset(uploaded(Path(disk.path), "a.zarr", "short-lived"))
+
+    def delete(*_: object) -> None:
+        for path in objects.below(url_path("bucket", "s3://short-lived")):
+            objects.remove(path)
+        object_server.ask("DELETE", f"{server}/short-lived")
+
+    with pytest.raises(ObjectStoreError, match=r"s3://short-lived/a.zarr/c2.*its bucket does not"):
+        hd.fit(scan, hd.STATIC, **GIVEN, memory="stream", progress=delete)
+
+
+def test_wrong_credentials_are_one_sentence_without_them(url, server, capfd):
+    objects.connection.cache_clear()
+    object_server.ask("POST", f"{server}/moto-api/reset-auth", b"0")
+    try:
+        with pytest.raises(ObjectStoreError) as raised:
+            hd.open_dataset(url)
+    finally:
+        object_server.ask("POST", f"{server}/moto-api/reset-auth", b"inf")
+    said = str(raised.value)
+    assert said.startswith(
+        f"{url}/zarr.json cannot be used (access is refused, 403 Forbidden, InvalidA"
+    )
+    assert len(said.splitlines()) == 1
+    assert not any(secret in said for secret in (SECRET, KEY))
+
+
+def test_a_server_that_does_not_answer_is_a_sentence_after_the_retries(url, monkeypatch):
+    monkeypatch.setitem(objects.RETRIES, "max_retries", 2)
+    with (
+        object_server.environment(f"http://127.0.0.1:{object_server.free_port()}"),
+        pytest.raises(ObjectStoreError) as raised,
+    ):
+        hd.open_dataset(url)
+    assert "cannot be used (HTTP error: error sending request, after 2 retries): " in str(
+        raised.value
+    )
+
+
+def chunk_url(url: str, *place: int) -> UrlPath:
+    return url_path("chunk", url).joinpath("c2", "c", *place)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "it is not the chunk that was ingested there"), (b"", "it holds 0 bytes, less than")],
+)
+def test_an_object_that_changed_after_the_store_was_opened_is_seen(disk, content, reason):
+    url = uploaded(Path(disk.path), "changed.zarr")
+    scan = hd.open_dataset(url)
+    other = objects.read(chunk_url(url, 1, 0, 0), 10**7)
+    objects.write(chunk_url(url, 0, 0, 0), other if content is None else content)
+    with pytest.raises(StoreError, match=reason) as raised:
+        hd.fit(scan, hd.STATIC, **GIVEN)
+    assert str(raised.value).startswith(f"{url}: chunk (0, 0) of the bin labelled 1 cannot be read")
+
+
+def test_an_object_that_was_cut_is_damage_not_an_error_of_the_network():
+    path = url_path("object", f"s3://{BUCKET}/cut")
+    objects.write(path, b"0123456789")
+    assert objects.read_range(path, 2, 3) == b"234"
+    for first in (8, 20):
+        with pytest.raises(OSError, match=f"it has fewer than {first + 5} bytes"):
+            objects.read_range(path, first, 5)
+
+
+def test_nothing_that_is_kept_or_sent_holds_credentials(url, tmp_path):
+    scan = hd.open_dataset(url)
+    kept = tmp_path / "checkpoint.json"
+    result = hd.fit(scan, hd.STATIC, **GIVEN, checkpoint=kept)
+    result.to_json(tmp_path / "result.json")
+    sent = [pickle.dumps(one) for one in (scan, scan.selection, url_path("store", url))]
+    sent += [file.read_bytes() for file in tmp_path.iterdir()]
+    assert len(sent) >= 5
+    assert not [one for one in sent if SECRET.encode() in one or KEY.encode() in one]
+
+
+@pytest.mark.slow
+def test_workers_fetch_from_a_url_the_bits_of_the_disk(disk, url):
+    with hd.local_cluster(processes=2, threads=1) as client:
+        there = hd.fit(url, hd.STATIC, **GIVEN, client=client, memory="stream")
+    assert same_bits(fit_here(disk, hd.STATIC, **GIVEN), there)
