@@ -70,7 +70,7 @@ class FitObserver:
             "begun",
             title=description.title,
             store=description.store,
-            where=plan.workers.in_words,
+            where=plan.workers.in_words + (f", on {plan.device.gpus}" if plan.gpus else ""),
             names=list(description.names),
             units=list(description.units),
             pairs=plan.layout.pairs,

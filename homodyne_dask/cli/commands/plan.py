@@ -70,6 +70,8 @@ def plan_values(made: "Plan", expected: "Forecast | None" = None) -> dict[str, A
         "bytes_per_pass": made.bytes_per_pass,
         "resident": made.resident,
         "memory_per_worker_bytes": made.memory_per_worker,
+        "device": made.device.name,
+        "device_reason": made.device.why,
         "in_this_process": made.workers.local,
         "worker_processes": made.workers.processes,
         "worker_threads": made.workers.threads,

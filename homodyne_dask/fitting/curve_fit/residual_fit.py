@@ -32,6 +32,7 @@ from homodyne_dask.solver.directions import above_rounding
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.allocator import set_allocator_thresholds
 from homodyne_dask.sweep.cost import NO_COST
+from homodyne_dask.sweep.device_plan import Device
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, Run, make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_over
 from homodyne_dask.sweep.tasks import AtTheta, Directions, Report, Task, report_of
@@ -150,7 +151,9 @@ def plan_residual_fit(request: ResidualRequest, client: Client | None) -> Plan:
         )
     else:
         workers = workers_of(client)
-    return make_plan(cut, workers, request.model.name, request.model.size, 1)
+    device = Device("cpu", "residuals of other data than scans")
+    name, parameters = request.model.name, request.model.size
+    return make_plan(cut, workers, name, parameters, 1, device=device)
 
 
 class ResidualOutput(NamedTuple):

@@ -6,15 +6,18 @@ import pytest
 
 from homodyne_dask.cli.homodyne import device
 from homodyne_dask.errors import PlanError
+from homodyne_dask.kernels.gpus import Gpus
 
 
-def test_the_status_says_what_computes():
+def test_the_status_says_what_computes(monkeypatch):
+    monkeypatch.setattr(device, "gpus_of_machine", lambda: Gpus(2, "H100", 60 * 10**9))
     status = device.get_device_status()
     assert status["platform"] == "cpu"
     assert status["devices"]
     assert 1 <= status["cores"] <= (os.cpu_count() or 1)
     assert status["x64"] is True
     assert 0 < status["memory"]["available"] <= status["memory"]["total"]
+    assert status["gpus"] == "2 H100"
 
 
 @pytest.mark.parametrize(
