@@ -141,8 +141,8 @@ def test_signatures_and_docstrings_have_every_option_with_its_default(function):
 def test_a_plan_takes_the_options_it_depends_on_and_no_others(scan):
     names = {option.name for option in plan_options()}
     assert names == {
-        "gap", "convention", "min_lag", "memory", "loss", "loss_scale", "initial", "fixed", "bounds",
-        "prior", "rates", "knots",
+        "gap", "convention", "min_lag", "memory", "device", "loss", "loss_scale", "initial", "fixed",
+        "bounds", "prior", "rates", "knots",
     }  # fmt: skip
     assert set(inspect.signature(hd.plan).parameters) == {"data", "model", "client", *names}
     with pytest.raises(TypeError, match="unexpected keyword argument 'scaling'"):
