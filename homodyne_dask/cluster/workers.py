@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from homodyne_dask.cluster.memory import available_memory, memory_for_workers
+from homodyne_dask.cluster.memory import available_memory, memory_for_workers, size
+from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.processors import cores
 
 PAIRS_PER_SECOND = 150e6
@@ -17,6 +18,11 @@ LONGEST_TASK_SECONDS = (
     COSTLIEST_PASS * MAX_TASK_SECONDS * PAIRS_PER_SECOND / SLOWEST_PAIRS_PER_SECOND
 )
 """Seconds that a task of any plan may take on the slowest node."""
+
+SCHEDULER_SECONDS = 0.001
+"""Processor time of scheduler and driver for a task, one after the other [s]; docs/performance.md."""
+THREADS_OF_ASKED, BYTES_OF_ASKED = 8, 2_000_000_000
+"""Threads of a worker, and memory of a thread, where workers are asked for by their number alone."""
 
 MAX_THREADS_PER_WORKER = 4
 """Most threads of one worker process on this machine."""
@@ -35,6 +41,8 @@ class Workers:
     """The caller's own process, no cluster."""
     to_start: bool = False
     """Not running yet: a fit starts them on this machine."""
+    asked: bool = False
+    """Of a cluster that is not there: a plan says what it would do."""
 
     @property
     def in_words(self) -> str:
@@ -74,3 +82,25 @@ def local_workers(gpus: int = 0) -> Workers:
     processes = gpus or max(1, total // min(MAX_THREADS_PER_WORKER, total))
     memory = memory_for_workers(processes)
     return Workers(processes, max(1, total // processes) * processes, memory, to_start=True)
+
+
+def workers_asked(given: int | str) -> Workers:
+    """Return workers of a cluster that is not there, from 1000 or '1000:8:32GB'.
+
+    Their number, the threads and the memory of each; by default 8 threads and 2 GB a thread. Raises
+    OptionError for anything else.
+    """
+    from dask.utils import parse_bytes
+
+    parts = str(given).split(":")
+    try:
+        processes, threads = (int(n) for n in (*parts[:2], THREADS_OF_ASKED)[:2])
+        memory = int(parse_bytes(parts[2])) if len(parts) > 2 else threads * BYTES_OF_ASKED
+        if min(processes, threads, memory) < 1 or len(parts) > 3 or isinstance(given, bool):
+            raise ValueError
+    except ValueError:
+        raise OptionError(
+            f"workers = {given!r} is not a number of workers, with threads and memory of each if wanted: "
+            f"write 1000, or 1000:{THREADS_OF_ASKED}:{size(THREADS_OF_ASKED * BYTES_OF_ASKED)}"
+        ) from None
+    return Workers(processes, processes * threads, processes * memory, asked=True)

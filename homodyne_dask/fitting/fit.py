@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.cluster.workers import local_workers, this_process
-from homodyne_dask.errors import require_function
+from homodyne_dask.cluster.workers import local_workers, this_process, workers_asked
+from homodyne_dask.errors import OptionError, require_function
 from homodyne_dask.fitting.minimize import (
     FitRecord,
     checkpoint_path,
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from homodyne_dask.live.observer import FitDescription
     from homodyne_dask.results.fit_result import FitResult
+
+NO_GPUS_ASKED = "workers of a cluster that is not there are taken to have processors alone"
 
 
 @takes_options()
@@ -179,11 +181,18 @@ def _refusing(scan: Scan, planned: Plan, client: "Client | None") -> Iterator[Se
 
 @takes_options(of_plan=True)
 def plan(
-    data: Scan | str | Path, model: Model | str, *, client: "Client | None" = None, **options: Any
+    data: Scan | str | Path,
+    model: Model | str,
+    *,
+    client: "Client | None" = None,
+    workers: int | str | None = None,
+    **options: Any,
 ) -> Plan:
     """Return the plan of a fit: what it would read and keep in memory. `print(plan)` shows it.
 
     data, model, client: as in `fit`.
+    workers: those of a cluster that is not there: their number, or '1000:8:32GB' with the threads and the
+        memory of each, otherwise 8 and 2 GB a thread.
     {options}
 
     Raises the same mistakes as `fit`, but for a missing gap, and PlanError where the workers' memory
@@ -192,15 +201,25 @@ def plan(
     >>> hd.plan("A0123_c2.zarr", "static").model
     'static'
     """
-    return plan_for(prepare(data, model, **options), client)
+    return plan_for(prepare(data, model, **options), client, workers)
 
 
-def plan_for(request: Request, client: "Client | None") -> Plan:
-    """Return the plan for the client's workers or, without a client, for this process or new workers."""
+def plan_for(request: Request, client: "Client | None", asked: int | str | None = None) -> Plan:
+    """Return the plan for the client's workers or, without a client, for this process or new workers.
+
+    asked: workers of a cluster that is not there, for which it is then.
+    """
+    if asked is not None and client is not None:
+        raise OptionError(
+            "workers are those of a cluster that is not there, and a client has its own: give one of them"
+        )
     cut = layout(request.scan, request.problem.min_lag)
     memory, precision = request.options.memory, request.problem.precision
-    device = chosen_device(request.options.device, cut, memory, partial(gpus_for, client))
-    if client is not None:
+    find = partial(gpus_for, client) if asked is None else lambda: NO_GPUS_ASKED
+    device = chosen_device(request.options.device, cut, memory, find)
+    if asked is not None:
+        workers = workers_asked(asked)
+    elif client is not None:
         from homodyne_dask.cluster.local import workers_of
 
         workers = workers_of(client)

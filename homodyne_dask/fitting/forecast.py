@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.cluster.memory import size
+from homodyne_dask.cluster.workers import SCHEDULER_SECONDS
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import Request, prepare, require_gap
@@ -23,7 +24,8 @@ from homodyne_dask.store.scan import Chunk, Scan, q_or_one
 from homodyne_dask.store.text_tables import html_table, lines_of
 from homodyne_dask.sweep.blocks import Place, stored_sums
 from homodyne_dask.sweep.cost import Cost
-from homodyne_dask.sweep.plan import Plan, Run
+from homodyne_dask.sweep.plan import Plan
+from homodyne_dask.sweep.runs import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Report
 
@@ -55,6 +57,9 @@ class Forecast:
     """Seconds of every other pass."""
     peak: int
     """Peak memory of the largest worker process [bytes]."""
+    limit: str
+    """What a pass takes its time for: 'computing', 'reading', or 'the scheduler' of more tasks than it can
+    serve."""
 
     def __str__(self) -> str:
         """Return the forecast as a small table."""
@@ -73,19 +78,32 @@ class Forecast:
             ("initial values", at),
             ("tiles read", f"{self.needed}, {skipped} skipped, f having decayed there"),
             ("sub-blocks", f"{100 * self.computed:.0f} % computed"),
-            ("files read", f"{size(self.bytes_read)} {'once' if self.plan.resident else 'a pass'}"),
+            ("files read", self._files_read),
             ("time per pass", f"{self.first:.3g} s the first, {self.later:.3g} s each other"),
+            ("limited by", self.limit),
             ("peak memory", f"{size(self.peak)} per worker process"),
         ]
+
+    @property
+    def _files_read(self) -> str:
+        often = "once" if self.plan.resident else "a pass"
+        rate = size(self.bytes_read / max(self.first, 1e-9))
+        return f"{size(self.bytes_read)} {often}, {rate}/s of all threads together"
 
 
 @takes_options(of_plan=True, also=["initial"])
 def forecast(
-    data: Scan | str | Path, model: Model | str, *, client: "Client | None" = None, **options: Any
+    data: Scan | str | Path,
+    model: Model | str,
+    *,
+    client: "Client | None" = None,
+    workers: int | str | None = None,
+    **options: Any,
 ) -> Forecast:
     """Return what `fit` with these options will read and take, measured on a sample of its tasks.
 
     data, model, client: as in `fit`; workers on this machine are started where `fit` would start some.
+    workers: those of a cluster that is not there, as in `plan`; the sample is computed on this machine.
     {options}
 
     Raises the same mistakes as `fit`, and PlanError where the workers' memory is too small.
@@ -95,16 +113,18 @@ def forecast(
     """
     request = prepare(data, model, **options)
     require_gap(request)
-    plan = plan_for(request, client)
-    with workers_for_plan(plan, client) as connected:
-        sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
+    plan = plan_for(request, client, workers)
+    on_cpu = replace(request, options=replace(request.options, device="cpu"))
+    here = plan if workers is None else plan_for(on_cpu, None)
+    with workers_for_plan(here, client) as connected:
+        sweep = sweep_of(here, request.scan.selection, request.problem, connected)
         theta = find_initial_values(request)[0].theta
         linear_params = None
         if request.problem.loss != "linear":
             linear_params = scaling.reduce(
                 averages_of(request)(theta), request.scaling
             ).linear_params
-        return _forecast(request, plan, sweep, at_point(theta, linear_params))
+        return _forecast(request, plan, here.workers.threads, sweep, at_point(theta, linear_params))
 
 
 @dataclass(frozen=True)
@@ -119,12 +139,12 @@ class _Tile:
 
 
 def _forecast(
-    request: Request, plan: Plan, sweep: Sweep, at: AtTheta | AtThetaAndLinear
+    request: Request, plan: Plan, threads: int, sweep: Sweep, at: AtTheta | AtThetaAndLinear
 ) -> Forecast:
+    """Return the forecast from a sample that the sweep computes on so many threads."""
     theta = at.theta
     tiles = _tiles(request, sweep, theta)
     needed = [tile for tile in tiles if tile.read]
-    threads = plan.workers.threads
     wanted = max(threads, int(SAMPLE_PAIRS * threads / (plan.layout.pairs / plan.layout.blocks)))
     sample = needed[:: max(1, len(needed) // wanted)]
     base = max(report.peak for report in _measured(sweep, sample[-threads:], at))
@@ -134,17 +154,24 @@ def _forecast(
     computed = max(sum(tile.n_computed for tile in sample), 1)
     computing = (sum(report.seconds for report in reports) - cost.reading) / computed
 
-    def seconds(read: float) -> float:
+    def seconds(read: float, compute: float = computing, serve: float = SCHEDULER_SECONDS) -> float:
         of_tile = {
-            (tile.run.group, tile.run.tiles[0]): computing * tile.n_computed + read * tile.read
+            (tile.run.group, tile.run.tiles[0]): compute * tile.n_computed + read * tile.read
             for tile in tiles
         }
         task = 0.0 if plan.workers.local else TASK_OVERHEAD_SECONDS
         return _makespan(
-            [task + sum(of_tile[run.group, tile] for tile in run.tiles) for run in sweep.tasks],
-            threads,
+            [task + sum(of_tile[run.group, tile] for tile in run.tiles) for run in plan.tasks],
+            plan.workers.threads,
+            0.0 if plan.workers.local else serve,
         )
 
+    repeated = 0.0 if plan.resident else reading
+    without = {
+        "computing": seconds(repeated, compute=0.0),
+        "reading": seconds(0.0),
+        "the scheduler": seconds(repeated, serve=0.0),
+    }
     resident = plan.layout.resident_bytes // plan.workers.processes if plan.resident else 0
     stored = [_stored_bytes(request.scan, tile.run) for tile in sample]
     return Forecast(
@@ -155,8 +182,9 @@ def _forecast(
         / max(sum(tile.n_total for tile in tiles), 1),
         bytes_read=int(np.mean(stored or [0]) * len(needed)),
         first=seconds(reading),
-        later=seconds(0.0 if plan.resident else reading),
+        later=seconds(repeated),
         peak=base + resident,
+        limit=min(without, key=lambda what: without[what]),
     )
 
 
@@ -189,9 +217,12 @@ def _stored_bytes(scan: Scan, run: Run) -> int:
     return sum(stored_size(scan.place_of(chunk)) for chunk in chunks)
 
 
-def _makespan(seconds: list[float], threads: int) -> float:
-    """Return the time [s] in which some threads that take tasks in turn complete all."""
+def _makespan(seconds: list[float], threads: int, serve: float) -> float:
+    """Return the time [s] in which some threads that take tasks in turn complete all.
+
+    serve: seconds in which the scheduler serves a task, one after the other.
+    """
     free = [0.0] * threads
-    for task in seconds:
-        heapreplace(free, free[0] + task)
+    for n, task in enumerate(seconds):
+        heapreplace(free, max(free[0], n * serve) + task)
     return max(free)

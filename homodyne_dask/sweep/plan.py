@@ -14,6 +14,7 @@ from homodyne_dask.store import level_weights, schema
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.text_tables import html_table, lines_of
 from homodyne_dask.sweep.device_plan import ON_CPU, Device
+from homodyne_dask.sweep.driver_cost import DriverCost, driver_cost
 from homodyne_dask.sweep.runs import Run, longest_task, runs
 from homodyne_dask.sweep.size_label import size_in_words
 from homodyne_dask.sweep.working_memory import working_memory
@@ -192,6 +193,11 @@ class Plan:
         return _PROCESS_BYTES + share + threads * self.layout.working_bytes(self.parameters)
 
     @property
+    def driver(self) -> DriverCost:
+        """Projected time and memory of scheduler and driver in a pass."""
+        return driver_cost(self)
+
+    @property
     def gpus(self) -> int:
         """GPUs, one for each worker; 0 where processors compute."""
         return 0 if self.device.gpus is None else self.device.gpus.number
@@ -200,7 +206,7 @@ class Plan:
     def why_workers(self) -> str:
         """Why a fit runs on workers."""
         if not self.workers.to_start:
-            return "a client is given"
+            return "as asked" if self.workers.asked else "a client is given"
         return "one for each GPU" if self.gpus else self.layout.why_workers
 
     def __str__(self) -> str:
@@ -232,6 +238,7 @@ class Plan:
             ("bytes per pass", f"{size(self.bytes_per_pass)}, read {reads}"),
             ("memory per worker", f"{size(self.memory_per_worker)} projected"),
             *([("memory of a GPU", self._gpu_memory())] if self.gpus else []),
+            *([] if self.workers.local else [("driver", str(self.driver))]),
         ]
 
     def _gpu_memory(self) -> str:

@@ -1,4 +1,4 @@
-"""The tasks of a pass: runs of tiles, cut from the layout and the number of threads alone."""
+"""The tasks of a pass: runs of tiles, as long as the workers and the scheduler ask for."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -8,11 +8,15 @@ from homodyne_dask.cluster.workers import (
     COSTLIEST_PASS,
     MAX_TASK_SECONDS,
     PAIRS_PER_SECOND,
+    SCHEDULER_SECONDS,
     SLOWEST_PAIRS_PER_SECOND,
 )
 
 if TYPE_CHECKING:
     from homodyne_dask.sweep.plan import Layout
+
+MIN_TASK_SECONDS = 0.03
+"""Shortest task of a pass at the typical rate, where the scheduler is not the limit."""
 
 
 class Run(NamedTuple):
@@ -29,14 +33,26 @@ def runs(layout: "Layout", threads: int) -> list[Run]:
     """Return the tasks of a pass in the order their Grams are merged.
 
     Each takes a thread's share of the remaining tiles, for 30 ms to 2 s of work: few tasks, and short
-    ones at the end, so that no thread waits long for another. Lengths never increase, so that every run
-    starts at a multiple of its length. A cell of age and lag lies in many tiles: there is one task for a bin.
+    ones at the end, so that no thread waits long for another. Where that would be more tasks than the
+    scheduler can serve, the shortest are longer. Lengths never increase, so that every run starts at a
+    multiple of its length. A cell of age and lag lies in many tiles: there is one task for a bin.
     """
     if layout.cells:
         length = 1 << (len(layout.tiles) - 1).bit_length()
         return [Run(n, members, layout.tiles, length) for n, members in enumerate(layout.groups)]
-    pairs = max(layout.pairs / layout.blocks, 1)
-    shortest, longest = 0.03 * PAIRS_PER_SECOND / pairs, MAX_TASK_SECONDS * PAIRS_PER_SECOND / pairs
+    computing = layout.pairs / PAIRS_PER_SECOND / threads
+    shortest = MIN_TASK_SECONDS
+    while True:
+        made = _runs_of(layout, threads, shortest)
+        if len(made) * SCHEDULER_SECONDS <= computing + shortest or shortest >= MAX_TASK_SECONDS:
+            return made
+        shortest *= 2
+
+
+def _runs_of(layout: "Layout", threads: int, seconds: float) -> list[Run]:
+    """Return the tasks whose shortest take some seconds, but for the last of each group."""
+    tiles_per_second = PAIRS_PER_SECOND / max(layout.pairs / layout.blocks, 1)
+    shortest, longest = seconds * tiles_per_second, MAX_TASK_SECONDS * tiles_per_second
     made, left, length = [], layout.blocks, layout.blocks
     for group, members in enumerate(layout.groups):
         first = 0

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.kernels.gram import AnyGram, Gram, RobustGram, merge_runs
+from homodyne_dask.kernels.gram import AnyGram, Gram, RobustGram
 from homodyne_dask.kernels.interface import MAX_CANDIDATES
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.blocks import BlockSource
 from homodyne_dask.sweep.cost import NO_COST, Cost
-from homodyne_dask.sweep.plan import Layout, Plan, Run, runs
+from homodyne_dask.sweep.merging import ArrivingGrams
+from homodyne_dask.sweep.plan import Layout, Plan
+from homodyne_dask.sweep.runs import Run, runs
 from homodyne_dask.sweep.tasks import (
     CANDIDATES,
     GRAM,
@@ -34,18 +36,6 @@ from homodyne_dask.sweep.tasks import (
 
 if TYPE_CHECKING:
     from distributed import Client, Future
-
-
-def gather[G: AnyGram](layout: Layout, tasks: list[Run], parts: dict[int, G]) -> G:
-    """Return the Gram of all selected bins from the Grams of all tasks, each there exactly once."""
-    assert sorted(parts) == list(range(len(tasks)))
-    bins = sum(map(len, layout.groups))
-    arrays = [np.zeros((bins, *part.shape[1:]), part.dtype) for part in parts[0]]
-    for group, members in enumerate(layout.groups):
-        total = merge_runs([(t.length, parts[n]) for n, t in enumerate(tasks) if t.group == group])
-        for array, part in zip(arrays, total, strict=True):
-            array[list(members)] = part
-    return parts[0]._make(arrays)
 
 
 @dataclass
@@ -97,15 +87,15 @@ class Sweep:
 
     def over[G: AnyGram](self, task: Task[G], at: Any) -> G:
         """Return the Gram of all bins of any task at its argument: one pass over the data."""
-        parts: dict[int, G] = {}
+        grams: ArrivingGrams[G] = ArrivingGrams(self.tasks)
         self.cost = Cost()
         for n, gram, report in self.compute(self, task, at):
-            parts[n] = gram
+            grams.add(n, gram)
             self.owners[n] = report.worker
             self.cost = self.cost.plus(report.cost)
             self.peak = max(self.peak, report.peak)
             self._count(report)
-        return gather(self.layout, self.tasks, parts)
+        return grams.total(self.layout)
 
     def warm_up(self) -> None:
         """Let the workers load their libraries and compile while initial values are searched."""

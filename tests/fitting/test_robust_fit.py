@@ -10,7 +10,8 @@ from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.sweep import plan as planning
-from homodyne_dask.sweep.plan import layout, make_plan, runs
+from homodyne_dask.sweep.plan import layout, make_plan
+from homodyne_dask.sweep.runs import runs
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.kernels.test_losses import FLOW, with_outliers
 from tests.solver.test_checkpoint import bits

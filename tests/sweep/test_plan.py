@@ -8,13 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import homodyne_dask as hd
-from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, Workers
+from homodyne_dask.cluster.workers import (
+    LONGEST_TASK_SECONDS,
+    MAX_TASK_SECONDS,
+    PAIRS_PER_SECOND,
+    SCHEDULER_SECONDS,
+    Workers,
+    workers_asked,
+)
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
+from homodyne_dask.fitting.forecast import _makespan
 from homodyne_dask.store import schema
 from homodyne_dask.store.manifest import Manifest
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep import plan as planning
-from homodyne_dask.sweep.plan import MAX_PADDED_BINS, layout, make_plan, runs
+from homodyne_dask.sweep.plan import MAX_PADDED_BINS, Layout, layout, make_plan
+from homodyne_dask.sweep.runs import MIN_TASK_SECONDS, _runs_of, longest_task, runs
 from tests.synthetic import FLOW, measured, store
 
 
@@ -109,7 +117,7 @@ def test_no_task_is_longer_than_what_lifetimes_of_workers_are_chosen_for(frames)
     found = layout(scan(frames, 23))
     longest = [max(len(task.tiles) for task in runs(found, threads)) for threads in (1, 7, 1000)]
     assert longest[0] == max(longest)
-    assert 0 < planning.longest_task(found) <= LONGEST_TASK_SECONDS
+    assert 0 < longest_task(found) <= LONGEST_TASK_SECONDS
 
 
 def test_the_layout_does_not_depend_on_workers():
@@ -199,3 +207,52 @@ def test_memory_grows_with_the_grams_of_a_model_and_with_threads():
 def test_few_bins_need_memory_for_blocks_of_frames():
     few, many = (layout(scan(3000, bins)) for bins in (7, 8))
     assert few.working_bytes(47) > many.working_bytes(47) + 6 * 7 * 33**2 * 3 * 40 * 8
+
+
+def of_pairs(pairs: float, bins: int = 23) -> Layout:
+    """A layout of so many pairs; nothing of it is anywhere."""
+    side = int((2 * pairs / bins) ** 0.5) // 512 + 1
+    tiles = tuple((i, j) for i in range(side) for j in range(i, side))
+    return Layout(512, bins, (tuple(range(bins)),), tiles, int(pairs))
+
+
+@pytest.mark.parametrize("pairs", [1e8, 1e9, 1e10, 1e11])
+@pytest.mark.parametrize("threads", [1, 80, 800, 8000])
+def test_the_scheduler_is_not_slower_than_the_threads_it_serves(pairs, threads):
+    found = of_pairs(pairs)
+    tasks = runs(found, threads)
+    computing = found.pairs / PAIRS_PER_SECOND / threads
+    longest = max(len(task.tiles) for task in tasks) * found.pairs / found.blocks / PAIRS_PER_SECOND
+    assert len(tasks) * SCHEDULER_SECONDS <= computing + max(2 * longest, 2 * MIN_TASK_SECONDS)
+    assert longest <= MAX_TASK_SECONDS
+
+
+def test_tasks_are_as_short_as_ever_where_the_scheduler_is_no_limit():
+    found = of_pairs(1e10)
+    assert runs(found, 16) == _runs_of(found, 16, MIN_TASK_SECONDS)
+    assert len(runs(found, 8000)) < len(_runs_of(found, 8000, MIN_TASK_SECONDS)) / 4
+
+
+def test_a_plan_for_a_cluster_that_is_not_there_is_that_of_its_workers(tmp_path):
+    scan = store(measured(FLOW, 40, [0.0]), tmp_path)
+    plan = hd.plan(scan, hd.LAMINAR_FLOW, workers=1000)
+    assert (plan.workers.processes, plan.workers.threads) == (1000, 8000)
+    assert plan.workers.memory == 1000 * 16 * 10**9
+    assert "1000 workers, 8000 threads (as asked)" in str(plan)
+    assert "driver" in str(plan)
+    other = hd.plan(scan, hd.LAMINAR_FLOW, workers="10:4:32GB").workers
+    assert (other.processes, other.threads, other.memory) == (10, 40, 320 * 10**9)
+    with pytest.raises(OptionError, match="give one of them"):
+        hd.plan(scan, hd.LAMINAR_FLOW, workers=10, client="any")
+
+
+@pytest.mark.parametrize("given", [0, -1, "many", "10:x", "1:2:3:4", "10:8:much", True, "10:0", ""])
+def test_what_is_no_number_of_workers_is_said(given):
+    with pytest.raises(OptionError, match="is not a number of workers"):
+        workers_asked(given)
+
+
+def test_many_tasks_on_many_threads_wait_for_the_scheduler():
+    assert _makespan([0.1] * 100, 100, 0.0) == pytest.approx(0.1)
+    assert _makespan([0.1] * 100, 100, 0.01) == pytest.approx(0.1 + 99 * 0.01)
+    assert _makespan([0.1] * 100, 2, 0.01) == pytest.approx(5.01)

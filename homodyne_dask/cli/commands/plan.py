@@ -14,6 +14,7 @@ from homodyne_dask.cli.options import (
     with_options,
 )
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.options import plan_options
 
 if TYPE_CHECKING:
@@ -28,26 +29,35 @@ if TYPE_CHECKING:
     *of_fit(plan_options()),
     *SELECTION,
     *WORKERS,
+    click.option(
+        "--workers",
+        help="Plan for a cluster that is not there: number of workers, with threads and memory of each "
+        "if wanted: 1000:8:32GB; the sample is computed on this machine.",
+    ),
     click.option("--no-measure", is_flag=True, help="Read nothing and start no workers."),
     AS_JSON,
 )
-def plan(source: str, no_measure: bool, as_json: bool, **options: Any) -> None:
+def plan(source: str, workers: str | None, no_measure: bool, as_json: bool, **options: Any) -> None:
     """Print pairs, tiles, bytes and memory of a fit of SOURCE, and the time of a pass from a sample.
 
     SOURCE is a store, or a YAML file. The sample takes some seconds, most of them to start the workers.
     """
     config = configuration((source,), options)
-    from homodyne_dask.cli.worker_options import client_of
+    from homodyne_dask.cli.worker_options import client_of, workers_are_local
     from homodyne_dask.fitting.fit import plan as plan_of
     from homodyne_dask.fitting.forecast import forecast
     from homodyne_dask.models import model_named
 
     model = model_named(config.model)
+    if workers and not workers_are_local(config):
+        raise OptionError(
+            "--workers plans for a cluster that is not there: leave out --scheduler, --scheduler-file, --site"
+        )
     values = {}
     with client_of(config) as client:
         for store in config.data:
             scan = selected(config, store)
-            given = config.plan_options()
+            given = config.plan_options() | {"workers": workers}
             made = plan_of(scan, model, **given, client=client)
             expected = None if no_measure else forecast(scan, model, **given, client=client)
             values[str(store)] = plan_values(made, expected)
@@ -75,6 +85,8 @@ def plan_values(made: "Plan", expected: "Forecast | None" = None) -> dict[str, A
         "in_this_process": made.workers.local,
         "worker_processes": made.workers.processes,
         "worker_threads": made.workers.threads,
+        "driver_memory_bytes": made.driver.memory,
+        "scheduler_s": made.driver.seconds,
     }
     if expected is None:
         return of_plan
@@ -86,4 +98,5 @@ def plan_values(made: "Plan", expected: "Forecast | None" = None) -> dict[str, A
         "first_pass_s": expected.first,
         "later_pass_s": expected.later,
         "peak_memory_per_worker_bytes": expected.peak,
+        "limited_by": expected.limit,
     }
