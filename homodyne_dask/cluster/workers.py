@@ -19,8 +19,6 @@ LONGEST_TASK_SECONDS = (
 )
 """Seconds that a task of any plan may take on the slowest node."""
 
-SCHEDULER_SECONDS = 0.001
-"""Processor time of scheduler and driver for a task, one after the other [s]; docs/performance.md."""
 THREADS_OF_ASKED, BYTES_OF_ASKED = 8, 2_000_000_000
 """Threads of a worker, and memory of a thread, where workers are asked for by their number alone."""
 

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.cluster.memory import size
-from homodyne_dask.cluster.workers import SCHEDULER_SECONDS
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import Request, prepare, require_gap
@@ -24,6 +23,7 @@ from homodyne_dask.store.scan import Chunk, Scan, q_or_one
 from homodyne_dask.store.text_tables import html_table, lines_of
 from homodyne_dask.sweep.blocks import Place, stored_sums
 from homodyne_dask.sweep.cost import Cost
+from homodyne_dask.sweep.driver_cost import SCHEDULER_SECONDS
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.runs import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of

@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from homodyne_dask.cluster.memory import DRIVER_BYTES, size
-from homodyne_dask.cluster.workers import SCHEDULER_SECONDS
 
 if TYPE_CHECKING:
     from homodyne_dask.sweep.plan import Plan
 
+SCHEDULER_SECONDS = 0.001
+"""Processor time of scheduler and driver for a task, one after the other [s]; docs/performance.md."""
 BYTES_OF_TASK, BYTES_OF_WORKER = 30_000, 100_000
 """What scheduler and driver hold of a task, without its Gram, and of a worker, as measured."""
 

@@ -8,9 +8,9 @@ from homodyne_dask.cluster.workers import (
     COSTLIEST_PASS,
     MAX_TASK_SECONDS,
     PAIRS_PER_SECOND,
-    SCHEDULER_SECONDS,
     SLOWEST_PAIRS_PER_SECOND,
 )
+from homodyne_dask.sweep.driver_cost import SCHEDULER_SECONDS
 
 if TYPE_CHECKING:
     from homodyne_dask.sweep.plan import Layout

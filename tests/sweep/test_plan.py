@@ -12,7 +12,6 @@ from homodyne_dask.cluster.workers import (
     LONGEST_TASK_SECONDS,
     MAX_TASK_SECONDS,
     PAIRS_PER_SECOND,
-    SCHEDULER_SECONDS,
     Workers,
     workers_asked,
 )
@@ -21,6 +20,7 @@ from homodyne_dask.fitting.forecast import _makespan
 from homodyne_dask.store import schema
 from homodyne_dask.store.manifest import Manifest
 from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.driver_cost import SCHEDULER_SECONDS
 from homodyne_dask.sweep.plan import MAX_PADDED_BINS, Layout, layout, make_plan
 from homodyne_dask.sweep.runs import MIN_TASK_SECONDS, _runs_of, longest_task, runs
 from tests.synthetic import FLOW, measured, store
