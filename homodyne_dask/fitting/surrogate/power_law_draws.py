@@ -115,7 +115,8 @@ def _tables(
     aa, ac = tau * (g @ P * g).sum(-1), tau * (g @ P.sum(1))
     am = tau * ((values.mean @ P)[:, None, :] * g).sum(-1)
     cm = tau * (values.mean @ P.sum(1))[:, None] + weight_c * mean_c
-    curvature = np.maximum(aa - ac**2 / cc, np.finfo(float).tiny)
+    # near b = 0 amplitude and offset are the same, and what is left of aa is rounding
+    curvature = np.maximum(aa - ac**2 / cc, np.finfo(float).eps * aa)
     centre, deviation = (am - ac * cm / cc) / curvature, 1 / np.sqrt(curvature)
     low, high = priors[0].core
     least = low if low > 0 else SMALLEST * high

@@ -88,3 +88,13 @@ def integral(priors, mean, tau):
 
 def middles(low, high, n):
     return low + (high - low) * (np.arange(n) + 0.5) / n
+
+
+def test_near_an_exponent_of_0_amplitude_and_offset_are_the_same_and_draws_stay_inside():
+    near = (RATE[0], ExponentPrior(-1e-9, 1e-9, law=LAW), C)
+    mean = np.repeat([VALUES["nearly constant"]], 200, axis=0)
+    rng = np.random.default_rng(4)
+    x, log_q = power_law_draws(LAW, near, mean, PRECISION, np.full(200, 0.7), rng)
+    assert np.isfinite(log_q).all()
+    for k, (low, high) in enumerate((BOUNDS[0], (-1e-9, 1e-9), BOUNDS[2])):
+        assert ((x[:, k] >= low) & (x[:, k] <= high)).all()
