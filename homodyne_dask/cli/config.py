@@ -25,7 +25,7 @@ from homodyne_dask.cli.yaml_file import read_yaml
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.fitting.option import Option
 from homodyne_dask.fitting.options import fit_options, plan_options
-from homodyne_dask.store.files import AnyPath
+from homodyne_dask.store.files import AnyPath, path_of
 
 
 def _option(what: str, form: str, example: str, default: Any = ...) -> Any:
@@ -137,7 +137,7 @@ class FitConfig(_WithFitOptions):
         "[1, 20]",
         None,
     )
-    output: Path | None = _option(
+    output: StorePath | None = _option(
         "folder of the result, or of all results of several stores; default: A0123_fit beside A0123_c2.zarr, "
         "or beside this file where the data lie outside its folder",
         "the path of a folder",
@@ -157,6 +157,11 @@ class FitConfig(_WithFitOptions):
     def selection(self) -> dict[str, Any]:
         """Return the arguments of `Scan.select`."""
         return self.model_dump(include={"q", "phi", "label", "frames", "time"})
+
+    @property
+    def folder(self) -> Path | None:
+        """`output`, where it is a folder on disk; OptionError for a URL, which only `fit` writes to."""
+        return None if self.output is None else path_of("output", self.output)
 
     def fit_options(self) -> dict[str, Any]:
         """Return the options of `fit` beside data, model, client and checkpoint."""

@@ -112,7 +112,7 @@ def _parts(config: "FitConfig") -> list[FitJob]:
     require_gap(
         prepare(scan, model_named(config.model), **config.fit_options())
     )  # an error is reported once, not for each part
-    where = config.output or default_folder(store, over)
+    where = config.folder or default_folder(store, over)
     return [
         FitJob(
             part.name,
@@ -220,7 +220,7 @@ def fit_into(
 def _index_folder(config: "FitConfig", jobs: Sequence[FitJob]) -> Path:
     if config.over:
         return jobs[0].folder.parent
-    return config.output or Path(os.path.commonpath([job.folder.resolve().parent for job in jobs]))
+    return config.folder or Path(os.path.commonpath([job.folder.resolve().parent for job in jobs]))
 
 
 def _folders(config: "FitConfig") -> list[Path]:
@@ -229,8 +229,8 @@ def _folders(config: "FitConfig") -> list[Path]:
 
     beside = [default_folder(store) for store in config.data]
     if len(beside) == 1:
-        return [config.output or beside[0]]
-    folders = [config.output / folder.name for folder in beside] if config.output else beside
+        return [config.folder or beside[0]]
+    folders = [config.folder / folder.name for folder in beside] if config.folder else beside
     for n, folder in enumerate(folders):
         if folder in folders[:n]:
             first = config.data[folders.index(folder)]

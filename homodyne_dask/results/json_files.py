@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from homodyne_dask.errors import SourceError, why_unreadable
-from homodyne_dask.store.files import read_regular_file, write_atomic
+from homodyne_dask.store.files import AnyPath, read_regular_file, write_atomic
 
 CHECKSUM = "sha256"
 """Key of the checksum: of all other keys and values, sorted, as `_canonical` writes them."""
@@ -22,7 +22,7 @@ def write_with_checksum(path: Path, values: dict[str, Any]) -> None:
     write_atomic(path, json.dumps(whole, indent=1, allow_nan=False) + "\n")
 
 
-def read_with_checksum(path: Path, form: str, version: int, remedy: str) -> dict[str, Any]:
+def read_with_checksum(path: AnyPath, form: str, version: int, remedy: str) -> dict[str, Any]:
     """Return the values of a file of that format and version, without the checksum.
 
     Files without a checksum are read: those of earlier programs, and those it was removed from by
@@ -51,7 +51,7 @@ def read_with_checksum(path: Path, form: str, version: int, remedy: str) -> dict
 
 
 @contextmanager
-def missing_values(path: Path) -> Iterator[None]:
+def missing_values(path: AnyPath) -> Iterator[None]:
     """Turn errors from values that are missing or of another kind into a SourceError."""
     try:
         yield

@@ -23,19 +23,20 @@ from homodyne_dask.results.tables import (
     table_of,
 )
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.store.files import path_of
+from homodyne_dask.store.files import AnyPath, any_path
 
 
-def load_result(path: str | Path) -> FitResult:
+def load_result(path: str | AnyPath) -> FitResult:
     """Read a result written by `to_json`, or the summary.json of a result folder.
 
-    path: of the file or the folder. Raises SourceError if it is not such a file.
+    path: of the file or the folder, or a URL of them. Raises SourceError if it is not such a file.
 
     >>> hd.load_result("A0123_fit").params["D0"]
     <D0 68600 ± 1500 Å²/s>
     """
-    where = path_of("path", path)
-    where = where / SUMMARY if where.is_dir() else where
+    where = any_path("path", path)
+    is_folder = where.is_dir() if isinstance(where, Path) else where.name != SUMMARY
+    where = where / SUMMARY if is_folder else where
     read = read_with_checksum(
         where, FORMAT, VERSION, "give a folder made by fit, or its summary.json"
     )

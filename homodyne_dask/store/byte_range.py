@@ -26,7 +26,7 @@ class ByteRange(NamedTuple):
 class _Ahead(threading.local):
     """What a thread reads next: the requests under way, None for a file that the system reads."""
 
-    requests: dict[ByteRange, Future[bytes] | None] = {}  # noqa: RUF012 - replaced, never changed
+    requests: dict[ByteRange, Future[bytes | memoryview] | None] = {}  # noqa: RUF012 - replaced, never changed
 
 
 _AHEAD = _Ahead()
@@ -41,7 +41,7 @@ def read_bytes(place: ByteRange, max_bytes: int, n_tail: int) -> tuple[bytes, by
         return read_with_tail(place.path, max_bytes, n_tail, place.span)
     request = _AHEAD.requests.get(place)
     content = _fetched(place, max_bytes) if request is None else request.result()
-    return content[:-n_tail], content[-n_tail:]
+    return bytes(content[:-n_tail]), bytes(content[-n_tail:])
 
 
 def read_ahead(places: Sequence[ByteRange], max_bytes: int) -> None:
@@ -67,7 +67,7 @@ def stored_size(place: ByteRange) -> int:
     return place.path.stat().st_size
 
 
-def _begun(place: ByteRange, max_bytes: int) -> Future[bytes] | None:
+def _begun(place: ByteRange, max_bytes: int) -> Future[bytes | memoryview] | None:
     if isinstance(place.path, UrlPath):
         return _requests().submit(_fetched, place, max_bytes)
     try:
@@ -83,7 +83,7 @@ def _begun(place: ByteRange, max_bytes: int) -> Future[bytes] | None:
     return None
 
 
-def _fetched(place: ByteRange, max_bytes: int) -> bytes:
+def _fetched(place: ByteRange, max_bytes: int) -> bytes | memoryview:
     """Return the bytes of an object, or of a range of it."""
     assert isinstance(place.path, UrlPath)
     if place.span is None:

@@ -20,7 +20,7 @@ PARTIAL = ".partial"
 """End of the name of a file that is being written; a killed process leaves it behind."""
 
 
-def path_of(what: str, given: str | Path) -> Path:
+def path_of(what: str, given: str | AnyPath) -> Path:
     """Return the path of a file or folder on disk; raises OptionError for anything else."""
     found = any_path(what, given)
     if isinstance(found, UrlPath):

@@ -98,20 +98,20 @@ def read(path: UrlPath, max_bytes: int) -> bytes:
         return found.bytes().to_bytes()
 
 
-def read_range(path: UrlPath, first: int, count: int) -> bytes:
-    """Return `count` bytes of an object from `first` on; OSError where it has fewer."""
+def read_range(path: UrlPath, first: int, count: int) -> memoryview:
+    """Return `count` bytes of an object from `first` on, not copied; OSError where it has fewer."""
     from obstore.exceptions import BaseError
 
     with object_errors(path):
         try:
-            found = connection(path.root).get_range(path.key, start=first, length=count).to_bytes()
+            found: Any = connection(path.root).get_range(path.key, start=first, length=count)
         except BaseError as e:
             if "416 Range Not Satisfiable" not in str(e):
                 raise
             found = b""
     if len(found) != count:
         raise OSError(f"it has fewer than {first + count} bytes")
-    return found
+    return memoryview(found)
 
 
 def object_size(path: UrlPath) -> int:

@@ -52,6 +52,7 @@ ROWS = {
     "kernel tiles mixed": ("gpu.tiles('mixed')", {}),
     "gpu": ("gpu.run(folder)", {"resident, times one core": ">= 50"}),
     "kernel separable": ("kernel.separable()", {"M pairs/s": ">= 15"}),
+    "sweep by URL": ("by_url.streaming(folder)", {"of the rate on disk": ">= 0.8"}),
     "sweep resident 1x2": (
         "passes.rate(data.store(folder, 2950), 'resident', 1, 2)",
         {"of cores x kernel": ">= 0.8"},
@@ -141,7 +142,7 @@ def one(name: str, folder: str) -> dict[str, Any]:
     code = (
         "import json, sys; from pathlib import Path; "
         "from tests.benchmarks import codec_table, crossover, data, felt, fits, flags, gpu, kernel, wide; "
-        "from tests.benchmarks import fault_tolerance, free_rates, passes, roofline; "
+        "from tests.benchmarks import by_url, fault_tolerance, free_rates, passes, roofline; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | (ONE_THREAD if name.startswith("kernel") else {})

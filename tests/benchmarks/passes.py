@@ -32,7 +32,7 @@ def truth(scan) -> np.ndarray:
 
 
 @contextmanager
-def passes_over(store: Path, memory: str, processes: int, threads: int) -> Iterator[Sweep]:
+def passes_over(store: str | Path, memory: str, processes: int, threads: int) -> Iterator[Sweep]:
     scan = hd.open_dataset(store)
     request = prepare(scan, hd.LAMINAR_FLOW, memory=memory)
     with local_cluster(processes=processes, threads=threads) as client:

@@ -100,50 +100,54 @@ def fit(
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """
     click.get_current_context().with_resource(words_on_stderr(as_json))
-    config, comparison = _with_model(configuration(sources, options), resume or go_on)
-    from homodyne_dask.cli.several_fits import MOST_DRAWN, MoreFiles, fit_all, fit_jobs, opened
-    from homodyne_dask.cli.single_fit import echoed_check_of_rates, fit_job
-    from homodyne_dask.models import model_named
-    from homodyne_dask.results.folder import checkpoint_in
-    from homodyne_dask.solver.checkpoint import checkpoint_exists
+    from homodyne_dask.cli.delivery import delivered
 
-    model = model_named(config.model)
-    jobs = fit_jobs(config)
-    drawn = len(jobs) <= MOST_DRAWN if pictures is None else pictures
-    more = MoreFiles(_write_homodyne_files if homodyne_output else None, drawn, nexus)
-    one = len(jobs) == 1 and not config.over
-    if not one and (config.checkpoint or profile):
-        raise OptionError(
-            f"checkpoint and profile are for a single fit, and these are {len(jobs)} fits: leave them out"
-        )
-    jobs = jobs if one else list(map(opened, jobs))
-    with _workers(config, jobs, drawn) as client:
+    with delivered(configuration(sources, options)) as (config, where):
+        config, comparison = _with_model(config, resume or go_on)
+        from homodyne_dask.cli.several_fits import MOST_DRAWN, MoreFiles, fit_all, fit_jobs, opened
+        from homodyne_dask.cli.single_fit import echoed_check_of_rates, fit_job
+        from homodyne_dask.models import model_named
+        from homodyne_dask.results.folder import checkpoint_in
+        from homodyne_dask.solver.checkpoint import checkpoint_exists
 
-        def run(job: "FitJob", resume: bool, sent: "Future | None" = None) -> "FitResult":
-            result, files = fit_job(
-                config, model, job, client, resume, more,
-                sent=sent, profile=profile, comparison=comparison,
-            )  # fmt: skip
-            if as_json:
-                echo_json({"folder": str(job.folder)} | result.to_dict())
+        model = model_named(config.model)
+        jobs = fit_jobs(config)
+        drawn = len(jobs) <= MOST_DRAWN if pictures is None else pictures
+        more = MoreFiles(_write_homodyne_files if homodyne_output else None, drawn, nexus)
+        one = len(jobs) == 1 and not config.over
+        if not one and (config.checkpoint or profile):
+            raise OptionError(
+                f"checkpoint and profile are for a single fit, and these are {len(jobs)} fits: leave them out"
+            )
+        jobs = jobs if one else list(map(opened, jobs))
+        with _workers(config, jobs, drawn) as client:
+
+            def run(job: "FitJob", resume: bool, sent: "Future | None" = None) -> "FitResult":
+                result, files = fit_job(
+                    config, model, job, client, resume, more,
+                    sent=sent, profile=profile, comparison=comparison,
+                )  # fmt: skip
+                if as_json:
+                    echo_json({"folder": where(job.folder)} | result.to_dict())
+                else:
+                    echo(str(result))
+                if check_rates:
+                    files = [*files, echoed_check_of_rates(result, job, client)]
+                names = ", ".join(str(file.relative_to(job.folder)) for file in files if file)
+                echo(f"\n{where(job.folder)}/ written: {names}")
+                return result
+
+            if one:
+                checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
+                again = resume or (go_on and checkpoint_exists(checkpoint))
+                status = 0 if run(jobs[0], again).converged else NOT_CONVERGED
             else:
-                echo(str(result))
-            if check_rates:
-                files = [*files, echoed_check_of_rates(result, job, client)]
-            names = ", ".join(str(file.relative_to(job.folder)) for file in files if file)
-            echo(f"\n{job.folder}/ written: {names}")
-            return result
-
-        if one:
-            checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
-            again = resume or (go_on and checkpoint_exists(checkpoint))
-            status = 0 if run(jobs[0], again).converged else NOT_CONVERGED
-        else:
-            status = fit_all(config, model, jobs, client, resume or go_on, run, more)
-            if drawn < (pictures is None):
-                echo(
-                    f"figures of single fits were not drawn: show {jobs[0].folder} --pictures draws them"
-                )
+                status = fit_all(config, model, jobs, client, resume or go_on, run, more)
+                if drawn < (pictures is None):
+                    echo(
+                        f"figures of single fits were not drawn: show {where(jobs[0].folder)} --pictures "
+                        f"draws them"
+                    )
     click.get_current_context().exit(status)
 
 

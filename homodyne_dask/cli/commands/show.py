@@ -4,12 +4,14 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.options import ANY_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.errors import OptionError
+from homodyne_dask.store.files import AnyPath
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=ANY_PATH)
 @AS_JSON
 @click.option(
     "--ci", type=click.FloatRange(1, 100, max_open=True),
@@ -18,13 +20,20 @@ from homodyne_dask.errors import OptionError
 @click.option(
     "--pictures", is_flag=True, help="Draw the figures of the fit, or of each fit, into its report."
 )
-def show(folder: Path, as_json: bool, ci: float | None, pictures: bool) -> None:
+def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
     from homodyne_dask.results.result_file import load_result
     from homodyne_dask.results.series import JSON, load_series
 
-    _check_one(folder)
-    found = (load_series if (folder / JSON).exists() else load_result)(folder)
+    if isinstance(folder, Path):
+        _check_one(folder)
+        found = (load_series if (folder / JSON).exists() else load_result)(folder)
+    elif pictures:
+        raise OptionError(
+            f"figures are drawn on disk: leave out --pictures, or copy {folder} first"
+        )
+    else:
+        found = load_result(folder)
     if as_json:
         echo_json(found.to_dict())
     else:
@@ -33,7 +42,7 @@ def show(folder: Path, as_json: bool, ci: float | None, pictures: bool) -> None:
         from homodyne_dask.results.intervals import intervals_text
 
         echo(f"\n{intervals_text(found, ci)}")
-    if pictures:
+    if pictures and isinstance(folder, Path):
         from homodyne_dask.results.fit_result import SUMMARY
         from homodyne_dask.results.folder import write_pictures
 

@@ -119,8 +119,8 @@ def _watch(
     from homodyne_dask.results.folder import FolderInUse, locked_folder
     from homodyne_dask.results.index import SCANS, index_files
 
-    assert config.output is not None  # --output is required
-    results, model = config.output, model_named(config.model)
+    assert config.folder is not None  # --output is required
+    results, model = config.folder, model_named(config.model)
     fits = WarmFits(config, model, more, time_offset, stay=not looks.once)
     try:
         with locked_folder(results, f".{SCANS}.lock"):
