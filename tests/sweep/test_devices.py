@@ -207,7 +207,10 @@ def gram(memory="auto", **device):
     assert all(a.devices() == {jax.devices()[1]} for a in kept)
     return found.moments, sum(a.nbytes for a in kept), plan
 
+first, second = jax.devices()
+jax.config.update("jax_default_device", second)  # as JAX takes a GPU where there is one
 here, kept, _ = gram()
+assert all(a.devices() == {first} for a in jax.live_arrays())
 assert kept == 0 and not any(isinstance(b.c2, jax.Array) for b in block_cache.BLOCKS.values())
 there, kept, plan = gram(device=True)
 assert kept == plan.budget == cut.resident_bytes > 0
