@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-ITEM = re.compile(r"(\w[\w, ]*?)(?: \[([^\]]+)\])?: (\S.*)")
+ITEM = re.compile(r"(\w+(?:, \w+)*)(?: \[([^\]]+)\])?: (\S.*)")
 """`name: text` or `name [unit]: text`."""
 
 
