@@ -199,3 +199,10 @@ def test_right_models_are_hardly_ever_called_wrong(tmp_path):
                 fits += 1
                 wrong += [(rate, seed, sigma, result.check)] * result.misfit
     assert len(wrong) <= 0.05 * fits, wrong
+
+
+def test_a_corner_of_the_record_with_few_pairs_is_not_taken_for_decayed(tmp_path):
+    slow = np.array([500.0, 0.0, 0.0])  # hardly decays within the record, nor in its last corner
+    scan = store(measured(slow, 800, np.zeros(1), noise=False), tmp_path)
+    check = fit_here(scan, hd.BROWNIAN, initial={"D0": 500.0}).check
+    assert abs(check.share) < 0.02

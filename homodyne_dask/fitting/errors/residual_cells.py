@@ -114,7 +114,7 @@ def residual_cells(
     start, stop = scan.frames
     last = np.minimum(age[:, 1] + lag[:, 1] - 2, scan.n_frames - 1)
     inside = (age[:, 0] >= start) & (last < stop)
-    used = inside & (cuts.count >= MIN_PAIRS) & (reduced.count > 0)[:, None]
+    used = inside & (cuts.count >= MIN_PAIRS) & (reduced.count > 0)[:, None] & np.isfinite(mean_f)
     return ResidualCells(
         residual=np.where(used, residual, np.nan),
         variance=pair / np.maximum(cuts.count, 1),
@@ -152,7 +152,7 @@ def _mean_f(
     age: Int[np.ndarray, "cell 2"],
     lag: Int[np.ndarray, "cell 2"],
 ) -> Float[np.ndarray, "bin cell"]:
-    """Return the mean of f over the used frames of each cell."""
+    """Return the mean of f over the used frames of each cell; NaN where none stands for its few pairs."""
     scan, of_age, of_lag = request.scan, _samples(age), _samples(lag)
     i = of_age.frame[:, :, None] + 0 * of_lag.frame[:, None, :]
     j = i + of_lag.frame[:, None, :]
@@ -160,8 +160,8 @@ def _mean_f(
     there = of_age.used[:, :, None] & of_lag.used[:, None, :] & (j <= end)
     i, j = np.clip(i, 0, end), np.clip(j, 0, end)
     there &= scan.frame_mask[i.round().astype(int)] & scan.frame_mask[j.round().astype(int)]
-    total = (_f(request, state, i, j) * there).sum((2, 3))
-    return total / np.maximum(there.sum((1, 2)), 1)
+    total, samples = (_f(request, state, i, j) * there).sum((2, 3)), there.sum((1, 2))
+    return np.where(samples > 0, total / np.maximum(samples, 1), np.nan)
 
 
 def _f(
