@@ -143,26 +143,23 @@ def local_cluster(
     """Start workers on this machine for the length of a `with`; yields a client at once.
 
     processes, threads, dashboard: worker processes, threads of all, and where the dashboard listens, None
-    for none. Workers are started by command, so a plain script needs no main guard. By default as many
-    threads as cores, 4 to a process, and three quarters of the memory that this process may take [bytes].
-    The scheduler and its dashboard listen on the loopback address only. security: TLS
-    settings from files; only users who can read them may connect. gpus: start so many workers instead, each
-    for one GPU of its own. Raises OptionError for other values, and PlanError for too little memory.
+    for none. A plain script needs no main guard. By default as many threads as cores, 4 to a process, and
+    three quarters of the memory that this process may take [bytes]. Scheduler and dashboard listen on the
+    loopback address only. security: TLS settings from files; only users who can read them may connect.
+    gpus: so many workers instead, each for a GPU. Raises OptionError, and PlanError for too little memory.
 
-    >>> with hd.local_cluster(processes=1, threads=1) as client:
-    ...     hd.fit("A0123_c2.zarr", "brownian", client=client).converged
-    True
+    >>> with hd.local_cluster(threads=1) as client: hd.plan("A0123_c2.zarr", "static", client=client).model
+    'static'
     """
     counts = {"processes": processes, "threads": threads, "memory": memory, "gpus": gpus or None}
     for name, value in counts.items():
         require_count(name, value)
-    processes = gpus or processes
     if dashboard is not None:
         require_type("dashboard", dashboard, str, "an address, as '127.0.0.1:8787', or None")
     if security is not None:
         require_type("security", security, Security, "TLS settings, a distributed.Security")
-    total = cores()
-    processes = processes or max(1, total // (threads or min(MAX_THREADS_PER_WORKER, total)))
+    total, most = cores(), MAX_THREADS_PER_WORKER
+    processes = gpus or processes or max(1, total // (threads or min(most, total)))
     threads = threads or max(1, total // processes)
     memory = _checked_memory(memory or memory_for_workers(processes), processes)
     protocol = "tls://" if security else "tcp://"
@@ -187,8 +184,8 @@ def local_cluster(
     with scratch_folder() as scratch, dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS):
         there = {"local_directory": str(scratch)}
         of_gpus = environments_of_gpus(gpus) or [{}] * processes
-        environments = [worker_environment(threads) | of_gpu for of_gpu in of_gpus]
-        options = [worker_kwargs | there | {"env": environment} for environment in environments]
+        environments = [{"env": worker_environment(threads) | of_gpu} for of_gpu in of_gpus]
+        options = [worker_kwargs | there | one for one in environments]
         workers = [{"cls": _Worker, "options": {"worker_kwargs": one}} for one in options]
         cluster = SpecCluster(
             workers=dict(enumerate(workers)),
