@@ -11,7 +11,7 @@ from homodyne_dask.kernels.cell_grams import wide_cell_gram
 from homodyne_dask.kernels.gram import WideGram, merge_tree, moments_of_data
 from homodyne_dask.store.allocator import set_allocator_thresholds
 from homodyne_dask.store.scan import open_selection, q_or_one
-from homodyne_dask.sweep.block_cache import SUMS, block
+from homodyne_dask.sweep.block_cache import SUMS, block, in_turn
 from homodyne_dask.sweep.blocks import Place, stored_sums
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.cost import NO_COST
@@ -37,13 +37,16 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGr
     points = [
         backend.point(problem, theta, scan.time, source.factor, scan.frames) for theta in at.thetas
     ]
-    leaves = []
-    for tile in run.tiles:
-        place, (i, j) = Place(run.members, tile), (side * source.side for side in tile)
+    places, known, needed = [Place(run.members, tile) for tile in run.tiles], [], []
+    for place in places:
+        i, j = (side * source.side for side in place.tile)
         sums = stored_sums(source, place, problem.min_lag)
-        sums = SUMS.get((source, place, problem.min_lag)) if sums is None else sums
+        known.append(SUMS.get((source, place, problem.min_lag)) if sums is None else sums)
         active = any(at.sub_blocks(q, i, j, source.side).n_active for at in points)
-        if sums is not None and not active:
+        needed.append(active or known[-1] is None)
+    leaves = []
+    for place, sums, read in zip(in_turn(source, places, needed), known, needed, strict=True):
+        if not read:
             some = sums[: len(run.members)]
             moments = moments_of_data(some, len(points) + 2)
             leaves.append(WideGram(moments, some[:, 3].astype(np.int64)))

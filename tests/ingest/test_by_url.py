@@ -7,7 +7,8 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError, StoreError
-from homodyne_dask.store import lease, objects
+from homodyne_dask.store import lease, objects, schema
+from homodyne_dask.store.arrays import SMALL_ARRAYS
 from homodyne_dask.store.scan import Chunk, Scan
 from homodyne_dask.store.url_path import url_path
 from tests import object_server
@@ -53,6 +54,17 @@ def test_shards_on_disk_hold_the_chunks_of_single_files(plain, source, tmp_path,
     files = [file for file in (tmp_path / "s.zarr/c2/c").rglob("*") if file.is_file()]
     assert len(files) == 3 * 2 // rows
     assert there.dataset["c2"].equals(plain.dataset["c2"])  # as Zarr reads them by its own index
+
+
+@pytest.mark.parametrize(("bins", "frames"), [(1, 44722), (23, 9326), (100, 4473), (180, 3334)])
+def test_a_thousand_million_pairs_are_fewer_than_1000_objects(bins, frames):
+    assert bins * frames * (frames - 1) / 2 > 1e9
+    side, each = schema.tile_side(frames), 2  # the averages over age and lag
+    for factor in schema.factors(frames):
+        tiles = schema.tiles_per_side(frames, factor)
+        each += -(-tiles // schema.shard_rows(tiles, side))
+    others = 1 + 2 * len(SMALL_ARRAYS) + 2 * 3 + 2  # metadata, small arrays, manifest
+    assert bins * each + others < 1000
 
 
 def test_a_store_by_url_holds_the_same_chunks_in_few_objects(plain, source):

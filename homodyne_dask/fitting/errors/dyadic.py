@@ -20,7 +20,7 @@ from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.scan import open_selection, q_or_one
-from homodyne_dask.sweep.block_cache import block
+from homodyne_dask.sweep.block_cache import block, in_turn
 from homodyne_dask.sweep.blocks import Place
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.cost import NO_COST
@@ -73,9 +73,10 @@ def frame_grams_of(
         of_blocks = cell_block_grams(means, problem, linear_params, place, blocks.number)
         return of_blocks, report_of(began, before, cost)
     here = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
+    places = [Place(run.members, tile) for tile in run.tiles]
     leaves = (
         _leaf(here, block(context.source, place, context.budget), linear_params, blocks)
-        for place in (Place(run.members, tile) for tile in run.tiles)
+        for place in in_turn(context.source, places)
     )
     return merge_tree(leaves), report_of(began, before, NO_COST)
 
