@@ -4,8 +4,8 @@ The least recently used are dropped first.
 """
 
 import threading
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import chain, islice
 
 import numpy as np
 from jaxtyping import Float32
@@ -90,27 +90,28 @@ def in_turn(
 
     reads: for each place whether its block is read; by default all are.
     """
-    to_read = [n for n in range(len(places)) if reads is None or reads[n]]
+    to_read = iter([n for n in range(len(places)) if reads is None or reads[n]])
     most = most_bytes(source.side)
+    coming: dict[int, list[ByteRange]] = {}
     read_ahead([], most)  # what a task that failed may have left
     try:
         for n, place in enumerate(places):
-            coming = to_read[bisect_left(to_read, n) :][: 1 + AHEAD]
-            read_ahead(
-                [*_chunks(source, [places[at] for at in coming])][: AHEAD_BYTES // most], most
-            )
+            coming.pop(n - 1, None)
+            for at in islice(to_read, 1 + AHEAD - len(coming)):
+                coming[at] = _chunks(source, places[at])
+            read_ahead([*chain(*coming.values())][: AHEAD_BYTES // most], most)
             yield place
     finally:
         read_ahead([], most)
 
 
-def _chunks(source: BlockSource, places: Sequence[Place]) -> Iterator[ByteRange]:
-    """Yield the places of the chunks of blocks that this process does not keep."""
+def _chunks(source: BlockSource, place: Place) -> list[ByteRange]:
+    """Return the places of the chunks of a block, none for one that this process keeps."""
+    if (source, place) in BLOCKS:
+        return []
     scan = open_selection(source.selection)
-    for place in places:
-        if (source, place) not in BLOCKS:
-            for member in place.members:
-                yield scan.place_of(Chunk(source.factor, scan.bins[member], *place.tile))
+    chunks = [Chunk(source.factor, scan.bins[member], *place.tile) for member in place.members]
+    return [scan.place_of(chunk) for chunk in chunks]
 
 
 def forget() -> None:
