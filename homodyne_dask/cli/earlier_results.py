@@ -92,5 +92,6 @@ def _from_result(result: "FitResult", request: "Request") -> list[str]:
     before |= {DATA: result.inputs.get("store_sha256"), CODE: before.get("model_digest")}
     for follows_from_others in ("changed", "periods"):
         del now[follows_from_others]
+    before.setdefault("device", "auto")  # of earlier programs: there was no choice
     # nothing given was {} in results of earlier programs, and is None
     return [key for key, value in now.items() if (before.get(key) or None) != (value or None)]
