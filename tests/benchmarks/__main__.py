@@ -103,6 +103,7 @@ ROWS = {
     "plan resident": ("passes.forecast_accuracy(folder, 2950, 'resident')", {}),
     "plan streaming": ("passes.forecast_accuracy(folder, 2950, 'stream')", {}),
     "overhead": ("passes.overhead(folder)", {}),
+    "scheduler": ("scheduler.model(folder)", {}),
     "fault tolerance": ("fault_tolerance.cost(folder, 2950)", {"all of it % of CPU": "<= 1"}),
     "codecs": ("codec_table.run(folder)", {}),
     "flags": ("flags.run()", {"traced arguments: compilations": "1"}),
@@ -143,6 +144,7 @@ def one(name: str, folder: str) -> dict[str, Any]:
         "import json, sys; from pathlib import Path; "
         "from tests.benchmarks import codec_table, crossover, data, felt, fits, flags, gpu, kernel, wide; "
         "from tests.benchmarks import by_url, fault_tolerance, free_rates, passes, roofline; "
+        "from tests.benchmarks import scheduler; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | (ONE_THREAD if name.startswith("kernel") else {})
