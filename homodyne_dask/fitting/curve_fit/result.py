@@ -98,9 +98,7 @@ class CurveFit:
             self.names, self.popt, self.stderr, self.units, strict=True
         ):
             rows.append([name, numbers.value_and_error(value, error), unit])
-        return html_table(
-            f"{self.model}: {self.outcome.value}", rows, [self._facts, *self.undetermined]
-        )
+        return html_table(self.model, rows, [self.outcome.value, self._facts, *self.undetermined])
 
     @property
     def _facts(self) -> str:
