@@ -54,3 +54,11 @@ def test_a_scan_is_ingested_planned_fitted_and_shown_by_url(here):
 def test_a_file_of_somebody_else_names_no_url_to_write_to(here):
     (here / "fit.yaml").write_text(f"data: {STORE}\nmodel: static\noutput: {ROOT}/elsewhere\n")
     assert "give --output on the command line instead" in run("fit", "fit.yaml").output
+
+
+@pytest.mark.parametrize("words", [["watch", ".", "-o"], ["view"], ["compare", "A_fit"]])
+def test_commands_that_work_on_this_machine_refuse_urls_without_quoting_them(words):
+    made = run(*words, "s3://user:secret@bucket/A_fit")
+    assert made.exit_code == 2
+    assert "it is a URL: give a path of this machine" in made.output
+    assert "secret" not in made.output

@@ -5,11 +5,12 @@ from typing import Any
 
 import click
 
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.options import jobs_asked
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 
 FILE = click.option(
-    "--scheduler-file", "file", type=click.Path(path_type=Path),
+    "--scheduler-file", "file", type=LOCAL_PATH,
     help="Default: ~/.homodyne-dask/standing/scheduler.json; the key is in the same folder.",
 )  # fmt: skip
 

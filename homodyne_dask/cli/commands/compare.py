@@ -4,13 +4,12 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 
 
 @click.command()
-@click.argument(
-    "fits", metavar="FIT FIT...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+@click.argument("fits", metavar="FIT FIT...", nargs=-1, required=True, type=LOCAL_PATH)
 @AS_JSON
 def compare(fits: tuple[Path, ...], as_json: bool) -> None:
     """Compare the fits in the folders FIT, of several models to the same data, by angles left out.

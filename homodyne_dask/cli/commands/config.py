@@ -5,13 +5,14 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.files import write_atomic
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path), default="fit.yaml")
+@click.argument("path", type=LOCAL_PATH, default="fit.yaml")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 def config(path: Path, overwrite: bool) -> None:
     """Write a commented template of all options of `fit` to PATH (default fit.yaml; - prints it)."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.options import (
     MODEL,
     SELECTION,
@@ -73,9 +74,7 @@ FILES = (
     "and write rates_check.json.",
 )  # fmt: skip
 @click.option("--homodyne-output", is_flag=True, help="Also write the files of homodyne, in nlsq/.")
-@click.option(
-    "--profile", type=click.Path(path_type=Path), help="Folder for a profile of the computing time."
-)
+@click.option("--profile", type=LOCAL_PATH, help="Folder for a profile of the computing time.")
 @click.option(
     "--json", "as_json", is_flag=True,
     help="Print a JSON object for each fit; all else goes to stderr.",

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.files import write_atomic
 
 
 @click.command("from-homodyne")
-@click.argument("config", metavar="HOMODYNE.yaml", type=click.Path(path_type=Path))
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write.")
+@click.argument("config", metavar="HOMODYNE.yaml", type=LOCAL_PATH)
+@click.option("--output", "-o", type=LOCAL_PATH, help="File to write.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @click.option("--all", "every", is_flag=True, help="Also list known keys that have no effect here.")
 def from_homodyne(config: Path, output: Path | None, overwrite: bool, every: bool) -> None:

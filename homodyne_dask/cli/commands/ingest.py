@@ -8,6 +8,7 @@ import click
 
 from homodyne_dask.cli.commands.info import store_values
 from homodyne_dask.cli.exit_status import Interrupted
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.options import ANY_PATH, numbers_of_option
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.store.files import AnyPath
@@ -20,7 +21,7 @@ ADDRESSES = 600_000_000
 
 
 @click.command()
-@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("source", type=LOCAL_PATH)
 @click.argument("store", type=ANY_PATH, required=False)
 @click.option("--q", multiple=True, help="1/Å; for plain arrays, one number or one per bin.")
 @click.option("--phi", multiple=True, help="Degrees; for plain arrays, one number or one per bin.")

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import OptionError
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=LOCAL_PATH)
 def key(folder: Path) -> None:
     """Write the key of a cluster to FOLDER, readable by you alone, and print how to use it.
 

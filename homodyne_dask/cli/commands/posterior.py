@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.options import WORKERS, values_by_name, with_options
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, echo_progress
 from homodyne_dask.errors import OptionError
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", metavar="FIT", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="FIT", type=LOCAL_PATH)
 @click.option(
     "--prior", multiple=True, metavar="NAME=PRIOR",
     help="Prior of a parameter: D0=2500:300 (normal, mean and sd), D0=lognormal:2500:0.3, halfnormal, "
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 @with_options(*WORKERS)
 @AS_JSON
 @click.option(
-    "--output", "-o", type=click.Path(path_type=Path),
+    "--output", "-o", type=LOCAL_PATH,
     help="Write the draws into this file, netCDF or a folder .zarr, and leave FIT as it is.",
 )  # fmt: skip
 def posterior(

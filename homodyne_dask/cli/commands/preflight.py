@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from homodyne_dask.cli.commands.plan import plan_values
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.options import configuration, selected
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, words_on_stderr
 from homodyne_dask.errors import OptionError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--scheduler-file",
     "file",
-    type=click.Path(path_type=Path),
+    type=LOCAL_PATH,
     help="Scheduler whose workers to check.",
 )
 @click.option(

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 
 
 @click.command()
-@click.argument("path", metavar="OUT.h5", type=click.Path(path_type=Path))
+@click.argument("path", metavar="OUT.h5", type=LOCAL_PATH)
 @click.option(
     "--scenario", default="creep",
     help="creep (default), brownian, static, ageing, andrade, step (of temperature) or laos "

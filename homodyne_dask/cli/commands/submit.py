@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.errors import OptionError
 
 
 @click.command()
-@click.argument("config", metavar="FIT.yaml", type=click.Path(path_type=Path))
+@click.argument("config", metavar="FIT.yaml", type=LOCAL_PATH)
 @click.option(
     "--site", required=True, help="Site: generic, perlmutter, esrf, ..., or a user-defined one."
 )

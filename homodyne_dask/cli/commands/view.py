@@ -4,13 +4,12 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.printing import echo
 
 
 @click.command()
-@click.argument(
-    "what", metavar="STORE|RESULT...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+@click.argument("what", metavar="STORE|RESULT...", nargs=-1, required=True, type=LOCAL_PATH)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

@@ -7,6 +7,7 @@ import click
 
 from homodyne_dask.cli.commands.fit import OVER
 from homodyne_dask.cli.exit_status import Interrupted
+from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.options import MODEL, SELECTION, WORKERS, of_fit, options_given, with_options
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import OptionError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 LOOKS = (
     click.option(
-        "--output", "-o", required=True, type=click.Path(path_type=Path),
+        "--output", "-o", required=True, type=LOCAL_PATH,
         help="Folder of all results, of scans.csv and scans.html.",
     ),
     click.option("--once", is_flag=True, help="End when what is there is fitted, as for cron."),
@@ -50,8 +51,8 @@ LOOKS = (
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("fit_yaml", metavar="[FIT.yaml]", type=click.Path(path_type=Path), required=False)
+@click.argument("folder", type=LOCAL_PATH)
+@click.argument("fit_yaml", metavar="[FIT.yaml]", type=LOCAL_PATH, required=False)
 @with_options(*LOOKS, MODEL, *of_fit(fit_options()), *SELECTION, *OVER, *WORKERS)
 def watch(
     folder: Path,
