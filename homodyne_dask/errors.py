@@ -4,7 +4,9 @@ import difflib
 import re
 from collections.abc import Iterable
 from importlib import import_module
+from importlib.util import find_spec
 from numbers import Integral
+from threading import Thread
 from typing import Any
 
 _CONTROL = re.compile(
@@ -68,7 +70,18 @@ def require_package(what: str, package: str, extra: str) -> None:
     except ModuleNotFoundError as e:
         if e.name != package:
             raise
-        raise PackageError(f'{what} needs {package}: pip install "homodyne-dask[{extra}]"') from e
+        raise _missing(what, package, extra) from e
+
+
+def load_ahead(what: str, package: str, extra: str) -> None:
+    """Begin to import a package of an extra, while others work; PackageError if it is not installed."""
+    if find_spec(package) is None:
+        raise _missing(what, package, extra)
+    Thread(target=import_module, args=(package,), daemon=True).start()
+
+
+def _missing(what: str, package: str, extra: str) -> PackageError:
+    return PackageError(f'{what} needs {package}: pip install "homodyne-dask[{extra}]"')
 
 
 def shown(value: Any) -> str:

@@ -33,16 +33,16 @@ _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist",
 def connection(root: str, prefix: str = "") -> "ObjectStore":
     """Return this process's connection to a bucket or a host, of names below `prefix`.
 
-    Raises PackageError without obstore, ObjectStoreError where credentials are unusable.
+    Raises ObjectStoreError where credentials are unusable, PackageError without
+    obstore.
     """
-    require_package("a store by URL", "obstore", "objectstore")
-    from obstore.store import HTTPStore, from_url
-
     url = str(UrlPath(root, prefix))
     web = root.startswith(tuple(f"{scheme}://" for scheme in WEB))
     plain = root.startswith("http://") or any(os.environ.get(name) == "true" for name in PLAIN)
     options: Any = {"client_options": CLIENT | {"allow_http": plain}, "retry_config": RETRIES}
     with object_errors(url):
+        from obstore.store import HTTPStore, from_url
+
         return (HTTPStore.from_url if web else from_url)(url, **options)
 
 
@@ -50,8 +50,9 @@ def connection(root: str, prefix: str = "") -> "ObjectStore":
 def object_errors(url: object) -> Iterator[None]:
     """Raise ObjectStoreError for what obstore raises, in one sentence that names the URL.
 
-    The FileNotFoundError of a missing object passes.
+    The FileNotFoundError of a missing object passes. Raises PackageError without obstore.
     """
+    require_package("a store by URL", "obstore", "objectstore")
     from obstore.exceptions import BaseError
 
     try:

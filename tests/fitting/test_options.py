@@ -144,7 +144,9 @@ def test_a_plan_takes_the_options_it_depends_on_and_no_others(scan):
         "gap", "convention", "min_lag", "memory", "device", "loss", "loss_scale", "initial", "fixed",
         "bounds", "prior", "rates", "knots",
     }  # fmt: skip
-    assert set(inspect.signature(hd.plan).parameters) == {"data", "model", "client", *names}
+    assert set(inspect.signature(hd.plan).parameters) == {
+        "data", "model", "client", "workers", *names,
+    }  # fmt: skip
     with pytest.raises(TypeError, match="unexpected keyword argument 'scaling'"):
         hd.plan(scan, hd.STATIC, scaling="shared")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from homodyne_dask.errors import OptionError, require_function, require_package, require_type
+from homodyne_dask.errors import OptionError, load_ahead, require_function, require_type
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.fitting.posterior.adjustment import adjustment_of
@@ -87,7 +87,7 @@ def posterior_draws(
     doing: Callable[[str], None] = lambda _: None,
 ) -> PosteriorDraws:
     """Return draws of the posterior of a fit; arguments and errors are those of `posterior`."""
-    require_package("hd.posterior", "arviz_stats", "posterior")
+    load_ahead("hd.posterior", "arviz_stats", "posterior")
     began = time.perf_counter()
     request = request_of(result, scan)
     require_posterior(result, request, draws, adjust)
