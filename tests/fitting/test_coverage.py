@@ -120,6 +120,7 @@ def test_with_few_angles_blocks_of_frames_give_most_of_the_spread_and_not_more()
     within(ratio, 0.4, 1.15, np.array(LAMINAR_FLOW.names)[chosen.free])
 
 
+@pytest.mark.slow
 def test_few_repeats_agree_with_their_errors_and_with_the_motion():
     repeats = Repeats(FLOW, angles(9), 12, pixels=200, alpha=-0.3, beta=0.2)
     # σ from counts is that of pairs far apart; close ones are noisier, and here most are close

@@ -72,6 +72,7 @@ def test_a_fit_of_few_bins_gives_a_lower_bound_and_no_robust_error(tmp_path):
     assert ((lower > 0.2 * naive) & (lower < 3 * naive)).all()  # white noise: about the same
 
 
+@pytest.mark.slow
 def test_where_the_lower_bound_is_below_the_naive_error_everything_counts_in_the_naive_one(
     tmp_path,
 ):

@@ -41,7 +41,9 @@ QUIET = {"sigma": 0.01, "contrast": 0.3}
 
 
 @pytest.mark.parametrize(("word", "truth", "dt"), TRUTHS, ids=[w for w, *_ in TRUTHS])
-@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+@pytest.mark.parametrize(
+    "convention", ["physical", pytest.param("homodyne", marks=pytest.mark.slow)]
+)
 def test_the_fit_ends_where_the_one_from_the_truth_does(word, truth, dt, convention):
     phi = angles(11) if len(truth) == 7 else np.zeros(4)
     scans = measured(truth, 150, phi, dt=dt, convention=convention, **QUIET)

@@ -122,7 +122,7 @@ def test_a_target_that_is_not_ours_is_refused_and_left_alone(
 def test_an_ingest_killed_at_any_moment_resumes_to_the_same_digests(tmp_path):
     path = simulated(tmp_path / "A.hdf", n=300, bins=12)
     quiet = ingest.ingest(path, tmp_path / "quiet.zarr")
-    for bins_done in (1, 4, 9):
+    for bins_done in (1, 7):
         store = tmp_path / f"killed{bins_done}.zarr"
         process = child(SLOWLY, path, store)
         while int(process.stdout.readline()) < bins_done:

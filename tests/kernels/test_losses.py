@@ -88,6 +88,7 @@ def test_the_optimum_is_scipys(creep, mode, loss, scale):
     assert_scipys(creep, mode, loss, scale, CREEP)
 
 
+@pytest.mark.slow
 def test_the_optimum_under_flow_is_scipys(flow):
     assert_scipys(flow, "shared", *LOSSES[0], FLOW)
 
@@ -195,7 +196,10 @@ def errors_over_repeats(share, loss, scale, number=120):
     return np.array(values), np.array(errors)
 
 
-@pytest.mark.parametrize(("share", "loss", "scale"), [(0.0, "huber", 1.0), (0.05, "cauchy", 2.0)])
+@pytest.mark.parametrize(
+    ("share", "loss", "scale"),
+    [(0.0, "huber", 1.0), pytest.param(0.05, "cauchy", 2.0, marks=pytest.mark.slow)],
+)
 def test_naive_errors_under_a_loss_are_the_spread_of_repeats(share, loss, scale):
     values, errors = errors_over_repeats(share, loss, scale)
     ratio = np.sqrt((errors**2).mean(0)) / values.std(0)

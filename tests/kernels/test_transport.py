@@ -64,7 +64,7 @@ def test_the_gram_is_the_references(convention, word, theta, min_lag):
 
 
 @settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     n=st.integers(2, 150),
