@@ -14,7 +14,10 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".venv-versions"
 PYTHONS = ("3.12", "3.13", "3.14")
 RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
-TOOLS = ("pytest", "hypothesis", "pytest-timeout", "mpmath", "hatchling", "ipykernel", "nbclient")
+TOOLS = (
+    "pytest", "hypothesis", "pytest-timeout", "mpmath", "hatchling", "ipykernel", "nbclient",
+    "moto[server]",
+)  # fmt: skip
 """In their newest versions everywhere: what is tested is the program, not they."""
 ROOMS = ("store", "models", "kernels", "sweep", "cluster", "solver", "live", "ingest", "fitting")
 """Folders of tests/ whose modules call other libraries."""
