@@ -19,6 +19,7 @@ from homodyne_dask.errors import ClusterError
 from homodyne_dask.results.folder import FolderInUse
 from homodyne_dask.results.live_index import WatchStatus
 from homodyne_dask.results.series_entry import FAILED
+from homodyne_dask.store.allocator import trim_memory
 
 FOLDER, PLACE, WORKERS = "the watched folder", "the folder of results", "the workers"
 RESULTS, SAVED, PAGE = "the results", "the state", "the page"
@@ -276,6 +277,7 @@ class FolderWatch:
         if last:
             status = WatchStatus(None, f"{self.folder} is not watched now", self.waits.lines())
         self.table.write(self.results, status)
+        trim_memory()  # of a figure for each scan the allocator keeps pieces
 
     def _show(self, *names: str) -> None:
         """Make the rows of files anew from what is noted of them and from the folders of their results."""
