@@ -66,7 +66,7 @@ def warnings_about(
             f"it fixed there"
         )
     simpler = _simpler(request)
-    if withheld.any():
+    if withheld.any() and at_bound.any():
         names = np.array(request.search.names)
         bounded, these = (joined_with_and(names[some].tolist()) for some in (at_bound, withheld))
         sentences.append(
