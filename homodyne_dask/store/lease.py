@@ -21,45 +21,66 @@ PATIENCE = 35.0
 """s without a write after which the holder of a lock is dead."""
 
 
+class _Lease:
+    """A lock as one process writes it, each time with its mark first."""
+
+    def __init__(self, path: UrlPath) -> None:
+        self.path, self.mark, self.ended = path, uuid4().bytes, threading.Event()
+
+    def content(self) -> bytes:
+        """Return the content of the lock, each time another."""
+        return self.mark + uuid4().bytes
+
+    def held(self) -> dict[str, str] | None:
+        """Return the version of the lock, None where another process has taken it over."""
+        found = objects.version(self.path)
+        try:
+            return found if objects.read(self.path, 1000).startswith(self.mark) else None
+        except FileNotFoundError:
+            return None
+
+    def taken(self) -> bool:
+        """Return whether this process has the lock now: it was free, or its holder is dead."""
+        if objects.create(self.path, self.content()):
+            return True
+        found, deadline = objects.version(self.path), time.monotonic() + PATIENCE
+        while found is not None and time.monotonic() < deadline:
+            time.sleep(min(1.0, PATIENCE / 10))
+            if objects.version(self.path) != found:
+                return False
+        if found is None:
+            return objects.create(self.path, self.content())
+        return objects.exchange(self.path, self.content(), found)
+
+    def beat(self) -> None:
+        """Write the lock anew until it is ended, or another's."""
+        while not self.ended.wait(BEAT):
+            try:
+                held = self.held()
+                if held is None:
+                    return
+                objects.exchange(self.path, self.content(), held)
+            except ObjectStoreError:
+                continue  # what the holder writes meets the same, and says so
+
+    def release(self) -> None:
+        """Remove the lock, if it is still this process's."""
+        if self.held() is not None:
+            objects.remove(self.path)
+
+
 @contextmanager
 def leased(path: UrlPath) -> Iterator[bool]:
     """Hold a lock for the length of a `with`; yields False where another process holds it."""
-    if not (objects.create(path, _content()) or _taken_over(path)):
+    lease = _Lease(path)
+    if not lease.taken():
         yield False
         return
-    ended = threading.Event()
-    beating = threading.Thread(target=_beat, args=(path, ended), daemon=True)
+    beating = threading.Thread(target=lease.beat, daemon=True)
     beating.start()
     try:
         yield True
     finally:
-        ended.set()
+        lease.ended.set()
         beating.join()
-        objects.remove(path)
-
-
-def _content() -> bytes:
-    """Return the content of a lock, each time another."""
-    return uuid4().bytes
-
-
-def _beat(path: UrlPath, ended: threading.Event) -> None:
-    while not ended.wait(BEAT):
-        try:
-            held = objects.version(path)
-            if held is not None:
-                objects.exchange(path, _content(), held)
-        except ObjectStoreError:
-            continue  # what the holder writes meets the same, and says so
-
-
-def _taken_over(path: UrlPath) -> bool:
-    """Return whether this process has the lock now, whose holder did not write it for some time."""
-    found, deadline = objects.version(path), time.monotonic() + PATIENCE
-    while found is not None and time.monotonic() < deadline:
-        time.sleep(min(1.0, PATIENCE / 10))
-        if objects.version(path) != found:
-            return False
-    if found is None:
-        return objects.create(path, _content())
-    return objects.exchange(path, _content(), found)
+        lease.release()

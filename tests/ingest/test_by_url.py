@@ -1,6 +1,7 @@
 """Ingest into a store by URL and into shards: the chunks of a store on disk, complete last, resumed."""
 
 import threading
+import time
 
 import pytest
 
@@ -113,6 +114,18 @@ def test_objects_of_other_programs_are_left_alone(source):
     with pytest.raises(OptionError, match=r"https://host/a cannot be written: give s3://"):
         objects.write(url_path("there", "https://host/a"), b"")
     assert objects.read(other, 10) == b"mine"
+
+
+def test_a_holder_that_stood_still_leaves_the_lock_to_the_one_that_took_it_over(monkeypatch):
+    monkeypatch.setattr(lease, "BEAT", 0.05)
+    path = url_path("lock", f"{ROOT}/taken")
+    with lease.leased(path) as held:
+        assert held
+        objects.write(path, b"of another")
+        written = objects.version(path)
+        time.sleep(0.3)
+        assert objects.version(path) == written
+    assert objects.read(path, 100) == b"of another"
 
 
 def test_a_lock_is_held_while_its_holder_lives_and_taken_over_when_it_is_dead(monkeypatch):
