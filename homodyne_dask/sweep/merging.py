@@ -34,8 +34,7 @@ class ArrivingGrams[G: AnyGram]:
         self.missing.remove(n)
         group, first, length = self.subtrees[n]
         while (neighbour := (group, first ^ length, length)) in self.held:
-            other = self.held.pop(neighbour)
-            gram = add(gram, other) if first < neighbour[1] else add(other, gram)
+            gram = add(gram, self.held.pop(neighbour))
             first, length = min(first, neighbour[1]), 2 * length
         self.held[group, first, length] = gram
 

@@ -28,8 +28,10 @@ def test_any_order_of_arrival_gives_the_bits_of_the_order_of_the_plan(tiles, gro
     found = replace(
         layout(scan(64, groups, q=np.arange(1, groups + 1))),
         tiles=tuple((0, n) for n in range(tiles)),
+        pairs=10**8 * tiles * groups,  # so many that tiles are worth tasks of their own
     )
     tasks, random = runs(found, threads), np.random.default_rng(seed)
+    assert len(tasks) > tiles * groups / 3
     grams = [gram(random) for _ in tasks]
     arriving = ArrivingGrams(tasks)
     for n in random.permutation(len(tasks)):
