@@ -82,14 +82,18 @@ def local_workers(gpus: int = 0) -> Workers:
     return Workers(processes, max(1, total // processes) * processes, memory, to_start=True)
 
 
-def workers_asked(given: int | str) -> Workers:
+def workers_asked(given: int | str, client: object = None) -> Workers:
     """Return workers of a cluster that is not there, from 1000 or '1000:8:32GB'.
 
     Their number, the threads and the memory of each; by default 8 threads and 2 GB a thread. Raises
-    OptionError for anything else.
+    OptionError for anything else, and beside a client.
     """
     from dask.utils import parse_bytes
 
+    if client is not None:
+        raise OptionError(
+            "workers are those of a cluster that is not there, and a client has its own: give one of them"
+        )
     parts = str(given).split(":")
     try:
         processes, threads = (int(n) for n in (*parts[:2], THREADS_OF_ASKED)[:2])

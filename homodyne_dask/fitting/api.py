@@ -57,7 +57,12 @@ def iterate(data: Any, model: Any, **options: Any) -> Any:
 def plan(data: "Scan | str | Path", model: Model | str, **options: Any) -> "Plan": ...
 @overload
 def plan(
-    data: Any, model: ResidualModel, *, client: "Client | None" = None, **options: Any
+    data: Any,
+    model: ResidualModel,
+    *,
+    client: "Client | None" = None,
+    workers: int | str | None = None,
+    **options: Any,
 ) -> "Plan": ...
 @wraps(fitting.plan)
 def plan(data: Any, model: Any, **options: Any) -> Any:
@@ -69,6 +74,6 @@ def plan(data: Any, model: Any, **options: Any) -> Any:
             prepare_residual_fit,
         )
 
-        client = options.pop("client", None)
-        return plan_residual_fit(prepare_residual_fit(data, model, **options), client)
+        client, workers = options.pop("client", None), options.pop("workers", None)
+        return plan_residual_fit(prepare_residual_fit(data, model, **options), client, workers)
     return fitting.plan(data, model, **options)

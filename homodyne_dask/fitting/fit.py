@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.cluster.workers import local_workers, this_process, workers_asked
-from homodyne_dask.errors import OptionError, require_function
+from homodyne_dask.errors import require_function
 from homodyne_dask.fitting.minimize import (
     FitRecord,
     checkpoint_path,
@@ -209,16 +209,12 @@ def plan_for(request: Request, client: "Client | None", asked: int | str | None 
 
     asked: workers of a cluster that is not there, for which it is then.
     """
-    if asked is not None and client is not None:
-        raise OptionError(
-            "workers are those of a cluster that is not there, and a client has its own: give one of them"
-        )
     cut = layout(request.scan, request.problem.min_lag)
     memory, precision = request.options.memory, request.problem.precision
     find = partial(gpus_for, client) if asked is None else lambda: NO_GPUS_ASKED
     device = chosen_device(request.options.device, cut, memory, find)
     if asked is not None:
-        workers = workers_asked(asked)
+        workers = workers_asked(asked, client)
     elif client is not None:
         from homodyne_dask.cluster.local import workers_of
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import homodyne_dask as hd
-from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS
 from tests.nist import CERTIFIED, FUNCTIONS, data
 
@@ -125,6 +125,11 @@ def test_a_store_gives_the_bits_of_memory_and_a_plan_says_where(tmp_path):
         hd.plan(data, model, initial={"k": 1})
     )
     assert re.search(r"points +1,000\n", said)
+    elsewhere = str(hd.plan(tmp_path / "points.zarr", model, initial={"k": 1}, workers=10))
+    assert "on Dask: 10 workers, 80 threads (as asked)" in elsewhere
+    assert re.search(r"driver +60\d MB", elsewhere)
+    with pytest.raises(OptionError, match="leave workers out"):
+        hd.plan(data, model, initial={"k": 1}, workers=10)
 
 
 @pytest.mark.cluster

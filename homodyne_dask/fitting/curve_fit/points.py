@@ -163,6 +163,8 @@ class PointsLayout:
     groups: tuple[tuple[int, ...], ...] = ((0,),)
     factor: int = 1
     cells: int = 0
+    padded_bins: int = 1
+    """A Gram is of all points, as of one bin."""
 
     @property
     def blocks(self) -> int:

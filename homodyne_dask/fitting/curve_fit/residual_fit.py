@@ -14,7 +14,7 @@ from distributed import Client
 from jaxtyping import Bool, Float
 
 from homodyne_dask.cluster.local import local_cluster, require_client, workers_of
-from homodyne_dask.cluster.workers import local_workers, this_process
+from homodyne_dask.cluster.workers import local_workers, this_process, workers_asked
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type
 from homodyne_dask.fitting.curve_fit.points import Points, columns, digest, points_layout, points_of
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, checkpoint_path, minimize
@@ -138,20 +138,27 @@ def prepare_residual_fit(
     return ResidualRequest(points, model, chosen, options, absolute_sigma)
 
 
-def plan_residual_fit(request: ResidualRequest, client: Client | None) -> Plan:
-    """Return the plan for the client's workers or, without a client, for this process or new workers."""
+def plan_residual_fit(
+    request: ResidualRequest, client: Client | None, asked: int | str | None = None
+) -> Plan:
+    """Return the plan for the client's workers or, without a client, for this process or new workers.
+
+    asked: workers of a cluster that is not there, for which it is then.
+    """
     cut: Any = points_layout(request.points)
     require_client(client)
-    if client is None:
+    if cut.in_memory and (client is not None or asked is not None):
+        raise OptionError(
+            f"the data are in the memory of this process, where workers cannot read them: leave "
+            f"{'client' if asked is None else 'workers'} out, or write them with to_zarr and give the path"
+        )
+    if asked is not None:
+        workers = workers_asked(asked, client)
+    elif client is not None:
+        workers = workers_of(client)
+    else:
         here = cut.in_memory or cut.pairs < IN_PROCESS_PAIRS
         workers = this_process() if here else local_workers()
-    elif cut.in_memory:
-        raise OptionError(
-            "the data are in the memory of this process, where workers cannot read them: leave client out, "
-            "or write them with to_zarr and give the path"
-        )
-    else:
-        workers = workers_of(client)
     device = Device("cpu", "residuals of other data than scans")
     name, parameters = request.model.name, request.model.size
     return make_plan(cut, workers, name, parameters, 1, device=device)
