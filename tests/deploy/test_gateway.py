@@ -1,12 +1,12 @@
 """Clusters of a dask-gateway server on this machine; `make test-deploy` installs it."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -48,20 +48,24 @@ def server(tmp_path) -> Iterator[str]:
         ) as process,
     ):  # fmt: skip
         try:
-            until = time.monotonic() + 60
-            while not listens(outer):
+            address, until = f"http://127.0.0.1:{outer}", time.monotonic() + 60
+            while not serves(address):
                 assert process.poll() is None, (tmp_path / "log").read_text()
                 assert time.monotonic() < until
                 time.sleep(0.2)
-            yield f"http://127.0.0.1:{outer}"
+            yield address
         finally:
             process.terminate()
             process.wait(60)
 
 
-def listens(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
+def serves(address: str) -> bool:
+    """Whether the server is behind its proxy, which listens earlier and answers 404 until then."""
+    try:
+        with urlopen(f"{address}/api/health") as answer:
+            return answer.status == 200
+    except OSError:
+        return False
 
 
 def test_a_cluster_of_a_gateway_gives_the_bits_of_a_fit_in_this_process(server, tmp_path):
