@@ -16,11 +16,7 @@ from homodyne_dask.store.byte_range import ByteRange, read_ahead
 from homodyne_dask.store.chunk_reader import most_bytes
 from homodyne_dask.store.scan import Chunk, open_selection
 from homodyne_dask.sweep.blocks import BlockSource, Place, aligned_array, read_block
-
-AHEAD = 3
-"""Blocks that are fetched while one is computed."""
-AHEAD_BYTES = 64_000_000
-"""Most bytes of blocks that a thread fetches ahead."""
+from homodyne_dask.sweep.working_memory import AHEAD, AHEAD_BYTES
 
 
 def byte_cache[T](bytes_of: Callable[[T], int], budget: int = 0) -> LRU[Hashable, T]:

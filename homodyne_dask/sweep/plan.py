@@ -13,11 +13,12 @@ from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import level_weights, schema
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.text_tables import html_table, lines_of
+from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.device_plan import ON_CPU, Device
 from homodyne_dask.sweep.driver_cost import DriverCost, driver_cost
 from homodyne_dask.sweep.runs import Run, longest_task, runs
 from homodyne_dask.sweep.size_label import size_in_words
-from homodyne_dask.sweep.working_memory import working_memory
+from homodyne_dask.sweep.working_memory import fetched_memory, working_memory
 
 MAX_PADDED_BINS = 32
 """Most bins of one q in a block."""
@@ -49,6 +50,8 @@ class Layout:
     """Frames averaged into one: 1 is the full resolution, others are the store's levels."""
     cells: int = 0
     """Cells of age and lag of a bin, of data that are means over cells: a task takes all tiles of a bin."""
+    by_url: bool = False
+    """The store is not on a disk: what is fetched ahead lies in the memory of a worker."""
 
     @property
     def block_bytes(self) -> int:
@@ -70,9 +73,10 @@ class Layout:
         """Decoded bytes of all blocks, without padded bins."""
         return sum(map(len, self.groups)) * len(self.tiles) * self.side**2 * 4
 
-    def working_bytes(self, parameters: int) -> int:
-        """Return the memory of a task of a model, beside data that stay in memory."""
-        return working_memory(self, max(len(run.tiles) for run in runs(self, 1)), parameters)
+    def working_bytes(self, parameters: int, threads: int = 1) -> int:
+        """Return the memory of the tasks of a model in a process, beside data that stay in memory."""
+        of_task = working_memory(self, max(len(run.tiles) for run in runs(self, 1)), parameters)
+        return threads * of_task + (fetched_memory(self, threads) if self.by_url else 0)
 
     @property
     def why_here(self) -> str:
@@ -116,7 +120,9 @@ def layout(scan: Scan, min_lag: int = 1, factor: int = 1) -> Layout:
     if scan.cells is not None and factor == 1:
         scan.cells.check_any_in(scan.frames, min_lag)
         groups, cells = tuple((b,) for b in range(len(scan.bins))), scan.cells.number
-    return Layout(side, max(map(len, groups)), groups, tiles, pairs, factor, cells)
+    return Layout(
+        side, max(map(len, groups)), groups, tiles, pairs, factor, cells, is_url(scan.path)
+    )
 
 
 def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
@@ -190,7 +196,7 @@ class Plan:
         kept = self.layout.resident_bytes if self.resident and self.device.gpus is None else 0
         share = -(-kept // self.workers.processes)
         threads = -(-self.workers.threads // self.workers.processes)
-        return _PROCESS_BYTES + share + threads * self.layout.working_bytes(self.parameters)
+        return _PROCESS_BYTES + share + self.layout.working_bytes(self.parameters, threads)
 
     @property
     def driver(self) -> DriverCost:

@@ -3,10 +3,16 @@
 from typing import TYPE_CHECKING
 
 from homodyne_dask.cluster.memory import too_little
+from homodyne_dask.store.byte_range import REQUESTS
+from homodyne_dask.store.chunk_reader import most_bytes
 
 if TYPE_CHECKING:
     from homodyne_dask.sweep.plan import Layout, Plan
 
+AHEAD = 3
+"""Blocks that are fetched while one is computed."""
+AHEAD_BYTES = 64_000_000
+"""Most bytes of blocks that a thread fetches ahead."""
 _GRAMS, _FIELDS, _TABLES = 8, 28, 3
 """Held while a kernel assembles a Gram: Grams, sums over frames of a block, tables over all frames."""
 _FEW_BINS, _FRAME_BLOCKS, _LEAVES = 8, 33, 6
@@ -28,6 +34,13 @@ def working_memory(layout: "Layout", tiles: int, parameters: int) -> int:
     if sum(map(len, layout.groups)) < _FEW_BINS:
         numbers += _LEAVES * bins * _FRAME_BLOCKS**2 * 3 * columns
     return 2 * layout.block_bytes + 8 * numbers
+
+
+def fetched_memory(layout: "Layout", threads: int) -> int:
+    """Return the bytes of a store by URL that a process holds: what its threads fetch ahead, and requests."""
+    most = most_bytes(layout.side)
+    ahead = min(AHEAD_BYTES, (1 + AHEAD) * layout.padded_bins * most)
+    return threads * ahead + REQUESTS * most
 
 
 def require_memory_for_thetas(plan: "Plan", points: int) -> None:

@@ -7,8 +7,11 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import ObjectStoreError, OptionError, StoreError
-from homodyne_dask.store import objects
+from homodyne_dask.store import byte_range, objects
 from homodyne_dask.store.url_path import UrlPath, url_path
+from homodyne_dask.sweep.block_cache import in_turn
+from homodyne_dask.sweep.blocks import BlockSource, Place
+from homodyne_dask.sweep.plan import layout
 from tests import object_server
 from tests.object_server import BUCKET, KEY, SECRET, uploaded
 from tests.synthetic import fit_here, measured, store
@@ -164,6 +167,21 @@ def test_nothing_that_is_kept_or_sent_holds_credentials(url, tmp_path):
     sent += [file.read_bytes() for file in tmp_path.iterdir()]
     assert len(sent) >= 5
     assert not [one for one in sent if SECRET.encode() in one or KEY.encode() in one]
+
+
+def test_a_thread_holds_no_more_than_a_plan_counts(tmp_path):
+    frames = measured([20000.0, -0.4, 1000.0], 600, (0.0,), dt=0.1)
+    large = store(frames, tmp_path)
+    url = uploaded(Path(large.path), "large_c2.zarr")
+    cuts = [layout(scan) for scan in (large, hd.open_dataset(url))]
+    source = BlockSource(hd.open_dataset(url).selection, cuts[1].side, 1, 1)
+    held = []
+    for _ in in_turn(source, [Place((0,), tile) for tile in cuts[1].tiles]):
+        under_way = byte_range._AHEAD.requests.values()
+        held.append(sum(len(request.result()) for request in under_way if request))
+    files = [path.stat().st_size for path in Path(large.path, "c2/c").rglob("*") if path.is_file()]
+    assert max(held) == sum(files) > max(files)
+    assert cuts[1].working_bytes(3) - cuts[0].working_bytes(3) > max(held)
 
 
 @pytest.mark.slow

@@ -18,11 +18,14 @@ from homodyne_dask.cluster.workers import (
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
 from homodyne_dask.fitting.forecast import _makespan
 from homodyne_dask.store import schema
+from homodyne_dask.store.byte_range import REQUESTS
+from homodyne_dask.store.chunk_reader import most_bytes
 from homodyne_dask.store.manifest import Manifest
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.driver_cost import SCHEDULER_SECONDS
 from homodyne_dask.sweep.plan import MAX_PADDED_BINS, Layout, layout, make_plan
 from homodyne_dask.sweep.runs import MIN_TASK_SECONDS, _runs_of, longest_task, runs
+from homodyne_dask.sweep.working_memory import AHEAD_BYTES
 from tests.synthetic import FLOW, measured, store
 
 
@@ -207,6 +210,18 @@ def test_memory_grows_with_the_grams_of_a_model_and_with_threads():
 def test_few_bins_need_memory_for_blocks_of_frames():
     few, many = (layout(scan(3000, bins)) for bins in (7, 8))
     assert few.working_bytes(47) > many.working_bytes(47) + 6 * 7 * 33**2 * 3 * 40 * 8
+
+
+def test_what_a_store_by_url_fetches_ahead_is_memory_of_a_worker():
+    def needed(path: str, threads: int) -> int:
+        cut = layout(replace(scan(3000, 23), path=path))
+        return make_plan(cut, Workers(1, threads, 10**12), "", 7, 23, "stream").memory_per_worker
+
+    def fetched(threads: int) -> int:
+        return needed("s3://bucket/a.zarr", threads) - needed("/a.zarr", threads)
+
+    assert fetched(5) - fetched(4) == AHEAD_BYTES
+    assert fetched(1) == AHEAD_BYTES + REQUESTS * most_bytes(512)
 
 
 def of_pairs(pairs: float, bins: int = 23) -> Layout:

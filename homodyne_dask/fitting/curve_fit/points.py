@@ -181,9 +181,9 @@ class PointsLayout:
         """Bytes read in a pass."""
         return self.resident_bytes
 
-    def working_bytes(self, parameters: int) -> int:
-        """Return the memory of a task beside data that stay in memory; derivatives are of a few points."""
-        return 2 * self.block_bytes
+    def working_bytes(self, parameters: int, threads: int = 1) -> int:
+        """Return the memory of tasks beside data that stay in memory; derivatives are of a few points."""
+        return threads * 2 * self.block_bytes
 
     @property
     def why_here(self) -> str:
