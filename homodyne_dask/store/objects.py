@@ -4,7 +4,6 @@ An error is one sentence with the URL and the cause: `ObjectStoreError`. Only an
 a FileNotFoundError, as a file is. Nothing here prints what a server answers, in which credentials may be.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from homodyne_dask.errors import ObjectStoreError, OptionError, require_package
+from homodyne_dask.store.providers import settings
 from homodyne_dask.store.url_path import WEB, UrlPath
 
 if TYPE_CHECKING:
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 RETRIES = {"max_retries": 8, "retry_timeout": timedelta(seconds=90)}
 CLIENT = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(seconds=60)}
 """Of one request."""
-PLAIN = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
-"""Variables that allow an address without encryption, of a server on one's own network."""
 _STATUS = re.compile(r"status code: (\d+ [A-Za-z ]+)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
+_NO_KEYS = re.compile(r"External AWS credential provider: (\w+)")
 _SPENT = re.compile(r"after (\d+) retries")
+_QUOTED = re.compile(r"""["`].*["`]|(?<=command failed): .*""")
+"""What a file of credentials or a command that prints them holds."""
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 
 
@@ -33,17 +34,18 @@ _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist",
 def connection(root: str, prefix: str = "") -> "ObjectStore":
     """Return this process's connection to a bucket or a host, of names below `prefix`.
 
-    Raises ObjectStoreError where credentials are unusable, PackageError without
-    obstore.
+    Raises ObjectStoreError where credentials are unusable, OptionError for a variable of the environment
+    that names no server, PackageError without obstore.
     """
     url = str(UrlPath(root, prefix))
-    web = root.startswith(tuple(f"{scheme}://" for scheme in WEB))
-    plain = root.startswith("http://") or any(os.environ.get(name) == "true" for name in PLAIN)
-    options: Any = {"client_options": CLIENT | {"allow_http": plain}, "retry_config": RETRIES}
+    scheme = root.partition(":")[0]
     with object_errors(url):
         from obstore.store import HTTPStore, from_url
 
-        return (HTTPStore.from_url if web else from_url)(url, **options)
+        found, plain = ({}, scheme == "http") if scheme in WEB else settings(scheme)
+        client: Any = CLIENT | {"allow_http": plain}
+        connect: Any = HTTPStore.from_url if scheme in WEB else from_url
+        return connect(url, client_options=client, retry_config=RETRIES, **found)
 
 
 @contextmanager
@@ -76,6 +78,10 @@ def _cause(error: Exception) -> str:
     text = str(error).partition("\n\nDebug source")[0]
     if _NO_BUCKET.search(text):
         return "its bucket does not exist"
+    if no_keys := _NO_KEYS.search(text):
+        return (
+            f"{no_keys[1]}: there are no keys in the environment, and none of a profile or a role"
+        )
     status, code, spent = (found.search(text) for found in (_STATUS, _CODE, _SPENT))
     if isinstance(error, exceptions.UnauthenticatedError):
         cause = "the credentials are refused"
@@ -84,7 +90,7 @@ def _cause(error: Exception) -> str:
     elif status or code:
         cause = "the server refuses"
     else:
-        cause = text.partition("\n")[0].rpartition(" - ")[2]
+        cause = _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2])
     details = [status[1].strip() if status else "", code[1] if code else ""]
     details += [f"after {spent[1]} retries" if spent else ""]
     return ", ".join(filter(None, [cause, *details]))

@@ -21,7 +21,7 @@ from homodyne_dask.cluster._dask_internals import known_workers
 from homodyne_dask.cluster.connect import with_timeout
 from homodyne_dask.cluster.local import cluster_errors, job_cluster
 from homodyne_dask.cluster.memory import size
-from homodyne_dask.errors import ClusterError, ObjectStoreError, PackageError
+from homodyne_dask.errors import ClusterError, ObjectStoreError, OptionError, PackageError
 from homodyne_dask.kernels.processors import cores, jax_threads
 from homodyne_dask.store import schema
 from homodyne_dask.store.byte_range import ByteRange, read_bytes
@@ -294,6 +294,6 @@ def _digest(chunk: ByteRange) -> str:
         body, tail = read_bytes(chunk, most_bytes(schema.MAX_SIDE), CHECKSUM_BYTES)
     except OSError as e:
         return os.strerror(e.errno) if e.errno else str(e)
-    except (ObjectStoreError, PackageError) as e:
+    except (ObjectStoreError, OptionError, PackageError) as e:
         return str(e)
     return hashlib.sha256(body + tail).hexdigest()
