@@ -1,5 +1,13 @@
-"""A server of objects on loopback: moto's S3 in a process of its own, as a store by URL meets it."""
+"""Servers of objects on loopback, as a store by URL meets them, each in a process of its own.
 
+S3 is moto's, of the packages for tests. The emulators of Azure (azurite, `npm install azurite`) and of
+Google's storage (fake-gcs-server) are used where they are on the PATH.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
 import os
 import socket
 import subprocess
@@ -9,7 +17,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -18,6 +27,7 @@ from homodyne_dask.store import objects
 
 BUCKET = "beamtime"
 KEY, SECRET = "key-of-the-test", "secret-of-the-test"
+ACCOUNT, ACCOUNT_KEY = "account", base64.b64encode(b"a key of the test").decode()
 _START = 60.0
 """s; it starts in 3 on an idle machine."""
 
@@ -31,25 +41,71 @@ def free_port() -> int:
 @contextmanager
 def s3_server() -> Iterator[str]:
     """Yield the address of a server with one bucket, which the environment names as S3's."""
-    address = f"http://127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", address.split(":")[2]]
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with running(command, f"{address}/moto-api/"), environment(address):
+        make_bucket(address)
+        yield address
+
+
+@contextmanager
+def azure_server() -> Iterator[str]:
+    """Yield the address of an account with one container, which the environment names as Azure's."""
+    port = free_port()
+    command = ["azurite-blob", "--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent"]
+    command += ["--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck"]
+    account = f"http://127.0.0.1:{port}/{ACCOUNT}"
+    given = {
+        "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": ACCOUNT_KEY,
+        "AZURE_STORAGE_ENDPOINT": account, "AZURE_ALLOW_HTTP": "true",
+        "AZURITE_ACCOUNTS": f"{ACCOUNT}:{ACCOUNT_KEY}",
+    }  # fmt: skip
+    with named(given), running(command, account):
+        ask_azure("PUT", f"{account}/{BUCKET}?restype=container")
+        yield account
+
+
+@contextmanager
+def google_server() -> Iterator[str]:
+    """Yield the address of a server with one bucket, which the environment names as Google's."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    command = ["fake-gcs-server", "-host", "127.0.0.1", "-port", str(port), "-scheme", "http"]
+    command += ["-backend", "memory", "-public-host", f"127.0.0.1:{port}", "-log-level", "error"]
+    keys = {"gcs_base_url": address, "disable_oauth": True, "client_email": "me", "private_key": ""}
+    given = {
+        "GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(keys | {"private_key_id": ""}),
+        "GOOGLE_ALLOW_HTTP": "true",
+    }
+    with named(given), running(command, f"{address}/storage/v1/b"):
+        ask("POST", f"{address}/storage/v1/b?project=p", json.dumps({"name": BUCKET}).encode())
+        yield address
+
+
+@contextmanager
+def running(command: list[str], answering: str) -> Iterator[None]:
+    """Run a server, which answers at an address."""
     quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process, environment(address):
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
         try:
-            _wait(address)
-            make_bucket(address)
-            yield address
+            _wait(answering)
+            yield
         finally:
             process.kill()
 
 
-@contextmanager
-def environment(address: str) -> Iterator[None]:
-    """Name a server and its credentials in the environment, from which connections are made."""
-    given = {
+def environment(address: str) -> AbstractContextManager[None]:
+    """Name a server of S3 and its credentials in the environment, from which connections are made."""
+    return named({
         "AWS_ENDPOINT_URL": address, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET,
-    }  # fmt: skip
+    })  # fmt: skip
+
+
+@contextmanager
+def named(given: dict[str, str]) -> Iterator[None]:
+    """Set variables of the environment; connections are made anew."""
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     objects.connection.cache_clear()
@@ -68,7 +124,9 @@ def _wait(address: str) -> None:
     deadline = time.monotonic() + _START
     while True:
         try:
-            ask("GET", f"{address}/moto-api/")
+            ask("GET", address)
+            return
+        except urllib.error.HTTPError:
             return
         except OSError:
             if time.monotonic() > deadline:
@@ -76,11 +134,24 @@ def _wait(address: str) -> None:
             time.sleep(0.1)
 
 
-def ask(method: str, url: str, body: bytes | None = None) -> bytes:
+def ask(method: str, url: str, body: bytes | None = None, **headers: str) -> bytes:
     """Return what a server answers."""
-    request = urllib.request.Request(url, body, {"Content-Type": "text/plain"}, method=method)
+    given = {"Content-Type": "text/plain"} | headers
+    request = urllib.request.Request(url, body, given, method=method)
     with urllib.request.urlopen(request) as answer:
         return answer.read()
+
+
+def ask_azure(method: str, url: str) -> bytes:
+    """Return what Azure answers to a request of the account about a container, signed with its key."""
+    path, _, query = url.partition("?")
+    about = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2023-11-03"}
+    signed = "".join(f"{name}:{value}\n" for name, value in about.items())
+    resource = f"/{ACCOUNT}/{ACCOUNT}/{path.rpartition('/')[2]}\n{query.replace('=', ':')}"
+    text = f"{method}\n\n\n\n\n\n\n\n\n\n\n\n{signed}{resource}"
+    code = hmac.digest(base64.b64decode(ACCOUNT_KEY), text.encode(), hashlib.sha256)
+    key = f"SharedKey {ACCOUNT}:{base64.b64encode(code).decode()}"
+    return ask(method, url, **about, **{"Content-Type": "", "Authorization": key})
 
 
 def make_bucket(address: str, name: str = BUCKET) -> None:

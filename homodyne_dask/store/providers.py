@@ -18,6 +18,7 @@ _ENDPOINTS = {
 """Variables that name a server which is not the provider's own."""
 _ALLOW_PLAIN = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP"}
 """Variables that allow an address without encryption, of a server on one's own network."""
+_ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _LIFETIME = timedelta(minutes=10)
 """After which keys are asked for again: botocore renews those that are valid for less than this."""
@@ -31,8 +32,9 @@ def settings(scheme: str) -> tuple[dict[str, Any], bool]:
     """
     variable = _ALLOW_PLAIN[scheme]
     plain = os.environ.get(variable, "").lower() in ("true", "1", "on", "yes", "y")
-    keyless = scheme == "s3" and not os.environ.get("AWS_ACCESS_KEY_ID")
-    found = _of_amazon() if keyless else {}
+    found = _account() if scheme == "az" else {}
+    if scheme == "s3" and not os.environ.get("AWS_ACCESS_KEY_ID"):
+        found = _of_amazon()
     for name in _KEYS if scheme == "s3" else ():
         _check_key(name, os.environ.get(name, ""))
     named = {name: os.environ[name] for name in _ENDPOINTS[scheme] if name in os.environ}
@@ -61,6 +63,13 @@ def _check_key(name: str, value: str) -> None:
     """Refuse what is in no header of a request, which ends obstore."""
     if not value.isascii() or not value.isprintable():
         raise OptionError(f"{name} holds a line break or another character that is in no key")
+
+
+def _account() -> dict[str, Any]:
+    """Return the account of Azure, without which obstore cannot even print a store."""
+    if not os.environ.get(_ACCOUNT):
+        raise OptionError(f"az:// needs the name of an account: set {_ACCOUNT}")
+    return {"account_name": os.environ[_ACCOUNT]}
 
 
 def _of_amazon() -> dict[str, Any]:

@@ -195,6 +195,12 @@ def test_a_variable_that_cannot_be_used_is_named_and_not_quoted(url, monkeypatch
     objects.connection.cache_clear()
 
 
+def test_azure_needs_the_name_of_an_account(monkeypatch):
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(OptionError, match=r"az:// needs .* set AZURE_STORAGE_ACCOUNT_NAME"):
+        hd.open_dataset("az://container/a")
+
+
 def test_a_file_of_keys_that_cannot_be_read_is_not_quoted(monkeypatch):
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", '"secret"')
     with pytest.raises(ObjectStoreError, match="Unable to decode service account") as raised:
