@@ -26,6 +26,8 @@ ACCELERATOR_OPTIONS: Mapping[str, str | int | bool] = {
     "xla_gpu_deterministic_ops": True,
     # else the algorithm of a product of matrices is the one that was fastest in a trial
     "xla_gpu_autotune_level": 0,
+    # the other compiler of products, which without a trial takes a slow algorithm, or none
+    "xla_gpu_enable_triton_gemm": False,
 }
 """Without them a kernel on another device than the CPU would give other bits from run to run."""
 MAX_EXECUTABLES = 256
@@ -71,11 +73,11 @@ class Kernel:
         with self._lock:  # two threads would compile twice
             executable = self._executables.get(key)
             if executable is None:
-                program, here = partial(self._lowered, *args, **static), True
+                here = True
                 if _on_accelerator():
-                    with jax.default_matmul_precision("highest"):  # else in a format of 11 bits
-                        executable = program().compile()
+                    executable = self.lowered_for_accelerator(args, static).compile()
                 else:
+                    program = partial(self._lowered, *args, **static)
                     known_by = made_of(self.function, args, static)
                     executable, here = compiled(program, known_by, self._wanted_options())
                 self._compilations += here
@@ -85,18 +87,26 @@ class Kernel:
     def _wanted_options(self) -> Mapping[str, str | int]:
         return COMPILER_OPTIONS if self.options is None else self.options
 
+    def lowered_for_accelerator(
+        self, args: Any, static: Mapping[str, Any], platforms: tuple[str, ...] | None = None
+    ) -> jax.stages.Lowered:
+        """Return the program for an accelerator, to be compiled; by default for that of this thread."""
+        with jax.default_matmul_precision("highest"):  # else in a format of 11 bits
+            traced = self._jitted(ACCELERATOR_OPTIONS).trace(*args, **static)
+            return traced.lower(lowering_platforms=platforms)
+
     def _lowered(self, *args: Any, **static: Any) -> jax.stages.Lowered:
         options = known_options() if self.options is None else self.options
-        if _on_accelerator():
-            options = ACCELERATOR_OPTIONS
-        jitted = jax.jit(
+        return self._jitted(options).lower(*args, **static)
+
+    def _jitted(self, options: Mapping[str, str | int]) -> Any:
+        return jax.jit(
             self.function,
             static_argnames=self.static,
             compiler_options=dict(options),
             # of two programs that differ in the arguments they use, both texts must tell that
             keep_unused=True,
         )
-        return jitted.lower(*args, **static)
 
 
 def _on_accelerator() -> bool:

@@ -198,8 +198,9 @@ class MeasuredTile(MeasuredBlock):
         R, S = subblock_shape(T)
         number = jnp.arange(len(offsets))
         of_span = (number >= span[0]) & (number < span[1])
-        table = jnp.zeros((-(-T // R), -(-T // S)), bool)
-        table = table.at[offsets[:, 0] // R, offsets[:, 1] // S].max(of_span)
+        in_row = offsets[:, :1] // R == jnp.arange(-(-T // R))
+        in_column = offsets[:, 1:] // S == jnp.arange(-(-T // S))
+        table = (of_span[:, None, None] & in_row[:, :, None] & in_column[:, None, :]).any(axis=0)
         return jnp.repeat(jnp.repeat(table, R, axis=0), S, axis=1)[:T, :T]
 
 

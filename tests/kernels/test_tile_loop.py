@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.compiled import ACCELERATOR_OPTIONS, Kernel
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import transport_candidate_grams, transport_gram
 from homodyne_dask.kernels.transport_point import transport_point
@@ -166,3 +167,44 @@ def test_both_loops_agree_for_rates_without_a_formula():
     theta = np.concatenate([rng.uniform(1e3, 2e3, 6), rng.uniform(-1e-3, 1e-3, 6), [4.0]])
     problem = replace(scans.problem(min_lag=3), model=model)
     compared(problem, [theta, theta * 1.02], scans)
+
+
+class InPlaceOfComputingError(Exception):
+    """Raised where a kernel would compute."""
+
+
+@pytest.mark.parametrize("model", [None, USERS], ids=["transport", "of a user"])
+def test_all_kernels_are_translated_for_cuda(model, monkeypatch):
+    """No sum depends on the order of threads, as those of a scatter may, and products have full precision."""
+    scans = measured(FLOW, 64, PHI)
+    theta = FLOW if model is None else np.array([3e3, 0.8])
+    problem = scans.problem() if model is None else Problem(model)
+    problem = replace(problem, loss="huber", loss_scale=1.3)
+    backend, [(_, block)] = backend_of(problem.model), blocks(scans)
+    at, there = backend.point(problem, theta, scans.time), beside(block)
+
+    def translated(kernel, *args, **static):
+        text = kernel.lowered_for_accelerator(args, static, ("cuda",)).as_text()
+        assert "custom_call" not in text
+        lines = text.splitlines()
+        assert all("unique_indices = true" in line for line in lines if 'scatter"' in line)
+        dots = [line for line in lines if "dot_general" in line]
+        assert dots
+        assert all("HIGHEST" in line for line in dots)
+        raise InPlaceOfComputingError
+
+    monkeypatch.setattr(Kernel, "__call__", translated)
+    for make in (
+        lambda: backend.gram(at, there, None),
+        lambda: backend.robust_gram(at, there, np.zeros((3, 2))),
+        lambda: backend.candidate_grams([at] * 3, there),
+        lambda: backend.wide_gram([at] * 3, there, None),
+    ):
+        with pytest.raises(InPlaceOfComputingError):
+            make()
+
+
+def test_xla_knows_the_options_for_accelerators():
+    assert jax.jit(lambda x: x + 1, compiler_options=dict(ACCELERATOR_OPTIONS))(1) == 2
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option"):
+        jax.jit(lambda x: x + 1, compiler_options={"xla_gpu_of_no_version": True})(1)
