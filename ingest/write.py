@@ -4,6 +4,7 @@ import concurrent.futures as futures
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
@@ -165,9 +166,9 @@ def _write_job(target: AnyPath, job: _Job) -> None:
 
 
 def _records(target: AnyPath) -> dict[int, AnyPath]:
-    """Return the files of the records of bins, by position."""
-    paths = {path.stem: path for path in children(target / store_writer.WORK_FOLDER)}
-    return {int(name[4:]): path for name, path in paths.items() if name.startswith("bin-")}
+    """Return the files of the records of bins, by position, without partial files of a killed ingest."""
+    inside = children(target / store_writer.WORK_FOLDER)
+    return {int(path.stem[4:]): path for path in inside if fnmatchcase(path.name, "bin-*.json")}
 
 
 def _write_bins(source, target: AnyPath, use, sharded, client, progress) -> list[Record]:

@@ -152,6 +152,23 @@ def test_a_kill_between_complete_and_cleaning_up_is_mended(tmp_path):
     assert not (report.store / store_writer.WORK_FOLDER).exists()
 
 
+def test_a_kill_as_the_record_of_a_bin_is_written_is_mended(tmp_path):
+    path = simulated(tmp_path / "A.hdf", n=30)
+    quiet = ingest.ingest(path, tmp_path / "quiet.zarr")
+
+    def stop(*_):
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        ingest.ingest(path, progress=stop)
+    store = tmp_path / "A_c2.zarr"
+    record = min((store / store_writer.WORK_FOLDER).glob("bin-*.json"))
+    record.rename(record.with_name(f"{record.name}.3dcb849988ec4ade8f65cfe698b4da71.partial"))
+    ingest.ingest(path)
+    assert manifest(store) == manifest(quiet.store)
+    assert not [*store.rglob("*.partial")]
+
+
 def test_an_unfinished_ingest_of_another_file_needs_overwrite(tmp_path):
     bad = edited(
         simulated(tmp_path / "A.hdf", n=30),
