@@ -19,6 +19,7 @@ import click
 
 from homodyne_dask.cli.printing import echo, progress_hidden
 from homodyne_dask.errors import HomodyneDaskError, PlanError, nearest
+from homodyne_dask.kernels.gpus import PROCESSORS_ALONE
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
 NO_ROOM = {
@@ -60,6 +61,7 @@ class Program(click.Group):
     ) -> NoReturn:
         """Run a command and exit."""
         words = list(sys.argv[1:] if args is None else args)
+        PROCESSORS_ALONE.set()
         debug, verbose, quiet = (not names.isdisjoint(words) for names in ANYWHERE)
         words = [word for word in words if not any(word in names for names in ANYWHERE)]
         try:

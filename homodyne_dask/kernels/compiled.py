@@ -10,6 +10,7 @@ import jax
 from zict import LRU
 
 from homodyne_dask.kernels.executable_cache import compiled
+from homodyne_dask.kernels.jax_start import first_cpu
 from homodyne_dask.kernels.loaded_code import made_of
 from homodyne_dask.kernels.on_cpu import on_cpu
 from homodyne_dask.models.fingerprint import fingerprint, functions_of
@@ -112,7 +113,7 @@ class Kernel:
 def _on_accelerator() -> bool:
     """Return whether this thread computes on another device than the first CPU of JAX."""
     device = jax.config.jax_default_device
-    return isinstance(device, jax.Device) and device != jax.local_devices(backend="cpu")[0]
+    return isinstance(device, jax.Device) and device != first_cpu()
 
 
 def _sort(leaf: Any) -> Any:

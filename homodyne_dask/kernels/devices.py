@@ -10,6 +10,7 @@ import jax
 from homodyne_dask.errors import PlanError
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gpus import GPU, Gpus, cuda_missing
+from homodyne_dask.kernels.jax_start import started
 
 
 def jax_device(name: str) -> Any:
@@ -19,6 +20,7 @@ def jax_device(name: str) -> Any:
     """
     platform, _, number = name.partition(":")
     try:
+        started()
         return jax.local_devices(backend=platform)[int(number)]
     except (RuntimeError, IndexError) as e:
         raise PlanError(f"this process has no device {name}: {_first_line(e)}") from e
@@ -52,10 +54,13 @@ def gpus_here() -> Gpus | str:
     """Return the GPUs that this process sees, or why there are none; JAX starts CUDA for it."""
     if missing := cuda_missing():
         return missing
+    failures: list[str] = []
     try:
+        failures = started().failures
         devices = jax.local_devices(backend=GPU.partition(":")[0])
     except RuntimeError as e:
-        return f"JAX cannot use a GPU ({_first_line(e)}): nvidia-smi says whether there is one"
+        why = failures[-1] if failures else _first_line(e)
+        return f"JAX cannot use a GPU ({why}): nvidia-smi says whether there is one"
     limits = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in devices]
     return Gpus(len(devices), devices[0].device_kind, min(limits))
 

@@ -18,8 +18,8 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 
 from homodyne_dask.kernels._jax_internals import jax_settings
 from homodyne_dask.kernels.cache_folder import read_entry, write_entry
+from homodyne_dask.kernels.jax_start import first_cpu
 from homodyne_dask.kernels.loaded_code import VERSIONS
-from homodyne_dask.kernels.on_cpu import first_cpu
 from homodyne_dask.kernels.processors import jax_threads, processor
 
 _IRRELEVANT = ("jax_platforms", "jax_cpu_enable_async_dispatch", "jax_enable_x64")

@@ -10,14 +10,21 @@ import pkgutil
 import subprocess
 from importlib import metadata
 from importlib.util import find_spec
+from threading import Event
 from typing import NamedTuple
 
 from homodyne_dask.store.processes import python_command
 
 GPU = "cuda:0"
 """The GPU of a process: JAX's platform and the number of the device there. A worker sees only its own."""
-GPU_ENVIRONMENT = {"JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-"""Variables that JAX reads as it starts, of a process that computes on a GPU: memory is taken as needed."""
+NO_MEMORY_AHEAD = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+"""What JAX reads as it starts: it takes memory of a GPU as it needs it."""
+GPU_ENVIRONMENT = {"JAX_PLATFORMS": "cuda,cpu"} | NO_MEMORY_AHEAD
+"""Variables that JAX reads as it starts, of a process that computes on a GPU."""
+FIRST_ALONE = {"JAX_CUDA_VISIBLE_DEVICES": "0"}
+"""The same, of a process that sees GPUs of others behind its own, as workers of dask-cuda do."""
+PROCESSORS_ALONE = Event()
+"""Set in a program of ours, where nobody else computes with JAX: it starts without CUDA."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The variable that says which GPUs a process sees; without it all."""
 START_TIMEOUT = 120.0

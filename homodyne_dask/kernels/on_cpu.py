@@ -6,12 +6,12 @@ A block of data that was put on a device is computed there.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any
 
 import jax
 import numpy as np
 
 from homodyne_dask.kernels.devices import enough_memory
+from homodyne_dask.kernels.jax_start import first_cpu
 
 _ONE_KERNEL = Lock()
 """Held while a device computes a block: its fields there take more memory than the block."""
@@ -40,11 +40,6 @@ def float64_beside(data: np.ndarray | jax.Array) -> Iterator[None]:
     (device,) = data.devices()
     with _ONE_KERNEL, enough_memory(device), jax.enable_x64(True), jax.default_device(device):
         yield
-
-
-def first_cpu() -> Any:
-    """Return the device on which all is computed that is not placed elsewhere."""
-    return jax.local_devices(backend="cpu")[0]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from homodyne_dask.cluster.connect import with_timeout
 from homodyne_dask.cluster.local import cluster_errors, job_cluster
 from homodyne_dask.cluster.memory import size
 from homodyne_dask.errors import ClusterError, ObjectStoreError, OptionError, PackageError
+from homodyne_dask.kernels.gpus import FIRST_ALONE
 from homodyne_dask.kernels.processors import cores, jax_threads
 from homodyne_dask.store import schema
 from homodyne_dask.store.byte_range import ByteRange, read_bytes
@@ -34,7 +35,7 @@ from homodyne_dask.sweep.plan import Plan
 PACKAGES = ("homodyne-dask", "jax", "jaxlib", "numpy", "numcodecs", "dask", "distributed")
 """Other versions of these give other bits, or cannot communicate."""
 SCHEDULER_PACKAGES = ("python", "dask", "distributed", "msgpack")
-_SET_IN_WORKERS = ("NPROC", "JAX_CPU_ENABLE_ASYNC_DISPATCH")
+_SET_IN_WORKERS = ("NPROC", "JAX_CPU_ENABLE_ASYNC_DISPATCH", *FIRST_ALONE)
 """What JAX reads as it starts, set in workers that were started without it."""
 
 
@@ -91,7 +92,7 @@ def compute_on_own_threads(worker: Worker) -> None:
     user's own, and stays as it is.
     """
     if "jax" not in sys.modules and not worker.address.startswith("inproc://"):
-        settings = cluster.worker_environment(worker.state.nthreads)
+        settings = cluster.worker_environment(worker.state.nthreads) | FIRST_ALONE
         for name in _SET_IN_WORKERS:
             os.environ.setdefault(name, settings[name])
 
