@@ -210,7 +210,7 @@ def plan_for(request: Request, client: "Client | None", asked: int | str | None 
     asked: workers of a cluster that is not there, for which it is then.
     """
     cut = layout(request.scan, request.problem.min_lag)
-    memory, precision = request.options.memory, request.problem.precision
+    memory = request.options.memory
     find = partial(gpus_for, client) if asked is None else lambda: NO_GPUS_ASKED
     device = chosen_device(request.options.device, cut, memory, find)
     if asked is not None:
@@ -226,7 +226,7 @@ def plan_for(request: Request, client: "Client | None", asked: int | str | None 
     name, parameters = request.problem.model.name, request.problem.model.size
     levels = coarse_levels(request.scan, cut, request.problem.min_lag)
     planned = make_plan(
-        cut, workers, name, parameters, len(request.scan.bins), memory, levels, device, precision
+        cut, workers, name, parameters, len(request.scan.bins), memory, levels, device
     )
     if request.options.profile and request.problem.loss == "linear":
         from homodyne_dask.fitting.surrogate.basis import SIZES

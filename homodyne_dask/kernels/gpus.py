@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from threading import Event
 from typing import NamedTuple
 
+from homodyne_dask.errors import OptionError
 from homodyne_dask.store.processes import python_command
 
 GPU = "cuda:0"
@@ -25,6 +26,8 @@ FIRST_ALONE = {"JAX_CUDA_VISIBLE_DEVICES": "0"}
 """The same, of a process that sees GPUs of others behind its own, as workers of dask-cuda do."""
 PROCESSORS_ALONE = Event()
 """Set in a program of ours, where nobody else computes with JAX: it starts without CUDA."""
+KERNELS_AT_ONCE = 2
+"""Kernels that a worker has under way on its GPU: while one computes, the arguments of the next are sent."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The variable that says which GPUs a process sees; without it all."""
 START_TIMEOUT = 120.0
@@ -70,8 +73,16 @@ def gpus_of_machine() -> Gpus | str:
 
 
 def environments_of_gpus(number: int) -> list[dict[str, str]]:
-    """Return for each of so many workers the variables with which it computes on a GPU of its own."""
+    """Return for each of so many workers the variables with which it computes on a GPU of its own.
+
+    Raises OptionError for more than a user lets programs see.
+    """
     visible = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
+    if visible and number > len(visible):
+        raise OptionError(
+            f"gpus = {number}, and {VISIBLE}={os.environ[VISIBLE]} names {len(visible)}: ask for fewer, or "
+            f"let it name more"
+        )
     names = visible[:number] or [str(n) for n in range(number)]
     return [GPU_ENVIRONMENT | {VISIBLE: name} for name in names]
 

@@ -5,15 +5,16 @@ A block of data that was put on a device is computed there.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import Semaphore
 
 import jax
 import numpy as np
 
 from homodyne_dask.kernels.devices import enough_memory
+from homodyne_dask.kernels.gpus import KERNELS_AT_ONCE
 from homodyne_dask.kernels.jax_start import first_cpu
 
-_ONE_KERNEL = Lock()
+_UNDER_WAY = Semaphore(KERNELS_AT_ONCE)
 """Held while a device computes a block: its fields there take more memory than the block."""
 
 
@@ -38,7 +39,7 @@ def float64_beside(data: np.ndarray | jax.Array) -> Iterator[None]:
             yield
         return
     (device,) = data.devices()
-    with _ONE_KERNEL, enough_memory(device), jax.enable_x64(True), jax.default_device(device):
+    with _UNDER_WAY, enough_memory(device), jax.enable_x64(True), jax.default_device(device):
         yield
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from homodyne_dask.cluster.memory import size
 from homodyne_dask.errors import OptionError, PlanError
-from homodyne_dask.kernels.gpus import GPU, Gpus
+from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus
 
 if TYPE_CHECKING:
     from homodyne_dask.cluster.workers import Workers
@@ -16,9 +16,11 @@ AUTO_PAIRS = 20_000_000
 """Number of pairs from which a fit of resident data takes a GPU where there is one."""
 USABLE_SHARE = 0.9
 """Share of what JAX may take of a GPU's memory that a plan fills."""
-WORKING_BYTES = {"float64": 160, "mixed": 120}
-"""Memory of a kernel for each pair of a block, its fields on the whole tile: twice what XLA reserves of it
-on a CPU."""
+WORKING_BYTES, WORKING_BYTES_OF_PARAMETER, WORKSPACE = 40, 16, 40_000_000
+"""Memory of a kernel: for each pair of a block, its fields on the whole tile; for each pair and parameter; of
+cuBLAS. Functions of users take what XLA reserves for an H100, transport models at most two thirds of it."""
+GPU_THREADS = 10
+"""Threads of the typical rate that a GPU is taken for in the size of tasks; no result depends on it."""
 _OF_CELLS = "c2 is the mean over cells of age and lag, and such means are computed on processors"
 
 
@@ -37,18 +39,25 @@ class Device:
     def __str__(self) -> str:
         return f"{self.gpus or self.name} ({self.why})"
 
-    def needed(self, layout: "Layout", workers: "Workers", precision: str) -> int:
-        """Return the bytes of a GPU's memory for blocks that come in and for the work of a kernel."""
-        threads = -(-workers.threads // workers.processes)
-        return threads * layout.block_bytes + WORKING_BYTES[precision] * (layout.block_bytes // 4)
+    @property
+    def speed(self) -> int:
+        """Threads of the typical rate that a worker's device is taken for, for each of its threads."""
+        return 1 if self.gpus is None else GPU_THREADS
 
-    def room(self, layout: "Layout", workers: "Workers", precision: str) -> int:
+    def needed(self, layout: "Layout", workers: "Workers", parameters: int) -> int:
+        """Return the bytes of a GPU's memory for blocks that come in and for the work of kernels."""
+        threads = -(-workers.threads // workers.processes)
+        of_pair = WORKING_BYTES + WORKING_BYTES_OF_PARAMETER * parameters
+        of_kernel = of_pair * (layout.block_bytes // 4) + WORKSPACE
+        return threads * layout.block_bytes + KERNELS_AT_ONCE * of_kernel
+
+    def room(self, layout: "Layout", workers: "Workers", parameters: int) -> int:
         """Return the bytes of data that all GPUs may keep beside the work of a kernel.
 
         Raises PlanError where one could not even compute a block.
         """
         assert self.gpus is not None
-        working = self.needed(layout, workers, precision)
+        working = self.needed(layout, workers, parameters)
         usable = int(USABLE_SHARE * self.gpus.memory)
         if working > usable:
             raise PlanError(

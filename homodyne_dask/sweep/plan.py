@@ -16,7 +16,7 @@ from homodyne_dask.store.text_tables import html_table, lines_of
 from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.device_plan import ON_CPU, Device
 from homodyne_dask.sweep.driver_cost import DriverCost, driver_cost
-from homodyne_dask.sweep.runs import Run, longest_task, runs
+from homodyne_dask.sweep.runs import MIN_TASK_SECONDS, Run, longest_task, runs
 from homodyne_dask.sweep.size_label import size_in_words
 from homodyne_dask.sweep.working_memory import fetched_memory, working_memory
 
@@ -166,12 +166,15 @@ class Plan:
     device: Device = ON_CPU
     room: int = 0
     """Bytes of decoded data that all workers may keep, in their memory or on their GPUs."""
-    precision: str = "float64"
 
     @cached_property
     def tasks(self) -> list[Run]:
         """Tasks of a pass."""
-        return runs(self.layout, self.workers.threads)
+        return self.tasks_of(self.layout)
+
+    def tasks_of(self, level: Layout) -> list[Run]:
+        """Return the tasks of a pass over a level."""
+        return runs(level, self.workers.threads, MIN_TASK_SECONDS * self.device.speed)
 
     @property
     def longest_task(self) -> float:
@@ -249,7 +252,7 @@ class Plan:
 
     def _gpu_memory(self) -> str:
         assert self.device.gpus is not None
-        needed = self.device.needed(self.layout, self.workers, self.precision)
+        needed = self.device.needed(self.layout, self.workers, self.parameters)
         needed += -(-self.layout.resident_bytes // self.workers.processes) if self.resident else 0
         return f"{size(needed)} of {size(self.device.gpus.memory)} projected"
 
@@ -263,13 +266,12 @@ def make_plan(
     memory: str = "auto",
     levels: Sequence[Layout] = (),
     device: Device = ON_CPU,
-    precision: str = "float64",
 ) -> Plan:
     """Return the plan; raises PlanError where the memory of workers or of their GPUs cannot hold it."""
     if device.gpus is None:
         of, room = f"the workers' {size(workers.memory)}", int(RESIDENT_SHARE * workers.memory)
     else:
-        of, room = f"the memory of {device.gpus}", device.room(layout, workers, precision)
+        of, room = f"the memory of {device.gpus}", device.room(layout, workers, parameters)
     fits = layout.resident_bytes <= room
     if memory == "resident" and not fits:
         raise PlanError(
@@ -277,9 +279,7 @@ def make_plan(
             f"use memory='stream' or more workers"
         )
     resident, of_levels = fits and memory != "stream", tuple(levels)
-    plan = Plan(
-        layout, workers, resident, bins, model, parameters, of_levels, device, room, precision
-    )
+    plan = Plan(layout, workers, resident, bins, model, parameters, of_levels, device, room)
     allowed = workers.memory // workers.processes
     if plan.memory_per_worker > allowed:
         raise _too_little(plan, allowed)

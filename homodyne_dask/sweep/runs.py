@@ -29,19 +29,18 @@ class Run(NamedTuple):
     """2^k; the last run of a group may hold fewer tiles."""
 
 
-def runs(layout: "Layout", threads: int) -> list[Run]:
+def runs(layout: "Layout", threads: int, shortest: float = MIN_TASK_SECONDS) -> list[Run]:
     """Return the tasks of a pass in the order their Grams are merged.
 
-    Each takes a thread's share of the remaining tiles, for 30 ms to 2 s of work: few tasks, and short
-    ones at the end, so that no thread waits long for another. Where that would be more tasks than the
-    scheduler can serve, the shortest are longer. Lengths never increase, so that every run starts at a
-    multiple of its length. A cell of age and lag lies in many tiles: there is one task for a bin.
+    Each takes a thread's share of the remaining tiles, for `shortest` to 2 s of work at the typical rate: few
+    tasks, and short ones at the end, so that no thread waits long for another. Where that would be more tasks
+    than the scheduler can serve, the shortest are longer. Lengths never increase, so that every run starts at
+    a multiple of its length. A cell of age and lag lies in many tiles: there is one task for a bin.
     """
     if layout.cells:
         length = 1 << (len(layout.tiles) - 1).bit_length()
         return [Run(n, members, layout.tiles, length) for n, members in enumerate(layout.groups)]
     computing = layout.pairs / PAIRS_PER_SECOND / threads
-    shortest = MIN_TASK_SECONDS
     while True:
         made = _runs_of(layout, threads, shortest)
         if len(made) * SCHEDULER_SECONDS <= computing + shortest or shortest >= MAX_TASK_SECONDS:

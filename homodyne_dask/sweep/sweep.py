@@ -21,7 +21,7 @@ from homodyne_dask.sweep.blocks import BlockSource
 from homodyne_dask.sweep.cost import NO_COST, Cost
 from homodyne_dask.sweep.merging import ArrivingGrams
 from homodyne_dask.sweep.plan import Layout, Plan
-from homodyne_dask.sweep.runs import Run, runs
+from homodyne_dask.sweep.runs import Run
 from homodyne_dask.sweep.tasks import (
     CANDIDATES,
     GRAM,
@@ -157,7 +157,7 @@ def _sweep(
     device = plan.device.place
     source = BlockSource(selection, layout.side, layout.padded_bins, layout.factor, device)
     context = TaskContext(source, problem, plan.budget)
-    tasks = runs(layout, plan.workers.threads)
+    tasks = plan.tasks_of(layout)
     return Sweep(context, layout, tasks, _computer(client), client)
 
 

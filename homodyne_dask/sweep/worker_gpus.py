@@ -1,6 +1,6 @@
 """The GPUs of a client's workers, one of each, or why not all have one of their own."""
 
-import os
+import ctypes
 import socket
 from collections import Counter
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class GpuOfWorker(NamedTuple):
     gpu: Gpus | str
     """Or why there is none."""
     where: tuple[str, str]
-    """Host and the GPU that it sees first: two workers with the same would compute on one GPU."""
+    """Host, and CUDA's identity of the GPU: two workers with the same would compute on one GPU."""
 
 
 def gpus_of_each(workers: Mapping[str, GpuOfWorker]) -> Gpus | str:
@@ -36,8 +36,9 @@ def gpus_of_each(workers: Mapping[str, GpuOfWorker]) -> Gpus | str:
 def gpu_of_worker(dask_worker: Worker) -> GpuOfWorker:
     """Return the GPU that a worker, which this process is, computes on; without CUDA JAX is not loaded."""
     compute_on_own_threads(dask_worker)
-    first = os.environ.get(VISIBLE, "").partition(",")[0]
-    return GpuOfWorker(cuda_missing() or _gpu(), (socket.gethostname(), first))
+    found = cuda_missing() or _gpu()
+    identity = "" if isinstance(found, str) else first_gpu()
+    return GpuOfWorker(found, (socket.gethostname(), identity))
 
 
 def _gpu() -> Gpus | str:
@@ -45,6 +46,17 @@ def _gpu() -> Gpus | str:
 
     found = gpus_here()
     return found if isinstance(found, str) else found._replace(number=1)
+
+
+def first_gpu() -> str:
+    """Return CUDA's identity of the GPU that is the first in this process, where JAX has started CUDA.
+
+    Its number would not do: to each task of a job SLURM shows a GPU of its own as number 0.
+    """
+    cuda, device, uuid = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    cuda.cuDeviceGet(ctypes.byref(device), 0)
+    cuda.cuDeviceGetUuid_v2(uuid, device)
+    return bytes(uuid).hex()
 
 
 def gpus_of_workers(client: Client) -> Gpus | str:

@@ -1,5 +1,7 @@
 """With a GPU everything is computed on the CPU all the same."""
 
+import threading
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.kernels import compiled
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.on_cpu import float64_beside, float64_on_cpu
 from tests.synthetic import FLOW, measured, store
 
 
@@ -50,3 +52,19 @@ def test_fits_of_user_defined_functions_and_of_shear_are_on_the_cpu(gpu, tmp_pat
     held = dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True))
     del held["D0"], held["phi0"]
     assert hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", fixed=held).passes
+
+
+def test_two_blocks_are_under_way_on_a_device():
+    block, entered = jax.device_put(np.zeros(1), jax.devices("cpu")[0]), threading.Event()
+
+    def third():
+        with float64_beside(block):
+            entered.set()
+
+    with float64_beside(block):
+        with float64_beside(block):
+            other = threading.Thread(target=third)
+            other.start()
+            assert not entered.wait(0.1)
+        assert entered.wait(10)
+    other.join()

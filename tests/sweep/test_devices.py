@@ -21,11 +21,9 @@ from homodyne_dask.fitting.request import computed_on, prepare
 from homodyne_dask.fitting.series.parallel_fits import FitRequest, submitted
 from homodyne_dask.kernels import gpus
 from homodyne_dask.kernels.devices import enough_memory, jax_device
-from homodyne_dask.kernels.gpus import GPU, Gpus, environments_of_gpus
+from homodyne_dask.kernels.gpus import GPU, Gpus
 from homodyne_dask.sweep.device_plan import AUTO_PAIRS, Device, chosen_device
 from homodyne_dask.sweep.plan import layout, make_plan
-from homodyne_dask.sweep.preflight import InspectedWorker, Requirements, WorkerInfo, differences
-from homodyne_dask.sweep.worker_gpus import GpuOfWorker, gpus_of_each
 from tests.sweep.test_plan import scan
 from tests.synthetic import FLOW, angles, measured, store
 
@@ -140,43 +138,25 @@ def test_what_a_gpu_cannot_hold_is_refused_before_the_first_pass():
 
 
 def test_memory_that_is_used_up_all_the_same_is_one_sentence():
-    device = SimpleNamespace(device_kind="H100")
-    with pytest.raises(PlanError, match="memory of H100 is used up"), enough_memory(device):
+    told = {"bytes_in_use": 59 * 10**9, "bytes_limit": 60 * 10**9}
+    device = SimpleNamespace(device_kind="H100", memory_stats=lambda: told)
+    said = r"memory of H100 is used up .*allocating 8 bytes.: this fit holds 59 GB of the 60 GB"
+    with pytest.raises(PlanError, match=said), enough_memory(device):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes")
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"), enough_memory(device):
         raise jax.errors.JaxRuntimeError("INTERNAL: anything else")
 
 
-def test_each_worker_gets_one_gpu_and_takes_memory_as_it_needs_it(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5ad1")
-    environments = environments_of_gpus(2)
-    assert [of["CUDA_VISIBLE_DEVICES"] for of in environments] == ["2", "GPU-5ad1"]
-    for of in environments:
-        assert of["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
-        assert of["JAX_PLATFORMS"] == "cuda,cpu"
-    assert environments_of_gpus(0) == []
-
-
-WORKERS = [
-    ("one each", [(Gpus(1, "A", 5), ("a", "0")), (Gpus(1, "A", 4), ("a", "1"))], Gpus(2, "A", 4)),
-    ("two on one", [(Gpus(1, "A", 5), ("a", "0"))] * 2, "2 workers on a would compute on one GPU"),
-    ("one without", [(Gpus(1, "A", 5), ("a", "0")), ("no CUDA", ("b", ""))], "worker 1, no CUDA"),
-]
-
-
-@pytest.mark.parametrize(
-    ("told", "wanted"), [row for _, *row in WORKERS], ids=[w for w, *_ in WORKERS]
-)
-def test_the_gpus_of_a_clients_workers(told, wanted):
-    found = gpus_of_each({str(n): GpuOfWorker(*one) for n, one in enumerate(told)})
-    assert found == wanted if isinstance(wanted, Gpus) else wanted in found
-
-
-def test_a_worker_that_joins_without_a_gpu_is_refused():
-    info = WorkerInfo("host", {}, True, 1, 1, 10**10, 0, "digest", "no CUDA")
-    required = Requirements({}, "store", "chunk", "digest", 10**9, gpu=True)
-    said = list(differences(InspectedWorker("worker 3", 1, 0, info), required))
-    assert said == ["worker 3 on host has no GPU, and this fit is computed on GPUs: no CUDA"]
+def test_tasks_on_gpus_are_longer():
+    cut, workers = layout(scan(20_000, 32)), Workers(2, 8, 10**11)
+    long, short = (
+        make_plan(cut, workers, "laminar_flow", 7, 32, device=device).tasks
+        for device in (on_gpus(), Device("cpu", "as asked for"))
+    )
+    assert long[0] == short[0]
+    assert len(long) < len(short)
+    shortest = min(task.length for task in long)
+    assert shortest > min(task.length for task in short)
 
 
 def test_a_fit_on_a_gpu_resumes_on_a_gpu_only(tmp_path):

@@ -1,0 +1,59 @@
+"""The workers of GPUs: one for each, known by its identity; drivers and GPUs are stood in for."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.gpus import Gpus, environments_of_gpus
+from homodyne_dask.sweep import worker_gpus
+from homodyne_dask.sweep.preflight import InspectedWorker, Requirements, WorkerInfo, differences
+from homodyne_dask.sweep.worker_gpus import GpuOfWorker, first_gpu, gpus_of_each
+
+
+def test_each_worker_gets_one_gpu_and_takes_memory_as_it_needs_it(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5ad1")
+    environments = environments_of_gpus(2)
+    assert [of["CUDA_VISIBLE_DEVICES"] for of in environments] == ["2", "GPU-5ad1"]
+    for of in environments:
+        assert of["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+        assert of["JAX_PLATFORMS"] == "cuda,cpu"
+    assert environments_of_gpus(0) == []
+    with pytest.raises(OptionError, match="gpus = 3, and CUDA_VISIBLE_DEVICES=2,GPU-5ad1 names 2"):
+        environments_of_gpus(3)
+
+
+def test_a_gpu_is_known_by_its_identity_and_not_by_its_number(monkeypatch):
+    """Of the CUDA driver, which is stood in for."""
+
+    def device_get(device, number):
+        device._obj.value = 7 + number
+
+    def device_get_uuid(uuid, device):
+        uuid[:] = [device.value, *range(15)]
+
+    cuda = SimpleNamespace(cuDeviceGet=device_get, cuDeviceGetUuid_v2=device_get_uuid)
+    monkeypatch.setattr(worker_gpus.ctypes, "CDLL", {"libcuda.so.1": cuda}.get)
+    assert first_gpu() == "07" + bytes(range(15)).hex()
+
+
+WORKERS = [
+    ("one each", [(Gpus(1, "A", 5), ("a", "0")), (Gpus(1, "A", 4), ("a", "1"))], Gpus(2, "A", 4)),
+    ("two on one", [(Gpus(1, "A", 5), ("a", "0"))] * 2, "2 workers on a would compute on one GPU"),
+    ("one without", [(Gpus(1, "A", 5), ("a", "0")), ("no CUDA", ("b", ""))], "worker 1, no CUDA"),
+]
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"), [row for _, *row in WORKERS], ids=[w for w, *_ in WORKERS]
+)
+def test_the_gpus_of_a_clients_workers(told, wanted):
+    found = gpus_of_each({str(n): GpuOfWorker(*one) for n, one in enumerate(told)})
+    assert found == wanted if isinstance(wanted, Gpus) else wanted in found
+
+
+def test_a_worker_that_joins_without_a_gpu_is_refused():
+    info = WorkerInfo("host", {}, True, 1, 1, 10**10, 0, "digest", "no CUDA")
+    required = Requirements({}, "store", "chunk", "digest", 10**9, gpu=True)
+    said = list(differences(InspectedWorker("worker 3", 1, 0, info), required))
+    assert said == ["worker 3 on host has no GPU, and this fit is computed on GPUs: no CUDA"]
