@@ -11,8 +11,9 @@ from homodyne_dask.results.comparison import ComparedFit, Comparison
 from homodyne_dask.results.fit_result import FitResult
 from homodyne_dask.results.left_out_ranking import Ranking, ranked, require_independent_bins
 from homodyne_dask.results.result_file import load_result
+from homodyne_dask.store.url_path import UrlPath
 
-Fit = FitResult | str | Path
+Fit = FitResult | str | Path | UrlPath
 _SAME: dict[str, Callable[[FitResult], Any]] = {
     "data": lambda fit: f"{fit.inputs['store']} (SHA-256 {fit.inputs['store_sha256'][:12]})",
     "bins": lambda fit: fit.inputs["labels"],
@@ -31,8 +32,8 @@ _SAME: dict[str, Callable[[FitResult], Any]] = {
 def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
     """Compare finished fits of several models to the same data, by angles left out; no data are read.
 
-    results: two or more, each a FitResult, or the folder of one. A mapping gives them names; else they have
-        those of their models, or, where models are equal, of their folders.
+    results: two or more, each a FitResult, or the folder of one or its URL. A mapping gives them names;
+        else they have those of their models, or, where models are equal, of their folders.
 
     The score of a fit is what it predicts of independent bins that were left out (see `Comparison`).
     Raises OptionError for fits to other data or of other weights, that treat contrast and offset in other

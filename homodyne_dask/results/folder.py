@@ -21,7 +21,7 @@ from homodyne_dask.results.result_file import load_result
 from homodyne_dask.results.text import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.store.files import AnyPath, write_atomic, write_file
+from homodyne_dask.store.files import AnyPath, children, is_file, write_atomic, write_file
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.scan import Scan
 
@@ -76,6 +76,14 @@ def default_folder(store: AnyPath, over: str | None = None) -> Path:
 def checkpoint_in(folder: Path) -> Path:
     """Return the default checkpoint of a fit that writes to `folder`."""
     return folder / CHECKPOINT
+
+
+def fits_in(folder: AnyPath) -> list[str]:
+    """Return the names of the folders in a folder, or below a URL, that hold a result; none of a store."""
+    within = children(folder)
+    if any(path.name == "zarr.json" for path in within):
+        return []
+    return sorted(path.name for path in within if is_file(path / SUMMARY))
 
 
 @contextmanager

@@ -35,13 +35,18 @@ def load_result(path: str | AnyPath) -> FitResult:
     <D0 68600 ± 1500 Å²/s>
     """
     where = any_path("path", path)
-    is_folder = where.is_dir() if isinstance(where, Path) else where.name != SUMMARY
-    where = where / SUMMARY if is_folder else where
+    where = file_in(where, SUMMARY)
     read = read_with_checksum(
         where, FORMAT, VERSION, "give a folder made by fit, or its summary.json"
     )
     with missing_values(where):
         return from_summary(read)
+
+
+def file_in(path: AnyPath, name: str) -> AnyPath:
+    """Return the file of that name in a folder; of a file itself the file. By URL files end in .json."""
+    is_folder = path.is_dir() if isinstance(path, Path) else not path.name.endswith(".json")
+    return path / name if is_folder else path
 
 
 def from_summary(read: dict[str, Any]) -> FitResult:

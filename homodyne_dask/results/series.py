@@ -21,9 +21,9 @@ from homodyne_dask.results.homogeneity import (
 )
 from homodyne_dask.results.json_files import missing_values, read_with_checksum, write_with_checksum
 from homodyne_dask.results.rendering import renderer
-from homodyne_dask.results.result_file import from_summary
+from homodyne_dask.results.result_file import file_in, from_summary
 from homodyne_dask.results.series_entry import UNKNOWN_QUANTITY, Quantity, SeriesEntry, covariances
-from homodyne_dask.store.files import path_of, write_atomic
+from homodyne_dask.store.files import AnyPath, any_path, path_of, write_atomic
 from homodyne_dask.store.text_tables import abridged
 
 if TYPE_CHECKING:
@@ -215,27 +215,27 @@ class FitSeries:
         write_with_checksum(path_of("path", path), self.to_dict())
 
 
-def load_series(path: str | Path) -> FitSeries:
+def load_series(path: str | AnyPath) -> FitSeries:
     """Read a series written by `to_json`, or the series.json of a folder.
 
-    path: of the file or the folder. Raises SourceError if it is not such a file.
+    path: of the file or the folder, or a URL of them. Raises SourceError if it is not such a file.
 
     >>> hd.load_series("A0123_fit_q").names[:2]
     ['D0', 'alpha']
     """
-    where = path_of("path", path)
-    where = where / JSON if where.is_dir() else where
+    where = file_in(any_path("path", path), JSON)
     read = read_with_checksum(
         where, FORMAT, VERSION, "give a folder made by fit --over, or its series.json"
     )
+    folder = where.parent if isinstance(where, Path) else None
     with missing_values(where):
-        return FitSeries(read["over"], tuple(_entry(fit, where.parent) for fit in read["fits"]))
+        return FitSeries(read["over"], tuple(_entry(fit, folder) for fit in read["fits"]))
 
 
-def _entry(read: dict[str, Any], folder: Path) -> SeriesEntry:
+def _entry(read: dict[str, Any], folder: Path | None) -> SeriesEntry:
     return SeriesEntry(
         name=read["name"],
-        folder=None if read["folder"] is None else folder / read["folder"],
+        folder=None if folder is None or read["folder"] is None else folder / read["folder"],
         result=None if read["result"] is None else from_summary(read["result"]),
         message=read["message"],
         at=read["at"],

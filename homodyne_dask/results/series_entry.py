@@ -66,7 +66,7 @@ class SeriesEntry:
     name: str
     """Name of the store or of its part."""
     folder: Path | None
-    """Folder of its result, if written."""
+    """Folder of its result, if written on this machine."""
     result: FitResult | None
     """None if the fit failed."""
     message: str = ""

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.store import objects
-from homodyne_dask.store.url_path import UrlPath, is_url, local_path, url_path
+from homodyne_dask.store.url_path import WEB, UrlPath, is_url, local_path, url_path
 
 AnyPath = Path | UrlPath
 """Of a file or folder on disk, or by URL; what reads and writes either is in this module."""
@@ -113,10 +113,18 @@ def exists(path: AnyPath) -> bool:
     return path.exists()
 
 
+def is_file(path: AnyPath) -> bool:
+    """Return whether there is a file, or an object."""
+    return objects.version(path) is not None if isinstance(path, UrlPath) else path.is_file()
+
+
 def children(path: AnyPath) -> list[AnyPath]:
-    """Return the files and folders in a folder, or the objects and prefixes directly below a URL."""
+    """Return the files and folders in a folder, or the objects and prefixes directly below a URL.
+
+    A web server lists none.
+    """
     if isinstance(path, UrlPath):
-        return [*objects.directly_below(path)]
+        return [] if path.root.startswith(WEB) else [*objects.directly_below(path)]
     return [*path.iterdir()] if path.is_dir() else []
 
 

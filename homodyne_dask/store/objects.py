@@ -4,10 +4,12 @@ An error is one sentence with the URL and the cause: `ObjectStoreError`. Only an
 a FileNotFoundError, as a file is. Nothing here prints what a server answers, in which credentials may be.
 """
 
+import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from errno import ENOENT
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +54,7 @@ def connection(root: str, prefix: str = "") -> "ObjectStore":
 def object_errors(url: object) -> Iterator[None]:
     """Raise ObjectStoreError for what obstore raises, in one sentence that names the URL.
 
-    The FileNotFoundError of a missing object passes. Raises PackageError without obstore.
+    FileNotFoundError for a missing object, which names it alone. Raises PackageError without obstore.
     """
     require_package("a store by URL", "obstore", "objectstore")
     from obstore.exceptions import BaseError
@@ -62,7 +64,7 @@ def object_errors(url: object) -> Iterator[None]:
     except FileNotFoundError as e:
         if _NO_BUCKET.search(str(e)):
             raise ObjectStoreError(_sentence(url, "its bucket does not exist")) from None
-        raise
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(url)) from None
     except BaseError as e:
         raise ObjectStoreError(_sentence(url, _cause(e))) from None
 
@@ -172,16 +174,13 @@ def exchange(path: UrlPath, content: bytes, before: dict[str, str]) -> bool:
 def remove(path: UrlPath) -> None:
     """Remove an object, if it is there."""
     _require_writable(path)
-    with object_errors(path):
-        try:
-            connection(path.root).delete(path.key)
-        except FileNotFoundError as e:
-            if _NO_BUCKET.search(str(e)):
-                raise
+    with suppress(FileNotFoundError), object_errors(path):
+        connection(path.root).delete(path.key)
 
 
 def below(path: UrlPath) -> Iterator[UrlPath]:
-    """Yield all objects below a URL, in alphabetical order."""
+    """Yield all objects below a URL, by name; OptionError for a web server, which lists none."""
+    _require_writable(path)
     with object_errors(path):
         for batch in connection(path.root).list(f"{path.key}/" if path.key else None):
             for found in batch:

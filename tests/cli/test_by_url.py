@@ -5,6 +5,8 @@ import json
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from homodyne_dask.live.view.shown import data_map, open_shown
 from homodyne_dask.store import objects
 from homodyne_dask.store.url_path import url_path
 from tests import object_server
@@ -47,8 +49,10 @@ def test_a_scan_is_ingested_planned_fitted_and_shown_by_url(here):
     assert "result.nx.h5" not in names_below(RESULT)
     other = run(*FIT, "-o", ROOT, "--overwrite")
     assert "holds objects that are no result: give another --output" in other.output
-    pictures = run("show", RESULT, "--pictures")
-    assert "figures are drawn on disk: leave out --pictures" in pictures.output
+    assert f"{RESULT}/report.html" in done("show", RESULT, "--pictures")
+    assert "residuals.png" in names_below(RESULT)
+    assert b"<img" in objects.read(url_path("report", f"{RESULT}/report.html"), 10**8)
+    assert ".lock" not in names_below(RESULT)
 
 
 def test_a_file_of_somebody_else_names_no_url_to_write_to(here):
@@ -56,7 +60,48 @@ def test_a_file_of_somebody_else_names_no_url_to_write_to(here):
     assert "give --output on the command line instead" in run("fit", "fit.yaml").output
 
 
-@pytest.mark.parametrize("words", [["watch", ".", "-o"], ["view"], ["compare", "A_fit"]])
+def test_a_series_by_url_is_shown_and_read_as_on_disk(here, no_pictures):
+    series = ("fit", "A_c2.zarr", *FIT[2:], "--over", "age", "--windows", "2", "-o")
+    done(*series, "A_fit_age")
+    url = f"{ROOT}/A_fit_age"
+    done(*series, url)
+    assert done("show", url) == done("show", "A_fit_age")
+    found = hd.load_series(url)
+    assert found.table.identical(hd.load_series("A_fit_age").table)
+    parts = [name for name in names_below(url) if name.endswith("/summary.json")]
+    assert len(parts) == len(found.entries) == 2
+    found.to_csv("table.csv")
+    of_earlier = f"{parts[0].partition('/')[0]}/result.nx.h5"
+    for name in (of_earlier, "other/summary.json"):
+        objects.write(url_path("other", f"{url}/{name}"), b"{}")
+    done(*series, url, "--overwrite")
+    assert "other/summary.json" in names_below(url)
+    assert of_earlier not in names_below(url)
+    objects.write(url_path("other", f"{ROOT}/several/A_fit/summary.json"), b"{}")
+    assert "holds the fits of several stores" in run("show", f"{ROOT}/several").output
+
+
+def test_the_page_of_view_opens_stores_and_results_by_url(here):
+    window = (0.0, 1e9)
+    maps = []
+    for what in (STORE, here / "A_c2.zarr", RESULT):
+        (shown,) = open_shown([what])
+        maps.append(data_map(shown, 1, window, window, lambda: None)[0].data)
+    assert (shown.name, shown.result is None) == ("A_fit", False)
+    assert maps[0].tobytes() == maps[1].tobytes() == maps[2].tobytes()
+    with pytest.raises(OptionError, match=f"{ROOT}/results holds several fits"):
+        open_shown([f"{ROOT}/results"])
+
+
+def test_fits_by_url_are_compared(here, no_pictures):
+    urls = [f"{ROOT}/{model}" for model in ("brownian", "power_law")]
+    for url in urls:
+        done("fit", "F_c2.zarr", "--model", url.rpartition("/")[2], "-o", url)
+    fits = [hd.load_result(url) for url in urls]
+    assert done("compare", *urls).strip() == str(hd.compare(fits))
+
+
+@pytest.mark.parametrize("words", [["watch", ".", "-o"], ["config"]])
 def test_commands_that_work_on_this_machine_refuse_urls_without_quoting_them(words):
     made = run(*words, "s3://user:secret@bucket/A_fit")
     assert made.exit_code == 2

@@ -7,9 +7,10 @@ import click
 
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
 from homodyne_dask.cli.local_path import LOCAL_PATH
-from homodyne_dask.cli.options import WORKERS, values_by_name, with_options
+from homodyne_dask.cli.options import ANY_PATH, WORKERS, values_by_name, with_options
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, echo_progress
 from homodyne_dask.errors import OptionError
+from homodyne_dask.store.files import AnyPath
 
 if TYPE_CHECKING:
     from homodyne_dask.cli.config import FitConfig
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", metavar="FIT", type=LOCAL_PATH)
+@click.argument("folder", metavar="FIT", type=ANY_PATH)
 @click.option(
     "--prior", multiple=True, metavar="NAME=PRIOR",
     help="Prior of a parameter: D0=2500:300 (normal, mean and sd), D0=lognormal:2500:0.3, halfnormal, "
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     help="Write the draws into this file, netCDF or a folder .zarr, and leave FIT as it is.",
 )  # fmt: skip
 def posterior(
-    folder: Path,
+    folder: AnyPath,
     prior: tuple[str, ...],
     draws: int,
     seed: int,
@@ -59,6 +60,7 @@ def posterior(
     Exit status: 0 done, 2 bad input, 3 the draws are not to be trusted, 130 interrupted.
     """
     import homodyne_dask
+    from homodyne_dask.cli.delivery import on_disk
     from homodyne_dask.cli.worker_options import client_of
     from homodyne_dask.results.figures.block_means import as_fitted
     from homodyne_dask.results.figures.fit_view import fitted_scan
@@ -84,20 +86,23 @@ def posterior(
         echo(str(found))
     if output is not None:
         found.to_zarr(output) if output.suffix == ".zarr" else found.to_netcdf(output)
-        files = [output]
+        files = [str(output)]
     else:
-        files = found.save(folder)
+        with on_disk(folder) as (here, where):
+            files = list(map(where, found.save(here)))
     if not as_json:
-        echo(f"\nwritten: {', '.join(map(str, files))}")
+        echo(f"\nwritten: {', '.join(files)}")
     click.get_current_context().exit(0 if found.reliable else NOT_CONVERGED)
 
 
-def _check_one_fit(folder: Path) -> None:
+def _check_one_fit(folder: AnyPath) -> None:
     """Raise OptionError for the folder of a series or of the fits of several stores."""
     from homodyne_dask.results.fit_result import SUMMARY
+    from homodyne_dask.results.folder import fits_in
+    from homodyne_dask.store.files import is_file
 
-    fits = sorted(path.parent.name for path in folder.glob(f"*/{SUMMARY}"))
-    if fits and not (folder / SUMMARY).exists():
+    fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
+    if fits:
         raise OptionError(
             f"{folder} holds {len(fits)} fits, and a posterior is that of one: give {folder / fits[0]}, or "
             f"another one of them"

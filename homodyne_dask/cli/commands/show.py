@@ -1,7 +1,5 @@
 """homodyne-dask show: print the report of an earlier fit."""
 
-from pathlib import Path
-
 import click
 
 from homodyne_dask.cli.options import ANY_PATH
@@ -22,18 +20,15 @@ from homodyne_dask.store.files import AnyPath
 )
 def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
+    from homodyne_dask.results.fit_result import SUMMARY
     from homodyne_dask.results.result_file import load_result
     from homodyne_dask.results.series import JSON, load_series
+    from homodyne_dask.store.files import is_file
 
-    if isinstance(folder, Path):
+    series = is_file(folder / JSON)
+    if not series and not is_file(folder / SUMMARY):
         _check_one(folder)
-        found = (load_series if (folder / JSON).exists() else load_result)(folder)
-    elif pictures:
-        raise OptionError(
-            f"figures are drawn on disk: leave out --pictures, or copy {folder} first"
-        )
-    else:
-        found = load_result(folder)
+    found = (load_series if series else load_result)(folder)
     if as_json:
         echo_json(found.to_dict())
     else:
@@ -42,21 +37,21 @@ def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> No
         from homodyne_dask.results.intervals import intervals_text
 
         echo(f"\n{intervals_text(found, ci)}")
-    if pictures and isinstance(folder, Path):
-        from homodyne_dask.results.fit_result import SUMMARY
+    if pictures:
+        from homodyne_dask.cli.delivery import on_disk
         from homodyne_dask.results.folder import write_pictures
 
-        for summary in [*folder.glob(SUMMARY), *sorted(folder.glob(f"*/{SUMMARY}"))]:
-            echo(f"written: {', '.join(map(str, write_pictures(summary.parent)))}")
+        with on_disk(folder) as (here, where):
+            for summary in [*here.glob(SUMMARY), *sorted(here.glob(f"*/{SUMMARY}"))]:
+                echo(f"written: {', '.join(map(where, write_pictures(summary.parent)))}")
 
 
-def _check_one(folder: Path) -> None:
+def _check_one(folder: AnyPath) -> None:
     """Raise OptionError for the folder of the fits of several stores, which have no common report."""
-    from homodyne_dask.results.fit_result import SUMMARY
-    from homodyne_dask.results.series import JSON
+    from homodyne_dask.results.folder import fits_in
 
-    fits = sorted(path.parent.name for path in folder.glob(f"*/{SUMMARY}"))
-    if fits and not (folder / SUMMARY).exists() and not (folder / JSON).exists():
+    fits = fits_in(folder)
+    if fits:
         raise OptionError(
             f"{folder} holds the fits of several stores, which scans.html lists: show one of "
             f"{', '.join(fits[:8])}{', ...' if len(fits) > 8 else ''}"

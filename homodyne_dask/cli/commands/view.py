@@ -1,15 +1,14 @@
 """homodyne-dask view: a page on which the data and the fits of one scan or several are looked into."""
 
-from pathlib import Path
-
 import click
 
-from homodyne_dask.cli.local_path import LOCAL_PATH
+from homodyne_dask.cli.options import ANY_PATH
 from homodyne_dask.cli.printing import echo
+from homodyne_dask.store.files import AnyPath
 
 
 @click.command()
-@click.argument("what", metavar="STORE|RESULT...", nargs=-1, required=True, type=LOCAL_PATH)
+@click.argument("what", metavar="STORE|RESULT...", nargs=-1, required=True, type=ANY_PATH)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -20,7 +19,7 @@ from homodyne_dask.cli.printing import echo
     "--open/--no-browser", "opens", default=None,
     help="Whether to open the page in a browser; default: where there is a display.",
 )  # fmt: skip
-def view(what: tuple[Path, ...], port: int, opens: bool | None) -> None:
+def view(what: tuple[AnyPath, ...], port: int, opens: bool | None) -> None:
     """Show the matrices of STORE, or of a fit in the folder RESULT with model and residual, on a page.
 
     Zoom in down to single pairs. Several stand side by side. The page is on this machine only, at

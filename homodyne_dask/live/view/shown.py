@@ -28,13 +28,16 @@ from homodyne_dask.live.view.window import (
 from homodyne_dask.results.figures.block_means import as_fitted
 from homodyne_dask.results.figures.fit_view import FitView, fitted_scan
 from homodyne_dask.results.fit_result import SUMMARY, FitResult
+from homodyne_dask.results.folder import fits_in
 from homodyne_dask.results.result_file import load_result
 from homodyne_dask.results.series import JSON
 from homodyne_dask.store.cuts import Cuts
+from homodyne_dask.store.files import any_path, is_file
 from homodyne_dask.store.rings import NEAREST_ANGLE_TOLERANCE, NEAREST_Q_TOLERANCE
 from homodyne_dask.store.scan import Scan, open_dataset
+from homodyne_dask.store.url_path import UrlPath
 
-Viewable = str | Path | Scan | FitResult
+Viewable = str | Path | UrlPath | Scan | FitResult
 MAX_SHOWN = 6
 """Most stores and results of one page."""
 
@@ -131,7 +134,7 @@ def viewed(what: Sequence[Viewable]) -> Viewed:
 def _name(what: Viewable) -> str:
     if isinstance(what, FitResult):
         return f"{what.config['model']} fitted to {what.inputs['store']}"
-    return Path(what.path if isinstance(what, Scan) else what).absolute().name
+    return any_path("what to view", what.path if isinstance(what, Scan) else what).absolute().name
 
 
 def _opened(what: Viewable) -> Scan | FitResult:
@@ -139,11 +142,11 @@ def _opened(what: Viewable) -> Scan | FitResult:
     require_type("what to view", what, Viewable, form)
     if isinstance(what, Scan | FitResult):
         return what
-    path = Path(what)
-    if (path / SUMMARY).exists() or path.suffix == ".json":
+    path = any_path("what to view", what)
+    if path.name.endswith(".json") or is_file(path / SUMMARY):
         return load_result(path)
-    parts = sorted(part.parent.name for part in path.glob(f"*/{SUMMARY}"))
-    if parts or (path / JSON).exists():
+    parts = fits_in(path)
+    if parts or is_file(path / JSON):
         raise OptionError(
             f"{path} holds several fits: view up to {MAX_SHOWN} of them, as "
             + " ".join(str(path / part) for part in parts[:2])
