@@ -160,7 +160,7 @@ def _forecast(
             for tile in tiles
         }
         task = 0.0 if plan.workers.local else TASK_OVERHEAD_SECONDS
-        return _makespan(
+        return makespan(
             [task + sum(of_tile[run.group, tile] for tile in run.tiles) for run in plan.tasks],
             plan.workers.threads,
             0.0 if plan.workers.local else serve,
@@ -217,7 +217,7 @@ def _stored_bytes(scan: Scan, run: Run) -> int:
     return sum(stored_size(scan.place_of(chunk)) for chunk in chunks)
 
 
-def _makespan(seconds: list[float], threads: int, serve: float) -> float:
+def makespan(seconds: list[float], threads: int, serve: float) -> float:
     """Return the time [s] in which some threads that take tasks in turn complete all.
 
     serve: seconds in which the scheduler serves a task, one after the other.

@@ -16,7 +16,7 @@ from homodyne_dask.cluster.workers import (
     workers_asked,
 )
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
-from homodyne_dask.fitting.forecast import _makespan
+from homodyne_dask.fitting.forecast import makespan
 from homodyne_dask.store import schema
 from homodyne_dask.store.byte_range import REQUESTS
 from homodyne_dask.store.chunk_reader import most_bytes
@@ -268,6 +268,6 @@ def test_what_is_no_number_of_workers_is_said(given):
 
 
 def test_many_tasks_on_many_threads_wait_for_the_scheduler():
-    assert _makespan([0.1] * 100, 100, 0.0) == pytest.approx(0.1)
-    assert _makespan([0.1] * 100, 100, 0.01) == pytest.approx(0.1 + 99 * 0.01)
-    assert _makespan([0.1] * 100, 2, 0.01) == pytest.approx(5.01)
+    assert makespan([0.1] * 100, 100, 0.0) == pytest.approx(0.1)
+    assert makespan([0.1] * 100, 100, 0.01) == pytest.approx(0.1 + 99 * 0.01)
+    assert makespan([0.1] * 100, 2, 0.01) == pytest.approx(5.01)

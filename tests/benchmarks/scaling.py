@@ -1,0 +1,46 @@
+"""What a pass over 1e10 and 1e11 pairs would take of clusters that are not there, as docs/performance.md.
+
+`python -m tests.benchmarks.scaling` prints the table, from the plan and the forecast of the program.
+"""
+
+from homodyne_dask.cluster.workers import workers_asked
+from homodyne_dask.fitting.forecast import TASK_OVERHEAD_SECONDS, makespan
+from homodyne_dask.sweep.driver_cost import SCHEDULER_SECONDS
+from homodyne_dask.sweep.plan import make_plan
+from tests.benchmarks.scheduler import BINS, layout_of
+
+SECONDS_PER_PAIR = 8e-9
+"""Of a thread that computes and reads: c + r of the page."""
+MESSAGES_PER_TASK = 7
+EURO_PER_CORE_HOUR = 0.04
+CASES = [(pairs, workers) for pairs in (10, 11) for workers in (10, 100, 1000)]
+"""Powers of ten of pairs, and workers of eight threads."""
+DIGITS = str.maketrans("01", "⁰¹")
+
+
+def line(power: int, workers: int) -> str:
+    """A row of the table."""
+    cut = layout_of(10.0**power)
+    plan = make_plan(cut, workers_asked(workers), "laminar_flow", 7, BINS)
+    tasks, threads = len(plan.tasks), plan.workers.threads
+    of_tile = cut.pairs / cut.blocks * SECONDS_PER_PAIR
+    of_tasks = [TASK_OVERHEAD_SECONDS + of_tile * len(task.tiles) for task in plan.tasks]
+    seconds = makespan(of_tasks, threads, SCHEDULER_SECONDS)
+    row = [
+        f"10{str(power).translate(DIGITS)}", str(workers), f"{tasks:,}",
+        f"{rounded(MESSAGES_PER_TASK * tasks):,}", f"{plan.driver.seconds:.1f} s",
+        f"{plan.driver.memory / 1e9:.2f} GB", f"{10.0**power * SECONDS_PER_PAIR / threads:.2g} s",
+        f"{seconds:.2g} s", f"{rounded(plan.bytes_per_pass / seconds / 1e9)}",
+        f"{seconds * threads / 3600 * EURO_PER_CORE_HOUR:.2g} €",
+    ]  # fmt: skip
+    return f"| {' | '.join(row)} |".replace(",", " ")
+
+
+def rounded(number: float) -> int:
+    """Two digits of a number."""
+    return int(float(f"{number:.2g}"))
+
+
+if __name__ == "__main__":
+    for case in CASES:
+        print(line(*case))
