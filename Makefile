@@ -102,6 +102,9 @@ BESIDE = $(BIN)/python -m tests.benchmarks.peers --peers $(PEERS) --xpcsjax $(XP
 benchmark-peers: install $(PEERS)/ready $(XPCSJAX)/ready  ## homodyne, xpcsjax and nlsq beside ours; ANGLES=23 FRAMES=300 LIMIT=20 (min a row)
 	$(BESIDE)
 
+benchmark-gpu: install $(PEERS)/ready  ## passes and a fit of 2e8 points on a GPU, beside one core and homodyne; needs jax[cuda13] in .venv
+	$(BIN)/python -m tests.benchmarks gpu
+
 reproduce: install $(PEERS)/ready $(XPCSJAX)/ready  ## the paper's comparison as tables and figures, in artefacts/reproduce; ANGLES, FRAMES, LIMIT
 	mkdir -p artefacts/reproduce
 	$(BESIDE) --programs homodyne_dask homodyne xpcsjax nlsq.curve_fit --record artefacts/reproduce/record.json
@@ -133,4 +136,4 @@ clean:  ## remove what was built, .venv too
 	rm -rf $(VENV) $(PEERS) $(XPCSJAX) $(DEPLOY) .venv-versions demo profile artefacts build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help install demo picture test test-versions dist test-wheel man docs paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers reproduce test-deploy profile-nlsq lint clean
+.PHONY: help install demo picture test test-versions dist test-wheel man docs paper chromium test-browser test-chaos slurm test-slurm benchmark benchmark-peers benchmark-gpu reproduce test-deploy profile-nlsq lint clean

@@ -50,7 +50,15 @@ ROWS = {
     ),
     "kernel tiles": ("gpu.tiles()", {}),
     "kernel tiles mixed": ("gpu.tiles('mixed')", {}),
-    "gpu": ("gpu.run(folder)", {"resident, times one core": ">= 50"}),
+    "gpu": (
+        "gpu.run(folder)",
+        {
+            "resident, times one core": ">= 50",
+            "same bits in two passes": "1",
+            "largest difference from processors": "<= 1e-12",
+            "peak / the plan's": "<= 1",
+        },
+    ),
     "kernel separable": ("kernel.separable()", {"M pairs/s": ">= 15"}),
     "sweep by URL": ("by_url.streaming(folder)", {"of the rate on disk": ">= 0.8"}),
     "sweep resident 1x2": (

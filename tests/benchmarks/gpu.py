@@ -1,53 +1,122 @@
-"""Passes on a GPU beside one core of this machine, in one run; where there is no GPU the row says so."""
+"""Passes and fits on a GPU beside one core, all cores and homodyne, in one run; without one the row says so.
+
+`make benchmark-gpu` installs homodyne beside for it.
+"""
 
 import statistics
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
+from distributed import Client
 
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.request import prepare
-from homodyne_dask.kernels.gpus import gpus_of_machine
+from homodyne_dask.kernels.devices import jax_device
+from homodyne_dask.kernels.gpus import GPU, gpus_of_machine
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport import transport_gram
 from homodyne_dask.kernels.transport_point import transport_point
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.sweep.sweep import sweep_of
+from homodyne_dask.sweep.plan import Plan
+from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from tests.benchmarks import data, passes
 from tests.benchmarks.kernel import GAP, MIN_LAG, RUNS, THETA, TIME, blocks
+from tests.benchmarks.passes import Row
+from tests.benchmarks.peers import __main__ as peers
+from tests.benchmarks.peers import data as peers_data
+from tests.benchmarks.peers.table import text
+
+FRAMES, WIDER, LIMIT = 2950, 10, 3600.0
+"""Frames of the matrix of 2e8 points; times as many bins for 1e9 pairs; seconds that homodyne may take."""
 
 
-def run(folder: Path) -> dict[str, float]:
-    """Pairs per second of passes over resident and streamed data, and the seconds of a fit."""
+def run(folder: Path) -> Row:
+    """Pairs per second beside one core; fits of 2e8 points beside all cores and homodyne; bits and memory."""
     found = gpus_of_machine()
     if isinstance(found, str):
         print(f"gpu: no GPU: {found}")
         return {}
     print(f"gpu: {found}")
-    store = data.store(folder, 2950)
-    scan, rates = hd.open_dataset(store), {}
+    store, wide = data.store(folder, FRAMES), data.widened(folder, FRAMES, WIDER)
     one = passes.rate(store, "resident", 1, 1)["M pairs/s"]
     with local_cluster(gpus=1) as client:
         client.wait_for_workers(1)
-        for memory in ("resident", "stream"):
-            request = prepare(scan, hd.LAMINAR_FLOW, memory=memory, device="gpu")
-            sweep = sweep_of(plan_for(request, client), scan.selection, request.problem, client)
-            rates[memory] = passes.timed(sweep, passes.truth(scan))["M pairs/s"]
-        began = time.perf_counter()
-        result = hd.fit(scan, hd.LAMINAR_FLOW, client=client, device="gpu")
-        wall = time.perf_counter() - began
+        rates = {
+            "resident": rate(wide, client),
+            "resident, 2e8 points": rate(store, client),
+            "resident, mixed": rate(wide, client, precision="mixed"),
+            "streaming": rate(store, client, memory="stream"),
+        }
+        checked = beside_processors(store, client) | memory(wide, client)
     return {
         "one core M pairs/s": one,
-        **{f"{memory} M pairs/s": rate for memory, rate in rates.items()},
-        **{f"{memory}, times one core": rate / one for memory, rate in rates.items()},
-        "fit wall s": wall,
-        "passes of the fit": result.passes,
-        "points of the matrix": len(scan.bins) * len(scan.time) ** 2,
+        **{f"{name} M pairs/s": of for name, of in rates.items()},
+        **{f"{name}, times one core": of / one for name, of in rates.items()},
+        **checked,
+        **fits(folder),
     }
+
+
+def sweep_on(device: str, store: Path, client: Client, **options: Any) -> tuple[Sweep, Plan]:
+    scan = hd.open_dataset(store)
+    request = prepare(scan, hd.LAMINAR_FLOW, device=device, **options)
+    plan = plan_for(request, client)
+    return sweep_of(plan, scan.selection, request.problem, client), plan
+
+
+def rate(store: Path, client: Client, **options: Any) -> float:
+    sweep, _ = sweep_on("gpu", store, client, **options)
+    return passes.timed(sweep, passes.truth(hd.open_dataset(store)))["M pairs/s"]
+
+
+def beside_processors(store: Path, client: Client) -> Row:
+    """Whether two passes on the GPU give the same bits, and how far they are from one on processors."""
+    theta = passes.truth(hd.open_dataset(store))
+    there, _ = sweep_on("gpu", store, client)
+    first, second = there(theta).moments, there(theta).moments
+    here = sweep_on("cpu", store, client)[0](theta).moments
+    size = np.sqrt(np.einsum("kii->ki", here))
+    apart = abs(first - here) / (size[:, :, None] * size[:, None, :])
+    return {
+        "same bits in two passes": float(first.tobytes() == second.tobytes()),
+        "largest difference from processors": float(apart.max()),
+    }
+
+
+def memory(store: Path, client: Client) -> Row:
+    """The most memory that JAX has taken of the GPU, and what a plan says of the largest fit until now."""
+    [peak] = client.run(peak_of_gpu).values()
+    _, plan = sweep_on("gpu", store, client)
+    planned = plan.device.needed(plan.layout, plan.workers, plan.parameters)
+    planned += plan.layout.resident_bytes
+    return {"peak of the GPU GB": peak / 1e9, "peak / the plan's": peak / planned}
+
+
+def peak_of_gpu() -> int:
+    return jax_device(GPU).memory_stats()["peak_bytes_in_use"]
+
+
+def fits(folder: Path) -> Row:
+    """Fits of the same 2e8 points, each in a process of its own, in shared scaling."""
+    case, found, rows = peers_data.make(23, FRAMES), {}, []
+    peers_data.save(case, folder / "data.npz")
+    for program in ("homodyne_dask, GPU", "homodyne_dask", "homodyne"):
+        if program == "homodyne" and not Path(peers.PYTHONS["peers"]).exists():
+            print("gpu: homodyne is not installed: make benchmark-gpu installs it")
+            continue
+        rows.append(peers.measure(program, "shared", case, folder, LIMIT))
+        if rows[-1].fit_seconds is not None:
+            found[f"fit by {program}, s"] = rows[-1].fit_seconds
+    print(text(rows, 23, FRAMES))
+    mine = found.get("fit by homodyne_dask, GPU, s")
+    others = {name: seconds for name, seconds in found.items() if mine and "GPU" not in name}
+    return found | {f"{name[:-3]} / on the GPU": of / mine for name, of in others.items()}
 
 
 def tiles(precision: str = "float64") -> dict[str, float]:

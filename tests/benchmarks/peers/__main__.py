@@ -32,6 +32,8 @@ PROGRAMS = {
     "xpcsjax, exact": ("xpcsjax", "homodyne", ("exact", "xpcsjax")),
     "nlsq.curve_fit": ("peers", "nlsq", ()),
 }
+ON_GPU = {"homodyne_dask, GPU": ("ours", "homodyne_dask", ("gpu",))}
+"""Where there is one: `make benchmark-gpu`."""
 FROM_YAML = {
     "homodyne_dask, homodyne's YAML": ("ours", "homodyne_dask_yaml", ()),
     "homodyne, its YAML, exact": ("peers", "homodyne_yaml", ()),
@@ -43,7 +45,7 @@ EVERY = [*PROGRAMS, *FROM_YAML]
 
 def measure(program: str, scaling: str, case: data.Case, folder: Path, limit: float) -> Row:
     """Return the row of one program."""
-    environment, module, more = (PROGRAMS | FROM_YAML)[program]
+    environment, module, more = (PROGRAMS | ON_GPU | FROM_YAML)[program]
     place = folder / scaling / "-".join([module, *more])
     place.mkdir(parents=True)
     found = place / "result.json"

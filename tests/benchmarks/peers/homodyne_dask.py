@@ -1,7 +1,8 @@
 """The fit by homodyne_dask: arrays to a Zarr store, then `hd.fit`, as in a script of a user.
 
-Called as `python -m tests.benchmarks.peers.homodyne_dask DATA RESULT SCALING [ready]`; with `ready` the
-time of the fit begins when the workers run and have imported what they need.
+Called as `python -m tests.benchmarks.peers.homodyne_dask DATA RESULT SCALING [ready] [gpu]`; with `ready`
+the time of the fit begins when the workers run and have imported what they need; without `gpu` processors
+compute, wherever it runs.
 """
 
 import sys
@@ -36,7 +37,7 @@ def errors_of(result) -> list[list[float]] | None:
     return None if covariance is None else covariance.values.tolist()
 
 
-def main(source: str, target: str, scaling: str, *ready: str) -> None:
+def main(source: str, target: str, scaling: str, *words: str) -> None:
     import homodyne_dask as hd
     import ingest
 
@@ -46,7 +47,7 @@ def main(source: str, target: str, scaling: str, *ready: str) -> None:
     ingested = time.perf_counter() - began
     names = hd.LAMINAR_FLOW.names
     bounds = zip(data.LOWER, data.UPPER, strict=True)
-    with workers() if ready else nullcontext() as client:
+    with workers() if "ready" in words else nullcontext() as client:
         began = time.perf_counter()
         result = hd.fit(
             store,
@@ -57,6 +58,7 @@ def main(source: str, target: str, scaling: str, *ready: str) -> None:
             initial=dict(zip(names, data.START, strict=True)),
             bounds=dict(zip(names, bounds, strict=True)),
             client=client,
+            device="gpu" if "gpu" in words else "cpu",
         )
         seconds = time.perf_counter() - began
     data.report(
