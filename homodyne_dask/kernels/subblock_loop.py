@@ -57,6 +57,10 @@ class BinPairs(NamedTuple):
         """Return the sums of all bins with a part of those of this bin added, at an index behind its own."""
         return add_at(sums, part, (self.bin, *at))
 
+    def stored[Values](self, values: Values) -> Values:
+        """Return values that several sums take: stored in the cache of the core, not computed for each."""
+        return lax.optimization_barrier(values)
+
 
 class BinOfTile(BinPairs):
     """The data of one bin on a whole tile, or on a strip of it; its sums are its own."""
@@ -66,6 +70,10 @@ class BinOfTile(BinPairs):
     ) -> Float[Array, "..."]:
         """Return the sums of this bin with a part added."""
         return sums + part if part.shape == sums.shape else add_at(sums, part, at)
+
+    def stored[Values](self, values: Values) -> Values:
+        """Return the values: to fetch those of a tile from memory takes longer than to compute them."""
+        return values
 
 
 class MeasuredBlock(NamedTuple):

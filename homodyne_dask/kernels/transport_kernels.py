@@ -117,7 +117,7 @@ def gram_kernel(
         f, v = lax.optimization_barrier(model.fields(sides.on, pairs, known))
         y = jnp.where(jnp.isfinite(y), y - 1, 0)
         part = fields.summed(
-            lax.optimization_barrier(fields.products(f, v, y)) + fields.single_fields(f, v),
+            pairs.stored(fields.products(f, v, y)) + fields.single_fields(f, v),
             sides.here[:u] * pairs.w_i,
             sides.there[:u] * pairs.w_j,
             dtype,
@@ -203,10 +203,11 @@ def robust_kernel(
         y = jnp.where(known, pairs.c2.astype(dtype) - 1, 0)
         r = y - offset[b] - contrast[b] * f
         weight, row = robust_terms(loss, scale, known, r, w_i, w_j)
-        weight, y = lax.optimization_barrier((weight, y))
+        weight, y = pairs.stored((weight, y))
         products = [weight * F for F in fields.products(f, v, y) + fields.single_fields(f, v)]
-        products = lax.optimization_barrier(products)
-        part = fields.summed(products, sides.here[:u] * w_i, sides.there[:u] * w_j, dtype)
+        part = fields.summed(
+            pairs.stored(products), sides.here[:u] * w_i, sides.there[:u] * w_j, dtype
+        )
         alone = pairs.add_to(alone, jnp.append(of_data(weight, y, pairs), row))
         return of_f.plus(part, pairs), alone
 

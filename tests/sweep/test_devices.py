@@ -217,7 +217,7 @@ def test_data_are_kept_and_computed_where_the_plan_says(tmp_path):
 
 
 FITS_IN_TWO = """
-import json, sys, jax, numpy as np, homodyne_dask as hd
+import json, sys, jax, jax.numpy as jnp, numpy as np, homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster, workers_of
 from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.fitting import fit as fitting
@@ -252,6 +252,12 @@ if __name__ == "__main__":
     both(few, "static", loss="huber")  # errors from blocks of frames
     both(many, "static", profile=("D0",), precision="float64")
     both(many, "laminar_flow", max_passes=3, initial=truth)
+    integrated = hd.separable(
+        lambda theta, a, b, bin: jnp.exp(-bin.q**2 * (b - a)),
+        [hd.Parameter("rate", "", (1.0, 1e6), "log"), hd.Parameter("power", "", (-1.0, 1.0))],
+        precompute=lambda theta, t: theta[0] * t ** (1 + theta[1]),
+    )
+    both(many, integrated)
     request, cut, theta = prepare(many, hd.STATIC), layout(many), np.array([2500.0, -0.3, 100.0])
 
     def passed(workers, client):
