@@ -253,8 +253,7 @@ def _finish(source: Source, target: AnyPath, job: _Job, use, records) -> None:
 
 def _write_vectors(source: Source, target: AnyPath, use, rows, records) -> None:
     root = store_writer.open_root(target)
-    shape = (len(records), source.n_frames)
-    unknown = np.full(shape, np.nan)
+    unknown = np.full((len(records), source.n_frames), np.nan)
     contrast = [np.nan if record["contrast"] is None else record["contrast"] for record in records]
     bins, frames, both = ("bin",), ("t",), ("bin", "t")
     store_writer.write_array(root, "q", source.q, bins, units="1/angstrom")

@@ -5,6 +5,7 @@ The least recently used are dropped first.
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 
 import numpy as np
@@ -79,26 +80,33 @@ def placed(found: Block, device: str) -> Block:
     return on_device(found, device)
 
 
+@contextmanager
 def in_turn(
     source: BlockSource, places: Sequence[Place], reads: Sequence[bool] | None = None
-) -> Iterator[Place]:
-    """Yield the places of blocks, which are used in turn, while the chunks of the next ones are fetched.
+) -> Iterator[Iterator[Place]]:
+    """Yield an iterator of the places of blocks, which fetches the chunks of the next ones.
 
-    reads: for each place whether its block is read; by default all are.
+    reads: for each place whether its block is read; by default all are. After the block nothing is left
+    of what was fetched, however it ended.
     """
+    try:
+        yield _fetching(source, places, reads)
+    finally:
+        read_ahead([], most_bytes(source.side))
+
+
+def _fetching(
+    source: BlockSource, places: Sequence[Place], reads: Sequence[bool] | None
+) -> Iterator[Place]:
     to_read = iter([n for n in range(len(places)) if reads is None or reads[n]])
     most = most_bytes(source.side)
     coming: dict[int, list[ByteRange]] = {}
-    read_ahead([], most)  # what a task that failed may have left
-    try:
-        for n, place in enumerate(places):
-            coming.pop(n - 1, None)
-            for at in islice(to_read, 1 + AHEAD - len(coming)):
-                coming[at] = _chunks(source, places[at])
-            read_ahead([*chain(*coming.values())][: AHEAD_BYTES // most], most)
-            yield place
-    finally:
-        read_ahead([], most)
+    for n, place in enumerate(places):
+        coming.pop(n - 1, None)
+        for at in islice(to_read, 1 + AHEAD - len(coming)):
+            coming[at] = _chunks(source, places[at])
+        read_ahead([*chain(*coming.values())][: AHEAD_BYTES // most], most)
+        yield place
 
 
 def _chunks(source: BlockSource, place: Place) -> list[ByteRange]:

@@ -83,16 +83,17 @@ def _read(
     """Return c2 - 1 of every cell, and Σ 1/sigma² over its pairs if all of them are selected and known."""
     sums = np.zeros((3, len(run.members), cells.number + 1))
     frame = np.arange(source.side)
-    for place in in_turn(source, [Place(run.members, tile) for tile in run.tiles]):
-        data = block(source, place, 0)
-        lag = data.j0 + frame[None, :] - data.i0 - frame[:, None]
-        cell = cells.of_tile(data.i0, data.j0, source.side)
-        for b in range(len(run.members)):
-            known = np.isfinite(data.c2[b]) & (lag >= min_lag)
-            weight = np.outer(data.weight_rows[b], data.weight_columns[b])[known]
-            values = data.c2[b][known].astype(float) - 1
-            for n, term in enumerate((values, weight, None)):
-                sums[n, b] += np.bincount(cell[known], term, cells.number + 1)
+    with in_turn(source, [Place(run.members, tile) for tile in run.tiles]) as turns:
+        for place in turns:
+            data = block(source, place, 0)
+            lag = data.j0 + frame[None, :] - data.i0 - frame[:, None]
+            cell = cells.of_tile(data.i0, data.j0, source.side)
+            for b in range(len(run.members)):
+                known = np.isfinite(data.c2[b]) & (lag >= min_lag)
+                weight = np.outer(data.weight_rows[b], data.weight_columns[b])[known]
+                values = data.c2[b][known].astype(float) - 1
+                for n, term in enumerate((values, weight, None)):
+                    sums[n, b] += np.bincount(cell[known], term, cells.number + 1)
     total, weight, count = sums[..., :-1]
     whole = (count == cells.pairs) & (count > 0)
     return np.stack([total / np.maximum(count, 1), np.where(whole, weight, 0.0)])

@@ -118,17 +118,18 @@ def gram_of(
     places = [Place(run.members, tile) for tile in run.tiles]
     leaves, cost = [], Cost()
     if isinstance(at, AtThetaAndLinear):
-        for place in in_turn(context.source, places):
-            gram, part = _robust_leaf(context, point, place, at.linear_params)
-            leaves.append(gram)
-            cost = cost.plus(part)
+        with in_turn(context.source, places) as turns:
+            for place in turns:
+                gram, part = _robust_leaf(context, point, place, at.linear_params)
+                leaves.append(gram)
+                cost = cost.plus(part)
     else:
         known = [_known_of(context, point, place) for place in places]
-        turns = in_turn(context.source, places, [one.needed for one in known])
-        for place, one in zip(turns, known, strict=True):
-            gram, part = _leaf(context, point, place, one)
-            leaves.append(gram)
-            cost = cost.plus(part)
+        with in_turn(context.source, places, [one.needed for one in known]) as turns:
+            for place, one in zip(turns, known, strict=True):
+                gram, part = _leaf(context, point, place, one)
+                leaves.append(gram)
+                cost = cost.plus(part)
     with metered("merge"):
         return merge_tree(leaves), report_of(began, before, cost)
 
@@ -146,9 +147,10 @@ def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Candi
         backend.point(context.problem, theta, scan.time, factor, scan.frames) for theta in at.thetas
     ]
     leaves = []
-    for place in in_turn(context.source, [Place(run.members, tile) for tile in run.tiles]):
-        data = block(context.source, place, context.budget)
-        leaves.append(backend.candidate_grams(points, data))
+    with in_turn(context.source, [Place(run.members, tile) for tile in run.tiles]) as turns:
+        for place in turns:
+            data = block(context.source, place, context.budget)
+            leaves.append(backend.candidate_grams(points, data))
     return merge_tree(leaves), report_of(began, before, NO_COST)
 
 

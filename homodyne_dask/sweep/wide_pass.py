@@ -45,15 +45,16 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGr
         active = any(at.sub_blocks(q, i, j, source.side).n_active for at in points)
         needed.append(active or known[-1] is None)
     leaves = []
-    for place, sums, read in zip(in_turn(source, places, needed), known, needed, strict=True):
-        if not read:
-            some = sums[: len(run.members)]
-            moments = moments_of_data(some, len(points) + 2)
-            leaves.append(WideGram(moments, some[:, 3].astype(np.int64)))
-            continue
-        data = block(source, place, context.budget)
-        with metered("gram"):
-            leaves.append(backend.wide_gram(points, data, sums)[0])
+    with in_turn(source, places, needed) as turns:
+        for place, sums, read in zip(turns, known, needed, strict=True):
+            if not read:
+                some = sums[: len(run.members)]
+                moments = moments_of_data(some, len(points) + 2)
+                leaves.append(WideGram(moments, some[:, 3].astype(np.int64)))
+                continue
+            data = block(source, place, context.budget)
+            with metered("gram"):
+                leaves.append(backend.wide_gram(points, data, sums)[0])
     return merge_tree(leaves), report_of(began, before, NO_COST)
 
 

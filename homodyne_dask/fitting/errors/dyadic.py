@@ -74,11 +74,12 @@ def frame_grams_of(
         return of_blocks, report_of(began, before, cost)
     here = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
     places = [Place(run.members, tile) for tile in run.tiles]
-    leaves = (
-        _leaf(here, block(context.source, place, context.budget), linear_params, blocks)
-        for place in in_turn(context.source, places)
-    )
-    return merge_tree(leaves), report_of(began, before, NO_COST)
+    with in_turn(context.source, places) as turns:
+        leaves = (
+            _leaf(here, block(context.source, place, context.budget), linear_params, blocks)
+            for place in turns
+        )
+        return merge_tree(leaves), report_of(began, before, NO_COST)
 
 
 FRAME_GRAMS = Task(frame_grams_of, "frame_grams", "for the errors, over blocks of frames")
