@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.cluster.workers import local_workers, this_process, workers_asked
+from homodyne_dask.cluster.workers import Workers, local_workers, this_process, workers_asked
 from homodyne_dask.errors import require_function
 from homodyne_dask.fitting.minimize import (
     FitRecord,
@@ -212,13 +212,10 @@ def plan_for(request: Request, client: "Client | None", asked: int | str | None 
     cut = layout(request.scan, request.problem.min_lag)
     memory = request.options.memory
     find = partial(gpus_for, client) if asked is None else lambda: NO_GPUS_ASKED
+    given = _workers_given(client, asked)  # waits for the first, which is then asked for its GPU
     device = chosen_device(request.options.device, cut, memory, find)
-    if asked is not None:
-        workers = workers_asked(asked, client)
-    elif client is not None:
-        from homodyne_dask.cluster.local import workers_of
-
-        workers = workers_of(client)
+    if given is not None:
+        workers = given
     elif device.gpus is not None:
         workers = local_workers(device.gpus.number)
     else:
@@ -234,6 +231,17 @@ def plan_for(request: Request, client: "Client | None", asked: int | str | None 
 
         require_memory_for_thetas(planned, max(SIZES) + 1)
     return planned
+
+
+def _workers_given(client: "Client | None", asked: int | str | None) -> Workers | None:
+    """Return the workers that are asked for, or those of a client; None without either."""
+    if asked is not None:
+        return workers_asked(asked, client)
+    if client is None:
+        return None
+    from homodyne_dask.cluster.local import workers_of
+
+    return workers_of(client)
 
 
 def gpus_for(client: "Client | None") -> Gpus | str:

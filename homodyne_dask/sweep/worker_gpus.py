@@ -23,6 +23,8 @@ class GpuOfWorker(NamedTuple):
 
 def gpus_of_each(workers: Mapping[str, GpuOfWorker]) -> Gpus | str:
     """Return the GPUs of workers, one of each, or why not all have one of their own."""
+    if not workers:
+        return "the last worker is gone"
     for worker, (gpu, _) in workers.items():
         if isinstance(gpu, str):
             return f"of the worker {worker}, {gpu}"

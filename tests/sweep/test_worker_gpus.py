@@ -1,14 +1,18 @@
 """The workers of GPUs: one for each, known by its identity; drivers and GPUs are stood in for."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
+from distributed import Client, LocalCluster
 
+import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gpus import Gpus, environments_of_gpus
-from homodyne_dask.sweep import worker_gpus
+from homodyne_dask.sweep import device_plan, worker_gpus
 from homodyne_dask.sweep.preflight import InspectedWorker, Requirements, WorkerInfo, differences
 from homodyne_dask.sweep.worker_gpus import GpuOfWorker, first_gpu, gpus_of_each
+from tests.synthetic import FLOW, measured, store
 
 
 def test_each_worker_gets_one_gpu_and_takes_memory_as_it_needs_it(monkeypatch):
@@ -40,6 +44,7 @@ def test_a_gpu_is_known_by_its_identity_and_not_by_its_number(monkeypatch):
 WORKERS = [
     ("one each", [(Gpus(1, "A", 5), ("a", "0")), (Gpus(1, "A", 4), ("a", "1"))], Gpus(2, "A", 4)),
     ("two on one", [(Gpus(1, "A", 5), ("a", "0"))] * 2, "2 workers on a would compute on one GPU"),
+    ("none left", [], "the last worker is gone"),
     ("one without", [(Gpus(1, "A", 5), ("a", "0")), ("no CUDA", ("b", ""))], "worker 1, no CUDA"),
 ]
 
@@ -50,6 +55,21 @@ WORKERS = [
 def test_the_gpus_of_a_clients_workers(told, wanted):
     found = gpus_of_each({str(n): GpuOfWorker(*one) for n, one in enumerate(told)})
     assert found == wanted if isinstance(wanted, Gpus) else wanted in found
+
+
+def test_a_plan_waits_for_the_first_worker_before_it_asks_for_gpus(tmp_path, monkeypatch):
+    data = store(measured(FLOW, 24, [0.0]), tmp_path)
+    monkeypatch.setattr(device_plan, "AUTO_PAIRS", 1)
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        coming = threading.Timer(0.5, cluster.scale, [1])
+        coming.start()
+        plan = hd.plan(data, hd.STATIC, client=client)
+        coming.join()
+    assert plan.workers.processes == 1
+    assert "no CUDA" in str(plan.device) or plan.device.gpus is not None
 
 
 def test_a_worker_that_joins_without_a_gpu_is_refused():
