@@ -43,6 +43,11 @@ class Workers:
     """Of a cluster that is not there: a plan says what it would do."""
 
     @property
+    def threads_each(self) -> int:
+        """Threads of the largest process."""
+        return -(-self.threads // self.processes)
+
+    @property
     def in_words(self) -> str:
         """Where tasks are computed, in words."""
         if self.local:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import reduce
 from heapq import heapreplace
-from itertools import product
+from itertools import batched, groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.cluster.memory import size
+from homodyne_dask.cluster.workers import Workers
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import Request, prepare, require_gap
@@ -124,7 +125,7 @@ def forecast(
             linear_params = scaling.reduce(
                 averages_of(request)(theta), request.scaling
             ).linear_params
-        return _forecast(request, plan, here.workers.threads, sweep, at_point(theta, linear_params))
+        return _forecast(request, plan, here.workers, sweep, at_point(theta, linear_params))
 
 
 @dataclass(frozen=True)
@@ -139,16 +140,19 @@ class _Tile:
 
 
 def _forecast(
-    request: Request, plan: Plan, threads: int, sweep: Sweep, at: AtTheta | AtThetaAndLinear
+    request: Request, plan: Plan, here: Workers, sweep: Sweep, at: AtTheta | AtThetaAndLinear
 ) -> Forecast:
-    """Return the forecast from a sample that the sweep computes on so many threads."""
-    theta = at.theta
+    """Return the forecast from a sample that the sweep computes on these workers."""
+    theta, threads = at.theta, here.threads
     tiles = _tiles(request, sweep, theta)
     needed = [tile for tile in tiles if tile.read]
     wanted = max(threads, int(SAMPLE_PAIRS * threads / (plan.layout.pairs / plan.layout.blocks)))
     sample = needed[:: max(1, len(needed) // wanted)]
-    base = max(report.peak for report in _measured(sweep, sample[-threads:], at))
-    reports = _measured(sweep, sample, at)
+    base = max(report.peak for report in _measured(sweep, sample[-threads:], threads, at))
+    reports = _measured(sweep, sample, threads, at)
+    streaming = sweep.context.budget == 0
+    if streaming:  # else blocks of the sample stay, which are counted below
+        base = max(base, *(report.peak for report in reports))
     cost = reduce(Cost.plus, (report.cost for report in reports))
     reading = cost.reading / max(cost.read, 1)
     computed = max(sum(tile.n_computed for tile in sample), 1)
@@ -183,9 +187,19 @@ def _forecast(
         bytes_read=int(np.mean(stored or [0]) * len(needed)),
         first=seconds(reading),
         later=seconds(repeated),
-        peak=base + resident,
+        peak=base + resident + _beyond_sample(plan, here, streaming),
         limit=min(without, key=lambda what: without[what]),
     )
+
+
+def _beyond_sample(plan: Plan, here: Workers, streaming: bool) -> int:
+    """Return the memory of a process for more threads than the sample had, and what they fetch ahead.
+
+    The sample that tells the memory has one block for each thread where data stay: it fetched none ahead.
+    """
+    sampled = plan.layout if streaming else replace(plan.layout, by_url=False)
+    needed = plan.layout.working_bytes(plan.parameters, plan.workers.threads_each)
+    return needed - sampled.working_bytes(plan.parameters, here.threads_each)
 
 
 def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> list[_Tile]:
@@ -206,10 +220,21 @@ def _tiles(request: Request, sweep: Sweep, theta: Float[np.ndarray, " p"]) -> li
     return all_tiles
 
 
-def _measured(sweep: Sweep, tiles: list[_Tile], at: AtTheta | AtThetaAndLinear) -> list[Report]:
-    """Return the reports of some tiles, computed in a task each."""
-    part = replace(sweep, tasks=[tile.run for tile in tiles], owners={})
-    return [report for _, _, report in part.compute(part, GRAM, at)]
+def _measured(
+    sweep: Sweep, tiles: list[_Tile], threads: int, at: AtTheta | AtThetaAndLinear
+) -> list[Report]:
+    """Return the reports of some tiles, computed in a task for each thread, or for each group of one q.
+
+    A task finds once what holds for all its tiles, and fetches them ahead, as in a pass.
+    """
+    most, tasks = -(-len(tiles) // threads), []
+    for _, of_group in groupby(tiles, lambda tile: tile.run.group):
+        for part in batched(of_group, most):
+            places = tuple(tile.run.tiles[0] for tile in part)
+            tasks.append(part[0].run._replace(tiles=places, length=len(part)))
+    return [
+        report for *_, report in sweep.compute(replace(sweep, tasks=tasks, owners={}), GRAM, at)
+    ]
 
 
 def _stored_bytes(scan: Scan, run: Run) -> int:

@@ -46,7 +46,7 @@ class Device:
 
     def needed(self, layout: "Layout", workers: "Workers", parameters: int) -> int:
         """Return the bytes of a GPU's memory for blocks that come in and for the work of kernels."""
-        threads = -(-workers.threads // workers.processes)
+        threads = workers.threads_each
         of_pair = WORKING_BYTES + WORKING_BYTES_OF_PARAMETER * parameters
         of_kernel = of_pair * (layout.block_bytes // 4) + WORKSPACE
         return threads * layout.block_bytes + KERNELS_AT_ONCE * of_kernel

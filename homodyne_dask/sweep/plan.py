@@ -198,8 +198,8 @@ class Plan:
         """Projected peak of one worker process, bytes."""
         kept = self.layout.resident_bytes if self.resident and self.device.gpus is None else 0
         share = -(-kept // self.workers.processes)
-        threads = -(-self.workers.threads // self.workers.processes)
-        return _PROCESS_BYTES + share + self.layout.working_bytes(self.parameters, threads)
+        working = self.layout.working_bytes(self.parameters, self.workers.threads_each)
+        return _PROCESS_BYTES + share + working
 
     @property
     def driver(self) -> DriverCost:

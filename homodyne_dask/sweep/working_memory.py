@@ -46,10 +46,9 @@ def fetched_memory(layout: "Layout", threads: int) -> int:
 def require_memory_for_thetas(plan: "Plan", points: int) -> None:
     """Raise PlanError where a worker cannot hold the wide Grams of a task beside what a fit needs."""
     layout, bins = plan.layout, plan.layout.padded_bins
-    threads = -(-plan.workers.threads // plan.workers.processes)
     grams = max(len(run.tiles) for run in plan.tasks) * bins * (points + 2) ** 2
     waves = 4 * points * bins * layout.side
-    needed = plan.memory_per_worker + threads * 8 * (grams + waves)
+    needed = plan.memory_per_worker + plan.workers.threads_each * 8 * (grams + waves)
     allowed = plan.workers.memory // plan.workers.processes
     if needed > allowed:
         raise too_little("this process" if plan.workers.local else "a worker", needed, allowed)

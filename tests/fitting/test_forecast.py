@@ -57,3 +57,14 @@ def test_bytes_are_those_of_the_files(fast):
 def test_a_forecast_needs_the_gap(fast):
     with pytest.raises(OptionError, match="needs the gap"):
         hd.forecast(fast, hd.LAMINAR_FLOW)
+
+
+def test_each_thread_of_a_cluster_that_is_not_there_takes_its_memory(fast):
+    def told(workers: str):
+        options = {"gap": "200 um", "initial": given(FAST), "workers": workers}
+        return hd.forecast(fast, hd.LAMINAR_FLOW, **options)
+
+    told("1:8")  # afterwards the process of the tests has its peak
+    eight, one = told("1:8"), told("1:1")
+    of_thread = one.plan.layout.working_bytes(7)
+    assert eight.peak - one.peak == pytest.approx(7 * of_thread, rel=0.2)
