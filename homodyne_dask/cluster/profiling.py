@@ -97,6 +97,9 @@ async def _on_worker(seconds: float) -> Files:
 def _record(seconds: float) -> Files:
     import jax
 
+    from homodyne_dask.kernels.jax_start import started
+
+    started()  # as the profiler would, but without memory of GPUs
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # Dask's report has the Python functions
     with TemporaryDirectory() as folder:

@@ -62,7 +62,7 @@ def gpus_here() -> Gpus | str:
         failures = started().failures
         devices = jax.local_devices(backend=GPU.partition(":")[0])
     except RuntimeError as e:
-        why = failures[-1] if failures else _first_line(e)
+        why = (failures[-1] if failures else _first_line(e)).partition(". ")[0]
         return f"JAX cannot use a GPU ({why}): nvidia-smi says whether there is one"
     limits = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in devices]
     return Gpus(len(devices), devices[0].device_kind, min(limits))

@@ -1,5 +1,6 @@
 """The workers of GPUs: one for each, known by its identity; drivers and GPUs are stood in for."""
 
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ from distributed import Client, LocalCluster
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gpus import Gpus, environments_of_gpus
-from homodyne_dask.sweep import device_plan, worker_gpus
+from homodyne_dask.sweep import device_plan, preflight, worker_gpus
 from homodyne_dask.sweep.preflight import InspectedWorker, Requirements, WorkerInfo, differences
 from homodyne_dask.sweep.worker_gpus import GpuOfWorker, first_gpu, gpus_of_each
 from tests.synthetic import FLOW, measured, store
@@ -77,3 +78,14 @@ def test_a_worker_that_joins_without_a_gpu_is_refused():
     required = Requirements({}, "store", "chunk", "digest", 10**9, gpu=True)
     said = list(differences(InspectedWorker("worker 3", 1, 0, info), required))
     assert said == ["worker 3 on host has no GPU, and this fit is computed on GPUs: no CUDA"]
+
+
+def test_a_worker_of_anybody_sees_its_first_gpu_alone(monkeypatch):
+    """Those of dask-cuda see all GPUs of a machine, their own first."""
+    environment = {"NPROC": "5"}
+    monkeypatch.delitem(sys.modules, "jax")
+    monkeypatch.setattr(preflight.os, "environ", environment)
+    worker = SimpleNamespace(address="tcp://host:1", state=SimpleNamespace(nthreads=3))
+    preflight.compute_on_own_threads(worker)
+    assert environment["JAX_CUDA_VISIBLE_DEVICES"] == "0"
+    assert environment["NPROC"] == "5"
