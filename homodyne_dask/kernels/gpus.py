@@ -87,11 +87,16 @@ def environments_of_gpus(number: int) -> list[dict[str, str]]:
     return [GPU_ENVIRONMENT | {VISIBLE: name} for name in names]
 
 
-def cuda_missing() -> str:
-    """Return why JAX cannot have CUDA, '' where it may."""
+def has_plugin() -> bool:
+    """Return whether JAX has CUDA's libraries, which it loads also where it computes on processors alone."""
     package = find_spec("jax_plugins")
     folders = None if package is None else package.submodule_search_locations
-    if not any("cuda" in plugin.name for plugin in pkgutil.iter_modules(folders or [])):
+    return any("cuda" in plugin.name for plugin in pkgutil.iter_modules(folders or []))
+
+
+def cuda_missing() -> str:
+    """Return why JAX cannot have CUDA, '' where it may."""
+    if not has_plugin():
         version = metadata.version("jax")
         return f"this JAX has no CUDA: pip install 'jax[cuda13]=={version}' (or cuda12) adds it"
     wanted = os.environ.get("JAX_PLATFORMS", "")

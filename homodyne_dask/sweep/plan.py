@@ -9,6 +9,7 @@ import numpy as np
 from homodyne_dask.cluster.memory import size, too_little
 from homodyne_dask.cluster.workers import Workers
 from homodyne_dask.errors import PlanError, SelectionError
+from homodyne_dask.kernels.gpus import has_plugin
 from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import level_weights, schema
 from homodyne_dask.store.scan import Scan
@@ -30,6 +31,8 @@ RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
 _PROCESS_BYTES = 700_000_000
 """An idle worker with its libraries and compiled kernels."""
+_CUDA_BYTES = 330_000_000
+"""The libraries of CUDA in it, where JAX has them."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,7 @@ class Plan:
         kept = self.layout.resident_bytes if self.resident and self.device.gpus is None else 0
         share = -(-kept // self.workers.processes)
         working = self.layout.working_bytes(self.parameters, self.workers.threads_each)
-        return _PROCESS_BYTES + share + working
+        return _PROCESS_BYTES + has_plugin() * _CUDA_BYTES + share + working
 
     @property
     def driver(self) -> DriverCost:

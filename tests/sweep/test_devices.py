@@ -22,6 +22,7 @@ from homodyne_dask.fitting.series.parallel_fits import FitRequest, submitted
 from homodyne_dask.kernels import gpus
 from homodyne_dask.kernels.devices import enough_memory, jax_device
 from homodyne_dask.kernels.gpus import GPU, Gpus
+from homodyne_dask.sweep import plan
 from homodyne_dask.sweep.device_plan import AUTO_PAIRS, Device, chosen_device
 from homodyne_dask.sweep.plan import layout, make_plan
 from tests.sweep.test_plan import scan
@@ -125,6 +126,14 @@ def test_data_stay_on_gpus_within_their_memory():
         cut, Workers(1, 4, 10**11), "laminar_flow", 7, 32, device=on_gpus(1, 20 * 10**9)
     )
     assert not one.resident
+
+
+def test_a_worker_holds_the_libraries_of_cuda_where_jax_has_them(monkeypatch):
+    made = make_plan(layout(SMALL), Workers(2, 4, 10**11), "static", 3, 8)
+    monkeypatch.setattr(plan, "has_plugin", lambda: False)
+    without = made.memory_per_worker
+    monkeypatch.setattr(plan, "has_plugin", lambda: True)
+    assert made.memory_per_worker - without == 330 * 10**6
 
 
 def test_what_a_gpu_cannot_hold_is_refused_before_the_first_pass():
