@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 SAMPLE_PAIRS = 20e6
-"""Pairs of the sample for each thread; it is computed twice, for some tenths of a second."""
+"""Pairs of the sample for each thread; it is computed up to three times, for some tenths of a second."""
 TASK_OVERHEAD_SECONDS = 0.008
 """Processor time of Dask for a task, in driver and worker together [s]; docs/performance.md."""
 
@@ -57,7 +57,7 @@ class Forecast:
     later: float
     """Seconds of every other pass."""
     peak: int
-    """Peak memory of the largest worker process [bytes]."""
+    """Most memory that a worker process takes [bytes]: it keeps the blocks of all its tasks in a fit."""
     limit: str
     """What a pass takes its time for: 'computing', 'reading', or 'the scheduler' of more tasks than it can
     serve."""
@@ -150,11 +150,14 @@ def _forecast(
     sample = needed[:: max(1, len(needed) // wanted)]
     base = max(report.peak for report in _measured(sweep, sample[-threads:], threads, at))
     reports = _measured(sweep, sample, threads, at)
-    streaming = sweep.context.budget == 0
-    if streaming:  # else blocks of the sample stay, which are counted below
-        base = max(base, *(report.peak for report in reports))
     cost = reduce(Cost.plus, (report.cost for report in reports))
     reading = cost.reading / max(cost.read, 1)
+    streaming = sweep.context.budget == 0
+    if streaming:
+        base = max(base, *(report.peak for report in reports))
+    else:  # blocks of the sample stay, which are counted below; with them it is computed as in later passes
+        reports = _measured(sweep, sample, threads, at)
+        cost = reduce(Cost.plus, (report.cost for report in reports))
     computed = max(sum(tile.n_computed for tile in sample), 1)
     computing = (sum(report.seconds for report in reports) - cost.reading) / computed
 
@@ -176,7 +179,8 @@ def _forecast(
         "reading": seconds(0.0),
         "the scheduler": seconds(repeated, serve=0.0),
     }
-    resident = plan.layout.resident_bytes // plan.workers.processes if plan.resident else 0
+    # tasks move, and blocks stay where they were
+    kept = plan.budget if plan.device.gpus is None else 0
     stored = [_stored_bytes(request.scan, tile.run) for tile in sample]
     return Forecast(
         plan=plan,
@@ -187,7 +191,7 @@ def _forecast(
         bytes_read=int(np.mean(stored or [0]) * len(needed)),
         first=seconds(reading),
         later=seconds(repeated),
-        peak=base + resident + _beyond_sample(plan, here, streaming),
+        peak=base + kept + _beyond_sample(plan, here, streaming),
         limit=min(without, key=lambda what: without[what]),
     )
 

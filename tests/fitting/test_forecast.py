@@ -68,3 +68,14 @@ def test_each_thread_of_a_cluster_that_is_not_there_takes_its_memory(fast):
     eight, one = told("1:8"), told("1:1")
     of_thread = one.plan.layout.working_bytes(7)
     assert eight.peak - one.peak == pytest.approx(7 * of_thread, rel=0.2)
+
+
+def test_a_worker_may_keep_more_than_its_share(fast):
+    """Of two workers one kept nearly all blocks: tasks move, and blocks stay where they were."""
+    options = {"gap": "200 um", "initial": given(FAST), "workers": "2:1"}
+    resident, streaming = (
+        hd.forecast(fast, hd.LAMINAR_FLOW, memory=memory, **options)
+        for memory in ("resident", "stream")
+    )
+    share = resident.plan.layout.resident_bytes // 2
+    assert resident.peak - streaming.peak > 1.5 * share
