@@ -12,6 +12,7 @@ from datetime import timedelta
 from errno import ENOENT
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from homodyne_dask.errors import ObjectStoreError, OptionError, require_package
 from homodyne_dask.store.providers import settings
@@ -47,7 +48,9 @@ def connection(root: str, prefix: str = "") -> "ObjectStore":
         found, plain = ({}, scheme == "http") if scheme in WEB else settings(scheme)
         client: Any = CLIENT | {"allow_http": plain}
         connect: Any = HTTPStore.from_url if scheme in WEB else from_url
-        return connect(url, client_options=client, retry_config=RETRIES, **found)
+        # obstore decodes the names of a prefix, but not those of objects
+        address = f"{root}/{quote(prefix)}"
+        return connect(address, client_options=client, retry_config=RETRIES, **found)
 
 
 @contextmanager

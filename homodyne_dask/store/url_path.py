@@ -6,7 +6,7 @@ with the credentials of its environment or of the provider's files. Reading and 
 """
 
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from homodyne_dask.errors import OptionError, shown
 
@@ -23,14 +23,16 @@ _FORMS = (
 class UrlPath:
     """The URL of an object, or of all objects below a common prefix; `url_path` makes and checks it.
 
-    root: s3://bucket or https://host. key: names below it, with / between; '' for the bucket itself.
+    root: s3://bucket or https://host. key: names below it, with / between; '' for the bucket itself. In the
+    URL of a web server names are percent-encoded, in those of buckets they stand as they are.
     """
 
     def __init__(self, root: str, key: str) -> None:
         self.root, self.key = root, key
 
     def __str__(self) -> str:
-        return f"{self.root}/{self.key}".rstrip("/")
+        key = quote(self.key) if self.root.startswith(WEB) else self.key
+        return f"{self.root}/{key}".rstrip("/")
 
     def __repr__(self) -> str:
         return f"UrlPath({str(self)!r})"
@@ -118,13 +120,17 @@ def url_path(what: str, url: str) -> UrlPath:
     bare = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise OptionError(
-            f"{what} = {shown(bare)} was given with a user, a password or a signature, and URLs are kept in "
-            f"results and logs: give the URL without, and credentials in the environment"
+            f"{what} = {shown(bare)} was given with a user, a password or a signature (@, ?, #), and URLs "
+            f"are kept in results and logs: give the URL without, and credentials in the environment"
         )
     encrypted = parts.scheme != "http" or host in _LOOPBACK
     if parts.scheme not in BUCKETS + WEB or not host or not encrypted:
         raise OptionError(f"{what} = {shown(bare)} cannot be used: give {_FORMS}")
     names = [name for name in parts.path.split("/") if name]
-    if ".." in names or "." in names:
-        raise OptionError(f"{what} = {shown(bare)} cannot be used: give it without . and ..")
+    if parts.scheme in WEB:
+        names = [*map(unquote, names)]
+    if not url.isprintable() or any(name in (".", "..") or set(name) & {*"/\\"} for name in names):
+        raise OptionError(
+            f"{what} = {shown(bare)} cannot be used: give it without . and .., \\ and control characters"
+        )
     return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(names))

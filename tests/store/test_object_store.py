@@ -1,14 +1,17 @@
 """Stores by URL: the same bits as from disk, and one sentence for what goes wrong on the way."""
 
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
 import homodyne_dask as hd
 from homodyne_dask.errors import ObjectStoreError, OptionError, StoreError
 from homodyne_dask.store import byte_range, objects
+from homodyne_dask.store.files import zarr_store
 from homodyne_dask.store.scan import Chunk, open_selection
 from homodyne_dask.store.url_path import UrlPath, url_path
 from homodyne_dask.sweep.block_cache import in_turn
@@ -61,6 +64,8 @@ REFUSED = {
     "another scheme": ("ftp://host/a", "'ftp://host/a' cannot be used: give s3://"),
     "no bucket": ("s3:///a", "'s3:///a' cannot be used: give s3://"),
     "dots": ("s3://bucket/../a", r"cannot be used: give it without \. and"),
+    "encoded dots": ("https://host/%2e%2E/a", r"cannot be used: give it without \. and"),
+    "a line": ("s3://bucket/a\nb", "cannot be used: give it without .* control characters"),
     "a file elsewhere": ("file://host/a", "give file:///path"),
 }
 
@@ -71,6 +76,21 @@ def test_a_url_with_secrets_or_of_another_form_is_refused_without_quoting_them(c
     with pytest.raises(OptionError, match=sentence) as raised:
         hd.open_dataset(url)
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["100% a+b", "a%20b", "größe µ/x"])
+def test_names_of_objects_stand_as_they_are_for_zarr_as_well(name):
+    path = url_path("store", f"s3://{BUCKET}/named {name}/a.zarr")
+    zarr.create_group(zarr_store(path), attributes={"name": name})
+    assert json.loads(objects.read(path / "zarr.json", 1000))["attributes"] == {"name": name}
+    assert url_path("again", str(path)) == path
+
+
+def test_names_in_addresses_of_web_servers_are_encoded():
+    path = url_path("store", "https://host/a%20b/größe%25")
+    assert path.key == "a b/größe%"
+    assert str(path) == "https://host/a%20b/gr%C3%B6%C3%9Fe%25"
+    assert url_path("again", str(path)) == path
 
 
 def test_a_url_of_a_file_is_its_path(disk):
