@@ -8,10 +8,10 @@ Process 0 is the scheduler, 1 runs `homodyne-dask fit` with all words after KEY,
 HOMODYNE_DASK_THREADS threads (1); they talk by the network interface HOMODYNE_DASK_INTERFACE.
 """
 
+import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import dask.config
 from distributed import Client
@@ -21,7 +21,7 @@ from homodyne_dask.cluster.local import SCHEDULER_SETTINGS
 from homodyne_dask.cluster.tls import load_key
 
 NETWORK = {"interface": os.environ.get("HOMODYNE_DASK_INTERFACE"), "protocol": "tls"}
-SCHEDULER: dict[str, Any] = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+SCHEDULER: dict = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 WORKER = {"nthreads": int(os.environ.get("HOMODYNE_DASK_THREADS", "1"))}
 
 
@@ -40,8 +40,7 @@ def address_of_scheduler(launcher: str, key: Path) -> str:
     if launcher == "mpi":
         from dask_mpi import initialize
 
-        if not initialize(**NETWORK, **SCHEDULER, **WORKER, exit=False):
-            sys.exit()
+        initialize(**NETWORK, **SCHEDULER, **WORKER, exit=False) or sys.exit()
         return dask.config.get("scheduler_address")
     from dask_jobqueue.slurm import SLURMRunner
 
@@ -51,6 +50,7 @@ def address_of_scheduler(launcher: str, key: Path) -> str:
 
 
 if __name__ == "__main__":
+    logging.getLogger("distributed").setLevel(logging.WARNING)
     encrypt(key := Path(sys.argv[2]).absolute())
     address = address_of_scheduler(sys.argv[1], key)
     try:

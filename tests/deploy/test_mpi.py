@@ -29,4 +29,5 @@ def test_two_workers_that_mpirun_starts_give_the_bits_of_a_fit_in_this_process(t
     )  # fmt: skip
     assert ended.returncode in (0, 3), ended.stderr
     assert "on 2 Dask workers" in ended.stderr, ended.stderr
+    assert "distributed" not in ended.stderr, ended.stderr
     assert summary(tmp_path / "result") == here(tmp_path)
