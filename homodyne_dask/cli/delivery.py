@@ -1,5 +1,6 @@
 """Results whose folder is a URL: written on disk as all results, then copied, what completes them last."""
 
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from homodyne_dask.cli.printing import echo_progress
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import ObjectStoreError, OptionError
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.url_path import UrlPath
 
@@ -27,7 +28,8 @@ def delivered(config: "FitConfig") -> Iterator[tuple["FitConfig", Callable[[Path
 
     Where `output` is a URL the fit writes to a temporary folder, which is copied after the block; its
     checkpoint is in the working folder. Raises OptionError where the URL holds something already and
-    nothing says to replace it, FolderInUse where another fit is writing there.
+    nothing says to replace it, FolderInUse where another fit is writing there, ObjectStoreError where the
+    result cannot be copied: it is kept in the working folder then.
     """
     url = config.output
     if not isinstance(url, UrlPath):
@@ -39,7 +41,8 @@ def delivered(config: "FitConfig") -> Iterator[tuple["FitConfig", Callable[[Path
         if len(config.data) == 1 and not config.over and config.checkpoint is None:
             changed["checkpoint"] = Path(f"{url.name}.checkpoint.json")
         yield config.model_copy(update=changed), _names(folder, url)
-        _replace(folder, url)
+        with _kept_if_refused(folder, url):
+            _replace(folder, url)
 
 
 @contextmanager
@@ -63,7 +66,18 @@ def on_disk(where: AnyPath) -> Iterator[tuple[Path, Callable[[Path], str]]]:
             file.write_bytes(before[file])
         yield folder, _names(folder, where)
         changed = [file for file in _files(folder) if file.read_bytes() != before.get(file)]
-        _write(changed, folder, where)
+        with _kept_if_refused(folder, where):
+            _write(changed, folder, where)
+
+
+@contextmanager
+def _kept_if_refused(folder: Path, url: UrlPath) -> Iterator[None]:
+    """Move a result that cannot be copied into the working folder, and name it in the error."""
+    try:
+        yield
+    except ObjectStoreError as e:
+        kept = shutil.move(folder, tempfile.mkdtemp(prefix=f"{url.name}_", dir="."))
+        raise ObjectStoreError(f"{e}; the result is kept in {kept}") from e
 
 
 @contextmanager

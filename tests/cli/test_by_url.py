@@ -1,11 +1,12 @@
 """The commands with stores and folders of results by URL."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.errors import OptionError
+from homodyne_dask.errors import ObjectStoreError, OptionError
 from homodyne_dask.live.view.shown import data_map, open_shown
 from homodyne_dask.store import objects
 from homodyne_dask.store.url_path import url_path
@@ -58,6 +59,22 @@ def test_a_scan_is_ingested_planned_fitted_and_shown_by_url(here):
 def test_a_file_of_somebody_else_names_no_url_to_write_to(here):
     (here / "fit.yaml").write_text(f"data: {STORE}\nmodel: static\noutput: {ROOT}/elsewhere\n")
     assert "give --output on the command line instead" in run("fit", "fit.yaml").output
+
+
+def test_a_result_that_cannot_be_copied_is_kept(here, monkeypatch):
+    def refuse(path, content) -> None:
+        if path.name == "report.txt":
+            raise ObjectStoreError(f"{path} cannot be used (access is refused): look at the URL")
+        written(path, content)
+
+    written = objects.write
+    monkeypatch.setattr(objects, "write", refuse)
+    made = run("fit", "A_c2.zarr", *FIT[2:], "-o", f"{ROOT}/refused")
+    assert made.exit_code == 2
+    said = made.output.strip().rpartition("look at the URL; the result is kept in ")[2]
+    assert hd.load_result(said).converged
+    assert Path(said).parent.name.startswith("refused_")
+    assert "summary.json" not in names_below(f"{ROOT}/refused")
 
 
 def test_a_series_by_url_is_shown_and_read_as_on_disk(here, no_pictures):
