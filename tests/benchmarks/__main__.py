@@ -59,6 +59,14 @@ ROWS = {
             "peak / the plan's": "<= 1",
         },
     ),
+    "gpu compiled": (
+        "compiled_for_gpu.row()",
+        {
+            "laminar_flow: of the plan's": "<= 1",
+            "laminar_flow, cauchy: of the plan's": "<= 1",
+            "nine rates of a user: of the plan's": "<= 1",
+        },
+    ),
     "kernel separable": ("kernel.separable()", {"M pairs/s": ">= 15"}),
     "sweep by URL": ("by_url.streaming(folder)", {"of the rate on disk": ">= 0.8"}),
     "sweep resident 1x2": (
@@ -152,6 +160,7 @@ def one(name: str, folder: str) -> dict[str, Any]:
     code = (
         "import json, sys; from pathlib import Path; "
         "from tests.benchmarks import codec_table, crossover, data, felt, fits, flags, gpu, kernel, wide; "
+        "from tests.benchmarks import compiled_for_gpu; "
         "from tests.benchmarks import by_url, fault_tolerance, free_rates, passes, roofline; "
         "from tests.benchmarks import scheduler; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"

@@ -91,7 +91,8 @@ def beside_processors(store: Path, client: Client) -> Row:
 
 def memory(store: Path, client: Client) -> Row:
     """The most memory that JAX has taken of the GPU, and what a plan says of the largest fit until now."""
-    [peak] = client.run(peak_of_gpu).values()
+    answers: Any = client.run(peak_of_gpu)
+    [peak] = answers.values()
     _, plan = sweep_on("gpu", store, client)
     planned = plan.device.needed(plan.layout, plan.workers, plan.parameters)
     planned += plan.layout.resident_bytes
