@@ -53,6 +53,9 @@ MONITOR_SETTINGS = {
     # at its default rate the monitor of an idle process takes 4 % of a core
     "distributed.admin.tick.interval": "200ms",
     "distributed.worker.profile.interval": "100ms",
+    # a worker keeps what ran in each of so many cycles, 100 kB, and as many steps of tasks
+    "distributed.worker.profile.cycle": "600s",
+    "distributed.admin.low-level-log-length": 100,
     # a nanny that asks ten times a second what memory its worker has takes 0.4 % of a core for that
     "distributed.worker.memory.monitor-interval": "500ms",
 }
@@ -81,7 +84,7 @@ def worker_environment(threads: int) -> dict[str, str]:
 def monitor_environment() -> dict[str, str]:
     """Return MONITOR_SETTINGS as the environment variables that a Dask process reads at its start."""
     names = {key: key.upper().replace(".", "__").replace("-", "_") for key in MONITOR_SETTINGS}
-    return {f"DASK_{names[key]}": value for key, value in MONITOR_SETTINGS.items()}
+    return {f"DASK_{names[key]}": str(value) for key, value in MONITOR_SETTINGS.items()}
 
 
 class _Worker(ProcessInterface):
