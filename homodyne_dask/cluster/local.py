@@ -30,6 +30,12 @@ from homodyne_dask.cluster.memory import (
     too_little,
 )
 from homodyne_dask.cluster.scratch import SCRATCH, scratch_folder
+from homodyne_dask.cluster.settings import (
+    MONITOR_SETTINGS,
+    SCHEDULER_SETTINGS,
+    monitor_environment,
+    worker_environment,
+)
 from homodyne_dask.cluster.workers import MAX_THREADS_PER_WORKER, JobCluster, Workers
 from homodyne_dask.errors import ClusterError, require_count, require_type
 from homodyne_dask.kernels.gpus import environments_of_gpus
@@ -40,51 +46,11 @@ NO_PROGRESS_TIMEOUT = 300.0
 """Seconds without any finished task after which a pass fails."""
 FIRST_WORKER_TIMEOUT = 60.0
 """Seconds to wait for the first worker of a cluster."""
-SCHEDULER_SETTINGS = {
-    # an innocent task is blamed for each death of a worker that holds it
-    "distributed.scheduler.allowed-failures": 10,
-    "distributed.scheduler.no-workers-timeout": "120s",
-    "distributed.scheduler.worker-ttl": "60s",
-    # a worker that died is started again by its nanny, on a busy machine slowly
-    "distributed.deploy.lost-worker-timeout": "120s",
-}
-"""Settings of Dask's configuration for a scheduler."""
-MONITOR_SETTINGS = {
-    # at its default rate the monitor of an idle process takes 4 % of a core
-    "distributed.admin.tick.interval": "200ms",
-    "distributed.worker.profile.interval": "100ms",
-    # a worker keeps what ran in each of so many cycles, 100 kB, and as many steps of tasks
-    "distributed.worker.profile.cycle": "600s",
-    "distributed.admin.low-level-log-length": 100,
-    # a nanny that asks ten times a second what memory its worker has takes 0.4 % of a core for that
-    "distributed.worker.memory.monitor-interval": "500ms",
-}
-"""Settings of Dask's configuration for schedulers and workers: how often they monitor themselves."""
 
 
 def time_limit(what: str, seconds: float) -> float:
     """Return a time limit in seconds: homodyne-dask.<what> of Dask's configuration, or a default."""
     return parse_timedelta(dask.config.get(f"homodyne-dask.{what}", seconds), "s")
-
-
-def worker_environment(threads: int) -> dict[str, str]:
-    """Return the environment variables of a worker, which JAX reads as it starts."""
-    return {
-        "NPROC": str(threads),
-        # kernels run in the worker's own threads, side by side: in a pool they would wait for each other
-        "JAX_CPU_ENABLE_ASYNC_DISPATCH": "0",
-        "JAX_ENABLE_X64": "1",
-        "JAX_PLATFORMS": "cpu",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-
-
-def monitor_environment() -> dict[str, str]:
-    """Return MONITOR_SETTINGS as the environment variables that a Dask process reads at its start."""
-    names = {key: key.upper().replace(".", "__").replace("-", "_") for key in MONITOR_SETTINGS}
-    return {f"DASK_{names[key]}": str(value) for key, value in MONITOR_SETTINGS.items()}
 
 
 class _Worker(ProcessInterface):
@@ -286,9 +252,8 @@ def workers_of(client: Client) -> Workers:
         memory=sum(worker["memory_limit"] or 0 for worker in workers) or available_memory(),
     )
     jobs = job_cluster(client)
-    return (
-        jobs.expected if jobs is not None and jobs.expected.threads > present.threads else present
-    )
+    expected = present if jobs is None else jobs.expected
+    return expected if expected.threads > present.threads else present
 
 
 def _wait_for_one(client: Client) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import zarr
 from numcodecs import blosc
 
-from homodyne_dask.cluster.local import worker_environment
+from homodyne_dask.cluster.settings import worker_environment
 from homodyne_dask.store.scan import open_dataset
 from tests.benchmarks import data, passes
 from tests.benchmarks.codecs import (

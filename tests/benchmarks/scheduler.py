@@ -16,7 +16,8 @@ import psutil
 from distributed import Client, SpecCluster, Worker
 
 import homodyne_dask as hd
-from homodyne_dask.cluster.local import MONITOR_SETTINGS, SCHEDULER_SETTINGS, _Scheduler
+from homodyne_dask.cluster.local import _Scheduler
+from homodyne_dask.cluster.settings import MONITOR_SETTINGS, SCHEDULER_SETTINGS
 from homodyne_dask.cluster.workers import Workers
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.sweep.plan import Layout, make_plan

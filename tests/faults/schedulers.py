@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from homodyne_dask.cluster.local import worker_environment
+from homodyne_dask.cluster.settings import worker_environment
 from tests.faults.programs import ENVIRONMENT, ROOT
 
 

@@ -12,8 +12,8 @@ from distributed import Security
 
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.connect import closing_logged
-from homodyne_dask.cluster.local import MONITOR_SETTINGS, SCHEDULER_SETTINGS
 from homodyne_dask.cluster.scratch import scratch_folder
+from homodyne_dask.cluster.settings import MONITOR_SETTINGS, SCHEDULER_SETTINGS
 from homodyne_dask.cluster.slurm import queue
 from homodyne_dask.cluster.slurm._jobqueue_internals import send_jobs
 from homodyne_dask.cluster.slurm.jobs import cluster_class, job_options, worker_memory

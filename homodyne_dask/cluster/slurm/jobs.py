@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from homodyne_dask.cluster import scratch, tls
-from homodyne_dask.cluster.local import monitor_environment, worker_environment
+from homodyne_dask.cluster.settings import monitor_environment, worker_environment
 from homodyne_dask.cluster.slurm.lifetimes import lifetime
 from homodyne_dask.cluster.slurm.sites import Site
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
