@@ -229,6 +229,7 @@ def _saved(state: lm.State) -> checkpoints.SavedState:
         state.trust_region
         and (state.trust_region.size.tolist(), state.trust_region.radius),
         state.reduced.penalty and state.reduced.penalty.strengths.plain(),
+        None if state.secant is None else state.secant.tolist(),
     )  # fmt: skip
 
 
@@ -253,17 +254,11 @@ def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitReco
             kept = Strengths(*map(np.array, strengths))
             reduced = penalized(request.search, theta, reduced, kept)
         restored = lm.State(
-            theta,
-            reduced,
-            of.damping,
-            passes=saved.passes,
-            accepted=of.accepted,
-            best=best,
-            nonmonotone_steps=of.nonmonotone_steps,
-            rejected_steps=of.rejected_steps,
-            slow_steps=of.slow_steps,
+            theta, reduced, of.damping, passes=saved.passes, accepted=of.accepted, best=best,
+            nonmonotone_steps=of.nonmonotone_steps, rejected_steps=of.rejected_steps,
+            slow_steps=of.slow_steps, secant=None if of.secant is None else np.array(of.secant),
             trust_region=region,
-        )
+        )  # fmt: skip
         return lm.restored_state(request.search, restored, request.solver)
 
     with checkpoints.foreign_content(path):

@@ -46,6 +46,8 @@ class SavedState(NamedTuple):
     """Size and radius of `lm.State.trust_region`."""
     strengths: tuple[list[float], list[float], list[float]] | None = None
     """The `Strengths` of the state's penalty."""
+    secant: list[list[float]] | None = None
+    """`lm.State.secant`."""
 
 
 class Checkpoint(NamedTuple):
@@ -233,6 +235,9 @@ def _state(read: dict[str, Any]) -> SavedState:
     if strengths is not None:
         values, exponents, scales = map(_numbers, strengths)
         strengths = (values, exponents, [_from_zero_up(scale) for scale in scales])
+    secant = read.get("secant")
+    if secant is not None and [len(_numbers(row)) for row in secant] != [len(theta)] * len(theta):
+        raise ValueError("a secant term of other parameters")
     return SavedState(
         theta,
         _from_zero_up(read["damping"]),
@@ -244,6 +249,7 @@ def _state(read: dict[str, Any]) -> SavedState:
         linear,
         None if region is None else (region[0], _from_zero_up(region[1])),
         strengths,
+        secant,
     )
 
 

@@ -13,24 +13,23 @@ from jaxtyping import Float
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.determined import MAX_SLOW_STEPS, directions_at, movable_at
 from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.secant import SLOW_STEPS, secant_after, updated_secant, with_secant
 from homodyne_dask.solver.smoothing import penalized
 from homodyne_dask.solver.state import Options, Outcome, State, Trial
-from homodyne_dask.solver.trust_region import MIN_RATIO, TrustRegion, trust_region_at
+from homodyne_dask.solver.trust_region import MIN_RATIO, POOR_RATIO, TrustRegion, trust_region_at
 
 SLOW_STEP = 0.9
 """Decrement after a step over that before it, above which the step is slow."""
 MAX_NONMONOTONE_STEPS = 3
 """Steps above the lowest χ² that may follow each other before the fit returns to it."""
 FIXED_STRENGTHS = 1.0
-"""Distance to the minimum in standard errors, from which on strengths of penalties stay: one step more
-changes them by no more than they are known."""
+"""Distance to the minimum in standard errors, from which on strengths of penalties stay."""
 FREE_EXPONENTS = 4
-"""Passes after which the exponents of penalties stay, and their strengths where others would lead away from
-the minimum: two that are about as likely could take turns."""
+"""Passes after which exponents of penalties stay, and strengths where others would lead uphill: two that are
+about as likely could take turns."""
 SMOOTHED = 20.0
-"""Distance to the minimum at which a fit with penalties has converged, over that without. Noise bends χ² of
-many coefficients, and steps shorten by a factor only: of 0.9 or less (`SLOW_STEP`), so that 0.02 standard
-errors are left at most, much less than λ is known to."""
+"""Distance to the minimum at which a fit with penalties has converged, over that without. Steps may shorten
+by 0.9 (`SLOW_STEP`) only: 0.02 standard errors are left at most, much less than λ is known to."""
 MAX_DAMPING = 1e12
 """Damping above which a fit has stalled."""
 
@@ -96,7 +95,7 @@ def propose(search: Search, state: State) -> Trial:
     """Return the next point to evaluate: a damped Gauss-Newton step inside the bounds."""
     step = _bounded_step(search, state)
     theta = search.moved(state.theta, step)
-    reduced, damping = state.reduced, state.damping
+    reduced, damping = with_secant(state), state.damping
     linear_params = reduced.linear_params_after(step, damping)
     return Trial(theta, linear_params, reduced.predicted_reduction(step, damping))
 
@@ -119,10 +118,13 @@ def judge(
     gain = lowest.reduced.chisqr - reduced.chisqr
     below_rounding, left, variance = _below_rounding(search, lowest, gain, options)
     if reduced.finite and (gain > 0 or below_rounding):
-        as_predicted = below_rounding or trial.predicted <= 0
-        damping = _relaxed_damping(state, 1.0 if as_predicted else gain / trial.predicted)
+        ratio = 1.0 if below_rounding or trial.predicted <= 0 else gain / trial.predicted
+        secant = updated_secant(search, lowest, trial.theta, reduced, ratio < POOR_RATIO)
+        first = lowest.secant is None and secant is not None  # it may be all that was missing
+        damping = state.damping if first else _relaxed_damping(state, ratio)
         moved = State(
-            trial.theta, reduced, damping, passes=passes, rejected_steps=lowest.rejected_steps
+            trial.theta, reduced, damping, passes=passes, rejected_steps=lowest.rejected_steps,
+            secant=secant,
         )  # fmt: skip
         if penalty is not None and lowest.decrement > FIXED_STRENGTHS:
             kept = penalty.strengths.exponents if passes > FREE_EXPONENTS else None
@@ -137,16 +139,16 @@ def judge(
         return State(
             trial.theta, reduced, state.damping, passes=passes, accepted=False, best=lowest,
             nonmonotone_steps=state.nonmonotone_steps + 1, rejected_steps=lowest.rejected_steps,
+            secant=lowest.secant,
         )  # fmt: skip
     # damping below the smallest eigenvalue changes nothing
     smallest = directions_at(search, lowest, movable_at(search, lowest)).smallest
+    missing = small_rise and lowest.secant is None
+    secant = secant_after(search, lowest, trial.theta, reduced) if missing else None
     rejected = replace(
-        lowest,
-        damping=max(lowest.damping * 10, smallest),
-        passes=passes,
-        accepted=False,
-        rejected_steps=lowest.rejected_steps + 1,
-    )
+        lowest, damping=max(lowest.damping * 10, smallest) if secant is None else lowest.damping,
+        passes=passes, accepted=False, rejected_steps=lowest.rejected_steps + 1, secant=secant,
+    )  # fmt: skip
     return _after_rejection(search, rejected, options)
 
 
@@ -242,6 +244,8 @@ def _with_outcome(
     state = replace(state, decrement=decrement)
     if before is not None and reduced.linear_step is None:
         state = replace(state, slow_steps=_slow_steps(before, decrement, options))
+        if state.slow_steps >= SLOW_STEPS and state.secant is None:
+            state = replace(state, secant=secant_after(search, before, state.theta, reduced))
     change, scale = np.abs(directions.step(0.0)), np.abs(state.theta[free])
     wanted = options.decrement * (1.0 if reduced.penalty is None else SMOOTHED)
     least = max(wanted, reduced.decrement_rounding(variance))
@@ -277,6 +281,7 @@ def _slow_steps(before: State, decrement: float, options: Options) -> int:
 
 def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
     """Return the damped step; parameters that would pass a bound stop there, the others are solved again."""
+    state = replace(state, reduced=with_secant(state))
     reduced, theta = state.reduced, state.theta
     free = movable_at(search, state)
     step = np.zeros_like(theta)

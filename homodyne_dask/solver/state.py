@@ -70,6 +70,8 @@ class State:
     """Since the fit began."""
     slow_steps: int = 0
     """Accepted steps in a row that hardly came closer to an optimum less than a standard error away."""
+    secant: Float[np.ndarray, "p p"] | None = None
+    """S, what the Hessian has beside that of Gauss and Newton, once steps have failed or were slow."""
     trust_region: TrustRegion | None = None
     """The limit of the next step's length, if steps are limited by it instead of damping."""
     decrement: float = np.inf

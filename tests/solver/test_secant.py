@@ -1,0 +1,153 @@
+"""Second derivatives by differences of gradients: where Gauss-Newton steps overshoot, fits still converge."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.models.parameters import Parameter, search
+from homodyne_dask.solver import checkpoint as checkpoints
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.secant import NEAR, secant_after, with_secant
+from homodyne_dask.solver.variable_projection import reduce
+from tests import truths
+from tests.solver.test_checkpoint import bits
+from tests.synthetic import angles, evaluator, fit_here, measured, store
+
+P = 3
+ANYWHERE = search([Parameter(name, "", (-10.0, 10.0)) for name in "abc"])
+CREEP = np.array([20000.0, -0.4, 1000.0])
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture(scope="module")
+def some():
+    """A reduced problem of three parameters, whose numbers the tests replace."""
+    scans = measured(CREEP, 12, angles(3))
+    return reduce(evaluator(scans)(CREEP), "individual")
+
+
+def problem(some, chisqr, gradient, hessian):
+    return replace(
+        some, chisqr=chisqr, gradient=gradient, hessian=hessian, ndata=100,
+        bin_hessian_rounding=np.zeros_like(some.bin_hessian_rounding),
+    )  # fmt: skip
+
+
+def large_residuals(some, curvature):
+    """Residuals a + 1, curvature·a² + a - 1 (Dennis & Schnabel 1983, §10.2) and two of b and c.
+
+    At the minimum, 0, half the second derivative is 2 - 2·curvature, of which Gauss and Newton have 2.
+    """
+
+    def evaluate(trial):
+        a, b, c = trial.theta
+        r = np.array([a + 1, curvature * a**2 + a - 1, b + 0.3 * a, c - b])
+        J = np.array([[1, 0, 0], [2 * curvature * a + 1, 0, 0], [0.3, 1, 0], [0, -1, 1]])
+        return problem(some, float(r @ r), -J.T @ r, J.T @ J)
+
+    return evaluate
+
+
+def fitted(evaluate, theta):
+    return list(lm.iterate(ANYWHERE, evaluate, lm.Trial(np.array(theta)), lm.Options()))
+
+
+def test_residuals_that_are_large_are_fitted_in_fewer_passes(some, monkeypatch):
+    evaluate, start = large_residuals(some, -2.0), [0.05, 0.1, -0.1]
+    states = fitted(evaluate, start)
+    assert states[-1].outcome is Outcome.CONVERGED
+    assert np.abs(states[-1].theta).max() < 1e-4
+    assert any(state.secant is not None for state in states)
+    monkeypatch.setattr(lm, "secant_after", lambda *_: None)
+    monkeypatch.setattr(lm, "updated_secant", lambda *_: None)
+    without = fitted(evaluate, start)
+    assert states[-1].passes < 0.7 * without[-1].passes
+
+
+def test_small_residuals_need_no_second_derivatives(some):
+    states = fitted(large_residuals(some, 0.1), [0.05, 0.1, -0.1])
+    assert states[-1].outcome is Outcome.CONVERGED
+    assert all(state.secant is None for state in states)
+
+
+def drawn(some, seed, curved):
+    """A state near a minimum, a step from it, and the problem there: positive matrices, drawn."""
+    rng = np.random.default_rng(seed)
+    half, true = rng.standard_normal((2, P, P))
+    hessian, true = half @ half.T + 0.1 * np.eye(P), true @ true.T + 0.1 * np.eye(P)
+    step, gradient = rng.standard_normal((2, P))
+    after = gradient - curved * true @ step
+    state = lm.State(np.zeros(P), problem(some, 1.0, gradient, hessian), 0.0, decrement=1.0)
+    return state, step, problem(some, 1.0, after, hessian), true
+
+
+@settings(deadline=None)
+@given(SEEDS)
+def test_the_hessian_with_them_is_positive_and_explains_the_change_of_the_gradient(some, seed):
+    state, step, there, true = drawn(some, seed, 1.0)
+    updated = with_secant(replace(state, secant=secant_after(ANYWHERE, state, step, there)))
+    assert np.linalg.eigvalsh(updated.hessian)[0] > 0
+    along, least = step @ true @ step, 0.2 * step @ state.reduced.hessian @ step
+    if along > least:
+        np.testing.assert_allclose(updated.hessian @ step, true @ step, rtol=1e-8, atol=1e-8)
+    else:
+        assert step @ updated.hessian @ step == pytest.approx(least, rel=1e-9)
+
+
+@settings(deadline=None)
+@given(SEEDS)
+def test_it_stays_positive_where_the_curvature_is_negative(some, seed):
+    state, step, there, _ = drawn(some, seed, -1.0)
+    updated = with_secant(replace(state, secant=secant_after(ANYWHERE, state, step, there)))
+    assert np.linalg.eigvalsh(updated.hessian)[0] > 0
+
+
+def test_there_are_none_far_from_a_minimum_nor_where_data_leave_a_direction_open(some):
+    state, step, there, _ = drawn(some, 1, 1.0)
+    assert secant_after(ANYWHERE, state, step, there) is not None
+    assert secant_after(ANYWHERE, replace(state, decrement=2 * NEAR), step, there) is None
+    alike = state.reduced.hessian.copy()
+    alike[:, 1] = alike[1] = 0
+    unknown = replace(state, reduced=replace(state.reduced, hessian=alike), secant=np.eye(P))
+    assert secant_after(ANYWHERE, unknown, step, there) is None
+
+
+def test_a_step_to_a_bound_tells_nothing_of_them(some):
+    state, step, there, _ = drawn(some, 1, 1.0)
+    step[0] = 10.0
+    assert secant_after(ANYWHERE, state, step, there) is None
+
+
+def test_a_step_across_the_end_of_a_period_is_as_short_as_it_is(some):
+    periodic = search([*STATIC.parameters[:2], LAMINAR_FLOW.parameters[-1]])
+    state, step, there, _ = drawn(some, 2, 1.0)
+    at, wrapped = np.array([5.0, 0.0, 89.9]), step.copy()
+    wrapped[2] -= 180
+    state = replace(state, theta=at)
+    np.testing.assert_allclose(
+        secant_after(periodic, state, at + wrapped, there),
+        secant_after(periodic, state, at + step, there),
+        atol=1e-9,
+    )
+
+
+def test_a_fit_with_them_is_resumed_to_the_same_bits(tmp_path):
+    scans = truths.drawn("laminar_flow", 24)
+    scan = store(scans, tmp_path)
+    names = LAMINAR_FLOW.names
+    options = {"gap": 2e6, "initial": dict(zip(names, scans.theta, strict=True))}
+    whole = fit_here(scan, LAMINAR_FLOW, tmp_path / "whole.ckpt", **options)
+    held = []
+    for passes in (whole.passes // 2, whole.passes - 2):
+        path = tmp_path / f"after-{passes}.ckpt"
+        assert fit_here(scan, LAMINAR_FLOW, path, stop_after=passes, **options) is None
+        saved = checkpoints.load(path, checkpoints.saved_identity(path))
+        held.append(saved.state.secant is not None)
+        again = fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)
+        assert bits(again) == bits(whole)
+    assert any(held)
