@@ -5,6 +5,7 @@ workers; and the message of sbatch about a refused job goes to a log only.
 """
 
 import asyncio
+import math
 import time
 from typing import Any
 
@@ -113,7 +114,9 @@ class ReplacingAdaptive(Adaptive):
         self.first_and_last: dict[Job, tuple[float, float]] = {}
         """When a job's workers were first and last connected."""
         self.counted_at = 0.0
-        """When jobs whose workers did not stay were last counted_at."""
+        """When jobs whose workers did not stay were last counted."""
+        self.failed_at = -math.inf
+        """When a job last failed."""
         self.listed_at = time.monotonic()
         super().__init__(cluster, **options)
 
@@ -136,7 +139,10 @@ class ReplacingAdaptive(Adaptive):
             first, last = self.first_and_last.get(job, (now, now))
             if _jobqueue_internals.worker_names(self.cluster, name) & observed:
                 self.first_and_last[job] = first, now
-                if last - first <= STABLE_SECONDS < now - first:  # it is stable
+                stable = last - first <= STABLE_SECONDS < now - first
+                if (
+                    stable and first > self.failed_at
+                ):  # one from before them ends no row of failures
                     self.cluster.failed_jobs = 0
             elif now - last > longest:
                 await self._drop(name)
@@ -151,7 +157,7 @@ class ReplacingAdaptive(Adaptive):
             any(last - first < STABLE_SECONDS for first, last in lives)
             and now - self.counted_at > longest
         ):
-            self.counted_at = now
+            self.counted_at = self.failed_at = now
             self.cluster.failed_jobs += 1
 
     async def _drop_failed(self) -> None:
@@ -171,7 +177,10 @@ class ReplacingAdaptive(Adaptive):
             lost += [name for name, job in new.items() if job.job_id and job.job_id not in queued]
         for name in lost:
             self.cluster.refusal = new[name].refusal or self.cluster.refusal
-            self.cluster.failed_jobs += 1
+            self.cluster.failed_jobs, self.failed_at = (
+                self.cluster.failed_jobs + 1,
+                time.monotonic(),
+            )
             await self._drop(name)
 
     async def _drop(self, name: Any) -> None:
