@@ -21,12 +21,11 @@ from homodyne_dask.solver.trust_region import MIN_RATIO, POOR_RATIO, TrustRegion
 SLOW_STEP = 0.9
 """Decrement after a step over that before it, above which the step is slow."""
 MAX_NONMONOTONE_STEPS = 3
-"""Steps above the lowest χ² that may follow each other before the fit returns to it."""
+"""Steps above the lowest χ² that may follow each other, without S, before the fit returns to it."""
 FIXED_STRENGTHS = 1.0
 """Distance to the minimum in standard errors, from which on strengths of penalties stay."""
 FREE_EXPONENTS = 4
-"""Passes after which exponents of penalties stay, and strengths where others would lead uphill: two that are
-about as likely could take turns."""
+"""Passes after which exponents of penalties stay, and strengths where others would lead uphill."""
 SMOOTHED = 20.0
 """Distance to the minimum at which a fit with penalties has converged, over that without. Steps may shorten
 by 0.9 (`SLOW_STEP`) only: 0.02 standard errors are left at most, much less than λ is known to."""
@@ -95,7 +94,7 @@ def propose(search: Search, state: State) -> Trial:
     """Return the next point to evaluate: a damped Gauss-Newton step inside the bounds."""
     step = _bounded_step(search, state)
     theta = search.moved(state.theta, step)
-    reduced, damping = with_secant(state), state.damping
+    reduced, damping = with_secant(search, state), state.damping
     linear_params = reduced.linear_params_after(step, damping)
     return Trial(theta, linear_params, reduced.predicted_reduction(step, damping))
 
@@ -119,8 +118,9 @@ def judge(
     below_rounding, left, variance = _below_rounding(search, lowest, gain, options)
     if reduced.finite and (gain > 0 or below_rounding):
         ratio = 1.0 if below_rounding or trial.predicted <= 0 else gain / trial.predicted
-        secant = updated_secant(search, lowest, trial.theta, reduced, ratio < POOR_RATIO)
-        first = lowest.secant is None and secant is not None  # it may be all that was missing
+        poor = ratio < POOR_RATIO and state.best is None
+        secant = updated_secant(search, state, trial.theta, reduced, poor)
+        first = state.secant is None and secant is not None  # it may be all that was missing
         damping = state.damping if first else _relaxed_damping(state, ratio)
         moved = State(
             trial.theta, reduced, damping, passes=passes, rejected_steps=lowest.rejected_steps,
@@ -133,21 +133,21 @@ def judge(
             if passes <= FREE_EXPONENTS or chosen.decrement < lowest.decrement:
                 return chosen
         return _with_outcome(search, moved, options, lowest)
+    plain = lowest.secant is None
     small_rise = reduced.finite and state.damping <= 1e-2 and -gain < 100 * max(variance, left)
-    may_rise = state.nonmonotone_steps < MAX_NONMONOTONE_STEPS and passes < options.max_passes
-    if small_rise and may_rise:
+    may_rise = plain and passes < options.max_passes
+    if small_rise and may_rise and state.nonmonotone_steps < MAX_NONMONOTONE_STEPS:
         return State(
             trial.theta, reduced, state.damping, passes=passes, accepted=False, best=lowest,
             nonmonotone_steps=state.nonmonotone_steps + 1, rejected_steps=lowest.rejected_steps,
-            secant=lowest.secant,
         )  # fmt: skip
     # damping below the smallest eigenvalue changes nothing
     smallest = directions_at(search, lowest, movable_at(search, lowest)).smallest
-    missing = small_rise and lowest.secant is None
-    secant = secant_after(search, lowest, trial.theta, reduced) if missing else None
+    secant = secant_after(search, lowest, trial.theta, reduced) if plain and small_rise else None
     rejected = replace(
         lowest, damping=max(lowest.damping * 10, smallest) if secant is None else lowest.damping,
-        passes=passes, accepted=False, rejected_steps=lowest.rejected_steps + 1, secant=secant,
+        passes=passes, accepted=False, secant=secant,
+        rejected_steps=lowest.rejected_steps + plain,
     )  # fmt: skip
     return _after_rejection(search, rejected, options)
 
@@ -281,7 +281,7 @@ def _slow_steps(before: State, decrement: float, options: Options) -> int:
 
 def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
     """Return the damped step; parameters that would pass a bound stop there, the others are solved again."""
-    state = replace(state, reduced=with_secant(state))
+    state = replace(state, reduced=with_secant(search, state))
     reduced, theta = state.reduced, state.theta
     free = movable_at(search, state)
     step = np.zeros_like(theta)

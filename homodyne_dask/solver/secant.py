@@ -4,7 +4,8 @@ The Hessian of χ²/2 is JᵀWJ + S, where S sums the second derivatives of f, w
 correlated pairs the residuals do not average out: along a direction in which S is as large as JᵀWJ,
 Gauss-Newton steps overshoot again and again, or are far too short. There S is estimated from the secant
 equation, (JᵀWJ + S) step = change of the gradient (structured BFGS: Al-Baali & Fletcher 1985; compare
-NL2SOL: Dennis, Gay & Welsch 1981), with Powell's damping (1978), which keeps the sum positive.
+NL2SOL: Dennis, Gay & Welsch 1981), with Powell's damping (1978), which keeps the sum positive at the
+point of the step.
 """
 
 from dataclasses import replace
@@ -14,6 +15,7 @@ from jaxtyping import Float
 
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.determined import directions_at, movable_at
+from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.state import State
 
@@ -26,12 +28,19 @@ _LEAST_CURVATURE = 0.2
 """Of that expected along a step: a step may be five times as long as without S."""
 
 
-def with_secant(state: State) -> ReducedProblem:
-    """Return the problem of a state, its Hessian with S where that is estimated."""
-    reduced = state.reduced
-    if state.secant is None:
+def with_secant(search: Search, state: State) -> ReducedProblem:
+    """Return the problem of a state, its Hessian with S where that is estimated and leaves it positive.
+
+    S is that of the step before: from one point to the next the sum may become indefinite.
+    """
+    reduced, free = state.reduced, search.free
+    if state.secant is None or not reduced.finite:
         return reduced
-    return replace(reduced, hessian=reduced.hessian + state.secant)
+    hessian = reduced.hessian + state.secant
+    diagonal = np.diag(reduced.hessian)
+    size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    values = np.linalg.eigvalsh((hessian / np.outer(size, size))[np.ix_(free, free)])
+    return replace(reduced, hessian=hessian) if values.min(initial=1.0) > SINGULAR else reduced
 
 
 def secant_after(
@@ -52,7 +61,7 @@ def secant_after(
     if not inside.all():
         return None
     step = _shortest(theta - state.theta, search.period)
-    hessian, change = with_secant(state).hessian, state.reduced.gradient - there.gradient
+    hessian, change = with_secant(search, state).hessian, state.reduced.gradient - there.gradient
     along = hessian @ step
     expected = step @ along
     if not expected > 0:

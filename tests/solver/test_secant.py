@@ -69,6 +69,40 @@ def test_residuals_that_are_large_are_fitted_in_fewer_passes(some, monkeypatch):
     assert states[-1].passes < 0.7 * without[-1].passes
 
 
+def cubic(some, seed, size):
+    """Twelve drawn residuals, cubic in three parameters: their Hessian changes from point to point."""
+    rng = np.random.default_rng(seed)
+    J = rng.standard_normal((12, P)) * [1, 0.5, 0.3]
+    Q, T = rng.standard_normal((12, P, P)), 0.3 * rng.standard_normal((12, P))
+    Q, errors = (Q + np.swapaxes(Q, 1, 2)) / 2, size * rng.standard_normal(12)
+
+    def evaluate(trial):
+        x = trial.theta
+        r = J @ x + np.einsum("mij,i,j->m", Q, x, x) / 2 + T @ x**3 - errors
+        at = J + Q @ x + 3 * T * x**2
+        return problem(some, float(r @ r), -at.T @ r, at.T @ at)
+
+    return evaluate, 0.3 * rng.standard_normal(P)
+
+
+@pytest.mark.parametrize(("size", "seeds"), [(0.5, range(40)), (1.5, range(40))])
+def test_of_drawn_residuals_more_fits_converge_with_them(some, monkeypatch, size, seeds):
+    problems = [cubic(some, seed, size) for seed in seeds]
+    with_them = [fitted(*of)[-1] for of in problems]
+    monkeypatch.setattr(lm, "secant_after", lambda *_: None)
+    monkeypatch.setattr(lm, "updated_secant", lambda *_: None)
+    without = [fitted(*of)[-1] for of in problems]
+    pairs = list(zip(with_them, without, strict=True))
+    assert not [b for a, b in pairs if b.outcome is Outcome.CONVERGED is not a.outcome]
+    assert sum(a.passes for a, _ in pairs) < 0.8 * sum(b.passes for _, b in pairs)
+
+
+def test_where_the_hessian_has_changed_so_that_the_sum_is_indefinite_they_are_left_out(some):
+    state, *_ = drawn(some, 1, 1.0)
+    held = replace(state, secant=-2 * state.reduced.hessian)
+    assert with_secant(ANYWHERE, held) is state.reduced
+
+
 def test_small_residuals_need_no_second_derivatives(some):
     states = fitted(large_residuals(some, 0.1), [0.05, 0.1, -0.1])
     assert states[-1].outcome is Outcome.CONVERGED
@@ -90,7 +124,9 @@ def drawn(some, seed, curved):
 @given(SEEDS)
 def test_the_hessian_with_them_is_positive_and_explains_the_change_of_the_gradient(some, seed):
     state, step, there, true = drawn(some, seed, 1.0)
-    updated = with_secant(replace(state, secant=secant_after(ANYWHERE, state, step, there)))
+    updated = with_secant(
+        ANYWHERE, replace(state, secant=secant_after(ANYWHERE, state, step, there))
+    )
     assert np.linalg.eigvalsh(updated.hessian)[0] > 0
     along, least = step @ true @ step, 0.2 * step @ state.reduced.hessian @ step
     if along > least:
@@ -103,7 +139,9 @@ def test_the_hessian_with_them_is_positive_and_explains_the_change_of_the_gradie
 @given(SEEDS)
 def test_it_stays_positive_where_the_curvature_is_negative(some, seed):
     state, step, there, _ = drawn(some, seed, -1.0)
-    updated = with_secant(replace(state, secant=secant_after(ANYWHERE, state, step, there)))
+    updated = with_secant(
+        ANYWHERE, replace(state, secant=secant_after(ANYWHERE, state, step, there))
+    )
     assert np.linalg.eigvalsh(updated.hessian)[0] > 0
 
 
