@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from homodyne_dask.errors import ObjectStoreError, OptionError, require_package
-from homodyne_dask.store.providers import settings
+from homodyne_dask.store.providers import NO_KEY, settings
 from homodyne_dask.store.url_path import WEB, UrlPath
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def _cause(error: Exception) -> str:
     text = str(error).partition("\n\nDebug source")[0]
     if _NO_BUCKET.search(text):
         return "its bucket does not exist"
+    if NO_KEY in text:
+        return f"a key of the profile {NO_KEY}"
     if no_keys := _NO_KEYS.search(text):
         return (
             f"{no_keys[1]}: there are no keys in the environment, and none of a profile or a role"

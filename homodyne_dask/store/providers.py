@@ -20,6 +20,7 @@ _ALLOW_PLAIN = {"s3": "AWS_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP", "az": "AZURE_
 """Variables that allow an address without encryption, of a server on one's own network."""
 _ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 _KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+NO_KEY = "holds a line break or another character that is in no key"
 _LIFETIME = timedelta(minutes=10)
 """After which keys are asked for again: botocore renews those that are valid for less than this."""
 
@@ -62,7 +63,7 @@ def _check_address(name: str, address: str, plain: bool, variable: str) -> None:
 def _check_key(name: str, value: str) -> None:
     """Refuse what is in no header of a request, which ends obstore."""
     if not value.isascii() or not value.isprintable():
-        raise OptionError(f"{name} holds a line break or another character that is in no key")
+        raise OptionError(f"{name} {NO_KEY}")
 
 
 def _account() -> dict[str, Any]:
@@ -104,13 +105,18 @@ class AmazonCredentials:
         self.session = botocore.session.Session()
 
     def __call__(self) -> "S3Credential":
-        """Return the keys; NoCredentialsError, or another of botocore's, where it finds none."""
+        """Return the keys; NoCredentialsError, or another of botocore's, where it finds none.
+
+        OptionError for what is no key.
+        """
         from botocore.exceptions import NoCredentialsError
 
         found = self.session.get_credentials()
         if found is None:
             raise NoCredentialsError
         keys = found.get_frozen_credentials()
+        for name, value in zip(_KEYS, keys[:3], strict=True):
+            _check_key(f"{name.lower()} of the profile", value or "")
         return {
             "access_key_id": keys.access_key,
             "secret_access_key": keys.secret_key,

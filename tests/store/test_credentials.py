@@ -1,5 +1,6 @@
 """Credentials of stores by URL: of the environment or the provider's files, never kept, sent or said."""
 
+import json
 import pickle
 from pathlib import Path
 
@@ -65,6 +66,20 @@ def profile(server, tmp_path, monkeypatch):
 
 def test_keys_region_and_server_are_those_of_a_profile(url, profile):
     assert hd.open_dataset(url).dataset["c2"].shape == (2, 40, 40)
+
+
+def test_a_line_break_in_a_key_of_a_profile_is_one_sentence(
+    url, profile, server, tmp_path, monkeypatch
+):
+    keys = {"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET, "SessionToken": "a\nb"}
+    (tmp_path / "keys").write_text(json.dumps(keys))
+    process = f"credential_process = cat {tmp_path / 'keys'}"
+    (tmp_path / "config").write_text(f"[profile beam]\nregion = us-east-1\n{process}\n")
+    (tmp_path / "credentials").write_text("")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    with pytest.raises(ObjectStoreError, match="a key of the profile holds a line break") as said:
+        hd.open_dataset(url)
+    assert not any(secret in str(said.value) for secret in (SECRET, KEY))
 
 
 @pytest.mark.parametrize("name", [None, "another"])
