@@ -12,7 +12,7 @@ from homodyne_dask.models.parameters import Parameter, search
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.secant import NEAR, secant_after, with_secant
+from homodyne_dask.solver.secant import NEAR, SLOW_STEPS, secant_after, with_secant
 from homodyne_dask.solver.variable_projection import reduce
 from tests import truths
 from tests.solver.test_checkpoint import bits
@@ -95,6 +95,40 @@ def test_of_drawn_residuals_more_fits_converge_with_them(some, monkeypatch, size
     pairs = list(zip(with_them, without, strict=True))
     assert not [b for a, b in pairs if b.outcome is Outcome.CONVERGED is not a.outcome]
     assert sum(a.passes for a, _ in pairs) < 0.8 * sum(b.passes for _, b in pairs)
+
+
+def first_of(some, size, seed):
+    """The first state with them of a fit of drawn residuals, and the last one."""
+    states = fitted(*cubic(some, seed, size))
+    return next(state for state in states if state.secant is not None), states[-1]
+
+
+def test_they_begin_after_slow_steps(some):
+    begun, last = first_of(some, 0.5, 129)
+    assert begun.slow_steps == SLOW_STEPS
+    assert begun.rejected_steps == 0
+    assert last.outcome is Outcome.CONVERGED
+
+
+def test_they_begin_where_a_step_lowers_chisqr_by_much_less_than_predicted_and_damping_stays(some):
+    begun, last = first_of(some, 1.5, 18)
+    assert (begun.accepted, begun.rejected_steps, begun.slow_steps) == (True, 0, 0)
+    assert begun.damping <= lm.Options().damping
+    assert last.outcome is Outcome.CONVERGED
+
+
+def test_under_a_loss_there_are_none(some):
+    state, step, there, _ = drawn(some, 1, 1.0)
+    there = replace(there, linear_step=np.zeros((3, 2)))
+    assert secant_after(ANYWHERE, state, step, there) is None
+
+
+def test_the_reduction_that_is_predicted_is_that_with_them(some):
+    state, *_ = drawn(some, 3, 1.0)
+    stiff = replace(state, secant=9 * state.reduced.hessian)
+    gradient = state.reduced.gradient
+    without = gradient @ np.linalg.solve(state.reduced.hessian, gradient)
+    assert lm.propose(ANYWHERE, stiff).predicted == pytest.approx(without / 10, rel=1e-9)
 
 
 def test_where_the_hessian_has_changed_so_that_the_sum_is_indefinite_they_are_left_out(some):
