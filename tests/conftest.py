@@ -34,6 +34,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
+@pytest.fixture(scope="module")
+def server():
+    """The address of a server of S3 with one bucket, which the environment names."""
+    from tests import object_server
+
+    with object_server.s3_server() as address:
+        yield address
+
+
 @pytest.fixture(autouse=True)
 def _nothing_remembered():
     """No test sees blocks or stores that another one opened."""

@@ -13,15 +13,11 @@ from homodyne_dask.store.url_path import url_path
 from tests import object_server
 from tests.cli.commands import done, run
 
+pytestmark = pytest.mark.usefixtures("server")
+
 ROOT = f"s3://{object_server.BUCKET}"
 STORE, RESULT = f"{ROOT}/A_c2.zarr", f"{ROOT}/results/A_fit"
 FIT = ("fit", STORE, "--model", "static", "--fixed", "D_offset=0", "--no-pictures")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server():
-    with object_server.s3_server() as address:
-        yield address
 
 
 def names_below(url: str) -> set[str]:

@@ -15,13 +15,9 @@ from homodyne_dask.store.url_path import url_path
 from tests import object_server
 from tests.ingest_files import simulated
 
+pytestmark = pytest.mark.usefixtures("server")
+
 ROOT = f"s3://{object_server.BUCKET}"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server():
-    with object_server.s3_server() as address:
-        yield address
 
 
 @pytest.fixture(scope="module")

@@ -21,13 +21,9 @@ from tests import object_server
 from tests.object_server import BUCKET, uploaded
 from tests.synthetic import fit_here, measured, store
 
+pytestmark = pytest.mark.usefixtures("server")
+
 GIVEN = {"initial": {"D0": 9000.0, "alpha": 0.0}, "fixed": {"D_offset": 1000.0}, "max_passes": 3}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server():
-    with object_server.s3_server() as address:
-        yield address
 
 
 @pytest.fixture(scope="module")

@@ -140,9 +140,7 @@ class ReplacingAdaptive(Adaptive):
             if _jobqueue_internals.worker_names(self.cluster, name) & observed:
                 self.first_and_last[job] = first, now
                 stable = last - first <= STABLE_SECONDS < now - first
-                if (
-                    stable and first > self.failed_at
-                ):  # one from before them ends no row of failures
+                if stable and first > self.failed_at:  # an older one ends no row of failures
                     self.cluster.failed_jobs = 0
             elif now - last > longest:
                 await self._drop(name)
@@ -177,10 +175,8 @@ class ReplacingAdaptive(Adaptive):
             lost += [name for name, job in new.items() if job.job_id and job.job_id not in queued]
         for name in lost:
             self.cluster.refusal = new[name].refusal or self.cluster.refusal
-            self.cluster.failed_jobs, self.failed_at = (
-                self.cluster.failed_jobs + 1,
-                time.monotonic(),
-            )
+            self.failed_at = time.monotonic()
+            self.cluster.failed_jobs += 1
             await self._drop(name)
 
     async def _drop(self, name: Any) -> None:
