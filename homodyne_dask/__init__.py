@@ -17,23 +17,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from homodyne_dask.cli import guide
-    from homodyne_dask.cli.data_files import ingest, simulate
-    from homodyne_dask.cli.homodyne.translate import from_homodyne_yaml
+    from homodyne_dask.api import fit, ingest, iterate, plan, simulate
+    from homodyne_dask.apps.guide import user_guide as guide
+    from homodyne_dask.apps.migration.translate_yaml import from_homodyne_yaml
+    from homodyne_dask.apps.view.view_server import view
     from homodyne_dask.cluster.connect import connect
     from homodyne_dask.cluster.local import local_cluster
     from homodyne_dask.cluster.slurm.cluster import slurm_cluster
     from homodyne_dask.errors import HomodyneDaskError
-    from homodyne_dask.fitting.api import fit, iterate, plan
     from homodyne_dask.fitting.check_rates import check_rates
-    from homodyne_dask.fitting.compare_models import compare_models
+    from homodyne_dask.fitting.choose_model import compare_models
     from homodyne_dask.fitting.curve_fit.curve_fit import curve_fit
-    from homodyne_dask.fitting.curve_fit.result import CurveFit
+    from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
     from homodyne_dask.fitting.forecast import forecast
-    from homodyne_dask.fitting.posterior.posterior import posterior
+    from homodyne_dask.fitting.posterior.sample_posterior import posterior
     from homodyne_dask.fitting.predict import predict
     from homodyne_dask.fitting.series.fit_each import fit_each
-    from homodyne_dask.live.view.server import view
     from homodyne_dask.models import (
         BROWNIAN,
         LAMINAR_FLOW,
@@ -48,45 +47,45 @@ if TYPE_CHECKING:
         separable,
     )
     from homodyne_dask.models.parameters import Parameter
-    from homodyne_dask.results.compare import compare
-    from homodyne_dask.results.comparison import Comparison, load_comparison
-    from homodyne_dask.results.fit_result import FitResult
-    from homodyne_dask.results.posterior.posterior import Posterior, load_posterior
-    from homodyne_dask.results.result_file import load_result
-    from homodyne_dask.results.series import FitSeries, load_series
+    from homodyne_dask.results.data.compare import compare
+    from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.data.model_ranking import Comparison, load_comparison
+    from homodyne_dask.results.data.posterior import Posterior, load_posterior
+    from homodyne_dask.results.data.series import FitSeries, load_series
+    from homodyne_dask.results.files.load_result import load_result
     from homodyne_dask.solver.levenberg_marquardt import Outcome
     from homodyne_dask.store.scan import Scan, open_dataset
 
     __version__: str
 
-__path__.append(f"{__path__[0]}/live/old_names")  # for homodyne_dask.dashboard
+__path__.append(f"{__path__[0]}/apps/old_names")  # for homodyne_dask.dashboard
 
 _HOME = {
-    "ingest": "cli.data_files",
-    "simulate": "cli.data_files",
+    "ingest": "api",
+    "simulate": "api",
     "open_dataset": "store.scan",
     "Scan": "store.scan",
-    "plan": "fitting.api",
-    "fit": "fitting.api",
+    "plan": "api",
+    "fit": "api",
     "fit_each": "fitting.series.fit_each",
-    "iterate": "fitting.api",
-    "compare": "results.compare",
-    "compare_models": "fitting.compare_models",
+    "iterate": "api",
+    "compare": "results.data.compare",
+    "compare_models": "fitting.choose_model",
     "curve_fit": "fitting.curve_fit.curve_fit",
-    "CurveFit": "fitting.curve_fit.result",
-    "view": "live.view.server",
+    "CurveFit": "fitting.curve_fit.curve_fit_result",
+    "view": "apps.view.view_server",
     "check_rates": "fitting.check_rates",
     "forecast": "fitting.forecast",
-    "posterior": "fitting.posterior.posterior",
+    "posterior": "fitting.posterior.sample_posterior",
     "predict": "fitting.predict",
-    "load_comparison": "results.comparison",
-    "load_result": "results.result_file",
-    "load_series": "results.series",
-    "load_posterior": "results.posterior.posterior",
-    "Posterior": "results.posterior.posterior",
-    "Comparison": "results.comparison",
-    "FitResult": "results.fit_result",
-    "FitSeries": "results.series",
+    "load_comparison": "results.data.model_ranking",
+    "load_result": "results.files.load_result",
+    "load_series": "results.data.series",
+    "load_posterior": "results.data.posterior",
+    "Posterior": "results.data.posterior",
+    "Comparison": "results.data.model_ranking",
+    "FitResult": "results.data.fit_result",
+    "FitSeries": "results.data.series",
     "Outcome": "solver.levenberg_marquardt",
     "BROWNIAN": "models",
     "POWER_LAW": "models",
@@ -103,7 +102,7 @@ _HOME = {
     "local_cluster": "cluster.local",
     "connect": "cluster.connect",
     "slurm_cluster": "cluster.slurm.cluster",
-    "from_homodyne_yaml": "cli.homodyne.translate",
+    "from_homodyne_yaml": "apps.migration.translate_yaml",
     "HomodyneDaskError": "errors",
 }
 
@@ -160,7 +159,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("homodyne-dask")
     if name == "guide":
-        return import_module(f"{__name__}.cli.guide")
+        return import_module(f"{__name__}.apps.guide.user_guide")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

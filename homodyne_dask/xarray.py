@@ -15,14 +15,14 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from homodyne_dask.cli.data_files import ingest
+from homodyne_dask import api
+from homodyne_dask.api import ingest
+from homodyne_dask.apps.view.view_server import View, view
 from homodyne_dask.errors import OptionError, SelectionError
-from homodyne_dask.fitting import api
-from homodyne_dask.live.view.server import View, view
 from homodyne_dask.store.scan import Scan, open_dataset
 
 if TYPE_CHECKING:
-    from homodyne_dask.results.fit_result import FitResult
+    from homodyne_dask.results.data.fit_result import FitResult
     from homodyne_dask.sweep.plan import Plan
 
 CHOSEN = ("original-open_dataset-", "open_dataset-", "getitem-", "transpose-")

@@ -9,7 +9,7 @@ from homodyne_dask.errors import printable
 from homodyne_dask.store.arrays import read_array
 from homodyne_dask.store.files import AnyPath
 from homodyne_dask.store.manifest import read_manifest
-from homodyne_dask.store.text_tables import abridged, html_table
+from homodyne_dask.text import abridged, html_table
 from ingest import store_writer
 
 _HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from homodyne_dask.cli import guide
+from homodyne_dask.apps.guide import user_guide as guide
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -6,8 +6,8 @@ import numpy as np
 
 import ingest
 from homodyne_dask.cluster.workers import this_process
-from homodyne_dask.fitting.errors.assemble import assemble_result
-from homodyne_dask.fitting.errors.estimate import estimate_errors
+from homodyne_dask.fitting.error_estimation.assemble_result import assemble_result
+from homodyne_dask.fitting.error_estimation.estimate_errors import estimate_errors
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.start.averages import BinnedAverages
@@ -15,7 +15,7 @@ from homodyne_dask.fitting.start.transport_minima import transport_minima, undec
 from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import merge_tree
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import transport_gram, transport_robust_gram
+from homodyne_dask.kernels.transport_backend import transport_gram, transport_robust_gram
 from homodyne_dask.kernels.transport_point import transport_point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
@@ -27,8 +27,8 @@ from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.sweep.plan import coarse_levels, layout, make_plan
 from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 from ingest import block_means
+from ingest.bin_task import exclude_outliers
 from ingest.clean import measure_scatter
-from ingest.outliers import exclude_outliers
 from tests import reference
 
 GAP = 2.0e6

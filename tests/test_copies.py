@@ -23,11 +23,11 @@ from homodyne_dask.errors import (
 )  # fmt: skip
 from homodyne_dask.fitting.options import FitOptions
 from homodyne_dask.models.user_defined import UserDefined
-from homodyne_dask.results.comparison import Comparison
-from homodyne_dask.results.fitted_parameters import UnknownParameterError
-from homodyne_dask.results.posterior.posterior import posterior_of
-from homodyne_dask.results.series import FitSeries
-from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.results.data.fitted_parameters import UnknownParameterError
+from homodyne_dask.results.data.model_ranking import Comparison
+from homodyne_dask.results.data.posterior import posterior_of
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series_entry import SeriesEntry
 from tests.live.fitted import fitted_to
 from tests.results.posterior.made import draws_of, gaussian
 from tests.results.test_text import flow

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.results.series import FitSeries
-from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series_entry import SeriesEntry
 from tests.cli.homodyne.configurations import write_yaml
 from tests.results.test_text import flow
 

@@ -15,7 +15,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.profiling import profiled
 from homodyne_dask.errors import PackageError, require_package
-from homodyne_dask.fitting.posterior.posterior import posterior_draws
+from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from ingest.readers import hdf5
 from tests.documents import ROOT
 

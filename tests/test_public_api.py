@@ -15,7 +15,8 @@ from typing import Any
 import click
 
 import homodyne_dask as hd
-from homodyne_dask.cli import guide, main
+from homodyne_dask.apps.guide import user_guide as guide
+from homodyne_dask.cli import main
 
 PROMISED = Path(__file__).with_name("public_api.txt")
 CONSTRUCTED = {"Parameter"}

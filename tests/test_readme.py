@@ -12,14 +12,14 @@ from click.testing import CliRunner
 from matplotlib.figure import Figure
 
 import homodyne_dask as hd
-from homodyne_dask.cli import guide, main
-from homodyne_dask.fitting.posterior.posterior import request_of
-from homodyne_dask.fitting.posterior.target import target_priors
-from homodyne_dask.results import folder
-from homodyne_dask.results.figures import save as plots
-from homodyne_dask.results.posterior import pictures
-from homodyne_dask.results.posterior import save as posterior_files
-from homodyne_dask.results.posterior.posterior import posterior_of
+from homodyne_dask.apps.guide import user_guide as guide
+from homodyne_dask.cli import main
+from homodyne_dask.fitting.posterior.log_density import target_priors
+from homodyne_dask.fitting.posterior.sample_posterior import request_of
+from homodyne_dask.results.data.posterior import posterior_of
+from homodyne_dask.results.files import folder, posterior_files
+from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.views.figures import posterior_figures as pictures
 from tests.benchmarks import __main__ as benchmarks
 from tests.documents import ALL, README, ROOT, blocks, code_spans, commands, links
 from tests.results.posterior.made import draws_of, gaussian

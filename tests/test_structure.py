@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SEAMS: dict[str, str] = {
     "homodyne_dask.cluster.driver_watch": "all that the process of a nanny imports of this package",
-    "homodyne_dask.cli.guide": "hd.guide, which users import; the command only prints it",
+    "homodyne_dask.apps.guide.user_guide": "hd.guide, which users import; the command only prints it",
 }
 """Small modules that one other imports, and why each stands by itself."""
 SAME_NAME = {

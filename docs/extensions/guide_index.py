@@ -4,7 +4,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from homodyne_dask.cli import guide
+from homodyne_dask.apps.guide import user_guide as guide
 
 
 def _add_contents(_app: Sphinx, docname: str, source: list[str]) -> None:

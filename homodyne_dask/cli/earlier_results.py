@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from homodyne_dask.cli.several_fits import FitJob
     from homodyne_dask.fitting.request import Request
     from homodyne_dask.models import Model
-    from homodyne_dask.results.fit_result import FitResult
+    from homodyne_dask.results.data.fit_result import FitResult
 
 DATA, CODE, VERSION = "data", "code of the model", "version of homodyne-dask"
 """What may have changed beside the options, by the names in the identity of a checkpoint."""
@@ -39,9 +39,9 @@ def earlier(model: "Model", job: "FitJob") -> Earlier:
     Raises OptionError for a fit with other options, and for options that this fit cannot have.
     """
     from homodyne_dask.fitting.request import prepare
-    from homodyne_dask.results.fit_result import SUMMARY
-    from homodyne_dask.results.folder import checkpoint_in
-    from homodyne_dask.results.result_file import load_result
+    from homodyne_dask.results.data.fit_result import SUMMARY
+    from homodyne_dask.results.files.folder import checkpoint_in
+    from homodyne_dask.results.files.load_result import load_result
     from homodyne_dask.solver.checkpoint import checkpoint_exists, saved_identity
 
     checkpoint, result = checkpoint_in(job.folder), None

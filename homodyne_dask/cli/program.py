@@ -6,14 +6,16 @@ Exit status: 0 done (`fit`: converged), 1 a bug (`doctor`: something has to be d
 
 import click
 
+from homodyne_dask.apps.doctor.doctor_command import doctor
+from homodyne_dask.apps.guide.explain_command import explain
+from homodyne_dask.apps.migration.from_homodyne_command import from_homodyne
+from homodyne_dask.apps.view.view_command import view
+from homodyne_dask.apps.watch.watch_command import watch
 from homodyne_dask.cli.commands.cluster import cluster
 from homodyne_dask.cli.commands.compare import compare
 from homodyne_dask.cli.commands.completion import completion
 from homodyne_dask.cli.commands.config import config
-from homodyne_dask.cli.commands.doctor import doctor
-from homodyne_dask.cli.commands.explain import explain
 from homodyne_dask.cli.commands.fit import fit
-from homodyne_dask.cli.commands.from_homodyne import from_homodyne
 from homodyne_dask.cli.commands.info import info
 from homodyne_dask.cli.commands.ingest import ingest
 from homodyne_dask.cli.commands.key import key
@@ -23,8 +25,6 @@ from homodyne_dask.cli.commands.preflight import preflight
 from homodyne_dask.cli.commands.show import show
 from homodyne_dask.cli.commands.simulate import simulate
 from homodyne_dask.cli.commands.submit import submit
-from homodyne_dask.cli.commands.view import view
-from homodyne_dask.cli.commands.watch import watch
 from homodyne_dask.cli.exit_status import Program
 from homodyne_dask.cli.printing import echo
 

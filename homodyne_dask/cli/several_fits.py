@@ -19,19 +19,19 @@ from homodyne_dask.cli.exit_status import (
     error_sentence,
     print_error,
 )
-from homodyne_dask.cli.options import selected
 from homodyne_dask.cli.printing import echo, echo_progress
+from homodyne_dask.cli.shared_options import selected
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-    from homodyne_dask.cli.config import FitConfig
+    from homodyne_dask.cli.configuration import FitConfig
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
     from homodyne_dask.models import Model
-    from homodyne_dask.results.fit_result import FitResult
-    from homodyne_dask.results.folder import WriteFiles
-    from homodyne_dask.results.series_entry import SeriesEntry
+    from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.results.data.series_entry import SeriesEntry
+    from homodyne_dask.results.files.folder import WriteFiles
     from homodyne_dask.store.scan import Scan, Selection
 
 
@@ -79,7 +79,7 @@ def opened(job: FitJob) -> FitJob:
 
     Others are opened when it is their turn, a damaged store when its error is reported.
     """
-    from homodyne_dask.fitting.series.small_fits import is_small
+    from homodyne_dask.fitting.series.parallel_fits import is_small
 
     try:
         scan = job.scan()
@@ -101,7 +101,7 @@ def _parts(config: "FitConfig") -> list[FitJob]:
     from homodyne_dask.fitting.request import prepare, require_gap
     from homodyne_dask.fitting.series.partition import options_of, parts_of
     from homodyne_dask.models import model_named
-    from homodyne_dask.results.folder import default_folder
+    from homodyne_dask.results.files.folder import default_folder
 
     if len(config.data) > 1:
         raise OptionError(
@@ -140,9 +140,9 @@ def fit_all(
     program changed since are fitted again; one with other options raises OptionError before anything
     is written. Small fits are submitted to the workers of the client in advance, each as one task.
     """
-    from homodyne_dask.results import index
-    from homodyne_dask.results.folder import locked_folder
-    from homodyne_dask.results.series import FitSeries
+    from homodyne_dask.results.data.series import FitSeries
+    from homodyne_dask.results.files import scans_index as index
+    from homodyne_dask.results.files.folder import locked_folder
 
     kind = index.PARTS if config.over else index.SCANS
     where = _index_folder(config, jobs)
@@ -182,7 +182,7 @@ def submitted_jobs(
     """
     from homodyne_dask.cli.worker_options import workers_are_local
     from homodyne_dask.fitting.series.parallel_fits import FitRequest, submitted, whole_fit
-    from homodyne_dask.results.folder import check_folder, checkpoint_in
+    from homodyne_dask.results.files.folder import check_folder, checkpoint_in
 
     local = workers_are_local(config)
     fits: dict[Path, FitRequest] = {}
@@ -207,7 +207,7 @@ def fit_into(
 ) -> "FitOutput":
     """Fit a small scan and write the folder of its result; runs as a task on a worker."""
     from homodyne_dask.fitting.series.parallel_fits import whole_fit
-    from homodyne_dask.results.folder import checkpoint_in, claimed_folder, write_result
+    from homodyne_dask.results.files.folder import checkpoint_in, claimed_folder, write_result
     from homodyne_dask.store.scan import open_selection
 
     # check_folder has said before the first fit that it may be overwritten
@@ -225,7 +225,7 @@ def _index_folder(config: "FitConfig", jobs: Sequence[FitJob]) -> Path:
 
 def _folders(config: "FitConfig") -> list[Path]:
     """Return the folder of each result: beside its store, or in the folder `output`."""
-    from homodyne_dask.results.folder import default_folder
+    from homodyne_dask.results.files.folder import default_folder
 
     beside = [default_folder(store) for store in config.data]
     if len(beside) == 1:
@@ -245,7 +245,7 @@ def _run_job(
     job: FitJob, before: Earlier, fit: RunFit, sent: "Future | None"
 ) -> "tuple[SeriesEntry, int]":
     """Return the entry of one job in the index and its exit status; raises only Interrupted."""
-    from homodyne_dask.results.series_entry import SeriesEntry
+    from homodyne_dask.results.data.series_entry import SeriesEntry
 
     if before.result is not None:
         echo_progress(f"{job.folder}/ already holds its result")

@@ -13,13 +13,13 @@ from homodyne_dask.errors import OptionError
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-    from homodyne_dask.cli.config import FitConfig
+    from homodyne_dask.cli.configuration import FitConfig
     from homodyne_dask.cli.several_fits import FitJob, MoreFiles
-    from homodyne_dask.fitting.compare_models import ModelComparison
+    from homodyne_dask.fitting.choose_model import ModelComparison
+    from homodyne_dask.fitting.progress import Progress
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
-    from homodyne_dask.live.progress import Progress
     from homodyne_dask.models import Model
-    from homodyne_dask.results.fit_result import FitResult
+    from homodyne_dask.results.data.fit_result import FitResult
     from homodyne_dask.store.scan import Scan
 
 
@@ -40,7 +40,7 @@ def fit_job(
     With `resume` it goes on from its checkpoint. profile: folder for a profile of the computing time.
     comparison: that of models, whose outcome the model is.
     """
-    from homodyne_dask.results import folder as folders
+    from homodyne_dask.results.files import folder as folders
 
     scan, folder = job.scan(), job.folder
     if more.homodyne is not None and (why := _refusal(scan)):
@@ -70,7 +70,7 @@ def echoed_check_of_rates(
     It is added to the result in the folder of the job. Return its own file, None where it is not known.
     """
     from homodyne_dask.fitting.check_rates import check_rates
-    from homodyne_dask.results.folder import write_rates_check
+    from homodyne_dask.results.files.folder import write_rates_check
 
     try:
         found = check_rates(result, job.scan(), client=client)
@@ -82,7 +82,7 @@ def echoed_check_of_rates(
 
 
 def _refusal(scan: "Scan") -> str | None:
-    from homodyne_dask.cli.homodyne.fitted_data import fitted_data_refusal
+    from homodyne_dask.apps.migration.fitted_data import fitted_data_refusal
 
     return fitted_data_refusal(scan)
 

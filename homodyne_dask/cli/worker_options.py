@@ -9,7 +9,7 @@ from homodyne_dask.errors import HomodyneDaskError, OptionError
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.cli.config import FitConfig
+    from homodyne_dask.cli.configuration import FitConfig
 
 WORKER_OPTIONS = ("scheduler", "scheduler_file", "site")
 
@@ -64,7 +64,7 @@ def client_of(config: "FitConfig") -> "Iterator[Client | None]":
 
 def longest_task_of(config: "FitConfig") -> float:
     """Return the longest time that a task of the fits of a configuration may take [s]."""
-    from homodyne_dask.cli.options import selected
+    from homodyne_dask.cli.shared_options import selected
     from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
     from homodyne_dask.sweep.plan import layout
     from homodyne_dask.sweep.runs import longest_task

@@ -148,7 +148,7 @@ def local_cluster(
         "security": security,
         "dashboard": False,  # LateDashboard
         "dashboard_address": dashboard,
-        "preload": ["homodyne_dask.live.dashboard"] if dashboard is not None else [],
+        "preload": ["homodyne_dask.apps.dashboard"] if dashboard is not None else [],
     }
     with scratch_folder() as scratch, dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS):
         there = {"local_directory": str(scratch)}

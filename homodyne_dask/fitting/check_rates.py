@@ -10,14 +10,14 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, require_function, require_type
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
-from homodyne_dask.fitting.posterior.posterior import request_of
+from homodyne_dask.fitting.posterior.sample_posterior import request_of
 from homodyne_dask.fitting.rate_deviations import Evaluate, deviations_in
 from homodyne_dask.fitting.request import Request
-from homodyne_dask.models.deviations import Deviating, with_deviations
 from homodyne_dask.models.gaussian_priors import PriorTerms
-from homodyne_dask.results.figures.fit_view import fitted_scan
-from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.rates_check import RatesCheck
+from homodyne_dask.models.rate_alternatives import Deviating, with_deviations
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_view import fitted_scan
+from homodyne_dask.results.data.power_law_test import RatesCheck
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.store.rings import friedel_clusters

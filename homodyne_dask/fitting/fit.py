@@ -20,9 +20,9 @@ from homodyne_dask.fitting.minimize import (
     run_to_completion,
 )
 from homodyne_dask.fitting.options import takes_options
+from homodyne_dask.fitting.progress import Progress
 from homodyne_dask.fitting.request import Request, computed_on, prepare, require_gap
 from homodyne_dask.kernels.gpus import Gpus, gpus_of_machine
-from homodyne_dask.live.progress import Progress
 from homodyne_dask.models import Model
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
@@ -32,8 +32,8 @@ from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, coarse_levels, layo
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.live.observer import FitDescription
-    from homodyne_dask.results.fit_result import FitResult
+    from homodyne_dask.fitting.fit_observer import FitDescription
+    from homodyne_dask.results.data.fit_result import FitResult
 
 NO_GPUS_ASKED = "workers of a cluster that is not there are taken to have processors alone"
 
@@ -111,13 +111,13 @@ def iterate(
 
             layouts = (planned.layout, *planned.levels)
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
-        from homodyne_dask.live.observer import FitObserver
+        from homodyne_dask.fitting.fit_observer import FitObserver
 
         observer = FitObserver(_description(request), planned, connected, watch, refused)
         with observer.failures_published():
             # JAX and tables load while workers start, and after the first line of progress
-            from homodyne_dask.fitting.errors.assemble import assemble_result
-            from homodyne_dask.fitting.errors.estimate import estimate_errors
+            from homodyne_dask.fitting.error_estimation.assemble_result import assemble_result
+            from homodyne_dask.fitting.error_estimation.estimate_errors import estimate_errors
             from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 
             selection, problem = request.scan.selection, request.problem
@@ -226,7 +226,7 @@ def plan_for(request: Request, client: "Client | None", asked: int | str | None 
         cut, workers, name, parameters, len(request.scan.bins), memory, levels, device
     )
     if request.options.profile and request.problem.loss == "linear":
-        from homodyne_dask.fitting.surrogate.basis import SIZES
+        from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES
         from homodyne_dask.sweep.working_memory import require_memory_for_thetas
 
         require_memory_for_thetas(planned, max(SIZES) + 1)
@@ -255,10 +255,10 @@ def gpus_for(client: "Client | None") -> Gpus | str:
 
 def _description(request: Request) -> "FitDescription":
     """Return title, parameters and errors for the progress of a fit."""
-    from homodyne_dask.live.observer import FitDescription
+    from homodyne_dask.fitting.fit_observer import FitDescription
 
     def errors(state: lm.State) -> Float[np.ndarray, " p"]:
-        from homodyne_dask.fitting.errors.estimate import standard_errors
+        from homodyne_dask.fitting.error_estimation.estimate_errors import standard_errors
 
         return standard_errors(request, state, None)
 

@@ -21,7 +21,6 @@ from homodyne_dask.models import Model
 from homodyne_dask.solver import variable_projection as scaling
 from homodyne_dask.store.byte_range import stored_size
 from homodyne_dask.store.scan import Chunk, Scan, q_or_one
-from homodyne_dask.store.text_tables import html_table, lines_of
 from homodyne_dask.sweep.blocks import Place, stored_sums
 from homodyne_dask.sweep.cost import Cost
 from homodyne_dask.sweep.driver_cost import SCHEDULER_SECONDS
@@ -29,6 +28,7 @@ from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.runs import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Report
+from homodyne_dask.text import html_table, lines_of
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -20,8 +20,8 @@ from homodyne_dask.models import (
     convention_named,
     scan_model,
 )
-from homodyne_dask.models.free_rates import with_coefficients
 from homodyne_dask.models.simulated_rates import DIRECTION, true_rates
+from homodyne_dask.models.spline_rates import with_coefficients
 from homodyne_dask.models.transport import frame_spacing, positive_times
 from homodyne_dask.models.units import gap_in_angstrom
 

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.deviations import Deviating
-from homodyne_dask.results.rates_check import Deviation
+from homodyne_dask.models.rate_alternatives import Deviating
+from homodyne_dask.results.data.power_law_test import Deviation
 from homodyne_dask.solver.cluster_robust import by_cluster
 from homodyne_dask.solver.normal_equations import JointEquations, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem

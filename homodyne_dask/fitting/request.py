@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SelectionError, nearest
-from homodyne_dask.fitting.option import plain_value
-from homodyne_dask.fitting.options import FitOptions, fit_options
+from homodyne_dask.fitting.options import FitOptions, fit_options, plain_value
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
-from homodyne_dask.models.free_rates import (
+from homodyne_dask.models.gaussian_priors import GaussianPriors
+from homodyne_dask.models.parameter_priors import priors_of
+from homodyne_dask.models.parameters import Parameter, Search, search
+from homodyne_dask.models.power_law_step import power_laws
+from homodyne_dask.models.spline_rates import (
     by_coefficient,
     check_priors,
     check_profile,
@@ -21,13 +24,9 @@ from homodyne_dask.models.free_rates import (
     smoothness_of,
     with_free_rates,
 )
-from homodyne_dask.models.gaussian_priors import GaussianPriors
-from homodyne_dask.models.parameter_priors import priors_of
-from homodyne_dask.models.parameters import Parameter, Search, search
-from homodyne_dask.models.power_law_step import power_laws
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.models.units import gap_in_angstrom
-from homodyne_dask.results.stokes_einstein import check_fluid
+from homodyne_dask.results.data.stokes_einstein import check_fluid
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of

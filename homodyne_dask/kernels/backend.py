@@ -11,10 +11,10 @@ from homodyne_dask.models import Convention, Model, TransportModel
 def backend_of(model: Model) -> Backend:
     """Return the backend that computes a model."""
     if isinstance(model, TransportModel):
-        from homodyne_dask.kernels.transport import TRANSPORT
+        from homodyne_dask.kernels.transport_backend import TRANSPORT
 
         return TRANSPORT
-    from homodyne_dask.kernels.separable import SEPARABLE
+    from homodyne_dask.kernels.separable_backend import SEPARABLE
 
     return SEPARABLE
 
@@ -43,16 +43,16 @@ def check_model(model: Model, frames: int, convention: Convention, precision: st
         )
     if precision != "float64":
         raise OptionError(f"{model.name} is computed in float64 only: leave precision out")
-    from homodyne_dask.kernels.checks import check_separable
+    from homodyne_dask.kernels.user_function_checks import check_separable
 
     return check_separable(model, frames)
 
 
 def compilations() -> dict[str, int]:
     """Return how many times this process has compiled the kernels of all backends, by name."""
-    from homodyne_dask.kernels.residual import columns_kernel
-    from homodyne_dask.kernels.separable import SEPARABLE
-    from homodyne_dask.kernels.transport import TRANSPORT
+    from homodyne_dask.kernels.residual_kernel import columns_kernel
+    from homodyne_dask.kernels.separable_backend import SEPARABLE
+    from homodyne_dask.kernels.transport_backend import TRANSPORT
 
     total: dict[str, int] = {}
     for kernels in (TRANSPORT.kernels, SEPARABLE.kernels, {"gram": columns_kernel}):

@@ -7,9 +7,9 @@ from homodyne_dask.models.registry import (
     register_built_in,
     scan_model,
 )
-from homodyne_dask.models.residual import ResidualModel, model
+from homodyne_dask.models.residual_model import ResidualModel, model
 from homodyne_dask.models.separable import Bin, SeparableModel, separable
-from homodyne_dask.models.static_variants import STRETCHED, STRETCHED_AGEING, STRETCHED_Q
+from homodyne_dask.models.stretched_exponentials import STRETCHED, STRETCHED_AGEING, STRETCHED_Q
 from homodyne_dask.models.transport import Convention, TransportModel, convention_named
 from homodyne_dask.models.transport_models import (
     BROWNIAN,

@@ -13,7 +13,7 @@ from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.gaussian_priors import GaussianPriors, PriorTerms
 from homodyne_dask.models.power_law_step import PowerLaw
 from homodyne_dask.models.smoothness import Smoothness
-from homodyne_dask.store.text_tables import html_table
+from homodyne_dask.text import html_table
 
 SCALES = ("linear", "log")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.models.rates import RATES, rate
+from homodyne_dask.models.rate_forms import RATES, rate
 from homodyne_dask.models.transport import RATE_FLOOR, Convention
 
 STEP = ("J_before", "J_after", "t_step", "width")

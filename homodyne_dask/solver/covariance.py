@@ -17,7 +17,7 @@ from homodyne_dask.solver.directions import SINGULAR
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.robust_step import slope_known
-from homodyne_dask.solver.weakly_determined import few_bins, undetermined, weakly_determined
+from homodyne_dask.solver.undetermined import few_bins, undetermined, weakly_determined
 
 MIN_CLUSTERS = 8
 _FOLLOWS_BOUND = 0.5

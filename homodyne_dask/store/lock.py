@@ -2,14 +2,88 @@
 
 import fcntl
 import os
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import ENOLCK, ENOSYS, EOPNOTSUPP
 from pathlib import Path
+from uuid import uuid4
 
+from homodyne_dask.errors import ObjectStoreError
+from homodyne_dask.store import objects
 from homodyne_dask.store.files import AnyPath, open_lock
-from homodyne_dask.store.lease import leased
 from homodyne_dask.store.url_path import UrlPath
+
+BEAT = 10.0
+"""s between two writes of a lock."""
+PATIENCE = 35.0
+"""s without a write after which the holder of a lock is dead."""
+
+
+class _Lease:
+    """A lock as one process writes it, each time with its mark first."""
+
+    def __init__(self, path: UrlPath) -> None:
+        self.path, self.mark, self.ended = path, uuid4().bytes, threading.Event()
+
+    def content(self) -> bytes:
+        """Return the content of the lock, each time another."""
+        return self.mark + uuid4().bytes
+
+    def held(self) -> dict[str, str] | None:
+        """Return the version of the lock, None where another process has taken it over."""
+        found = objects.version(self.path)
+        try:
+            return found if objects.read(self.path, 1000).startswith(self.mark) else None
+        except FileNotFoundError:
+            return None
+
+    def taken(self) -> bool:
+        """Return whether this process has the lock now: it was free, or its holder is dead."""
+        if objects.create(self.path, self.content()):
+            return True
+        found, deadline = objects.version(self.path), time.monotonic() + PATIENCE
+        while found is not None and time.monotonic() < deadline:
+            time.sleep(min(1.0, PATIENCE / 10))
+            if objects.version(self.path) != found:
+                return False
+        if found is None:
+            return objects.create(self.path, self.content())
+        return objects.exchange(self.path, self.content(), found)
+
+    def beat(self) -> None:
+        """Write the lock anew until it is ended, or another's."""
+        while not self.ended.wait(BEAT):
+            try:
+                held = self.held()
+                if held is None:
+                    return
+                objects.exchange(self.path, self.content(), held)
+            except ObjectStoreError:
+                continue  # what the holder writes meets the same, and says so
+
+    def release(self) -> None:
+        """Remove the lock, if it is still this process's."""
+        if self.held() is not None:
+            objects.remove(self.path)
+
+
+@contextmanager
+def leased(path: UrlPath) -> Iterator[bool]:
+    """Hold a lock for the length of a `with`; yields False where another process holds it."""
+    lease = _Lease(path)
+    if not lease.taken():
+        yield False
+        return
+    beating = threading.Thread(target=lease.beat, daemon=True)
+    beating.start()
+    try:
+        yield True
+    finally:
+        lease.ended.set()
+        beating.join()
+        lease.release()
 
 
 @contextmanager

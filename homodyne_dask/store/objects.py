@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from homodyne_dask.errors import ObjectStoreError, OptionError, require_package
-from homodyne_dask.store.providers import NO_KEY, settings
+from homodyne_dask.store.credentials import NO_KEY, settings
 from homodyne_dask.store.url_path import WEB, UrlPath
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import OptionError, StoreError, require_count, shown
 from homodyne_dask.store import schema, validate
+from homodyne_dask.store.age_lag_averages import Cuts, read_cuts
 from homodyne_dask.store.arrays import read_metadata
 from homodyne_dask.store.byte_range import ByteRange
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.chunk_reader import chunk_path, read_chunk
-from homodyne_dask.store.cuts import Cuts, read_cuts
 from homodyne_dask.store.files import AnyPath, any_path, zarr_store
 from homodyne_dask.store.manifest import Manifest, read_manifest
 from homodyne_dask.store.selection import FrameRange, TimeRange, select_bins, select_frames
-from homodyne_dask.store.text_tables import abridged, bin_table_html, bin_table_text
 from homodyne_dask.store.url_path import UrlPath
+from homodyne_dask.text import abridged, bin_table_html, bin_table_text
 
 if TYPE_CHECKING:
     import xarray

@@ -13,13 +13,13 @@ from homodyne_dask.kernels.gpus import has_plugin
 from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.store import level_weights, schema
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.store.text_tables import html_table, lines_of
 from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.device_plan import ON_CPU, Device
 from homodyne_dask.sweep.driver_cost import DriverCost, driver_cost
 from homodyne_dask.sweep.runs import MIN_TASK_SECONDS, Run, longest_task, runs
 from homodyne_dask.sweep.size_label import size_in_words
 from homodyne_dask.sweep.working_memory import fetched_memory, working_memory
+from homodyne_dask.text import html_table, lines_of
 
 MAX_PADDED_BINS = 32
 """Most bins of one q in a block."""

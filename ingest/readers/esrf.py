@@ -7,7 +7,7 @@ compares it with the mean of the model over the cell.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import h5py
 import numpy as np
@@ -17,7 +17,6 @@ from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.schema import CellEdges, tile_side
 from ingest.readers import hdf5
-from ingest.readers.esrf_cells import cells_of_centres
 from ingest.readers.source import (
     IngestOptions,
     Source,
@@ -26,6 +25,75 @@ from ingest.readers.source import (
     inverse_angstrom,
     per_bin,
 )
+
+DECADES = range(5)
+"""Powers of 10 from which on cells of lag may be logarithmic."""
+
+
+def cells_of_centres(
+    age: Float[np.ndarray, " a"], lag: Float[np.ndarray, " l"]
+) -> Cells | Literal["age", "lag"]:
+    """Return the cells with these centres, in frames, or which centres are not those of the correlator."""
+    ages = _age_edges(age)
+    if ages is None:
+        return "age"
+    n = int(np.floor(ages[-1])) + 1
+    lags = _lag_edges(lag, n)
+    if lags is None:
+        return "lag"
+    return Cells(_first_at(0.5 * np.arange(2 * n - 1), ages), _first_at(np.arange(n), lags), n)
+
+
+def _age_edges(centres: Float[np.ndarray, " c"]) -> Float[np.ndarray, " e"] | None:
+    """Return the edges of the cells of age with these centres, in frames; None if there are none such.
+
+    They are even from 0 to the last frame; or each age, of which two go on a frame, is a cell of its own.
+    """
+    number = len(centres)
+    step = (centres[-1] - centres[0]) / (number - 1)
+    if _same(centres, step * (np.arange(number) + 0.5)):
+        span = step * number
+        return np.linspace(0, round(span) if abs(span - round(span)) < 1e-3 else span, number + 1)
+    single = 0.5 * np.arange(number + 1) - 0.25
+    return single if _same(centres, single[:-1] + 0.25) else None
+
+
+def _lag_edges(centres: Float[np.ndarray, " c"], n_frames: int) -> Float[np.ndarray, " e"] | None:
+    """Return the edges of the cells of lag with these centres, in frames; None if there are none such.
+
+    Below a power of 10 every lag is a cell of its own; from there to the last they are even in logarithm.
+    """
+    number = len(centres)
+    single = np.arange(number + 1) - 0.5
+    if _same(centres, single[:-1] + 0.5):
+        return single
+    for decade in DECADES:
+        first = 10**decade
+        if not first < min(number, n_frames - 1):
+            return None
+        beyond = np.logspace(decade, np.log10(n_frames - 1), number - first + 1)
+        beyond[-1] = n_frames - 1
+        edges = np.concatenate([single[:first], beyond])
+        low, high = edges[:-1], edges[1:]
+        middle = np.where(np.arange(number) < first, (low + high) / 2, np.sqrt(np.abs(low) * high))
+        if _same(centres, middle):
+            return edges
+    return None
+
+
+def _same(one: Float[np.ndarray, " c"], other: Float[np.ndarray, " c"]) -> bool:
+    """Return whether centres are the same in frames, as rounded to float32."""
+    return np.allclose(one, other, rtol=1e-6, atol=1e-3)
+
+
+def _first_at(
+    values: Float[np.ndarray, " v"], edges: Float[np.ndarray, " e"]
+) -> Int[np.ndarray, " e"]:
+    """Return the position of the first value in each cell, and one past the last: it is in the last cell."""
+    return np.append(
+        np.searchsorted(values, edges[:-1]), np.searchsorted(values, edges[-1], side="right")
+    )
+
 
 MAX_FRAMES = 20_000
 """A matrix of as many frames takes 1.6 GB."""

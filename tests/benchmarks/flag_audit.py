@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from homodyne_dask.cli.doctor import xla_flags
-from homodyne_dask.cli.doctor.kernel_process import (
+from homodyne_dask.apps.doctor import xla_flags
+from homodyne_dask.apps.doctor.kernel_process import (
     KernelProcess,
     KernelProcessError,
     decoded_moments,

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from homodyne_dask.cli.doctor.environment import FLAG_EFFECTS, VARIABLE_EFFECTS
+from homodyne_dask.apps.doctor.environment import FLAG_EFFECTS, VARIABLE_EFFECTS
 
 
 class Setting(NamedTuple):

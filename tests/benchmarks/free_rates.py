@@ -7,7 +7,7 @@ import numpy as np
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.fitting.request import prepare
-from homodyne_dask.models.free_rates import of_power_law
+from homodyne_dask.models.spline_rates import of_power_law
 from homodyne_dask.models.transport import positive_times
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.benchmarks.passes import Row, processor_time, truth

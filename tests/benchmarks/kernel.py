@@ -20,7 +20,7 @@ from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.interface import MAX_CANDIDATES
 from homodyne_dask.kernels.losses import LOSSES
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import (
+from homodyne_dask.kernels.transport_backend import (
     transport_candidate_grams,
     transport_gram,
     transport_robust_gram,

@@ -18,7 +18,7 @@ import numpy as np
 from homodyne_dask.kernels.active_subblocks import SUBBLOCK_COLUMNS, SUBBLOCK_ROWS
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import gram_arguments, gram_static_arguments
+from homodyne_dask.kernels.transport_backend import gram_arguments, gram_static_arguments
 from homodyne_dask.kernels.transport_kernels import gram_kernel
 from homodyne_dask.kernels.transport_point import transport_point
 from homodyne_dask.models import LAMINAR_FLOW

@@ -15,10 +15,10 @@ from unittest.mock import patch
 import jax
 import numpy as np
 
-from homodyne_dask.cli.doctor.workload import GAP, THETA, Q, Workload
+from homodyne_dask.apps.doctor.workload import GAP, THETA, Q, Workload
 from homodyne_dask.kernels.cache_folder import FOLDER
 from homodyne_dask.kernels.compiled import Kernel, known_options
-from homodyne_dask.kernels.transport import gram_arguments, gram_static_arguments
+from homodyne_dask.kernels.transport_backend import gram_arguments, gram_static_arguments
 from homodyne_dask.kernels.transport_kernels import gram_kernel
 from homodyne_dask.kernels.transport_point import transport_point
 

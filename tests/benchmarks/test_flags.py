@@ -2,8 +2,8 @@
 
 import pytest
 
-from homodyne_dask.cli.doctor import xla_flags
-from homodyne_dask.cli.doctor.workload import Workload
+from homodyne_dask.apps.doctor import xla_flags
+from homodyne_dask.apps.doctor.workload import Workload
 from tests.benchmarks import flag_audit as audit
 from tests.benchmarks import static_arguments as static
 from tests.benchmarks.flag_settings import Setting

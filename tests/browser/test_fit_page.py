@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
-from homodyne_dask.results import folder
+from homodyne_dask.results.files import folder
 from tests.browser.chromium import PATIENCE, PROGRAM, browser
 from tests.synthetic import FLOW, angles, measured, store
 

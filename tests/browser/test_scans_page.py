@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.results.fit_row import FitRow, fit_rows
-from homodyne_dask.results.live_index import WatchStatus, live_pictures, write_live_index
-from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
+from homodyne_dask.results.data.scan_row import FitRow, fit_rows
+from homodyne_dask.results.data.series_entry import SeriesEntry
 from tests.browser.chromium import PROGRAM, browser
 from tests.browser.test_fit_page import ARTEFACTS, NAMELESS, OUTSIDE
 from tests.results.test_text import flow
@@ -66,7 +66,7 @@ def test_the_page_of_scans_loads_itself_again_and_shows_what_came(tmp_path):
 
 
 def test_the_table_has_all_scans_and_the_page_the_newest(tmp_path, monkeypatch):
-    monkeypatch.setattr("homodyne_dask.results.live_index.MOST_ROWS", 2)
+    monkeypatch.setattr("homodyne_dask.apps.watch.scans_page.MOST_ROWS", 2)
     rows = scans(tmp_path, 3)
     write_live_index(tmp_path, (), rows, [], WatchStatus(None, "ended"))
     lines = (tmp_path / "scans.csv").read_text().splitlines()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.results.figures import save as plots
+from homodyne_dask.results.views.figures import plots
 from tests.cli.commands import done
 
 

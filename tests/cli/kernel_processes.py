@@ -1,6 +1,6 @@
 """A stand-in for the process that runs the kernel."""
 
-from homodyne_dask.cli.doctor.kernel_process import KernelProcessError
+from homodyne_dask.apps.doctor.kernel_process import KernelProcessError
 
 
 class FakeKernelProcess:

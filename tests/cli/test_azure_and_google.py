@@ -13,7 +13,8 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import ObjectStoreError, StoreError
-from homodyne_dask.store import lease, objects
+from homodyne_dask.store import lock as lease
+from homodyne_dask.store import objects
 from homodyne_dask.store.url_path import url_path
 from tests import object_server
 from tests.cli.commands import done, run

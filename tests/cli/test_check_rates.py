@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.results.result_file import load_result
+from homodyne_dask.results.files.load_result import load_result
 from tests.cli.commands import FIT, done
 from tests.synthetic import angles, measured, store
 

@@ -13,8 +13,8 @@ import pytest
 
 import ingest
 from homodyne_dask.cli import progress_bar
-from homodyne_dask.results.figures import save as plots
-from homodyne_dask.results.result_file import load_result
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.views.figures import plots
 from tests.cli.commands import FIT, done, interrupting, run
 
 

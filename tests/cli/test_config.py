@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from homodyne_dask.cli.config import FitConfig, from_options, read_config, template
+from homodyne_dask.cli.configuration import FitConfig, from_options, read_config, template
 from homodyne_dask.errors import OptionError
 
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from homodyne_dask.apps.doctor import doctor_command as doctor
+from homodyne_dask.apps.doctor import environment, kernel_process, machine, xla_flags
+from homodyne_dask.apps.doctor import measured_speed as rates
+from homodyne_dask.apps.doctor import workload as workloads
+from homodyne_dask.apps.doctor.finding import Finding
+from homodyne_dask.apps.doctor.kernel_process import KernelProcess, KernelProcessError
 from homodyne_dask.cli import main
-from homodyne_dask.cli.commands import doctor
-from homodyne_dask.cli.doctor import environment, kernel_process, machine, rates, xla_flags
-from homodyne_dask.cli.doctor import workload as workloads
-from homodyne_dask.cli.doctor.finding import Finding
-from homodyne_dask.cli.doctor.kernel_process import KernelProcess, KernelProcessError
 from homodyne_dask.kernels.cache_folder import FOLDER
 from homodyne_dask.kernels.gram import Gram
 from tests.cli.kernel_processes import FakeKernelProcess

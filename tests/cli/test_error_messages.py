@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 from homodyne_dask.cluster import connect
-from homodyne_dask.results.figures import save as plots
+from homodyne_dask.results.views.figures import plots
 from tests.cli.commands import FIT, done, run
 from tests.ingest_files import reseal
 

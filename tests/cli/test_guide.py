@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.cli import guide
+from homodyne_dask.apps.guide import user_guide as guide
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, uncertainty
 from homodyne_dask.solver.variable_projection import reduce
 from tests.cli.commands import done, run

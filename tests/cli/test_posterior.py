@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import homodyne_dask
-from homodyne_dask.results.posterior.posterior import load_posterior, posterior_of
-from homodyne_dask.results.result_file import load_result
+from homodyne_dask.results.data.posterior import load_posterior, posterior_of
+from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests.cli.commands import FIT, done, run
 from tests.results.posterior.made import draws_of, gaussian

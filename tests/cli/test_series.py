@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.cli.config import from_options
-from homodyne_dask.fitting.series import small_fits
-from homodyne_dask.results.figures import save as plots
-from homodyne_dask.results.result_file import load_result
-from homodyne_dask.results.series import load_series
+from homodyne_dask.cli.configuration import from_options
+from homodyne_dask.fitting.series import parallel_fits as small_fits
+from homodyne_dask.results.data.series import load_series
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.views.figures import plots
 from tests.cli.commands import done, run
 from tests.documents import ROOT
 from tests.results.test_html import Page

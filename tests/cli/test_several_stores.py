@@ -12,12 +12,13 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from homodyne_dask.cli import progress_bar, several_fits
-from homodyne_dask.fitting.series import small_fits
-from homodyne_dask.results import folder, index
-from homodyne_dask.results.figures import save as plots
-from homodyne_dask.results.figures.scans import draw_scans
-from homodyne_dask.results.result_file import load_result
-from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.fitting.series import parallel_fits as small_fits
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.files import folder
+from homodyne_dask.results.files import scans_index as index
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.views.figures.scans_figure import draw_scans
 from tests.cli.commands import done, interrupting, run
 from tests.results.test_html import Page
 from tests.results.test_text import flow, measured

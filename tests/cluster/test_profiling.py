@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from homodyne_dask.cli import main
 from homodyne_dask.cluster import profiling
 from homodyne_dask.fitting import fit as fitting
-from homodyne_dask.results.figures import save as plots
+from homodyne_dask.results.views.figures import plots
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.results.figures import save as plots
-from homodyne_dask.results.figures.captions import TITLES
-from homodyne_dask.results.figures.png import png_of
+from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.views.figures.captions import TITLES
+from homodyne_dask.results.views.figures.png import png_of
 from homodyne_dask.store.files import write_file
 from tests.results.figures.made import DIFFUSION, scan_of
 

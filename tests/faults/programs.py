@@ -16,7 +16,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 PROGRAM = """
 import sys
 from homodyne_dask.cli import main
-from homodyne_dask.results.figures import save as plots
+from homodyne_dask.results.views.figures import plots
 plots.save_all = lambda *_: []  # what takes longest
 main(sys.argv[1:])
 """

@@ -8,10 +8,10 @@ import pytest
 
 import ingest
 from homodyne_dask.errors import StoreError, printable
-from homodyne_dask.results.csv_tables import entries_csv
-from homodyne_dask.results.series_entry import SeriesEntry
-from homodyne_dask.results.template import RESULTS_PACKAGE, render
-from homodyne_dask.store.text_tables import bin_table_html, bin_table_text
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.files.csv_tables import entries_csv
+from homodyne_dask.results.views.html_template import RESULTS_PACKAGE, render
+from homodyne_dask.text import bin_table_html, bin_table_text
 from tests.cli.commands import run
 from tests.synthetic import FLOW, angles, measured, store
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from homodyne_dask.errors import StoreError
-from homodyne_dask.results import folder as folders
-from homodyne_dask.results import index
-from homodyne_dask.results.folder import write_result
-from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.files import folder as folders
+from homodyne_dask.results.files import scans_index as index
+from homodyne_dask.results.files.folder import write_result
 from homodyne_dask.store.files import write_file
 from ingest.simulate import simulate
 from tests.cli.commands import run

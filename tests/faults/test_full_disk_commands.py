@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.cli.homodyne.fitted_data import write_fitted_data
+from homodyne_dask.apps.migration.fitted_data import write_fitted_data
 from homodyne_dask.cluster import profiling
-from homodyne_dask.results import index
-from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.solver import checkpoint
 from tests.cli.commands import run
 from tests.faults.conftest import PICTURE

@@ -9,7 +9,7 @@ import homodyne_dask as hd
 import ingest
 from homodyne_dask.cli.yaml_file import read_yaml
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.results.report_content import parameter_rows
+from homodyne_dask.results.views.report_content import parameter_rows
 from tests.results.test_series import Q, at_each_q, said
 from tests.results.test_text import NAN, flow
 from tests.synthetic import angles, measured, store

@@ -11,7 +11,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import homodyne_dask as hd
-from homodyne_dask.cli.config import FitConfig, read_config
+from homodyne_dask.cli.configuration import FitConfig, read_config
 from homodyne_dask.cli.several_fits import fit_jobs
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.request import prepare

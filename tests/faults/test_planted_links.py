@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import ingest
-from homodyne_dask.cli.config import read_config
-from homodyne_dask.cli.homodyne import output_files
+from homodyne_dask.apps.migration import output_files
+from homodyne_dask.cli.configuration import read_config
 from homodyne_dask.errors import OptionError, StoreError
-from homodyne_dask.results import folder as folders
-from homodyne_dask.results.figures import save as plots
-from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.folder import claimed_folder, write_result
-from homodyne_dask.results.index import check_index
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.files import folder as folders
+from homodyne_dask.results.files.folder import claimed_folder, write_result
+from homodyne_dask.results.files.scans_index import check_index
+from homodyne_dask.results.views.figures import plots
 from homodyne_dask.store.files import open_lock
 from tests.cli.commands import run
 from tests.results.figures.made import DIFFUSION, result_for, scan_of

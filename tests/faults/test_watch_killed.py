@@ -16,8 +16,8 @@ import numpy as np
 import psutil
 import pytest
 
-from homodyne_dask.cli.watch.state import STATE
-from homodyne_dask.results.json_files import read_with_checksum
+from homodyne_dask.apps.watch.folder_state import STATE
+from homodyne_dask.results.files.json_files import read_with_checksum
 from tests.faults.programs import ENVIRONMENT, family, still_there
 from tests.ingest_files import simulated
 

@@ -12,7 +12,7 @@ import dask.config
 import pytest
 
 import ingest
-from homodyne_dask.cli.doctor.kernel_process import KernelProcess, plain_environment
+from homodyne_dask.apps.doctor.kernel_process import KernelProcess, plain_environment
 from homodyne_dask.cluster.local import local_cluster
 from tests.faults.programs import ENVIRONMENT
 from tests.ingest_files import simulated

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from homodyne_dask.fitting.errors.dyadic import dyadic
+from homodyne_dask.fitting.error_estimation.dyadic_errors import dyadic
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.errors import estimate
-from homodyne_dask.fitting.errors.dyadic import dyadic, frame_scores
+from homodyne_dask.fitting.error_estimation import estimate_errors as estimate
+from homodyne_dask.fitting.error_estimation.dyadic_errors import dyadic, frame_scores
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.variable_projection import reduce

@@ -8,7 +8,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.start.coarse_to_fine import coarse_to_fine
-from homodyne_dask.fitting.start.grid import Grid
+from homodyne_dask.fitting.start.grid_scan import Grid
 from homodyne_dask.fitting.start.shear_scan import mirrored_shear
 from homodyne_dask.fitting.start.transport_minima import Minimum, undecided_minima
 from homodyne_dask.models.transport import Convention

@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.models import MODELS
-from homodyne_dask.results.model_check import ModelCheck, misfit_sentence
+from homodyne_dask.results.data.misfit import ModelCheck, misfit_sentence
 from ingest import SCENARIOS, ingest, simulate
 from ingest import angles as spread
 from tests import photons

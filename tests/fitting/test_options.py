@@ -37,7 +37,7 @@ options.FitOptions = OneMore
 from click.testing import CliRunner
 import homodyne_dask as hd
 from homodyne_dask.cli import main
-from homodyne_dask.cli.config import from_options, template
+from homodyne_dask.cli.configuration import from_options, template
 from homodyne_dask.fitting.request import prepare
 
 def help_of(command):

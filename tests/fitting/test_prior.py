@@ -7,10 +7,10 @@ from click.testing import CliRunner
 
 import homodyne_dask as hd
 from homodyne_dask.cli import main
-from homodyne_dask.cli.config import from_options
+from homodyne_dask.cli.configuration import from_options
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import prepare
-from homodyne_dask.results.csv_tables import parameters_csv
+from homodyne_dask.results.files.csv_tables import parameters_csv
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests.kernels.test_losses import CREEP
 from tests.synthetic import angles, fit_here, measured, store

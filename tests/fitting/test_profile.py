@@ -8,14 +8,19 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.fitting import fit as fit_module
-from homodyne_dask.fitting.errors import estimate, wide_profile
-from homodyne_dask.fitting.errors.profile import ProfilePoint, Profiles, profile
+from homodyne_dask.fitting.error_estimation import estimate_errors as estimate
+from homodyne_dask.fitting.error_estimation import wide_profile
+from homodyne_dask.fitting.error_estimation.profile_likelihood import (
+    ProfilePoint,
+    Profiles,
+    profile,
+)
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.request import prepare
-from homodyne_dask.fitting.surrogate import basis
+from homodyne_dask.fitting.surrogate import interpolation_nodes as basis
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.results.result_file import load_result
+from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.sweep.sweep import sweep_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.results.folder import write_result
+from homodyne_dask.results.files.folder import write_result
 from tests import reference
 from tests.synthetic import Q, angles, fit_here, measured, store
 

@@ -5,7 +5,7 @@ import pytest
 
 from homodyne_dask.fitting.start.transport_minima import Minimum, competing_minima, transport_minima
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.results.result_file import load_result
+from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.variable_projection import reduce
 from tests import truths

@@ -8,7 +8,8 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError, StoreError
-from homodyne_dask.store import lease, objects, schema
+from homodyne_dask.store import lock as lease
+from homodyne_dask.store import objects, schema
 from homodyne_dask.store.arrays import SMALL_ARRAYS
 from homodyne_dask.store.scan import Chunk, Scan
 from homodyne_dask.store.url_path import url_path

@@ -7,8 +7,7 @@ import pytest
 import ingest
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.cells import Cells
-from ingest.readers.esrf import open_esrf
-from ingest.readers.esrf_cells import cells_of_centres
+from ingest.readers.esrf import cells_of_centres, open_esrf
 from ingest.readers.source import checked_options
 from tests.esrf_files import averaged, esrf
 from tests.ingest_files import DT, arrays, attributes, noisy, upper

@@ -5,9 +5,9 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
+from ingest.bin_task import exclude_outliers
 from ingest.block_means import mask_matrix
 from ingest.clean import clean, measure_scatter
-from ingest.outliers import exclude_outliers
 from tests import photons
 from tests.ingest_files import noisy
 

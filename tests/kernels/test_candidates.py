@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from homodyne_dask.kernels.active_subblocks import sub_blocks, subblock_shape
 from homodyne_dask.kernels.interface import MAX_CANDIDATES
-from homodyne_dask.kernels.transport import transport_candidate_grams, transport_gram
+from homodyne_dask.kernels.transport_backend import transport_candidate_grams, transport_gram
 from homodyne_dask.kernels.transport_point import transport_point
 from tests.kernels.test_transport import EXACT, STATIC, assert_gram, worst
 from tests.synthetic import FLOW, blocks, evaluator, measured, without_some

@@ -21,7 +21,7 @@ from homodyne_dask.kernels.compiled import Kernel, known_options
 from homodyne_dask.kernels.loaded_code import made_of
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.subblock_loop import MeasuredBlock
-from homodyne_dask.kernels.transport import (
+from homodyne_dask.kernels.transport_backend import (
     TRANSPORT,
     transport_candidate_grams,
     transport_cell_sums,

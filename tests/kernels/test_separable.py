@@ -14,7 +14,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.cache_folder import FOLDER
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport import transport_gram, transport_robust_gram
+from homodyne_dask.kernels.transport_backend import transport_gram, transport_robust_gram
 from homodyne_dask.kernels.transport_point import transport_point
 from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store, without_some
 
@@ -156,8 +156,8 @@ def test_a_fit_resumes_to_the_same_bits_and_not_with_other_code(tmp_path):
 
 @pytest.mark.slow
 def test_pictures_need_no_rates(tmp_path):
-    from homodyne_dask.results.figures.fit_view import FitView
-    from homodyne_dask.results.figures.save import save_all
+    from homodyne_dask.results.data.fit_view import FitView
+    from homodyne_dask.results.views.figures.plots import save_all
 
     scan = store(ageing(bins=2), tmp_path)
     result = hd.fit(scan, hd.separable(relaxation, RELAXATION))

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.tables import covariance_table
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.result_tables import covariance_table
 from tests.results.test_text import flow
 from tests.synthetic import FLOW
 

@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
-from homodyne_dask.live.progress import apply_event
+from homodyne_dask.fitting.progress import apply_event
 from homodyne_dask.sweep import plan as planning
 from tests.synthetic import measured, store
 
@@ -115,7 +115,9 @@ def test_leaving_the_loop_ends_the_fit_and_the_log_says_so(scan, caplog):
         for state in hd.iterate(scan, hd.STATIC, **GIVEN):
             if state.passes == 2:
                 break
-    said = [r.getMessage() for r in caplog.records if r.name == "homodyne_dask.live.observer"]
+    said = [
+        r.getMessage() for r in caplog.records if r.name == "homodyne_dask.fitting.fit_observer"
+    ]
     assert [line.split(": ")[1][:8] for line in said[:2]] == ["pass   1", "pass   2"]
     assert said[-1].endswith("interrupted before converging")
 

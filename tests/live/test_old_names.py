@@ -10,12 +10,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from homodyne_dask.live import dashboard
+from homodyne_dask.apps import dashboard
 
 
 def test_the_former_name_of_the_preload_is_found_and_deprecated(monkeypatch):
     monkeypatch.delitem(sys.modules, "homodyne_dask.dashboard", raising=False)
-    with pytest.deprecated_call(match="--preload homodyne_dask.live.dashboard"):
+    with pytest.deprecated_call(match="--preload homodyne_dask.apps.dashboard"):
         former = import_module("homodyne_dask.dashboard")
     assert former.dask_setup is dashboard.dask_setup
 

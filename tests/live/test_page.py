@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from homodyne_dask.live.dashboard.drawing import Mark, chart, scale_of, ticks
-from homodyne_dask.live.dashboard.page import PageState, render_page
-from homodyne_dask.live.dashboard.plugin import FitPage, WorkerRow
-from homodyne_dask.live.progress import CurrentPass, Pass, Progress
+from homodyne_dask.apps.dashboard.fit_page import PageState, render_page
+from homodyne_dask.apps.dashboard.page_charts import Mark, chart, scale_of, ticks
+from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage, WorkerRow
+from homodyne_dask.fitting.progress import CurrentPass, Pass, Progress
 from tests.results.test_html import NASTY, Page
 
 NAN = math.nan

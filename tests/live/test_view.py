@@ -7,14 +7,20 @@ import bokeh.document
 import numpy as np
 import pytest
 
+from homodyne_dask.apps.view import data_window as window
+from homodyne_dask.apps.view.data_window import Tiles, cell_axes, whole_span, window_means
+from homodyne_dask.apps.view.latest_request import Stale
+from homodyne_dask.apps.view.view_content import (
+    data_map,
+    matching_bins,
+    open_shown,
+    viewed,
+    with_model,
+)
+from homodyne_dask.apps.view.view_figures import evenly
+from homodyne_dask.apps.view.view_model import quadrature
+from homodyne_dask.apps.view.view_page import ViewPage
 from homodyne_dask.errors import OptionError, SelectionError, StoreError
-from homodyne_dask.live.view import window
-from homodyne_dask.live.view.figures import evenly
-from homodyne_dask.live.view.latest import Stale
-from homodyne_dask.live.view.page import ViewPage
-from homodyne_dask.live.view.shown import data_map, matching_bins, open_shown, viewed, with_model
-from homodyne_dask.live.view.shown_model import quadrature
-from homodyne_dask.live.view.window import Tiles, cell_axes, whole_span, window_means
 from homodyne_dask.store.scan import Chunk, Scan
 from tests.live.fitted import fitted_to
 from tests.results.test_html import NASTY

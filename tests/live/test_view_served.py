@@ -14,8 +14,8 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient
 
 import homodyne_dask as hd
-from homodyne_dask.live.view.latest import Latest
-from homodyne_dask.live.view.server import leading_file
+from homodyne_dask.apps.view.latest_request import Latest
+from homodyne_dask.apps.view.view_server import leading_file
 from tests.cli.commands import run
 from tests.synthetic import measured, store
 

@@ -62,7 +62,7 @@ def test_a_fit_from_the_data_alone_is_scipys_optimum(tmp_path, name, theta):
 def test_they_are_chosen_by_name_on_the_command_line(tmp_path, monkeypatch):
     from click.testing import CliRunner
 
-    from homodyne_dask.results.figures import save as plots
+    from homodyne_dask.results.views.figures import plots
 
     store(scans_of(*CASES[0])[0], tmp_path, "A_c2")
     monkeypatch.chdir(tmp_path)

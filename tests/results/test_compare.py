@@ -11,8 +11,8 @@ import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
-from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.model_check import ModelCheck
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.misfit import ModelCheck
 from tests.cli.commands import done, run
 from tests.results.test_text import flow
 

@@ -5,10 +5,10 @@ import pytest
 import xarray
 
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.results import export
-from homodyne_dask.results.figures.block_means import bin_map
-from homodyne_dask.results.figures.fit_view import FitView
-from homodyne_dask.results.figures.fitted_model import fitted_model
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.fitted_model import fitted_model
+from homodyne_dask.results.data.map_means import bin_map
+from homodyne_dask.results.files import netcdf as export
 from tests.results.figures.made import FLOW, SMALL, result_for, scan_of
 from tests.results.test_text import flow, measured
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from homodyne_dask.errors import OptionError, SourceError
-from homodyne_dask.results import folder as folders
-from homodyne_dask.results.result_file import load_result
+from homodyne_dask.results.files import folder as folders
+from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.store.lock import locked
 from tests.results.test_text import flow
 

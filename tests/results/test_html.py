@@ -20,12 +20,12 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.errors.profile import ProfilePoint
-from homodyne_dask.results.html import Picture, report_fragment, report_page
-from homodyne_dask.results.report_content import bin_rows, parameter_rows
-from homodyne_dask.results.report_facts import facts
-from homodyne_dask.results.result_file import load_result
-from homodyne_dask.results.tables import influence_table, profile_table, scalings_table
+from homodyne_dask.fitting.error_estimation.profile_likelihood import ProfilePoint
+from homodyne_dask.results.data.result_tables import influence_table, profile_table, scalings_table
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.views.html_report import Picture, report_fragment, report_page
+from homodyne_dask.results.views.report_content import bin_rows, parameter_rows
+from homodyne_dask.results.views.report_facts import facts
 from homodyne_dask.solver.influence import ScalingComparison
 from tests.results.test_text import REPORTS, flow, many, measured
 

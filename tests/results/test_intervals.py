@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.intervals import confidence_intervals, intervals_text
+from homodyne_dask.results.data.fitted_parameters import confidence_intervals, intervals_text
 from tests.results.test_text import flow, measured
 
 

@@ -8,9 +8,9 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import SourceError
-from homodyne_dask.results.result_file import load_result
-from homodyne_dask.results.series import FitSeries
-from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.files.load_result import load_result
 from tests.results.test_compare import fitted
 from tests.results.test_text import flow
 

@@ -9,10 +9,10 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import registry
-from homodyne_dask.results.figures.fitted_model import fitted_model
-from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.result_file import from_summary, load_result
-from homodyne_dask.results.series import load_series
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fitted_model import fitted_model
+from homodyne_dask.results.data.series import load_series
+from homodyne_dask.results.files.load_result import from_summary, load_result
 from tests.synthetic import measured, store
 
 POWER = 1.0

@@ -12,8 +12,8 @@ from nexusformat.nexus import validate
 import ingest
 from homodyne_dask.errors import SourceError
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.results.figures.fit_view import FitView
-from homodyne_dask.results.nexus import nexus_file
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.files.nexus import nexus_file
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.nxxpcs import open_nxxpcs
 from ingest.readers.source import IngestOptions

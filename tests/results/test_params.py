@@ -7,7 +7,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SelectionError
-from homodyne_dask.results.tables import parameter_table
+from homodyne_dask.results.data.result_tables import parameter_table
 from tests.live.fitted import fitted_to
 from tests.results.test_text import flow
 from tests.results.test_text import measured as undetermined

@@ -11,13 +11,17 @@ from scipy.special import stdtrit
 
 import homodyne_dask as hd
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.models.rates import rate
-from homodyne_dask.results.csv_tables import rates_csv
-from homodyne_dask.results.figures.fit_view import FitView
-from homodyne_dask.results.figures.rates import draw_rates
-from homodyne_dask.results.rate_bands import half_width_everywhere
-from homodyne_dask.results.rates import BANDS, nearest_power_law, rates_of_fit
-from homodyne_dask.results.result_file import from_summary
+from homodyne_dask.models.rate_forms import rate
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.rate_curves import (
+    BANDS,
+    half_width_everywhere,
+    nearest_power_law,
+    rates_of_fit,
+)
+from homodyne_dask.results.files.csv_tables import rates_csv
+from homodyne_dask.results.files.load_result import from_summary
+from homodyne_dask.results.views.figures.rates_figure import draw_rates
 from tests.results.figures.made import DIFFUSION, FLOW, SMALL, result_for, scan_of, truth_of
 from tests.synthetic import fit_here, measured, store
 

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from homodyne_dask.results.rendering import RENDERERS, renderer
-from homodyne_dask.results.series import FitSeries
-from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.views.rendering import RENDERERS, renderer
 from tests.results.test_text import flow
 
 PROGRAM = """
 import pickle, sys
 shown = pickle.load(sys.stdin.buffer)
-heavy = ("matplotlib", "jinja2", "homodyne_dask.results.html", "homodyne_dask.results.figures.save")
+heavy = ("matplotlib", "jinja2", "homodyne_dask.results.views.html_report")
 print(shown)
 assert not [name for name in heavy if name in sys.modules]
 assert shown._repr_html_().startswith("<div")

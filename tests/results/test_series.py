@@ -11,11 +11,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.partition import parts_of
-from homodyne_dask.results.figures.captions import alternative
-from homodyne_dask.results.figures.fit_view import FitView
-from homodyne_dask.results.series import FitSeries
-from homodyne_dask.results.series_entry import SeriesEntry
-from homodyne_dask.results.tables import covariance_table, influence_table
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.result_tables import covariance_table, influence_table
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.views.figures.captions import alternative
 from tests import reference
 from tests.results.test_text import flow
 from tests.synthetic import measured, store

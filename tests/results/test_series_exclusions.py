@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 import homodyne_dask as hd
-from homodyne_dask.results import numbers
-from homodyne_dask.results.series import FitSeries
-from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.views import numbers
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests.results.test_series import DIFFUSION, Q, at_each_q, said
 from tests.results.test_text import flow

@@ -12,12 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.results import numbers
-from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.report_facts import facts
-from homodyne_dask.results.tables import covariance_table, parameter_table, scaling_table
-from homodyne_dask.results.text import report_text
-from homodyne_dask.results.truth import pulls
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.known_truth import pulls
+from homodyne_dask.results.data.result_tables import (
+    covariance_table,
+    parameter_table,
+    scaling_table,
+)
+from homodyne_dask.results.views import numbers
+from homodyne_dask.results.views.report_facts import facts
+from homodyne_dask.results.views.text_report import report_text
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 
 REPORTS = Path(__file__).parent / "reports"

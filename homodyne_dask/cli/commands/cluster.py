@@ -5,9 +5,8 @@ from typing import Any
 
 import click
 
-from homodyne_dask.cli.local_path import LOCAL_PATH
-from homodyne_dask.cli.options import jobs_asked
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.cli.shared_options import LOCAL_PATH, jobs_asked
 
 FILE = click.option(
     "--scheduler-file", "file", type=LOCAL_PATH,

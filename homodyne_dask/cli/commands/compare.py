@@ -2,8 +2,8 @@
 
 import click
 
-from homodyne_dask.cli.options import ANY_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.cli.shared_options import ANY_PATH
 from homodyne_dask.store.files import AnyPath
 
 
@@ -15,7 +15,7 @@ def compare(fits: tuple[AnyPath, ...], as_json: bool) -> None:
 
     No data are read. `homodyne-dask explain models` says what the columns mean.
     """
-    from homodyne_dask.results.compare import compare as compare_fits
+    from homodyne_dask.results.data.compare import compare as compare_fits
 
     found = compare_fits(list(fits))
     if as_json:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
-from homodyne_dask.cli.local_path import LOCAL_PATH
-from homodyne_dask.cli.options import (
+from homodyne_dask.cli.printing import echo, echo_json, words_on_stderr
+from homodyne_dask.cli.shared_options import (
+    LOCAL_PATH,
     MODEL,
     SELECTION,
     WORKERS,
@@ -17,17 +18,16 @@ from homodyne_dask.cli.options import (
     of_fit,
     with_options,
 )
-from homodyne_dask.cli.printing import echo, echo_json, words_on_stderr
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.fitting.options import AUTO, fit_options
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-    from homodyne_dask.cli.config import FitConfig
+    from homodyne_dask.cli.configuration import FitConfig
     from homodyne_dask.cli.several_fits import FitJob
-    from homodyne_dask.fitting.compare_models import ModelComparison
-    from homodyne_dask.results.fit_result import FitResult
+    from homodyne_dask.fitting.choose_model import ModelComparison
+    from homodyne_dask.results.data.fit_result import FitResult
     from homodyne_dask.store.scan import Scan
 
 OVER = (
@@ -99,14 +99,14 @@ def fit(
     Exit status: 0 converged, 3 ended without converging, 2 bad input, 130 interrupted.
     """
     click.get_current_context().with_resource(words_on_stderr(as_json))
-    from homodyne_dask.cli.delivery import delivered
+    from homodyne_dask.cli.result_upload import delivered
 
     with delivered(configuration(sources, options)) as (config, where):
         config, comparison = _with_model(config, resume or go_on)
         from homodyne_dask.cli.several_fits import MOST_DRAWN, MoreFiles, fit_all, fit_jobs, opened
         from homodyne_dask.cli.single_fit import echoed_check_of_rates, fit_job
         from homodyne_dask.models import model_named
-        from homodyne_dask.results.folder import checkpoint_in
+        from homodyne_dask.results.files.folder import checkpoint_in
         from homodyne_dask.solver.checkpoint import checkpoint_exists
 
         model = model_named(config.model)
@@ -157,12 +157,12 @@ def _with_model(config: "FitConfig", resume: bool) -> "tuple[FitConfig, ModelCom
     """
     if config.model != AUTO:
         return config, None
-    from homodyne_dask.cli.options import selected
     from homodyne_dask.cli.progress_bar import progress_on_stderr
     from homodyne_dask.cli.several_fits import fit_jobs
+    from homodyne_dask.cli.shared_options import selected
     from homodyne_dask.cli.worker_options import client_of
-    from homodyne_dask.fitting.compare_models import compare_models
-    from homodyne_dask.results.folder import check_folder, checkpoint_in
+    from homodyne_dask.fitting.choose_model import compare_models
+    from homodyne_dask.results.files.folder import check_folder, checkpoint_in
 
     if len(config.data) > 1 or config.over or resume:
         raise OptionError(
@@ -187,7 +187,7 @@ def _workers(config: "FitConfig", jobs: "list[FitJob]", drawn: bool) -> Iterator
         if client is not None or len(jobs) == 1:
             yield client
             return
-        from homodyne_dask.fitting.series import small_fits
+        from homodyne_dask.fitting.series import parallel_fits as small_fits
 
         scans = []
         for job in jobs:
@@ -199,6 +199,6 @@ def _workers(config: "FitConfig", jobs: "list[FitJob]", drawn: bool) -> Iterator
 
 
 def _write_homodyne_files(result: "FitResult", scan: "Scan", folder: Path) -> None:
-    from homodyne_dask.cli.homodyne.output_files import write_homodyne_files
+    from homodyne_dask.apps.migration.output_files import write_homodyne_files
 
     write_homodyne_files(result, scan, folder)

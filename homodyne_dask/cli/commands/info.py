@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from homodyne_dask.cli.options import ANY_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.cli.shared_options import ANY_PATH
 
 if TYPE_CHECKING:
     from homodyne_dask.store.files import AnyPath

@@ -8,9 +8,8 @@ import click
 
 from homodyne_dask.cli.commands.info import store_values
 from homodyne_dask.cli.exit_status import Interrupted
-from homodyne_dask.cli.local_path import LOCAL_PATH
-from homodyne_dask.cli.options import ANY_PATH, numbers_of_option
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.cli.shared_options import ANY_PATH, LOCAL_PATH, numbers_of_option
 from homodyne_dask.store.files import AnyPath
 
 MIN_BYTES_FOR_WORKERS = 500_000_000
@@ -62,7 +61,7 @@ def ingest(
     By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
     repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.
     """
-    from homodyne_dask.cli.data_files import ingest as write
+    from homodyne_dask.api import ingest as write
     from homodyne_dask.cluster.memory import require_addresses
 
     require_addresses("an ingest", ADDRESSES)

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from homodyne_dask.cli.options import (
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.cli.shared_options import (
     MODEL,
     SELECTION,
     WORKERS,
@@ -13,7 +14,6 @@ from homodyne_dask.cli.options import (
     selected,
     with_options,
 )
-from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.options import plan_options
 

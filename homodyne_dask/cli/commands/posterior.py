@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
-from homodyne_dask.cli.local_path import LOCAL_PATH
-from homodyne_dask.cli.options import ANY_PATH, WORKERS, values_by_name, with_options
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, echo_progress
+from homodyne_dask.cli.shared_options import (
+    ANY_PATH,
+    LOCAL_PATH,
+    WORKERS,
+    values_by_name,
+    with_options,
+)
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.files import AnyPath
 
 if TYPE_CHECKING:
-    from homodyne_dask.cli.config import FitConfig
-    from homodyne_dask.results.fit_result import FitResult
+    from homodyne_dask.cli.configuration import FitConfig
+    from homodyne_dask.results.data.fit_result import FitResult
 
 
 @click.command()
@@ -60,11 +65,11 @@ def posterior(
     Exit status: 0 done, 2 bad input, 3 the draws are not to be trusted, 130 interrupted.
     """
     import homodyne_dask
-    from homodyne_dask.cli.delivery import on_disk
+    from homodyne_dask.cli.result_upload import on_disk
     from homodyne_dask.cli.worker_options import client_of
-    from homodyne_dask.results.figures.block_means import as_fitted
-    from homodyne_dask.results.figures.fit_view import fitted_scan
-    from homodyne_dask.results.result_file import load_result
+    from homodyne_dask.results.data.fit_view import fitted_scan
+    from homodyne_dask.results.data.map_means import as_fitted
+    from homodyne_dask.results.files.load_result import load_result
 
     _check_one_fit(folder)
     if output is not None and output.exists():
@@ -97,8 +102,8 @@ def posterior(
 
 def _check_one_fit(folder: AnyPath) -> None:
     """Raise OptionError for the folder of a series or of the fits of several stores."""
-    from homodyne_dask.results.fit_result import SUMMARY
-    from homodyne_dask.results.folder import fits_in
+    from homodyne_dask.results.data.fit_result import SUMMARY
+    from homodyne_dask.results.files.folder import fits_in
     from homodyne_dask.store.files import is_file
 
     fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
@@ -111,7 +116,7 @@ def _check_one_fit(folder: AnyPath) -> None:
 
 def _config(result: "FitResult", store: str, workers: dict[str, Any]) -> "FitConfig":
     """Return the configuration from which workers are chosen."""
-    from homodyne_dask.cli.config import from_options
+    from homodyne_dask.cli.configuration import from_options
 
     given = {key: value for key, value in workers.items() if value not in (None, ())}
     return from_options({"data": [store], "model": result.config["model"]} | given)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from homodyne_dask.cli.commands.plan import plan_values
-from homodyne_dask.cli.local_path import LOCAL_PATH
-from homodyne_dask.cli.options import configuration, selected
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, words_on_stderr
+from homodyne_dask.cli.shared_options import LOCAL_PATH, configuration, selected
 from homodyne_dask.errors import OptionError
 
 if TYPE_CHECKING:
-    from homodyne_dask.cli.config import FitConfig
+    from homodyne_dask.cli.configuration import FitConfig
 
 
 @click.command()

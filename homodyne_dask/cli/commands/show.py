@@ -2,8 +2,8 @@
 
 import click
 
-from homodyne_dask.cli.options import ANY_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.cli.shared_options import ANY_PATH
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.files import AnyPath
 
@@ -20,9 +20,9 @@ from homodyne_dask.store.files import AnyPath
 )
 def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
-    from homodyne_dask.results.fit_result import SUMMARY
-    from homodyne_dask.results.result_file import load_result
-    from homodyne_dask.results.series import JSON, load_series
+    from homodyne_dask.results.data.fit_result import SUMMARY
+    from homodyne_dask.results.data.series import JSON, load_series
+    from homodyne_dask.results.files.load_result import load_result
     from homodyne_dask.store.files import is_file
 
     series = is_file(folder / JSON)
@@ -34,12 +34,12 @@ def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> No
     else:
         echo(str(found))
     if ci is not None and not as_json:
-        from homodyne_dask.results.intervals import intervals_text
+        from homodyne_dask.results.data.fitted_parameters import intervals_text
 
         echo(f"\n{intervals_text(found, ci)}")
     if pictures:
-        from homodyne_dask.cli.delivery import on_disk
-        from homodyne_dask.results.folder import write_pictures
+        from homodyne_dask.cli.result_upload import on_disk
+        from homodyne_dask.results.files.folder import write_pictures
 
         with on_disk(folder) as (here, where):
             for summary in [*here.glob(SUMMARY), *sorted(here.glob(f"*/{SUMMARY}"))]:
@@ -48,7 +48,7 @@ def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> No
 
 def _check_one(folder: AnyPath) -> None:
     """Raise OptionError for the folder of the fits of several stores, which have no common report."""
-    from homodyne_dask.results.folder import fits_in
+    from homodyne_dask.results.files.folder import fits_in
 
     fits = fits_in(folder)
     if fits:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.cli.shared_options import LOCAL_PATH
 
 
 @click.command()
@@ -43,7 +43,7 @@ def simulate(
 
     The file holds the true values, so that the report of a fit prints them beside the estimates.
     """
-    from homodyne_dask.cli.data_files import simulate as write
+    from homodyne_dask.api import simulate as write
 
     made = write(
         path, scenario, angles=angles, frames=frames, seed=seed, layout=layout, convention=convention,

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from homodyne_dask.cli.local_path import LOCAL_PATH
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.cli.shared_options import LOCAL_PATH
 from homodyne_dask.errors import OptionError
 
 
@@ -24,7 +24,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> 
     Before the end of its walltime the job writes a checkpoint and queues itself again, to continue from
     there. After a crash, submit again: the fit continues from its checkpoint.
     """
-    from homodyne_dask.cli.config import read_config
+    from homodyne_dask.cli.configuration import read_config
     from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
     from homodyne_dask.cluster.slurm.driver import driver_script, submit_fit
     from homodyne_dask.cluster.slurm.sites import site_named

@@ -16,26 +16,24 @@ from homodyne_dask.errors import require_function, require_type
 from homodyne_dask.fitting.curve_fit import residual_fit
 from homodyne_dask.fitting.curve_fit.arguments import (
     SIGMA,
+    are_arrays,
     bounds_by_name,
     function_name,
     initial_by_name,
     names_of,
     parameter_names,
-    with_sigma,
-)
-from homodyne_dask.fitting.curve_fit.arrays import (
-    are_arrays,
     points_from_arrays,
     refuse_options_of_scipy,
     sigma_of_points,
+    with_sigma,
 )
-from homodyne_dask.fitting.curve_fit.result import CurveFit, curve_fit_result
+from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit, curve_fit_result
 from homodyne_dask.fitting.minimize import run_to_completion
-from homodyne_dask.kernels.checks import require_real
+from homodyne_dask.fitting.progress import Progress
 from homodyne_dask.kernels.numpy_functions import needs_numpy, with_numpy
-from homodyne_dask.live.progress import Progress
+from homodyne_dask.kernels.user_function_checks import require_real
 from homodyne_dask.models.parameters import Parameter
-from homodyne_dask.models.residual import ResidualModel
+from homodyne_dask.models.residual_model import ResidualModel
 from homodyne_dask.solver import levenberg_marquardt as lm
 
 Initial = float | ArrayLike | Mapping[str, float] | None

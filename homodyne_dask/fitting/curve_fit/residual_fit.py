@@ -17,19 +17,19 @@ from homodyne_dask.cluster.local import local_cluster, require_client, workers_o
 from homodyne_dask.cluster.workers import local_workers, this_process, workers_asked
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type
 from homodyne_dask.fitting.curve_fit.points import Points, columns, digest, points_layout, points_of
+from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
 from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, checkpoint_path, minimize
+from homodyne_dask.fitting.progress import Progress
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import SUM_ROUNDING
-from homodyne_dask.kernels.residual import check_residual, columns_gram
-from homodyne_dask.live.observer import FitDescription, FitObserver
-from homodyne_dask.live.progress import Progress
+from homodyne_dask.kernels.residual_kernel import check_residual, columns_gram
 from homodyne_dask.models.parameters import Search, joined_with_and, search
-from homodyne_dask.models.residual import ResidualModel
+from homodyne_dask.models.residual_model import ResidualModel
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.determined import determined_at
 from homodyne_dask.solver.directions import above_rounding
 from homodyne_dask.solver.scaling_modes import Scaling
+from homodyne_dask.solver.undetermined import determined_at
 from homodyne_dask.store.allocator import set_allocator_thresholds
 from homodyne_dask.sweep.cost import NO_COST
 from homodyne_dask.sweep.device_plan import Device

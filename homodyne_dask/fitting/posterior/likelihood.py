@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float
 
-from homodyne_dask.fitting.surrogate.basis import Basis
+from homodyne_dask.fitting.surrogate.interpolation_nodes import Basis
 from homodyne_dask.fitting.surrogate.pair_sample import in_batches
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.compiled import plain_kernel

@@ -12,17 +12,18 @@ from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import prepare, require_gap
 from homodyne_dask.fitting.series.parallel_fits import (
+    MIN_FITS_FOR_WORKERS,
     FitOutput,
     FitRequest,
     output_of,
     submitted,
+    workers_for,
 )
 from homodyne_dask.fitting.series.partition import Windows, options_of, parts_of
-from homodyne_dask.fitting.series.small_fits import MIN_FITS_FOR_WORKERS, workers_for
 from homodyne_dask.models import Model, scan_model
-from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.series import FitSeries
-from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan, as_scan
 

@@ -23,7 +23,7 @@ from homodyne_dask.models.transport import (
     frame_spacing,
     integrals,
 )
-from homodyne_dask.store.cuts import Cuts
+from homodyne_dask.store.age_lag_averages import Cuts
 from homodyne_dask.store.scan import Scan, q_or_one
 
 MIN_CELLS = 30

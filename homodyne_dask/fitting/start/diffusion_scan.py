@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.start.averages import BinnedAverages
-from homodyne_dask.fitting.start.grid import Grid, chisqr_with_best_scaling
+from homodyne_dask.fitting.start.grid_scan import Grid, chisqr_with_best_scaling
 from homodyne_dask.models.transport import Convention
 
 MAX_EXPONENTS = 3

@@ -14,7 +14,7 @@ from homodyne_dask.fitting.request import Request
 from homodyne_dask.fitting.start import transport_minima as start
 from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
-from homodyne_dask.fitting.start.free_rates import free_rate_minima
+from homodyne_dask.fitting.start.spline_rate_start import free_rate_minima
 from homodyne_dask.fitting.start.transport_minima import (
     MAX_CHISQR_RATIO,
     N_COMPLETED,
@@ -24,10 +24,10 @@ from homodyne_dask.fitting.start.transport_minima import (
     completed,
 )
 from homodyne_dask.kernels.autodiff import Tables, f_with_derivatives, separable_point
-from homodyne_dask.kernels.checks import check_finite
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.separable import Bin, SeparableModel
 from homodyne_dask.solver._numpy_internals import one_blas_thread

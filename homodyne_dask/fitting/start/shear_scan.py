@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.fitting.start.averages import BinnedAverages
-from homodyne_dask.fitting.start.grid import Grid, chisqr_with_best_scaling, local_minima
+from homodyne_dask.fitting.start.grid_scan import Grid, chisqr_with_best_scaling, local_minima
 from homodyne_dask.models.transport import Convention
 
 MIN_ANGLE_DISTANCE = 0.05

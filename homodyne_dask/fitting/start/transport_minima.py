@@ -15,7 +15,7 @@ from jaxtyping import Float
 from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, promising
 from homodyne_dask.fitting.start.diffusion_scan import diffusion_candidates
-from homodyne_dask.fitting.start.grid import Grid, scan_points
+from homodyne_dask.fitting.start.grid_scan import Grid, scan_points
 from homodyne_dask.fitting.start.shear_scan import mirrored_shear, shear_candidates
 from homodyne_dask.models.parameters import Search
 

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from jaxtyping import Float
 
-from homodyne_dask.fitting.surrogate.basis import Basis
+from homodyne_dask.fitting.surrogate.interpolation_nodes import Basis
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.kernels.compiled import Kernel, plain_kernel
 from homodyne_dask.kernels.gram import Gram, WideGram

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from homodyne_dask.cli.homodyne import device
+from homodyne_dask.apps.migration import processor_report as device
 from homodyne_dask.errors import PlanError
 from homodyne_dask.kernels.gpus import Gpus
 

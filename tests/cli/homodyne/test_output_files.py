@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 import homodyne_dask as hd
+from homodyne_dask.apps.migration import fitted_data, output_files
 from homodyne_dask.cli import main
-from homodyne_dask.cli.homodyne import fitted_data, output_files
-from homodyne_dask.results.figures import save as plots
+from homodyne_dask.results.views.figures import plots
 
 FIT = (
     "fit", "F_c2.zarr", "--model", "laminar_flow", "--frames", "1:120",

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.cli import main
-from homodyne_dask.cli.config import read_config
+from homodyne_dask.cli.configuration import read_config
 from homodyne_dask.errors import OptionError
 from tests.cli.homodyne.configurations import FLOW_NAMES, translated, write_yaml
 from tests.synthetic import FLOW, GAP, Q, angles, measured

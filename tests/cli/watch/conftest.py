@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.cli.watch import table
+from homodyne_dask.apps.watch import scan_table as table
 
 
 @pytest.fixture

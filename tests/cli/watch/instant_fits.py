@@ -7,13 +7,13 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from homodyne_dask.cli.watch.interface import WatchOptions
-from homodyne_dask.cli.watch.state import read_state
-from homodyne_dask.cli.watch.table import ScanTable
-from homodyne_dask.cli.watch.waits import Waits
-from homodyne_dask.cli.watch.watcher import FolderWatch
+from homodyne_dask.apps.watch.folder_state import read_state
+from homodyne_dask.apps.watch.retries import Waits
+from homodyne_dask.apps.watch.scan_table import ScanTable
+from homodyne_dask.apps.watch.watch_interface import WatchOptions
+from homodyne_dask.apps.watch.watch_loop import FolderWatch
 from homodyne_dask.errors import SourceError
-from homodyne_dask.results.series_entry import SeriesEntry
+from homodyne_dask.results.data.series_entry import SeriesEntry
 from tests.results.test_text import flow
 
 QUIET = 5

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.results.folder import locked_folder
-from homodyne_dask.results.result_file import load_result
+from homodyne_dask.results.files.folder import locked_folder
+from homodyne_dask.results.files.load_result import load_result
 from tests.cli.commands import run
 from tests.results.test_html import Page
 

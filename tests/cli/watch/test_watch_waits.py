@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from homodyne_dask.cli.watch import watcher
-from homodyne_dask.cli.watch.state import STATE
+from homodyne_dask.apps.watch import watch_loop as watcher
+from homodyne_dask.apps.watch.folder_state import STATE
 from tests.cli.watch.instant_fits import GOOD, check_ends, watch_of, watch_until_quiet
 
 pytestmark = pytest.mark.usefixtures("no_page_pictures")

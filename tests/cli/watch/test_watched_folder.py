@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.cli.watch import table
-from homodyne_dask.cli.watch.files import is_temporary
-from homodyne_dask.cli.watch.state import WatchState, read_state
+from homodyne_dask.apps.watch import scan_table as table
+from homodyne_dask.apps.watch.folder_state import WatchState, read_state
+from homodyne_dask.apps.watch.watched_files import is_temporary
 from homodyne_dask.errors import OptionError
 from tests.cli.watch.instant_fits import (
     BAD,

@@ -13,7 +13,7 @@ from homodyne_dask.cluster.connect import connect
 from homodyne_dask.cluster.slurm.persistent import connection_by
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.results.figures import save as plots
+from homodyne_dask.results.views.figures import plots
 from tests.cluster.slurm.fits import POOR
 from tests.faults.programs import bits
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.posterior.posterior import posterior_draws
+from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from tests.photons import photographed
 from tests.synthetic import angles, store
 

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import norm
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.posterior.posterior import posterior_draws
+from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from tests.synthetic import angles, measured, store
 
 

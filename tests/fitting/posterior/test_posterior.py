@@ -7,8 +7,8 @@ from scipy.interpolate import PchipInterpolator
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.fit import plan_for
-from homodyne_dask.fitting.posterior.posterior import posterior_draws
-from homodyne_dask.fitting.posterior.sampling import nuts_draws, reliable
+from homodyne_dask.fitting.posterior.importance_sampling_and_nuts import nuts_draws, reliable
+from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.sweep.sweep import sweep_of

@@ -8,12 +8,15 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.posterior import sampler
+from homodyne_dask.fitting.posterior import sample_posterior as sampler
+from homodyne_dask.fitting.posterior.importance_sampling_and_nuts import (
+    Draws,
+    importance_draws,
+    reliable,
+)
 from homodyne_dask.fitting.posterior.likelihood import likelihood_of
-from homodyne_dask.fitting.posterior.posterior import posterior_draws, request_of
-from homodyne_dask.fitting.posterior.sampler import Sampler
-from homodyne_dask.fitting.posterior.sampling import Draws, importance_draws, reliable
-from homodyne_dask.fitting.surrogate import basis
+from homodyne_dask.fitting.posterior.sample_posterior import Sampler, posterior_draws, request_of
+from homodyne_dask.fitting.surrogate import interpolation_nodes as basis
 from homodyne_dask.fitting.surrogate.proposal import Weighted
 from homodyne_dask.solver.variable_projection import reduce
 from tests.fitting.posterior.test_likelihood import TRUTH, sampler_of

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.results.fit_result import FitResult
-from homodyne_dask.results.tables import (
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.result_tables import (
     covariance_table,
     influence_table,
     parameter_table,

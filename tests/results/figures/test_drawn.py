@@ -11,15 +11,14 @@ from PIL import Image
 
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.results.figures import DPI
-from homodyne_dask.results.figures import save as plots
-from homodyne_dask.results.figures.angles import at_one_lag
-from homodyne_dask.results.figures.captions import TITLES, alternative
-from homodyne_dask.results.figures.fit_view import FitView
-from homodyne_dask.results.figures.fitted_model import fitted_at_angles, fitted_model
-from homodyne_dask.results.figures.picture import replace_ticks
-from homodyne_dask.results.figures.png import png_of
-from homodyne_dask.results.figures.style import panels
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.fitted_model import fitted_at_angles, fitted_model
+from homodyne_dask.results.views.figures import DPI, plots
+from homodyne_dask.results.views.figures.angles import at_one_lag
+from homodyne_dask.results.views.figures.captions import TITLES, alternative
+from homodyne_dask.results.views.figures.picture import replace_ticks
+from homodyne_dask.results.views.figures.png import png_of
+from homodyne_dask.results.views.figures.style import panels
 from tests.results.figures.made import CASES, DIFFUSION, FLOW, result_for, scan_of
 from tests.results.figures.texts import check_places, texts_of
 

@@ -7,7 +7,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, StoreError
-from homodyne_dask.results.figures.fit_view import fitted_scan
+from homodyne_dask.results.data.fit_view import fitted_scan
 from tests.results.figures.made import DIFFUSION, result_for, scan_of
 
 

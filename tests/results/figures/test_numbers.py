@@ -5,8 +5,9 @@ import pytest
 
 from homodyne_dask.fitting.predict import predict
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.models.rates import rate
-from homodyne_dask.results.figures.block_means import (
+from homodyne_dask.models.rate_forms import rate
+from homodyne_dask.results.data.fitted_model import decay_times, fitted_model
+from homodyne_dask.results.data.map_means import (
     MAX_BLOCKS_PER_SIDE,
     BlockGrid,
     bin_map,
@@ -15,10 +16,9 @@ from homodyne_dask.results.figures.block_means import (
     model_means,
     representative,
 )
-from homodyne_dask.results.figures.cuts import ages, cut_of
-from homodyne_dask.results.figures.fitted_model import decay_times, fitted_model
-from homodyne_dask.results.figures.picture import FitFigure
-from homodyne_dask.results.figures.style import limits, log_tick
+from homodyne_dask.results.views.figures.lag_cuts import ages, cut_of
+from homodyne_dask.results.views.figures.picture import FitFigure
+from homodyne_dask.results.views.figures.style import limits, log_tick
 from tests import synthetic
 from tests.results.figures.made import DIFFUSION, FLOW, result_for, scan_of
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.results.tables import parameter_table
+from homodyne_dask.results.data.result_tables import parameter_table
 from tests.results.figures.made import FLOW, SMALL, result_for, scan_of, truth_of
 
 UNITS = ["Å²/s", "", "Å²/s", "1/s", "", "1/s", "degree"]

@@ -12,13 +12,13 @@ from scipy.special import ndtri, stdtrit
 
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.models.rates import some_ages
-from homodyne_dask.results.figures.fitted_model import fitted_model
-from homodyne_dask.results.posterior.posterior import load_posterior, posterior_of
-from homodyne_dask.results.posterior.rates import AGES
-from homodyne_dask.results.posterior.summary import QUANTILES
-from homodyne_dask.results.posterior.tree import OTHERS, variable_names
-from homodyne_dask.results.tables import parameter_table
+from homodyne_dask.models.rate_forms import some_ages
+from homodyne_dask.results.data.fitted_model import fitted_model
+from homodyne_dask.results.data.posterior import load_posterior, posterior_of
+from homodyne_dask.results.data.posterior_rates import AGES
+from homodyne_dask.results.data.posterior_summary import QUANTILES
+from homodyne_dask.results.data.result_tables import parameter_table
+from homodyne_dask.results.files.arviz_tree import OTHERS, variable_names
 from tests.results.figures.made import FLOW
 from tests.results.figures.texts import texts_of
 from tests.results.posterior.conftest import fit_of

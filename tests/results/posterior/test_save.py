@@ -10,14 +10,14 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from homodyne_dask.errors import OptionError, StoreError
-from homodyne_dask.results import folder as folders
-from homodyne_dask.results.figures import save as plots
-from homodyne_dask.results.figures.picture import replace_ticks
-from homodyne_dask.results.folder import write_pictures, write_result
-from homodyne_dask.results.posterior.corner import levels_holding
-from homodyne_dask.results.posterior.posterior import load_posterior, posterior_of
-from homodyne_dask.results.result_file import load_result
-from homodyne_dask.results.text import report_text
+from homodyne_dask.results.data.posterior import load_posterior, posterior_of
+from homodyne_dask.results.files import folder as folders
+from homodyne_dask.results.files.folder import write_pictures, write_result
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.views.figures.corner_figure import levels_holding
+from homodyne_dask.results.views.figures.picture import replace_ticks
+from homodyne_dask.results.views.text_report import report_text
 from tests.results.figures.made import FLOW, scan_of
 from tests.results.figures.texts import check_places, texts_of
 from tests.results.posterior.conftest import fit_of

@@ -1,0 +1,206 @@
+"""The public functions that span the rooms: `fit`, `iterate` and `plan` for scans and for
+any other dataset (the model decides which), `ingest` and `simulate` for files of data.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from homodyne_dask.cluster.memory import JAX_BYTES, require_memory
+from homodyne_dask.errors import OptionError, nearest, require_count, require_type, shown
+from homodyne_dask.fitting import fit as fitting
+from homodyne_dask.models import MODELS, Model, ResidualModel, as_model, convention_named
+from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.store.files import AnyPath, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from distributed import Client
+
+    import ingest as data
+    from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
+    from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.solver.levenberg_marquardt import State
+    from homodyne_dask.store.scan import Scan
+    from homodyne_dask.sweep.plan import Plan
+    from ingest.report import IngestReport
+
+ARRAYS = 6
+"""Most arrays of frames x frames float64 numbers that a simulation holds at once."""
+MIN_FRAMES = 3
+
+
+@overload
+def fit(data: "Scan | str | Path", model: Model | str, **options: Any) -> "FitResult": ...
+@overload
+def fit(data: Any, model: ResidualModel, **options: Any) -> "CurveFit": ...
+@wraps(fitting.fit)
+def fit(data: Any, model: Any, **options: Any) -> Any:
+    """Fit a model to a scan, or one made by `model` to any dataset."""
+    model = as_model(model)
+    if not model.of_scans:
+        from homodyne_dask.fitting.curve_fit.curve_fit import fit as fit_any
+
+        return fit_any(data, model, **options)
+    return fitting.fit(data, model, **options)
+
+
+@overload
+def iterate(
+    data: "Scan | str | Path", model: Model | str, **options: Any
+) -> "Generator[State, None, FitResult]": ...
+@overload
+def iterate(
+    data: Any, model: ResidualModel, **options: Any
+) -> "Generator[State, None, CurveFit]": ...
+@wraps(fitting.iterate)
+def iterate(data: Any, model: Any, **options: Any) -> Any:
+    """Fit a model to a scan, or to any dataset, pass by pass."""
+    model = as_model(model)
+    if not model.of_scans:
+        from homodyne_dask.fitting.curve_fit.curve_fit import iterate as iterate_any
+
+        return iterate_any(data, model, **options)
+    return fitting.iterate(data, model, **options)
+
+
+@overload
+def plan(data: "Scan | str | Path", model: Model | str, **options: Any) -> "Plan": ...
+@overload
+def plan(
+    data: Any,
+    model: ResidualModel,
+    *,
+    client: "Client | None" = None,
+    workers: int | str | None = None,
+    **options: Any,
+) -> "Plan": ...
+@wraps(fitting.plan)
+def plan(data: Any, model: Any, **options: Any) -> Any:
+    """Plan a fit of a scan, or of any dataset."""
+    model = as_model(model)
+    if not model.of_scans:
+        from homodyne_dask.fitting.curve_fit.residual_fit import (
+            plan_residual_fit,
+            prepare_residual_fit,
+        )
+
+        client, workers = options.pop("client", None), options.pop("workers", None)
+        return plan_residual_fit(prepare_residual_fit(data, model, **options), client, workers)
+    return fitting.plan(data, model, **options)
+
+
+def ingest(
+    source: str | Path,
+    store: str | AnyPath | None = None,
+    *,
+    q: float | Sequence[float] | None = None,
+    phi: float | Sequence[float] | None = None,
+    frame_time: float | None = None,
+    sigma: float | Sequence[float] | None = None,
+    time_offset: float = 0.0,
+    gap: str | float | None = None,
+    trains: str | tuple[int, int] | None = None,
+    sharded: bool | None = None,
+    overwrite: bool = False,
+    client: "Client | None" = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> "IngestReport":
+    """Write the two-time matrices c2(bin, t1, t2) of a result file into a Zarr store.
+
+    source: HDF5 (APS-U, APS legacy, NXxpcs, ESRF, midtools), .npy of shape (t, t) or (bin, t, t), or .npz
+    with c2, q, phi, dt or time, sigma. store: a folder, or a URL as s3://bucket/A0123_c2.zarr; by default
+    beside the source, A0123_results.hdf → A0123_c2.zarr.
+    q [1/Å], phi [degree], frame_time [s]: for plain arrays, which do not hold them; one number, or for q
+    and phi one per bin. sigma: standard deviation of c2 of one pair, one number or one per bin; by default
+    from counts or scatter. time_offset [s] is added to all times. gap: '200 um', or Å as a number; kept
+    with the data. trains: the first train, counted from 0, and the one after the last, as (0, 500), whose
+    matrices are averaged, of a file that has one for each train; by default all. sharded: whether a file
+    holds many chunks, by default those of a store by URL. overwrite: replace a store with other contents.
+    client: a Dask client; by default two threads work. progress: called with (bins done, bins) after each.
+
+    The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
+    is the path for `open_dataset`. Raises a HomodyneDaskError for every mistake.
+
+    >>> hd.ingest("A0123_results.hdf", "A0123_c2.zarr", overwrite=True).store.name
+    'A0123_c2.zarr'
+    """
+    import ingest as data
+
+    if client is not None:
+        from homodyne_dask.cluster.local import require_client
+
+        require_client(client)
+    return data.ingest(
+        source, store, q=q, phi=phi, frame_time=frame_time, sigma=sigma, time_offset=time_offset,
+        gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
+        overwrite=overwrite, client=client, progress=progress,
+    )  # fmt: skip
+
+
+def simulate(
+    path: str | Path,
+    scenario: str = "creep",
+    *,
+    angles: int = 23,
+    frames: int = 300,
+    seed: int = 1,
+    layout: str = "aps-u",
+    convention: str = "physical",
+    overwrite: bool = False,
+) -> "data.Scenario":
+    """Write a result file of known parameters with the noise of photon counting.
+
+    path: the HDF5 file. scenario: creep, brownian, static, ageing, andrade, step or laos. angles: number of
+    bins, spread over half a turn. frames: length of the record; a matrix takes 8·frames² bytes. seed: of the
+    noise. layout: aps-u or aps-legacy. convention: physical or homodyne. overwrite: replace the file.
+
+    Returns the scenario: model, parameters, q [1/Å], gap [Å], frame_time [s]; the file holds them, and the
+    report of a fit prints them beside the estimates. Raises a HomodyneDaskError for every mistake.
+
+    >>> hd.simulate("B0001.h5", "brownian", angles=2, frames=20).model
+    'brownian'
+    """
+    import ingest as data
+    from homodyne_dask.fitting.predict import c2_of_rates, predict
+
+    file, made = path_of("path", path), _scenario(scenario)
+    require_count("angles", angles)
+    require_count("frames", frames)
+    if frames < MIN_FRAMES:
+        raise OptionError(f"frames = {frames}: a fit needs {MIN_FRAMES}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise OptionError(f"seed = {shown(seed)} cannot be used: give a whole number from 0 up")
+    require_type("overwrite", overwrite, bool, "True or False")
+    known = convention_named(convention)
+    require_memory("a simulation", JAX_BYTES + ARRAYS * 8 * frames**2)
+    made = made.over(frames)
+    phi, time = data.angles(angles), made.frame_time * np.arange(frames)
+    contrast, offset = made.contrasts(phi), made.offsets(phi)
+
+    def c2_of_bin(k: int) -> np.ndarray:
+        of_bin: dict[str, Any] = {
+            "q": made.q, "phi": phi[k], "gap": made.gap, "contrast": contrast[k], "offset": offset[k],
+            "convention": known,
+        }  # fmt: skip
+        if made.model not in MODELS:
+            return c2_of_rates(made.model, made.parameters, time, **of_bin)
+        return predict(MODELS[made.model], made.parameters, time, **of_bin)[0]
+
+    data.simulate(
+        file, c2_of_bin, layout=layout, q=made.q, phi=phi, contrast=contrast, n_frames=frames,
+        frame_time=made.frame_time, seed=seed, truth=made.truth(phi, known.value), overwrite=overwrite,
+    )  # fmt: skip
+    return made
+
+
+def _scenario(name: Any) -> "data.Scenario":
+    import ingest as data
+
+    if not isinstance(name, str) or name not in data.SCENARIOS:
+        raise OptionError(f"scenario {shown(name)} is unknown; {nearest(name, data.SCENARIOS)}")
+    return data.SCENARIOS[name]

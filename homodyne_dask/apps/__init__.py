@@ -1,0 +1,1 @@
+"""Applications: built on fits, and no part of one. Nothing of the core imports them."""

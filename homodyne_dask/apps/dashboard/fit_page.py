@@ -1,0 +1,189 @@
+"""The page /fit as HTML: numbers first, then charts with text alternatives."""
+
+import math
+import shlex
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from markupsafe import Markup
+
+from homodyne_dask.apps.dashboard.page_charts import PACKAGE, Mark, chart
+from homodyne_dask.cluster.memory import size
+from homodyne_dask.fitting.progress import Pass, Progress, pass_name
+from homodyne_dask.results.views.html_template import render
+from homodyne_dask.results.views.numbers import format_count, format_seconds, value_and_error
+
+if TYPE_CHECKING:
+    from homodyne_dask.apps.dashboard.scheduler_plugin import WorkerRow
+
+MAX_ROWS = 200
+"""Most passes in the table, the latest ones."""
+
+
+class PageState(NamedTuple):
+    """The state that the page shows."""
+
+    fits: tuple[Progress, ...]
+    """All fits that are kept, the latest first."""
+    chosen: Progress | None
+    workers: "tuple[WorkerRow, ...]" = ()
+    lost: tuple[str, ...] = ()
+    """Workers lost during the chosen fit."""
+    cost: float = 0.0
+    """Processor time spent on events and pages [s]."""
+
+
+def render_page(shown: PageState, pages: list[str]) -> str:
+    """Return the whole page; `pages` are those of the dashboard."""
+    return render(PACKAGE, "page.html", pages=pages, **_content(shown))
+
+
+def render_sections(shown: PageState) -> str:
+    """Return the sections, which change while a fit runs."""
+    return render(PACKAGE, "sections.html", **_content(shown))
+
+
+def render_cell(fit: Progress) -> str:
+    """Return outcome, progress and parameters, for the output of a notebook cell."""
+    return render(PACKAGE, "cell.html", **_fit_content(fit))
+
+
+def _content(shown: PageState) -> dict[str, Any]:
+    """Return the values that the templates of the page show."""
+    fit = shown.chosen
+    if fit is None:
+        return {"fit": None}
+    return _fit_content(fit) | {
+        "fits": shown.fits,
+        "states": {one.fit: _state(one) for one in shown.fits},
+        "charts": _charts(fit),
+        "pass_rows": _pass_rows(fit),
+        "lost": shown.lost,
+        "look": f"homodyne-dask view {shlex.quote(fit.store)}" if fit.store else "",
+        "refused": [f"refused: {words}" for words in fit.refused],
+        "worker_rows": _worker_rows(shown),
+        "cost": _cost(shown),
+    }
+
+
+def _fit_content(fit: Progress) -> dict[str, Any]:
+    """Return the values of one fit, for the page and for a notebook."""
+    until = time.time() if fit.running else fit.at
+    return {
+        "fit": fit,
+        "bar": _bar(fit, until),
+        "progress_rows": _progress_rows(fit, until),
+        "parameter_rows": _parameter_rows(fit),
+    }
+
+
+def _state(fit: Progress) -> str:
+    passes = f"{fit.passes} pass{'es' * (fit.passes != 1)}"
+    if fit.running:
+        return f"running, {passes} completed"
+    return f"{fit.outcome.lower().replace('_', ' ')} after {passes}"
+
+
+def _bar(fit: Progress, at: float) -> str:
+    """Return the progress of the current pass, "" between passes."""
+    if fit.now is None:
+        return ""
+    left = fit.seconds_left(at)
+    eta = f", about {format_seconds(left)} left" if math.isfinite(left) else ""
+    return f"{fit.now.done} of {fit.now.tiles} tiles{eta}"
+
+
+def _progress_rows(fit: Progress, at: float) -> list[tuple[str, str]]:
+    bar = _bar(fit, at)
+    skipped, tiles = format_count(fit.tiles_skipped), format_count(fit.tiles_total)
+    return [
+        ("current step", fit.doing),
+        ("elapsed time", format_seconds(at - fit.began)),
+        *([("this pass", bar)] if bar else []),
+        ("pairs per second", _of(fit.rate, fit.target, 1e6, "M")),
+        ("bytes per second", _of(fit.byte_rate, fit.byte_target, 1e9, "GB")),
+        ("pairs", f"{format_count(fit.pairs)} of {fit.bins} bins, {fit.where}"),
+        ("processed so far", f"{format_count(fit.pairs_total)} pairs in all passes"),
+        ("tiles skipped", f"{skipped} of {tiles}, where f has decayed to zero"),
+    ]
+
+
+def _of(rate: float, target: float, unit: float, name: str) -> str:
+    """Return a rate and the rate with all threads busy; - before the first tile is done."""
+    if not (math.isfinite(rate) and math.isfinite(target)):
+        return "-"
+    return f"{rate / unit:.3g} {name} ({target / unit:.3g} {name} with all threads busy)"
+
+
+def _parameter_rows(fit: Progress) -> list[list[str]]:
+    if not fit.theta:
+        return []
+    rows = [["parameter", "value ± 1σ", "unit", "95 % from", "to"]]
+    for name, unit, value, error in zip(fit.names, fit.units, fit.theta, fit.stderr, strict=True):
+        band = [f"{value + sign * 1.96 * error:.5g}" for sign in (-1, 1)]
+        known = math.isfinite(error)
+        rows.append([name, value_and_error(value, error), unit, *(band if known else ("-", "-"))])
+    return rows
+
+
+def _charts(fit: Progress) -> list[Markup]:
+    if not fit.done:
+        return []
+    lowest = {
+        factor: min(one.chisqr for one in fit.done if one.factor == factor)
+        for factor in {one.factor for one in fit.done}
+    }
+    above = [one.chisqr - lowest[one.factor] for one in fit.done]
+    distance, damping = (
+        [getattr(one, name) for one in fit.done] for name in ("distance", "damping")
+    )
+    drawn = [
+        _chart(fit, "χ² − lowest χ² at the same resolution", above),
+        _chart(fit, "Estimated distance to the minimum [σ]", distance),
+        _chart(fit, "Damping", damping),
+    ]
+    for n, (name, unit) in enumerate(zip(fit.names, fit.units, strict=True)):
+        values = [one.theta[n] for one in fit.done]
+        errors = [one.stderr[n] for one in fit.done]
+        drawn.append(_chart(fit, f"{name} ± 1σ" + (f" [{unit}]" if unit else ""), values, errors))
+    return drawn
+
+
+def _chart(
+    fit: Progress, name: str, values: list[float], errors: list[float] | None = None
+) -> Markup:
+    first = 1 - sum(one.factor > 1 for one in fit.done)
+    error = errors or [math.nan] * len(values)
+    marks = [
+        Mark(first + n, value, one.factor > 1, one.accepted, half)
+        for n, (one, value, half) in enumerate(zip(fit.done, values, error, strict=True))
+    ]
+    return chart(name, marks, log=errors is None)
+
+
+def _pass_rows(fit: Progress) -> list[list[str]]:
+    rows = [["pass", "χ²", "χ²/N", "distance [σ]", "damping", "", "time"]]
+    return rows + [_pass_row(one) for one in fit.done[-MAX_ROWS:]]
+
+
+def _pass_row(one: Pass) -> list[str]:
+    distance = f"{one.distance:.2g}" if math.isfinite(one.distance) else "-"
+    return [
+        pass_name(one.factor, one.number), f"{one.chisqr:.8g}", f"{one.per_pair:.6g}", distance,
+        f"{one.damping:.1e}", "accepted" if one.accepted else "rejected", format_seconds(one.seconds),
+    ]  # fmt: skip
+
+
+def _worker_rows(shown: PageState) -> list[list[str]]:
+    rows = [["worker", "threads", "memory", "limit"]]
+    rows += [
+        [worker.name, str(worker.threads), size(worker.memory), size(worker.limit) if worker.limit else "-"]
+        for worker in shown.workers
+    ]  # fmt: skip
+    return rows
+
+
+def _cost(shown: PageState) -> str:
+    busy = sum(fit.busy for fit in shown.fits)
+    share = f", {100 * shown.cost / busy:.2g} % of that of the fits" if busy else ""
+    return f"Events and this page used {shown.cost:.2g} s of processor time{share}."

@@ -1,0 +1,90 @@
+"""Metrics of fits for Prometheus, at /metrics of the scheduler."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import REGISTRY, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage
+    from homodyne_dask.fitting.progress import Progress
+
+GAUGES = {
+    "running": ("1 while the fit runs", lambda s: float(s.running)),
+    "chisqr": ("chi squared of the last pass", lambda s: s.done[-1].chisqr if s.done else None),
+    "chisqr_per_pair": (
+        "chi squared over pairs",
+        lambda s: s.done[-1].per_pair if s.done else None,
+    ),
+    "distance": (
+        "estimated distance to the minimum in standard errors",
+        lambda s: s.done[-1].distance if s.done else None,
+    ),
+    "pairs_per_second": ("of the current pass, or the last", lambda s: s.rate),
+    "pairs_per_second_target": ("of the same tiles with all threads busy", lambda s: s.target),
+    "bytes_per_second": ("decoded bytes of the data that were needed", lambda s: s.byte_rate),
+}
+COUNTERS = {
+    "passes": ("completed passes over all data", lambda s: s.passes),
+    "coarse_passes": ("completed passes over block means", lambda s: sum(p.factor > 1 for p in s.done)),
+    "pairs": ("pairs processed in all passes", lambda s: s.pairs_total),
+    "tiles": ("tiles processed in all passes", lambda s: s.tiles_total),
+    "tiles_skipped": ("tiles whose data were not needed", lambda s: s.tiles_skipped),
+    "task_seconds": ("time of all threads in tasks", lambda s: s.busy),
+    "compilations": ("compilations of kernels, known after the fit", lambda s: s.compilations),
+}  # fmt: skip
+"""Prometheus appends _total to the names of counters."""
+
+
+class Fits(Collector):
+    """Collector of the fits of all schedulers in this process, usually one."""
+
+    def __init__(self) -> None:
+        self.plugins: list[FitPage] = []
+
+    def add(self, plugin: "FitPage") -> None:
+        """Add the fits of a scheduler."""
+        if not self.plugins:
+            REGISTRY.register(self)
+        self.plugins.append(plugin)
+
+    def remove(self, plugin: "FitPage") -> None:
+        """Remove the fits of a scheduler."""
+        self.plugins.remove(plugin)
+        if not self.plugins:
+            REGISTRY.unregister(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics of all fits that are kept."""
+        fits = [fit for plugin in self.plugins for fit in plugin.fits.values()]
+        lost = {fit: len(ws) for plugin in self.plugins for fit, ws in plugin.lost.items()}
+        for name, (words, value) in GAUGES.items():
+            yield _family(GaugeMetricFamily, name, words, fits, value)
+        for name, (words, value) in COUNTERS.items():
+            yield _family(CounterMetricFamily, name, words, fits, value)
+        yield _family(
+            CounterMetricFamily, "workers_lost", "workers lost", fits, lambda s: lost[s.fit]
+        )
+        cost = "processor time spent on events and the page"
+        seconds = sum(plugin.seconds for plugin in self.plugins)
+        yield CounterMetricFamily("homodyne_dask_page_seconds", cost, value=seconds)
+
+
+def _family(
+    family_class: "type[GaugeMetricFamily | CounterMetricFamily]",
+    name: str,
+    words: str,
+    fits: "list[Progress]",
+    value: "Callable[[Progress], float | None]",
+) -> Metric:
+    family = family_class(f"homodyne_dask_{name}", words, labels=["fit", "title"])
+    for progress in fits:
+        number = value(progress)
+        if number is not None:
+            family.add_metric([progress.fit, progress.title], number)
+    return family
+
+
+FITS = Fits()

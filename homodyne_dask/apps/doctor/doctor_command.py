@@ -1,0 +1,46 @@
+"""homodyne-dask doctor: check this machine and its environment."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from homodyne_dask.cli.printing import AS_JSON, echo
+
+if TYPE_CHECKING:
+    from homodyne_dask.apps.doctor.finding import Finding
+
+
+@click.command()
+@click.option("--cluster", is_flag=True, help="Also start workers on this machine.")
+@AS_JSON
+def doctor(cluster: bool, as_json: bool) -> None:
+    """Check in a few seconds whether this machine and its environment are ready for fits.
+
+    Checked are versions, cores, memory, folders, environment variables that JAX reads, float64, and
+    the rates of the kernel and of decoding. Exit status: 0 nothing to do, 1 a line says what to do.
+    """
+    findings = []
+    for finding in examine(cluster):
+        findings.append(finding)
+        if not as_json:
+            echo(str(finding))
+    ok = all(finding.ok for finding in findings)
+    if as_json:
+        lines = [finding.as_json() for finding in findings]
+        echo(json.dumps({"ok": ok, "lines": lines}, indent=1, allow_nan=False))
+    click.get_current_context().exit(0 if ok else 1)
+
+
+def examine(cluster: bool = False) -> "Iterator[Finding]":
+    """Yield each finding as soon as it is known; `cluster`: also start workers."""
+    from homodyne_dask.apps.doctor import environment, machine
+    from homodyne_dask.apps.doctor import measured_speed as rates
+
+    yield from machine.machine_findings()
+    yield from environment.environment_findings()
+    yield from rates.kernel_findings()
+    yield rates.decoding()
+    if cluster:
+        yield rates.local_cluster_start()

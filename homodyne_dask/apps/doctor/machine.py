@@ -1,0 +1,150 @@
+"""Versions, processors, memory and folders of this machine."""
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import dask.config
+import psutil
+from packaging.requirements import Requirement
+
+from homodyne_dask.apps.doctor.finding import Finding
+from homodyne_dask.cluster.memory import available_memory, size
+from homodyne_dask.kernels.cache_folder import FOLDER, cache_state
+from homodyne_dask.kernels.gpus import gpus_of_machine
+from homodyne_dask.kernels.processors import cores
+
+PACKAGES = ("jax", "jaxlib", "dask", "distributed", "zarr", "numcodecs", "numpy")
+MIN_MEMORY = 2e9
+"""Bytes that a worker process needs for blocks, kernel and libraries."""
+MIN_FREE_SPACE = 1e9
+"""Free bytes that results and spilled data need."""
+
+
+def machine_findings() -> Iterator[Finding]:
+    """Yield what is found of versions, cores, memory, vector instructions and folders."""
+    yield from library_versions()
+    yield processors()
+    yield memory()
+    yield Finding("GPUs", str(gpus_of_machine()))
+    yield instructions(_cpu_flags())
+    yield from writable_folders()
+    yield compiled_kernels()
+
+
+def library_versions() -> Iterator[Finding]:
+    """Yield the versions of the libraries, each compared with what homodyne_dask requires."""
+    requirements = [Requirement(text) for text in metadata.requires("homodyne-dask") or []]
+    specifiers = {requirement.name: requirement.specifier for requirement in requirements}
+    yield Finding("python", platform.python_version())
+    for name in PACKAGES:
+        version, specifier = metadata.version(name), specifiers[name]
+        fits = specifier.contains(version, prereleases=True)
+        yield Finding(name, version, "" if fits else f"pip install '{name}{specifier}'")
+    if metadata.version("jax") != metadata.version("jaxlib"):
+        yield Finding(
+            "jax and jaxlib",
+            f"{metadata.version('jax')} and {metadata.version('jaxlib')}",
+            "of two releases: pip install --upgrade jax jaxlib",
+        )
+
+
+def processors() -> Finding:
+    """Return how many of the machine's processors this process may use."""
+    usable, all_ = cores(), os.cpu_count() or 1
+    quota = _quota()
+    value = f"{usable} of {all_}" + (f", a quota of {quota:g}" if quota else "")
+    if usable == 1 < all_:
+        return Finding(
+            "cores",
+            value,
+            "this process is bound to one core: request more from the batch system "
+            "(--cpus-per-task), or start without taskset",
+        )
+    if quota and quota < usable:
+        return Finding(
+            "cores",
+            value,
+            f"fits start a thread for each core but the container may use {quota:g}: "
+            f"bind it to cores (taskset, --cpuset-cpus), or raise its quota",
+        )
+    return Finding("cores", value)
+
+
+def _quota() -> float | None:
+    """Return the processors a container may use on average, None without a limit."""
+    try:
+        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return None if limit == "max" else int(limit) / int(period)
+
+
+def memory() -> Finding:
+    """Return the memory available for workers."""
+    free, total = available_memory(), psutil.virtual_memory().total
+    value = f"{free / 1e9:.1f} of {total / 1e9:.1f} GB available"
+    if free < MIN_MEMORY:
+        advice = f"workers need {MIN_MEMORY / 1e9:g} GB: end other programs, or request more memory"
+        return Finding("memory", value, advice)
+    return Finding("memory", value)
+
+
+def instructions(cpu_flags: set[str]) -> Finding:
+    """Return the vector instructions of the processor, from its flags in /proc/cpuinfo."""
+    names = [name for name, flag in (("AVX2", "avx2"), ("AVX-512", "avx512f")) if flag in cpu_flags]
+    if not cpu_flags or platform.machine() not in ("x86_64", "AMD64"):
+        return Finding("instructions", platform.machine())
+    if not names:
+        return Finding("instructions", "no AVX2", "the kernel is several times slower without AVX2")
+    return Finding("instructions", ", ".join(names))
+
+
+def _cpu_flags() -> set[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return set()
+    return set(next((line for line in text.splitlines() if line.startswith("flags")), "").split())
+
+
+def writable_folders() -> Iterator[Finding]:
+    """Yield whether the working folder and the folders of temporary files can be written to."""
+    yield writable_folder("working folder", Path.cwd())
+    yield writable_folder("temporary folder", Path(tempfile.gettempdir()))
+    if configured := dask.config.get("temporary-directory", None):
+        yield writable_folder("folder of workers", Path(configured))
+
+
+def compiled_kernels() -> Finding:
+    """Return where compiled kernels are kept for the next process."""
+    folder, entries, bytes_, unused = cache_state()
+    if not unused:
+        return Finding("compiled kernels", f"{entries} in {folder}, {size(bytes_)}")
+    advice = f"every process compiles for seconds: correct that, or set {FOLDER} to another folder"
+    if folder is None:
+        return Finding("compiled kernels", f"not kept: {unused}")
+    return Finding("compiled kernels", f"not kept in {folder}: {unused}", advice)
+
+
+def writable_folder(what: str, path: Path) -> Finding:
+    """Return whether a folder can be written to and has space left."""
+    try:
+        with tempfile.TemporaryFile(dir=path) as file:
+            file.write(b"x")
+            file.flush()
+        free = shutil.disk_usage(path).free
+    except OSError as e:
+        return Finding(
+            what, str(path), f"{e.strerror or e}: use a folder you may write to, or set TMPDIR"
+        )
+    value = f"{path}, {free / 1e9:.1f} GB free"
+    return Finding(
+        what,
+        value,
+        "" if free >= MIN_FREE_SPACE else "too full: delete files there, or use another folder",
+    )

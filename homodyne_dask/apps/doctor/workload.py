@@ -1,0 +1,100 @@
+"""Random blocks, passes of the kernel over them, and a check of the kernel against plain NumPy."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.gram import Gram, merge_tree
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.transport_backend import transport_gram
+from homodyne_dask.kernels.transport_point import transport_point
+from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.models.transport import tables
+from homodyne_dask.sweep.blocks import aligned_array
+
+GAP, Q = 2e6, 0.0054
+"""Å, 1/Å."""
+THETA = np.array([30000.0, -0.5, 500.0, 5e-4, -0.5, 5e-5, -3.0])
+MIN_LAG = 2
+
+
+class Workload:
+    """Three blocks of a scan of 2·side frames, and passes over them as a fit makes them."""
+
+    def __init__(self, bins: int = 23, side: int = 512) -> None:
+        rng = np.random.default_rng(0)
+        c2 = aligned_array(bins, side)
+        c2[...] = 1.1 + 0.3 * rng.random(c2.shape)
+        c2[rng.random(c2.shape) < 0.01] = np.nan
+        weight = 1 / (0.1 * (1 + 0.1 * rng.random((bins, side)))) ** 2
+        phi = np.linspace(-86.0, 86.0, bins)
+        q = np.full(bins, Q)
+        self.problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG)
+        self.time = 0.1 * np.arange(2 * side)
+        self.blocks = [
+            Block(c2, weight, weight, q, phi, i, j)
+            for i, j in ((0, 0), (0, side), (side, side))
+        ]  # fmt: skip
+
+    @cached_property
+    def sums(self) -> list[Float[np.ndarray, "padded 4"]]:
+        """The sums that depend on the data alone; a fit computes them in its first pass."""
+        at = transport_point(self.problem, THETA, self.time)
+        return [transport_gram(at, block)[1] for block in self.blocks]
+
+    def gram(self, theta: Float[np.ndarray, " p"] = THETA) -> Gram:
+        """Return the Gram of all blocks."""
+        at = transport_point(self.problem, theta, self.time)
+        leaves = [
+            transport_gram(at, block, sums)[0]
+            for block, sums in zip(self.blocks, self.sums, strict=True)
+        ]
+        return merge_tree(leaves)
+
+    def seconds(self, threads: int, passes: int) -> float:
+        """Return the seconds in which each of `threads` Python threads makes `passes` passes."""
+
+        def work(_: int) -> None:
+            for _ in range(passes):
+                self.gram()
+
+        self.gram()
+        with ThreadPoolExecutor(threads) as pool:
+            start = time.perf_counter()
+            list(pool.map(work, range(threads)))
+            return time.perf_counter() - start
+
+    def error(self) -> float:
+        """Return the largest relative difference from plain NumPy on one bin; infinite for NaN.
+
+        Compared are the sums of 1, y - 1 and f and the number of pairs of the last block.
+        """
+        block, b = self.blocks[-1], len(self.blocks[-1].q) // 2
+        gram = transport_gram(transport_point(self.problem, THETA, self.time), block)[0]
+        X, weight = self._points(block, b)
+        expected = np.einsum("an,n,bn->ab", X, weight, X)
+        size = np.sqrt(np.diag(expected))
+        difference = np.abs(gram.moments[b, :3, :3] - expected) / np.outer(size, size)
+        if gram.pairs[b] != len(weight) or not np.isfinite(gram.moments).all():
+            return np.inf
+        return float(difference.max())
+
+    def _points(
+        self, block: Block, b: int
+    ) -> tuple[Float[np.ndarray, "3 n"], Float[np.ndarray, " n"]]:
+        """Return 1, y - 1 and f of the valid pairs of bin b, and their weights."""
+        model, convention = self.problem.model, self.problem.convention
+        rows = tables(model, convention, THETA, self.time)
+        side = block.c2.shape[-1]
+        C, G = rows[-1], rows[-2]
+        i, j = block.i0 + np.arange(side), block.j0 + np.arange(side)
+        x = 0.5 * Q * GAP * np.cos(np.deg2rad(THETA[-1] - block.phi[b])) * (G[j] - G[i][:, None])
+        f = np.exp(-(Q**2) * (C[j] - C[i][:, None])) * np.sinc(x / np.pi) ** 2
+        y = block.c2[b].astype(float)
+        valid = np.isfinite(y) & (j - i[:, None] >= MIN_LAG)
+        weight = block.weight_rows[b][:, None] * block.weight_columns[b]
+        return np.stack([np.ones(valid.sum()), y[valid] - 1, f[valid]]), weight[valid]

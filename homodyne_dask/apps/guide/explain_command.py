@@ -1,0 +1,17 @@
+"""homodyne-dask explain: a page of the user guide."""
+
+import click
+
+from homodyne_dask.cli.printing import echo
+
+
+@click.command()
+@click.argument("page", required=False)
+def explain(page: str | None) -> None:
+    """Print a PAGE of the user guide, or without PAGE the list of pages."""
+    from homodyne_dask.apps.guide import user_guide as guide
+
+    if page:
+        echo(guide.page(page))
+        return
+    echo(f"{guide.index()}\n\nhomodyne-dask explain PAGE prints one of them.")

@@ -1,0 +1,34 @@
+"""homodyne-dask from-homodyne: convert a configuration of homodyne or xpcsjax."""
+
+import os
+from pathlib import Path
+
+import click
+
+from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.shared_options import LOCAL_PATH
+from homodyne_dask.errors import OptionError
+from homodyne_dask.store.files import write_atomic
+
+
+@click.command("from-homodyne")
+@click.argument("config", metavar="HOMODYNE.yaml", type=LOCAL_PATH)
+@click.option("--output", "-o", type=LOCAL_PATH, help="File to write.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@click.option("--all", "every", is_flag=True, help="Also list known keys that have no effect here.")
+def from_homodyne(config: Path, output: Path | None, overwrite: bool, every: bool) -> None:
+    """Convert a YAML file of homodyne 2.x or xpcsjax to one for `fit`, with remarks on what differs.
+
+    Without --output the file goes to standard output and the remarks go to standard error.
+    """
+    from homodyne_dask.apps.migration.translate_yaml import from_homodyne_yaml
+
+    translation = from_homodyne_yaml(config)
+    if output is None:
+        echo(translation.text(every=every), err=True)
+        echo(translation.yaml(), nl=False)
+        return
+    if os.path.lexists(output) and not overwrite:
+        raise OptionError(f"{output} exists: give --overwrite to replace it, or another name")
+    write_atomic(output, translation.yaml(output.parent))
+    echo(f"{translation.text(every=every)}\nthen:  homodyne-dask fit {output}")

@@ -1,0 +1,92 @@
+"""The processor under homodyne's function names: what it is and how fast it is.
+
+Nothing is configured here: each worker process is set up when it starts (`cluster.local`).
+"""
+
+import os
+from typing import Any
+
+import psutil
+
+from homodyne_dask.apps.doctor import environment, machine
+from homodyne_dask.apps.doctor.kernel_process import (
+    KernelProcess,
+    KernelProcessError,
+    first_sentence,
+)
+from homodyne_dask.apps.doctor.measured_speed import decoding_rate, kernel_rate
+from homodyne_dask.errors import PlanError
+from homodyne_dask.kernels.gpus import gpus_of_machine
+from homodyne_dask.kernels.processors import cores, jax_threads
+
+
+def get_device_status() -> dict[str, Any]:
+    """Return the processor and the settings of JAX.
+
+    platform: 'cpu'; devices: JAX's names of them; cores: processors this process may use; threads:
+    threads JAX computes on; x64: whether float64 is available; memory: total and available, bytes; gpus:
+    those that fits may take, or why there are none.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from homodyne_dask.kernels.on_cpu import float64_on_cpu
+
+    with float64_on_cpu():
+        x64 = jnp.zeros(1).dtype == jnp.float64
+    memory = psutil.virtual_memory()
+    return {
+        "platform": "cpu",  # also where JAX has a GPU: this process computes on processors
+        "devices": [str(device) for device in jax.devices("cpu")],
+        "cores": cores(),
+        "threads": jax_threads(),
+        "x64": bool(x64),
+        "memory": {"total": memory.total, "available": memory.available},
+        "gpus": str(gpus_of_machine()),
+    }
+
+
+def configure_optimal_device() -> dict[str, Any]:
+    """Return the device in use under homodyne's keys; nothing is configured.
+
+    device_type, configuration_successful, performance_ready, device_info (`get_device_status`);
+    warnings: what slows fits on this machine; recommendations: what to do about it.
+    """
+    findings = [
+        machine.processors(),
+        machine.memory(),
+        *environment.environment_findings(),
+    ]
+    problems = [finding for finding in findings if not finding.ok]
+    status = get_device_status()
+    return {
+        "device_type": status["platform"],
+        "configuration_successful": True,
+        "performance_ready": not problems,
+        "recommendations": [f"{finding.what}: {finding.advice}" for finding in problems],
+        "warnings": [f"{finding.what}: {finding.value}" for finding in problems],
+        "device_info": status,
+    }
+
+
+def benchmark_device_performance() -> dict[str, Any]:
+    """Return the rates of the kernel and of reading chunks, each on one thread.
+
+    kernel_pairs_per_second: pairs of frames times bins, for the Gram with all derivatives;
+    read_bytes_per_second: decoded bytes from a store in the temporary folder; kernel_error: relative
+    difference from plain NumPy. Takes three seconds. Raises PlanError where the kernel cannot run.
+    """
+    with KernelProcess(os.environ | {"NPROC": "1"}) as process:
+        try:
+            first = process.answer()
+            rate = kernel_rate(process, first["pairs"])
+        except KernelProcessError as e:
+            raise PlanError(
+                f"the kernel does not run here ({first_sentence(str(e))}): `homodyne-dask doctor` says more"
+            ) from e
+    return {
+        "device_type": "cpu",
+        "kernel_pairs_per_second": 1e6 * rate,
+        "kernel_error": first["error"],
+        "read_bytes_per_second": 1e9 * decoding_rate(),
+    }

@@ -1,0 +1,235 @@
+"""Converts a YAML file of homodyne 2.x or xpcsjax to a configuration of `homodyne-dask fit`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from homodyne_dask.apps.migration.homodyne_yaml import (
+    HomodyneYaml,
+    finite_number,
+    read_homodyne_yaml,
+)
+from homodyne_dask.apps.migration.translation_remarks import Translation
+from homodyne_dask.apps.migration.unsupported_keys import unsupported_keys
+from homodyne_dask.cli.configuration import from_options
+from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.models import LAMINAR_FLOW, MODELS
+from homodyne_dask.models.units import gap_in_angstrom
+from homodyne_dask.solver.scaling_modes import plain_mode
+from homodyne_dask.store import schema
+from homodyne_dask.store.files import path_of
+
+NAMES = {name: MODELS[name].names for name in ("static", "laminar_flow", "two_component")}
+ALIASES = {"gamma_dot_0": "gamma_dot_t0", "gamma_dot_offset": "gamma_dot_t_offset", "phi_0": "phi0"}
+SCALING = ("contrast", "offset")
+PER_ANGLE_MODES = ("auto", "individual", "constant", "fourier")
+"""Of homodyne; `solver.scaling_modes` says what each is here."""
+SIGMA = 0.01
+"""Standard deviation of every pair in homodyne."""
+ALL_FRAMES = 1_000_000_000
+"""More frames than any scan has."""
+
+
+def from_homodyne_yaml(path: str | Path) -> Translation:
+    """Convert a YAML file of homodyne 2.x or xpcsjax, with remarks on every key.
+
+    path: of the file. The converted configuration describes the same fit: the `homodyne` convention, the
+    same frames without the first, the same angles, bounds and initial values; for `values: null` initial
+    values are searched in the data. Raises OptionError for any other file, and for invalid values.
+
+    >>> hd.from_homodyne_yaml("homodyne.yaml").config.convention
+    'homodyne'
+    """
+    where = path_of("path", path)
+    theirs = read_homodyne_yaml(where)
+    try:
+        return _translated(where, theirs)
+    except OptionError as e:
+        raise OptionError(f"{where}: {e}") from None
+
+
+def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
+    model = theirs.model()
+    source = theirs.data()
+    frames, offset, on_frames = _frames(theirs, source)
+    scaling, on_scaling = _scaling(theirs)
+    options: dict[str, Any] = {"data": [str(schema.store_beside(source))], "model": model}
+    remarks = [
+        f"weights: homodyne uses σ = {SIGMA} for every pair, hence --sigma {SIGMA} below; without it "
+        f"ingest estimates σ of each bin from counts or scatter, which weights the bins correctly",
+        *on_frames,
+        f"scaling {scaling}: {on_scaling}",
+    ]
+    if model == LAMINAR_FLOW.name:
+        gap = theirs.number("analyzer_parameters.geometry.stator_rotor_gap")
+        options["gap"] = f"{gap_in_angstrom(gap):.12g} A"
+    if model != "two_component":
+        options["convention"] = "homodyne"
+        remarks.append(
+            "convention homodyne, to continue a series; the physical convention, for new work, gives a γ̇ "
+            "smaller by a factor of up to 2.22"
+        )
+    options["scaling"] = scaling
+    options["q"] = [theirs.number("analyzer_parameters.scattering.wavevector_q")]
+    remarks.append("q: the nearest ring within 2 %; homodyne takes the nearest at any distance")
+    if ranges := theirs.ranges():
+        options["phi"] = ranges
+        remarks.append(
+            "phi: ranges of angles in degrees; one with min_angle above max_angle, around ±180°, is two"
+        )
+    loss = theirs.get("optimization.nlsq.loss")
+    if loss not in (None, "linear"):
+        remarks.append(
+            f"loss {loss}: a sum of squares here; add `loss: {loss}` for a robust one, if there are outliers "
+            f"(huber, soft_l1 or cauchy)"
+        )
+    options["frames"] = frames
+    parameters, on_parameters = _parameters(theirs, NAMES[model])
+    unsupported = list(unsupported_keys(theirs.content))
+    return Translation(
+        source=where,
+        config=from_options(options | parameters),
+        ingest=_ingest(source, options.get("gap"), offset),
+        remarks=(*remarks, *on_parameters),
+        ignored={one.key: one.why for one in unsupported if one.known},
+        unknown={one.key: one.why for one in unsupported if not one.known},
+    )
+
+
+def _frames(theirs: HomodyneYaml, source: Path) -> tuple[tuple[int, int], float, list[str]]:
+    """Return frames counted from 0, seconds to add to all times, and remarks."""
+    first, last = (
+        theirs.whole(f"analyzer_parameters.{key}", default)
+        for key, default in (("start_frame", 1), ("end_frame", -1))
+    )
+    first = max(first, 1)
+    if 0 <= last <= first + 2:
+        raise OptionError(f"analyzer_parameters.end_frame = {last} leaves no frames to fit")
+    if source.suffix == ".npz":
+        return (
+            (1, ALL_FRAMES),
+            0.0,
+            ["frames: all of the .npz without the first, as in homodyne"],
+        )
+    stop = ALL_FRAMES if last < 0 else last
+    remarks = [
+        f"frames {first} to {'the last' if last < 0 else last} inclusive, counted from 1, without "
+        f"the first, which homodyne excludes from a fit; here they are counted from 0, end excluded"
+    ]
+    if first == 1:
+        return (1, stop), 0.0, remarks
+    offset = -(first - 1) * theirs.number("analyzer_parameters.dt")
+    remarks.append(
+        f"times: homodyne counts them from frame {first}, the store from frame 1; rates depend on this "
+        f"origin, hence --time-offset {offset:.12g} below"
+    )
+    return (first, stop), offset, remarks
+
+
+def _scaling(theirs: HomodyneYaml) -> tuple[str, str]:
+    """Return the scaling and a remark on it."""
+    path = "optimization.nlsq.anti_degeneracy"
+    mode = theirs.get(f"{path}.per_angle_mode")
+    mode = "auto" if mode is None else mode
+    if mode not in PER_ANGLE_MODES:
+        raise OptionError(
+            f"{path}.per_angle_mode {mode!r} is unknown; {nearest(str(mode), PER_ANGLE_MODES)}"
+        )
+    if mode == "auto":
+        return mode, "shared for three angles or more, individual for fewer, as in homodyne"
+    if mode == "fourier":
+        mode = f"fourier{theirs.whole(f'{path}.fourier_order', 2)}"
+    scaling, note = plain_mode(mode)
+    return scaling, note or "contrast and offset are eliminated exactly"
+
+
+def _parameters(
+    theirs: HomodyneYaml, names: tuple[str, ...]
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return the options initial, fixed and bounds, and remarks."""
+    start, remarks = _start(theirs, names)
+    given = theirs.collection("initial_parameters.fixed_parameters", dict)
+    fixed = _by_name("initial_parameters.fixed_parameters", given, names)
+    active = [
+        _name("initial_parameters.active_parameters", name, names)
+        for name in theirs.collection("initial_parameters.active_parameters", list)
+    ]
+    for name in names if active else ():
+        if name in active or name in fixed:
+            continue
+        if name not in start:
+            raise OptionError(
+                f"initial_parameters.active_parameters excludes {name}, which has no "
+                f"value: add it to fixed_parameters"
+            )
+        fixed[name] = start[name]
+    bounds = _bounds(theirs, names)
+    if fixed:
+        remarks.append(
+            f"{', '.join(fixed)} fixed at the given value, as in xpcsjax; homodyne 2.23 still varies them "
+            f"in its least squares"
+        )
+    scaling = {name for name in SCALING if name in (*given, *active)}
+    if scaling:
+        names_of_both = " and ".join(sorted(scaling))
+        remarks.append(
+            f"{names_of_both}: not fixed but eliminated; to fix them give scaling: fixed and values"
+        )
+    initial = {name: value for name, value in start.items() if name not in fixed}
+    options = {"initial": initial, "fixed": fixed, "bounds": bounds}
+    return {key: value for key, value in options.items() if value}, remarks
+
+
+def _start(theirs: HomodyneYaml, names: tuple[str, ...]) -> tuple[dict[str, float], list[str]]:
+    path = "initial_parameters.values"
+    values = theirs.get(path)
+    if values is None:
+        return {}, [
+            "initial values are searched in the data; homodyne starts in the middle of the bounds"
+        ]
+    listed = theirs.collection("initial_parameters.parameter_names", list)
+    if not isinstance(values, list) or len(values) != len(listed):
+        raise OptionError(
+            f"{path} must have one value for each of the {len(listed)} parameter_names: {values!r}"
+        )
+    return _by_name(path, dict(zip(listed, values, strict=True)), names), []
+
+
+def _bounds(theirs: HomodyneYaml, names: tuple[str, ...]) -> dict[str, tuple[float, float]]:
+    path, found = "parameter_space.bounds", {}
+    for n, item in enumerate(theirs.collection(path, list)):
+        if not isinstance(item, Mapping) or not {"name", "min", "max"} <= set(item):
+            raise OptionError(f"{path}[{n}] needs name, min and max: {item!r}")
+        name = _name(f"{path}[{n}].name", item["name"], (*names, *_FLOW_ONLY))
+        if name in names:
+            ends = (finite_number(f"{path} of {name}, {key}", item[key]) for key in ("min", "max"))
+            found[name] = tuple(ends)
+    return found
+
+
+_FLOW_ONLY = LAMINAR_FLOW.names[3:]
+"""Static configurations of homodyne may contain bounds of these."""
+
+
+def _by_name(path: str, given: Mapping[Any, Any], names: tuple[str, ...]) -> dict[str, float]:
+    """Return numbers by parameter name; contrast and offset are not parameters here."""
+    found = {}
+    for key, value in given.items():
+        name = _name(path, key, names)
+        if name not in SCALING:
+            found[name] = finite_number(f"{path} of {key}", value)
+    return found
+
+
+def _name(path: str, given: Any, names: tuple[str, ...]) -> str:
+    name = ALIASES.get(given, given)
+    if name not in (*names, *SCALING):
+        raise OptionError(f"{path}: unknown parameter {given!r}; {nearest(str(given), names)}")
+    return name
+
+
+def _ingest(source: Path, gap: str | None, offset: float) -> str:
+    words = ["homodyne-dask ingest", str(source), f"--sigma {SIGMA}"]
+    words += [f'--gap "{gap}"'] if gap else []
+    words += [f"--time-offset {offset:.12g}"] if offset else []
+    return " ".join(words)

@@ -1,0 +1,76 @@
+"""Cuts through the matrix at one age and at one lag: averages of the store, cells in view, the model."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.apps.view.data_window import times_of
+from homodyne_dask.apps.view.view_content import Maps, Shown, linear_params
+from homodyne_dask.results.views.figures.lag_cuts import Cut, cut_at_lag, cut_of
+
+CURVE_POINTS = 120
+
+
+@dataclass(frozen=True)
+class Line:
+    """One cut: x is the lag [s] at one age, or the age [s] at one lag."""
+
+    x: Float[np.ndarray, " n"]
+    c2: Float[np.ndarray, " n"]
+    stderr: Float[np.ndarray, " n"]
+    """Averages over cells of age and lag, from the store."""
+    view_x: Float[np.ndarray, " m"]
+    view_c2: Float[np.ndarray, " m"]
+    """The cells of the map."""
+    model_x: Float[np.ndarray, " k"]
+    model_c2: Float[np.ndarray, " k"]
+
+
+def cut_along_lag(one: Shown, bin: int, maps: Maps, t1: float) -> Line:
+    """Return c2 against lag at the age t1 [s]."""
+    frame = int(np.searchsorted(one.scan.time, t1))
+    age = int(np.searchsorted(one.cuts.age_edges, frame, side="right")) - 1
+    cut = cut_of(one.scan, one.cuts, bin, age)  # empty beyond the last frame
+    column = frame // maps.columns.side - maps.columns.first
+    view_x = view_c2 = np.empty(0)
+    if 0 <= column < maps.columns.number:
+        lag = (
+            times_of(one.scan, maps.rows.middles) - times_of(one.scan, maps.columns.middles)[column]
+        )
+        view_x, view_c2 = lag[lag > 0], maps.data[lag > 0, column]
+    return _line(one, bin, cut, cut.lag, (view_x, view_c2))
+
+
+def cut_along_age(one: Shown, bin: int, maps: Maps, lag: float) -> Line:
+    """Return c2 against age at the lag [s]."""
+    frames = max(round(lag / one.scan.attrs["frame_time"]), 1)
+    cut = cut_at_lag(
+        one.scan, one.cuts, bin, int(np.searchsorted(one.cuts.lag_edges, frames, side="right")) - 1
+    )
+    columns = np.arange(maps.columns.number)
+    rows = np.floor((maps.columns.middles + frames) / maps.rows.side).astype(int) - maps.rows.first
+    there = (rows >= 0) & (rows < maps.rows.number)
+    view = (
+        times_of(one.scan, maps.columns.middles)[there],
+        maps.data[rows[there], columns[there]],
+    )
+    return _line(one, bin, cut, cut.t1, view)
+
+
+def _line(
+    one: Shown,
+    bin: int,
+    cut: Cut,
+    x: Float[np.ndarray, " n"],
+    view: tuple[np.ndarray, np.ndarray],
+) -> Line:
+    model_x = model_c2 = np.empty(0)
+    if one.model is not None and len(x) > 1:
+        contrast, offset = linear_params(one, bin)
+        spaced = np.geomspace if x is cut.lag else np.linspace
+        model_x = spaced(x[0], x[-1], CURVE_POINTS)
+        t1, lag = (np.interp(model_x, x, of) for of in (cut.t1, cut.lag))
+        model_c2 = offset + contrast * one.model.f_at(bin, t1, t1 + lag)
+    known = np.isfinite(view[1])
+    return Line(x, cut.c2, cut.stderr, view[0][known], view[1][known], model_x, model_c2)

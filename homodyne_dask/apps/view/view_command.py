@@ -1,0 +1,34 @@
+"""homodyne-dask view: a page on which the data and the fits of one scan or several are looked into."""
+
+import click
+
+from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.shared_options import ANY_PATH
+from homodyne_dask.store.files import AnyPath
+
+
+@click.command()
+@click.argument("what", metavar="STORE|RESULT...", nargs=-1, required=True, type=ANY_PATH)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Port of the page; default: a free one.",
+)
+@click.option(
+    "--open/--no-browser", "opens", default=None,
+    help="Whether to open the page in a browser; default: where there is a display.",
+)  # fmt: skip
+def view(what: tuple[AnyPath, ...], port: int, opens: bool | None) -> None:
+    """Show the matrices of STORE, or of a fit in the folder RESULT with model and residual, on a page.
+
+    Zoom in down to single pairs. Several stand side by side. The page is on this machine only, at
+    the address that is printed; Ctrl-C ends it.
+
+    \b
+    homodyne-dask view A0123_fit
+    homodyne-dask view A0123_fit A0124_fit
+    """
+    from homodyne_dask.apps.view.view_server import serve_page
+
+    serve_page(what, port, echo, opens)

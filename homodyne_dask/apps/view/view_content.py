@@ -1,0 +1,224 @@
+"""What a page shows: stores and results, the bins that belong together, and the maps of one window."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int
+
+from homodyne_dask.apps.view.data_window import (
+    CellAxis,
+    Span,
+    Tiles,
+    cell_axes,
+    mean_sigma,
+    window_means,
+)
+from homodyne_dask.apps.view.view_model import RateLine, Rates, ShownModel
+from homodyne_dask.errors import (
+    HomodyneDaskError,
+    OptionError,
+    SelectionError,
+    StoreError,
+    printable,
+    require_type,
+)
+from homodyne_dask.results.data.fit_result import SUMMARY, FitResult
+from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.data.map_means import as_fitted
+from homodyne_dask.results.data.series import JSON
+from homodyne_dask.results.files.folder import fits_in
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.store.age_lag_averages import Cuts
+from homodyne_dask.store.files import any_path, is_file
+from homodyne_dask.store.rings import NEAREST_ANGLE_TOLERANCE, NEAREST_Q_TOLERANCE
+from homodyne_dask.store.scan import Scan, open_dataset
+from homodyne_dask.store.url_path import UrlPath
+
+Viewable = str | Path | UrlPath | Scan | FitResult
+MAX_SHOWN = 6
+"""Most stores and results of one page."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A store, or a result with the data that were fitted."""
+
+    name: str
+    scan: Scan
+    tiles: Tiles
+    cuts: Cuts
+    result: FitResult | None
+    model: ShownModel | None
+    """That of the result."""
+    bins: Int[np.ndarray, " bin"]
+    """The position of each bin of the page in this scan; -1 where it has none."""
+
+
+@dataclass(frozen=True)
+class Maps:
+    """The maps of one window of one bin; of a store the data alone."""
+
+    rows: CellAxis
+    columns: CellAxis
+    data: Float32[np.ndarray, "rows columns"]
+    model: Float32[np.ndarray, "rows columns"] | None
+    residual: Float32[np.ndarray, "rows columns"] | None
+    """(data - model)/σ of the mean."""
+
+
+def open_shown(what: Sequence[Viewable]) -> list[Shown]:
+    """Open stores and results; the first one's bins are those of the page.
+
+    A store whose result is given too is that result's data, wherever it lies now.
+    Raises OptionError for more than `MAX_SHOWN` and for what is neither, StoreError and SourceError for
+    what cannot be opened.
+    """
+    given = [(_opened(one), one) for one in what]
+    opened = [(_name(one), found) for found, one in given]
+    if not 0 < len(opened) <= MAX_SHOWN:
+        raise OptionError(
+            f"a page shows 1 to {MAX_SHOWN} stores and results, and {len(opened)} were given"
+        )
+    scans = {one.digest: one for _, one in opened if isinstance(one, Scan)}
+    fitted = {
+        one.inputs["store_sha256"] for _, one in opened if isinstance(one, FitResult)
+    } & scans.keys()
+    found: list[Shown] = []
+    tiles = Tiles()
+    for name, one in opened:
+        if isinstance(one, FitResult):
+            scan, result = _data_of(one, scans.get(one.inputs["store_sha256"])), one
+        elif one.digest not in fitted:
+            scan, result = one, None
+        else:
+            continue
+        model = None if result is None else ShownModel(FitView(result, scan))
+        bins = matching_bins(found[0].scan if found else scan, scan)
+        found.append(Shown(name, scan, tiles, scan.cuts(), result, model, bins))
+    return found
+
+
+@dataclass(frozen=True)
+class Viewed:
+    """All that the pages of one server show."""
+
+    shown: Sequence[Shown]
+    rates: Sequence[dict[str, RateLine]]
+    notes: tuple[str, ...]
+    """What cannot be shown, and why."""
+
+    @property
+    def title(self) -> str:
+        """The names of what is shown."""
+        return ", ".join(printable(one.name) for one in self.shown)
+
+
+def viewed(what: Sequence[Viewable]) -> Viewed:
+    """Open stores and results; see `open_shown`."""
+    shown = open_shown(what)
+    rates: list[dict[str, RateLine]] = []
+    notes: list[str] = []
+    for one in shown:
+        try:
+            of = Rates({}, ()) if one.model is None else one.model.rates()
+        except HomodyneDaskError as e:
+            of = Rates({}, (str(e),))
+        rates.append(of.lines)
+        notes += [f"{one.name}: {note}" for note in of.notes]
+    return Viewed(shown, rates, tuple(notes))
+
+
+def _name(what: Viewable) -> str:
+    if isinstance(what, FitResult):
+        return f"{what.config['model']} fitted to {what.inputs['store']}"
+    return any_path("what to view", what.path if isinstance(what, Scan) else what).absolute().name
+
+
+def _opened(what: Viewable) -> Scan | FitResult:
+    form = "the path of a store or of the folder of a fit, a scan, or a result"
+    require_type("what to view", what, Viewable, form)
+    if isinstance(what, Scan | FitResult):
+        return what
+    path = any_path("what to view", what)
+    if path.name.endswith(".json") or is_file(path / SUMMARY):
+        return load_result(path)
+    parts = fits_in(path)
+    if parts or is_file(path / JSON):
+        raise OptionError(
+            f"{path} holds several fits: view up to {MAX_SHOWN} of them, as "
+            + " ".join(str(path / part) for part in parts[:2])
+        )
+    return open_dataset(path)
+
+
+def _data_of(result: FitResult, held: Scan | None) -> Scan:
+    """Return what was fitted, of the store that is given or else from where it was."""
+    if held is None:
+        try:
+            return as_fitted(fitted_scan(result), result)
+        except StoreError as e:
+            raise StoreError(f"{e}; or give the store beside the result, where it is now") from e
+    inputs = result.inputs
+    scan = held.select(label=inputs["labels"], frames=tuple(inputs["frames"]))
+    return as_fitted(FitView(result, scan).scan, result)
+
+
+def matching_bins(first: Scan, scan: Scan) -> Int[np.ndarray, " bin"]:
+    """Return the position in `scan` of each bin of `first`, -1 where there is none.
+
+    In one store, or where q or φ is unknown, bins are told apart by their labels, else by q and φ.
+    """
+    same = scan.label == first.label[:, None]
+    known = np.isfinite(np.concatenate([scan.q, scan.phi, first.q, first.phi])).all()
+    if known and scan.digest != first.digest:
+        q, phi = first.q[:, None], first.phi[:, None]
+        turned = np.abs((scan.phi - phi + 180) % 360 - 180)
+        near: Bool[np.ndarray, "bin bin"] = np.abs(scan.q - q) <= NEAREST_Q_TOLERANCE * q
+        near &= turned <= NEAREST_ANGLE_TOLERANCE
+        away = np.where(near, np.abs(scan.q / q - 1) + turned, np.inf)
+        same = near & (away == away.min(axis=1, keepdims=True))
+    return np.where(same.any(1), same.argmax(1), -1)
+
+
+def linear_params(one: Shown, bin: int) -> tuple[float, float]:
+    """Return contrast and offset of a bin of a result."""
+    assert one.result is not None
+    table = one.result.scaling
+    return float(table["contrast"].values[bin]), float(table["offset"].values[bin])
+
+
+def data_map(one: Shown, bin: int, x: Span, y: Span, check: Callable[[], None]) -> tuple[Maps, Any]:
+    """Return the map of the data of a window alone, and σ of its cells; `check` as in `window_means`."""
+    columns, rows = cell_axes(one.scan, x, y)
+    means = window_means(one.scan, one.tiles, bin, rows, columns, check)
+    sigma = mean_sigma(one.scan, bin, rows, columns, means.pairs)
+    return Maps(rows, columns, means.c2.astype(np.float32), None, None), sigma
+
+
+def with_model(one: Shown, bin: int, maps: Maps, sigma: Float[np.ndarray, "rows columns"]) -> Maps:
+    """Return the maps with those of the model and of the residual, of a result.
+
+    Raises OptionError where the model cannot be evaluated.
+    """
+    assert one.result is not None
+    assert one.model is not None
+    contrast, offset = linear_params(one, bin)
+    f = one.model.means(bin, maps.rows, maps.columns)
+    i, j = maps.rows.cells[:, None], maps.columns.cells
+    model = np.where(i == j, np.nan, offset + contrast * f)
+    fitted = np.abs(i - j) * maps.rows.side >= one.result.config["min_lag"]
+    residual = np.where(fitted, (maps.data - model) / sigma, np.nan)
+    return Maps(
+        maps.rows, maps.columns, maps.data, model.astype(np.float32), residual.astype(np.float32)
+    )
+
+
+def bin_of(one: Shown, at: int) -> int:
+    """Return the position of a bin of the page; SelectionError where the scan has none."""
+    bin = int(one.bins[at])
+    if bin < 0:
+        raise SelectionError("there is no bin at this q and φ")
+    return bin

@@ -1,0 +1,179 @@
+"""The server of the page, on the loopback address; whoever opens the page needs the token in its address."""
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from numbers import Integral
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from tornado.ioloop import IOLoop
+
+from homodyne_dask.apps.view.view_content import Viewable, viewed
+from homodyne_dask.errors import OptionError, require_package, require_type
+
+if TYPE_CHECKING:
+    from bokeh.application import Application
+    from bokeh.document import Document
+    from bokeh.server.server import Server
+
+LOOPBACK = "127.0.0.1"
+TOKEN_BYTES = 18
+ANY_PORT = 0
+IDLE_SECONDS = 2.0
+"""After a page was opened, until the next one is made."""
+
+
+@contextmanager
+def page_server(what: Sequence[Viewable], port: int = ANY_PORT, keys: bool = True) -> Iterator[str]:
+    """Start a server in the running loop; yields the address of its page.
+
+    keys: whether the page listens to the keyboard.
+    Raises OptionError for a port that is taken, PackageError where Bokeh is missing.
+    """
+    require_package("view", "bokeh", "view")
+    from bokeh.application import Application
+    from bokeh.application.handlers import FunctionHandler
+
+    from homodyne_dask.apps.view.view_page import ViewPage
+
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    with ThreadPoolExecutor(1) as pool:
+        content = viewed(what)
+        made: list[ViewPage] = []
+
+        def make() -> None:
+            if not made:
+                made.append(ViewPage(content, pool, keys))
+
+        def modify(document: "Document") -> None:
+            make()
+            made.pop().show_in(document)
+            IOLoop.current().call_later(IDLE_SECONDS, make)
+
+        make()  # the next page is there before it is asked for
+        server = _server({f"/{token}": Application(FunctionHandler(modify))}, port)
+        server.start()
+        try:
+            yield f"http://{LOOPBACK}:{server.port}/{token}"
+        finally:
+            server.stop()
+
+
+def _server(pages: "dict[str, Application]", port: int) -> "Server":
+    """Return a server that takes every origin: the token says who may, and behind ssh -L ports differ."""
+    from bokeh.server.server import Server
+
+    _check_port(port)
+    log = logging.getLogger("bokeh.server.util")  # it warns of that
+    before, log.disabled = log.disabled, True
+    try:
+        return Server(
+            pages, io_loop=IOLoop.current(), address=LOOPBACK, port=port,
+            allow_websocket_origin=["*"], use_index=False, redirect_root=False,
+        )  # fmt: skip
+    finally:
+        log.disabled = before
+
+
+def _check_port(port: int) -> None:
+    """Raise OptionError for a port that is taken; the library leaves its socket open then."""
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+    except (OSError, OverflowError) as e:
+        why = getattr(e, "strerror", None) or "there is no such port"
+        raise OptionError(
+            f"port {port} cannot be used ({why}): give another --port, or none for a free one"
+        ) from e
+
+
+def serve_page(
+    what: Sequence[Viewable], port: int, ready: Callable[[str], None], opens: bool | None = None
+) -> None:
+    """Serve the page until SIGINT or SIGTERM; `ready` is called with its address.
+
+    opens: whether to open it in a browser, by default where there is a display.
+    """
+    asyncio.run(_serve(what, port, ready, has_display() if opens is None else opens))
+
+
+async def _serve(
+    what: Sequence[Viewable], port: int, ready: Callable[[str], None], opens: bool
+) -> None:
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    with page_server(what, port) as address, TemporaryDirectory(prefix="homodyne-dask-") as folder:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, ended.set)
+        ready(address)
+        if opens:
+            webbrowser.open(leading_file(address, Path(folder)).as_uri())
+        await ended.wait()
+
+
+def leading_file(address: str, folder: Path) -> Path:
+    """Write a file into a folder of the user's own that leads to an address.
+
+    Others on this machine can read the command line of a browser, and shall not find the token there.
+    """
+    file = folder / "view.html"
+    file.write_text(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={address}">')
+    return file
+
+
+class View:
+    """A page in a notebook, which shows it as the output of a cell; the page ends with this object."""
+
+    def __init__(self, what: Sequence[Viewable], port: int) -> None:
+        self._open = ExitStack()
+        self.address = self._open.enter_context(page_server(what, port, keys=False))
+        """Of the page by itself; who has it sees the data."""
+
+    def close(self) -> None:
+        """End the page."""
+        self._open.close()
+
+    def __repr__(self) -> str:
+        return f"a page at {self.address}"
+
+    def _repr_html_(self) -> str:
+        from bokeh.embed import server_document
+
+        return server_document(self.address)
+
+
+def view(*what: Viewable, port: int = ANY_PORT) -> View | None:
+    """Show stores and results on a page: data, model and residual, down to single pairs.
+
+    what: paths of stores and of folders of fits, scans, results of `fit`; up to 6. port: by default a free
+    one; give one that is forwarded where the browser is on another machine.
+
+    In a notebook the page is the output of the cell. Elsewhere its address is printed, a browser opened
+    where there is a display, and this returns after Ctrl-C.
+    Raises OptionError, StoreError and SourceError for what cannot be shown.
+
+    >>> hd.view("A0123_fit", "A0123_c2.zarr")  # doctest: +SKIP
+    """
+    require_type("port", port, Integral, "the number of a port, or 0 for a free one")
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        serve_page(what, port, partial(print, flush=True))
+        return None
+    return View(what, port)
+
+
+def has_display() -> bool:
+    """Return whether a browser would open in a window."""
+    return sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))

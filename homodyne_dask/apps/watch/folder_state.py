@@ -1,0 +1,221 @@
+"""What has become of the files of a watched folder, in one small file.
+
+It is written before and after each step, so that a watcher that is killed goes on where it stopped.
+"""
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from homodyne_dask.apps.watch.watched_files import Stamp
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.options import fit_options
+from homodyne_dask.results.files.folder import default_folder
+from homodyne_dask.results.files.json_files import (
+    missing_values,
+    read_with_checksum,
+    write_with_checksum,
+)
+from homodyne_dask.store.schema import store_beside
+
+if TYPE_CHECKING:
+    from homodyne_dask.cli.configuration import FitConfig
+
+STATE, STORES = "watch.json", "stores"
+"""The file, and the folder of the stores, both in the folder of the results."""
+FORMAT, VERSION = "homodyne_dask watch", 1
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """A file that was fitted or refused, as it was then."""
+
+    size: int
+    mtime_ns: int
+    digest: str
+    """SHA-256 of its content."""
+    problem: str = ""
+    """Why its content cannot be fitted."""
+
+    @property
+    def stamp(self) -> Stamp:
+        """What a look showed of it."""
+        return Stamp(self.size, self.mtime_ns)
+
+
+@dataclass(frozen=True)
+class ContentRecord:
+    """A content that a file has or had: each is fitted once."""
+
+    name: str
+    """The file in which it was first seen."""
+    store: str
+    """Its store, relative to the folder of the results; '' once that is deleted."""
+    folder: str = ""
+    """The folder of its result; '' before its fit begins."""
+    fitted: bool = False
+
+
+@dataclass
+class WatchState:
+    """Files and contents, in the order in which they came."""
+
+    results: Path
+    fit: dict[str, Any]
+    """Model and options of all fits."""
+    over: str | None = None
+    files: dict[str, FileRecord] = field(default_factory=dict)
+    contents: dict[str, ContentRecord] = field(default_factory=dict)
+    """By digest."""
+    folders: dict[str, str] = field(default_factory=dict)
+    """The folder of the last result of each file."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """The place of each file among all."""
+    moves: list[tuple[str, str]] = field(default_factory=list)
+    """Folders that are to be renamed, or were: each is renamed where the new name is free."""
+
+    def save(self) -> None:
+        """Write the file, whole or not at all; OSError where that is not possible."""
+        write_with_checksum(
+            self.results / STATE,
+            {
+                "format": FORMAT,
+                "format_version": VERSION,
+                "fit": self.fit,
+                "files": {name: asdict(of) for name, of in self.files.items()},
+                "contents": {digest: asdict(of) for digest, of in self.contents.items()},
+                "folders": self.folders,
+                "numbers": self.numbers,
+                "moves": self.moves,
+            },
+        )
+
+    def check_place(self) -> None:
+        """Raise FileNotFoundError where the folder of the results is gone, as in a remount.
+
+        Nothing may make it anew meanwhile, in the place where it is to be mounted.
+        """
+        if not (self.results / STATE).exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.results))
+
+    def begin(self, digest: str, name: str) -> list[str]:
+        """Note that a content is ingested; return the stores of unfinished ones before it, to be removed."""
+        held = self.contents.get(digest)
+        before = [
+            of
+            for of, content in self.contents.items()
+            if content.name == name and of != digest and not content.fitted
+        ]
+        stores = [self.contents.pop(of).store for of in before]
+        if held is None:
+            self.contents[digest] = ContentRecord(name, self._free_store(name))
+        return stores
+
+    def claim_folder(self, digest: str) -> Path:
+        """Give a content the folder of its file; what another content has there is kept under a number.
+
+        The folders themselves are renamed by `move`, after `save`.
+        """
+        content = self.contents[digest]
+        target = self.folders.setdefault(content.name, self._free_folder(content.name))
+        if content.folder != target:
+            for other, of in self.contents.items():
+                if of.folder == target:
+                    self._rename(other, self._numbered(target))
+            if content.folder:
+                self._rename(digest, target)
+            self.contents[digest] = replace(self.contents[digest], folder=target)
+        return self.results / target
+
+    def _rename(self, digest: str, to: str) -> None:
+        content = self.contents[digest]
+        self.moves.append((content.folder, to))
+        self.contents[digest] = replace(content, folder=to)
+
+    def move(self) -> None:
+        """Rename folders as it was noted; where that was done before nothing is left to do."""
+        for old, new in self.moves:
+            if (self.results / old).exists() and not (self.results / new).exists():
+                (self.results / old).rename(self.results / new)
+        self.moves = []
+
+    def fitted(self, name: str, stamp: Stamp, digest: str) -> None:
+        """Note that the content of a file has its result."""
+        self.files[name] = FileRecord(*stamp, digest)
+        self.contents[digest] = replace(self.contents[digest], fitted=True)
+
+    def refused(self, name: str, stamp: Stamp, digest: str, problem: str) -> None:
+        """Note that the content of a file cannot be fitted."""
+        self.files[name] = FileRecord(*stamp, digest, problem)
+        self.contents.pop(digest, None)
+
+    def store_removed(self, digest: str) -> None:
+        """Note that the store of a content is deleted."""
+        self.contents[digest] = replace(self.contents[digest], store="")
+
+    def remove_store(self, store: str) -> None:
+        """Remove a store, if it is there."""
+        if (self.results / store).exists():
+            shutil.rmtree(self.results / store)
+
+    def _free_store(self, name: str) -> str:
+        """Return a name of a store that no content has and nobody else."""
+        first = Path(STORES, store_beside(Path(name)).name)
+        taken = {content.store for content in self.contents.values()}
+        number, store = 1, first
+        while str(store) in taken or (self.results / store).exists():
+            number += 1
+            store = first.with_name(re.sub(r"(_c2)?\.zarr$", f"_{number}_c2.zarr", first.name))
+        return str(store)
+
+    def _free_folder(self, name: str) -> str:
+        """Return A0123_fit for A0123_results.hdf, with the whole name where another file has that."""
+        folder = default_folder(store_beside(Path(name)), self.over).name
+        return f"{name}_fit" if folder in self.folders.values() else folder
+
+    def _numbered(self, folder: str) -> str:
+        """Return the folder with the first number that is free."""
+        taken = {content.folder for content in self.contents.values()}
+        number = 1
+        while f"{folder}.{number}" in taken or (self.results / f"{folder}.{number}").exists():
+            number += 1
+        return f"{folder}.{number}"
+
+
+def fit_of(config: "FitConfig", time_offset: float) -> dict[str, Any]:
+    """Return what tells the fits of a configuration from others: model, options, selection."""
+    options = {option.key for option in fit_options()}
+    named = {*options, "model", "q", "phi", "label", "frames", "time", "over", "windows"}
+    return config.model_dump(mode="json", include=named) | {"time_offset": time_offset}
+
+
+def read_state(results: Path, fit: Mapping[str, Any], over: str | None) -> WatchState:
+    """Return the state in a folder of results, an empty one where there is none.
+
+    fit: model and options. Raises OptionError where results of other options are there, SourceError for a
+    damaged file.
+    """
+    file, new = results / STATE, WatchState(results, dict(fit), over)
+    if not file.exists():
+        return new
+    remedy = "give another --output, or remove that folder"
+    read = read_with_checksum(file, FORMAT, VERSION, remedy)
+    with missing_values(file):
+        files = {name: FileRecord(**of) for name, of in read["files"].items()}
+        contents = {digest: ContentRecord(**of) for digest, of in read["contents"].items()}
+        folders, numbers = dict(read["folders"]), dict(read["numbers"])
+        moves = [(old, new) for old, new in read["moves"]]
+        before = dict(read["fit"])
+    different = [key for key in {**before, **fit} if before.get(key) != fit.get(key)]
+    if different and any(content.fitted for content in contents.values()):
+        raise OptionError(
+            f"{results} holds fits with another {different[0]}: give another --output, or the options "
+            f"they were made with"
+        )
+    files = {} if different else files  # what was refused may be fitted now
+    return WatchState(results, dict(fit), over, files, contents, folders, numbers, moves)

@@ -1,0 +1,72 @@
+"""What failed but may pass by itself, as a full disk: said once, tried again, and said when it is over."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from homodyne_dask.apps.watch.scan_fits import may_pass
+from homodyne_dask.cli.exit_status import error_sentence
+from homodyne_dask.cli.printing import echo
+
+RETRY_SECONDS = 10.0
+"""Seconds until what failed, but may pass, is tried again."""
+
+
+def say(text: str) -> None:
+    """Print a line on what happens in a watched folder."""
+    echo(text, err=True)
+
+
+@dataclass
+class Waits:
+    """What is waited for, by name: a file, or a thing that all files need."""
+
+    endless: bool
+    """False: what cannot be done now is an error."""
+    retry: float
+    """Seconds until it is tried again."""
+    sentences: dict[str, str] = field(default_factory=dict)
+    """Why, by name."""
+    not_before: dict[str, float] = field(default_factory=dict)
+    changed: bool = True
+    """Since the page was written."""
+
+    def wait_for(self, what: str, error: Exception) -> None:
+        """Note, and say once, that something must pass first."""
+        sentence = error_sentence(error, then="")
+        if self.sentences.get(what) != sentence:
+            say(f"waiting for {what}, tried again every {self.retry:g} s: {sentence}")
+            self.changed = True
+        self.sentences[what] = sentence
+        self.not_before[what] = time.monotonic() + self.retry
+
+    def blocked(self, *whats: str) -> bool:
+        """Return whether it is too early to try one of some things again."""
+        return max(self.not_before.get(what, 0.0) for what in whats) > time.monotonic()
+
+    def over(self, *whats: str) -> None:
+        """Note, and say of what was waited for, that it is there."""
+        for what in whats:
+            self.not_before.pop(what, None)
+            if self.sentences.pop(what, None) is not None:
+                say(f"{what}: no longer waited for")
+                self.changed = True
+
+    def attempt(self, what: str, action: Callable[[], None], whatever: bool = False) -> bool:
+        """Return whether something succeeds that may have to wait; raises what does not pass.
+
+        whatever: go on after any failure.
+        """
+        try:
+            action()
+        except Exception as e:
+            if not (self.endless and (whatever or may_pass(e))):
+                raise
+            self.wait_for(what, e)
+            return False
+        self.over(what)
+        return True
+
+    def lines(self) -> list[str]:
+        """Return a line for each thing that is waited for."""
+        return [f"waiting for {what}: {why}" for what, why in self.sentences.items()]

@@ -1,0 +1,168 @@
+"""Ingest and fit of the scans of a watched folder, on workers that stay warm between them."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS
+from homodyne_dask.cli.earlier_results import earlier
+from homodyne_dask.cli.exit_status import Interrupted, error_sentence
+from homodyne_dask.cli.several_fits import FitJob, MoreFiles, fit_jobs, opened, submitted_jobs
+from homodyne_dask.cli.single_fit import fit_job
+from homodyne_dask.cluster.workers import MAX_THREADS_PER_WORKER
+from homodyne_dask.errors import ClusterError, HomodyneDaskError, SourceError
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.files.folder import FolderInUse
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+    from homodyne_dask.cli.configuration import FitConfig
+    from homodyne_dask.cli.earlier_results import Earlier
+    from homodyne_dask.models import Model
+
+MOST_PROCESSES = 8
+"""Workers of one thread or more up to which each small fit gets a process of its own."""
+AHEAD = 2
+"""Small fits given to each thread: one to work on, one to go on with."""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether what failed may succeed later as it is: a disk, a folder, workers."""
+    if isinstance(error, ClusterError):
+        return type(error.__cause__).__name__ != "KilledWorker"  # it kills the next ones, too
+    if isinstance(error, FolderInUse | OSError):
+        return True
+    return (
+        isinstance(error, HomodyneDaskError)
+        and not isinstance(error, SourceError)
+        and isinstance(error.__cause__, OSError)
+    )
+
+
+class ScanFits:
+    """The fits of one scan, small ones on workers already: one, or one for each of its parts."""
+
+    def __init__(
+        self, config: "FitConfig", model: "Model", client: "Client | None", more: MoreFiles
+    ) -> None:
+        self.config, self.model, self.client, self.more = config, model, client, more
+        # what is left in their folder is of a fit that was killed
+        self.jobs = [opened(job)._replace(replace=True) for job in fit_jobs(config)]
+        self.before: list[Earlier] = [earlier(model, job) for job in self.jobs]
+        new = [
+            job
+            for job, of in zip(self.jobs, self.before, strict=True)
+            if not (of.result or of.resume or of.error)
+        ]
+        self.held = ExitStack()
+        self.sent: dict[Path, Future] = self.held.enter_context(
+            submitted_jobs(config, client, model, new, more)
+        )
+
+    def ended(self) -> bool:
+        """Return whether all fits on workers have ended; the others are made by `entries`."""
+        return all(future.done() for future in self.sent.values())
+
+    def entries(self) -> list[SeriesEntry]:
+        """Return the fits, made here where no worker made them; those of parts with their index.
+
+        Raises what made the one fit fail, or a fit of parts in a way that may pass.
+        """
+        with self.held:
+            found = [self._entry(job, of) for job, of in zip(self.jobs, self.before, strict=True)]
+        if self.config.over:
+            from homodyne_dask.results.files.scans_index import PARTS, write_index
+
+            where = self.jobs[0].folder.parent
+            write_index(where, self.model.names, found, len(found), PARTS)
+        return found
+
+    def close(self) -> None:
+        """Give up the fits on workers."""
+        self.held.close()
+
+    def _entry(self, job: FitJob, before: "Earlier") -> SeriesEntry:
+        try:
+            if before.error is not None:
+                raise before.error
+            result = before.result or self._fit(job, before.resume)
+        except Exception as e:
+            if not self.config.over or may_pass(e) or isinstance(e, Interrupted):
+                raise
+            return SeriesEntry(job.name, job.folder, None, error_sentence(e, then=""), job.at)
+        return SeriesEntry(job.name, job.folder, result, "", job.at)
+
+    def _fit(self, job: FitJob, resume: bool) -> Any:
+        sent = self.sent.pop(job.folder, None)
+        result, _ = fit_job(self.config, self.model, job, self.client, resume, self.more, sent=sent)
+        return result
+
+
+class WarmFits:
+    """Fits of one configuration, one scan after another or side by side, on the same workers."""
+
+    def __init__(
+        self, config: "FitConfig", model: "Model", more: MoreFiles, time_offset: float, stay: bool
+    ) -> None:
+        self.config, self.model, self.more = config, model, more
+        self.time_offset = time_offset
+        self.stay = stay
+        """Whether workers are started for whatever comes."""
+        self.held = ExitStack()
+        self.client: Client | None = None
+        self.threads = 1
+
+    def connect(self, expected: int) -> None:
+        """Connect to the workers that the options choose; start some for many scans.
+
+        Raises ClusterError where there are none.
+        """
+        from homodyne_dask.cli.worker_options import client_of, workers_are_local
+        from homodyne_dask.cluster.local import local_cluster, workers_of
+        from homodyne_dask.fitting.series.parallel_fits import MIN_DRAWN_FITS_FOR_WORKERS
+        from homodyne_dask.kernels.processors import cores
+
+        if self.client is not None:
+            return
+        if not workers_are_local(self.config):
+            self.client = self.held.enter_context(client_of(self.config))
+        elif self.stay or expected >= MIN_DRAWN_FITS_FOR_WORKERS:
+            processes = max(min(cores(), MOST_PROCESSES), -(-cores() // MAX_THREADS_PER_WORKER))
+            self.client = self.held.enter_context(local_cluster(processes))
+        if self.client is not None:
+            self.threads = workers_of(self.client).threads
+
+    def close(self) -> None:
+        """End the workers that were started, and leave the others."""
+        self.client = None
+        self.held.close()
+
+    @property
+    def at_once(self) -> int:
+        """Number of scans that are worked on at the same time."""
+        return 1 if self.client is None else AHEAD * self.threads
+
+    def ingest(self, source: Path, store: Path) -> str:
+        """Write a store, or go on with it; return the SHA-256 of the source as it was read."""
+        from homodyne_dask.api import ingest
+        from homodyne_dask.store.scan import open_dataset
+
+        large = source.stat().st_size >= MIN_BYTES_FOR_WORKERS
+        ingest(source, store, time_offset=self.time_offset, client=self.client if large else None)
+        return open_dataset(store).attrs["source_sha256"]
+
+    def begin(self, store: Path, folder: Path) -> ScanFits:
+        """Begin the fits of a store, whose results go into a folder."""
+        config = self.config.model_copy(update={"data": [store], "output": folder})
+        return ScanFits(config, self.model, self.client, self.more)
+
+    def load(self, folder: Path) -> Sequence[SeriesEntry]:
+        """Return the fits in a folder of results; raises SourceError where they cannot be read."""
+        from homodyne_dask.results.data.series import JSON, load_series
+        from homodyne_dask.results.files.load_result import load_result
+
+        if not self.config.over:
+            return [SeriesEntry(folder.name, folder, load_result(folder))]
+        return load_series(folder / JSON).entries

@@ -1,0 +1,164 @@
+"""scans.csv and scans.html of scans that go on: the page reloads itself, newest scans first."""
+
+import csv
+import io
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.results.data.scan_row import FitRow, local_time
+from homodyne_dask.results.data.series_entry import CONVERGED, FAILED, quantity_names
+from homodyne_dask.results.files.csv_tables import entries_csv
+from homodyne_dask.results.files.scans_index import (
+    PARTS,
+    SCANS,
+    fits_table,
+    index_files,
+    outcome_counts,
+)
+from homodyne_dask.results.views.figures.scans_figure import draw_last_rates, draw_scans_against
+from homodyne_dask.results.views.html_report import Picture
+from homodyne_dask.results.views.html_template import RESULTS_PACKAGE, render
+from homodyne_dask.store.files import replacing, write_atomic
+
+if TYPE_CHECKING:
+    from homodyne_dask.results.views.figures.picture import FitFigure
+
+MOST_ROWS = 200
+"""Fits in the table of the page, the newest; scans.csv has all."""
+MOST_SENTENCES = 20
+RATES_CSV, TIMES = "rates.csv", 200
+"""The rates in the folder of a result, and the most times of them that are drawn."""
+COMPARED = 6
+"""Scans whose rates are drawn together."""
+
+
+@dataclass(frozen=True)
+class WatchStatus:
+    """What a page says of the watcher that writes it."""
+
+    reload: float | None
+    """Seconds after which the page loads itself again; None when the watcher has ended."""
+    sentence: str
+    """What it does."""
+    waiting: Sequence[str] = ()
+    """What it waits for, a sentence each."""
+
+
+def live_pictures(rows: Sequence[FitRow]) -> list[Picture]:
+    """Return figures of the rates of the last scans, and of all parameters against number and time."""
+    good = [row for row in rows if row.outcome != FAILED]
+    if not good:
+        return []
+    names = _names(good)
+    good = [replace(row, quantities={name: row.quantities[name] for name in names}) for row in good]
+    drawn = [
+        _picture(
+            draw_scans_against(good, against),
+            f"Parameters against {words}: bars are cluster-robust errors, for open symbols the larger of "
+            f"naive errors and lower bounds; crosses are values at a bound",
+            f"Each parameter with its error against {words}, {good[0].name} to {good[-1].name}.",
+        )
+        for against, words in (("number", "the number of the scan"), ("time", "time"))
+    ]
+    rates = [(row.scan, of) for row in good[-COMPARED:] if (of := _rates(row)) is not None]
+    if rates:
+        title = "Rates of the last scans: the newest dark, with its band of 68 %"
+        alt = f"J(t) and γ̇(t) of {', '.join(scan for scan, _ in rates)}."
+        drawn.insert(0, _picture(draw_last_rates(rates), title, alt))
+    return drawn
+
+
+def _rates(row: FitRow) -> dict[str, Float[np.ndarray, " n"]] | None:
+    """Return columns of the rates.csv of a scan at up to TIMES times; None for parts and without rates."""
+    file = None if row.folder is None or row.part else row.folder / RATES_CSV
+    if file is None or not file.exists():
+        return None
+    with file.open() as opened:
+        head, *lines = csv.reader(opened)
+    places = np.unique(np.geomspace(1, len(lines), TIMES).astype(int)) - 1
+    some = [lines[n] for n in places]
+    return {
+        name: np.array([float(line[n] or "nan") for line in some]) for n, name in enumerate(head)
+    }
+
+
+def _names(rows: Sequence[FitRow]) -> list[str]:
+    """Return the parameters and rates that all fits have: those of free form follow the length of a scan."""
+    return [name for name in rows[0].quantities if all(name in row.quantities for row in rows)]
+
+
+def _picture(drawn: "FitFigure", title: str, alt: str) -> Picture:
+    png = io.BytesIO()
+    drawn.savefig(png, format="png")
+    return Picture(title, alt, png.getvalue())
+
+
+def write_live_index(
+    folder: Path,
+    names: Sequence[str],
+    rows: Sequence[FitRow],
+    pictures: Sequence[Picture],
+    status: WatchStatus,
+) -> None:
+    """Write scans.csv and scans.html.
+
+    names: parameters of the model, for a table without fits. rows: in the order of the numbers of the
+    scans. Raises OSError where that is not possible, and leaves the files as they were.
+    """
+    at = next((row.at for row in rows if row.at), {})
+    good = [row for row in rows if row.outcome != FAILED]
+    names = _names(good) if good else quantity_names(names, at)
+    table, page = index_files(folder, SCANS)
+    whole = [row if row.at else _with_places(row, at) for row in rows]
+    with replacing(table, durable=False) as aside:
+        aside.write_text(entries_csv(names, whole, folder, "scan") if rows else "scan,number\n")
+        write_atomic(page, _page(folder, names, rows, pictures, status, bool(at)))
+
+
+def _with_places(row: FitRow, at: Mapping[str, float]) -> FitRow:
+    """Return the row of a scan without parts in a table of parts: all rows have the same columns."""
+    return replace(row, at=dict.fromkeys(at, math.nan))
+
+
+def _page(
+    folder: Path,
+    names: Sequence[str],
+    rows: Sequence[FitRow],
+    pictures: Sequence[Picture],
+    status: WatchStatus,
+    of_parts: bool,
+) -> str:
+    newest = list(reversed(rows))
+    table = fits_table(names, newest[:MOST_ROWS], folder, "scan")
+    hidden = len(newest) - MOST_ROWS
+    more = [f"{hidden} earlier ones are in scans.csv"] if hidden > 0 else []
+    said = [f"{row.name}: {of}" for row in newest for of in (row.message, *row.warnings) if of]
+    cut = [f"and {len(said) - MOST_SENTENCES} more in scans.csv"] * (len(said) > MOST_SENTENCES)
+    headings = {"verdict": "Outcome", "pictures": "Figures", "scans": "Scans"}
+    if not pictures:
+        del headings["pictures"]
+    return render(
+        RESULTS_PACKAGE,
+        "live_index.html",
+        title=f"{len(rows)} {'fits' if of_parts else 'scans'}, the last {newest[0].name}"
+        if rows
+        else "no scan yet",
+        headings=headings,
+        reload=status.reload,
+        status=f"{status.sentence}; written {local_time(time.time())}",
+        waiting=status.waiting,
+        converged=bool(rows) and all(row.outcome_words == CONVERGED for row in rows),
+        sentence=outcome_counts(rows, len(rows), PARTS if of_parts else SCANS),
+        reservations=[*said[:MOST_SENTENCES], *cut],
+        pictures=pictures,
+        caption=table["caption"],
+        rows=table["rows"],
+        table_notes=[*table["table_notes"], *more],
+    )

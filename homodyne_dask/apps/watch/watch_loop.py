@@ -1,0 +1,300 @@
+"""The loop of a watched folder: look, ingest and begin fits, note results, write the page.
+
+Each step is noted before the next. What may pass by itself, as a full disk, is said once and waited for.
+"""
+
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from homodyne_dask.apps.watch.folder_state import WatchState
+from homodyne_dask.apps.watch.retries import Waits, say
+from homodyne_dask.apps.watch.scan_fits import may_pass
+from homodyne_dask.apps.watch.scan_table import ScanTable, row_line
+from homodyne_dask.apps.watch.scans_page import WatchStatus
+from homodyne_dask.apps.watch.watch_interface import InWork, ScanFitter, WatchOptions
+from homodyne_dask.apps.watch.watched_files import Stamp, content_digest, is_as_it_was, listed
+from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
+from homodyne_dask.errors import ClusterError
+from homodyne_dask.results.data.series_entry import FAILED
+from homodyne_dask.results.files.folder import FolderInUse
+from homodyne_dask.store.allocator import trim_memory
+
+FOLDER, PLACE, WORKERS = "the watched folder", "the folder of results", "the workers"
+RESULTS, SAVED, PAGE = "the results", "the state", "the page"
+NEEDED = {FOLDER, PLACE, WORKERS, RESULTS, SAVED, PAGE}
+"""What may have to be waited for, beside single files."""
+LONGEST_PAUSE = 0.05
+"""Seconds until it is asked again whether a fit has ended."""
+TOUCH = ", then touch the file"
+RELOAD = 10.0
+"""Seconds after which the page loads itself again."""
+
+
+@dataclass
+class FolderWatch:
+    """A folder, its state, and the scans in work."""
+
+    folder: Path
+    state: WatchState
+    fits: ScanFitter
+    table: ScanTable
+    options: WatchOptions
+    waits: Waits
+    shown: dict[str, Stamp] = field(default_factory=dict)
+    """By the last look."""
+    ready: dict[str, Stamp] = field(default_factory=dict)
+    """Files that stood still between the last two looks and have no result."""
+    in_work: dict[str, InWork] = field(default_factory=dict)
+    """By digest."""
+    looks: int = 0
+    next_look: float = 0.0
+    unsaved: bool = False
+    status: int = 0
+    """The worst of what this run has seen, as an exit status."""
+
+    @property
+    def results(self) -> Path:
+        """The folder of the results."""
+        return self.state.results
+
+    def run(self) -> int:
+        """Watch until interrupted, or once; return the exit status."""
+        self.take_up()
+        try:
+            self.waits.attempt(WORKERS, lambda: self.fits.connect(0))
+            while not self.done():
+                self.step()
+        finally:
+            self._drop_work()
+            self.publish(last=True)
+        return self.status
+
+    def done(self) -> bool:
+        """Return whether a watch that is to end has nothing left to do."""
+        if not self.options.once or self.looks < 2 or self.in_work:
+            return False
+        waiting = self.waits.sentences.keys()
+        if waiting:
+            self._end_with(BAD_INPUT)
+        return bool(waiting & NEEDED) or not self.ready.keys() - waiting
+
+    def step(self) -> None:
+        """Look if it is time, do one thing, and sleep if there was none."""
+        self.look()
+        moved = False
+        if self.waits.attempt(PLACE, self.state.check_place):
+            moved = self.collect() or self.start_next()
+            self.publish(last=False)
+        if not moved:
+            until = max(self.next_look - time.monotonic(), 0.0)
+            time.sleep(min(until, LONGEST_PAUSE) if self.in_work else until)
+
+    def take_up(self) -> None:
+        """Finish what an earlier watcher left half done, and read the rows of its results."""
+        self.state.move()
+        self.state.save()
+        for digest in [of for of, content in self.state.contents.items() if content.fitted]:
+            self._delete_store(digest)
+        self._show(*sorted(self.state.files, key=self.state.numbers.__getitem__))
+
+    def look(self) -> None:
+        """Look at the folder, where it is time: what stood still since the last look is ready."""
+        if time.monotonic() >= self.next_look:
+            self.next_look = time.monotonic() + self.options.interval
+            self.waits.attempt(FOLDER, self._look)
+
+    def _look(self) -> None:
+        found = listed(self.folder, self.options.patterns)
+        self.looks += 1
+        self.ready = {
+            name: stamp
+            for name, stamp in found.items()
+            if self.shown.get(name) == stamp and not self._has_ended(name, stamp)
+        }
+        self.shown = found
+        self.waits.over(*(self.waits.sentences.keys() - found.keys() - NEEDED))
+
+    def _has_ended(self, name: str, stamp: Stamp) -> bool:
+        record = self.state.files.get(name)
+        return record is not None and record.stamp == stamp
+
+    def start_next(self) -> bool:
+        """Ingest a file that is ready and begin its fit; return whether there was one."""
+        busy = {work.name for work in self.in_work.values()}
+        names = [of for of in self.ready if of not in busy and not self.waits.blocked(of)]
+        full = len(self.in_work) >= self.fits.at_once
+        if not names or full or self.waits.blocked(RESULTS, WORKERS):
+            return False
+        name = min(names, key=self._turn)
+        stamp, digest = self.ready[name], None
+        try:
+            digest = content_digest(self.folder / name, stamp)
+            if digest is None:  # it is being written again
+                self._look_again(name)
+            elif not self._same_content(name, stamp, digest):
+                self._begin(name, stamp, digest)
+        except Interrupted:
+            raise
+        except Exception as e:
+            self._failed(name, stamp, digest, e)
+        return True
+
+    def _turn(self, name: str) -> tuple[int, str]:
+        written = self.ready[name].mtime_ns
+        return (-written if self.options.newest_first else written), name
+
+    def _same_content(self, name: str, stamp: Stamp, digest: str) -> bool:
+        """Return whether a content needs no fit of its own: it has one, or has it soon."""
+        if digest in self.in_work:
+            self.waits.not_before[name] = self.next_look
+            return True
+        self.state.numbers.setdefault(name, len(self.state.numbers) + 1)
+        content = self.state.contents.get(digest)
+        if content is None or not content.fitted:
+            return False
+        if content.name == name:  # an earlier content of the file is there again
+            self.state.claim_folder(digest)
+        self.state.fitted(name, stamp, digest)
+        self.state.save()
+        self.state.move()
+        self.ready.pop(name)
+        self.waits.over(name)
+        self._show(*{name, *self._sharing(name)})
+        return True
+
+    def _begin(self, name: str, stamp: Stamp, digest: str) -> None:
+        began = time.monotonic()
+        self.fits.connect(len(self.ready))
+        for store in self.state.begin(digest, name):
+            self.state.remove_store(store)
+        self.state.save()
+        store = self.results / self.state.contents[digest].store
+        store.parent.mkdir(exist_ok=True)
+        if self.fits.ingest(self.folder / name, store) != digest:  # written in the meantime
+            shutil.rmtree(store)
+            return self._look_again(name)
+        folder = self.state.claim_folder(digest)
+        self.state.save()
+        self.state.move()
+        self._show(*self._sharing(name))
+        self.in_work[digest] = InWork(name, stamp, self.fits.begin(store, folder), began)
+        self.ready.pop(name)
+        return self.waits.over(name, WORKERS)
+
+    def _look_again(self, name: str) -> None:
+        """Take a file that is being written for one that has changed since the last look."""
+        self.shown.pop(name, None)
+        self.ready.pop(name, None)
+
+    def _sharing(self, name: str) -> list[str]:
+        """Return the files with a content first seen in this one: the folder of its result may have moved."""
+        held = {digest for digest, of in self.state.contents.items() if of.name == name}
+        return [of for of, record in self.state.files.items() if record.digest in held]
+
+    def collect(self) -> bool:
+        """Note the result of a scan whose fits have ended; return whether there was one."""
+        digest = next((of for of, work in self.in_work.items() if work.fits.ended()), None)
+        if digest is None:
+            return False
+        work = self.in_work.pop(digest)
+        try:
+            entries = work.fits.entries()
+        except Interrupted:
+            raise
+        except Exception as e:
+            self._failed(work.name, work.stamp, digest, e)
+            return True
+        self.state.fitted(work.name, work.stamp, digest)
+        self._save()
+        self.waits.attempt(RESULTS, lambda: self._delete_store(digest))
+        self.waits.over(work.name, RESULTS)
+        number = self.state.numbers[work.name]
+        for row in self.table.add(work.name, number, work.stamp, entries):
+            say(row_line(row, time.monotonic() - work.began))
+            ends = {"CONVERGED": 0, FAILED: BAD_INPUT}
+            self._end_with(ends.get(row.outcome, NOT_CONVERGED))
+        return True
+
+    def _failed(self, name: str, stamp: Stamp, digest: str | None, error: Exception) -> None:
+        """Wait for what may pass; a content that cannot be fitted is a row with its sentence."""
+        if digest is None or isinstance(error, FolderInUse):
+            self.waits.wait_for(name, error)
+        elif isinstance(error, ClusterError) and may_pass(error):
+            self._drop_work()
+            self.fits.close()
+            self.waits.wait_for(WORKERS, error)
+        elif may_pass(error):
+            self.waits.wait_for(RESULTS, error)
+        elif is_as_it_was(self.folder / name, stamp):
+            self._refuse(name, stamp, digest, error_sentence(error, then=TOUCH))
+        else:
+            self._look_again(name)
+
+    def _drop_work(self) -> None:
+        """Give up what workers do; what they have written by then is found when it is begun again."""
+        for work in self.in_work.values():
+            work.fits.close()
+        self.in_work.clear()
+
+    def _refuse(self, name: str, stamp: Stamp, digest: str, problem: str) -> None:
+        held = self.state.contents.get(digest)
+        if held is not None:
+            self.waits.attempt(RESULTS, lambda: self.state.remove_store(held.store))
+        self.state.refused(name, stamp, digest, problem)
+        self._save()
+        self.ready.pop(name, None)
+        self.waits.over(name)
+        self._end_with(BAD_INPUT)
+        self._show(name)
+        say(f"{name}: {problem}")
+
+    def _save(self) -> None:
+        """Save the state, or note that it is not saved; `publish` tries again."""
+        self.unsaved = True
+        self.waits.attempt(SAVED, self._save_now)
+
+    def _save_now(self) -> None:
+        self.state.save()
+        self.unsaved = False
+
+    def publish(self, last: bool) -> None:
+        """Write the table and the page, where there is something new and it is time."""
+        if self.unsaved and (last or not self.waits.blocked(SAVED)):
+            self.waits.attempt(SAVED, self._save_now)
+        due = self.table.due(not (self.in_work or self.ready), self.waits.changed)
+        if last or (due and not self.waits.blocked(PAGE)):
+            self.waits.attempt(PAGE, lambda: self._write_page(last), whatever=True)
+
+    def _write_page(self, last: bool) -> None:
+        self.state.check_place()
+        work = ", ".join(sorted(work.name for work in self.in_work.values())) or "nothing"
+        interval = self.options.interval
+        doing = f"{self.folder} is watched every {interval:g} s, in work: {work}"
+        self.waits.changed = False
+        status = WatchStatus(max(RELOAD, interval), doing, self.waits.lines())
+        if last:
+            status = WatchStatus(None, f"{self.folder} is not watched now", self.waits.lines())
+        self.table.write(self.results, status)
+        trim_memory()  # of a figure for each scan the allocator keeps pieces
+
+    def _show(self, *names: str) -> None:
+        """Make the rows of files anew from what is noted of them and from the folders of their results."""
+        for name in names:
+            record, number = self.state.files[name], self.state.numbers[name]
+            if record.problem:
+                self.table.refuse(name, number, record.stamp, record.problem)
+            else:
+                folder = self.results / self.state.contents[record.digest].folder
+                self.table.load(name, number, record.stamp, folder, self.fits.load)
+
+    def _delete_store(self, digest: str) -> None:
+        store = self.state.contents[digest].store
+        if store and not self.options.keep_stores:
+            self.state.remove_store(store)
+            self.state.store_removed(digest)
+
+    def _end_with(self, status: int) -> None:
+        worst = (BAD_INPUT, NOT_CONVERGED, 0)
+        self.status = min(status, self.status, key=worst.index)

@@ -1,9 +1,0 @@
-"""The processor under the three names that homodyne's users know."""
-
-from homodyne_dask.cli.homodyne.device import (
-    benchmark_device_performance,
-    configure_optimal_device,
-    get_device_status,
-)
-
-__all__ = ["benchmark_device_performance", "configure_optimal_device", "get_device_status"]

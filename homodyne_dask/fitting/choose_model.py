@@ -1,0 +1,167 @@
+"""Which of several models the data ask for, by angles left out.
+
+Each model is fitted. The score of a bin is its χ² at the parameters that the other bins determine, so that
+a model with parameters that the data do not need scores worse (leave-one-out cross-validation, Stone 1974).
+Models that do not describe the data (`FitResult.check`) are left out, unless none does. Of the others the
+simplest is chosen whose score is not above the lowest by more than the standard error of that difference over
+the bins (the rule of one standard error, Breiman et al. 1984).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client
+
+from homodyne_dask.cluster.local import require_client
+from homodyne_dask.errors import OptionError, require_function, require_type
+from homodyne_dask.fitting.fit import fit
+from homodyne_dask.fitting.options import takes_options
+from homodyne_dask.fitting.request import prepare
+from homodyne_dask.fitting.series.parallel_fits import workers_for
+from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.model_ranking import ranked, require_independent_bins
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.store.rings import friedel_clusters
+from homodyne_dask.store.scan import Scan, as_scan
+from homodyne_dask.text import html_table
+
+
+class ComparedModel(NamedTuple):
+    """A row of the comparison."""
+
+    model: str
+    outcome: str
+    fitted: int
+    """Number of parameters of f that were fitted."""
+    chisqr: float
+    misfit: bool
+    """Whether the check of the model says that it does not describe the data."""
+    score: float
+    """Sum of χ² of the bins left out; NaN for a fit that did not converge."""
+    above_lowest: float
+    """Score less that of the model with the lowest among those that describe the data."""
+    stderr: float
+    """Of that difference, from its scatter over independent bins."""
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class ModelComparison:
+    """The fits of several models to one scan, the simplest first. `print(comparison)` is the table."""
+
+    table: tuple[ComparedModel, ...]
+    results: dict[str, FitResult]
+    """By name of the model."""
+
+    @property
+    def chosen(self) -> str:
+        """The name of the chosen model."""
+        return next(row.model for row in self.table if row.chosen)
+
+    @property
+    def result(self) -> FitResult:
+        """The fit of the chosen model."""
+        return self.results[self.chosen]
+
+    def __str__(self) -> str:
+        """Return a line for each model, and the choice."""
+        lines = [
+            f"{row.model:<14}{row.fitted} fitted, {row.outcome}, χ² {row.chisqr:.6g}, left out "
+            f"{_known(row.score, '.6g')}, above the lowest by {_known(row.above_lowest, '.3g')} ± "
+            f"{_known(row.stderr, '.2g')}{', does not describe the data' * row.misfit}"
+            for row in self.table
+        ]
+        return "\n".join([*lines, f"the data ask for {self.chosen}"])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the comparison as a table for Jupyter."""
+        head = ["model", "fitted", "outcome", "χ²", "left out", "above the lowest", "stderr"]
+        rows = [
+            [
+                row.model, str(row.fitted), row.outcome, f"{row.chisqr:.6g}", _known(row.score, ".6g"),
+                _known(row.above_lowest, ".3g"), _known(row.stderr, ".2g"),
+            ]
+            for row in self.table
+        ]  # fmt: skip
+        return html_table(f"the data ask for {self.chosen}", [head, *rows])
+
+
+def _known(value: float, form: str) -> str:
+    return format(value, form) if np.isfinite(value) else "-"
+
+
+@takes_options()
+def compare_models(
+    data: Scan | str | Path,
+    models: Sequence[Model | str] | None = None,
+    *,
+    client: Client | None = None,
+    progress: Callable[[lm.State], None] | None = None,
+    watch: Callable[[Any], None] | None = None,
+    **options: Any,
+) -> ModelComparison:
+    """Fit several models and say which one the data ask for, by angles left out.
+
+    models: or their names, the simplest first; by default brownian, power_law and static, and
+        laminar_flow where the store or `gap` gives the distance between the plates.
+    client, progress, watch: as of `fit`.
+    {options}
+
+    Raises SelectionError with fewer than 3 independent bins, OptionError for a loss other than linear, and
+    OptionError where no fit converged.
+
+    >>> hd.compare_models("A0123_c2.zarr", ["brownian", "power_law"]).chosen
+    'power_law'
+    """
+    scan = as_scan(data)
+    require_client(client)
+    require_function("progress", progress)
+    if options.get("loss", "linear") != "linear":
+        raise OptionError(
+            "models are compared by least squares: leave out the loss, or choose a model"
+        )
+    require_independent_bins(len(np.unique(friedel_clusters(scan.q, scan.phi))))
+    if models is not None:
+        require_type("models", models, list | tuple, "a list of models, or of their names")
+    compared = [scan_model(model) for model in models or _default_models(scan, options)]
+    for model in compared:
+        prepare(scan, model, **options)  # mistakes are said before the first fit
+    with workers_for([scan], client, 2) as connected:
+        more = {"client": connected, "progress": progress, "watch": watch}
+        results = {model.name: fit(scan, model, **options, **more) for model in compared}
+    return ModelComparison(_compared(results), results)
+
+
+def _default_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
+    has_gap = options.get("gap") is not None or scan.attrs["gap_angstrom"] is not None
+    return [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * has_gap]
+
+
+def _compared(results: dict[str, FitResult]) -> tuple[ComparedModel, ...]:
+    """Return the rows; raises OptionError where no score is known."""
+    order = ranked(list(results.values()))
+    if order is None:
+        raise OptionError(
+            "none of the models compared converged with all its parameters determined by any part of the "
+            "bins: fit one of them by itself, its report says more"
+        )
+    return tuple(
+        ComparedModel(
+            name,
+            result.outcome.name,
+            int((~result.parameters["fixed"].values).sum()),
+            result.chisqr,
+            result.misfit,
+            float(order.totals[n]),
+            float(order.above[n]),
+            float(order.stderr[n]),
+            n == order.chosen,
+        )
+        for n, (name, result) in enumerate(results.items())
+    )

@@ -1,0 +1,258 @@
+"""The result of a fit from its last state."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from platform import python_version
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.fitting.error_estimation.decay_test import without_decay
+from homodyne_dask.fitting.error_estimation.estimate_errors import (
+    ErrorEstimates,
+    deviations,
+    uncertainty_at,
+    used_of,
+)
+from homodyne_dask.fitting.error_estimation.misfit_test import examine_model
+from homodyne_dask.fitting.error_estimation.result_warnings import (
+    redchi_per_bin,
+    undetermined_directions,
+    warnings_about,
+    warnings_about_priors,
+)
+from homodyne_dask.fitting.error_estimation.spline_rate_errors import rate_freedom, smoothing_of
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.kernels.gram import RobustGram
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.result_tables import (
+    covariance_table,
+    directions_table,
+    influence_table,
+    left_out_table,
+    parameter_table,
+    profile_table,
+    scaling_table,
+    scalings_table,
+)
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.covariance import Uncertainty
+from homodyne_dask.solver.influence import (
+    compare_scalings,
+    leave_one_out,
+    left_out_chisqr,
+    left_out_clusters,
+)
+from homodyne_dask.solver.robust_step import mean_weight
+from homodyne_dask.store.rings import friedel_clusters
+
+NO_ESTIMATES = ErrorEstimates()
+PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "zarr", "dask", "distributed", "xarray")
+
+
+def assemble_result(
+    request: Request,
+    state: lm.State,
+    history: list[dict[str, Any]],
+    timings: dict[str, float],
+    compilations: dict[str, int],
+    more: ErrorEstimates = NO_ESTIMATES,
+    minima: Sequence[dict[str, Any]] = (),
+) -> FitResult:
+    """Return the result of a fit that ended in `state`; more: estimates from passes after the last step.
+
+    Where no decay is seen (`more.signal`) no parameter and no contrast is measured: they are unknown.
+    """
+    scan, search, reduced = request.scan, request.search, state.reduced
+    moved = search.free_inside_bounds(state.theta)
+    seen = more.signal is None or more.signal.seen
+    at_bound = search.free & ~moved & seen
+    clusters = friedel_clusters(scan.q, scan.phi)
+    left_out = _left_out_chisqr(request, state, moved, clusters)
+    errors = uncertainty_at(request, state)
+    error = used_of(errors, more.lower)
+    freedom = reduced.freedom(int(search.free.sum()))
+    names = list(search.names)
+    converged = state.outcome is lm.Outcome.CONVERGED
+    check = examine_model(request, state, more.means) if converged else None
+    known_noise = check is None or not check.misfit
+    result = FitResult(
+        outcome=state.outcome,
+        parameters=parameter_table(
+            {
+                "param": names,
+                "value": state.theta,
+                "stderr": deviations(errors.robust, len(names)),
+                "stderr_naive": deviations(errors.naive, len(names)),
+                "dof": errors.dof,
+                "at_bound": at_bound,
+                "fixed": ~search.free,
+                "unit": [p.unit for p in request.parameters],
+            }
+        ),
+        covariance=covariance_table(errors.robust, names),
+        covariance_naive=covariance_table(errors.naive, names),
+        scaling=scaling_table(
+            {
+                "label": scan.label,
+                "q": scan.q,
+                "phi": scan.phi,
+                "contrast": reduced.contrast,
+                "offset": reduced.offset,
+                "redchi": redchi_per_bin(request, state),
+                "ndata": reduced.count,
+                "left_out_chisqr": np.full(len(clusters), np.nan) if left_out is None else left_out,
+                "undetermined": reduced.undetermined,
+                "contrast_stderr": errors.scaling_robust[:, 1],
+                "offset_stderr": errors.scaling_robust[:, 0],
+                "contrast_stderr_naive": errors.scaling_naive[:, 1],
+                "offset_stderr_naive": errors.scaling_naive[:, 0],
+            }
+        ),
+        chisqr=reduced.fit_chisqr,
+        redchi=reduced.fit_chisqr / freedom,
+        ndata=reduced.ndata,
+        nbins=int((reduced.count > 0).sum()),
+        passes=state.passes,
+        mean_weight=mean_weight(reduced.gram) if isinstance(reduced.gram, RobustGram) else None,
+        history=tuple(history),
+        compilations=compilations,
+        timings=timings,
+        undetermined=_without_shorter(undetermined_directions(request, state), errors.sentences),
+        warnings=warnings_about(
+            request, state, at_bound, clusters, errors.withheld, errors.naive is not None and seen
+        )
+        + (warnings_about_priors(request, state, error) if seen else ())
+        + _without_profile(request, more),
+        config=request.config,
+        inputs=_inputs(request),
+        minima=tuple(minima),
+        truth=scan.attrs["truth"],
+        check=check,
+        version=version("homodyne-dask"),
+        versions=_versions(),
+        covariance_lower=covariance_table(more.lower, names),
+        identifiability=directions_table(errors.eigenvalues, errors.directions, names),
+        profiles=_profiles(request, state, errors, more),
+        definition=request.problem.model,
+        smoothing=smoothing_of(request, state),
+        rate_dof=None if errors.robust is None else rate_freedom(request, state, moved, clusters),
+        left_out=None
+        if left_out is None
+        else left_out_table(left_out_clusters(reduced, moved, clusters, left_out), scan.label),
+        **_sensitivity(request, state, moved, errors, error, known_noise),
+    )
+    return result if more.signal is None or seen else without_decay(result, more.signal.sentence)
+
+
+def _left_out_chisqr(
+    request: Request,
+    state: lm.State,
+    moved: Bool[np.ndarray, " p"],
+    clusters: Int[np.ndarray, " bin"],
+) -> Float[np.ndarray, " bin"] | None:
+    """Return `left_out_chisqr` at an optimum of least squares, else None."""
+    converged = state.outcome is lm.Outcome.CONVERGED
+    if converged and request.problem.loss == "linear" and moved.any():
+        return left_out_chisqr(state.reduced, moved, clusters)
+    return None
+
+
+def _without_shorter(sentences: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the sentences and those of `more` that are not the beginning of one of them."""
+    new = [one for one in more if not any(said.startswith(one) for said in sentences)]
+    return (*sentences, *new)
+
+
+def _sensitivity(
+    request: Request,
+    state: lm.State,
+    moved: Bool[np.ndarray, " p"],
+    errors: Uncertainty,
+    error: Float[np.ndarray, " p"],
+    known_noise: bool,
+) -> dict[str, Any]:
+    """Return the tables of how the result depends on single bins and on the scaling mode.
+
+    known_noise: False where residuals are the model's misfit, from which no design effect follows.
+    """
+    if not (moved.any() and state.reduced.finite):
+        return {}
+    names, scan = list(request.search.names), request.scan
+    error = np.where(error > 0, error, np.nan)  # zero where the model interpolates the data
+    change = leave_one_out(state.reduced, moved) / error
+    by_data = moved & ~errors.withheld & ~_measured_before(request)
+    ratio = (error / deviations(errors.naive, len(names)))[by_data] ** 2
+    effect = max(float(ratio.mean()), 1.0) if len(ratio) and np.isfinite(ratio).all() else 1.0
+    tables = {"influence": influence_table(change, names, scan.label)}
+    if request.problem.loss != "linear" or request.scaling.prior is not None:
+        return tables  # another mode would change the weights, or has no such prior
+    modes = compare_scalings(
+        state.reduced, request.scaling, scan.phi, moved, effect if known_noise else None
+    )
+    return tables | {"scalings": scalings_table(modes, error, names)}
+
+
+def _measured_before(request: Request) -> Bool[np.ndarray, " p"]:
+    """Return the parameters with a prior: the noise of the data is not all of their errors."""
+    priors = request.search.priors
+    return np.zeros(len(request.search.names), bool) if priors is None else np.isfinite(priors.mean)
+
+
+def _profiles(
+    request: Request, state: lm.State, errors: Uncertainty, more: ErrorEstimates
+) -> dict[str, Any]:
+    if errors.naive is None:
+        return {}
+    names = list(request.search.names)
+    tables = {}
+    for name, points in more.profiles.points.items():
+        at = names.index(name)
+        noise = state.reduced.noise or 1.0  # χ² rises by that at one naive error
+        tables[name] = profile_table(points, at, float(errors.naive[at, at]) / noise, names)
+    return tables
+
+
+def _without_profile(request: Request, more: ErrorEstimates) -> tuple[str, ...]:
+    """Return a sentence for each parameter whose profile was asked for and cannot be had as asked."""
+    missing = tuple(
+        f"there is no profile of {name}: it is at a bound, or its error is unknown"
+        for name in request.options.profile
+        if name not in more.profiles.points
+    )
+    if more.profiles.found:
+        return missing
+    limit = (
+        "χ² of the profiles is that of all pairs, but other values of the parameters may fit better at "
+        "some of their points"
+    )
+    return (*missing, limit)
+
+
+def _versions() -> dict[str, str]:
+    """Return the version of Python and of the packages that read the data and do the arithmetic."""
+    return {"Python": python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def _inputs(request: Request) -> dict[str, Any]:
+    scan = request.scan
+    kept = ("source_file", "source_sha256", "source_format", "frame_time", "sigma_source", "notes")
+    first, stop = scan.frames
+    cells: dict[str, int] = {}
+    if scan.cells is not None:
+        cells["cells"] = int((scan.cells.pairs_in((0, scan.n_frames), 1) > 0).sum())
+    return {
+        "store": Path(scan.path).name,
+        "store_path": scan.path,
+        "store_sha256": scan.digest,
+        **{key: scan.attrs[key] for key in kept},
+        "frames": [first, stop],
+        "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
+        "chunks_left_out": [list(chunk) for chunk in scan.excluded],
+        "frames_masked": int((~scan.frame_mask[first:stop]).sum()),
+        **cells,
+        "bins": len(scan.bins),
+        "labels": scan.label.tolist(),
+    }

@@ -1,0 +1,124 @@
+"""Error estimation after the last step of a fit: a lower bound with too few bins, and profiles."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.fitting.error_estimation.decay_test import Signal, signal_of
+from homodyne_dask.fitting.error_estimation.dyadic_errors import dyadic, frame_scores
+from homodyne_dask.fitting.error_estimation.profile_likelihood import Profiles, profile
+from homodyne_dask.fitting.error_estimation.wide_profile import wide_profiles
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.kernels.gram import CellMeans
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.covariance import (
+    MIN_CLUSTERS,
+    Uncertainty,
+    clusters_in,
+    error_used,
+    uncertainty,
+    without,
+)
+from homodyne_dask.solver.normal_equations import deviation
+from homodyne_dask.store.rings import friedel_clusters
+from homodyne_dask.sweep.sweep import Sweep
+from homodyne_dask.sweep.tasks import CELL_MEANS, AtTheta
+
+
+class ErrorEstimates(NamedTuple):
+    """Error estimates from passes over the data after the last step."""
+
+    lower: Float[np.ndarray, "p p"] | None = None
+    """Dyadic-robust covariance, a lower bound; None where there are enough bins for CR3."""
+    profiles: Profiles = Profiles()
+    signal: Signal | None = None
+    """The test for a decay; None where it is not made."""
+    means: CellMeans | None = None
+    """[1, y - 1, f] of cells at the end of a fit that converged, of data that are means over cells."""
+
+
+def estimate_errors(
+    request: Request, sweep: Sweep, state: lm.State, doing: Callable[[str], None] = lambda _: None
+) -> ErrorEstimates:
+    """Return the lower bound of the errors where bins are too few, and the profiles of the options.
+
+    doing: called with words for each point of a profile.
+    """
+    reduced, scan = state.reduced, request.scan
+    moved, clusters = (
+        request.search.free_inside_bounds(state.theta),
+        friedel_clusters(scan.q, scan.phi),
+    )
+    determined = state.outcome in (
+        lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES
+    )  # fmt: skip
+    lower = moments = None
+    if determined and moved.any() and clusters_in(reduced, clusters) < MIN_CLUSTERS:
+        moments = frame_scores(sweep, request, state)
+        lower = dyadic(reduced, moments, moved, clusters)
+    free = int(request.search.free.sum())
+    signal = signal_of(state, request.scaling, free, clusters, moments)
+    if not determined or (signal is not None and not signal.seen):
+        return ErrorEstimates(signal=signal)
+    errors = uncertainty_at(request, state)
+    lower = None if lower is None else without(lower, errors.withheld)
+    error = used_of(errors, lower)
+    steps = {
+        name: float(error[at])
+        for name in request.options.profile
+        if moved[at := request.search.names.index(name)] and np.isfinite(error[at])
+    }
+    profiles = _profiles(request, sweep, state, steps, doing) if steps else Profiles()
+    means = None
+    if scan.cells is not None and state.outcome is lm.Outcome.CONVERGED:
+        means = sweep.over(CELL_MEANS, AtTheta(state.theta))
+    return ErrorEstimates(lower, profiles, signal, means)
+
+
+def _profiles(
+    request: Request,
+    sweep: Sweep,
+    state: lm.State,
+    steps: Mapping[str, float],
+    doing: Callable[[str], None],
+) -> Profiles:
+    """Return the profiles of parameters by name, each with its step.
+
+    Under a loss the weights depend on the residuals: there is no wide Gram, and every point takes passes.
+    """
+    if request.problem.loss == "linear":
+        return wide_profiles(request, sweep, state, steps, doing)
+    return Profiles(
+        {
+            name: profile(request, sweep, state, name, step, doing=doing)
+            for name, step in steps.items()
+        }
+    )
+
+
+def standard_errors(
+    request: Request, state: lm.State, lower: Float[np.ndarray, "p p"] | None
+) -> Float[np.ndarray, " p"]:
+    """Return the errors of the parameters at a state that are used; lower: see `ErrorEstimates`."""
+    return used_of(uncertainty_at(request, state), lower)
+
+
+def uncertainty_at(request: Request, state: lm.State) -> Uncertainty:
+    """Return the covariances at a state, and what is undetermined."""
+    scan, search = request.scan, request.search
+    moved, clusters = search.free_inside_bounds(state.theta), friedel_clusters(scan.q, scan.phi)
+    return uncertainty(search.names, state.reduced, moved, clusters, search.free & ~moved)
+
+
+def used_of(errors: Uncertainty, lower: Float[np.ndarray, "p p"] | None) -> Float[np.ndarray, " p"]:
+    """Return the errors of the parameters that are used (`error_used`); NaN where none is known."""
+    return error_used(
+        *(deviations(known, len(errors.dof)) for known in (errors.robust, lower, errors.naive))
+    )
+
+
+def deviations(covariance: Float[np.ndarray, "p p"] | None, p: int) -> Float[np.ndarray, " p"]:
+    """Return the square roots of a covariance's diagonal; NaN where it is unknown."""
+    return np.full(p, np.nan) if covariance is None else deviation(np.diag(covariance))

@@ -1,0 +1,278 @@
+"""Warnings of a result, and sentences on what the data do not determine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.fitting.error_estimation.spline_rate_errors import (
+    names_of_rates,
+    rate_of_each,
+    rates_at_bounds,
+)
+from homodyne_dask.fitting.request import Request
+from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.problem import SUM_ROUNDING
+from homodyne_dask.models.parameters import joined_with_and
+from homodyne_dask.models.transport import Convention, shear_rate_at
+from homodyne_dask.results.data.misfit import fit_command
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
+from homodyne_dask.solver.elimination import rounding_of
+from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.undetermined import MAX_SLOW_STEPS, determined_at, hidden_by_rounding
+from homodyne_dask.store.rings import describe_rings, rings_of
+from homodyne_dask.sweep.unreadable import excluded_sentence
+
+MAX_CHISQR_PER_PAIR = {"counts": 2.0, "constant": 2.0, "scatter": 10.0}
+"""χ² per pair of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
+pattern are up to 1.5 times as noisy as counts say; their scatter from neighbours is several times less."""
+MAX_DEVIATION_FROM_PRIOR = 3.0
+"""Standard deviations from the mean of a prior, above which a warning is given."""
+MAX_ERROR_OVER_PRIOR = 1.1
+"""The error of a parameter over the standard deviation of its prior, above which a warning is given."""
+
+
+def warnings_about(
+    request: Request,
+    state: lm.State,
+    at_bound: Bool[np.ndarray, " p"],
+    clusters: Int[np.ndarray, " bin"],
+    withheld: Bool[np.ndarray, " p"],
+    errors_known: bool,
+) -> tuple[str, ...]:
+    """Return the warnings of a result, a sentence each.
+
+    at_bound: parameters at a bound. clusters: which bins are the same speckle (Friedel pairs).
+    withheld: parameters without errors, because their values follow from another one's bound.
+    errors_known: whether any parameter has an error.
+    """
+    candidates = (
+        request.scaling.note,
+        excluded_sentence(request.scan),
+        _flat(state.reduced),
+        _far_off(request, state),
+        _same_at_all_q(request, state),
+        _negative_shear(request, state),
+        _of_precision(request, state.reduced),
+    )
+    sentences = [sentence for sentence in candidates if sentence]
+    rate_of = rate_of_each(request)
+    sentences += rates_at_bounds(request, state, at_bound)
+    for n in np.flatnonzero(at_bound):
+        if n in rate_of:
+            continue
+        low, high = request.search.lower[n], request.search.upper[n]
+        sentences.append(
+            f"{request.search.names[n]} is at its bound {state.theta[n]:g} (allowed {low:g} to "
+            f"{high:g}): widen the bound or fix the parameter; the errors of the others are valid with "
+            f"it fixed there"
+        )
+    simpler = _simpler(request)
+    if withheld.any() and at_bound.any():
+        names = np.array(request.search.names)
+        bounded, these = (joined_with_and(names[some].tolist()) for some in (at_bound, withheld))
+        sentences.append(
+            f"{these} {'have' if withheld.sum() > 1 else 'has'} no error: most of it would be owed to "
+            f"{bounded}, at a bound (correlation above 0.7){simpler and f'; {simpler}'}"
+        )
+    used = state.reduced.count > 0
+    undetermined = int(state.reduced.undetermined.sum())
+    if undetermined:
+        sentences.append(
+            f"{undetermined} of {int(used.sum())} bins show no decay: their contrast is unknown"
+        )
+    sentences += _at_bounds(state.reduced)
+    if (~used).any():
+        sentences.append(f"{int((~used).sum())} of {len(used)} bins have no known pair")
+    groups = clusters_in(state.reduced, clusters)
+    if groups < MIN_CLUSTERS:
+        bins = f"{groups} independent bin{' is' if groups == 1 else 's are'} too few"
+        instead = (
+            ": naive errors are given, which are too small for correlated speckle, and, if the record is "
+            "long enough, a lower bound from blocks of frames"
+        )
+        sentences.append(
+            f"{bins} for robust errors ({MIN_CLUSTERS} are needed){instead if errors_known else ''}"
+        )
+    scaled = names_of_rates(
+        request, [n for n, p in enumerate(request.parameters) if p.q_power and p.constant is None]
+    )
+    if scaled and np.isnan(request.scan.q).any():
+        sentences.append(
+            f"q is unknown: {joined_with_and(scaled)} {'are' if len(scaled) > 1 else 'is'} q² times "
+            f"{'their values' if len(scaled) > 1 else 'its value'}, in 1/s"
+        )
+    return tuple(sentences)
+
+
+def warnings_about_priors(
+    request: Request, state: lm.State, error: Float[np.ndarray, " p"]
+) -> tuple[str, ...]:
+    """Return a sentence for each parameter that ends far from its prior, or is known less well than by it.
+
+    error: the errors of the parameters that are used.
+    """
+    priors = request.search.priors
+    if priors is None:
+        return ()
+    sentences = []
+    for p, value, away, own, mean, sd in zip(
+        request.parameters, state.theta, np.abs(priors.deviation(state.theta)), error, priors.mean,
+        priors.sd, strict=True,
+    ):  # fmt: skip
+        unit = p.unit and f" {p.unit}"
+        if away > MAX_DEVIATION_FROM_PRIOR:
+            sentences.append(
+                f"{p.name} ends at {value:.6g}, {away:.1f} standard deviations from its prior {mean:g} ± "
+                f"{sd:g}{unit}: the prior, sigma or the model does not hold"
+            )
+        if own > MAX_ERROR_OVER_PRIOR * sd:
+            sentences.append(
+                f"the error of {p.name}, {own:.3g}{unit}, is more than the {sd:g}{unit} of its prior: χ² "
+                f"counts correlated pairs as independent ones, which outweigh the prior; posterior weighs "
+                f"both by their errors"
+            )
+    return tuple(sentences)
+
+
+def undetermined_directions(request: Request, state: lm.State) -> tuple[str, ...]:
+    """Return a sentence for each combination of parameters that is not determined, and one on the others."""
+    found = determined_at(request.search, state)
+    if not found.undetermined:
+        return ()
+    slow = state.slow_steps >= MAX_SLOW_STEPS
+    finer = replace(state, reduced=state.reduced.rounded_as_float64)
+    certain = determined_at(request.search, finer).undetermined
+    simpler = _simpler(request)
+    unknown = tuple(
+        _undetermined(names, slow, simpler)
+        if names in certain
+        else hidden_by_rounding(joined_with_and(names))
+        for names in dict.fromkeys(found.undetermined)
+    )
+    if not found.determined:
+        return unknown
+    return (*unknown, f"the data determine {joined_with_and(found.determined)}")
+
+
+def _simpler(request: Request) -> str:
+    """Return what to type for a model with fewer parameters of diffusion, or ''."""
+    name = request.problem.model.simpler
+    return f"take a model with fewer parameters, `--model {name}`" if name else ""
+
+
+def _undetermined(names: tuple[str, ...], slow: bool, simpler: str) -> str:
+    several = len(names) > 1
+    why = (
+        f"χ² hardly falls along a valley in which {'they compensate each other' if several else 'it changes'}"
+        if slow
+        else "their errors are larger than their values"
+        if several
+        else "its error is larger than its value"
+    )
+    fix = "fix one of them" if several else "fix it"
+    return f"the data do not determine {joined_with_and(names)}: {why}; {fix}{simpler and f', or {simpler}'}"
+
+
+def redchi_per_bin(request: Request, state: lm.State) -> Float[np.ndarray, " bin"]:
+    """Return χ² of each bin divided by its pairs less its own two linear parameters."""
+    reduced = state.reduced
+    own = 2 if request.scaling.mode == "individual" else 0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(reduced.count > own, reduced.chisqr_per_bin / (reduced.count - own), np.nan)
+
+
+def _flat(reduced: ReducedProblem) -> str | None:
+    """Return a sentence if c2 of no bin varies by more than the rounding of its sums."""
+    M = reduced.gram.moments[reduced.gram.pairs > 0]
+    mean = M[:, 0, 1] / M[:, 0, 0]
+    varies = M[:, 1, 1] - mean * M[:, 0, 1]
+    from_mean = np.stack([-mean, np.ones_like(mean)], axis=1)[:, :, None]
+    rounding = rounding_of(M, from_mean, SUM_ROUNDING["float64"])
+    if varies.sum() > rounding.sum() or not reduced.finite:
+        return None
+    return "c2 is the same at all pairs: the data show no decay and determine nothing"
+
+
+def _of_precision(request: Request, reduced: ReducedProblem) -> str | None:
+    """Return a sentence if rounding leaves the optimum less well known than a converged fit says."""
+    if not reduced.finite:
+        return None
+    known = reduced.decrement_rounding(reduced.variance(int(request.search.free.sum())))
+    if known <= request.solver.decrement:
+        return None
+    return (
+        f"with precision {request.problem.precision!r} the optimum is known to {known:.1g} standard "
+        f"errors only"
+    )
+
+
+def _far_off(request: Request, state: lm.State) -> str | None:
+    """Return a sentence if data and model of some bins differ by far more than σ."""
+    redchi = redchi_per_bin(request, state)
+    far = np.flatnonzero(redchi > MAX_CHISQR_PER_PAIR[request.scan.attrs["sigma_source"]])
+    if not len(far):
+        return None
+    labels = [str(label) for label in request.scan.label[far]]
+    bins = ", ".join(labels[:6]) + (f" and {len(labels) - 6} more" if len(labels) > 6 else "")
+    datum = "pair" if request.scan.cells is None else "cell"
+    return (
+        f"χ² per {datum} is up to {redchi[far].max():.3g} (in the bins labelled {bins}): some {datum}s lie "
+        f"far from all others, sigma is too small, or the model does not hold; maps.png shows where"
+    )
+
+
+def _same_at_all_q(request: Request, state: lm.State) -> str | None:
+    """Return a sentence if the data have several q and f is the same at all of them."""
+    scan, model = request.scan, request.problem.model
+    rings = rings_of(scan.q)
+    if len(rings) < 2 or not state.reduced.finite:
+        return None
+    first, stop = scan.frames
+    t2 = scan.time[first + 1 : stop]
+    at = backend_of(model).point(request.problem, state.theta, scan.time)
+    phi = np.full(2, scan.phi[0])
+    low, high = backend_of(model).f_at(
+        at, scan.time, rings[[0, -1]], phi, np.full_like(t2, scan.time[first]), t2
+    )
+    if not np.array_equal(low, high) or np.ptp(low) == 0:
+        return None
+    command = fit_command(Path(scan.path).name, request.config)
+    return (
+        f"{model.name} has one f for all q, and the data have {describe_rings(scan.q)}: unless the rates "
+        f"are the same there, fit each q by itself, `{command} --over q`"
+    )
+
+
+def _negative_shear(request: Request, state: lm.State) -> str | None:
+    """Return a sentence if the shear rate in the middle of the record is negative: no data show its sign."""
+    problem, scan = request.problem, request.scan
+    middle = np.median(scan.time[scan.use & (scan.time > 0)])
+    rates = shear_rate_at(problem.model, state.theta, np.array([middle]))
+    if rates is None or problem.convention is Convention.HOMODYNE or rates[0] >= 0:
+        return None
+    free = "gamma_dot_t0" not in problem.model.names
+    opposite = "-gamma_dot(t)" if free else "-gamma_dot_t0·t^beta - gamma_dot_t_offset"
+    bounded = "gamma_dot" if free else "gamma_dot_t_offset"
+    return (
+        f"the shear rate is negative, {rates[0]:.3g} 1/s in the middle of the record: its sign is not "
+        f"observable, and the rate of the flow is as well {opposite}; bounds of {bounded} from 0 up allow "
+        f"positive rates only"
+    )
+
+
+def _at_bounds(reduced: ReducedProblem) -> list[str]:
+    """Return sentences on contrasts and offsets at a bound."""
+    used = reduced.count > 0
+    numbers = [
+        (name, int(reduced.at_bound[used, at].sum()))
+        for at, name in ((1, "contrast"), (0, "offset"))
+    ]
+    return [
+        f"{name} is at its bound in {number} of {int(used.sum())} bins: it has no error there, and the "
+        f"errors of the others are valid with it fixed there"
+        for name, number in numbers
+        if number
+    ]

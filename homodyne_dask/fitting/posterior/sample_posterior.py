@@ -1,0 +1,418 @@
+"""The posterior of a finished fit."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError, load_ahead, nearest, require_function, require_type
+from homodyne_dask.fitting.error_estimation.wide_profile import Profiler
+from homodyne_dask.fitting.fit import plan_for, workers_for_plan
+from homodyne_dask.fitting.options import fit_options
+from homodyne_dask.fitting.posterior.importance_sampling_and_nuts import (
+    Draws,
+    importance_draws,
+    nuts_draws,
+    reliable,
+)
+from homodyne_dask.fitting.posterior.likelihood import (
+    LikelihoodArrays,
+    likelihood_arrays,
+    likelihood_at,
+    likelihood_of,
+)
+from homodyne_dask.fitting.posterior.likelihood_adjustment import ADJUSTMENTS, adjustment_of
+from homodyne_dask.fitting.posterior.log_density import Target, prior_draws, target_priors
+from homodyne_dask.fitting.request import Request, prepare
+from homodyne_dask.fitting.surrogate.coordinates import coordinates
+from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES, Basis, choose_basis
+from homodyne_dask.fitting.surrogate.pair_sample import (
+    chisqr_scale,
+    pair_set,
+    rough_chisqr,
+    sample_pairs,
+    sampled_f,
+)
+from homodyne_dask.fitting.surrogate.proposal import Proposal, truncated
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.data.map_means import as_fitted
+from homodyne_dask.results.data.posterior import Posterior, posterior_of
+from homodyne_dask.results.data.posterior_draws import PosteriorDraws
+from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.directions import inverse_of
+from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.sweep import Sweep, sweep_of
+from homodyne_dask.sweep.wide_pass import WIDE_GRAM, ManyThetas
+from homodyne_dask.sweep.working_memory import require_memory_for_thetas
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+_MIN_DRAWS = 100
+_FAR = 100.0
+"""Standard errors from the optimum at which a density that can be normalized is gone."""
+_GONE = 8.0
+"""By so much its logarithm is lower there."""
+
+
+def require_posterior(result: FitResult, request: Request, draws: int, adjust: str) -> None:
+    """Raise OptionError for fits that have no posterior of this kind, and for options that are none."""
+    options = request.options
+    if not result.converged:
+        raise OptionError(
+            f"the posterior is that of a fit that converged, and this one ended so: {result.outcome.value}"
+        )
+    if options.loss != "linear":
+        raise OptionError(
+            f"a fit with loss {options.loss!r} has no likelihood: fit with loss 'linear', or exclude outliers"
+        )
+    for name in ("contrast_bounds", "offset_bounds"):
+        if getattr(options, name) is not None:
+            raise OptionError(
+                f"the fit was made with {name}, and a posterior has none of these: fit with "
+                f"{name.split('_')[0]}_prior instead"
+            )
+    if adjust not in ADJUSTMENTS:
+        raise OptionError(f"adjust = {adjust!r} is unknown; {nearest(str(adjust), ADJUSTMENTS)}")
+    if isinstance(draws, bool) or not isinstance(draws, int) or draws < _MIN_DRAWS:
+        raise OptionError(f"draws = {draws!r}: give a whole number from {_MIN_DRAWS} up")
+    if not request.search.free.any():
+        raise OptionError("all parameters of the fit are fixed: there is nothing to draw")
+    if result.parameters["at_bound"].values[request.search.free].all():
+        raise OptionError("all free parameters ended at a bound: give the fit wider bounds")
+
+
+def require_proper(request: Request, sweep: Sweep, reduced: ReducedProblem, target: Target) -> None:
+    """Raise OptionError where a prior has no ends and the likelihood stays high towards one of them.
+
+    χ² far away, all other parameters fitted anew, is that of a sample of pairs.
+    """
+    at, factor = target.at, target.adjustment.factor
+    some = np.ix_(at.free, at.free)
+    error = np.sqrt(factor * np.diag(inverse_of(reduced.hessian[some])))
+    steps = {
+        name: _FAR * float(error[n])
+        for n, (name, prior) in enumerate(target.priors.items())
+        if not prior.proper
+    }
+    if not steps:
+        return
+    state = lm.initial_state(request.search, at.theta, reduced, lm.Options())
+    profiler = Profiler(request, sweep, state, steps)
+    profiles = profiler.along(profiler.sampled(), profiler.search_around_optimum())
+    for name, points in profiles.items():
+        place = request.search.names.index(name)
+        for point in points:
+            away = point.theta[place] - at.theta[place]
+            end = target.priors[name].support[int(away > 0)]
+            rise = point.chisqr - reduced.chisqr
+            if away and np.isinf(end) and rise < 2 * _GONE * factor:
+                raise OptionError(
+                    f"the posterior of {name} has no end: at {point.theta[place]:.3g} the data fit nearly as "
+                    f"well as at the optimum, and its prior is {target.priors[name].text()}: give it bounds "
+                    f"in the fit, or a prior"
+                )
+
+
+TOLERANCE = 0.02
+"""Estimated error of log p for which the basis is chosen."""
+MAX_ERROR = 0.05
+"""Error of log p of draws compared with all pairs above which the basis is chosen anew, from the draws."""
+CHECKED, _MAX_PASSES = 64, 3
+_BASIS_DRAWS, _HELD_OUT = 240, 80
+_ROUNDS, _DRAWS = 3, 1000
+"""Of the search for where the posterior is, on a sample of pairs and again on all."""
+
+
+class Sampled(NamedTuple):
+    """Draws of the posterior, and what they were drawn from."""
+
+    draws: Draws
+    likelihood: LikelihoodArrays
+    basis: Basis
+    error: float
+    """Largest error of log p of the draws that were compared with all pairs."""
+
+
+class Sampler:
+    """The steps from a fit to draws; `seconds` says how long each took."""
+
+    def __init__(
+        self, request: Request, sweep: Sweep, target: Target, reduced: ReducedProblem, seed: int
+    ) -> None:
+        """Take the fit, the passes over its data, the density, and the problem at the optimum."""
+        self.request, self.sweep, self.target, self.reduced = request, sweep, target, reduced
+        self.seed, self.rng = seed, np.random.default_rng(seed)
+        self.seconds: dict[str, float] = {}
+        self._began = time.perf_counter()
+        scan, problem, lag = request.scan, request.problem, request.problem.min_lag
+        samples = [sample_pairs(scan, lag, self.rng) for _ in range(2)]
+        contrast = np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast))
+        self.pairs = pair_set(problem, scan, *samples)
+        self.first = pair_set(problem, scan, samples[0])
+        scales = [chisqr_scale(scan, contrast, sample) for sample in samples]
+        self.scale = np.concatenate(scales, axis=1)
+
+    def explored(self) -> tuple[Proposal, Float[np.ndarray, "draw x"]]:
+        """Return a proposal for the posterior and draws of roughly that."""
+        at, problem = self.target.at, self.request.problem
+        free_scaling = self.request.scaling.fixed_params is None
+
+        def rough(x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
+            f = sampled_f(problem, self.pairs, at.whole(np.concatenate([at.x[None], x])))
+            chisqr = rough_chisqr(f, self.scale / np.sqrt(2), free_scaling)[1:]
+            return self.target.log_density(x, chisqr)
+
+        first = self.target.proposal()
+        by, found = self.target.adapted(first, rough, _ROUNDS, _DRAWS, self.rng)
+        if not len(found.x):
+            raise OptionError("no draw is inside the bounds: give wider ones to the fit")
+        weight = truncated(found.log_weight)
+        return by, found.x[self.rng.choice(len(weight), _BASIS_DRAWS + _HELD_OUT, p=weight)]
+
+    def likelihood(self, near: Float[np.ndarray, "draw x"]) -> tuple[LikelihoodArrays, Basis]:
+        """Return the likelihood from one wide pass at thetas chosen from draws."""
+        at, problem = self.target.at, self.request.problem
+        thetas = at.whole(np.concatenate([at.x[None], near]))
+        f, factor = sampled_f(problem, self.pairs, thetas), self.target.adjustment.factor
+        basis = choose_basis(thetas, f, self.scale, _HELD_OUT, factor, TOLERANCE)
+        self._lap("columns")
+        wide = self.sweep.over(WIDE_GRAM, ManyThetas(basis.thetas))
+        self._lap("pass")
+        scaling = self.request.scaling
+        return likelihood_arrays(wide, basis, self.first, self.reduced, scaling), basis
+
+    def weighted_draws(
+        self, of: LikelihoodArrays, by: Proposal, draws: int
+    ) -> tuple[Proposal, Draws]:
+        """Return draws by importance weights, and the proposal, adapted, from which they came."""
+
+        def log_density(x: Float[np.ndarray, "n x"]) -> Float[np.ndarray, " n"]:
+            return self.target.log_density(x, self.chisqr(of, x).sum(1))
+
+        by, _ = self.target.adapted(by, log_density, _ROUNDS, _DRAWS, self.rng)
+        found = importance_draws(log_density, by, draws, self.rng)
+        self._lap("sampling")
+        return by, found
+
+    def chains(
+        self, of: LikelihoodArrays, near: Float[np.ndarray, "n x"], draws: int, pareto_k: float
+    ) -> Draws:
+        """Return draws of NUTS, where importance weights are not reliable; near: where to start."""
+        at, problem = self.target.at, self.request.problem
+
+        def log_density(x: Any) -> Any:
+            there = likelihood_at(at.whole(x), of, problem.model, problem.convention)
+            return self.target.log_density(x, there.chisqr.sum())
+
+        found = nuts_draws(log_density, near, at, draws, self.seed, pareto_k)
+        self._lap("sampling")
+        return found
+
+    def chisqr(
+        self, of: LikelihoodArrays, x: Float[np.ndarray, "n x"]
+    ) -> Float[np.ndarray, "n bin"]:
+        """Return χ² of every bin at free parameters, less that at the optimum."""
+        return np.asarray(likelihood_of(self.request.problem, of, self.target.at.whole(x)).chisqr)
+
+    def checked(self, of: LikelihoodArrays, found: Draws) -> float:
+        """Return the largest error of log p of some draws: passes over all pairs."""
+        at = self.target.at
+        x = found.x.reshape(-1, at.size)
+        x = x[self.rng.choice(len(x), CHECKED)]
+        exact = []
+        for gram in self.sweep.candidates(at.whole(x)):
+            there = reduce(gram, self.request.scaling, self.request.sum_rounding)
+            exact.append(there.chisqr - self.reduced.chisqr)
+        both = np.array(exact), self.chisqr(of, x).sum(1)
+        known, used = (self.target.adjustment.log_likelihood(at.of(x), of_all) for of_all in both)
+        self._lap("check")
+        return float(np.abs(known - used).max())
+
+    def run(self, draws: int, doing: Callable[[str], None]) -> Sampled:
+        """Return the draws; the basis is chosen anew from them while their error is too large."""
+        doing("finding where the posterior is")
+        by, near = self.explored()
+        self._lap("columns")
+        passes = 0
+        while True:
+            doing("wide pass over the data")
+            of, basis = self.likelihood(near)
+            passes += 1
+            doing(f"{draws:,} draws, some of them compared with all pairs")
+            by, found = self.weighted_draws(of, by, draws)
+            if not reliable(found.pareto_k, draws):
+                k = f"Pareto k {found.pareto_k:.2f}"
+                doing(f"{draws:,} draws of NUTS: weights are not reliable ({k})")
+                found = self.chains(of, near, draws, found.pareto_k)
+            error = self.checked(of, found)
+            if error < MAX_ERROR or passes == _MAX_PASSES:
+                break
+            x = found.x.reshape(-1, self.target.at.size)
+            near = x[self.rng.choice(len(x), _BASIS_DRAWS + _HELD_OUT)]
+        return Sampled(found, of, basis, error)
+
+    def _lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._began
+        self._began = now
+
+
+def posterior(
+    result: FitResult,
+    scan: Scan | None = None,
+    *,
+    priors: Mapping[str, Any] | None = None,
+    draws: int = 4000,
+    seed: int = 1,
+    adjust: str = "robust",
+    client: "Client | None" = None,
+    progress: Callable[[str], None] | None = None,
+) -> Posterior:
+    """Return draws of the posterior of all data of a fit that converged.
+
+    result: of the fit. scan: what was fitted; by default it is opened where the store was.
+    priors: by parameter, each as text or tuple: (2500, 300) is normal; ("lognormal", 2500, 0.3),
+        ("halfnormal", sd), ("truncnormal", mean, sd, low, high), ("uniform", low, high) and
+        ("loguniform", low, high). By default those of the fit, else uniform within the bounds, or
+        log-uniform where a parameter is searched on a logarithmic scale; amplitude, exponent and offset of
+        a rate, where all are free and none has a prior, have the one of `models.rate_priors`.
+    draws: number of them. seed: of their random numbers; the same seed gives the same draws.
+    adjust: "robust" makes the likelihood as wide as the scatter between bins says, "none" leaves it as if
+        the noise of pairs were uncorrelated.
+    client: a Dask client; None starts workers where a fit would.
+    progress: called with words for each step.
+
+    χ² of all pairs at any parameters follows from one pass that makes a wide Gram (`kernels.gram.WideGram`):
+    draws cost no passes. Some are compared with passes over all pairs. Contrast and offset have the prior
+    under which integrating over them equals taking their best values. Raises OptionError for fits that did
+    not converge, robust losses, bounds of contrast or offset, unknown priors, and other data than the fit's.
+
+    >>> result = hd.fit("A0123_c2.zarr", "brownian")
+    >>> hd.posterior(result, draws=500).reliable
+    True
+    """
+    require_function("progress", progress)
+    require_type("result", result, FitResult, "the result of a fit")
+    scan = fitted_scan(result) if scan is None else scan
+    found = posterior_draws(
+        result, scan, priors=priors, draws=draws, seed=seed, adjust=adjust, client=client,
+        doing=progress or (lambda _: None),
+    )  # fmt: skip
+    return posterior_of(result, found, scan)
+
+
+def posterior_draws(
+    result: FitResult,
+    scan: Scan,
+    *,
+    priors: Mapping[str, Any] | None = None,
+    draws: int = 4000,
+    seed: int = 1,
+    adjust: str = "robust",
+    client: "Client | None" = None,
+    doing: Callable[[str], None] = lambda _: None,
+) -> PosteriorDraws:
+    """Return draws of the posterior of a fit; arguments and errors are those of `posterior`."""
+    load_ahead("hd.posterior", "arviz_stats", "posterior")
+    began = time.perf_counter()
+    request = request_of(result, scan)
+    require_posterior(result, request, draws, adjust)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise OptionError(f"seed = {seed!r}: give a whole number from 0 up")
+    theta = result.parameters["value"].values.astype(float)
+    at = coordinates(request.search, theta)
+    priors_used = target_priors(request, priors)
+    plan = plan_for(request, client)
+    require_memory_for_thetas(plan, max(SIZES) + 1)
+    with workers_for_plan(plan, client) as connected:
+        sweep = sweep_of(plan, request.scan.selection, request.problem, connected)
+        doing("one pass at the optimum")
+        reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
+        moved = request.search.free_inside_bounds(theta)
+        bound = result.covariance_lower
+        lower = None if bound is None else bound.values
+        adjustment = adjustment_of(request, reduced, at, moved, lower, adjust)
+        target = Target(at, adjustment, priors_used)
+        require_proper(request, sweep, reduced, target)
+        sampler = Sampler(request, sweep, target, reduced, seed)
+        sampled = sampler.run(draws, doing)
+    total = {"total": time.perf_counter() - began}
+    return _as_draws(sampler, sampled, adjust=adjustment.kind, seconds=sampler.seconds | total)
+
+
+def _as_draws(
+    sampler: Sampler, sampled: Sampled, adjust: Any, seconds: dict[str, float]
+) -> PosteriorDraws:
+    target, request, reduced = sampler.target, sampler.request, sampler.reduced
+    found, adjustment, rng = sampled.draws, target.adjustment, sampler.rng
+    chains, each, _ = found.x.shape
+    x = found.x.reshape(-1, target.at.size)
+    theta = target.at.whole(x)
+    there = likelihood_of(request.problem, sampled.likelihood, theta)
+    used = reduced.count > 0
+    spread = np.asarray(there.spread)
+    groups = sampled.likelihood.columns.shape[0]
+    normal = rng.standard_normal((len(x), groups, 1, spread.shape[-1]))
+    normal = np.repeat(normal, spread.shape[1] // groups, axis=1)
+    own = np.sqrt(adjustment.factor) * (spread * normal).sum(-1)
+    linear = np.where(used[:, None], np.asarray(there.linear_params) + own, np.nan)
+    chisqr = reduced.chisqr_per_bin + np.asarray(there.chisqr)
+    of_bins = np.where(used, -chisqr / (2 * adjustment.factor), np.nan)
+    shape = (chains, each)
+    units = {p.name: p.unit for p in request.parameters}
+    return PosteriorDraws(
+        theta=target.at.whole(target.at.wrapped(x)).reshape(*shape, -1),
+        linear_params=linear.reshape(*shape, *linear.shape[1:]),
+        log_likelihood=of_bins.reshape(*shape, -1),
+        log_prior=np.asarray(target.log_prior(x)).reshape(shape),
+        prior=prior_draws(target, len(x), rng),
+        priors={name: prior.text(units[name]) for name, prior in target.priors.items()},
+        sampler=found.sampler,
+        sample_stats=found.stats,
+        pareto_k=found.pareto_k,
+        effective_draws=found.effective,
+        r_hat=found.r_hat,
+        adjust=adjust,
+        adjust_note=adjustment.note,
+        factor=adjustment.factor,
+        dof=adjustment.dof,
+        columns=len(sampled.basis.thetas) - 1,
+        checked=CHECKED,
+        largest_error=sampled.error,
+        seed=sampler.seed,
+        seconds=seconds,
+    )
+
+
+def request_of(result: FitResult, scan: Scan) -> Request:
+    """Return the request of a finished fit, with the data it was made of."""
+    if result.smoothing is not None:
+        raise OptionError(
+            f"{result.config['model']} has rates without a formula, smoothed by a penalty that a posterior "
+            f"does not have: result.rates has their bands"
+        )
+    scan = as_fitted(FitView(result, scan).scan, result)
+    if scan.digest != result.inputs["store_sha256"]:
+        raise OptionError(
+            f"{scan.path} is not the store that was fitted, or has changed since: fit again"
+        )
+    if list(scan.frames) != list(result.inputs["frames"]):
+        raise OptionError(
+            f"the fit was of frames {result.inputs['frames']}, and the scan has {list(scan.frames)}: "
+            f"give the selection that was fitted"
+        )
+    model = result.definition if result.definition is not None else result.config["model"]
+    options = {o.name: result.config.get(o.name, o.default) for o in fit_options()}
+    if options["scaling"] != "fixed":
+        options |= {"contrast": None, "offset": None}
+    if options["loss"] == "linear":
+        options["loss_scale"] = None
+    # the wide Gram is of float64, and what it is compared with must be so too
+    return prepare(scan, model, **options | {"profile": (), "precision": "float64"})

@@ -1,0 +1,126 @@
+"""The Gram of a residual model over columns of points, by forward-mode differentiation."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.autodiff import with_derivatives
+from homodyne_dask.kernels.compiled import forget_changed_functions, kernel
+from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.user_function_checks import in_function, line_of, require_real
+from homodyne_dask.models.residual_model import ResidualModel
+
+Theta = Float[np.ndarray, " p"]
+
+
+def columns_gram(
+    model: ResidualModel, at: Float[np.ndarray, "q p"], columns: Float[np.ndarray, "v n"], step: int
+) -> Gram:
+    """Return the Gram over X = [1, r, 0, -∂r/∂theta] of the points whose variables are all known.
+
+    That is a model of y = r, f = 0 with contrast 1, which is not separable. at: theta, and below
+    it, where it has more than one row, the directions along which derivatives are taken.
+    """
+    forget_changed_functions(model)
+    with float64_on_cpu():
+        moments, pairs = columns_kernel(at, columns, model=model, step=step)
+        return Gram(np.asarray(moments)[None], np.asarray(pairs)[None].astype(np.int64))
+
+
+@kernel("model", "step")
+def columns_kernel(
+    at: Array, columns: Array, *, model: ResidualModel, step: int
+) -> tuple[Array, Array]:
+    """Return Xᵀ W X and the number of points whose variables are all known."""
+    theta = at[0]
+    m = len(theta) + 3
+
+    def residual(theta: Array, part: Array) -> Array:
+        r = jnp.asarray(model.residual(theta, *part), float)
+        return jnp.broadcast_to(r, part.shape[1:])
+
+    def add(sums: tuple[Array, Array], part: Array) -> tuple[tuple[Array, Array], None]:
+        known = jnp.isfinite(part).all(axis=0)
+        r, derivatives = with_derivatives(lambda theta: residual(theta, part), theta)
+        if len(at) > 1:
+            derivatives = at[1:].T @ derivatives
+        X = jnp.concatenate([jnp.ones((1, step)), r[None], jnp.zeros((1, step)), -derivatives])
+        X = jnp.where(known, X, 0.0)
+        return (sums[0] + X @ X.T, sums[1] + known.sum()), None
+
+    parts = columns.reshape(len(columns), -1, step).swapaxes(0, 1)
+    start = jnp.zeros((m, m)), jnp.zeros((), int)
+    return lax.scan(add, start, parts)[0]
+
+
+def _checked(model: ResidualModel, *given: Array) -> Any:
+    """Return the residual; raises OptionError for what is no array of real numbers."""
+    values = model.residual(*given)
+    if values is not None:
+        require_real(model.name, model.written, values)
+    return values
+
+
+def _check_point_by_point(
+    where: str, model: ResidualModel, theta: Theta, columns: Float[np.ndarray, "v n"], r: np.ndarray
+) -> None:
+    """Raise OptionError where the residual of a point depends on the points beside it.
+
+    A fit computes it for parts of the points, and pads them.
+    """
+    half = columns.shape[1] // 2
+    if r.size < 2 or not np.isfinite(r).all():
+        return
+    alone = np.asarray(model.residual(jnp.asarray(theta), *columns[:, :half]))
+    if not np.allclose(alone, r[:half], rtol=1e-6, atol=1e-6 * np.abs(r).max()):
+        raise OptionError(
+            f"{where}: its value at a point depends on other points, and it is computed for parts of them: a "
+            f"mean over all points, or a convolution, is not possible"
+        )
+
+
+def check_residual(model: ResidualModel, theta: Theta, columns: Float[np.ndarray, "v n"]) -> None:
+    """Trace the residual as a fit will, and evaluate it at theta on some points.
+
+    Raises OptionError, naming the model and the line, where it cannot be traced, gives another
+    shape than one value per point, or is not a number at a point that is known.
+    """
+    where = f"model {model.name!r}, {line_of(model.written)}"
+    forget_changed_functions(model)
+    with float64_on_cpu():
+        some = jax.ShapeDtypeStruct((3,), float)
+        with in_function(model.name, model.written):
+            output = jax.eval_shape(
+                lambda *given: _checked(model, *given),
+                jax.ShapeDtypeStruct((model.size,), float), *[some] * len(columns),
+            )  # fmt: skip
+        shape = getattr(output, "shape", None)
+        if shape not in ((), (1,), (3,)):
+            raise OptionError(
+                f"{where}: it must return one value per point, shape (3,) for 3 points, and gave "
+                + (type(output).__name__ if shape is None else f"shape {shape}")
+            )
+        known = np.isfinite(columns).all(axis=0)
+        r, derivatives = with_derivatives(
+            lambda theta: jnp.asarray(model.residual(theta, *columns[:, known]), float),
+            jnp.asarray(theta),
+        )
+        _check_point_by_point(where, model, theta, columns[:, known], np.asarray(r))
+        values = np.concatenate([np.asarray(r)[None], np.asarray(derivatives)])
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        which = bad[0][0]
+        of = "the residual" if which == 0 else f"its derivative by {model.names[which - 1]}"
+        point = columns[:, known][:, bad[0][1] if values.ndim > 1 else 0]
+        at = ", ".join(f"{n} = {x:.6g}" for n, x in zip(model.names, theta, strict=True))
+        there = ", ".join(f"{n} = {x:.6g}" for n, x in zip(model.variables, point, strict=True))
+        raise OptionError(
+            f"{where}: {of} is not a finite number at {there} with {at}: start elsewhere, or keep it "
+            f"finite there"
+        )

@@ -1,0 +1,353 @@
+"""The backend of user-defined models: Grams of f and its derivatives by JAX."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.kernels.autodiff import (
+    SeparablePoint,
+    Tables,
+    f_with_derivatives,
+    of_frames,
+    separable_point,
+    sides_of,
+)
+from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.compiled import kernel, plain_kernel
+from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram, WideGram
+from homodyne_dask.kernels.interface import Backend, PairSet, PairTimes
+from homodyne_dask.kernels.losses import robust_terms
+from homodyne_dask.kernels.on_cpu import float64_beside, float64_on_cpu
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.subblock_loop import (
+    BinPairs,
+    MeasuredBlock,
+    add_to_cells,
+    measured_block,
+)
+from homodyne_dask.kernels.wide_sums import wide_moments
+from homodyne_dask.models.separable import Bin, SeparableModel
+from homodyne_dask.models.transport import Convention
+
+Bins = Float[np.ndarray, " bin"]
+
+
+def separable_wide_gram(
+    points: Sequence[SeparablePoint], block: Block, data: Float[np.ndarray, "padded 4"] | None
+) -> tuple[WideGram, Float[np.ndarray, "padded 4"]]:
+    """Return the wide Gram of every bin of the block, and the sums of the data alone."""
+    at, T = points[0], block.c2.shape[-1]
+    sums = np.zeros((len(block.c2), 4)) if data is None else data
+    every = jax.tree.map(lambda *values: np.stack(values), *(of.tables for of in points))
+    with float64_beside(block.c2):
+        moments, sums = separable_wide_kernel(
+            measured_block(block, at.sub_blocks(0.0, block.i0, block.j0, T), at.min_lag),
+            np.stack([of.theta for of in points]),
+            of_frames(every, at.n, block.i0, T),
+            of_frames(every, at.n, block.j0, T),
+            Bin(block.padded(block.q), block.padded(block.phi)),
+            sums,
+            data is None,
+            model=at.problem.model,
+        )
+        moments, sums = np.asarray(moments), np.asarray(sums)
+    bins = len(block.q)
+    return WideGram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
+
+
+@kernel("model")
+def separable_wide_kernel(
+    block: MeasuredBlock,
+    thetas: Float[Array, "point p"],
+    rows: Tables,
+    columns: Tables,
+    bins: Bin,
+    data: Float[Array, "padded 4"],
+    fresh: Bool[Array, ""],
+    *,
+    model: SeparableModel,
+) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 4"]]:
+    """Return the wide moments and the sums of the data of every bin; tables have an axis of points first."""
+
+    def f_of(sides: tuple[Tables, Tables], pairs: BinPairs, known: Bool[Array, "R S"]) -> Array:
+        bin = Bin(bins.q[pairs.bin], bins.phi[pairs.bin])
+
+        def at_point(theta: Array, t1: Tables, t2: Tables) -> Array:
+            f = jnp.asarray(model.f(theta, t1, t2, bin), float)
+            return jnp.where(known, jnp.broadcast_to(f, known.shape), 0.0)
+
+        return jax.vmap(at_point)(thetas, *sides)
+
+    data = lax.cond(fresh, block.data_sums, lambda: data)
+    return wide_moments(block, data, len(thetas), partial(sides_of, rows, columns), f_of), data
+
+
+def separable_pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
+    """Return the times that `separable_f_of_theta` takes."""
+    return PairTimes(time, np.empty(0), 0.0)
+
+
+def separable_f_of_theta(theta: Any, at: PairSet, model: Any, convention: Convention) -> Array:
+    """Return f at theta of bins at pairs of frames, (bin, pair), for JAX to trace."""
+    time = at.times.t
+    tables = time if model.precompute is None else model.precompute(theta, time)
+    t1 = jax.tree.map(lambda v: jnp.asarray(v)[..., at.i], tables)
+    t2 = jax.tree.map(lambda v: jnp.asarray(v)[..., at.j], tables)
+
+    def of_bin(q: Array, phi: Array) -> Array:
+        f = jnp.asarray(model.f(theta, t1, t2, Bin(q, phi)), float)
+        return jnp.broadcast_to(f, at.i.shape)
+
+    return jax.vmap(of_bin)(jnp.asarray(at.q), jnp.asarray(at.phi))
+
+
+MAX_CHANGE_PER_CELL = 0.3
+"""A level is used if, over three quarters of its frames, f falls by less than this fraction."""
+FEW_TIMES, MANY_TIMES = 512, 65536
+"""Pairs of times at which f is evaluated at once."""
+
+
+def separable_gram(
+    at: SeparablePoint, block: Block, data: Float[np.ndarray, "padded 4"] | None = None
+) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
+    """Return the Gram of every bin of the block at a point, and the sums of the data alone."""
+    moments, loss = _sums(at, block, "linear", np.zeros((len(block.q), 2)))
+    sums = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, loss[:, -1]], axis=1)
+    bins = len(block.q)
+    return Gram(moments[:bins], loss[:bins, -1].astype(np.int64)), sums
+
+
+def separable_robust_gram(
+    at: SeparablePoint, block: Block, linear_params: Float[np.ndarray, "bin 2"]
+) -> RobustGram:
+    """Return the Gram of every bin under the loss of the point's problem.
+
+    linear_params: (offset - 1, contrast) of the bins.
+    """
+    moments, loss = _sums(at, block, at.problem.loss, linear_params)
+    bins = len(block.q)
+    return RobustGram(moments[:bins], loss[:bins, :4], loss[:bins, 4].astype(np.int64))
+
+
+def _sums(
+    at: SeparablePoint, block: Block, loss: str, linear_params: Float[np.ndarray, "bin 2"]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return moments, and the sums of the loss with the pairs, of every padded bin."""
+    T = block.c2.shape[-1]
+    cut = at.sub_blocks(0.0, block.i0, block.j0, T)
+    both = at.tables, at.derivatives
+    with float64_beside(block.c2):
+        moments, of_loss = separable_kernel(
+            measured_block(block, cut, at.min_lag),
+            at.theta,
+            of_frames(both, at.n, block.i0, T),
+            of_frames(both, at.n, block.j0, T),
+            Bin(block.padded(block.q), block.padded(block.phi)),
+            np.stack([block.padded(values) for values in linear_params.T], axis=1),
+            at.problem.loss_scale,
+            model=at.problem.model,
+            loss=loss,
+        )
+        return np.asarray(moments), np.asarray(of_loss)
+
+
+@kernel("model", "loss")
+def separable_kernel(
+    block: MeasuredBlock,
+    theta: Float[Array, " p"],
+    rows: tuple[Tables, Tables],
+    columns: tuple[Tables, Tables],
+    bins: Bin,
+    linear_params: Float[Array, "padded 2"],
+    scale: Float[Array, ""],
+    *,
+    model: SeparableModel,
+    loss: str,
+) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 5"]]:
+    """Return Xᵀ W X over X = [1, y - 1, f, ∂f/∂theta], and the sums of the loss with the pairs."""
+    m = len(theta) + 3
+
+    def add(
+        sums: tuple[Array, Array],
+        sides: tuple[tuple[Tables, Tables], tuple[Tables, Tables]],
+        pairs: BinPairs,
+    ) -> tuple[Array, Array]:
+        b, w_i, w_j, shape = pairs.bin, pairs.w_i, pairs.w_j, pairs.c2.shape
+        known = jnp.isfinite(pairs.c2) & pairs.at.counted
+        y = pairs.c2.astype(float) - 1
+        f, derivatives = f_with_derivatives(model, theta, *sides, Bin(bins.q[b], bins.phi[b]))
+        X = jnp.stack([jnp.ones(shape), y, jnp.broadcast_to(f, shape)])
+        X = jnp.concatenate([X, jnp.broadcast_to(derivatives, (m - 3, *shape))])
+        root = jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j)
+        if loss == "linear":
+            row = jnp.zeros(5).at[4].set(jnp.sum(known, dtype=jnp.int32).astype(float))
+        else:
+            r = y - linear_params[b, 0] - linear_params[b, 1] * f
+            weight, row = robust_terms(loss, scale, known, r, w_i, w_j)
+            root = root * jnp.sqrt(weight)
+        X = lax.optimization_barrier(jnp.where(known, X * root, 0.0).reshape(m, known.size))
+        return pairs.add_to(sums[0], X @ X.T), pairs.add_to(sums[1], row)
+
+    padded = len(block.c2)
+    start = jnp.zeros((padded, m, m)), jnp.zeros((padded, 5))
+    return block.summed((0, block.n_total), start, partial(sides_of, rows, columns), add)
+
+
+def separable_cell_sums(
+    at: SeparablePoint,
+    block: Block,
+    cell: Int[np.ndarray, "T T"],
+    sums: Float[np.ndarray, "padded cell m"],
+) -> Float[np.ndarray, "padded cell m"]:
+    """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
+    T = block.c2.shape[-1]
+    both, cut = (at.tables, at.derivatives), at.sub_blocks(0.0, block.i0, block.j0, T)
+    with float64_beside(block.c2):
+        added = separable_cells_kernel(
+            measured_block(block, cut, at.min_lag),
+            at.theta,
+            of_frames(both, at.n, block.i0, T),
+            of_frames(both, at.n, block.j0, T),
+            Bin(block.padded(block.q), block.padded(block.phi)),
+            cell,
+            sums,
+            model=at.problem.model,
+        )
+        return np.asarray(added)
+
+
+@kernel("model")
+def separable_cells_kernel(
+    block: MeasuredBlock,
+    theta: Float[Array, " p"],
+    rows: tuple[Tables, Tables],
+    columns: tuple[Tables, Tables],
+    bins: Bin,
+    cell: Int[Array, "T T"],
+    sums: Float[Array, "padded cell m"],
+    *,
+    model: SeparableModel,
+) -> Float[Array, "padded cell m"]:
+    """Return the sums with f and ∂f/∂theta of every pair added to those of its cell; c2 is not read."""
+
+    def add(
+        sums: Array,
+        sides: tuple[tuple[Tables, Tables], tuple[Tables, Tables]],
+        pairs: BinPairs,
+    ) -> Array:
+        b, shape = pairs.bin, pairs.at.counted.shape
+        f, derivatives = f_with_derivatives(model, theta, *sides, Bin(bins.q[b], bins.phi[b]))
+        fields = [
+            jnp.broadcast_to(f, (1, *shape)),
+            jnp.broadcast_to(derivatives, (len(theta), *shape)),
+        ]
+        counted = jnp.where(pairs.at.counted, jnp.concatenate(fields), 0.0)
+        return add_to_cells(sums, counted, cell, pairs)
+
+    return block.summed((0, block.n_total), sums, partial(sides_of, rows, columns), add)
+
+
+def separable_candidate_grams(points: Sequence[SeparablePoint], block: Block) -> CandidateGrams:
+    """Return Xᵀ W X over X = [1, y - 1, f] of every bin at some points."""
+    grams = [separable_gram(at, block)[0] for at in points]
+    moments = np.stack([gram.moments[:, :3, :3] for gram in grams], axis=1)
+    return CandidateGrams(moments, grams[0].pairs)
+
+
+def separable_f(
+    at: SeparablePoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
+) -> Float[np.ndarray, "bin ..."]:
+    """Return f of bins at times that broadcast together; between frames tables are linear.
+
+    It is evaluated in parts of two sizes, each of which is compiled once.
+    """
+    both = np.broadcast_arrays(np.minimum(t1, t2), np.maximum(t1, t2))
+    first, second = (of.ravel() for of in both)
+    some = MANY_TIMES if first.size > 16 * FEW_TIMES else FEW_TIMES
+    f = np.empty((len(q), first.size))
+
+    def tables_at(times: np.ndarray) -> Tables:
+        return jax.tree.map(lambda values: np.interp(times, time, values), at.tables)
+
+    with float64_on_cpu():
+        for n in range(0, first.size, some):
+            there = [tables_at(_filled(of[n : n + some], some)) for of in (first, second)]
+            into = f[:, n : n + some]
+            for b, bin in enumerate(zip(q, phi, strict=True)):
+                into[b] = _shape(at.theta, *there, Bin(*bin), model=at.problem.model)[
+                    : into.shape[1]
+                ]
+    return f.reshape(len(q), *both[0].shape)
+
+
+def _filled(values: np.ndarray, length: int) -> np.ndarray:
+    """Return values with their last one repeated up to a length."""
+    return values[np.minimum(np.arange(length), len(values) - 1)]
+
+
+@plain_kernel("model")
+def _shape(theta: Array, t1: Tables, t2: Tables, bin: Bin, *, model: SeparableModel) -> Array:
+    f = jnp.asarray(model.f(theta, t1, t2, bin), float)
+    return jnp.broadcast_to(f, jax.tree.leaves(t1)[0].shape[-1:])
+
+
+def separable_adequate(
+    at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int
+) -> bool:
+    """Return whether f falls little enough over `factor` frames for block means to show it."""
+    first, stop = frames
+    t = np.arange(first, stop - factor, factor)
+    if not t.size:
+        return False
+    near, far = (_by_frame(at, q, phi, t, t + lag) for lag in (1, factor))
+    share = np.abs(far - near) / np.maximum(np.abs(near), np.finfo(float).tiny)
+    return bool(np.quantile(share, 0.75, axis=1).max() < MAX_CHANGE_PER_CELL)
+
+
+def separable_correlation_time(
+    at: SeparablePoint, q: Bins, phi: Bins, frames: tuple[int, int]
+) -> float:
+    """Return the frames in which f decays to 1/e, at the middle of the record, median over the bins."""
+    first, stop = frames
+    middle = (first + stop) // 2
+    lags = np.arange(1, stop - middle)
+    if not lags.size:
+        return 1.0
+    f = np.abs(_by_frame(at, q, phi, np.array([middle]), middle + lags))
+    decayed = np.flatnonzero(
+        np.median(f / np.maximum(f[:, :1], np.finfo(float).tiny), axis=0) < np.exp(-1)
+    )
+    return float(lags[decayed[0]]) if len(decayed) else float(stop - middle)
+
+
+def _by_frame(at: SeparablePoint, q: Bins, phi: Bins, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Return f of bins at pairs of frames, counted in frames instead of seconds."""
+    return separable_f(at, np.arange(at.n), q, phi, i, j)
+
+
+SEPARABLE = Backend(
+    point=separable_point,
+    f_at=separable_f,
+    rates=None,
+    rates_of_draws=None,
+    gram=separable_gram,
+    robust_gram=separable_robust_gram,
+    candidate_grams=separable_candidate_grams,
+    wide_gram=separable_wide_gram,
+    cell_sums=separable_cell_sums,
+    pair_times=separable_pair_times,
+    f_of_theta=separable_f_of_theta,
+    adequate=separable_adequate,
+    correlation_time=separable_correlation_time,
+    kernels={
+        "gram": separable_kernel,
+        "wide": separable_wide_kernel,
+        "cells": separable_cells_kernel,
+    },
+)

@@ -1,0 +1,247 @@
+"""The backend of the transport models: their Grams from the integrals of one theta or several."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.compiled import kernel
+from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram, WideGram
+from homodyne_dask.kernels.interface import MAX_CANDIDATES, Backend, PairSet, PairTimes
+from homodyne_dask.kernels.on_cpu import float64_beside
+from homodyne_dask.kernels.pair_fields import (
+    CommonFields,
+    common_fields,
+    field_at_rest,
+    waves,
+)
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock
+from homodyne_dask.kernels.transport_arguments import (
+    arguments_at,
+    arguments_of_points,
+    family,
+    family_with_derivatives,
+)
+from homodyne_dask.kernels.transport_f import TRANSPORT_EVALUATION, f_at
+from homodyne_dask.kernels.transport_kernels import (
+    TransportTables,
+    candidates_kernel,
+    cells_kernel,
+    gram_kernel,
+    robust_kernel,
+)
+from homodyne_dask.kernels.transport_point import Bins, TransportPoint
+from homodyne_dask.kernels.wide_sums import wide_moments
+from homodyne_dask.models.shear_factor import sheared, wave
+from homodyne_dask.models.transport import (
+    Convention,
+    bin_scales,
+    frame_spacing,
+    positive_times,
+    rows_of,
+    time_steps,
+)
+
+_NEAR = 1e-4
+"""|x| below which sin x / x is 1 - x²/6 to rounding; above, sin x is known to 1e-12 of itself."""
+
+
+def transport_wide_gram(
+    points: Sequence[TransportPoint], block: Block, data: Float[np.ndarray, "padded 4"] | None
+) -> tuple[WideGram, Float[np.ndarray, "padded 4"]]:
+    """Return the wide Gram of every bin of the block, in float64, and the sums of the data alone.
+
+    It is compiled for each number of points. data: as in `transport_gram`.
+    """
+    sums, bins = np.zeros((len(block.c2), 4)) if data is None else data, len(block.q)
+    arguments = arguments_of_points(points, block)
+    with float64_beside(block.c2):
+        found = wide_kernel(*arguments, sums, data is None, **family(points[0].problem))
+        moments, sums = (np.asarray(part) for part in found)
+    return WideGram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
+
+
+@kernel("shear", "convention")
+def wide_kernel(
+    block: MeasuredBlock,
+    tables: TransportTables,
+    data: Float[Array, "padded 4"],
+    fresh: Bool[Array, ""],
+    *,
+    shear: bool,
+    convention: Convention,
+) -> tuple[Float[Array, "padded m m"], Float[Array, "padded 4"]]:
+    """Return the wide moments and the sums of the data of every bin; tables as in `candidates_kernel`."""
+    s, rows, columns = (jnp.asarray(part) for part in (tables.s, tables.rows, tables.columns))
+    trig = jax.vmap(lambda s, r, c: waves(s, r[0], c[0], jnp.float64))(s, rows, columns)
+
+    def common(at: SubBlock) -> CommonFields:
+        def of_point(here: Array, there: Array) -> CommonFields:
+            k = jnp.asarray(tables.k)
+            return common_fields(convention, k, here, there, at.counted, jnp.float64)
+
+        return jax.vmap(of_point)(*at.cut(rows, columns))
+
+    def f_of(on: CommonFields, pairs: BinPairs, known: Bool[Array, "R S"]) -> Array:
+        if not shear:
+            return field_at_rest(convention, on.E, known)
+        scale = s[:, pairs.bin, None, None]
+        x, sine = scale * on.strain, trig.between(pairs.bin, pairs.at)[0]
+        if convention is Convention.PHYSICAL:
+            sinc = jnp.where(jnp.abs(x) < _NEAR, 1 - x * x / 6, sine * on.inverse * (1 / scale))
+            return jnp.where(known, on.E * sinc * sinc, 0)
+        return jnp.where(known, sheared(convention, on.E, wave(x))[0], 0)
+
+    data = lax.cond(fresh, block.data_sums, lambda: data)
+    return wide_moments(block, data, len(rows), common, f_of), data
+
+
+def transport_pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
+    """Return the times from which `transport_f_of_theta` integrates."""
+    convention, spacing = problem.convention, frame_spacing(time, problem.convention)
+    steps = time_steps(convention, time)
+    return PairTimes(positive_times(convention, time, spacing), steps, spacing)
+
+
+def transport_f_of_theta(theta: Any, at: PairSet, model: Any, convention: Convention) -> Array:
+    """Return f at theta of bins at pairs of frames, (bin, pair), for JAX to trace."""
+    rows: Any = rows_of(model, convention, theta, at.times.t, at.times.steps)
+    scales = bin_scales(model, convention, theta, at.q, at.phi, at.gap, at.times.spacing)
+    dC: Any = rows[-1, at.j] - rows[-1, at.i]
+    dG: Any = rows[-2, at.j] - rows[-2, at.i] if model.shear else dC
+    k, s = jnp.asarray(scales.k)[:, None], jnp.asarray(scales.s)[:, None]
+    return f_at(dC, dG, k, s, shear=model.shear, convention=convention)
+
+
+MAX_CHANGE_PER_CELL = 0.3
+"""A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
+cell then differs from the value at its middle by about (MAX_CHANGE_PER_CELL²/24)."""
+
+
+def transport_gram(
+    at: TransportPoint, block: Block, data: Float[np.ndarray, "padded 4"] | None = None
+) -> tuple[Gram, Float[np.ndarray, "padded 4"]]:
+    """Return the Gram of every bin of the block at a point, and the sums of the data alone.
+
+    `data` are the sums that an earlier call returned for the same block and min_lag: Σ w,
+    Σ w(y - 1), Σ w(y - 1)² and the number of pairs do not depend on theta.
+    """
+    arguments = gram_arguments(at, block, data)
+    with float64_beside(block.c2):
+        moments, sums = gram_kernel(*arguments, **gram_static_arguments(at.problem))
+        moments, sums = np.asarray(moments), np.asarray(sums)
+    bins = len(block.q)
+    return Gram(moments[:bins], sums[:bins, 3].astype(np.int64)), sums
+
+
+def gram_arguments(
+    at: TransportPoint, block: Block, data: Float[np.ndarray, "padded 4"] | None = None
+) -> tuple[Any, ...]:
+    """Return the arguments of the Gram's kernel; theta enters as tables and scales."""
+    sums = np.zeros((len(block.c2), 4)) if data is None else data
+    return *arguments_at(at, block), sums, data is None
+
+
+def gram_static_arguments(problem: Problem) -> dict[str, Any]:
+    """Return the static arguments of the Gram's kernel, for which it is compiled."""
+    return family_with_derivatives(problem) | {"precision": problem.precision}
+
+
+def transport_robust_gram(
+    at: TransportPoint, block: Block, linear_params: Float[np.ndarray, "bin 2"]
+) -> RobustGram:
+    """Return the Gram of every bin of the block under the loss of the point's problem.
+
+    linear_params: (offset - 1, contrast) of the bins.
+    """
+    problem, bins = at.problem, len(block.q)
+    offset, contrast = (block.padded(values) for values in linear_params.T)
+    arguments = arguments_at(at, block)
+    with float64_beside(block.c2):
+        moments, loss = robust_kernel(
+            *arguments, offset, contrast, problem.loss_scale, **family_with_derivatives(problem),
+            loss=problem.loss,
+        )  # fmt: skip
+        moments, loss = np.asarray(moments)[:bins], np.asarray(loss)[:bins]
+    return RobustGram(moments, loss[:, :4], loss[:, 4].astype(np.int64))
+
+
+def transport_cell_sums(
+    at: TransportPoint,
+    block: Block,
+    cell: Int[np.ndarray, "T T"],
+    sums: Float[np.ndarray, "padded cell m"],
+) -> Float[np.ndarray, "padded cell m"]:
+    """Return the sums with f and ∂f/∂theta of every pair of a block added to those of its cell."""
+    with float64_beside(block.c2):
+        arguments = *arguments_at(at, block), cell, sums
+        return np.asarray(cells_kernel(*arguments, **family_with_derivatives(at.problem)))
+
+
+def transport_candidate_grams(points: Sequence[TransportPoint], block: Block) -> CandidateGrams:
+    """Return Xᵀ W X over X = [1, y - 1, f] of every bin at up to MAX_CANDIDATES points of one problem."""
+    problem, n_points, bins = points[0].problem, len(points), len(block.q)
+    points = [*points, *[points[-1]] * (MAX_CANDIDATES - n_points)]
+    with float64_beside(block.c2):
+        moments, pairs = candidates_kernel(
+            *arguments_of_points(points, block), n_points,
+            **family(problem), precision=problem.precision,
+        )  # fmt: skip
+        moments, pairs = np.asarray(moments), np.asarray(pairs)
+    return CandidateGrams(moments[:bins, :n_points], pairs[:bins].astype(np.int64))
+
+
+def transport_adequate(
+    at: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int], factor: int
+) -> bool:
+    """Return whether f changes little enough over `factor` frames for block means to show it."""
+    first, stop = frames
+    steps = np.abs(np.diff(at.rows[-2:, first:stop:factor]))
+    if not steps.size:
+        return False
+    scales = at.scales(q, phi)
+    typical = np.quantile(steps, 0.75, axis=1)
+    turned = np.abs(scales.s).max() * typical[0] if at.problem.model.shear else 0.0
+    return bool(max(turned, scales.k.max() * typical[1]) < MAX_CHANGE_PER_CELL)
+
+
+def transport_correlation_time(
+    at: TransportPoint, q: Bins, phi: Bins, frames: tuple[int, int]
+) -> float:
+    """Return the frames in which f decays to 1/e, at the middle of the record, median over the bins."""
+    scales = at.scales(q, phi)
+    first, stop = frames
+    C, middle = at.rows[-1], (first + stop) // 2
+    decay = np.median(scales.k) * (C[middle:] - C[middle])
+    if at.problem.model.shear:
+        G = at.rows[-2]
+        decay = decay + (np.median(np.abs(scales.s)) * (G[middle:] - G[middle])) ** 2 / 3
+    decayed = np.flatnonzero(decay > 1)
+    return float(decayed[0]) if len(decayed) else float(stop - middle)
+
+
+TRANSPORT = Backend(
+    **vars(TRANSPORT_EVALUATION),
+    gram=transport_gram,
+    robust_gram=transport_robust_gram,
+    candidate_grams=transport_candidate_grams,
+    wide_gram=transport_wide_gram,
+    cell_sums=transport_cell_sums,
+    pair_times=transport_pair_times,
+    f_of_theta=transport_f_of_theta,
+    adequate=transport_adequate,
+    correlation_time=transport_correlation_time,
+    kernels={
+        "gram": gram_kernel,
+        "candidates": candidates_kernel,
+        "robust": robust_kernel,
+        "wide": wide_kernel,
+        "cells": cells_kernel,
+    },
+)

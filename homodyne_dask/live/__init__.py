@@ -1,1 +1,0 @@
-"""A fit while it runs: progress, the page on Dask's dashboard, a notebook's cell."""

@@ -1,0 +1,1 @@
+"""Results as values and tables: they know no picture, HTML or file."""

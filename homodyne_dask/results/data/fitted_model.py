@@ -1,0 +1,129 @@
+"""The fitted model at any pair of times, and its decay times."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.interface import ModelPoint
+from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models import MODELS, Model, convention_named, model_of_digest
+from homodyne_dask.models.fingerprint import known_part
+from homodyne_dask.models.spline_rates import with_stored_splines
+from homodyne_dask.models.transport import frame_spacing
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.store.scan import Scan, q_or_one
+
+DECAY_POINTS = 400
+"""Lags at which f is evaluated to find its decay time."""
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """A model with its parameters, on the times and bins of a scan."""
+
+    at: ModelPoint
+    time: Float[np.ndarray, " t"]
+    """s, all frames of the store."""
+    q: Float[np.ndarray, " bin"]
+    phi: Float[np.ndarray, " bin"]
+
+    def shape(
+        self,
+        bins: Int[np.ndarray, " b"],
+        t1: Float[np.ndarray, "..."],
+        t2: Float[np.ndarray, "..."],
+    ) -> Float[np.ndarray, "b ..."]:
+        """Return f of some bins at times that broadcast together; between frames f is interpolated."""
+        f_at = evaluation_of(self.at.problem.model).f_at
+        return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
+
+
+def model_of(result: FitResult) -> Model:
+    """Return the model that was fitted.
+
+    Raises OptionError where this process does not have it, or where its functions read other values.
+    """
+    name, held = result.config["model"], result.definition
+    digest, splines = result.config.get("model_digest"), result.config.get("splines")
+    if held is not None:
+        if known_part(held.current().digest) == known_part(held.digest):
+            return held
+        raise OptionError(
+            f"what the functions of model {name!r} read has changed since the fit: restore it, or fit again"
+        )
+    if splines:
+        return with_stored_splines(name, splines)
+    if digest is None:  # by an earlier program, which had models of its own under their names only
+        found = MODELS.get(name)
+        found = (
+            found
+            if found and list(found.names) == result.parameters["param"].values.tolist()
+            else None
+        )
+    else:
+        found = model_of_digest(name, digest)
+    if found is None:
+        raise OptionError(
+            f"the model {name!r} that was fitted is not known here: define it with hd.separable as it was, "
+            f"or fit again; only the numbers of this result can be shown"
+        )
+    return found
+
+
+def fitted_model(result: FitResult, scan: Scan) -> FittedModel:
+    """Return the model at the parameters of a fit.
+
+    Where no decay was seen they have no value: the model then is that of the last pass, times a
+    contrast of 0.
+    """
+    value = result.parameters["value"].values
+    if result.outcome is Outcome.NO_DECAY:
+        value = np.array(result.history[-1]["theta"])
+    return _on(result, scan, value)
+
+
+def fitted_at_angles(
+    result: FitResult, scan: Scan, q: float, phi: Float[np.ndarray, " n"]
+) -> FittedModel:
+    """Return the model at the parameters of a fit, with bins at any angles of one ring."""
+    return _on(result, scan, result.parameters["value"].values, np.full(len(phi), q), phi)
+
+
+def _on(
+    result: FitResult,
+    scan: Scan,
+    theta: Float[np.ndarray, " p"],
+    q: Float[np.ndarray, " bin"] | None = None,
+    phi: Float[np.ndarray, " bin"] | None = None,
+) -> FittedModel:
+    q, phi = (q_or_one(scan), scan.phi) if q is None or phi is None else (q, phi)
+    model = model_of(result)
+    convention = convention_named(result.config["convention"])
+    problem = Problem(model, convention, result.config["gap_angstrom"])
+    return FittedModel(evaluation_of(model).point(problem, theta, scan.time), scan.time, q, phi)
+
+
+def decay_times(model: FittedModel, scan: Scan) -> Float[np.ndarray, " bin"]:
+    """Return the lag [s] at which f of each bin first falls to 1/e, at the age in the middle.
+
+    NaN where f stays above 1/e to the end of the selected frames.
+    """
+    first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
+    middle = 0.5 * (first + last)
+    shortest = 1e-3 * frame_spacing(scan.time)
+    lag = np.concatenate([[0.0], np.geomspace(shortest, last - middle, DECAY_POINTS)])
+    f = model.shape(np.arange(len(scan.bins)), np.array([middle]), middle + lag)
+    return np.array([_first_below(lag, row, np.exp(-1)) for row in f])
+
+
+def _first_below(lag: Float[np.ndarray, " l"], f: Float[np.ndarray, " l"], level: float) -> float:
+    below = np.flatnonzero(f < level)
+    if not len(below) or below[0] == 0:
+        return np.nan
+    n = below[0]
+    share = (f[n - 1] - level) / (f[n - 1] - f[n])
+    return float(lag[n - 1] + share * (lag[n] - lag[n - 1]))

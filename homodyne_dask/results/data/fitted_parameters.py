@@ -1,0 +1,203 @@
+"""The parameters of a fit one by one, and as a table of pandas: views of `FitResult.parameters`."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray
+
+from homodyne_dask.errors import OptionError, nearest, printable, shown
+from homodyne_dask.models.spline_rates import by_coefficient
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fitted_model import model_of
+from homodyne_dask.results.views.numbers import value_and_error
+from homodyne_dask.results.views.text_report import aligned_columns
+from homodyne_dask.text import html_table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from homodyne_dask.results.data.series import FitSeries
+
+
+@dataclass(frozen=True, repr=False)
+class FittedParameter:
+    """A parameter of a fit, with its value, its errors and how it was fitted."""
+
+    name: str
+    value: float
+    stderr: float | None
+    """Cluster-robust standard error; None where it is not known."""
+    stderr_naive: float | None
+    """The error for uncorrelated noise; None where it is not known."""
+    dof: float | None
+    """Degrees of freedom of `stderr`."""
+    unit: str
+    min: float | None
+    """The lower bound in the fit, -inf without one; None where it is not known (see `bounds_of`)."""
+    max: float | None
+    vary: bool
+    """Whether it was fitted; else it was given."""
+    at_bound: bool
+    """Whether it ended at a bound; it then has no error."""
+
+    def __repr__(self) -> str:
+        """Return name, value ± error and unit."""
+        state = "" if self.vary else ", fixed"
+        words = f"{' '.join(self.cells()[:3]).rstrip()}{state}{', at bound' * self.at_bound}"
+        return f"<{printable(words)}>"
+
+    def cells(self) -> list[str]:
+        """Return name, value ± error, unit, bounds and dof as text, '-' for what is not known."""
+        error = np.nan if self.stderr is None else self.stderr
+        ends = [f"{end:g}" if end is not None else "-" for end in (self.min, self.max)]
+        dof = "-" if self.dof is None else f"{self.dof:.1f}"
+        return [self.name, value_and_error(self.value, error), self.unit, *ends, dof]
+
+
+class FittedParameters(Mapping[str, FittedParameter]):
+    """The parameters of a fit by name, in the model's order: `result.params["D0"].value`."""
+
+    def __init__(self, result: FitResult) -> None:
+        self._by_name = {one.name: one for one in _each(result)}
+
+    def __getitem__(self, name: str) -> FittedParameter:
+        if name not in self._by_name:
+            raise UnknownParameterError(
+                f"the fit has no parameter {shown(name)}; {nearest(name, self._by_name)}"
+            )
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __repr__(self) -> str:
+        """Return a line for each parameter."""
+        return "\n".join(map(repr, self._by_name.values()))
+
+    def _repr_html_(self) -> str:
+        """Return a table for Jupyter."""
+        head = ["parameter", "value", "unit", "min", "max", "dof"]
+        return html_table("parameters", [head, *(one.cells() for one in self.values())])
+
+
+class UnknownParameterError(OptionError, KeyError):
+    """A name that a fit has not; a KeyError, too, as of every mapping."""
+
+    def __str__(self) -> str:  # that of KeyError puts quotes around it
+        return printable(self.args[0])
+
+
+def bounds_of(result: FitResult) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return the bounds by name and unit.
+
+    Empty for a model that this process does not know. Without the parameters that are in 1/s where q is
+    unknown, unless their bounds were given.
+    """
+    with suppress(OptionError):
+        model = model_of(result)
+        given = by_coefficient(model, "bounds", result.config.get("bounds")) or {}
+        units = dict(
+            zip(result.parameters["param"].values, result.parameters["unit"].values, strict=True)
+        )
+        return {
+            (p.name, str(units[p.name]) if p.name in given else p.unit): tuple(
+                given.get(p.name, p.bounds)
+            )
+            for p in model.parameters
+        }
+    return {}
+
+
+def _each(result: FitResult) -> Iterator[FittedParameter]:
+    table, bounds = result.parameters, bounds_of(result)
+    for n, name in enumerate(map(str, table["param"].values)):
+        row = {str(key): table[key].values[n] for key in table.data_vars}
+        unit = str(row["unit"])
+        low, high = bounds.get((name, unit), (None, None))
+        yield FittedParameter(
+            name=name,
+            value=float(row["value"]),
+            **{key: _known(row[key]) for key in ("stderr", "stderr_naive", "dof")},
+            unit=unit,
+            min=low,
+            max=high,
+            vary=not row["fixed"],
+            at_bound=bool(row["at_bound"]),
+        )
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def parameter_frame(result: FitResult) -> "DataFrame":
+    """Return a row for each parameter, by name: the fields of `FittedParameter`; NaN is unknown."""
+    from pandas import DataFrame  # loads for half a second
+
+    numbers = {"value", "stderr", "stderr_naive", "dof", "min", "max"}
+    columns: dict[str, Any] = {}
+    each = list(_each(result))
+    for key in (field.name for field in fields(FittedParameter) if field.name != "name"):
+        values = [getattr(one, key) for one in each]
+        columns[key] = np.array(values, float) if key in numbers else values
+    return DataFrame(columns, index=[one.name for one in each]).rename_axis("parameter")
+
+
+def confidence_intervals(result: FitResult, percent: float = 95.0) -> xarray.Dataset:
+    """Return low and high over `param`: value ± t·stderr, t for the degrees of freedom of stderr.
+
+    percent: probability that an interval holds the true value, above 0 and below 100. NaN where stderr is
+    unknown: the naive error and the lower bound make no interval. Raises OptionError for another percent.
+    """
+    from scipy.special import stdtrit  # loads for a fifth of a second
+
+    if not 0 < percent < 100:
+        raise OptionError(f"an interval of {percent!r} % is none: give a number as 95")
+    table = result.parameters
+    t = stdtrit(table["dof"].values, 0.5 + percent / 200)
+    half = t * table["stderr"].values
+    ends = {"low": table["value"].values - half, "high": table["value"].values + half}
+    return xarray.Dataset(
+        {name: ("param", values) for name, values in ends.items()},
+        coords={"param": table["param"], "unit": table["unit"]},
+        attrs={"percent": percent},
+    )
+
+
+def intervals_text(found: "FitResult | FitSeries", percent: float) -> str:
+    """Return a table of the intervals of a fit, or of each fit of a series."""
+    if isinstance(found, FitResult):
+        return _text(found, percent)
+    parts = [
+        f"{entry.name}\n{_text(entry.result, percent)}"
+        for entry in found.entries
+        if entry.result is not None
+    ]
+    return "\n\n".join(parts)
+
+
+def _text(result: FitResult, percent: float) -> str:
+    ends = confidence_intervals(result, percent)
+    rows = [["parameter", f"{percent:g} % from", "to", "unit", "dof"]]
+    for name, low, high, unit, dof in zip(
+        *(ends[key].values for key in ("param", "low", "high", "unit")),
+        result.parameters["dof"].values,
+        strict=True,
+    ):
+        known = bool(np.isfinite(low))
+        shown = (
+            [f"{low:.6g}", f"{high:.6g}", str(unit), f"{dof:.1f}"]
+            if known
+            else ["-", "-", str(unit), "-"]
+        )
+        rows.append([str(name), *shown])
+    lines = aligned_columns(rows, left=1)
+    if not np.isfinite(ends["low"].values).any():
+        lines.append("no robust error is known, and the others make no interval (explain errors)")
+    return "\n".join(lines)

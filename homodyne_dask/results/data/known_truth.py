@@ -1,0 +1,75 @@
+"""True parameters of simulated data, where they compare with the fit."""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.models import MODELS, convention_named
+from homodyne_dask.models.simulated_rates import Rates, true_rates
+from homodyne_dask.results.data.fit_result import FitResult
+
+
+def truth_of(result: FitResult) -> dict[str, float] | None:
+    """Return the true parameters if model, convention and gap of simulation and fit are the same."""
+    truth = result.truth
+    if not truth or truth_mismatch(result):
+        return None
+    return truth["parameters"]
+
+
+def pulls(result: FitResult) -> dict[str, float]:
+    """Return (value - truth) / error by parameter, with the error that is used (`FitResult.error_used`).
+
+    Differences of periodic parameters are the shorter ones.
+    """
+    truth, table = truth_of(result) or {}, result.parameters
+    return {
+        str(name): _difference(result, name, value - truth[name]) / float(error)
+        for name, value, error in zip(
+            table["param"].values, table["value"].values, result.error_used, strict=True
+        )
+        if name in truth and math.isfinite(error) and error > 0
+    }
+
+
+def _difference(result: FitResult, name: str, difference: float) -> float:
+    """Return a difference of two values of a parameter, the shortest one where it is periodic."""
+    model = MODELS.get(result.config["model"])
+    periods = {} if model is None else {p.name: p.period for p in model.parameters}
+    return math.remainder(difference, periods.get(name) or math.inf)
+
+
+def true_rates_of(result: FitResult, t: Float[np.ndarray, " n"]) -> Rates | None:
+    """Return J [Å²/s] and gamma_dot [1/s] of simulated data at times above 0, of whatever form they are.
+
+    None where they are not known, and where convention or gap of simulation and fit differ.
+    """
+    truth = result.truth
+    if not truth or _other_setting(result):
+        return None
+    convention = convention_named(result.config["convention"])
+    return true_rates(truth.get("model", ""), truth["parameters"], t, convention)
+
+
+def truth_mismatch(result: FitResult) -> str:
+    """Return how model, convention or gap of the simulation differ from the fit, or ''."""
+    made, config = result.truth or {}, result.config
+    if made and {*made["parameters"]} != {*result.parameters["param"].values.tolist()}:
+        return f"model {made['model']}" + " of other parameters" * (
+            made["model"] == config["model"]
+        )
+    if made.get("model") is not None and made["model"] != config["model"]:
+        return f"model {made['model']}"
+    return _other_setting(result)
+
+
+def _other_setting(result: FitResult) -> str:
+    """Return how convention or gap of the simulation differ from those of a fit with shear, or ''."""
+    made, config = result.truth or {}, result.config
+    if not getattr(MODELS.get(config["model"]), "shear", True):
+        return ""
+    for key in ("convention", "gap_angstrom"):
+        if made.get(key) is not None and made[key] != config.get(key):
+            return f"{key.removesuffix('_angstrom')} {made[key]}"
+    return ""

@@ -1,0 +1,232 @@
+"""`result.rates`: J(t), γ̇(t) and their integrals with error bands, as the picture and rates.csv show them."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray
+from jaxtyping import Float
+from scipy.special import stdtr, stdtrit
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.kernels.interface import RateCurve
+from homodyne_dask.models.parameters import joined_with_and
+from homodyne_dask.models.rate_forms import rate_stderr
+from homodyne_dask.models.transport import RATE_FLOOR
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.data.fitted_model import model_of
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.store.scan import Scan
+
+WIDEST = 1e6
+"""Standard errors: the search for c ends there."""
+_HALVINGS = 80
+
+
+def half_width(level: float, dof: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Return the half width, in standard errors, of a band that holds the curve at each time.
+
+    level: the probability. dof: infinite where the error is known.
+    """
+    return stdtrit(np.maximum(dof, 1.0), 0.5 + level / 2)
+
+
+def half_width_everywhere(
+    level: float,
+    gradient: Float[np.ndarray, "p n"],
+    covariance: Float[np.ndarray, "p p"],
+    dof: Float[np.ndarray, " n"],
+) -> Float[np.ndarray, " n"]:
+    """Return the half width, in standard errors, of a band that holds the curve at all times at once."""
+    kappa, freedom = path_length(gradient, covariance), np.maximum(dof, 1.0)
+    low, high = np.zeros(len(dof)), np.full(len(dof), WIDEST)
+    for _ in range(_HALVINGS):
+        c = 0.5 * (low + high)
+        outside = kappa / np.pi * _tail(c, freedom) + 2 * stdtr(freedom, -c)
+        too_narrow = outside > 1 - level
+        low, high = np.where(too_narrow, c, low), np.where(too_narrow, high, c)
+    return np.where(np.isnan(dof), np.nan, high)
+
+
+def _tail(c: Float[np.ndarray, " n"], dof: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Return (1 + c²/ν)^(-ν/2), exp(-c²/2) where ν is infinite."""
+    with np.errstate(invalid="ignore"):
+        finite = np.exp(-0.5 * dof * np.log1p(c**2 / dof))
+    return np.where(np.isfinite(dof), finite, np.exp(-0.5 * c**2))
+
+
+def path_length(gradient: Float[np.ndarray, "p n"], covariance: Float[np.ndarray, "p p"]) -> float:
+    """Return κ, the sum of the angles between the errors of the curve at neighbouring times."""
+    size = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    scale = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    error = root.T @ (gradient * scale[:, None])
+    length = np.linalg.norm(error, axis=0)
+    u = error[:, length > 0] / length[length > 0]
+    chords = np.linalg.norm(np.diff(u, axis=1), axis=0)
+    return float(2 * np.arcsin(np.minimum(chords / 2, 1.0)).sum())
+
+
+LEVELS = {"68": 0.68, "95": 0.95}
+"""Probabilities of the bands at each time, by the suffix of their names."""
+EVERYWHERE, LEVEL = "95_everywhere", 0.95
+BANDS = (*LEVELS, EVERYWHERE)
+EXPONENTS = np.linspace(-2.0, 2.0, 81)
+"""Of power laws beside rates without a formula: those within the bounds of fits."""
+UNITS = {"J": "angstrom^2/s", "J_integral": "angstrom^2", "gamma_dot": "1/s", "strain": "1"}
+UNITS_OF_UNKNOWN_Q = {"J": "1/s", "J_integral": "1"}
+"""J is then q²J."""
+WORDS = {
+    "J": "transport rate",
+    "J_integral": "integral of the transport rate",
+    "gamma_dot": "shear rate",
+    "strain": "accumulated strain",
+}
+ERRORS = {
+    "robust": "cluster-robust covariance",
+    "naive": "naive covariance: too narrow for correlated speckle",
+    "none": "no bands: the fit has no covariance",
+}
+
+
+def rates_of_fit(result: FitResult, scan: Scan | None = None) -> xarray.Dataset:
+    """Return the rates of a fit over `t` [s], the selected frames; see `FitResult.rates`.
+
+    scan: what was fitted; by default it is opened where it was. Raises OptionError for a model without rates.
+    """
+    return rates_in(FitView(result, fitted_scan(result) if scan is None else scan))
+
+
+def rates_in(view: FitView) -> xarray.Dataset:
+    """Return the rates of a fit beside its data."""
+    result, scan = view.result, view.scan
+    of = evaluation_of(view.model.at.problem.model).rates
+    if of is None:
+        raise OptionError(f"{result.config['model']} has no rates J and γ̇")
+    kind, known = _covariance(result)
+    columns: dict[str, Any] = {}
+    notes: dict[str, list[str]] = {}
+    units = UNITS | (UNITS_OF_UNKNOWN_Q if np.isnan(scan.q).any() else {})
+    curves = of(view.model.at, scan.time, scan.frames)
+    for name, curve in curves.items():
+        floor = 0.0 if name.startswith("J") else -np.inf
+        band = _band(result, name, curve, known)
+        about = {"units": units[name], "long_name": WORDS[name]} | band.about
+        columns[name] = ("t", curve.value, about)
+        columns[f"{name}_stderr"] = ("t", band.stderr, {"units": units[name]})
+        columns[f"{name}_dof"] = ("t", band.dof, {"units": "1"})
+        for suffix, half in zip(BANDS, band.half_widths, strict=True):
+            low, high = (curve.value + sign * half * band.stderr for sign in (-1, 1))
+            columns[f"{name}_low_{suffix}"] = ("t", np.maximum(low, floor), {"units": units[name]})
+            columns[f"{name}_high_{suffix}"] = ("t", high, {"units": units[name]})
+        if name in (result.config.get("splines") or {}):
+            law = nearest_power_law(curve.time, curve.value, band.stderr)
+            words = {"units": units[name], "long_name": f"power law nearest to the {WORDS[name]}"}
+            columns[f"{name}_power_law"] = ("t", law, words)
+        for note in band.about.values():
+            notes.setdefault(note, []).append(name)
+    return xarray.Dataset(
+        columns,
+        coords={"t": ("t", curves["J"].time, {"units": "s"})},
+        attrs={
+            "model": result.config["model"],
+            "convention": result.config["convention"],
+            "covariance": kind,
+            "bands": ERRORS[kind],
+            "notes": "\n".join(f"{joined_with_and(of)}: {note}" for note, of in notes.items()),
+        },
+    )
+
+
+def nearest_power_law(
+    t: Float[np.ndarray, " n"], value: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """Return the a t^b + c nearest to a curve in units of its error, b one of `EXPONENTS`.
+
+    Where the error is not known at all times, all times count the same.
+    """
+    weight = 1 / stderr if (stderr > 0).all() else np.ones(len(t))
+    laws = []
+    for exponent in EXPONENTS:
+        columns = np.stack([(t / t[-1]) ** exponent, np.ones(len(t))], axis=1)
+        found = np.linalg.lstsq(columns * weight[:, None], value * weight)[0]
+        laws.append(columns @ found)
+    return min(laws, key=lambda law: float((((law - value) * weight) ** 2).sum()))
+
+
+def has_rates(result: FitResult) -> bool:
+    """Return whether a fit has rates: its model has, and a decay was seen."""
+    measured = result.outcome is not Outcome.NO_DECAY
+    return measured and evaluation_of(model_of(result)).rates is not None
+
+
+def _covariance(result: FitResult) -> tuple[str, xarray.DataArray | None]:
+    """Return the covariance of the bands, and its name in `ERRORS`."""
+    if result.covariance is not None:
+        return "robust", result.covariance
+    return ("none" if result.covariance_naive is None else "naive"), result.covariance_naive
+
+
+class _Band(NamedTuple):
+    stderr: Float[np.ndarray, " n"]
+    """NaN where it is not known."""
+    dof: Float[np.ndarray, " n"]
+    """Of the combination of parameters; infinite for naive errors."""
+    half_widths: list[Float[np.ndarray, " n"]]
+    """Of each of `BANDS`, in standard errors."""
+    about: dict[str, str]
+    """What is to be known about the band."""
+
+
+def _band(result: FitResult, name: str, curve: RateCurve, known: xarray.DataArray | None) -> _Band:
+    names, unknown = list(curve.parameters), np.full(len(curve.value), np.nan)
+    nothing = _Band(unknown, unknown, [unknown] * len(BANDS), {})
+    if known is None:
+        return nothing
+    table, covariance = (
+        result.parameters.sel(param=names),
+        known.sel(cov_i=names, cov_j=names).values,
+    )
+    moved = ~(table["fixed"].values | table["at_bound"].values)
+    missing = moved & np.isnan(np.diag(covariance))
+    if missing.any():
+        word = f"no band, because the error of {_listed(names, missing)} is not known"
+        return nothing._replace(about={"no_band": word})
+    about = {}
+    if table["at_bound"].values.any():
+        bound = _listed(names, table["at_bound"].values)
+        about["conditional"] = (
+            f"the band holds only with {bound} at the bound, where the fit ended: it is too narrow"
+        )
+    covariance = np.where(moved[:, None] & moved, covariance, 0.0)
+    stderr = rate_stderr(curve.gradient, covariance)
+    if name == "J":
+        stderr = np.where(curve.value > RATE_FLOOR, stderr, np.nan)  # it has no derivative there
+    dof = _freedom(result, name, curve.time, names)
+    halves = [half_width(level, dof) for level in LEVELS.values()]
+    halves.append(half_width_everywhere(LEVEL, curve.gradient, covariance, dof))
+    return _Band(stderr, dof, halves, about)
+
+
+def _freedom(
+    result: FitResult, name: str, t: Float[np.ndarray, " n"], names: list[str]
+) -> Float[np.ndarray, " n"]:
+    """Return the degrees of freedom of a rate's error at each time.
+
+    They are known at the ages of `result.rate_dof`. Results of earlier programs do not have them: then those
+    of the parameter with the fewest.
+    """
+    if result.covariance is None:
+        return np.full(len(t), np.inf)
+    if result.rate_dof is None:
+        dof = result.parameters["dof"].sel(param=names).values
+        return np.full(len(t), np.min(dof[np.isfinite(dof)], initial=np.inf))
+    ages, dof = result.rate_dof["age"].values, result.rate_dof[name].values
+    has = np.isfinite(dof)
+    return np.interp(t, ages[has], dof[has]) if has.any() else np.full(len(t), np.nan)
+
+
+def _listed(names: list[str], some: np.ndarray) -> str:
+    return joined_with_and([name for name, chosen in zip(names, some, strict=True) if chosen])

@@ -1,0 +1,194 @@
+"""Tables of a result: made from columns, and converted to plain values for JSON and back."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray
+
+from homodyne_dask.results._xarray_internals import load_dask_arrays_late
+
+if TYPE_CHECKING:
+    from homodyne_dask.fitting.error_estimation.profile_likelihood import ProfilePoint
+    from homodyne_dask.solver.influence import LeftOutClusters, ScalingComparison
+    from homodyne_dask.solver.reduced_problem import Penalty
+
+DATASET_UNITS = {
+    "q": "1/angstrom",
+    "phi": "degree",
+    "contrast": "1",
+    "offset": "1",
+    "redchi_per_bin": "1",
+    "ndata_per_bin": "1",
+    "left_out_chisqr": "1",
+    "chisqr": "1",
+    "redchi": "1",
+}
+"""In UDUNITS notation; units of the parameters are the coordinate `unit`."""
+load_dask_arrays_late()
+
+
+def influence_table(change: np.ndarray, names: list[str], label: np.ndarray) -> xarray.Dataset:
+    """Return (bin, param): change of a parameter when a bin is excluded, in standard errors."""
+    return xarray.Dataset(
+        {"change": (("bin", "param"), change)},
+        coords={"param": names, "label": ("bin", np.asarray(label))},
+    )
+
+
+def left_out_table(of: "LeftOutClusters", label: np.ndarray) -> xarray.Dataset:
+    """Return over cluster: ndata, chisqr, left_out_chisqr, label of its first bin; and penalty, linear."""
+    columns = {key: ("cluster", getattr(of, key)) for key in ("ndata", "chisqr", "left_out_chisqr")}
+    return xarray.Dataset(
+        columns | {"penalty": ((), of.penalty), "linear": ((), of.linear)},
+        coords={"label": ("cluster", np.asarray(label)[of.first])},
+    )
+
+
+def smoothing_table(penalty: "Penalty", splines: list[int]) -> xarray.Dataset:
+    """Return over rate: strength λ, exponent, design effect, effective degrees of freedom, splines."""
+    columns = {
+        "strength": penalty.strengths.values,
+        "exponent": penalty.strengths.exponents,
+        "design_effect": penalty.strengths.scales,
+        "effective": penalty.effective,
+        "splines": splines,
+    }
+    return xarray.Dataset(
+        {key: ("rate", values) for key, values in columns.items()},
+        coords={"rate": list(penalty.names)},
+    )
+
+
+def scalings_table(
+    modes: "list[ScalingComparison]", error: np.ndarray, names: list[str]
+) -> xarray.Dataset:
+    """Return over mode: chisqr, aic, bic, fitted, and change (mode, param) in standard errors."""
+    columns = {
+        key: ("mode", [getattr(mode, key) for mode in modes])
+        for key in ("chisqr", "aic", "bic", "fitted")
+    }
+    change = np.array([mode.change / error for mode in modes])
+    return xarray.Dataset(
+        columns | {"change": (("mode", "param"), change)},
+        coords={"mode": [mode.mode for mode in modes], "param": names},
+    )
+
+
+def directions_table(values: np.ndarray, vectors: np.ndarray, names: list[str]) -> xarray.Dataset:
+    """Return over direction: eigenvalue, and vector (direction, param) in scaled parameters."""
+    return xarray.Dataset(
+        {"eigenvalue": ("direction", values), "vector": (("direction", "param"), vectors)},
+        coords={"param": names},
+    )
+
+
+def profile_table(
+    points: "list[ProfilePoint]", at: int, variance: float, names: list[str]
+) -> xarray.Dataset:
+    """Return over point: value, chisqr, parabola, evaluations, converged, and theta (point, param).
+
+    variance: of the parameter for white noise; the parabola is what χ² would be were the model linear.
+    """
+    theta = np.array([point.theta for point in points])
+    best = next(point for point in points if point.evaluations == 0)
+    away = theta[:, at] - best.theta[at]
+    return xarray.Dataset(
+        {
+            "value": ("point", theta[:, at]),
+            "chisqr": ("point", [point.chisqr for point in points]),
+            "parabola": ("point", best.chisqr + away**2 / variance),
+            "evaluations": ("point", [point.evaluations for point in points]),
+            "converged": ("point", [point.converged for point in points]),
+            "theta": (("point", "param"), theta),
+        },
+        coords={"param": names},
+    )
+
+
+def parameter_table(columns: dict[str, Any]) -> xarray.Dataset:
+    """Return the Dataset over `param` from columns; None becomes NaN."""
+    dtypes = {"at_bound": bool, "fixed": bool, "unit": str}
+    return xarray.Dataset(
+        {
+            key: ("param", np.array(values, dtypes.get(key, float)))
+            for key, values in columns.items()
+            if key != "param"
+        },
+        coords={"param": list(columns["param"])},
+    )
+
+
+def scaling_table(columns: dict[str, Any]) -> xarray.Dataset:
+    """Return the Dataset over `bin` from columns; `label` becomes a coordinate, None becomes NaN."""
+    dtypes = {"label": np.int64, "undetermined": bool, "ndata": np.int64}
+    arrays = {key: ("bin", np.array(v, dtypes.get(key, float))) for key, v in columns.items()}
+    return xarray.Dataset(
+        {key: value for key, value in arrays.items() if key != "label"},
+        coords={"label": arrays["label"]},
+    )
+
+
+def covariance_table(matrix: Any, names: list[str]) -> xarray.DataArray | None:
+    """Return the matrix with parameter names on both sides, None becoming NaN; None for None."""
+    if matrix is None:
+        return None
+    return xarray.DataArray(
+        np.array(matrix, float),
+        dims=("cov_i", "cov_j"),
+        coords={"cov_i": names, "cov_j": names},
+        name="covariance",
+    )
+
+
+def plain_rows(table: xarray.Dataset, dim: str) -> dict[str, dict[str, Any]]:
+    """Return the values at each point of a dimension, by its name and theirs."""
+    return {
+        str(name): {str(key): table[key].values[n] for key in table.data_vars}
+        for n, name in enumerate(table[dim].values)
+    }
+
+
+def plain_columns(table: xarray.Dataset) -> dict[str, Any]:
+    """Return the columns of a table over `bin` and its labels, as `scaling_table` takes them."""
+    return {str(key): table[key].values for key in (*table.data_vars, "label")}
+
+
+def plain_table(table: xarray.Dataset | None) -> dict[str, Any] | None:
+    """Return dimensions and values of each coordinate and column of a table."""
+    if table is None:
+        return None
+    both = ((table.coords, "coords"), (table.data_vars, "columns"))
+    return {
+        what: {str(k): {"dims": list(v.dims), "values": v.values} for k, v in of.items()}
+        for of, what in both
+    }
+
+
+def table_of(read: dict[str, Any] | None) -> xarray.Dataset | None:
+    """Return the table that `plain_table` took apart; None becomes NaN."""
+    if read is None:
+        return None
+    coords, columns = (
+        {key: (part["dims"], _array(part["values"])) for key, part in read[what].items()}
+        for what in ("coords", "columns")
+    )
+    return xarray.Dataset(columns, coords)
+
+
+def _array(values: Any) -> np.ndarray:
+    array = np.array(values)
+    return array.astype(float) if array.dtype == object else array
+
+
+def plain_values(value: Any) -> Any:
+    """Return values as JSON takes them: arrays become lists, numbers that are not finite None."""
+    if isinstance(value, dict):
+        return {str(key): plain_values(part) for key, part in value.items()}
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
+        value = value.item()
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain_values(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,258 @@
+"""A series: independent fits at each q or age of one scan, and tests of their agreement."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from warnings import warn
+
+import numpy as np
+import xarray
+
+from homodyne_dask.errors import OptionError, nearest, shown
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.homogeneity import (
+    HomogeneityTest,
+    PowerLawOfQ,
+    homogeneity_test,
+    power_law_of_q,
+)
+from homodyne_dask.results.data.series_entry import (
+    UNKNOWN_QUANTITY,
+    Quantity,
+    SeriesEntry,
+    covariances,
+)
+from homodyne_dask.results.files.csv_tables import entries_csv
+from homodyne_dask.results.files.json_files import (
+    missing_values,
+    read_with_checksum,
+    write_with_checksum,
+)
+from homodyne_dask.results.files.load_result import file_in, from_summary
+from homodyne_dask.results.views.rendering import renderer
+from homodyne_dask.store.files import AnyPath, any_path, path_of, write_atomic
+from homodyne_dask.text import abridged
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+VERSION = 1
+FORMAT = "homodyne_dask series"
+JSON = "series.json"
+UNITS = {"q": "1/Å", "age": "s", "from": "s", "to": "s"}
+_AGREEMENT = {"mean": "mean", "mean_stderr": "stderr", "scatter": "chisqr", "p": "p"}
+_ERRORS = ("stderr", "stderr_lower", "stderr_naive")
+
+
+@dataclass(frozen=True)
+class FitSeries:
+    """Independent fits of each q or each window of age of one scan. `print(series)` is the report."""
+
+    over: str
+    """'q' or 'age'."""
+    entries: tuple[SeriesEntry, ...]
+
+    @property
+    def ended(self) -> tuple[SeriesEntry, ...]:
+        """The former name of `entries`."""
+        warn("FitSeries.ended is now FitSeries.entries", DeprecationWarning, stacklevel=2)
+        return self.entries
+
+    @property
+    def converged(self) -> bool:
+        """Whether every fit converged."""
+        return all(entry.converged for entry in self.entries)
+
+    @property
+    def results(self) -> tuple[FitResult | None, ...]:
+        """The result of each part; None if its fit failed."""
+        return tuple(entry.result for entry in self.entries)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of parameters, then of the rates at the mean age; empty if every fit failed."""
+        return next((list(e.quantities) for e in self.entries if e.result is not None), [])
+
+    @cached_property
+    def table(self) -> xarray.Dataset:
+        """Over (fit, param): value, stderr, stderr_lower, stderr_naive, dof, at_bound; over fit: redchi,
+        ndata, passes, outcome, message; over param their agreement: mean, mean_stderr, scatter (χ²), p.
+
+        Coordinates: q [1/Å] and age, or age, from and to [s] over fit; unit over param. NaN is unknown.
+        """
+        shape = ("fit", "param")
+        columns: dict[str, Any] = {
+            key: (shape, [[getattr(q, key) for q in row] for row in self._rows()])
+            for key in ("value", *_ERRORS, "dof", "at_bound")
+        }
+        for key in ("redchi", "ndata", "passes"):
+            values = [np.nan if r is None else getattr(r, key) for r in self.results]
+            columns[key] = ("fit", np.array(values, float))
+        for key, of in _AGREEMENT.items():
+            same = [self.agreement.get(name) for name in self.names]
+            values = [np.nan if one is None else getattr(one, of) for one in same]
+            columns[key] = ("param", np.array(values, float))
+        columns["outcome"] = ("fit", [entry.outcome for entry in self.entries])
+        columns["message"] = ("fit", [entry.message for entry in self.entries])
+        coords: dict[str, Any] = {
+            key: ("fit", [entry.at[key] for entry in self.entries], {"units": UNITS[key]})
+            for key in self.entries[0].at
+        }
+        units = [self.unit(name) for name in self.names]
+        coords |= {"param": self.names, "unit": ("param", np.array(units, str))}
+        return xarray.Dataset(columns, coords, {"over": self.over, "errors": self.errors})
+
+    def _rows(self) -> list[list[Quantity]]:
+        return [
+            [e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in self.entries
+        ]
+
+    def unit(self, name: str) -> str:
+        """Return the unit of a parameter or rate; raises OptionError for what the series has not."""
+        if name not in self.names:
+            raise OptionError(f"the series has no {shown(name)}; {nearest(name, self.names)}")
+        return next(e.quantities[name].unit for e in self.entries if e.result is not None)
+
+    @cached_property
+    def errors(self) -> str:
+        """The best error that every converged fit has: stderr, stderr_lower or stderr_naive."""
+        known = [covariances(entry.result) for entry in self._good() if entry.result is not None]
+        complete = [all(of[n] is not None for of in known) for n in range(2)]
+        return _ERRORS[complete.index(True)] if known and any(complete) else "stderr_naive"
+
+    def _good(self) -> list[SeriesEntry]:
+        return [entry for entry in self.entries if entry.converged]
+
+    @property
+    def overlap(self) -> bool:
+        """Whether windows share frames: their fits are then not independent."""
+        if self.over != "age":
+            return False
+        spans = sorted((entry.at["from"], entry.at["to"]) for entry in self.entries)
+        return any(nxt[0] <= one[1] for one, nxt in pairwise(spans))
+
+    @cached_property
+    def agreement(self) -> dict[str, HomogeneityTest]:
+        """Of each parameter and rate, the test whether the converged fits agree (see `homogeneity_test`).
+
+        Without parameters that are fixed, ended at a bound (or of a rate with one that did), or have no
+        known error; empty if windows overlap.
+        """
+        if self.overlap:
+            return {}
+        found = {}
+        for name in self.names:
+            known = [q for e in self._good() if not (q := e.quantities[name]).conditional]
+            value = np.array([q.value for q in known])
+            stderr = np.array([q.error(self.errors) for q in known])
+            dof = np.array([q.dof if self.errors == "stderr" else np.nan for q in known])
+            same = homogeneity_test(_unwrapped(value, self._period(name)), stderr, dof)
+            if same is not None:
+                found[name] = same
+        return found
+
+    @property
+    def q_dependence(self) -> PowerLawOfQ | None:
+        """The exponent of J as a power of q, at the mean age: 0 for diffusion; None if unknown."""
+        return self.power_of_q("J")
+
+    def power_of_q(self, name: str) -> PowerLawOfQ | None:
+        """Return the exponent of a parameter or rate as a power of q; None if unknown, or not over q.
+
+        It is that of the converged fits in which the value is positive and has an error.
+        """
+        if self.over != "q" or name not in self.names:
+            return None
+        q = np.array([entry.at["q"] for entry in self._good()])
+        known = [entry.quantities[name] for entry in self._good()]
+        value = np.array([one.value for one in known])
+        return power_law_of_q(q, value, np.array([one.error(self.errors) for one in known]))
+
+    @property
+    def decay_rates(self) -> list[str]:
+        """Names of the rates of decorrelation: J, or else what has the unit 1/s and is positive."""
+        if "J" in self.names:
+            return ["J"]
+        rates = [name for name in self.names if self.unit(name) == "1/s"]
+        return [n for n in rates if all(e.quantities[n].value > 0 for e in self._good())]
+
+    def _period(self, name: str) -> float | None:
+        return next(r.periods for r in self.results if r is not None).get(name)
+
+    def __str__(self) -> str:
+        """Return the report as text."""
+        return renderer("series_text")(self)
+
+    def __repr__(self) -> str:
+        """Return the first lines of the report."""
+        return abridged(str(self))
+
+    def _repr_html_(self) -> str:
+        """Return the table and the agreement of the fits, for Jupyter."""
+        return renderer("series_fragment")(self)
+
+    def plot(self) -> "Figure":
+        """Return a figure of each parameter and rate with its error against q or age."""
+        return renderer("draw_series")(self)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write a row for each fit; unknown numbers are empty cells."""
+        where = path_of("path", path)
+        write_atomic(where, entries_csv(self.names, self.entries, where.parent, "fit"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all results as plain values, as written to series.json."""
+        fits = [
+            {
+                "name": entry.name,
+                "at": dict(entry.at),
+                "message": entry.message,
+                "folder": None if entry.folder is None else entry.folder.name,
+                "result": None if entry.result is None else entry.result.to_dict(),
+            }
+            for entry in self.entries
+        ]
+        whole = {"format": FORMAT, "format_version": VERSION, "over": self.over, "fits": fits}
+        return whole | {
+            "agreement": {name: same._asdict() for name, same in self.agreement.items()}
+        }
+
+    def to_json(self, path: str | Path) -> None:
+        """Write all results as JSON with a checksum, atomically; `load_series` reads it."""
+        write_with_checksum(path_of("path", path), self.to_dict())
+
+
+def load_series(path: str | AnyPath) -> FitSeries:
+    """Read a series written by `to_json`, or the series.json of a folder.
+
+    path: of the file or the folder, or a URL of them. Raises SourceError if it is not such a file.
+
+    >>> hd.load_series("A0123_fit_q").names[:2]
+    ['D0', 'alpha']
+    """
+    where = file_in(any_path("path", path), JSON)
+    read = read_with_checksum(
+        where, FORMAT, VERSION, "give a folder made by fit --over, or its series.json"
+    )
+    folder = where.parent if isinstance(where, Path) else None
+    with missing_values(where):
+        return FitSeries(read["over"], tuple(_entry(fit, folder) for fit in read["fits"]))
+
+
+def _entry(read: dict[str, Any], folder: Path | None) -> SeriesEntry:
+    return SeriesEntry(
+        name=read["name"],
+        folder=None if folder is None or read["folder"] is None else folder / read["folder"],
+        result=None if read["result"] is None else from_summary(read["result"]),
+        message=read["message"],
+        at=read["at"],
+    )
+
+
+def _unwrapped(value: np.ndarray, period: float | None) -> np.ndarray:
+    """Return periodic values shifted by whole periods to be nearest to the first."""
+    if period is None or not len(value):
+        return value
+    return value + period * np.round((value[0] - value) / period)

@@ -1,0 +1,1 @@
+"""Results on disk: folders, JSON, CSV, netCDF, NeXus."""

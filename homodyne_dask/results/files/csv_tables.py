@@ -1,0 +1,107 @@
+"""Results as CSV: parameters and bins of a fit, a row for each of several fits; unknown cells are empty."""
+
+import csv
+import io
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import xarray
+
+from homodyne_dask.errors import printable
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.known_truth import truth_of
+from homodyne_dask.results.data.scan_row import Fitted
+from homodyne_dask.results.data.series_entry import UNKNOWN_QUANTITY
+
+DIGITS = 8
+"""Of the numbers of rates."""
+
+
+def parameters_csv(result: FitResult) -> str:
+    """Return a row for each parameter: name, value, errors, flags, true value, prior."""
+    return rows_csv(list(_parameter_rows(result)))
+
+
+def scaling_csv(result: FitResult) -> str:
+    """Return a row for each bin: label, contrast, offset, reduced χ², q, φ, ..."""
+    return rows_csv(list(_scaling_rows(result)))
+
+
+def rates_csv(rates: xarray.Dataset) -> str:
+    """Return a row for each time: t, then each rate with its error and bands, as in `FitResult.rates`."""
+    columns = {"t": rates["t"].values} | {str(name): rates[name].values for name in rates.data_vars}
+    rows = zip(*columns.values(), strict=True)
+    return rows_csv(
+        [
+            {name: float(f"{value:.{DIGITS}g}") for name, value in zip(columns, row, strict=True)}
+            for row in rows
+        ]
+    )
+
+
+def entries_csv(
+    names: Sequence[str], entries: Sequence[Fitted], folder: Path, name_column: str
+) -> str:
+    """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`."""
+    return rows_csv([_entry_row(names, entry, folder, name_column) for entry in entries])
+
+
+def _parameter_rows(result: FitResult) -> Iterator[dict[str, Any]]:
+    truth, priors = truth_of(result) or {}, result.config.get("prior") or {}
+    for n, name in enumerate(result.parameters["param"].values):
+        columns = {
+            str(key): result.parameters[key].values[n] for key in result.parameters.data_vars
+        }
+        row = {"name": str(name), **columns, "truth": truth.get(str(name))}
+        if priors:
+            row["prior_mean"], row["prior_sd"] = priors.get(str(name), (None, None))
+        yield row
+
+
+def _scaling_rows(result: FitResult) -> Iterator[dict[str, Any]]:
+    for n, label in enumerate(result.scaling["label"].values):
+        columns = {str(key): result.scaling[key].values[n] for key in result.scaling.data_vars}
+        yield {"label": label, **columns}
+
+
+def _entry_row(
+    names: Sequence[str], entry: Fitted, folder: Path, name_column: str
+) -> dict[str, Any]:
+    row: dict[str, Any] = {name_column: entry.name, **entry.columns, "outcome": entry.outcome}
+    for key in ("redchi", "ndata", "passes"):
+        row[key] = getattr(entry, key)
+    for name in names:
+        found = entry.quantities.get(name, UNKNOWN_QUANTITY)
+        for suffix, key in (
+            ("", "value"),
+            ("_stderr", "stderr"),
+            ("_stderr_lower", "stderr_lower"),
+            ("_stderr_naive", "stderr_naive"),
+        ):
+            row[name + suffix] = getattr(found, key)
+    bound = [name for name, found in entry.quantities.items() if found.at_bound]
+    row["at_bound"] = " ".join(bound)
+    row["folder"] = "" if entry.folder is None else os.path.relpath(entry.folder, folder)
+    row["message"] = entry.message
+    return row
+
+
+def rows_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows of equal keys as CSV, the keys first."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Return a value as a table holds it: an unknown number is an empty cell."""
+    value = value.item() if hasattr(value, "item") else value
+    unknown = value is None or (isinstance(value, float) and not math.isfinite(value))
+    if isinstance(value, str):
+        return printable(value)
+    return "" if unknown else value

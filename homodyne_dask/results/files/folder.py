@@ -1,0 +1,283 @@
+"""The folder of a result: summary.json, tables, report and figures, written atomically."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.results.data.fit_result import FORMAT, SUMMARY, FitResult
+from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.data.power_law_test import RatesCheck
+from homodyne_dask.results.data.rate_curves import has_rates, rates_in
+from homodyne_dask.results.files.csv_tables import parameters_csv, rates_csv, scaling_csv
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.files.netcdf import result_netcdf
+from homodyne_dask.results.files.nexus import nexus_file
+from homodyne_dask.results.views.figures.captions import TITLES
+from homodyne_dask.results.views.html_report import picture_in, report_page
+from homodyne_dask.results.views.text_report import report_text
+from homodyne_dask.solver import checkpoint as checkpoints
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.store.files import AnyPath, children, is_file, write_atomic, write_file
+from homodyne_dask.store.lock import locked
+from homodyne_dask.store.scan import Scan
+
+RATES_CHECK = "rates_check.json"
+"""Of `check_rates`, where it was asked for."""
+CHECKPOINT, LOCK = "checkpoint.json", ".lock"
+ASIDE = ".partial-"
+"""Beginning of the name of the temporary folder in which a result is written."""
+HOMODYNE = "nlsq"
+"""Folder of the files of homodyne, in that of the result."""
+POSTERIOR_PICTURES = "posterior_*.png"
+NEXUS = "result.nx.h5"
+WriteFiles = Callable[[FitResult, Scan, Path], None]
+FILES = (
+    SUMMARY,
+    "parameters.csv",
+    "scaling.csv",
+    "rates.csv",
+    RATES_CHECK,
+    "report.txt",
+    "report.html",
+    "result.nc",
+    NEXUS,
+    *(f"{picture}.png" for picture in TITLES),
+    "posterior.nc",
+    "posterior.json",
+    POSTERIOR_PICTURES,
+    f"{HOMODYNE}/*.json",
+    f"{HOMODYNE}/fitted_data.npz",
+    f"{HOMODYNE}/c2_heatmaps_*.png",
+)
+"""Patterns of all files of a result, its summary first."""
+_HEAD_BYTES = 1000
+"""Bytes at the beginning of a summary that name its format."""
+
+
+class FolderInUse(OptionError):  # noqa: N818 - an OptionError that passes by itself
+    """Another fit is writing a folder."""
+
+
+def default_folder(store: AnyPath, over: str | None = None) -> Path:
+    """Return the default folder of the result of a store: A0123_c2.zarr → A0123_fit, beside it.
+
+    That of a store by URL is in the working folder. over: q or age, for the results of its parts:
+    A0123_fit_q.
+    """
+    name = store.name.removesuffix(".zarr").removesuffix("_c2") + "_fit"
+    beside = store.parent if isinstance(store, Path) else Path()
+    return beside / (f"{name}_{over}" if over else name)
+
+
+def checkpoint_in(folder: Path) -> Path:
+    """Return the default checkpoint of a fit that writes to `folder`."""
+    return folder / CHECKPOINT
+
+
+def fits_in(folder: AnyPath) -> list[str]:
+    """Return the names of the folders in a folder, or below a URL, that hold a result; none of a store."""
+    within = children(folder)
+    if any(path.name == "zarr.json" for path in within):
+        return []
+    return sorted(path.name for path in within if is_file(path / SUMMARY))
+
+
+@contextmanager
+def claimed_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> Iterator[None]:
+    """Lock the folder for one fit, created where it is missing (see `locked_folder`).
+
+    Raises OptionError if it holds something that would be lost, or if another fit is writing it.
+    """
+    with locked_folder(folder, LOCK):
+        check_folder(folder, checkpoint, overwrite, resume)
+        yield
+
+
+@contextmanager
+def locked_folder(folder: Path, lock: str) -> Iterator[None]:
+    """Create and lock a folder for a `with`; one that is still empty at its end is removed.
+
+    lock: name of the file to lock. Raises FolderInUse if another process holds it.
+    """
+    made = not folder.exists()
+    _check_is_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(folder / lock) as held:
+            if not held:
+                raise FolderInUse(
+                    f"another fit is writing {folder}: wait for its end, or give another --output"
+                )
+            yield
+    finally:
+        if made and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _check_is_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"{folder} is a file: give another --output")
+    if folder.is_symlink():
+        raise OptionError(
+            f"{folder} is a link to {folder.resolve()}: give that folder as --output, or another one"
+        )
+
+
+def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
+    """Raise OptionError if a folder holds something that a fit would overwrite."""
+    _check_is_folder(folder)
+    if checkpoints.checkpoint_exists(checkpoint) and not (overwrite or resume):
+        raise OptionError(
+            f"{checkpoint} is of an interrupted fit: give --resume to go on, --overwrite to start "
+            f"again, or another --output"
+        )
+    present = [path.name for path in folder.iterdir()] if folder.exists() else []
+    if all(".partial" in name or name == LOCK for name in present):  # a killed fit left them
+        return
+    half_written = any(name.startswith(ASIDE) for name in present)
+    if half_written and not (folder / SUMMARY).exists() and not (overwrite or resume):
+        raise OptionError(
+            f"{folder} holds part of a result, whose fit was killed as it wrote it: give --overwrite to "
+            f"fit again, or another --output"
+        )
+    known = _is_summary(folder / SUMMARY) or checkpoints.checkpoint_exists(checkpoint)
+    if not (known or half_written):
+        raise OptionError(f"{folder} holds files that are no result: give another --output")
+    if (folder / SUMMARY).exists() and not (overwrite or resume):
+        raise OptionError(f"{folder} exists: give --overwrite to replace it, or another --output")
+
+
+def _is_summary(file: Path) -> bool:
+    """Return whether a file is the summary of a result, damaged perhaps; a link is none."""
+    if file.is_symlink() or not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return FORMAT.encode() in opened.read(_HEAD_BYTES)
+
+
+def write_result(
+    result: FitResult,
+    scan: Scan,
+    folder: Path,
+    homodyne: WriteFiles | None = None,
+    pictures: bool = True,
+    nexus: bool = False,
+) -> list[Path]:
+    """Write a result into its folder and return the files, summary.json last.
+
+    homodyne: writes more files, those of homodyne, into a folder of their own. pictures: False leaves out
+    the figures, which `write_pictures` draws later. nexus: adds `result.nx.h5`. Everything is written to a
+    temporary folder first, and a failure leaves the folder unchanged. The files of an earlier
+    result are removed before the first new one is moved: a folder never holds those of two.
+    """
+    view = FitView(result, scan)
+    with tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside:
+        there = Path(aside)
+        with errors_name(folder, there):
+            write_file(there / "parameters.csv", parameters_csv(result))
+            write_file(there / "scaling.csv", scaling_csv(result))
+            if has_rates(result):
+                write_file(there / "rates.csv", rates_csv(rates_in(view)))
+            write_file(there / "report.txt", report_text(result) + "\n")
+            _write_report(view, there, pictures)
+            write_file(there / "result.nc", result_netcdf(view))
+            if nexus:
+                write_file(there / NEXUS, nexus_file(view))
+            if homodyne is not None:
+                (there / HOMODYNE).mkdir()
+                homodyne(result, scan, there / HOMODYNE)
+            result.to_json(there / SUMMARY)
+        return _exchange(there, folder)
+
+
+def write_pictures(folder: Path) -> list[Path]:
+    """Draw the figures of an earlier result into its folder, and into its report; return these files.
+
+    Raises OptionError or StoreError where the data of the fit are not where they were.
+    """
+    result = load_result(folder)
+    view = FitView(result, fitted_scan(result))
+    with (
+        locked_folder(folder, LOCK),
+        tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside,
+    ):
+        there = Path(aside)
+        with errors_name(folder, there):
+            of_posterior = sorted(folder.glob(POSTERIOR_PICTURES)) if result.posterior else []
+            _write_report(view, there, pictures=True, of_posterior=of_posterior)
+        names = sorted(path.name for path in there.iterdir())
+        for name in names:
+            (there / name).replace(folder / name)
+    return [folder / name for name in names]
+
+
+def write_rates_check(check: RatesCheck, folder: Path) -> list[Path]:
+    """Write whether the rates of the fit in a folder follow their power laws; return the files.
+
+    It is a file of its own, and in the report and in summary.json, which are written again.
+    """
+    with locked_folder(folder, LOCK):
+        result = replace(load_result(folder), rates_check=check.to_dict())
+        pictures = [
+            [picture_in(path) for path in paths if path.is_file()]
+            for paths in (
+                [folder / f"{name}.png" for name in TITLES],
+                sorted(folder.glob(POSTERIOR_PICTURES)),
+            )
+        ]
+        check.to_json(folder / RATES_CHECK)
+        write_atomic(folder / "report.txt", report_text(result) + "\n")
+        write_atomic(folder / "report.html", report_page(result, *pictures))
+        result.to_json(folder / SUMMARY)
+    return [folder / name for name in (RATES_CHECK, "report.txt", "report.html", SUMMARY)]
+
+
+def _write_report(
+    view: FitView, folder: Path, pictures: bool, of_posterior: Sequence[Path] = ()
+) -> None:
+    """Write the figures and the report that holds them, or the report alone."""
+    from homodyne_dask.results.views.figures.plots import save_all
+
+    drawn = save_all(view, folder) if pictures else ()
+    both = [[picture_in(path) for path in paths] for paths in (drawn, of_posterior)]
+    write_file(folder / "report.html", report_page(view.result, *both))
+
+
+@contextmanager
+def errors_name(folder: Path, aside: Path) -> Iterator[None]:
+    """Let an OSError on a file of the temporary folder name the file it was to become."""
+    try:
+        yield
+    except OSError as e:
+        if e.filename is not None and Path(e.filename).is_relative_to(aside):
+            e.filename = str(folder / Path(e.filename).relative_to(aside))
+        raise
+
+
+def _exchange(aside: Path, folder: Path) -> list[Path]:
+    """Remove the earlier result, its summary first, and move the new one in, its summary last."""
+    if (folder / HOMODYNE).is_symlink():
+        (folder / HOMODYNE).unlink()  # it is replaced as the files are, not followed
+    earlier = [path for pattern in FILES for path in folder.glob(pattern)]
+    for path in earlier:
+        path.unlink()
+    for path in folder.glob(f"{ASIDE}*"):
+        if path.name != aside.name and path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)  # of a fit that was killed
+    names = [path.relative_to(aside) for path in aside.rglob("*") if path.is_file()]
+    names.sort(key=lambda name: (str(name) == SUMMARY, len(name.parts), name))
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (aside / name).replace(folder / name)
+    return [folder / name for name in names]
+
+
+def remove_checkpoint(result: FitResult, checkpoint: Path) -> None:
+    """Remove the checkpoint of a finished fit, but not of one at its limit of passes, which can resume."""
+    if result.outcome is not Outcome.MAX_PASSES:
+        for file in checkpoints.checkpoint_files(checkpoint):
+            file.unlink(missing_ok=True)

@@ -1,0 +1,201 @@
+"""A fit as one NeXus file: NXxpcs with the maps of all bins, and the fit as NXfit."""
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_view import FitView, fitted_scan
+from homodyne_dask.results.data.fitted_parameters import bounds_of
+from homodyne_dask.results.data.map_means import BinMap, bin_map, block_grid
+from homodyne_dask.results.files.netcdf import NXXPCS
+from homodyne_dask.store.files import path_of, write_atomic
+from homodyne_dask.store.scan import Scan
+
+PIXELS = "dynamic_roi_map has the pixels of each bin one after the other, not in their places on the detector"
+DETECTOR = (
+    "description", "count_time", "distance", "beam_center_x", "beam_center_y", "x_pixel_size", "y_pixel_size",
+)  # fmt: skip
+SAMPLE = ("temperature", "temperature_set")
+"""Fields of NXdetector and NXsample that ingest keeps, where the source has them."""
+
+
+def write_nexus(result: FitResult, path: str | Path, scan: Scan | None) -> None:
+    """Write the NeXus file of a result, atomically; scan: by default from where its store was."""
+    view = FitView(result, fitted_scan(result) if scan is None else scan)
+    write_atomic(path_of("path", path), nexus_file(view))
+
+
+def nexus_file(view: FitView) -> bytes:
+    """Return a fit as NeXus in HDF5: application definition NXxpcs, with base class NXfit for the fit.
+
+    Its two-time correlations (q, frames, frames) are means over blocks of pairs, at most 256 a side, of all
+    bins that were fitted; NaN on the diagonal. What NXxpcs has and nobody knows is absent.
+    It is made in memory: HDF5 crashes where it cannot write to a disk.
+    """
+    content = io.BytesIO()
+    with h5py.File(content, "w") as file:
+        file.attrs.update(NX_class="NXroot", default="entry", creator=_creator(view.result))
+        entry = _group(file, "entry", "NXentry", default="data")
+        _write_entry(entry, view)
+        fit = _group(entry, "fit", "NXfit")
+        _write_correlations(entry, fit, view)
+        _write_fit(fit, view.result)
+        _write_instrument(entry, view.scan)
+        _write_process(entry, view.result)
+    return content.getvalue()
+
+
+def _group(parent: h5py.Group, name: str, nexus_class: str, **attributes: Any) -> h5py.Group:
+    group = parent.create_group(name)
+    group.attrs.update(NX_class=nexus_class, **attributes)
+    return group
+
+
+def _field(parent: h5py.Group, name: str, value: Any, **attributes: Any) -> None:
+    parent.create_dataset(name, data=value).attrs.update(attributes)
+
+
+def _creator(result: FitResult) -> str:
+    return f"homodyne-dask {result.version}"
+
+
+def _write_entry(entry: h5py.Group, view: FitView) -> None:
+    source, experiment = (
+        Path(view.result.inputs["source_file"]),
+        view.scan.attrs.get("experiment", {}),
+    )
+    entry["definition"] = "NXxpcs"
+    entry["title"] = f"{view.result.config['model']} fitted to {view.result.inputs['store']}"
+    named = {"entry_identifier": {"value": source.stem.removesuffix("_results")}}
+    for name in ("entry_identifier", "scan_number", "start_time", "end_time"):
+        if found := (named | experiment).get(name):
+            entry[name] = found["value"]
+
+
+def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> None:
+    """Write data and model of all bins, one after the other, and g2 of the data."""
+    scan, grid = view.scan, block_grid(view.scan)
+    shape, one = (len(scan.bins), grid.blocks, grid.blocks), (1, grid.blocks, grid.blocks)
+    packed = {"dtype": np.float32, "chunks": one, "compression": "gzip", "shuffle": True}
+    times, axes = scan.time[grid.frames].mean(1), {"axes": [".", "t1", "t2"]}
+    twotime = _group(entry, "twotime", "NXdata", signal="two_time_corr_func", **axes)
+    measured = twotime.create_dataset("two_time_corr_func", shape, **packed)
+    measured.attrs.update(
+        NXXPCS, units="", frames_per_row=grid.side, of_cells=scan.cells is not None
+    )
+    data = _group(fit, "data", "NXdata", signal="fit_sum", **axes)
+    model = data.create_dataset("fit_sum", shape, **packed)
+    model.attrs["units"] = ""
+    data["input_dependent"] = measured
+    g2 = np.empty((grid.blocks - 1, len(scan.bins)))
+    for n in range(len(scan.bins)):
+        shown = bin_map(scan, view.result, view.model, n)
+        measured[n], model[n], g2[:, n] = shown.data, shown.model, _g2(shown)
+    _field(twotime, "t1", times, units="s", long_name="mean start of the frames of a row")
+    for group, name in ((twotime, "t2"), (data, "t1"), (data, "t2")):
+        group[name] = twotime["t1"]
+    _field(twotime, "label", scan.label, long_name="number of the bin at the beamline")
+    by_lag = _group(entry, "data", "NXdata", signal="g2", axes=["delay_difference", "."])
+    _field(by_lag, "g2", g2, units="", storage_mode="one_array", long_name="mean of c2 at a lag")
+    lags = np.arange(1, grid.blocks)
+    _field(by_lag, "delay_difference", lags, units="", storage_mode="one_array")
+
+
+def _g2(shown: BinMap) -> Float[np.ndarray, " lag"]:
+    """Return the mean along each diagonal of a map, NaN where nothing is known."""
+    means = np.full(len(shown.data) - 1, np.nan)
+    for lag in range(1, len(shown.data)):
+        diagonal = np.diagonal(shown.data, lag)
+        known = diagonal[np.isfinite(diagonal)]
+        means[lag - 1] = known.mean() if known.size else np.nan
+    return means
+
+
+def _write_instrument(entry: h5py.Group, scan: Scan) -> None:
+    experiment = scan.attrs.get("experiment", {})
+    instrument = _group(entry, "instrument", "NXinstrument")
+    if "incident_energy" in experiment:
+        beam = _group(instrument, "incident_beam", "NXbeam")
+        _write_known(beam, experiment, ("incident_energy",))
+    detector = _group(instrument, "detector_1", "NXdetector")
+    frame_time = scan.attrs["frame_time"] * block_grid(scan).side
+    _field(detector, "frame_time", frame_time, units="s")
+    _write_known(detector, experiment, DETECTOR)
+    masks = _group(instrument, "masks", "NXnote")
+    if (scan.n_pixels > 0).all():
+        pixels = np.repeat(np.arange(1, len(scan.bins) + 1), scan.n_pixels)
+        masks.create_dataset("dynamic_roi_map", data=pixels, compression="gzip").attrs["units"] = (
+            "au"
+        )
+        masks["description"] = PIXELS
+    if np.isfinite(scan.q).all():
+        _field(masks, "dynamic_q_list", scan.q, units="1/angstrom")
+    if np.isfinite(scan.phi).all():
+        _field(masks, "dynamic_phi_list", scan.phi, units="degree")
+    if experiment.keys() & set(SAMPLE):
+        _write_known(_group(entry, "sample", "NXsample"), experiment, SAMPLE)
+
+
+def _write_known(group: h5py.Group, experiment: Mapping[str, Any], names: tuple[str, ...]) -> None:
+    for name in names:
+        if found := experiment.get(name):
+            units = {"units": found["units"]} if "units" in found else {}
+            _field(group, name, found["value"], **units)
+
+
+def _write_fit(fit: h5py.Group, result: FitResult) -> None:
+    config = result.config
+    fit["label"] = result.verdict
+    function = _group(fit, "global_fit_function", "NXfit_function")
+    function["function_type"] = config["model"]
+    function["description"] = f"c2 of all bins, in the convention {config['convention']}"
+    names = ", ".join(map(str, result.parameters["param"].values))
+    function["formula_description"] = f"contrast*f({names}; t1, t2, q, phi) + offset"
+    group = _group(function, "fit_parameters", "NXparameters", model=config["model"])
+    for name, value, attributes in (*_parameters(result), *_scaling(result)):
+        _field(group, name, value, **attributes)
+    error = _group(fit, "error_function", "NXfit_function")
+    error["description"] = (
+        f"Levenberg-Marquardt, contrast and offset eliminated; loss {config.get('loss', 'linear')}"
+    )
+    for name, metric in (("chisqr", "χ²"), ("redchi", "reduced χ²")):
+        _field(fit, f"figure_of_merit_{name}", getattr(result, name), units="", metric=metric)
+
+
+def _parameters(result: FitResult) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    """Yield name, value and attributes of each parameter; an error or bound that is not known is absent."""
+    table, bounds = result.parameters, bounds_of(result)
+    for n, name in enumerate(map(str, table["param"].values)):
+        row = {key: table[key].values[n] for key in ("value", "stderr", "fixed", "unit")}
+        about = {"units": str(row["unit"]), "vary": not row["fixed"]}
+        if np.isfinite(row["stderr"]):
+            about["error"] = row["stderr"]
+        low, high = bounds.get((name, about["units"]), (-np.inf, np.inf))
+        ends = {"min": low, "max": high}
+        yield name, row["value"], about | {k: v for k, v in ends.items() if np.isfinite(v)}
+
+
+def _scaling(result: FitResult) -> Iterator[tuple[str, Float[np.ndarray, " bin"], dict[str, Any]]]:
+    """Yield contrast and offset of all bins, with their errors."""
+    for name in ("contrast", "offset"):
+        about = {"units": "", "vary": result.config["scaling"] != "fixed"}
+        stderr = result.scaling.get(f"{name}_stderr")
+        if stderr is not None and np.isfinite(stderr).any():
+            about["error"] = stderr.values
+        yield name, result.scaling[name].values, about
+
+
+def _write_process(entry: h5py.Group, result: FitResult) -> None:
+    """Write the program, and with it all numbers of the fit as summary.json has them."""
+    process = _group(entry, "process", "NXprocess")
+    process["program"], process["version"] = "homodyne-dask", result.version
+    note = _group(process, "summary", "NXnote")
+    note["type"], note["description"] = "application/json", "all of the result, as in summary.json"
+    note["data"] = np.bytes_(json.dumps(result.to_dict(), allow_nan=False))

@@ -1,0 +1,116 @@
+"""A posterior in the folder of its fit: its files, its pictures, and the report with both."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.results.data.fit_result import SUMMARY, FitResult
+from homodyne_dask.results.data.posterior import JSON, NETCDF, Posterior
+from homodyne_dask.results.files.folder import (
+    ASIDE,
+    LOCK,
+    POSTERIOR_PICTURES,
+    errors_name,
+    locked_folder,
+)
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.views.figures.captions import TITLES
+from homodyne_dask.results.views.figures.picture import pixels_of
+from homodyne_dask.results.views.figures.png import png_of
+from homodyne_dask.results.views.figures.posterior_figures import drawn_pictures
+from homodyne_dask.results.views.html_report import picture_in, report_page
+from homodyne_dask.results.views.text_report import report_text
+from homodyne_dask.store.files import write_file
+
+CAPTIONS = {
+    "posterior_corner": "Posterior: density of each parameter and each pair, with 68 and 95 % contours",
+    "posterior_rates": "Posterior of the rates: median with 68 and 95 % bands, over those of the fit",
+    "posterior_trace": "Draws of each chain",
+}
+
+
+def save_posterior(posterior: Posterior, folder: Path) -> list[Path]:
+    """Write the files of a posterior into the folder of its fit, the report and summary.json again.
+
+    Return the files, summary.json last. A folder whose summary.json names a posterior has all its files.
+    Raises OptionError for a folder without a fit, or with another one.
+    """
+    before = _fit_in(folder, posterior.result)
+    result = replace(before, posterior=posterior.plain)
+    with (
+        locked_folder(folder, LOCK),
+        tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside,
+    ):
+        there = Path(aside)
+        with errors_name(folder, there):
+            posterior.to_netcdf(there / NETCDF)
+            posterior.to_json(there / JSON)
+            drawn = _write_pictures(posterior, there)
+            write_file(there / "report.txt", report_text(result) + "\n")
+            of_fit = [folder / f"{name}.png" for name in TITLES]
+            both = [path for path in of_fit if path.is_file()], drawn
+            page = report_page(result, *([picture_in(path) for path in paths] for paths in both))
+            write_file(there / "report.html", page)
+        if before.posterior is not None:
+            replace(before, posterior=None).to_json(folder / SUMMARY)
+        for path in (folder / NETCDF, folder / JSON, *folder.glob(POSTERIOR_PICTURES)):
+            path.unlink(missing_ok=True)
+        names = sorted(path.name for path in there.iterdir())
+        for name in names:
+            (there / name).replace(folder / name)
+        result.to_json(folder / SUMMARY)
+    return [folder / name for name in (*names, SUMMARY)]
+
+
+def _fit_in(folder: Path, result: FitResult) -> FitResult:
+    """Return the fit of a folder, which has to be that of the posterior."""
+    if not (folder / SUMMARY).is_file():
+        raise OptionError(
+            f"{folder} holds no fit, and a posterior is written beside its fit: give the folder of the fit, "
+            f"or write it alone with to_netcdf"
+        )
+    found = load_result(folder)
+    theta, scaling = found.parameters["value"].values, found.scaling
+    same = (
+        found.inputs["store_sha256"] == result.inputs["store_sha256"]
+        and found.config["model"] == result.config["model"]
+        and np.array_equal(theta, result.parameters["value"].values, equal_nan=True)
+        and np.array_equal(scaling["label"].values, result.scaling["label"].values)
+    )
+    if not same:
+        raise OptionError(
+            f"{folder} holds another fit: give the folder of the fit of this posterior"
+        )
+    return found
+
+
+def _write_pictures(posterior: Posterior, folder: Path) -> list[Path]:
+    paths = []
+    for name, picture in drawn_pictures(posterior).items():
+        paths.append(folder / f"{name}.png")
+        about = {"Title": CAPTIONS[name], "Description": _alternative(posterior, name)}
+        write_file(paths[-1], png_of(pixels_of(picture), about))
+    return paths
+
+
+def _alternative(posterior: Posterior, name: str) -> str:
+    """Return the text alternative of a figure: its main numbers."""
+    if name == "posterior_trace":
+        chains, draws = posterior.draws.theta.shape[:2]
+        return f"{draws} draws of each of {chains} chains, one panel for each free parameter."
+    if name == "posterior_rates":
+        rates = posterior.values()["rates"]
+        words = []
+        for rate, of in rates.items():
+            low, middle, high = (of[percent][-1] for percent in ("2.5", "50", "97.5"))
+            words.append(f"{rate} {middle:.3g}, 95 % from {low:.3g} to {high:.3g}")
+        return f"At the last frame: {'; '.join(words)}."
+    words = [
+        f"{parameter} {of['quantiles']['50']:.4g}, 95 % from {of['quantiles']['2.5']:.4g} to "
+        f"{of['quantiles']['97.5']:.4g}"
+        for parameter, of in posterior.plain["parameters"].items()
+    ]
+    return f"{'; '.join(words)}. {posterior.draws.adjust_note}"

@@ -1,1 +1,0 @@
-"""The posterior of a fit: its draws, tables, files and pictures."""

@@ -1,0 +1,254 @@
+"""Contrast, offset, χ² and decay of every bin against φ."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray
+from jaxtyping import Bool, Float, Int
+
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.fitted_model import fitted_at_angles
+from homodyne_dask.results.views.figures.style import (
+    COLOURS,
+    label_axes,
+    log_scale_if_wide,
+    panels,
+    ring_colours,
+)
+from homodyne_dask.store.age_lag_averages import Cuts
+from homodyne_dask.store.scan import Scan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+    from homodyne_dask.results.views.figures.picture import FitFigure
+
+POLAR_RANGE = 150.0
+"""Range of φ [degree] from which a polar plot is added."""
+AGE_FRACTION = 1 / 3
+"""Share of the selected time: age at which the decays of the bins are compared at one lag."""
+MARKS_PER_ROW = 4
+"""Of the legend."""
+CIRCLE = np.linspace(-180.0, 180.0, 361)
+"""Degrees."""
+MAX_SAMPLES = 12
+"""Most frames, and most lags, at which the model is averaged over a cell."""
+
+
+def draw_angles(view: FitView) -> "FitFigure":
+    """Draw contrast, offset, reduced χ² and decay of every bin against φ."""
+    scan, table = view.scan, view.result.scaling
+    found = at_one_lag(view)
+    around = found is not None and _all_around(scan)
+    hollow = table["undetermined"].values
+    marks = legend_marks(scan.q, bool(hollow.any()))
+    picture, axes = panels(5 + around, 3, 2.85, 2.3, legend_height(marks, MARKS_PER_ROW))
+    decay = np.where(hollow, np.nan, view.decay_times)
+    middle = 0.5 * (scan.time[scan.frames[0]] + scan.time[scan.frames[1] - 1])
+    contrast = np.where(hollow, np.nan, table["contrast"].values)
+    errors = {name: scaling_errors(table, name) for name in ("contrast", "offset")}
+    columns = (
+        (contrast, errors["contrast"][0], "contrast", errors["contrast"][1]),
+        (table["offset"].values, errors["offset"][0], "offset", errors["offset"][1]),
+        (table["redchi"].values, None, "reduced χ²", ""),
+        (decay, None, "decay time [s]", f"lag at which f = 1/e, age {middle:.3g} s"),
+    )
+    for axis, (values, stderr, y, title) in zip(axes, columns, strict=False):
+        by_angle(axis, scan, values, hollow, stderr)
+        label_axes(axis, "", y, title)
+    log_scale_if_wide(axes[3], "y", decay)
+    if not np.isfinite(decay).any():
+        _write(axes[3], "slower than the scan")
+    _at_one_lag(axes[4], _compass(picture, axes[5]) if around else None, view, found)
+    for axis in axes[:5]:
+        angle_axis(axis, scan)
+    legend(picture, marks, MARKS_PER_ROW)
+    return picture
+
+
+def scaling_errors(
+    table: xarray.Dataset, name: str
+) -> tuple[Float[np.ndarray, " bin"] | None, str]:
+    """Return the errors of contrast or offset, and which they are: cluster-robust, else naive, else none."""
+    for suffix, words in (("", "cluster-robust"), ("_naive", "naive")):
+        stderr = table.get(f"{name}_stderr{suffix}")  # absent in results of early programs
+        if stderr is not None and np.isfinite(stderr.values).any():
+            return stderr.values, f"bars: one standard error, {words}"
+    return None, ""
+
+
+class AtLag(NamedTuple):
+    """The decay of every bin at one age and lag: means over the pairs of one cell of the cuts."""
+
+    t1: Float[np.ndarray, " n"]
+    """s, of pairs spread over the cell, which is too wide for f at its centre to equal the mean of f."""
+    t2: Float[np.ndarray, " n"]
+    f: Float[np.ndarray, " bin"]
+    """Measured, (c2 - offset)/contrast."""
+    stderr: Float[np.ndarray, " bin"]
+    model: Float[np.ndarray, " bin"]
+
+
+def at_one_lag(view: FitView) -> AtLag | None:
+    """Return the decay at the lag where the bins differ most, a third of the time into the scan.
+
+    None if no lag is known for all bins that have pairs.
+    """
+    result, scan, model, read = view.result, view.scan, view.model, view.cuts
+    there = result.scaling["ndata"].values > 0
+    cells = np.flatnonzero(np.isfinite(read.c2[there]).all(axis=0)) if there.any() else []
+    if not len(cells):
+        return None
+    first, last = scan.time[scan.frames[0]], scan.time[scan.frames[1] - 1]
+    age = read.age[cells[np.argmin(np.abs(read.t1[cells] - first - AGE_FRACTION * (last - first)))]]
+    cells = cells[read.age[cells] == age]
+    f = model.shape(np.arange(len(scan.bins)), read.t1[cells], read.t2[cells])
+    differ = f[there].std(axis=0) if there.sum() > 1 else -np.abs(f[there][0] - 0.5)
+    cell = int(cells[np.argmax(np.nan_to_num(differ, nan=-1.0))])
+    c2, count = read.c2[:, cell], read.count[:, cell]
+    t1, t2 = _times(scan, read, cell)
+    i, j = np.searchsorted(scan.time, (t1.mean(), t2.mean())).clip(0, scan.n_frames - 1)
+    sigma = scan.sigma_row[:, i] * scan.sigma_row[:, j] / np.sqrt(np.maximum(count, 1))
+    contrast, offset = (result.scaling[name].values for name in ("contrast", "offset"))
+    contrast = np.where(there & ~result.scaling["undetermined"].values, contrast, np.nan)
+    predicted = model.shape(np.arange(len(scan.bins)), t1, t2).mean(axis=1)
+    return AtLag(t1, t2, (c2 - offset) / contrast, np.abs(sigma / contrast), predicted)
+
+
+def _times(
+    scan: Scan, read: Cuts, cell: int
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return times [s] of pairs spread over a cell of the cuts."""
+    age, lag = read.age[cell], read.lag[cell]
+    i = _spread(*read.age_edges[age : age + 2].tolist())
+    j = i[:, None] + _spread(*read.lag_edges[lag : lag + 2].tolist())
+    inside = j < scan.n_frames
+    return scan.time[np.broadcast_to(i[:, None], j.shape)[inside]], scan.time[j[inside]]
+
+
+def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
+    """Return up to `MAX_SAMPLES` whole numbers spread evenly over first ... stop - 1."""
+    n = min(stop - first, MAX_SAMPLES)
+    return first + ((np.arange(n) + 0.5) * (stop - first) / n).astype(int)
+
+
+def _at_one_lag(axis: "Axes", compass: "Axes | None", view: FitView, found: AtLag | None) -> None:
+    """Draw the decay at one lag against φ, and as a polar plot for a wide range of φ."""
+    scan = view.scan
+    label_axes(axis, "", "(c₂ − offset) / contrast")
+    if found is None or not np.isfinite(found.f).any():
+        _write(axis, "no lag is known for all bins")
+        return
+    age, lag = found.t1.mean(), (found.t2 - found.t1).mean()
+    axis.set_title(f"f at lag {lag:.3g} s, age {age:.3g} s; line: model", fontsize=10)
+    x = scan.phi if np.isfinite(scan.phi).all() else scan.label
+    for ring, colour, marker in ring_colours(scan.q):
+        here = np.flatnonzero((scan.q == ring) | np.isnan(ring))
+        here = here[np.argsort(x[here])]
+        values, stderr = found.f[here], found.stderr[here]
+        look = {"fmt": marker, "ms": 4, "color": colour, "elinewidth": 0.8}
+        axis.errorbar(x[here], values, stderr, **look)
+        axis.plot(x[here], found.model[here], color=colour, linewidth=1)
+        if compass is not None:
+            f = _ring(view, ring, found)
+            compass.errorbar(np.deg2rad(x[here]), values, stderr, **look)
+            compass.plot(np.deg2rad(CIRCLE), f, color=colour, lw=1)
+    if compass is not None:
+        low, high = axis.get_ylim()
+        compass.set_ylim(min(low, 0.0), high)
+        compass.set_yticks([tick for tick in axis.get_yticks() if 0 < tick < 0.9 * high][1::2])
+
+
+def _all_around(scan: Scan) -> bool:
+    """Return whether the angles are known and range wide enough for a polar plot."""
+    return bool(np.isfinite(scan.phi).all() and np.ptp(scan.phi) >= POLAR_RANGE)
+
+
+def _ring(view: FitView, q: float, at: AtLag) -> Float[np.ndarray, " n"]:
+    """Return the model's f of one ring on the full circle."""
+    model = fitted_at_angles(view.result, view.scan, q if np.isfinite(q) else 1.0, CIRCLE)
+    return model.shape(np.arange(len(CIRCLE)), at.t1, at.t2).mean(axis=1)
+
+
+def _compass(picture: "FitFigure", panel: "Axes") -> Any:
+    """Return polar axes in the place of others, smaller by the labels around them."""
+    panel.remove()
+    left, bottom, width, height = panel.get_position().bounds
+    compass: Any = picture.add_axes((left, bottom, width, 0.92 * height), projection="polar")
+    compass.set_title("the same, polar", fontsize=10)
+    compass.set_thetagrids(
+        range(0, 360, 45), [f"{a}°" for a in ("0", "45", "90", "135", "180", "−135", "−90", "−45")]
+    )
+    return compass
+
+
+def by_angle(
+    axis: "Axes",
+    scan: Scan,
+    values: Float[np.ndarray, " bin"],
+    hollow: Bool[np.ndarray, " bin"],
+    stderr: Float[np.ndarray, " bin"] | None = None,
+) -> None:
+    """Draw a value of each bin, with its error, against φ, or the label if φ is not known for all."""
+    x = scan.phi if np.isfinite(scan.phi).all() else scan.label
+    for ring, colour, marker in ring_colours(scan.q):
+        here = (scan.q == ring) | np.isnan(ring)
+        for some, face in ((here & ~hollow, colour), (here & hollow, "none")):
+            axis.errorbar(
+                x[some], values[some], None if stderr is None else stderr[some], fmt=marker, ms=5,
+                color=colour, markerfacecolor=face, elinewidth=0.8,
+            )  # fmt: skip
+
+
+def angle_axis(axis: "Axes", scan: Scan) -> None:
+    """Label the axis of φ, or of labels if φ is not known for all."""
+    from matplotlib.ticker import MaxNLocator
+
+    if not np.isfinite(scan.phi).all():
+        axis.set_xlabel("bin")
+        return
+    axis.set_xlabel("φ [degree]")
+    axis.xaxis.set_major_locator(MaxNLocator(steps=[1, 1.5, 3, 4.5, 9, 10]))
+    if np.ptp(scan.phi) < 1:
+        axis.set_xlim(scan.phi.mean() - 50, scan.phi.mean() + 50)
+
+
+def legend_marks(q: Float[np.ndarray, " bin"], hollow: bool) -> "list[Line2D]":
+    """Return a mark for each ring if there are several, and one for hollow symbols if there are any."""
+    from matplotlib.lines import Line2D
+
+    rings = ring_colours(q)
+    if len(rings) == 1:
+        rings = []
+    elif len(rings) > len(COLOURS):
+        rings = [rings[0], rings[len(rings) // 2], rings[-1]]
+    marks = [
+        Line2D([], [], color=c, marker=m, linestyle="none", label=f"q = {r:.4g} Å⁻¹")
+        for r, c, m in rings
+    ]
+    if hollow:
+        marks.append(
+            Line2D(
+                [], [], color=COLOURS[0], marker="o", markerfacecolor="none", linestyle="none",
+                label="no decay: contrast unknown",
+            )
+        )  # fmt: skip
+    return marks
+
+
+def legend_height(marks: "Sequence[Line2D]", columns: int) -> float:
+    """Return the height of a legend in inches."""
+    return 0.18 * -(-len(marks) // columns) + 0.1 if marks else 0.0
+
+
+def legend(picture: "FitFigure", marks: "Sequence[Line2D]", columns: int) -> None:
+    """Add a legend below all panels."""
+    if marks:
+        look = {"loc": "lower center", "frameon": False, "fontsize": 8}
+        picture.legend(handles=list(marks), ncols=columns, **look)
+
+
+def _write(axis: "Axes", text: str) -> None:
+    axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", va="center", color="#555555")

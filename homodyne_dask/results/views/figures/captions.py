@@ -1,0 +1,124 @@
+"""Captions of the figures, and text alternatives with their main numbers."""
+
+from collections.abc import Callable
+
+import numpy as np
+import xarray
+
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.map_means import block_grid
+from homodyne_dask.results.data.rate_curves import rates_in
+from homodyne_dask.results.views.figures.angles import at_one_lag
+from homodyne_dask.results.views.figures.rates_figure import bands_sentence
+from homodyne_dask.results.views.figures.style import bin_name
+from homodyne_dask.results.views.numbers import format_range, level_name
+from homodyne_dask.results.views.report_content import influence_sentences
+from homodyne_dask.store.rings import describe_rings
+
+TITLES = {
+    "maps": "Data, model and residual of single bins against both times",
+    "cuts": "c₂ against lag at several ages: data with error bars, model as lines",
+    "angles": "Dependence on the direction φ",
+    "rates": "Rates against time, with bands of 68 % and 95 %",
+    "passes": "Convergence of the fit",
+    "residuals": "Residuals: distribution, and dependence on lag",
+    "influence": "Change of each parameter, in standard errors, when one bin is excluded",
+}
+
+
+def alternative(name: str, view: FitView) -> str:
+    """Return the text alternative of a figure."""
+    return _ALTERNATIVES[name](view)
+
+
+def _maps(view: FitView) -> str:
+    side = block_grid(view.scan).side
+    means = f", means over {side}×{side} pairs" if side > 1 else ""
+    return (
+        f"Maps against t₁ and t₂ of measured c₂, fitted c₂ on the same colour scale, and residual over σ"
+        f"{means}, of {_bins(view)}. Reduced χ² per bin {_range(view.result, 'redchi')}."
+    )
+
+
+def _cuts(view: FitView) -> str:
+    contrast, offset = _range(view.result, "contrast"), _range(view.result, "offset")
+    return (
+        f"Measured and fitted c₂ against lag (logarithmic axis) at up to five ages, of "
+        f"{_bins(view)}. c₂ falls to the offset, {offset}; contrast {contrast}."
+    )
+
+
+def _angles(view: FitView) -> str:
+    found = at_one_lag(view)
+    words = [f"{name} {_range(view.result, name)}" for name in ("contrast", "offset")]
+    words += [f"reduced χ² {_range(view.result, 'redchi')}"]
+    words += [f"time to decay to 1/e {format_range(view.decay_times, '.3g')} s"]
+    if found is not None:
+        at = f"{(found.t2 - found.t1).mean():.3g} s"
+        words += [f"f at a lag of {at} {format_range(found.f, '.3g')}"]
+    rings = describe_rings(view.scan.q)
+    of = f" of {rings}, one colour each" if rings else ""
+    return f"Against φ, of every bin{of}: " + "; ".join(words) + "."
+
+
+def _rates(view: FitView) -> str:
+    found = rates_in(view)
+    unit = "1/s (times q²)" if np.isnan(view.scan.q).any() else "Å²/s"
+    words = [f"J goes from {_ends(found['J'])} {unit}"]
+    if "gamma_dot" in found:
+        words += [f"the shear rate from {_ends(found['gamma_dot'])} 1/s"]
+        words += [f"the strain from {_ends(found['strain'])}"]
+    t = found["t"].values
+    return f"From {t[0]:.3g} to {t[-1]:.3g} s {', '.join(words)}; {bands_sentence(found)}."
+
+
+def _passes(view: FitView) -> str:
+    full = [entry for entry in view.result.history if "pass" in entry]
+    accepted = sum(bool(entry["accepted"]) for entry in full)
+    levels = [entry for entry in view.result.history if "level" in entry]
+    coarse = [f"{e['passes']} over {level_name(e['level'])}" for e in levels]
+    before = f" after {', '.join(coarse)}" if coarse else ""
+    return (
+        f"χ² above its lowest value, estimated distance to the minimum and time of each pass: "
+        f"{len(full)} over all data, {accepted} of them accepted{before}. {view.result.outcome.value}."
+    )
+
+
+def _residuals(view: FitView) -> str:
+    return (
+        f"Histogram of residual over σ with the unit normal distribution, and mean and standard "
+        f"deviation of the residuals against lag, of {_bins(view)}. Reduced χ² {view.result.redchi:.5g}; "
+        f"1 is expected if σ is correct."
+    )
+
+
+def _influence(view: FitView) -> str:
+    (sentence,) = influence_sentences(view.result)
+    return f"Against φ, one panel per parameter; the band is one standard error: {sentence}."
+
+
+_ALTERNATIVES: dict[str, Callable[[FitView], str]] = {
+    "maps": _maps,
+    "cuts": _cuts,
+    "angles": _angles,
+    "rates": _rates,
+    "passes": _passes,
+    "residuals": _residuals,
+    "influence": _influence,
+}
+
+
+def _bins(view: FitView) -> str:
+    return "; ".join(bin_name(view.scan, int(b)) for b in view.shown)
+
+
+def _range(result: FitResult, name: str) -> str:
+    table = result.scaling
+    unknown = table["undetermined"].values & (name == "contrast")
+    return format_range(np.where(unknown, np.nan, table[name].values), ".4g")
+
+
+def _ends(rate: xarray.DataArray) -> str:
+    first, last = rate.values[[0, -1]]
+    return f"{first:.3g} to {last:.3g}"

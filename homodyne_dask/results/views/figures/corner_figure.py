@@ -1,0 +1,197 @@
+"""The corner figure of a posterior: densities of each parameter and of each pair."""
+
+import textwrap
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.errors import printable
+from homodyne_dask.results.data.known_truth import truth_of
+from homodyne_dask.results.files.arviz_tree import free_names
+from homodyne_dask.results.views.figures.style import COLOURS, figure, place
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from homodyne_dask.results.data.posterior import Posterior
+    from homodyne_dask.results.views.figures.picture import FitFigure
+
+MOST = 10
+"""Most parameters that are drawn, the first ones."""
+FEW = 4
+"""Parameters up to which the legend is above all panels; of more it is right of the first ones."""
+SIDE, GAP, LEFT, BELOW, ABOVE = 1.2, 0.1, 1.0, 0.75, 0.15
+"""Inches: of a panel, between two, and around all."""
+LEAST_WIDTH = 4.4
+"""Inches of the figure, for its legend."""
+LINE, LETTER = 0.17, 0.066
+"""Inches: height of a line of the legend, and width of a letter."""
+CELLS = 40
+"""Cells of a density along one axis."""
+SMOOTHED = 2.0
+"""Standard deviation of the smoothing, in cells."""
+MARGIN = 0.12
+"""Share of an axis at both ends without ticks."""
+APART = 0.4
+"""Least share of an axis between two ticks."""
+SHARES = (0.95, 0.68)
+FIT, TRUTH, GREY = COLOURS[1], COLOURS[2], "#555555"
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+class DrawnParameter(NamedTuple):
+    """One parameter as it is drawn: in units of a power of ten."""
+
+    label: str
+    draws: Float[np.ndarray, " draw"]
+    edges: Float[np.ndarray, " edge"]
+    value: float
+    stderr: float
+    truth: float | None
+
+
+def draw_corner(posterior: "Posterior") -> "FitFigure":
+    """Draw the density of each free parameter, with the fit's Gaussian, and of each pair of them.
+
+    Contours hold 68 and 95 % of the draws; lines are the values of the fit, and true ones if known.
+    """
+    free = [*free_names(posterior.result).items()][:MOST]
+    shown = [drawn_parameter(posterior, name, at) for name, at in free]
+    n = len(shown)
+    inside = n * SIDE + (n - 1) * GAP
+    width = max(LEFT + inside + 0.15, LEAST_WIDTH)
+    room = width - 0.3 - (LEFT + SIDE if n > FEW else 0.0)
+    words = _words(posterior, shown, int(room / LETTER))
+    height = BELOW + inside + ABOVE + (0.0 if n > FEW else LINE * len(words))
+    picture = figure(width, height)
+    for row in range(n):
+        bottom = BELOW + (n - 1 - row) * (SIDE + GAP)
+        for column in range(row + 1):
+            axes = place(picture, LEFT + column * (SIDE + GAP), bottom, SIDE, SIDE)
+            if row == column:
+                _marginal(axes, shown[row])
+            else:
+                _pair(axes, shown[column], shown[row])
+                axes.set_yticks(_ticks(shown[row].edges))
+            axes.set_xticks(_ticks(shown[column].edges))
+            axes.tick_params(labelsize=7, labelbottom=row == n - 1, labelleft=column == 0 < row)
+        centred: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+        along = LEFT + row * (SIDE + GAP) + SIDE / 2
+        picture.text(along / width, 0.25 / height, shown[row].label, **centred)
+        if row > 0:
+            middle = (bottom + SIDE / 2) / height
+            picture.text(0.25 / width, middle, shown[row].label, rotation=90, **centred)
+    for line, (text, colour) in enumerate(words):
+        at = (width - 0.1) / width, 1 - (0.1 + LINE * line) / height
+        picture.text(*at, text, ha="right", va="top", fontsize=8, color=colour)
+    return picture
+
+
+def drawn_parameter(posterior: "Posterior", name: str, at: int) -> DrawnParameter:
+    """Return one parameter, the one at this place in theta, as it is drawn."""
+    result, draws = posterior.result, posterior.draws.flat[:, at]
+    table = result.parameters
+    value, stderr = (float(table[key].values[at]) for key in ("value", "stderr"))
+    low, high = np.quantile(draws, (0.001, 0.999))
+    margin = 0.08 * (high - low) or 1.0
+    ends = max(low - margin, draws.min()), min(high + margin, draws.max())
+    if ends[0] == ends[1]:
+        ends = ends[0] - margin, ends[1] + margin
+    largest = max(map(abs, ends))
+    exponent = int(np.floor(np.log10(largest))) if largest > 0 else 0
+    scale = 1.0 if -2 <= exponent < 4 else 10.0**exponent
+    unit = str(table["unit"].values[at])
+    ten = f"10{str(exponent).translate(_SUPERSCRIPT)}"
+    words = " ".join([ten] * (scale != 1) + [unit] * bool(unit))
+    true = (truth_of(result) or {}).get(name)
+    return DrawnParameter(
+        label=plain_label(name + (f"\n[{words}]" if words else "")),
+        draws=draws / scale,
+        edges=np.linspace(*ends, CELLS + 1) / scale,
+        value=value / scale,
+        stderr=stderr / scale,
+        truth=None if true is None else true / scale,
+    )
+
+
+def plain_label(text: str) -> str:
+    """Return a text as matplotlib draws it letter by letter: a $ begins no formula."""
+    return printable(text).replace("$", r"\$")
+
+
+def _marginal(axes: "Axes", one: DrawnParameter) -> None:
+    """Draw the density and the fit's Gaussian, the highest value of each 1."""
+    from scipy.ndimage import gaussian_filter1d
+
+    counts, _ = np.histogram(one.draws, one.edges)
+    density = gaussian_filter1d(counts.astype(float), SMOOTHED / 2, mode="nearest")
+    middle = 0.5 * (one.edges[1:] + one.edges[:-1])
+    axes.fill_between(middle, density / density.max(), color=COLOURS[0], alpha=0.35, linewidth=0)
+    axes.plot(middle, density / density.max(), color=COLOURS[0], linewidth=1.2)
+    if np.isfinite(one.stderr) and one.stderr > 0:
+        x = np.linspace(one.edges[0], one.edges[-1], 200)
+        gaussian = np.exp(-0.5 * ((x - one.value) / one.stderr) ** 2)
+        axes.plot(x, gaussian, color=FIT, linewidth=1.2)
+    _lines(axes, one, "axvline")
+    axes.set_ylim(0, 1.08)
+    axes.set_xlim(one.edges[0], one.edges[-1])
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_yticks([])
+
+
+def _pair(axes: "Axes", x: DrawnParameter, y: DrawnParameter) -> None:
+    from scipy.ndimage import gaussian_filter
+
+    counts, _, _ = np.histogram2d(x.draws, y.draws, [x.edges, y.edges])
+    density = gaussian_filter(counts, SMOOTHED, mode="nearest").T
+    levels = levels_holding(density, SHARES)
+    across, up = (0.5 * (one.edges[1:] + one.edges[:-1]) for one in (x, y))
+    if 0 < levels[0] < levels[1] < density.max():
+        filled = [*levels, density.max()]
+        axes.contourf(across, up, density, filled, colors=["#b8d4e8", "#6fa8d0"])
+        axes.contour(across, up, density, levels, colors=COLOURS[0], linewidths=0.8)
+    _lines(axes, x, "axvline")
+    _lines(axes, y, "axhline")
+    axes.set_xlim(x.edges[0], x.edges[-1])
+    axes.set_ylim(y.edges[0], y.edges[-1])
+
+
+def levels_holding(density: Float[np.ndarray, "n m"], shares: tuple[float, ...]) -> list[float]:
+    """Return the densities above which these shares of all lie."""
+    falling = np.sort(density, axis=None)[::-1]
+    held = np.cumsum(falling) / falling.sum()
+    return [float(falling[np.searchsorted(held, share)]) for share in shares]
+
+
+def _lines(axes: "Axes", one: DrawnParameter, line: str) -> None:
+    getattr(axes, line)(one.value, color=FIT, linewidth=0.8)
+    if one.truth is not None:
+        getattr(axes, line)(one.truth, color=TRUTH, linewidth=1.0, linestyle="--")
+
+
+def _ticks(edges: Float[np.ndarray, " edge"]) -> list[float]:
+    """Return one or two round numbers, far enough from the ends for their labels."""
+    from matplotlib.ticker import MaxNLocator
+
+    low, high = edges[0] + MARGIN * np.ptp(edges), edges[-1] - MARGIN * np.ptp(edges)
+    inside: list[float] = []
+    for most in (3, 6, 12):
+        found = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        inside = [float(x) for x in found if low <= x <= high]
+        if len(inside) > 1 and inside[-1] - inside[0] > APART * np.ptp(edges):
+            return [inside[0], inside[-1]]
+    return inside[:1]
+
+
+def _words(
+    posterior: "Posterior", shown: list[DrawnParameter], letters: int
+) -> list[tuple[str, str]]:
+    """Return what the lines are, and what was done, in lines of text with their colours."""
+    words = [("posterior: density, 68 % and 95 % of the draws", COLOURS[0])]
+    known = any(np.isfinite(one.stderr) for one in shown)
+    words += [(f"fit: value{' and Gaussian of its stderr' if known else ''}", FIT)]
+    if any(one.truth is not None for one in shown):
+        words.append(("truth of simulated data", TRUTH))
+    note = plain_label(posterior.draws.adjust_note)
+    return [*words, *((line, GREY) for line in textwrap.wrap(note, letters))]

@@ -1,0 +1,153 @@
+"""The figures of a posterior: rates with bands, chains, and the corner."""
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.results.files.arviz_tree import free_names
+from homodyne_dask.results.views.figures.corner_figure import (
+    LETTER,
+    LINE,
+    draw_corner,
+    drawn_parameter,
+    plain_label,
+)
+from homodyne_dask.results.views.figures.style import (
+    COLOURS,
+    FOOT,
+    LEFT,
+    RIGHT,
+    label_axes,
+    log_scale_if_wide,
+    panels,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from homodyne_dask.results.data.posterior import Posterior
+    from homodyne_dask.results.views.figures.picture import FitFigure
+
+RATES = {
+    "J": ("J [{unit}]", "transport rate"),
+    "gamma_dot": ("dγ/dt [{unit}]", "shear rate"),
+    "strain": ("γ", "accumulated strain"),
+}
+"""Axis and title of each."""
+BANDS = ((0.025, 0.975, 0.18), (0.16, 0.84, 0.35))
+"""Ends and strength of each band."""
+
+
+class PosteriorPlots:
+    """The figures of a posterior, `posterior.plot`, as matplotlib Figures that notebooks show."""
+
+    def __init__(self, posterior: "Posterior") -> None:
+        self.posterior = posterior
+
+    def corner(self) -> "FitFigure":
+        """Densities of each parameter and each pair, with 68 and 95 % contours and the fit's Gaussian."""
+        return draw_corner(self.posterior)
+
+    def rates(self) -> "FitFigure":
+        """J(t), the shear rate and the strain: median with 68 and 95 % bands, over those of the fit."""
+        return draw_posterior_rates(self.posterior)
+
+    def trace(self) -> "FitFigure":
+        """The draws of each chain, one after the other."""
+        return draw_trace(self.posterior)
+
+
+def drawn_pictures(posterior: "Posterior") -> "dict[str, FitFigure]":
+    """Return the figures that are saved: rates of models that have them, a trace where chains were run."""
+    plots = PosteriorPlots(posterior)
+    found = {"posterior_corner": plots.corner()}
+    if _has_rates(posterior):
+        found["posterior_rates"] = plots.rates()
+    if posterior.draws.sampler == "nuts":
+        found["posterior_trace"] = plots.trace()
+    return found
+
+
+def _has_rates(posterior: "Posterior") -> bool:
+    return "J" in posterior.tree["posterior"].dataset
+
+
+def draw_posterior_rates(posterior: "Posterior") -> "FitFigure":
+    """Draw each rate against time, and below it its difference from the fit.
+
+    Raises OptionError for a model that has no rates.
+    """
+    if not _has_rates(posterior):
+        raise OptionError(f"{posterior.result.config['model']} has no rates J and γ̇ to draw")
+    group = posterior.tree["posterior"].dataset
+    names = [name for name in RATES if name in group]
+    n, width = len(names), 2.85 if len(names) > 1 else 4.0
+    words = (
+        f"bands: 68 % and 95 % of the draws; dotted: 95 % of the fit; {posterior.draws.adjust_note}"
+    )
+    letters = int((n * (LEFT + width + RIGHT) - 0.3) / LETTER)
+    lines = textwrap.wrap(plain_label(words), letters)
+    picture, axes = panels(2 * n, n, width, 2.2, FOOT + LINE * (len(lines) - 1))
+    for above, below, name in zip(axes[:n], axes[n:], names, strict=True):
+        _rate(above, below, posterior, name)
+    axes[0].legend(frameon=False, fontsize=8)
+    picture.supxlabel("\n".join(lines), fontsize=8, color="#555555")
+    return picture
+
+
+def _rate(above: "Axes", below: "Axes", posterior: "Posterior", name: str) -> None:
+    """Draw a rate, and below it the difference from the fit, in per cent where no value is 0."""
+    of, constant = posterior.tree["posterior"].dataset, posterior.tree["constant_data"].dataset
+    t, values = of["age"].values, of[name].values.reshape(-1, of.sizes["age"])
+    unit, (y, title) = of[name].attrs["units"], RATES[name]
+    fit = constant[f"{name}_fit"].values
+    ends = np.stack([constant[f"{name}_fit_{end}_95"].values for end in ("low", "high")])
+    some = slice(int(name == "strain"), None)  # it begins at 0
+    t, values, fit, ends = t[some], values[:, some], fit[some], ends[:, some]
+    relative = bool((fit > 0).all() or (fit < 0).all())
+    scale = 100 / np.abs(fit) if relative else np.ones_like(fit)
+    label_axes(above, "", y.format(unit=unit), title)
+    label_axes(below, "t [s]", "difference [%]" if relative else f"difference [{unit}]")
+    for axis, zero, factor in ((above, np.zeros_like(fit), 1.0), (below, fit, scale)):
+        _bands(axis, t, *((part - zero) * factor for part in (values, fit, ends)))
+        if name != "strain":
+            log_scale_if_wide(axis, "x", t)
+    if name != "strain":
+        log_scale_if_wide(above, "y", np.median(values, axis=0))
+
+
+def _bands(
+    axis: "Axes",
+    t: Float[np.ndarray, " age"],
+    values: Float[np.ndarray, "draw age"],
+    fit: Float[np.ndarray, " age"],
+    ends: Float[np.ndarray, "2 age"],
+) -> None:
+    """Draw median and bands of draws, and the fit with the ends of its 95 % band."""
+    for below, above, strength in BANDS:
+        low, high = np.quantile(values, (below, above), axis=0)
+        axis.fill_between(t, low, high, color=COLOURS[0], alpha=strength, linewidth=0)
+    axis.plot(t, np.median(values, axis=0), color=COLOURS[0], label="posterior")
+    axis.plot(t, fit, color=COLOURS[1], linestyle="--", linewidth=1.2, label="fit")
+    axis.plot(t, ends.T, color=COLOURS[1], linestyle=":", linewidth=1.0)
+
+
+def draw_trace(posterior: "Posterior") -> "FitFigure":
+    """Draw the draws of each chain, of every free parameter, in their order."""
+    chains = posterior.draws.theta.shape[0]
+    free = free_names(posterior.result)
+    picture, axes = panels(len(free), 2, 3.8, 1.25)
+    for axis, (name, at) in zip(axes, free.items(), strict=True):
+        one = drawn_parameter(posterior, name, at)
+        for n, chain in enumerate(one.draws.reshape(chains, -1)):
+            colour = COLOURS[n % len(COLOURS)]
+            axis.plot(chain, color=colour, linewidth=0.4, alpha=0.8)
+        title, _, unit = one.label.partition("\n")
+        label_axes(axis, "", unit, title)
+        axis.locator_params(axis="y", nbins=4)
+    for axis in axes[-2:]:
+        axis.set_xlabel("draw of the chain")
+    return picture

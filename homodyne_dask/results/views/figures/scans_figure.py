@@ -1,0 +1,196 @@
+"""Parameters of several fits, scan by scan or against q or age."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from homodyne_dask.results.data.scan_row import FitRow, Fitted
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.views.figures.style import (
+    COLOURS,
+    FOOT,
+    label_axes,
+    limits,
+    log_scale_if_wide,
+    logarithmic,
+    panels,
+)
+from homodyne_dask.results.views.series_report import DOUBTFUL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from homodyne_dask.results.views.figures.picture import FitFigure
+
+Columns = Mapping[str, np.ndarray]
+"""Columns of a table by their names."""
+COLUMNS = 3
+MAX_NAMES = 12
+"""Most scans that are labelled one by one; of more, only some are."""
+LETTER = 0.075
+"""Inches of a letter of their names."""
+_AXES = {"q": "q [Å⁻¹]", "age": "age [s]"}
+_RATES = {"J": "J(t) [Å²/s]", "gamma_dot": "γ̇(t) [1/s]"}
+LEGEND = 0.3
+"""Inches of the names of parts below a figure."""
+_TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
+
+
+def draw_scans(entries: Sequence[SeriesEntry]) -> "FitFigure":
+    """Draw each parameter with its error, and the reduced χ², for each scan."""
+    labels = [entry.name.removesuffix(".zarr") for entry in entries]
+    picture, axes = _panels(entries, LETTER * max(map(len, labels)))
+    at = np.arange(len(entries))
+    _draw(axes, entries, at)
+    shown = at[:: -(-len(at) // MAX_NAMES)]
+    for axis in axes:
+        axis.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=8)
+        axis.set_xlim(-0.5, len(at) - 0.5)
+    return picture
+
+
+def draw_scans_against(rows: Sequence[FitRow], against: str) -> "FitFigure":
+    """Draw each parameter with its error, and the reduced χ², against the number or the time of the scans.
+
+    against: 'number' or 'time'. Parts of one name have one colour.
+    """
+    parts = list(dict.fromkeys(row.part for row in rows))
+    picture, axes = _panels(rows, FOOT if len(parts) == 1 else FOOT + LEGEND)
+    for n, part in enumerate(parts):
+        some = [row for row in rows if row.part == part]
+        colour, of_redchi = (
+            COLOURS[n % len(COLOURS)],
+            COLOURS[1 if len(parts) == 1 else n % len(COLOURS)],
+        )
+        _draw(axes, some, _places(some, against), None, colour, of_redchi)
+        axes[-1].lines[-1].set_label(part)
+    for axis in axes[-COLUMNS:]:
+        axis.set_xlabel(against, loc="left")  # the date of the ticks is on the right
+    for axis in axes:
+        _date_ticks(axis) if against == "time" else _whole_ticks(axis)
+    if len(parts) > 1:
+        picture.legend(
+            *axes[-1].get_legend_handles_labels(), loc="lower center", ncols=4, fontsize=8
+        )
+    return picture
+
+
+def _places(rows: Sequence[FitRow], against: str) -> np.ndarray:
+    """Return the numbers of scans, or their times as matplotlib counts them."""
+    if against == "number":
+        return np.array([row.number for row in rows])
+    from matplotlib.dates import date2num
+
+    return date2num([datetime.fromtimestamp(row.time, UTC) for row in rows])
+
+
+def draw_last_rates(tables: Sequence[tuple[str, Columns]]) -> "FitFigure":
+    """Draw J(t) and γ̇(t) of several scans, the last one dark and with its band of 68 %.
+
+    tables: name of each scan and its rates.csv, the last one last.
+    """
+    last = tables[-1][1]
+    names = [name for name in _RATES if name in last]
+    picture, axes = panels(len(names), len(names), 4.2, 2.6, FOOT)
+    for axis, name in zip(axes, names, strict=True):
+        label_axes(axis, "t [s]", _RATES[name])
+        for n, (scan, of) in enumerate(tables):
+            newest = n == len(tables) - 1
+            shade = COLOURS[0] if newest else str(0.8 - 0.4 * n / len(tables))
+            axis.plot(of["t"], of[name], color=shade, lw=2 if newest else 1, label=scan)
+        band = last[f"{name}_low_68"], last[f"{name}_high_68"]
+        axis.fill_between(last["t"], *band, color=COLOURS[0], alpha=0.25, lw=0)
+        values = np.concatenate([of[name] for _, of in tables])
+        log_scale_if_wide(axis, "y", values)
+        logarithmic(axis, "x")
+        limits(axis, values, np.concatenate(band))
+    axes[-1].legend(fontsize=7, frameon=False)
+    return picture
+
+
+def draw_series(whole: FitSeries) -> "FitFigure":
+    """Draw each parameter and rate with its error, and the reduced χ², against q or age.
+
+    A dashed line is the weighted mean of consistent fits; horizontal bars are the windows of age.
+    """
+    entries = [entry for entry in whole.entries if entry.result is not None]
+    picture, axes = _panels(entries, FOOT)
+    at = np.array([entry.at[whole.over] for entry in entries])
+    _draw(axes, entries, at, _windows(entries, at))
+    for axis, name in zip(axes, whole.names, strict=False):
+        axis.set_title(_TITLES.get(name, ""), fontsize=10)
+        same = whole.agreement.get(name)
+        if same is not None and same.p >= DOUBTFUL:
+            axis.axhline(same.mean, color=COLOURS[4], linestyle="--", zorder=0)
+            picture.supxlabel(
+                "dashed: weighted mean of fits that agree", fontsize=8, color="#555555"
+            )
+    for axis in axes[-COLUMNS:]:
+        axis.set_xlabel(_AXES[whole.over])
+    return picture
+
+
+def _panels(entries: Sequence[Fitted], below: float = 0.0) -> "tuple[FitFigure, list[Axes]]":
+    """Return a figure with axes for each quantity and for χ²; below: inches more for labels below all."""
+    number = len(entries[0].quantities) + 1
+    picture, axes = panels(number, COLUMNS, 2.85, 1.9, below)
+    for axis in axes[: max(number - COLUMNS, 0)]:
+        axis.tick_params(labelbottom=False)
+    return picture, axes
+
+
+def _whole_ticks(axis: "Axes") -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def _date_ticks(axis: "Axes") -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    zone = datetime.now().astimezone().tzinfo
+    places = AutoDateLocator(zone, minticks=3, maxticks=5)
+    axis.xaxis.set_major_locator(places)
+    axis.xaxis.set_major_formatter(ConciseDateFormatter(places, zone))
+
+
+def _windows(entries: Sequence[SeriesEntry], at: np.ndarray) -> np.ndarray | None:
+    """Return the extent of the window of each fit below and above its mean age."""
+    if "from" not in entries[0].at:
+        return None
+    return np.array([at - [e.at["from"] for e in entries], [e.at["to"] for e in entries] - at])
+
+
+def _draw(
+    axes: "Sequence[Axes]",
+    entries: Sequence[Fitted],
+    at: np.ndarray,
+    reach: np.ndarray | None = None,
+    colour: Any = COLOURS[0],
+    of_redchi: Any = COLOURS[1],
+) -> None:
+    for axis, name in zip(axes, entries[0].quantities, strict=False):
+        found = [entry.quantities[name] for entry in entries]
+        value, robust, error = (
+            np.array([getattr(q, key) for q in found]) for key in ("value", "stderr", "error_used")
+        )
+        bound = np.array([q.at_bound for q in found])
+        unit = found[0].unit
+        label_axes(axis, "", f"{name} [{unit}]" if unit else name)
+        for some, marker, face in (
+            (np.isfinite(robust), "o", colour),
+            (~np.isfinite(robust) & ~bound, "o", "none"),
+            (bound, "x", "none"),
+        ):
+            if some.any():
+                axis.errorbar(
+                    at[some], value[some], np.nan_to_num(error[some]),
+                    None if reach is None else reach[:, some], fmt=marker, ms=5,
+                    color=colour, markerfacecolor=face, elinewidth=1,
+                )  # fmt: skip
+        log_scale_if_wide(axis, "y", value)
+    label_axes(axes[-1], "", "reduced χ²")
+    axes[-1].plot(at, [entry.redchi for entry in entries], "o", ms=5, color=of_redchi)

@@ -1,0 +1,166 @@
+"""Style of the figures: colours for colour-blind readers, axes, labels with units."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from homodyne_dask.results.views.figures import DPI
+from homodyne_dask.store.scan import Scan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from homodyne_dask.results.views.figures.picture import FitFigure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito (2008), in an order that also differs in lightness between neighbours."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+UNKNOWN_COLOUR = "#d9d9d9"
+"""Colour of unknown values."""
+MAX_INTERVALS = 6
+"""Most intervals between the ticks of a linear axis; each label takes time to draw."""
+
+
+LEFT, RIGHT, ABOVE, BELOW = 1.15, 0.15, 0.35, 0.55
+"""Inches around a panel, for its labels: those on the left have up to nine characters."""
+FOOT = 0.3
+"""Inches below all panels, for a legend or a line of text."""
+
+
+def figure(width: float, height: float) -> "FitFigure":
+    """Return an empty figure; width and height in inches. No global state of matplotlib is changed."""
+    from homodyne_dask.results.views.figures.picture import FitFigure
+
+    return FitFigure(figsize=(width, height), dpi=DPI)
+
+
+def panels(
+    number: int,
+    columns: int,
+    width: float,
+    height: float,
+    foot: float = 0.0,
+    left: float = LEFT,
+) -> "tuple[FitFigure, list[Axes]]":
+    """Return a figure with so many panels in rows, each of this width and height in inches.
+
+    foot: inches below all; left: inches for the labels left of each panel.
+    Their positions are fixed: finding positions from the sizes of all labels takes longer than drawing.
+    """
+    columns = min(columns, number)
+    rows = -(-number // columns)
+    cell = (left + width + RIGHT, ABOVE + height + BELOW)
+    picture = figure(columns * cell[0], rows * cell[1] + foot)
+    axes = []
+    for n in range(number):
+        row, column = divmod(n, columns)
+        bottom = foot + (rows - 1 - row) * cell[1] + BELOW
+        axes.append(place(picture, column * cell[0] + left, bottom, width, height))
+    return picture, axes
+
+
+def place(
+    picture: "FitFigure", left: float, bottom: float, width: float, height: float, **options: Any
+) -> Any:
+    """Return new axes of a figure at a position in inches."""
+    w, h = picture.get_size_inches()
+    return picture.add_axes((left / w, bottom / h, width / w, height / h), **options)
+
+
+def label_axes(axes: "Axes", x: str, y: str, title: str = "") -> None:
+    """Set labels and title of an axes; remove its upper and right spine."""
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.set_title(title, fontsize=10)
+    axes.ticklabel_format(axis="both", useOffset=False)
+    axes.locator_params(nbins=MAX_INTERVALS)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def logarithmic(axes: "Axes", which: str, scale: str = "log", **options: float) -> None:
+    """Make the x or y axis logarithmic, with plain-text tick labels: 0.1, 1, 10, or 10⁻⁵.
+
+    Labels in math text take longer to draw than the rest of a figure.
+    """
+    from matplotlib.ticker import FuncFormatter, LogFormatter
+
+    class Between(LogFormatter):
+        """Labels between decades where the axis has less than one decade."""
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return log_tick(x) if super().__call__(x, pos) else ""
+
+    set_scale = axes.set_xscale if which == "x" else axes.set_yscale
+    set_scale(scale, **options)
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_formatter(FuncFormatter(lambda value, _: log_tick(value)))
+    if scale == "log":
+        axis.set_minor_formatter(Between(labelOnlyBase=False))
+
+
+def log_tick(value: float) -> str:
+    """Return a tick label of a logarithmic axis."""
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:g}"
+    mantissa, _, power = f"{value:.0e}".partition("e")
+    ten = "10" + str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return ten if mantissa == "1" else f"{mantissa}·{ten}"
+
+
+def bin_name(scan: Scan, bin: int) -> str:
+    """Return q, φ and label of a bin, for titles."""
+    q, phi = scan.q[bin], scan.phi[bin]
+    parts = [f"q = {q:.4g} Å⁻¹" if np.isfinite(q) else "q unknown"]
+    parts += [f"φ = {_signed(phi)}°" if np.isfinite(phi) else "φ unknown"]
+    return ", ".join([*parts, f"bin {scan.label[bin]}"])
+
+
+def _signed(value: float) -> str:
+    return f"{value:.4g}".replace("-", "−")
+
+
+def log_scale_if_wide(axes: "Axes", which: str, values: np.ndarray) -> None:
+    """Make the x or y axis logarithmic where the values are positive and span more than a decade."""
+    known = values[np.isfinite(values)]
+    if len(known) and known.min() > 0 and known.max() > 10 * known.min():
+        logarithmic(axes, which)
+
+
+NARROWEST = 0.2
+"""Least range of a curve beside its band, as a share of its largest value."""
+
+
+def limits(axes: "Axes", values: np.ndarray, band: np.ndarray) -> None:
+    """Set the y range to the values and their band, but to at most three times the range of the values.
+
+    The range of a nearly constant curve counts as NARROWEST of its size: its band is seen, too.
+    """
+    log = axes.get_yscale() == "log"
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values, band = (np.log10(v) if log else v for v in (values, band))
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return
+    span = max(np.ptp(known), 0.0 if log else NARROWEST * np.abs(known).max()) or 1.0
+    inside = np.clip(band[np.isfinite(band)], known.min() - span, known.max() + span)
+    shown = np.concatenate([known, inside])
+    low, high = shown.min(), shown.max()
+    margin = 0.06 * ((high - low) or span)
+    edges = np.array([low - margin, high + margin])
+    axes.set_ylim(*(10.0**edges if log else edges))
+
+
+def ring_colours(q: np.ndarray) -> list[tuple[float, Any, str]]:
+    """Return q, colour and marker of each ring; beyond seven rings the colour follows q."""
+    from matplotlib import colormaps
+
+    rings = [float(value) for value in dict.fromkeys(np.sort(q))] if np.isfinite(q).all() else []
+    if not rings:
+        return [(np.nan, COLOURS[0], MARKERS[0])]
+    if len(rings) <= len(COLOURS):
+        return list(zip(rings, COLOURS, MARKERS, strict=False))
+    shades = colormaps["viridis"](np.linspace(0, 0.9, len(rings)))
+    return [
+        (q, tuple(c), MARKERS[n % len(MARKERS)])
+        for n, (q, c) in enumerate(zip(rings, shades, strict=True))
+    ]

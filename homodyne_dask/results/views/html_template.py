@@ -1,0 +1,34 @@
+"""HTML from templates: a value in them is escaped unless it is markupsafe's `Markup`."""
+
+from functools import cache
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from homodyne_dask.errors import printable
+
+RESULTS_PACKAGE = "homodyne_dask.results.views"
+
+
+def render(package: str, template: str, /, **values: Any) -> str:
+    """Return a template of a package filled with values; it may use those of the reports, too."""
+    return _environment(package).get_template(template).render(values)
+
+
+def _printable(value: Any) -> Any:
+    """Return a value without control characters, escaped still if it was."""
+    return type(value)(printable(value)) if isinstance(value, str) else value
+
+
+@cache
+def _environment(package: str) -> Environment:
+    return Environment(
+        loader=ChoiceLoader(
+            [PackageLoader(name) for name in dict.fromkeys((package, RESULTS_PACKAGE))]
+        ),
+        autoescape=True,
+        finalize=_printable,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,286 @@
+"""The content of the report of a fit, for text and HTML: table rows and sentences."""
+
+import math
+from typing import Any
+
+import numpy as np
+import xarray
+
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.known_truth import pulls, truth_mismatch, truth_of
+from homodyne_dask.results.views import numbers
+from homodyne_dask.results.views.report_facts import datum
+from homodyne_dask.store.rings import describe_rings
+
+INFLUENCE = "influence of single bins, in standard errors"
+MODES_NOTE = (
+    "each mode: one Gauss-Newton step from this optimum; AIC and BIC: differences from the lowest, "
+    "corrected for correlated pairs; changes in standard errors"
+)
+WITHOUT_CRITERIA = (
+    "AIC and BIC are not known: the model does not describe the data, and they would take its misfit "
+    "for noise"
+)
+
+
+def report_title(result: FitResult) -> str:
+    """Return what was fitted to what."""
+    return f"{result.config['model']} fitted to {result.inputs['store']}"
+
+
+def reservations(result: FitResult) -> list[tuple[str, str]]:
+    """Return the reservations about a fit: (undetermined | warning | rates | note, sentence)."""
+    found = [("undetermined", sentence) for sentence in result.undetermined]
+    found += [("warning", sentence) for sentence in result.warnings]
+    if checked := result.rates_check:
+        found.append(("rates", checked["sentence"].removeprefix(f"{checked['store']}: ")))
+    other = truth_mismatch(result)
+    if other:
+        found += [
+            ("note", f"the data were simulated with {other}: the true values are not compared")
+        ]
+    return found
+
+
+def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]:
+    """Return the table of parameters, header first, and notes on its errors."""
+    table, truth, pull = result.parameters, truth_of(result), pulls(result)
+    lower = result.covariance_lower
+    robust, naive = (
+        bool(np.isfinite(table[key].values).any()) for key in ("stderr", "stderr_naive")
+    )
+    head = [
+        "parameter",
+        "value ± stderr",
+        "unit",
+        *["dof"] * robust,
+        "naive error",
+        *["lower bound"] * (lower is not None),
+    ]
+    rows = []
+    splines = coefficients(result)
+    for n, name in enumerate(map(str, table["param"].values)):
+        if name in splines:
+            rows += _free_rate_row(result, name, splines[name], len(head))
+            continue
+        column = {str(key): table[key].values[n] for key in table.data_vars}
+        shown = numbers.value_and_error(column["value"], column["stderr"])
+        state = "fixed" if column["fixed"] else "at bound" if column["at_bound"] else ""
+        dof = [f"{column['dof']:.1f}" if np.isfinite(column["stderr"]) else "-"] * robust
+        naive_error = state or numbers.format_error(column["stderr_naive"])
+        row = [name, shown, column["unit"], *dof, naive_error]
+        if lower is not None:
+            row.append(numbers.format_error(float(np.sqrt(lower.values[n, n]))))
+        if truth is not None:
+            row.append(f"{truth[name]:.6g}" if name in truth else "-")
+            row.append(f"{pull[name]:+.1f}" if name in pull else "-")
+        rows.append(row)
+    if truth is not None:
+        head += ["truth", "pull"]
+    bound = "lower bound on the error: dyadic-robust over blocks of frames"
+    notes = (
+        *_priors(result),
+        *_free_rates(result),
+        *derived_sentences(result),
+        _on_errors(robust, lower is not None, naive),
+        *([bound] if lower is not None else []),
+        *([_on_pulls(robust, lower is not None)] if pull else []),
+    )
+    return [head, *rows], notes
+
+
+def _priors(result: FitResult) -> list[str]:
+    """Return a line for each prior of a parameter: 'prior: D0 = 2500 ± 300 Å²/s'."""
+    units = dict(zip(*(result.parameters[key].values for key in ("param", "unit")), strict=True))
+    return [
+        f"prior: {name} = {mean:g} ± {sd:g} {units[name]}".rstrip()
+        for name, (mean, sd) in (result.config.get("prior") or {}).items()
+    ]
+
+
+def coefficients(result: FitResult) -> dict[str, str]:
+    """Return the rate of free form of each parameter that is one of its coefficients."""
+    table = result.smoothing
+    if table is None:
+        return {}
+    return {
+        f"{rate}_{n + 1}": str(rate)
+        for rate, splines in zip(table["rate"].values, table["splines"].values, strict=True)
+        for n in range(int(splines))
+    }
+
+
+def _free_rate_row(result: FitResult, name: str, rate: str, width: int) -> list[list[str]]:
+    """Return one row for all coefficients of a rate, in place of its first."""
+    if name != f"{rate}_1":
+        return []
+    own = [one for one, of in coefficients(result).items() if of == rate]
+    values = result.parameters.sel(param=own)["value"].values
+    unit = str(result.parameters.sel(param=name)["unit"].values)
+    shown = f"{values.min():.4g} to {values.max():.4g}"
+    return [[f"{rate}(t)", shown, unit, *["-"] * (width - 3)]]
+
+
+def _free_rates(result: FitResult) -> list[str]:
+    """Return a line for each rate of free form, with the correlation of what the data say of it."""
+    table = result.smoothing
+    if table is None:
+        return []
+    keys = ("rate", "splines", "effective", "strength", "design_effect")
+    return [
+        f"{rate}(t): {int(splines)} splines with {effective:.1f} effective degrees of freedom, "
+        f"smoothness {rate}={strength:.3g} for χ² in units of the design effect {effect:.3g}"
+        for rate, splines, effective, strength, effect in zip(
+            *(table[key].values for key in keys), strict=True
+        )
+    ]
+
+
+def derived_sentences(result: FitResult) -> list[str]:
+    """Return a line for each quantity that follows from the parameters: 'D_SE = 1.2 ± 0.1 Å²/s (D0 / 2)'."""
+    return [
+        f"{name} = {numbers.value_and_error(of.value, of.stderr)} {of.unit} ({of.formula})"
+        for name, of in result.derived.items()
+    ]
+
+
+def _on_errors(robust: bool, bounded: bool, naive: bool) -> str:
+    if robust:
+        return (
+            "stderr is cluster-robust (CR3, clustered by bin) with dof degrees of freedom; the naive error "
+            "assumes uncorrelated noise"
+        )
+    if bounded:
+        return "the naive error assumes uncorrelated noise"
+    if naive:
+        return "only the naive error is known, which assumes uncorrelated noise"
+    return "no error of a parameter is known"
+
+
+def _on_pulls(robust: bool, bounded: bool) -> str:
+    error = "stderr" if robust else "the larger error" if bounded else "naive error"
+    return f"pull is (value - truth) / {error}"
+
+
+def scaling_sentence(result: FitResult) -> str:
+    """Return how contrast and offset were fitted and which values they have."""
+    table, mode = result.scaling, result.config["scaling"]
+    empty = table["ndata"].values == 0
+    unknown = table["undetermined"].values | empty
+    return (
+        f"{mode} scaling{_constraints(result)}: contrast {_range(table['contrast'].values[~unknown])}, "
+        f"offset {_range(table['offset'].values[~empty])}"
+    )
+
+
+def _constraints(result: FitResult) -> str:
+    """Return the bounds and priors of contrast and offset, or ''."""
+    words = []
+    for name in ("contrast", "offset"):
+        if bounds := result.config.get(f"{name}_bounds"):
+            words.append(f"{name} bounded between {bounds[0]:g} and {bounds[1]:g}")
+        if prior := result.config.get(f"{name}_prior"):
+            words.append(f"prior {name} {prior[0]:g} ± {prior[1]:g}")
+    return "".join(f", {word}" for word in words)
+
+
+def _range(values: np.ndarray) -> str:
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return "-"
+    low, high = float(known.min()), float(known.max())
+    return f"{low:.5f}" if low == high else f"{low:.5f} to {high:.5f}"
+
+
+def bin_rows(result: FitResult) -> list[list[str]]:
+    """Return the table of bins, header first."""
+    table = result.scaling
+    empty = table["ndata"].values == 0
+    rows = [["label", "q [1/Å]", "φ [°]", "contrast", "offset", datum(result), "χ²/N"]]
+    for b in range(len(empty)):
+        at: dict[str, Any] = {str(key): table[key].values[b] for key in table.data_vars}
+        contrast = "no decay" if at["undetermined"] else _or_dash(at["contrast"], ".5f")
+        rows.append(
+            [
+                str(table["label"].values[b]),
+                _or_dash(at["q"], ".6g"),
+                _or_dash(at["phi"], ".2f"),
+                "-" if empty[b] else contrast,
+                "-" if empty[b] else _or_dash(at["offset"], ".5f"),
+                numbers.format_count(at["ndata"]),
+                _or_dash(at["redchi"], ".4f"),
+            ]
+        )
+    return rows
+
+
+def influence_sentences(result: FitResult) -> tuple[str, ...]:
+    """Return a sentence on the bins whose exclusion changes parameters most; none where it is unknown."""
+    table = result.influence
+    if table is None:
+        return ()
+    change = table["change"].values
+    moved = np.isfinite(change).any(axis=0)
+    if not moved.any():
+        return ()
+    rings, phi = describe_rings(result.scaling["q"].values), result.scaling["phi"].values
+    where = [f"q {q:.6g} 1/Å, " * bool(rings) for q in result.scaling["q"].values]
+    where = [f"{ring}φ {angle:.2f}°" for ring, angle in zip(where, phi, strict=True)]
+    largest = np.nanargmax(np.abs(np.where(moved, change, 0.0)), axis=0)
+    words = [
+        f"{name} changes by {change[b, p]:+.1f} without label {table['label'].values[b]} ({where[b]})"
+        for p, (name, b) in enumerate(zip(table["param"].values, largest, strict=True))
+        if moved[p] and abs(change[b, p]) > 1
+    ]
+    return ("; ".join(words) or "no parameter changes by more than 1",)
+
+
+def mode_notes(result: FitResult) -> tuple[str, ...]:
+    """Return notes on the table of scaling modes, or why there is none."""
+    if result.scalings is not None:
+        return (MODES_NOTE, WITHOUT_CRITERIA) if result.misfit else (MODES_NOTE,)
+    constraints = [
+        f"{part}_{kind}" for part in ("contrast", "offset") for kind in ("bounds", "prior")
+    ]
+    if result.config.get("loss", "linear") != "linear":
+        return (
+            "scaling modes are not compared: under a robust loss each mode has its own outliers",
+        )
+    if any(result.config.get(name) is not None for name in constraints):
+        return ("scaling modes are not compared: the bounds and priors apply to this one only",)
+    return ()
+
+
+def mode_rows(table: xarray.Dataset) -> list[list[str]]:
+    """Return the table of scaling modes, header first."""
+    rows = [["scaling", "free", "χ²", "AIC", "BIC", "largest change"]]
+    least = {key: table[key].values.min() for key in ("aic", "bic")}
+    for n, mode in enumerate(table["mode"].values):
+        at = {key: float(table[key].values[n]) for key in ("fitted", "chisqr", "aic", "bic")}
+        change = table["change"].values[n]
+        move = "-"
+        if np.nanmax(np.abs(change), initial=0.0) >= 0.05:
+            most = int(np.nanargmax(np.abs(change)))
+            move = f"{table['param'].values[most]} {change[most]:+.1f}"
+        row = [str(mode), f"{at['fitted']:.0f}", f"{at['chisqr']:.8g}"]
+        rows.append([*row, *(_or_dash(at[key] - least[key], "+.1f") for key in least), move])
+    return rows
+
+
+def profile_rows(table: xarray.Dataset) -> list[list[str]]:
+    """Return the points of a profile but for the optimum: value, χ² - lowest χ², and that of a parabola."""
+    middle = int(table["parabola"].values.argmin())
+    best = table["chisqr"].values[middle]
+    return [
+        [
+            f"{table['value'].values[n]:.6g}",
+            f"{table['chisqr'].values[n] - best:.3g}",
+            f"{table['parabola'].values[n] - best:.3g}",
+        ]
+        for n in range(len(table["value"]))
+        if n != middle
+    ]
+
+
+def _or_dash(value: float, form: str) -> str:
+    return format(value, form) if math.isfinite(value) else "-"

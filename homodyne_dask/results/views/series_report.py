@@ -1,0 +1,175 @@
+"""A series of fits as text: the table, and tests of whether the fits agree."""
+
+from homodyne_dask.errors import printable
+from homodyne_dask.models.parameters import joined_with_and
+from homodyne_dask.models.rate_forms import RATES
+from homodyne_dask.results.data.homogeneity import HomogeneityTest, PowerLawOfQ
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.views import numbers
+from homodyne_dask.results.views.text_report import aligned_columns, wrapped
+
+SURE, DOUBTFUL = 0.001, 0.05
+"""p-values: below the first the fits disagree, below the second the agreement is marginal."""
+SMALLEST_P = 1e-99
+"""Smaller ones are not written: they may be rounded to 0."""
+WIDTH = 100
+_WHERE = {"q": "at {} values of q", "age": "in {} windows of age"}
+_NOT_ONE = {
+    "q": "one value does not describe all q",
+    "age": "one set of parameters does not describe the whole record",
+}
+_ERRORS = {
+    "stderr": "cluster-robust standard errors (CR3); p accounts for their degrees of freedom",
+    "stderr_lower": "lower bounds of the errors (from blocks of frames, not below the naive ones): a small p "
+    "may come from errors that are too small",
+    "stderr_naive": "naive errors, too small for correlated speckle: a small p does not show a difference",
+}
+
+
+def series_text(series: FitSeries) -> str:
+    """Return a series as text: outcome and parameters with errors of each fit, and their agreement."""
+    entries = series.entries
+    result = next((entry.result for entry in entries if entry.result is not None), None)
+    where = _WHERE[series.over].format(len(entries))
+    head = [
+        "no fit" if result is None else
+        f"{result.config['model']} fitted to {result.inputs['store']} {where}"
+    ]  # fmt: skip
+    failed = [f"{entry.name} failed: {entry.message}" for entry in entries if entry.result is None]
+    head += wrapped("", tuple(failed))
+    parts = [head, *(_columns(series, some) for some in _blocks(series)), _said(series)]
+    return printable("\n\n".join("\n".join(part) for part in parts if part))
+
+
+def _said(series: FitSeries) -> list[str]:
+    return wrapped("- ", tuple(agreement_sentences(series)))
+
+
+def _blocks(series: FitSeries) -> list[list[SeriesEntry]]:
+    """Return the fits in groups whose columns fit in one line."""
+    if not series.names:
+        return []
+    per_line = max(1, (WIDTH - 23) // max(20, *(len(e.name) + 2 for e in series.entries)))
+    return [list(series.entries[n : n + per_line]) for n in range(0, len(series.entries), per_line)]
+
+
+def _columns(series: FitSeries, entries: list[SeriesEntry]) -> list[str]:
+    """Return the table of some fits, a column each."""
+    rows = [["", *(entry.name for entry in entries)]]
+    if series.over == "age":
+        rows.append(["mean age [s]", *(f"{entry.at['age']:.6g}" for entry in entries)])
+    rows.append(["outcome", *(entry.outcome_words for entry in entries)])
+    redchi = ["-" if e.result is None else f"{e.result.redchi:.4f}" for e in entries]
+    rows.append(["χ²/N", *redchi])
+    for name in series.names:
+        unit = series.unit(name)
+        cells = [_cell(entry, name) for entry in entries]
+        at = f"{name} at mean age" if name in RATES else name
+        rows.append([f"{at} [{unit}]" if unit else at, *cells])
+    return aligned_columns(rows, left=1)
+
+
+def _cell(entry: SeriesEntry, name: str) -> str:
+    return "-" if entry.result is None else str(entry.quantities[name])
+
+
+def agreement_sentences(series: FitSeries) -> list[str]:
+    """Return sentences on the fits left out, the agreement of the others and the q dependence of J."""
+    if series.overlap:
+        return [
+            "the windows overlap: their fits are not independent, so their agreement is not tested"
+        ]
+    excluded = [*_not_converged(series), *_at_bounds(series), *_misfits(series)]
+    if not series.agreement:
+        return excluded
+    sentences = excluded + [
+        f"{name}: {_agreement(series, name, same)}" for name, same in series.agreement.items()
+        if not (series.over == "age" and name in RATES)
+    ]  # fmt: skip
+    sentences += [_power_of_q(series, name) for name in series.decay_rates]
+    return [*(s for s in sentences if s), f"χ² and p are of {_ERRORS[series.errors]}"]
+
+
+def _agreement(series: FitSeries, name: str, same: HomogeneityTest) -> str:
+    everywhere = _everywhere(series, same.freedom + 1)
+    unit = series.unit(name)
+    mean = numbers.value_and_error(same.mean, same.stderr) + (f" {unit}" if unit else "")
+    scatter = _scatter(same)
+    if same.p >= DOUBTFUL:
+        return f"consistent {everywhere} ({scatter}), weighted mean {mean}"
+    if same.p >= SURE:
+        return f"marginally consistent {everywhere} ({scatter}), weighted mean {mean}"
+    return f"inconsistent {everywhere} ({scatter}): {_NOT_ONE[series.over]}"
+
+
+def _everywhere(series: FitSeries, fits: int) -> str:
+    """Return where so many of the fits are."""
+    if fits == len(series.entries):
+        return {"q": "at all q", "age": "in all windows"}[series.over]
+    return {"q": "at {} of {} values of q", "age": "in {} of {} windows"}[series.over].format(
+        fits, len(series.entries)
+    )
+
+
+def _not_converged(series: FitSeries) -> list[str]:
+    """Return a sentence on the fits that no test of agreement uses."""
+    ended = [e for e in series.entries if e.result is not None and not e.converged]
+    names = [f"{entry.name} ({entry.outcome_words})" for entry in ended]
+    return [f"without a value for the tests below: {', '.join(names)}"] if names else []
+
+
+def _at_bounds(series: FitSeries) -> list[str]:
+    """Return a sentence for each parameter that ended at a bound in some fits."""
+    sentences = []
+    for name in series.names:
+        fits = [e.name for e in series.entries if e.converged and e.quantities[name].at_bound]
+        if fits:
+            together = next((list(of) for of in RATES.values() if name in of), [name])
+            sentences.append(
+                f"{name} is at a bound in {', '.join(fits)}: {joined_with_and(together)} of these fits "
+                f"are not compared"
+            )
+    return sentences
+
+
+def _misfits(series: FitSeries) -> list[str]:
+    """Return a sentence on the fits whose model does not describe the data."""
+    names = [e.name for e in series.entries if e.result is not None and e.result.misfit]
+    return (
+        [f"the model does not describe the data of {', '.join(names)}: see their reports"]
+        if names
+        else []
+    )
+
+
+def _power_of_q(series: FitSeries, name: str) -> str:
+    """Return the power of q of a rate of decorrelation, and whether that is diffusion; '' if unknown.
+
+    J is a rate divided by q².
+    """
+    law = series.power_of_q(name)
+    if law is None:
+        return ""
+    J = name == "J"
+    what = f"J at {series.entries[0].at['age']:.4g} s" if J else name
+    power = numbers.value_and_error(law.exponent, law.stderr)
+    rate = numbers.value_and_error(2 + law.exponent, law.stderr)
+    if law.p < SURE:
+        of_rate = f", that of the rate q²J {rate}" * J
+        return (
+            f"{what} is no power of q ({_scatter(law)}): the nearest one is {power}{of_rate}, with errors "
+            f"widened by the scatter"
+        )
+    diffusive = abs(law.exponent - (0 if J else 2)) < 2 * law.stderr
+    words = "as expected for diffusion" if diffusive else "whereas diffusion gives 2"
+    tested = f" ({_scatter(law)})" if law.freedom else ""
+    of_rate = f", the rate q²J to the power {rate}" * J
+    return f"{what} scales with q to the power {power}{of_rate}{tested}, {words}"
+
+
+def _scatter(of: HomogeneityTest | PowerLawOfQ) -> str:
+    """Return χ², degrees of freedom and p."""
+    freedom = f"{of.freedom} degree{'s' * (of.freedom > 1)} of freedom"
+    p = f"p = {of.p:.2g}" if of.p >= SMALLEST_P else f"p below {SMALLEST_P:g}"
+    return f"χ² {of.chisqr:.3g} for {freedom}, {p}"

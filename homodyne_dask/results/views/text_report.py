@@ -1,0 +1,120 @@
+"""The report as text: outcome, parameters with errors, sensitivity, details of fit and data."""
+
+from typing import Any
+
+import xarray
+
+from homodyne_dask.errors import printable
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.views.posterior_section import (
+    HEADING,
+    posterior_rows,
+    posterior_sentences,
+)
+from homodyne_dask.results.views.report_content import (
+    INFLUENCE,
+    bin_rows,
+    influence_sentences,
+    mode_notes,
+    mode_rows,
+    parameter_rows,
+    profile_rows,
+    report_title,
+    reservations,
+    scaling_sentence,
+)
+from homodyne_dask.results.views.report_facts import facts
+
+MAX_BINS = 40
+"""Most bins listed one by one."""
+_WIDTH = 100
+
+
+def report_text(result: FitResult) -> str:
+    """Return the report of a fit as text."""
+    parts = [
+        _verdict(result), _parameters(result), _posterior(result.posterior), _scaling(result),
+        sensitivity_lines(result), _facts(result),
+    ]  # fmt: skip
+    return printable("\n\n".join("\n".join(part) for part in parts if part))
+
+
+def _verdict(result: FitResult) -> list[str]:
+    lines = [report_title(result), "", *wrapped("", (result.verdict,))]
+    for label, sentence in reservations(result):
+        lines += wrapped(f"{label}: ", (sentence,))
+    return lines
+
+
+def _parameters(result: FitResult) -> list[str]:
+    rows, notes = parameter_rows(result)
+    return aligned_columns(rows, left=3) + wrapped("", notes)
+
+
+def posterior_text(result: FitResult, held: dict[str, Any]) -> str:
+    """Return a posterior as text; held: its plain values."""
+    lines = [f"posterior of {report_title(result)}", "", *_posterior_lines(held)]
+    return printable("\n".join(lines))
+
+
+def _posterior(held: dict[str, Any] | None) -> list[str]:
+    return [] if held is None else [HEADING, *_posterior_lines(held)]
+
+
+def _posterior_lines(held: dict[str, Any]) -> list[str]:
+    table = aligned_columns(posterior_rows(held), left=3)
+    return table + wrapped("", tuple(posterior_sentences(held)))
+
+
+def _scaling(result: FitResult) -> list[str]:
+    n = len(result.scaling["ndata"])
+    if n > MAX_BINS:
+        return [scaling_sentence(result), f"({n} bins, listed in scaling.csv)"]
+    return [scaling_sentence(result), *aligned_columns(bin_rows(result), left=0)]
+
+
+def sensitivity_lines(result: FitResult) -> list[str]:
+    """Return lines on the influence of single bins, the scaling modes and the profiles."""
+    lines = wrapped(f"{INFLUENCE}: ", influence_sentences(result))
+    if result.scalings is not None:
+        lines += aligned_columns(mode_rows(result.scalings), left=1)
+    lines += wrapped("", mode_notes(result))
+    for name, table in result.profiles.items():
+        lines += wrapped("", (_profile(name, table),))
+    return lines
+
+
+def _profile(name: str, table: xarray.Dataset) -> str:
+    words = [f"{value}: {above} ({parabola})" for value, above, parabola in profile_rows(table)]
+    return f"profile of {name}, value: χ² - lowest χ² (that of a parabola): {', '.join(words)}"
+
+
+def _facts(result: FitResult) -> list[str]:
+    return [line for name, text in facts(result) for line in wrapped(f"{name:<14}", (text,))]
+
+
+def aligned_columns(rows: list[list[str]], left: int) -> list[str]:
+    """Return aligned columns; the first `left` of them begin at the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if n < left else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def wrapped(head: str, sentences: tuple[str, ...]) -> list[str]:
+    """Return each sentence after `head`, in lines of at most 100 letters."""
+    indent = " " * (len(head) if head.endswith("  ") else 2) if head else ""
+    lines = []
+    for sentence in sentences:
+        line = head
+        for word in sentence.split():
+            if len(line) + len(word) > _WIDTH and line.strip():
+                lines.append(line.rstrip())
+                line = indent
+            line += word + " "
+        lines.append(line.rstrip())
+    return lines

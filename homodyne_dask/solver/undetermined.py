@@ -1,0 +1,173 @@
+"""Which directions and parameters the data determine at a state of a fit."""
+
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from homodyne_dask.models.parameters import Search, joined_with_and
+from homodyne_dask.solver.directions import (
+    Eigendirections,
+    directions_of,
+    movable,
+    without_unbounded,
+)
+from homodyne_dask.solver.normal_equations import JointEquations
+from homodyne_dask.solver.state import State
+
+MIN_REJECTED_STEPS = 3
+"""Rejected steps after which directions whose error exceeds every scale count as undetermined."""
+MAX_SLOW_STEPS = 10
+"""Slow steps in a row after which a fit ends: it follows a valley whose bottom hardly falls."""
+
+
+class Determined(NamedTuple):
+    """What the data determine at a state."""
+
+    undetermined: list[tuple[str, ...]]
+    """The parameters of every direction that they do not determine."""
+    determined: tuple[str, ...]
+    """The other free parameters, those to whose variances such directions add less than the others."""
+
+
+def determined_at(search: Search, state: State) -> Determined:
+    """Return what the data determine at the state.
+
+    After MAX_SLOW_STEPS the valley that the steps follow is not. It is curved, so that all parameters whose
+    variance is mostly along it belong to it.
+    """
+    free = movable_at(search, state)
+    if not (free.any() and state.reduced.finite):
+        return Determined([], ())
+    slow = state.slow_steps >= MAX_SLOW_STEPS
+    directions = directions_at(search, state, free)
+    directions = directions.without_valley() if slow else directions
+    known = directions.parameters_determined()
+    unknown = np.abs(directions.vectors[:, ~directions.determined].T) > 0.3
+    if slow:
+        unknown = (unknown.any(0) | ~known)[None]
+    names = np.array(search.names)[free]
+    return Determined(
+        [tuple(str(name) for name in names[some]) for some in unknown],
+        tuple(str(name) for name in names[known & ~unknown.any(0)]),
+    )
+
+
+def hidden_by_rounding(names: str) -> str:
+    """Return the sentence on parameters that sums of float64 may determine, and those of float32 do not."""
+    return (
+        f"rounding of precision 'mixed' hides whether the data determine {names}: fit with precision "
+        f"'float64'"
+    )
+
+
+def movable_at(search: Search, state: State) -> Bool[np.ndarray, " p"]:
+    """Return which parameters may move at the state."""
+    return movable(search, state.theta, state.reduced.gradient)
+
+
+def directions_at(
+    search: Search,
+    state: State,
+    which: Bool[np.ndarray, " p"],
+    gradient: Float[np.ndarray, " p"] | None = None,
+) -> Eigendirections:
+    """Return the eigendirections of some parameters.
+
+    After MIN_REJECTED_STEPS those whose error exceeds every scale count as undetermined.
+    """
+    directions = directions_of(state.reduced, which, gradient)
+    if not directions.determined.any() or state.rejected_steps < MIN_REJECTED_STEPS:
+        return directions
+    variance = state.reduced.variance(int(search.free.sum()))
+    return without_unbounded(directions, search, state.theta, which, variance)
+
+
+_WEAK_EIGENVALUE = 1e-7
+"""Eigenvalue of the scaled Hessian below which a direction is called weak."""
+_STRONG_CORRELATION = 0.99
+
+
+def undetermined(
+    names: list[str], joint: JointEquations, hidden: Bool[np.ndarray, " m"]
+) -> tuple[str, ...]:
+    """Return a sentence for each direction; hidden: those that sums of float64 may determine."""
+    words = [_combination(names, vector) for vector in joint.vectors.T]
+    return tuple(
+        hidden_by_rounding(words[n]) if hidden[n] else f"the data do not determine {words[n]}"
+        for n in np.flatnonzero(~joint.determined)
+    )
+
+
+def weakly_determined(
+    names: tuple[str, ...],
+    joint: JointEquations,
+    smoothed: Bool[np.ndarray, " p"],
+) -> tuple[str, ...]:
+    """Return what is weakly determined; a coefficient of a spline says nothing by itself."""
+    told, inverse = ~smoothed[joint.which], joint.inverse[: joint.moved, : joint.moved]
+    chosen = [name for name, which in zip(names, joint.which & ~smoothed, strict=True) if which]
+    if not told.any():
+        return ()
+    if told.all():
+        return _weakly(chosen, joint.values, joint.vectors, inverse)
+    return tuple(_strongly_correlated(chosen, inverse[np.ix_(told, told)]))
+
+
+def _weakly(
+    names: list[str], values: np.ndarray, vectors: np.ndarray, inverse: np.ndarray
+) -> tuple[str, ...]:
+    weak = [
+        f"{_combination(names, vectors[:, n])} {'is' if _single_parameter(vectors[:, n]) else 'are'} almost "
+        f"undetermined: fix one, or report only what they give together"
+        for n in np.flatnonzero(values <= _WEAK_EIGENVALUE)
+    ]
+    return (*weak, *_strongly_correlated(names, inverse))
+
+
+def _strongly_correlated(names: list[str], inverse: np.ndarray) -> list[str]:
+    """Return a sentence for each group of parameters that strong correlations connect."""
+    sd = np.sqrt(np.diag(inverse))
+    correlation = inverse / np.outer(sd, sd)
+    strong = np.abs(correlation) > _STRONG_CORRELATION
+    connected = np.linalg.matrix_power(strong + np.eye(len(names)), len(names)) > 0
+    member = connected.argmax(axis=1)  # the first of the parameters that each is connected with
+    sentences = []
+    for of in (np.flatnonzero(member == n) for n in np.unique(member)):
+        if len(of) > 1:
+            pairs = [(a, b) for a, b in combinations(of, 2) if strong[a, b]]
+            shown = [f"{correlation[a, b]:+.4f}" for a, b in pairs]
+            if len(of) > 2:
+                shown = [
+                    f"{value} of {names[a]} and {names[b]}"
+                    for value, (a, b) in zip(shown, pairs, strict=True)
+                ]
+            sentences.append(
+                f"{joined_with_and([names[n] for n in of])} are determined only in combination "
+                f"(correlation {', '.join(shown)}): quote them with their covariance"
+            )
+    return sentences
+
+
+def few_bins(
+    names: tuple[str, ...], dof: Float[np.ndarray, " p"], expected: Bool[np.ndarray, " p"]
+) -> tuple[str, ...]:
+    """Return a sentence for each parameter whose robust error rests on few bins, or cannot be had."""
+    return tuple(
+        f"the error of {name} rests on one or two bins ({freedom:.1f} degrees of freedom)"
+        if freedom < 2
+        else f"one bin alone determines {name}: no scatter between bins shows its error"
+        for name, freedom, has in zip(names, dof, expected, strict=True)
+        if freedom < 2 or (has and np.isnan(freedom))
+    )
+
+
+def _single_parameter(vector: np.ndarray) -> bool:
+    return int((np.abs(vector) > 0.3).sum()) == 1
+
+
+def _combination(names: list[str], vector: np.ndarray) -> str:
+    return joined_with_and(
+        [name for name, part in zip(names, vector, strict=True) if abs(part) > 0.3]
+    )
