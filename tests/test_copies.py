@@ -28,9 +28,9 @@ from homodyne_dask.results.data.model_ranking import Comparison
 from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.data.series_entry import SeriesEntry
-from tests.live.fitted import fitted_to
+from tests.fitted import fitted_to
 from tests.results.posterior.made import draws_of, gaussian
-from tests.results.test_text import flow
+from tests.results.views.test_text_report import flow
 from tests.synthetic import FLOW, GAP, angles, measured, store
 
 WAYS: dict[str, Callable[[Any], Any]] = {

@@ -11,8 +11,8 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.data.series_entry import SeriesEntry
-from tests.cli.homodyne.configurations import write_yaml
-from tests.results.test_text import flow
+from tests.apps.migration.configurations import write_yaml
+from tests.results.views.test_text_report import flow
 
 SLOW = {
     "check_rates", "compare", "compare_models", "connect", "curve_fit", "fit", "fit_each", "forecast",

@@ -29,7 +29,7 @@ from homodyne_dask.kernels.transport_point import transport_point
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.sweep.blocks import ALIGNMENT
 from tests import reference
-from tests.kernels.test_separable import flow, integrals
+from tests.kernels.test_separable_backend import flow, integrals
 
 N, T, BINS, RUNS = 2950, 512, 23, 15
 GAP, Q, MIN_LAG = 2e6, 0.0054, 2

@@ -4,10 +4,10 @@ import pytest
 
 from homodyne_dask.apps.doctor import xla_flags
 from homodyne_dask.apps.doctor.workload import Workload
+from tests.apps.doctor.kernel_processes import FakeKernelProcess
 from tests.benchmarks import flag_audit as audit
 from tests.benchmarks import static_arguments as static
 from tests.benchmarks.flag_settings import Setting
-from tests.cli.kernel_processes import FakeKernelProcess
 
 
 def test_the_audit_compares_each_setting_with_the_plain_environment(monkeypatch):

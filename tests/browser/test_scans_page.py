@@ -11,7 +11,7 @@ from homodyne_dask.results.data.scan_row import FitRow, fit_rows
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from tests.browser.chromium import PROGRAM, browser
 from tests.browser.test_fit_page import ARTEFACTS, NAMELESS, OUTSIDE
-from tests.results.test_text import flow
+from tests.results.views.test_text_report import flow
 
 pytestmark = [
     pytest.mark.timeout(240),

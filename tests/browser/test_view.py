@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.chromium import PROGRAM, browser
 from tests.browser.test_fit_page import ARTEFACTS
-from tests.live.fitted import fitted_to
+from tests.fitted import fitted_to
 from tests.synthetic import FLOW, angles, measured, store
 
 pytestmark = [

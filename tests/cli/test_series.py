@@ -16,7 +16,7 @@ from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.results.views.figures import plots
 from tests.cli.commands import done, run
 from tests.documents import ROOT
-from tests.results.test_html import Page
+from tests.results.views.test_html_report import Page
 from tests.synthetic import measured, store
 
 FIT = ("fit", "R_c2.zarr", "--model", "static", "--fixed", "D_offset=0", "--over")

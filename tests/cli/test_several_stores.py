@@ -20,8 +20,8 @@ from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.results.views.figures import plots
 from homodyne_dask.results.views.figures.scans_figure import draw_scans
 from tests.cli.commands import done, interrupting, run
-from tests.results.test_html import Page
-from tests.results.test_text import flow, measured
+from tests.results.views.test_html_report import Page
+from tests.results.views.test_text_report import flow, measured
 
 FIT = ("fit", "--model", "static")
 STORES = ("A_c2.zarr", "B_c2.zarr", "N_c2.zarr")

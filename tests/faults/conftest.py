@@ -14,7 +14,7 @@ from homodyne_dask.results.views.figures import plots
 from homodyne_dask.results.views.figures.captions import TITLES
 from homodyne_dask.results.views.figures.png import png_of
 from homodyne_dask.store.files import write_file
-from tests.results.figures.made import DIFFUSION, scan_of
+from tests.results.views.figures.made import DIFFUSION, scan_of
 
 PIXELS = np.frombuffer(os.urandom(3 * 50 * 60), np.uint8).reshape(50, 60, 3)
 PICTURE = png_of(PIXELS, {"Title": "noise", "Description": "random pixels"})

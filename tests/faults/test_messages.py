@@ -10,8 +10,8 @@ import ingest
 from homodyne_dask.cli.yaml_file import read_yaml
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results.views.report_content import parameter_rows
-from tests.results.test_series import Q, at_each_q, said
-from tests.results.test_text import NAN, flow
+from tests.results.data.test_series import Q, at_each_q, said
+from tests.results.views.test_text_report import NAN, flow
 from tests.synthetic import angles, measured, store
 
 RATE = 0.2

@@ -18,7 +18,7 @@ from homodyne_dask.results.files.scans_index import check_index
 from homodyne_dask.results.views.figures import plots
 from homodyne_dask.store.files import open_lock
 from tests.cli.commands import run
-from tests.results.figures.made import DIFFUSION, result_for, scan_of
+from tests.results.views.figures.made import DIFFUSION, result_for, scan_of
 
 HOMODYNE = """
 analysis_mode: static

@@ -9,7 +9,7 @@ import xarray
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.curve_fit import points
-from tests.fitting.test_curve_fit import by_scipy, curve, made
+from tests.fitting.curve_fit.test_curve_fit import by_scipy, curve, made
 
 
 @pytest.mark.parametrize("where", ["in memory", "in a store"])

@@ -13,7 +13,7 @@ from jax import lax
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.cache_folder import FOLDER
-from tests.kernels.test_separable import RELAXATION, ageing
+from tests.kernels.test_separable_backend import RELAXATION, ageing
 from tests.synthetic import fit_here, store
 
 SCALE = 1.0

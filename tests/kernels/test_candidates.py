@@ -9,7 +9,7 @@ from homodyne_dask.kernels.active_subblocks import sub_blocks, subblock_shape
 from homodyne_dask.kernels.interface import MAX_CANDIDATES
 from homodyne_dask.kernels.transport_backend import transport_candidate_grams, transport_gram
 from homodyne_dask.kernels.transport_point import transport_point
-from tests.kernels.test_transport import EXACT, STATIC, assert_gram, worst
+from tests.kernels.test_transport_backend import EXACT, STATIC, assert_gram, worst
 from tests.synthetic import FLOW, blocks, evaluator, measured, without_some
 
 FAST = np.array([2e5, 0.0, 0.0, 1e-3, -0.3, 0.0, 5.0])

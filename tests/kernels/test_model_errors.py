@@ -10,7 +10,7 @@ import xarray
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.scan import open_dataset
-from tests.kernels.test_separable import (
+from tests.kernels.test_separable_backend import (
     FLOW_PARAMETERS,
     RELAXATION,
     ageing,

@@ -19,7 +19,7 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_backend import transport_candidate_grams, transport_gram
 from homodyne_dask.kernels.transport_point import transport_point
 from homodyne_dask.models.spline_rates import on_times, with_free_rates
-from tests.kernels.test_transport import CASES, STATIC, worst
+from tests.kernels.test_transport_backend import CASES, STATIC, worst
 from tests.kernels.test_wide_gram import INTEGRATED, USERS
 from tests.synthetic import FLOW, blocks, measured, without_some
 

@@ -11,7 +11,7 @@ from homodyne_dask.kernels.gram import merge_tree
 from homodyne_dask.kernels.interface import PairSet
 from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
-from tests.kernels.test_transport import EXACT, STATIC, worst
+from tests.kernels.test_transport_backend import EXACT, STATIC, worst
 from tests.synthetic import FLOW, blocks, measured, without_some
 
 PHI = (-40.0, 3.0, 61.0)

@@ -9,7 +9,7 @@ import pytest
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.views.rendering import RENDERERS, renderer
-from tests.results.test_text import flow
+from tests.results.views.test_text_report import flow
 
 PROGRAM = """
 import pickle, sys

@@ -11,7 +11,7 @@ from homodyne_dask.results.data.map_means import bin_map
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from tests import reference
-from tests.results.test_text import flow
+from tests.results.views.test_text_report import flow
 from tests.synthetic import FLOW, GAP, angles, measured, store
 
 SIDE = 64

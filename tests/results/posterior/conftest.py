@@ -7,7 +7,7 @@ import pytest
 
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.result_tables import parameter_table
-from tests.results.figures.made import FLOW, SMALL, result_for, scan_of, truth_of
+from tests.results.views.figures.made import FLOW, SMALL, result_for, scan_of, truth_of
 
 UNITS = ["Å²/s", "", "Å²/s", "1/s", "", "1/s", "degree"]
 

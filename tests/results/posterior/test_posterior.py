@@ -19,10 +19,10 @@ from homodyne_dask.results.data.posterior_rates import AGES
 from homodyne_dask.results.data.posterior_summary import QUANTILES
 from homodyne_dask.results.data.result_tables import parameter_table
 from homodyne_dask.results.files.arviz_tree import OTHERS, variable_names
-from tests.results.figures.made import FLOW
-from tests.results.figures.texts import texts_of
 from tests.results.posterior.conftest import fit_of
 from tests.results.posterior.made import banana, draws_of, gaussian
+from tests.results.views.figures.made import FLOW
+from tests.results.views.figures.texts import texts_of
 
 SD = 0.02 * np.abs(FLOW)
 

@@ -18,10 +18,10 @@ from homodyne_dask.results.views.figures import plots
 from homodyne_dask.results.views.figures.corner_figure import levels_holding
 from homodyne_dask.results.views.figures.picture import replace_ticks
 from homodyne_dask.results.views.text_report import report_text
-from tests.results.figures.made import FLOW, scan_of
-from tests.results.figures.texts import check_places, texts_of
 from tests.results.posterior.conftest import fit_of
 from tests.results.posterior.made import NOTE, banana, draws_of, gaussian
+from tests.results.views.figures.made import FLOW, scan_of
+from tests.results.views.figures.texts import check_places, texts_of
 
 FILES = {"posterior.nc", "posterior.json", "posterior_corner.png", "posterior_rates.png"}
 

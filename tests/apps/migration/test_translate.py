@@ -1,0 +1,198 @@
+"""A configuration of homodyne or xpcsjax becomes one that describes the same fit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner
+
+import homodyne_dask as hd
+import ingest
+from homodyne_dask.cli import main
+from homodyne_dask.cli.configuration import read_config
+from homodyne_dask.errors import OptionError
+from tests.apps.migration.configurations import FLOW_NAMES, translated, write_yaml
+from tests.synthetic import FLOW, GAP, Q, angles, measured
+
+
+def test_keys_that_both_programs_know_are_converted(tmp_path):
+    translation = translated(tmp_path)
+    config = translation.config
+    assert config.data == [Path("data/E_c2.zarr")]
+    assert (config.model, config.convention, config.scaling) == (
+        "laminar_flow", "homodyne", "auto",
+    )  # fmt: skip
+    assert (config.gap, config.q) == ("2000000 A", [0.0054])
+    assert config.phi == [(-10.0, 10.0), (170.0, 180.0), (-180.0, -170.0)]
+    assert config.bounds == {"D0": (100.0, 1e5), "phi0": (-10.0, 10.0)}
+    assert config.initial == dict(zip(FLOW_NAMES, [1000, -0.5, 10, 0.01, 0, 0, 0], strict=True))
+    assert translation.ingest == 'homodyne-dask ingest data/E.hdf --sigma 0.01 --gap "2000000 A"'
+    assert translation.unknown == {}
+
+
+def test_frames_from_1_inclusive_lose_the_first_and_count_from_0(tmp_path):
+    assert translated(tmp_path).config.frames == (1, 400)
+
+
+def test_a_later_first_frame_moves_the_origin_of_times(tmp_path):
+    translation = translated(tmp_path, analyzer_parameters__start_frame=21)
+    assert translation.config.frames == (21, 400)
+    assert translation.ingest.endswith("--time-offset -2")
+    assert any("counts them from frame 21" in remark for remark in translation.remarks)
+
+
+def test_frames_up_to_minus_1_are_all_of_them(tmp_path):
+    translation = translated(tmp_path, analyzer_parameters__end_frame=-1)
+    assert translation.config.frames is not None
+    assert translation.config.frames[1] > 1e6
+    assert any("frames 1 to the last inclusive" in remark for remark in translation.remarks)
+
+
+def test_null_values_are_searched_in_the_data(tmp_path):
+    translation = translated(tmp_path, initial_parameters__values=None)
+    assert translation.config.initial == {}
+    assert any("searched in the data" in remark for remark in translation.remarks)
+
+
+def test_older_names_of_parameters_are_known(tmp_path):
+    older = [*FLOW_NAMES[:3], "gamma_dot_0", "beta", "gamma_dot_offset", "phi_0"]
+    translation = translated(
+        tmp_path,
+        initial_parameters__parameter_names=older,
+        initial_parameters__fixed_parameters={"gamma_dot_offset": 1e-5},
+        parameter_space__bounds=[{"name": "gamma_dot_0", "min": 1e-6, "max": 0.5}],
+    )
+    assert list(translation.config.initial) == [n for n in FLOW_NAMES if n != "gamma_dot_t_offset"]
+    assert translation.config.fixed == {"gamma_dot_t_offset": 1e-5}
+    assert translation.config.bounds == {"gamma_dot_t0": (1e-6, 0.5)}
+
+
+def test_parameters_that_are_not_active_are_fixed_at_their_values(tmp_path):
+    translation = translated(tmp_path, initial_parameters__active_parameters=["D0", "gamma_dot_0"])
+    assert list(translation.config.initial) == ["D0", "gamma_dot_t0"]
+    assert translation.config.fixed == {
+        "alpha": -0.5, "D_offset": 10.0, "beta": 0.0, "gamma_dot_t_offset": 0.0, "phi0": 0.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mode", "scaling", "remark"),
+    [
+        ("auto", "auto", "shared for three angles or more, individual for fewer"),
+        ("constant", "individual", "freezes estimates"),
+        ("individual", "individual", "exactly"),
+        ("fourier", "fourier2", "exactly"),
+    ],
+)
+def test_modes_of_contrast_and_offset_become_scalings_with_a_remark(
+    tmp_path, mode, scaling, remark
+):
+    translation = translated(tmp_path, optimization__nlsq__anti_degeneracy__per_angle_mode=mode)
+    assert translation.config.scaling == scaling
+    assert any(f"scaling {scaling}" in text and remark in text for text in translation.remarks)
+
+
+def test_the_order_of_the_fourier_series_is_kept(tmp_path):
+    mode = {"per_angle_mode": "fourier", "fourier_order": 3}
+    translation = translated(tmp_path, optimization__nlsq__anti_degeneracy=mode)
+    assert translation.config.scaling == "fourier3"
+    assert not translation.unknown
+    wrong = mode | {"fourier_order": 9}
+    with pytest.raises(OptionError, match="scaling 'fourier9' is unknown"):
+        translated(tmp_path, optimization__nlsq__anti_degeneracy=wrong)
+
+
+@pytest.mark.parametrize(
+    ("mode", "model"),
+    [
+        ("static", "static"),
+        ("STATIC", "static"),
+        ("static_isotropic", "static"),
+        ("static_anisotropic", "static"),
+        ("heterodyne", "two_component"),
+        ("two_component", "two_component"),
+    ],
+)
+def test_every_mode_of_either_program_has_a_model(tmp_path, mode, model):
+    nothing = {"initial_parameters__values": None, "parameter_space__bounds": []}
+    assert translated(tmp_path, analysis_mode=mode, **nothing).config.model == model
+
+
+def test_the_static_model_takes_no_gap_and_no_bounds_of_the_flow(tmp_path):
+    translation = translated(tmp_path, analysis_mode="static", initial_parameters__values=None)
+    assert translation.config.gap is None
+    assert list(translation.config.bounds) == ["D0"]
+
+
+def test_the_fourteen_parameters_of_two_components_keep_their_names(tmp_path):
+    bounds = [{"name": name, "min": 0.0, "max": 1.0} for name in ("v0", "v_beta", "phi0_het")]
+    translation = translated(
+        tmp_path,
+        analysis_mode="two_component",
+        initial_parameters__values=None,
+        initial_parameters__tied_parameters={"D0_ref": "D0_sample"},
+        parameter_space__bounds=bounds,
+    )
+    assert list(translation.config.bounds) == ["v0", "v_beta", "phi0_het"]
+    assert "cannot be tied" in translation.ignored["initial_parameters.tied_parameters"]
+
+
+def test_the_command_writes_a_file_that_fit_reads_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_yaml(tmp_path)
+    (tmp_path / "sub").mkdir()
+    words = ["from-homodyne", "homodyne.yaml", "-o", "sub/converted.yaml"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    assert "homodyne-dask fit sub/converted.yaml" in result.stdout
+    config = read_config("sub/converted.yaml")
+    assert config.data == [Path("sub/../data/E_c2.zarr")]
+    assert config.output == Path("sub/E_fit")  # the data lie outside the folder of the file
+    apart = {"data", "output"}
+    assert config.model_dump(exclude=apart) == translated(tmp_path).config.model_dump(exclude=apart)
+    assert CliRunner().invoke(main, words).exit_code == 2
+    assert CliRunner().invoke(main, [*words, "--overwrite"]).exit_code == 0
+    printed = CliRunner().invoke(main, words[:2])
+    assert yaml.safe_load(printed.stdout)["data"] == "data/E_c2.zarr"
+    assert "not converted" not in printed.stderr
+    assert "known keys have no counterpart and no effect: --all lists them" in printed.stderr
+    assert "not converted" in CliRunner().invoke(main, [*words[:2], "--all"]).stderr
+
+
+def test_a_configuration_and_a_cache_of_homodyne_recover_the_truth(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    phi = np.append(angles(8), 175.0)
+    scans = measured(FLOW, 80, phi, convention="homodyne", sigma=0.002)
+    c2 = np.where(np.isnan(scans.c2), 0, scans.c2)
+    np.savez(
+        "E.npz",
+        c2_exp=c2 + c2.transpose(0, 2, 1),
+        wavevector_q_list=scans.q,
+        phi_angles_list=phi,
+        t1=scans.time,
+        t2=scans.time,
+    )
+    data = {"file_path": None, "data_folder_path": ".", "data_file_name": "E.npz"}
+    translation = translated(
+        tmp_path,
+        experimental_data=data,
+        analyzer_parameters__dt=float(scans.time[1]),
+        phi_filtering__target_ranges=[
+            {"min_angle": -50, "max_angle": 70},
+            {"min_angle": 170, "max_angle": -80},
+        ],
+        initial_parameters__values=None,
+        parameter_space__bounds=[],
+    )
+    Path("converted.yaml").write_text(translation.yaml())
+    ingest.ingest("E.npz", sigma=0.01, gap=GAP)
+    config = read_config("converted.yaml")
+    scan = hd.open_dataset(config.data[0]).select(**config.selection())
+    assert scan.phi.tolist() == [-90, -45, -22.5, 0, 22.5, 45, 67.5, 175]
+    assert scan.frames == (1, 80)
+    assert scan.q == pytest.approx(Q)
+    result = hd.fit(scan, hd.LAMINAR_FLOW, **config.fit_options())
+    assert result.converged
+    away = result.parameters.value.values - FLOW
+    assert (np.abs(away) < 5 * 0.2 * result.parameters.stderr_naive.values).all()

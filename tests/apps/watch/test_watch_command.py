@@ -1,0 +1,95 @@
+"""homodyne-dask watch: ingest and fit of what is in a folder, with the options of a file."""
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+
+from homodyne_dask.results.files.folder import locked_folder
+from homodyne_dask.results.files.load_result import load_result
+from tests.cli.commands import run
+from tests.results.views.test_html_report import Page
+
+pytestmark = pytest.mark.usefixtures("no_page_pictures")
+ONCE = ("--once", "--interval", "0.02", "--no-pictures")
+
+
+@pytest.fixture
+def watched(made, tmp_path, monkeypatch) -> Path:
+    """The working folder, with a folder of a scan and a file that is none."""
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    shutil.copy(made / "A_results.hdf", "in/A0001_results.hdf")
+    Path("fit.yaml").write_text("data: not_used.zarr\nmodel: static\nfixed: {D_offset: 0}\n")
+    Path("in/A0002_results.hdf").write_bytes(b"\x89HDF\r\n\x1a\n and no more")
+    return tmp_path
+
+
+def rows() -> list[dict[str, str]]:
+    with Path("out/scans.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_is_in_a_folder_is_fitted_once_with_the_options_of_a_file(watched):
+    words = ("watch", "in", "fit.yaml", "-o", "out", *ONCE)
+    result = run(*words)
+    assert result.exit_code == 2, result.output  # for the file that is none
+    assert [row["outcome"] for row in rows()] == ["CONVERGED", "FAILED"]
+    assert [row["number"] for row in rows()] == ["1", "2"]
+    assert "cannot be opened as HDF5" in rows()[1]["message"]
+    fitted = load_result("out/A0001_fit")
+    assert fitted.config["fixed"] == {"D_offset": 0.0}
+    assert float(rows()[0]["D0"]) == fitted.parameters["value"].values[0]
+    page = Page(Path("out/scans.html").read_text())
+    assert "1 of 2 scans converged, 1 failed" in page.text
+    assert 'http-equiv="refresh"' not in Path("out/scans.html").read_text()
+    assert Path("out/stores/A0001_c2.zarr").is_dir()
+    before = Path("out/A0001_fit/summary.json").stat().st_mtime_ns
+    again = run(*words)
+    assert again.exit_code == 0, again.output
+    assert again.stderr == ""
+    assert Path("out/A0001_fit/summary.json").stat().st_mtime_ns == before
+    assert len(rows()) == 2
+    with locked_folder(Path("out"), ".scans.lock"):
+        refused = run(*words)
+    assert "another watch or fit is writing out: end it, or give another" in refused.stderr
+    other = run(*words, "--fixed", "alpha=0")
+    assert "out holds fits with another fixed: give another --output" in other.stderr
+    assert len(rows()) == 2
+
+
+def test_each_part_of_a_scan_is_a_row_and_stores_are_deleted_where_that_is_asked_for(watched):
+    Path("in/A0002_results.hdf").unlink()
+    over = ("--over", "age", "--windows", "2", "--stores", "delete")
+    result = run("watch", "in", "-o", "out", "--model", "brownian", *over, *ONCE)
+    assert result.exit_code in (0, 3), result.output
+    assert [row["scan"][:18] for row in rows()] == ["A0001_results.hdf,"] * 2
+    assert float(rows()[0]["age"]) < float(rows()[1]["age"])
+    assert rows()[0]["folder"] == "A0001_fit_age/window_01"
+    assert Path("out/A0001_fit_age/series.csv").exists()
+    assert not [*Path("out/stores").iterdir()]
+    again = run("watch", "in", "-o", "out", "--model", "brownian", *over, *ONCE)
+    assert again.exit_code == 0, again.output
+    assert len(rows()) == 2
+
+
+MISTAKES = [
+    (("watch", "nowhere", "-o", "out"), "nowhere is no folder"),
+    (("watch", "in", "-o", "out"), "model is missing"),
+    (("watch", "in", "-o", "out", "--model", "auto"), "the model auto is for one new fit"),
+    (("watch", "in", "checked.yaml", "-o", "out"), "checkpoint is for a single fit"),
+    (("watch", "in", "-o", "other", "--model", "static"), "other holds the index of other scans"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), MISTAKES)
+def test_a_mistake_is_one_sentence(watched, words, says):
+    Path("other").mkdir()
+    Path("other/scans.csv").write_text("scan,outcome\n")
+    Path("checked.yaml").write_text("model: static\ncheckpoint: c.json\n")
+    result = run(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not Path("out").exists()

@@ -1,0 +1,265 @@
+"""Finished fits compared by angles left out: the verdict in words, what is refused, what is written."""
+
+import itertools
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray
+
+import homodyne_dask as hd
+from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.misfit import ModelCheck
+from tests.cli.commands import done, run
+from tests.results.views.test_text_report import flow
+
+BASE = np.linspace(100.0, 140.0, 9)
+"""χ² of nine independent bins left out, of the best model."""
+WORSE = np.array([10.0, 20, 30, 20, 10, 20, 30, 20, 20])
+EVEN = np.array([1.0, -2, 3, -2, 1, -2, 3, -2, 2])
+MISFIT = ModelCheck(9, 4.0, 2, 9.0, "all bins", (1.0, 2.0), (1.0, 2.0), 0.1, 0.1, "lag")
+FLOW, STATIC, BROWNIAN = 7, 3, 1
+
+
+def fitted(model: str, free: int, above=0.0, misfit: bool = False, **changes) -> FitResult:
+    """A fit of so many parameters with χ² of bins left out that are so much above BASE."""
+    of = flow()
+    chisqr = 1000.0 - 10 * free
+    columns = {
+        "left_out_chisqr": ("cluster", BASE + above),
+        "ndata": ("cluster", np.full(9, 150)),
+        "chisqr": ("cluster", np.full(9, chisqr / 9)),
+    }
+    more = {"precision": "float64", "contrast_prior": None, "offset_prior": None, "model": model}
+    defaults = {
+        "left_out": xarray.Dataset(columns | {"penalty": 3.0 * free, "linear": 18}),
+        "chisqr": chisqr,
+        "redchi": 1.0,
+        "check": MISFIT if misfit else None,
+        "parameters": of.parameters.assign(fixed=("param", np.arange(7) >= free)),
+        "config": of.config | more,
+        "inputs": of.inputs | {"chunks_left_out": []},
+    }
+    return replace(of, **(defaults | changes))
+
+
+def in_config(result: FitResult, **changes) -> FitResult:
+    return replace(result, config=result.config | changes)
+
+
+def in_inputs(result: FitResult, **changes) -> FitResult:
+    return replace(result, inputs=result.inputs | changes)
+
+
+UNKNOWN = np.where(np.arange(9) == 4, np.nan, 0.0)
+VERDICTS = {
+    "the richer": (
+        [fitted("laminar_flow", FLOW), fitted("static", STATIC, WORSE)],
+        "laminar_flow",
+        "the data prefer laminar_flow: static predicts angles left out worse by 90 ± 11",
+    ),
+    "the simpler": (
+        [fitted("laminar_flow", FLOW, WORSE), fitted("static", STATIC)],
+        "static",
+        "the data prefer static: laminar_flow predicts angles left out worse by 90 ± 11",
+    ),
+    "not told": (
+        [fitted("laminar_flow", FLOW), fitted("static", STATIC, EVEN)],
+        "static",
+        "the data do not tell laminar_flow from static (difference 1.0 ± 3.3): take the one with fewer "
+        "parameters, static",
+    ),
+    "one of three": (
+        [fitted("laminar_flow", FLOW, EVEN), fitted("static", STATIC), fitted("brownian", BROWNIAN, WORSE)],
+        "static",
+        "the data do not tell static from laminar_flow (difference 1.0 ± 3.3): take the one with fewer "
+        "parameters, static; brownian predicts angles left out worse by 90 ± 11",
+    ),
+    "as many": (
+        [fitted("stretched", STATIC), fitted("static", STATIC, EVEN)],
+        "stretched",
+        "the data do not tell stretched from static (difference 1.0 ± 3.3): take stretched, the better of "
+        "those with 21 parameters",
+    ),
+    "a misfit": (
+        [fitted("laminar_flow", FLOW), fitted("static", STATIC, -EVEN, misfit=True)],
+        "laminar_flow",
+        "the data prefer laminar_flow; static does not describe the data (better by 1.0 ± 3.3)",
+    ),
+    "a misfit that is worse": (
+        [fitted("laminar_flow", FLOW), fitted("static", STATIC, WORSE, misfit=True)],
+        "laminar_flow",
+        "the data prefer laminar_flow: static predicts angles left out worse by 90 ± 11 (and does not "
+        "describe the data)",
+    ),
+    "misfits": (
+        [fitted("laminar_flow", FLOW, misfit=True), fitted("static", STATIC, WORSE, misfit=True)],
+        "laminar_flow",
+        "the data prefer laminar_flow: static predicts angles left out worse by 90 ± 11; none of them "
+        "describes the data",
+    ),
+    "no score": (
+        [fitted("laminar_flow", FLOW, UNKNOWN), fitted("static", STATIC)],
+        "static",
+        "the data prefer static; laminar_flow has no score: some angles alone determine its parameters",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("fits", "chosen", "sentence"), VERDICTS.values(), ids=VERDICTS)
+def test_the_verdict_is_in_plain_words_whatever_the_order(fits, chosen, sentence):
+    found = hd.compare(fits)
+    assert found.chosen == chosen
+    assert found.sentence == sentence
+    assert sentence in " ".join(str(found).split())
+    assert sentence in found._repr_html_()
+    for order in itertools.permutations(fits):
+        assert hd.compare(list(order)).to_dict() == found.to_dict()
+
+
+def test_scores_and_criteria_count_in_one_variance_of_a_pair():
+    fits = [fitted("laminar_flow", FLOW, redchi=2.0), fitted("static", STATIC, WORSE, redchi=2.5)]
+    found = hd.compare(fits)
+    assert (found.noise, found.bins, found.store) == (2.0, 9, "A0001_c2.zarr")
+    best, other = found.fits
+    assert best.score == pytest.approx(-BASE.sum() / 4)
+    assert (best.score - other.score, other.worse_by) == pytest.approx((WORSE.sum() / 4,) * 2)
+    assert other.stderr == pytest.approx(3 * WORSE.std(ddof=1) / 4)
+    assert best.clic == pytest.approx(930 / 2 + 2 * 21 / 2)
+    assert best.aic_naive == pytest.approx(930 / 2 + 2 * 25)
+    table = found.table
+    assert list(table["fit"].values) == ["laminar_flow", "static"]
+    assert float(table["worse_by"].sel(fit="static")) == other.worse_by
+
+
+def test_a_prior_is_no_datum_of_a_criterion():
+    plain, prior = fitted("static", STATIC), fitted("static", STATIC, chisqr=970.0 + 25)
+    one, other = hd.compare({"plain": plain, "prior 5 sd away": prior}).fits
+    assert (one.clic, one.aic_naive) == (other.clic, other.aic_naive)
+    assert {one.chisqr, other.chisqr} == {970.0, 995.0}
+
+
+def test_a_fit_is_not_told_from_itself():
+    found = hd.compare({"one": fitted("static", STATIC), "two": fitted("static", STATIC)})
+    assert [fit.worse_by for fit in found.fits] == [0.0, 0.0]
+    assert "the data do not tell one from two (difference 0)" in found.sentence
+    assert len({fit[2:-3] for fit in found.fits}) == 1
+    many = hd.compare({f"fit {n}": fitted("static", STATIC) for n in range(20)})
+    assert len(repr(many).splitlines()) == 20 < len(str(many).splitlines())
+
+
+GOOD, OTHER = fitted("laminar_flow", FLOW), fitted("static", STATIC)
+OLD = replace(OTHER, left_out=None)
+FEW = GOOD.left_out.isel(cluster=[0, 1])
+LESS = GOOD.scaling.assign(ndata=GOOD.scaling["ndata"] - 1)
+REFUSED = {
+    "one fit": ([GOOD], "a comparison is of two fits or more, and results has 1"),
+    "no fits": (5, "results = 5 cannot be used: give a list of results"),
+    "another thing": ([GOOD, 5], "results = 5 cannot be used"),
+    "one model twice": (
+        [GOOD, GOOD],
+        "several of the fits are of the model laminar_flow: give a m",
+    ),
+    "no folder": ([GOOD, "nowhere"], "nowhere cannot be read"),
+    "an earlier version": (
+        [GOOD, OLD],
+        r"static was fitted by homodyne-dask 0\.1\.0, .*: fit again",
+    ),
+    "a loss": ([GOOD, in_config(OLD, loss="huber")], "static was fitted with the loss huber"),
+    "no optimum": ([GOOD, replace(OLD, outcome=hd.Outcome.STALLED)], "not at an optimum .stalled"),
+    "nothing fitted": ([GOOD, fitted("static", 0, left_out=None)], "no parameter that was fitted"),
+    "data": (
+        [GOOD, in_inputs(OTHER, store_sha256="cd" * 32)],
+        "with different data, .*abab.* and .*cd",
+    ),
+    "bins": ([GOOD, in_inputs(OTHER, labels=[3, 4])], r"different bins, .* and \[3, 4\]: fit both"),
+    "frames": (
+        [GOOD, in_inputs(OTHER, frames=[0, 9])],
+        r"different frames, \[0, 300\] and \[0, 9\]",
+    ),
+    "chunks": ([GOOD, in_inputs(OTHER, chunks_left_out=[[1, 0, 0, 0]])], "excluded chunks, .. and"),
+    "lags": ([GOOD, in_config(OTHER, min_lag=2)], "different min_lag, 1 and 2: fit both alike"),
+    "pairs": ([GOOD, replace(OTHER, scaling=LESS)], "different numbers of pairs"),
+    "precision": ([GOOD, in_config(OTHER, precision="mixed")], "precision, 'float64' and 'mixed'"),
+    "a prior": (
+        [GOOD, in_config(OTHER, contrast_prior=[0.3, 0.1])],
+        "different contrast_prior, None",
+    ),
+    "scaling": ([GOOD, in_config(OTHER, scaling="shared")], "the scalings individual and shared"),
+    "few bins": (
+        [replace(GOOD, left_out=FEW), replace(OTHER, left_out=FEW)],
+        "the selection has 2",
+    ),
+    "no scores": (
+        [fitted("laminar_flow", 7, UNKNOWN), fitted("static", 3, UNKNOWN)],
+        "one angle alone",
+    ),
+}
+
+
+@pytest.mark.parametrize(("results", "says"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_compared_is_refused_in_one_sentence(results, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HomodyneDaskError, match=says) as raised:
+        hd.compare(results)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 400
+
+
+def test_shared_and_given_scalings_are_compared():
+    """All of them predict contrast and offset of an angle left out."""
+    shared, series = (in_config(GOOD, scaling=mode) for mode in ("shared", "fourier1"))
+    assert hd.compare({"shared": shared, "series": series}).chosen in ("shared", "series")
+
+
+def test_results_and_comparisons_are_read_back(tmp_path):
+    fits = [fitted("laminar_flow", FLOW, UNKNOWN), fitted("static", STATIC, WORSE)]
+    fits += [fitted("brownian", BROWNIAN)]
+    for fit in fits:
+        fit.to_json(tmp_path / f"{fit.config['model']}.json")
+    found = hd.compare([tmp_path / f"{fit.config['model']}.json" for fit in fits])
+    assert found.to_dict() == hd.compare(fits).to_dict()
+    found.to_json(tmp_path / "c.json")
+    read = hd.load_comparison(tmp_path / "c.json")
+    assert (str(read), read.to_dict()) == (str(found), found.to_dict())
+    assert read.fits[:2] == found.fits[:2]
+    found.to_csv(tmp_path / "c.csv")
+    rows = (tmp_path / "c.csv").read_text().splitlines()
+    assert rows[0].split(",") == ["name", *found.table.data_vars]
+    assert [row.split(",")[0] for row in rows[1:]] == ["brownian", "static", "laminar_flow"]
+    with pytest.raises(SourceError, match="is no homodyne_dask comparison"):
+        hd.load_comparison(tmp_path / "static.json")
+
+
+def test_a_result_of_an_earlier_version_is_read_and_not_compared(tmp_path):
+    values = fitted("static", STATIC).to_dict()
+    del values["left_out"]
+    (tmp_path / "old.json").write_text(json.dumps(values))
+    old = hd.load_result(tmp_path / "old.json")
+    assert old.left_out is None
+    with pytest.raises(OptionError, match="fit again"):
+        hd.compare([GOOD, old])
+
+
+def test_the_command_prints_table_and_verdict(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, fit in (("A_fit", GOOD), ("B_fit", fitted("static", STATIC, WORSE))):
+        (tmp_path / name).mkdir()
+        fit.to_json(tmp_path / name / "summary.json")
+    printed = done("compare", "A_fit", "B_fit")
+    assert "the data prefer laminar_flow: static predicts angles left out worse" in printed
+    assert re.search(r"ΔAIC \(naive\)\n", printed)
+    values = json.loads(done("compare", "B_fit", "A_fit", "--json"))
+    assert values["chosen"] == "laminar_flow"
+    assert [fit["name"] for fit in values["fits"]] == ["laminar_flow", "static"]
+    GOOD.to_json(tmp_path / "B_fit" / "summary.json")
+    assert "the data do not tell A_fit from B_fit" in " ".join(
+        done("compare", "A_fit", "B_fit").split()
+    )
+    for words in (["A_fit"], ["A_fit", "A_fit"], ["A_fit", "nowhere"], []):
+        refused = run("compare", *words)
+        assert refused.exit_code == 2
+        assert len(refused.stderr.splitlines()) == 1

@@ -1,0 +1,212 @@
+"""`result.rates`: values, errors and bands of J(t), γ̇(t) and their integrals."""
+
+import csv
+import io
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import stdtrit
+
+import homodyne_dask as hd
+from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.models.rate_forms import rate
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.rate_curves import (
+    BANDS,
+    half_width_everywhere,
+    nearest_power_law,
+    rates_of_fit,
+)
+from homodyne_dask.results.files.csv_tables import rates_csv
+from homodyne_dask.results.files.load_result import from_summary
+from homodyne_dask.results.views.figures.rates_figure import draw_rates
+from tests.results.views.figures.made import DIFFUSION, FLOW, SMALL, result_for, scan_of, truth_of
+from tests.synthetic import fit_here, measured, store
+
+NAMES = ("J", "J_integral", "gamma_dot", "strain")
+
+
+@pytest.fixture(scope="module")
+def flowing(tmp_path_factory):
+    return scan_of(tmp_path_factory.mktemp("flow"), FLOW)
+
+
+def replaced(result, theta):
+    """The same result with other values."""
+    return replace(result, parameters=result.parameters.assign(value=("param", theta)))
+
+
+@pytest.mark.parametrize(
+    "convention", ["physical", pytest.param("homodyne", marks=pytest.mark.slow)]
+)
+def test_bands_are_those_of_random_parameters(convention, flowing):
+    rng = np.random.default_rng(7)
+    spread = np.diag(0.01 * np.abs(FLOW)) @ rng.normal(size=(7, 7))
+    covariance = spread @ spread.T / 7
+    result = result_for(flowing, FLOW, naive=covariance, convention=convention)
+    found = rates_of_fit(result, flowing)
+    assert found.attrs["covariance"] == "naive"
+    drawn = [
+        rates_of_fit(replaced(result, theta), flowing)
+        for theta in rng.multivariate_normal(FLOW, covariance, 600)
+    ]
+    for name in NAMES:
+        samples = np.array([one[name].values for one in drawn])[:, 1:]
+        np.testing.assert_allclose(found[f"{name}_stderr"][1:], samples.std(axis=0), rtol=0.12)
+        inside = {}
+        for band in BANDS:
+            low, high = (found[f"{name}_{end}_{band}"].values[1:] for end in ("low", "high"))
+            inside[band] = (low < samples) & (samples < high)
+        assert inside["68"].mean() == pytest.approx(0.68, abs=0.04)
+        assert inside["95"].mean() == pytest.approx(0.95, abs=0.03)
+        assert inside["95_everywhere"].all(1).mean() == pytest.approx(0.95, abs=0.03)
+
+
+@pytest.mark.parametrize("dof", [4.0, 12.0, np.inf])
+def test_a_band_everywhere_holds_the_whole_curve_as_often_as_it_says(dof):
+    """Against draws of the parameters with an estimated error, as multivariate t."""
+    t = np.linspace(0.05, 6, 200)
+    rng = np.random.default_rng(1)
+    for theta, size in ((DIFFUSION, (500.0, 0.05, 300.0)), (FLOW[3:6], (1e-5, 0.1, 2e-5))):
+        gradient = rate(t, theta, None)[1]
+        root = np.diag(size) @ rng.normal(size=(3, 3))
+        covariance = root @ root.T
+        draws = rng.normal(size=(20_000, 3)) @ root.T @ gradient
+        scale = 1.0 if np.isinf(dof) else np.sqrt(rng.chisquare(dof, (20_000, 1)) / dof)
+        stderr = np.sqrt(np.einsum("pn,pq,qn->n", gradient, covariance, gradient))
+        half = half_width_everywhere(0.95, gradient, covariance, np.full(200, dof))
+        inside = (np.abs(draws) < half * stderr * scale).all(1).mean()
+        assert 0.945 < inside < 0.965
+        assert (half > stdtrit(dof, 0.975)).all()
+
+
+def test_robust_bands_widen_with_the_degrees_of_freedom_of_the_combination(tmp_path):
+    """A fit's own: at each age those of the rate, which differ from those of D0, alpha and D_offset."""
+    scans = measured(FLOW, 40, np.linspace(-80, 80, 9), sigma=0.02, seed=2)
+    start = dict(zip(LAMINAR_FLOW.names, FLOW, strict=True))
+    result = fit_here(store(scans, tmp_path), LAMINAR_FLOW, gap="200 um", initial=start)
+    rates, table = result.rates, result.rate_dof
+    assert rates.attrs["covariance"] == "robust"
+    np.testing.assert_allclose(
+        rates["J_dof"].values, table["J"].values, rtol=1e-12
+    )  # of 40 frames, each is an age
+    t, value, theta = rates["t"].values, rates["J"].values, result.parameters["value"].values[:3]
+    known, gradient = rate(t, theta, None)
+    np.testing.assert_allclose(value, known)
+    covariance = result.covariance.values[:3, :3]
+    stderr = np.sqrt(np.einsum("in,ij,jn->n", gradient, covariance, gradient))
+    np.testing.assert_allclose(rates["J_stderr"], stderr)
+    half = stdtrit(table["J"].values, 0.975)
+    np.testing.assert_allclose(rates["J_high_95"], value + half * stderr)
+    fewest = result.parameters["dof"].values[:3].min()
+    assert abs(table["J"].values / fewest - 1).max() > 0.05
+    read = from_summary(result.to_dict())
+    np.testing.assert_array_equal(read.rate_dof["J"], table["J"])
+    again = pickle.loads(pickle.dumps((result, rates)))
+    assert again[0].rates.identical(rates)
+    assert again[1].identical(rates)
+
+
+def test_integrals_are_the_trapezoid_sums_of_the_rates(tmp_path):
+    scan = scan_of(tmp_path, FLOW).select(frames=(10, 50))
+    for convention in ("physical", "homodyne"):
+        found = rates_of_fit(result_for(scan, FLOW, convention=convention), scan)
+        t = found["t"].values
+        for of, integral in (("J", "J_integral"), ("gamma_dot", "strain")):
+            value = found[of].values
+            steps = 0.5 * (value[1:] + value[:-1]) * np.diff(t)
+            np.testing.assert_allclose(found[integral].values[1:], np.cumsum(steps), rtol=1e-8)
+        np.testing.assert_allclose(t, scan.time[10:50])
+    assert {name: found[name].attrs["units"] for name in NAMES} == {
+        "J": "angstrom^2/s", "J_integral": "angstrom^2", "gamma_dot": "1/s", "strain": "1"
+    }  # fmt: skip
+
+
+def test_a_band_with_a_parameter_at_its_bound_says_so(flowing):
+    covariance = SMALL.copy()
+    covariance[2] = covariance[:, 2] = np.nan
+    result = result_for(flowing, FLOW, covariance=covariance)
+    result.parameters["at_bound"].values[2] = True
+    found = rates_of_fit(result, flowing)
+    words = "the band holds only with D_offset at the bound"
+    for name in ("J", "J_integral"):
+        assert words in found[name].attrs["conditional"]
+        assert np.isfinite(found[f"{name}_high_95"]).all()
+    assert "conditional" not in found["gamma_dot"].attrs
+    assert found.attrs["notes"].startswith(f"J and J_integral: {words}")
+    drawn = draw_rates(FitView(result, flowing))
+    assert words in drawn.get_supxlabel().replace("\n", " ")
+
+
+def test_there_is_no_band_where_the_error_of_a_parameter_is_not_known(flowing):
+    """Its value follows from another one's bound: to take its error for zero made bands far too narrow."""
+    covariance = SMALL.copy()
+    covariance[:3] = covariance[:, :3] = np.nan
+    result = result_for(flowing, FLOW, covariance=covariance)
+    result.parameters["at_bound"].values[2] = True
+    found = rates_of_fit(result, flowing)
+    for column in ("stderr", "low_68", "high_95", "high_95_everywhere"):
+        assert np.isnan(found[f"J_{column}"]).all()
+        assert np.isfinite(found[f"gamma_dot_{column}"][1:]).all()
+    assert "the error of D0 and alpha is not known" in found["J"].attrs["no_band"]
+
+
+def test_csv_picture_and_dataset_show_the_same_band(flowing):
+    result = result_for(flowing, FLOW, covariance=SMALL, truth=truth_of(FLOW, LAMINAR_FLOW.names))
+    found = rates_of_fit(result, flowing)
+    rows = list(csv.DictReader(io.StringIO(rates_csv(found))))
+    assert list(rows[0]) == ["t", *map(str, found.data_vars)]
+    of_csv = np.array([float(row["J_low_95"]) for row in rows])
+    np.testing.assert_allclose(of_csv, found["J_low_95"], rtol=1e-7)
+    axis = draw_rates(FitView(result, flowing)).axes[0]
+    corners = axis.collections[0].get_paths()[0].vertices
+    assert {*found["J_low_95"].values} <= {*corners[:, 1]}
+    truth = next(line for line in axis.get_lines() if line.get_label() == "truth")
+    assert truth.get_ydata()[-1] == pytest.approx(1.1 * 20000 * 5.9 ** (-0.44) + 1100, rel=1e-9)
+
+
+def test_truth_is_drawn_of_rates_that_no_power_law_describes(flowing):
+    step = {"J_before": 8e3, "J_after": 2.4e4, "t_step": 3.0, "width": 0.1}
+    result = result_for(flowing, FLOW, truth={"model": "temperature_step", "parameters": step})
+    lines = [axis.get_lines() for axis in draw_rates(FitView(result, flowing)).axes]
+    drawn = [[line for line in some if line.get_label() == "truth"] for some in lines]
+    assert [len(some) for some in drawn] == [1, 0, 0]
+    assert drawn[0][0].get_ydata()[[0, -1]] == pytest.approx([8e3, 2.4e4], rel=1e-6)
+
+
+def test_truth_is_not_drawn_where_convention_or_gap_are_others(flowing):
+    truth = truth_of(FLOW, LAMINAR_FLOW.names)
+    for other in ({}, truth | {"convention": "homodyne"}, truth | {"gap_angstrom": 1e6}):
+        result = result_for(flowing, FLOW, truth=other or None)
+        labels = [
+            line.get_label() for line in draw_rates(FitView(result, flowing)).axes[0].get_lines()
+        ]
+        assert "truth" not in labels
+
+
+def test_the_power_law_nearest_to_a_curve_is_its_own_where_it_is_one():
+    t = np.linspace(0.05, 8, 100)
+    law = 3e4 * t**-0.35 + 500
+    found = nearest_power_law(t, law, np.linspace(1, 5, 100))
+    np.testing.assert_allclose(found, law, rtol=1e-9)
+    bent = law * (1 - 0.3 * (np.abs(t - 4) < 0.4))
+    found = nearest_power_law(t, bent, np.full(100, np.nan))
+    assert np.abs(found / law - 1).max() < 0.1
+
+
+def test_a_rate_without_a_formula_is_drawn_over_the_nearest_power_law(tmp_path):
+    hd.simulate(tmp_path / "S.h5", "step", angles=3, frames=60)
+    scan = hd.open_dataset(hd.ingest(tmp_path / "S.h5").store)
+    result = fit_here(scan, "static_free")
+    found = rates_of_fit(result, scan)
+    truth = 8e3 + 16e3 / (1 + np.exp(-(found["t"].values - 3.0) / 0.15))
+    inner = slice(6, -6)
+    assert np.median(np.abs(found["J"].values / truth - 1)[inner]) < 0.15
+    axis = draw_rates(FitView(result, scan)).axes[0]
+    assert axis.get_xscale() == "linear"
+    lines = axis.get_lines()
+    drawn = {line.get_label(): line.get_ydata() for line in lines}
+    np.testing.assert_array_equal(drawn["nearest power law"], found["J_power_law"])
+    np.testing.assert_allclose(drawn["truth"], truth, rtol=1e-4)

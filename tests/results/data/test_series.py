@@ -1,0 +1,292 @@
+"""Fits of each q or each window of age: what is cut, what is found, and whether it agrees."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+import homodyne_dask as hd
+from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.fitting.series.partition import parts_of
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.result_tables import covariance_table, influence_table
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.views.figures.captions import alternative
+from tests import reference
+from tests.results.views.test_text_report import flow
+from tests.synthetic import measured, store
+
+Q = (0.003, 0.005, 0.008)
+DIFFUSION = np.array([20000.0, -0.4, 1000.0])
+ANGLES = (0.0, 45.0, 90.0)
+HELD = {"alpha": -0.4, "D_offset": 1000.0}
+
+
+def at_each_q(thetas, n=60, **options):
+    """A scan of three rings, each with its own truth, and q that differs in its last digits."""
+    rings = [
+        measured(theta, n, ANGLES, q=q, sigma=0.01, seed=seed, **options)
+        for seed, (q, theta) in enumerate(zip(Q, thetas, strict=True))
+    ]
+    parts = ("q", "phi", "contrast", "offset", "sigma_row", "c2")
+    joined = {name: np.concatenate([getattr(ring, name) for ring in rings]) for name in parts}
+    joined["q"] = joined["q"] * (1 + 1e-6 * np.tile([0, 1, -1], len(Q)))
+    return replace(rings[0], **joined)
+
+
+@pytest.fixture(scope="module")
+def diffusing(tmp_path_factory) -> hd.Scan:
+    return store(at_each_q([DIFFUSION] * 3), tmp_path_factory.mktemp("series"))
+
+
+@pytest.fixture(scope="module")
+def over_q(diffusing) -> FitSeries:
+    return hd.fit_each(diffusing, hd.STATIC, over="q", fixed=HELD)
+
+
+@pytest.fixture(scope="module")
+def over_age(diffusing) -> FitSeries:
+    held = {"alpha": 0.0, "D_offset": 0.0}
+    return hd.fit_each(diffusing, hd.STATIC, over="age", windows=4, fixed=held)
+
+
+def test_a_scan_is_cut_into_its_rings_and_every_bin_is_in_one(diffusing):
+    parts = parts_of(diffusing, "q")
+    assert [part.at["q"] for part in parts] == pytest.approx(Q, rel=1e-9)
+    assert [part.name for part in parts] == [f"q = {q} 1/Å" for q in Q]
+    assert [b for part in parts for b in part.scan.label] == diffusing.label.tolist()
+
+
+WINDOWS = [
+    ("a number", 4, [(0, 15), (15, 30), (30, 45), (45, 60)]),
+    ("times", [(0.0, 3.0), (10.0, 100.0)], [(0, 9), (30, 60)]),
+    ("times that overlap", [(0.0, 10.0), (5.0, 15.0)], [(0, 30), (15, 45)]),
+]
+
+
+@pytest.mark.parametrize(("word", "windows", "frames"), WINDOWS, ids=[w for w, *_ in WINDOWS])
+def test_windows_of_age_keep_the_origin_of_time(diffusing, word, windows, frames):
+    parts = parts_of(diffusing, "age", windows)
+    assert [part.scan.frames for part in parts] == frames
+    for part, (first, stop) in zip(parts, frames, strict=True):
+        times = diffusing.time[first:stop]
+        assert part.at == pytest.approx({"age": times.mean(), "from": times[0], "to": times[-1]})
+
+
+MISTAKES = [
+    ("another word", {"over": "phi"}, "over 'phi' is unknown"),
+    ("no windows", {"over": "age"}, "needs windows"),
+    ("windows of q", {"over": "q", "windows": 3}, "belong to over 'age'"),
+    ("too many", {"over": "age", "windows": 21}, "give 1 to 20"),
+    ("none", {"over": "age", "windows": []}, "empty list"),
+    ("outside", {"over": "age", "windows": [(90, 99)]}, "fewer than 3 frames"),
+    ("an option of the fit", {"over": "q", "scaling": "free"}, "scaling 'free' is unknown"),
+]
+
+
+@pytest.mark.parametrize(("word", "given", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES])
+def test_a_mistake_is_told_before_the_first_fit(diffusing, word, given, says):
+    with pytest.raises(HomodyneDaskError, match=says):
+        hd.fit_each(diffusing, hd.STATIC, **given)
+
+
+def test_a_store_without_q_has_no_rings(tmp_path):
+    scan = store(measured(DIFFUSION, 12, ANGLES), tmp_path, q=np.full(3, np.nan))
+    with pytest.raises(HomodyneDaskError, match="q is unknown for 3 of 3"):
+        hd.fit_each(scan, hd.STATIC, over="q")
+
+
+def test_each_fit_is_that_of_the_part_alone(diffusing, over_q, over_age):
+    alone = hd.fit(diffusing.select(q=Q[1]), hd.STATIC, fixed=HELD)
+    assert over_q.results[1].chisqr == alone.chisqr
+    assert over_q.table["value"].sel(fit=1, param="D0") == alone.parameters["value"].values[0]
+    held = over_age.results[0].config["fixed"]
+    late = hd.fit(diffusing.select(frames=(45, 60)), hd.STATIC, fixed=held)
+    assert over_age.results[3].chisqr == late.chisqr
+
+
+def said(series: FitSeries | hd.FitResult) -> str:
+    """What is printed, in one line."""
+    return " ".join(str(series).split())
+
+
+def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
+    assert over_q.converged
+    assert over_q.errors == "stderr_lower"
+    assert over_q.agreement["D0"].p > 0.01
+    assert over_q.agreement["D0"].mean == pytest.approx(
+        20000, abs=4 * over_q.agreement["D0"].stderr
+    )
+    assert list(over_q.agreement) == ["D0", "J"]
+    law = over_q.q_dependence
+    assert abs(law.exponent) < 4 * law.stderr < 0.2
+    assert "D0: consistent at all q" in said(over_q)
+    assert "as expected for diffusion" in said(over_q)
+
+
+def test_motion_that_is_not_diffusion_is_told_from_it(tmp_path):
+    """Rates that go as q: J as 1/q."""
+    scan = store(at_each_q([DIFFUSION * [q0, 1, q0] for q0 in 0.005 / np.array(Q)]), tmp_path)
+    series = hd.fit_each(scan, hd.STATIC, over="q", fixed={"alpha": -0.4, "D_offset": 0.0})
+    assert series.q_dependence.exponent == pytest.approx(-1, abs=0.05)
+    assert "D0: inconsistent at all q" in said(series)
+    assert "whereas diffusion gives 2" in said(series)
+
+
+def test_windows_see_the_rate_at_their_age(over_age):
+    table = over_age.table
+    J = 20000 * table["age"].values ** -0.4 + 1000
+    found = table["value"].sel(param="J").values
+    error = table["stderr_naive"].sel(param="J").values
+    # one value stands for a window over which J falls, in the first one most
+    assert (np.abs(found - J)[1:] < 4 * error[1:] + 0.03 * J[1:]).all(), (found, J, error)
+    assert (np.diff(found) < 0).all()
+    assert "D0: inconsistent in all windows" in said(over_age)
+    assert "J:" not in str(over_age)
+
+
+def test_the_error_of_a_rate_is_that_of_its_parameters():
+    """By finite differences of a t^b + c."""
+    result = flow()
+    rng = np.random.default_rng(1)
+    size = np.nan_to_num(result.parameters["stderr"].values, nan=0.0)
+    root = rng.standard_normal((7, 7)) * size[:, None]
+    covariance = covariance_table(root @ root.T, list(result.parameters["param"].values))
+    result = replace(result, covariance=covariance)
+    theta = result.parameters["value"].values
+    found = SeriesEntry("", None, result, "", {"q": 0.005, "age": 30.0}).quantities
+    for name, first in (("J", 0), ("gamma_dot", 3)):
+
+        def value(theta, first=first):
+            return theta[first] * 30.0 ** theta[first + 1] + theta[first + 2]
+
+        step = 1e-6 * np.diag(theta)
+        slope = np.array([(value(theta + h) - value(theta - h)) / (2 * h.sum()) for h in step])
+        assert found[name].value == pytest.approx(value(theta))
+        assert found[name].stderr == pytest.approx(np.linalg.norm(slope @ root), rel=1e-5)
+        dof = result.parameters["dof"].values[first : first + 3]
+        assert found[name].dof == np.nanmin(dof)
+
+
+def test_a_part_that_cannot_be_fitted_is_a_row_and_the_others_go_on(tmp_path):
+    scan = store(at_each_q([DIFFUSION] * 3, n=20), tmp_path)
+    next(path for path in Path(scan.path, "c2/c/4").rglob("*") if path.is_file()).unlink()
+    series = hd.fit_each(scan, hd.STATIC, over="q", fixed=HELD)
+    assert [entry.outcome for entry in series.entries] == ["CONVERGED", "FAILED", "CONVERGED"]
+    assert "bin labelled 5 cannot be read" in series.entries[1].message
+    assert not series.converged
+    assert np.isnan(series.table["value"].values[1]).all()
+    assert series.agreement["D0"].freedom == 1
+    assert "q = 0.005 1/Å failed: " in said(series)
+    series.to_csv(tmp_path / "series.csv")
+    assert "labelled 5" in (tmp_path / "series.csv").read_text()
+    series.to_json(tmp_path / "series.json")
+    assert str(hd.load_series(tmp_path)) == str(series)
+
+
+def test_contrasts_given_per_bin_go_to_their_rings(diffusing):
+    contrast = np.linspace(0.18, 0.22, 9)
+    options = {"scaling": "fixed", "contrast": contrast.tolist(), "offset": 1.0, "fixed": HELD}
+    series = hd.fit_each(diffusing, hd.STATIC, over="q", **options)
+    for ring, result in enumerate(series.results):
+        np.testing.assert_array_equal(result.scaling["contrast"], contrast[3 * ring : 3 * ring + 3])
+
+
+def test_the_fits_of_a_series_are_found_under_the_former_name(over_q):
+    with pytest.warns(DeprecationWarning, match="entries"):
+        assert over_q.ended == over_q.entries
+
+
+def test_windows_that_overlap_state_no_agreement(diffusing):
+    windows = [(0.0, 10.0), (5.0, 15.0)]
+    series = hd.fit_each(diffusing, hd.STATIC, over="age", windows=windows, fixed=HELD)
+    assert not series.agreement
+    assert "the windows overlap" in said(series)
+
+
+def test_a_series_is_kept_whole_in_json_and_its_table_in_netcdf(over_q, tmp_path):
+    over_q.to_json(tmp_path / "series.json")
+    read = hd.load_series(tmp_path / "series.json")
+    assert str(read) == str(over_q)
+    xarray.testing.assert_identical(read.table, over_q.table)
+    over_q.table.to_netcdf(tmp_path / "series.nc", engine="h5netcdf")
+    with xarray.open_dataset(tmp_path / "series.nc", engine="h5netcdf") as held:
+        np.testing.assert_array_equal(held["value"], over_q.table["value"])
+        assert held["q"].attrs["units"] == "1/Å"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"format": "homodyne_dask series", "format_version": 9}']
+)
+def test_what_is_no_series_is_refused(text, tmp_path):
+    (tmp_path / "series.json").write_text(text)
+    with pytest.raises(
+        HomodyneDaskError, match=r"series.json.*(is damaged|no homodyne_dask series|version 9)"
+    ):
+        hd.load_series(tmp_path)
+
+
+def test_the_picture_shows_every_value_at_its_q_with_its_error(over_q, over_age):
+    picture = over_q.plot()
+    FigureCanvasAgg(picture).draw()
+    first = picture.axes[0]
+    (bars,) = first.containers
+    np.testing.assert_allclose(bars.lines[0].get_xdata(), Q, rtol=1e-9)
+    np.testing.assert_array_equal(bars.lines[0].get_ydata(), over_q.table["value"].values[:, 0])
+    assert first.get_ylabel() == "D0 [Å²/s]"
+    assert picture.axes[4].get_xlabel() == "q [Å⁻¹]"
+    assert over_age.plot().axes[4].get_xlabel() == "age [s]"
+
+
+def test_a_report_fits_a_terminal_of_100_columns(over_q, over_age):
+    for series in (over_q, over_age):
+        assert max(map(len, str(series).splitlines())) <= 100
+
+
+def test_directions_half_a_turn_apart_agree():
+    results = []
+    for phi0 in (89.9, -89.9, 89.8):
+        result = flow()
+        table = result.parameters.copy(deep=True)
+        table["value"].values[6] = phi0
+        results.append(replace(result, parameters=table))
+    ended = [
+        SeriesEntry("", None, r, "", {"q": q, "age": 1.0}) for r, q in zip(results, Q, strict=True)
+    ]
+    same = FitSeries("q", tuple(ended)).agreement["phi0"]
+    assert same.mean == pytest.approx((89.9 + 90.1 + 89.8) / 3)
+
+
+def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_q(tmp_path):
+    scans = at_each_q([DIFFUSION] * 3, n=30, contrast=0.3)
+    first = dict(zip(hd.STATIC.names, DIFFUSION * 1.1, strict=True))
+    scan = store(scans, tmp_path)
+    result = hd.fit(scan, hd.STATIC, initial=first)
+    theta, contrast, _, chisqr = reference.dense_fit(DIFFUSION, scans.dense())
+    assert result.chisqr == pytest.approx(chisqr, rel=1e-9)
+    error = result.parameters["stderr_naive"].values
+    assert (np.abs(result.parameters["value"].values - theta) < 1e-3 * error).all()
+    np.testing.assert_allclose(result.scaling["contrast"], contrast, rtol=1e-5)
+    np.testing.assert_array_equal(result.scaling["q"], scans.q)
+    assert "in 9 bins of 3 rings, q 0.003 to 0.008 1/Å" in str(result)
+    view = FitView(result, scan)
+    assert "of every bin of 3 rings" in alternative("angles", view)
+    assert "q = 0.003 Å⁻¹" in alternative("maps", view)
+    assert "q = 0.008 Å⁻¹" in alternative("maps", view)
+
+
+def test_a_bin_that_moves_a_parameter_is_named_with_its_q_where_there_are_several():
+    result = flow()
+    change = np.zeros((9, 7))
+    change[3, 0] = 2.5
+    table = influence_table(
+        change, list(result.parameters["param"].values), result.scaling["label"]
+    )
+    result = replace(result, influence=table)
+    assert "D0 changes by +2.5 without label 12 (φ -20.00°)" in said(result)
+    result.scaling["q"].values[:4] = 0.006
+    assert "D0 changes by +2.5 without label 12 (q 0.006 1/Å, φ -20.00°)" in said(result)

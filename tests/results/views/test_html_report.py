@@ -1,0 +1,291 @@
+"""The report as HTML: what it says is pinned by text files, how it is built by its rules.
+
+To accept new wording: HOMODYNE_DASK_ACCEPT=1 python -m pytest tests/results/views/test_html_report.py, then
+read the difference.
+"""
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import zlib
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import chain
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from homodyne_dask.fitting.error_estimation.profile_likelihood import ProfilePoint
+from homodyne_dask.results.data.result_tables import influence_table, profile_table, scalings_table
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.views.html_report import Picture, report_fragment, report_page
+from homodyne_dask.results.views.report_content import bin_rows, parameter_rows
+from homodyne_dask.results.views.report_facts import facts
+from homodyne_dask.solver.influence import ScalingComparison
+from tests.results.views.test_text_report import REPORTS, flow, many, measured
+
+VOID = ("img", "meta")
+BLOCKS = (
+    "h1",
+    "h2",
+    "p",
+    "li",
+    "tr",
+    "caption",
+    "dt",
+    "dd",
+    "summary",
+    "figcaption",
+    "title",
+    "nav",
+)
+NASTY = '<script>alert("x")</script> & \' "'
+
+
+class Page(HTMLParser):
+    """A page as a tree that is checked while it is read, and as lines of text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.lines: list[str] = [""]
+        self.feed(html)
+        self.close()
+        assert not self.open, f"not closed: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag in BLOCKS:
+            self.lines.append(f"{tag}: ")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self.open and data.strip():
+            apart = self.open[-1:] in (["td"], ["th"], ["a"]) and not self.lines[-1].endswith(": ")
+            self.lines[-1] += f" | {data}" if apart else data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.rstrip() for line in self.lines if line.strip()) + "\n"
+
+
+def png(width: int = 300, height: int = 150) -> bytes:
+    """A white picture."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        body = name + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = (b"\0" + b"\xff" * width) * height
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+
+
+def nasty():
+    """A result all of whose words are markup."""
+    base = flow()
+    return replace(
+        base,
+        undetermined=(NASTY,),
+        warnings=(NASTY,),
+        inputs=base.inputs | {"store": NASTY, "source_file": NASTY, "notes": [NASTY]},
+        version=NASTY,
+        versions={"jax": NASTY},
+    )
+
+
+def compared():
+    """A result that knows what bins, scalings and a profile say."""
+    base, names = flow(), list(flow().parameters["param"].values)
+    moves = np.zeros((9, 7))
+    moves[1, 0] = 2.5
+    modes = [
+        ScalingComparison("individual", 1000.0, 10.0, 20.0, 25, np.zeros(7)),
+        ScalingComparison("shared", 1010.0, 18.0, 21.0, 9, np.eye(7)[0] * 2),
+    ]
+    points = [
+        ProfilePoint(np.full(7, v), c, n, True) for v, c, n in ((-1.3, 2.1, 3), (-1.2, 1.0, 0))
+    ]
+    return replace(
+        base,
+        influence=influence_table(moves, names, base.scaling["label"].values),
+        scalings=scalings_table(modes, np.ones(7), names),
+        profiles={"alpha": profile_table(points, 1, 0.01, names)},
+    )
+
+
+@pytest.mark.parametrize("make", [flow, measured, many])
+def test_a_page_reads_as_its_file(make):
+    path = REPORTS / f"{make.__name__}_html.txt"
+    text = Page(report_page(make(), [])).text
+    if "HOMODYNE_DASK_ACCEPT" in os.environ:
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("make", [flow, measured, many, nasty])
+def test_a_page_is_one_document_with_one_heading_and_links_that_lead_somewhere(make):
+    found = Page(report_page(make(), [Picture("a <b>", NASTY, png())]))
+    assert len(found.all("h1")) == 1
+    assert found.all("html") == [{"lang": "en"}]
+    assert [tag for tag, _ in found.tags[:2]] == ["html", "head"]
+    ids = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert [attributes["href"] for attributes in found.all("a")] == [f"#{name}" for name in ids]
+    assert ids[0] == "verdict"
+
+
+def test_a_page_needs_no_other_file():
+    html = report_page(flow(), [Picture("title", "words", png())])
+    found = Page(html)
+    assert not found.all("script") + found.all("link") + found.all("iframe")
+    assert [a["src"][:22] for a in found.all("img")] == ["data:image/png;base64,"]
+    assert "http" not in html
+    assert "url(" not in html
+
+
+def test_every_picture_has_words_and_is_reached_by_keyboard_as_every_wide_table_is():
+    found = Page(report_page(many(), [Picture("title", f"words {n}", png()) for n in range(3)]))
+    assert [attributes["alt"] for attributes in found.all("img")] == [
+        "words 0",
+        "words 1",
+        "words 2",
+    ]
+    assert {(a["width"], a["height"]) for a in found.all("img")} == {("192", "96")}
+    around = [attributes for attributes in found.all("div") if attributes.get("class") == "wide"]
+    assert len(found.all("table")) == len(found.all("caption")) == 2
+    assert len(around) == 2 + 3
+    assert all(a["tabindex"] == "0" and a["role"] == "region" and a["aria-label"] for a in around)
+    assert all(attributes["scope"] in ("col", "row") for attributes in found.all("th"))
+
+
+@pytest.mark.parametrize(
+    "made", [lambda r: report_page(r, [Picture(NASTY, NASTY, png())]), report_fragment]
+)
+def test_no_value_becomes_markup(made):
+    html = made(nasty())
+    found = Page(html)
+    assert not found.all("script")
+    assert "alert" not in re.sub(r"&lt;script&gt;alert\(&#34;x&#34;\)&lt;/script&gt;", "", html)
+    assert found.text.count(NASTY) >= 7
+
+
+@pytest.mark.parametrize("make", [flow, measured])
+def test_a_page_says_all_that_the_text_says(make):
+    text = Page(report_page(make(), [])).text
+    rows, notes = parameter_rows(make())
+    for said in chain(*rows, *bin_rows(make()), notes, *facts(make())):
+        assert said in text
+
+
+def test_how_a_fit_ended_is_said_in_words_and_by_a_mark_not_by_colour_alone():
+    assert "p: ✓ converged: the estimated" in Page(report_page(flow(), [])).text
+    ended = Page(report_page(measured(), [])).text
+    assert "p: ✗ the data do not determine all parameters" in ended
+    assert ended.index("✗") < ended.index("undetermined: ") < ended.index("caption: ")
+
+
+def test_what_other_scalings_and_profiles_say_stands_in_tables():
+    found = Page(report_page(compared(), []))
+    assert not found.all("pre")
+    lines = found.text.splitlines()
+    assert "caption: Scaling modes" in lines
+    assert "tr: shared | 9 | 1010 | +8.0 | +1.0 | D0 +2.0" in lines
+    assert "caption: Profile of alpha" in lines
+    assert "tr: -1.3 | 1.1 | 1" in lines
+    assert any("D0 changes by +2.5 without label 10" in line for line in lines)
+
+
+def test_a_result_of_an_early_version_says_nothing_of_packages(tmp_path):
+    path = tmp_path / "summary.json"
+    flow().to_json(path)
+    told = json.loads(path.read_text())
+    del told["versions"], told["sha256"]
+    path.write_text(json.dumps(told))
+    assert load_result(path).versions == {}
+    assert "dd: homodyne-dask 0.1.0\n" in Page(report_page(load_result(path), [])).text
+
+
+def test_a_long_table_of_bins_is_closed_at_first():
+    assert not Page(report_page(flow(), [])).all("details")
+    assert "summary: all 45 bins" in Page(report_page(many(), [])).text
+
+
+def test_jupyter_shows_the_same_tables():
+    shown = Page(flow()._repr_html_())
+    assert not shown.all("h1") + shown.all("html")
+    for said in chain(*parameter_rows(flow())[0], *bin_rows(flow())):
+        assert said in shown.text
+
+
+CHROMIUM = shutil.which("chromium")
+MEASURE = """<script>
+const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+const blind = [...document.images].filter(i => !i.complete || i.naturalWidth == 0).length;
+const outside = [...document.querySelectorAll("body *")].filter(e =>
+  e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".wide")).map(e => e.tagName);
+const stops = [...document.querySelectorAll("a, summary, [tabindex]")].filter(e => {
+  e.focus(); return document.activeElement === e; }).length;
+document.body.setAttribute("data-seen", [wide, blind, outside.join(" "), stops].join(";"));
+</script>"""
+
+
+def browse(path: Path, *options: str) -> tuple[str, str]:
+    """Open a file in headless Chromium and return what it prints and what it complains of."""
+    assert CHROMIUM is not None
+    ran = subprocess.run(
+        [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+         f"--user-data-dir={path.parent / 'browser'}", *options, path.as_uri()],
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout, "\n".join(line for line in ran.stderr.splitlines() if "CONSOLE" in line)
+
+
+chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+
+@chromium
+@pytest.mark.parametrize("width", [420, 1200])
+def test_chromium_shows_a_page_without_complaint_and_nothing_sticks_out(width, tmp_path):
+    path = tmp_path / "report.html"
+    html = report_page(many(), [Picture("title", "words", png(1800, 900))])
+    path.write_text(html.replace("</body>", f"{MEASURE}</body>"))
+    dom, complaints = browse(path, "--dump-dom", f"--window-size={width},900")
+    assert not complaints
+    seen = re.search(r'data-seen="([^"]*)"', dom)
+    assert seen is not None
+    # 5 links, 1 closed table, the table of parameters and the picture; the table of bins is closed
+    assert seen[1] == "0;0;;8"
+
+
+@chromium
+def test_chromium_shows_a_page_light_or_dark_as_is_preferred(tmp_path):
+    path, shot = tmp_path / "report.html", tmp_path / "shot.png"
+    path.write_text(report_page(flow(), []))
+    brightness = {}
+    for name, scheme in (("dark", 0), ("light", 1)):
+        options = (f"--screenshot={shot}", "--window-size=900,700")
+        browse(path, *options, f"--blink-settings=preferredColorScheme={scheme}")
+        pixels = matplotlib.image.imread(shot)[:, :, :3]
+        brightness[name] = (float(np.median(pixels)), float(pixels.std()))
+    assert brightness["dark"][0] < 0.2 < 0.9 < brightness["light"][0]
+    assert min(spread for _, spread in brightness.values()) > 0.05
