@@ -232,8 +232,8 @@ def test_errors_follow_the_noise(scale):
         for g in (evaluate, scaled)
     )
     np.testing.assert_allclose(other.naive, one.naive * scale**2, rtol=1e-9)
-    # the robust error knows the residuals, not sigma
-    np.testing.assert_allclose(other.robust, one.robust, rtol=1e-9)
+    # the robust error knows the residuals, not sigma; it loses some more digits to rounding
+    np.testing.assert_allclose(other.robust, one.robust, rtol=1e-7)
 
 
 FRIEDEL = [
