@@ -2,7 +2,10 @@
 
 import os
 import shutil
+import sys
 import tempfile
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +44,23 @@ def server():
 
     with object_server.s3_server() as address:
         yield address
+
+
+@pytest.fixture
+def hostile_folder(tmp_path, monkeypatch) -> Path:
+    """The working folder, full of programs; afterwards none of them was run."""
+    marker = tmp_path / "was_run.txt"
+    folder = tmp_path / "working"
+    folder.mkdir()
+    program = f"open({str(marker)!r}, 'a').write(__name__ + ' ')\nraise ImportError(__name__)\n"
+    installed = filter(str.isidentifier, packages_distributions())
+    ours = {"homodyne_dask", "ingest", "sitecustomize", "usercustomize"}
+    for name in {*ours, *sys.stdlib_module_names, *installed}:  # all that a process could import
+        (folder / f"{name}.py").write_text(program)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    yield folder
+    assert not marker.exists(), marker.read_text()
 
 
 @pytest.fixture(autouse=True)

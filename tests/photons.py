@@ -17,6 +17,11 @@ LAYERS = 16
 PIXELS = 150
 MEAN = 2.0
 """Counts per pixel and frame."""
+FLOW = np.array([30000, -0.3, 1000, 3e-4, 0.2, 2e-5, 5.0])
+"""Memory of some six frames; shear takes over along the flow."""
+STILL = FLOW[:3]
+OFFSETS = {"D_offset": 1000.0, "gamma_dot_t_offset": 2e-5}
+"""Held: five seconds do not tell them from the amplitudes."""
 
 
 def excess(f, contrast, mean):

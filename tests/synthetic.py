@@ -35,6 +35,10 @@ GAP = 2.0e6
 Q = 0.0054
 FLOW = np.array([2500.0, -0.3, 100.0, 2e-4, 0.2, 1e-5, 5.0])
 """The truth of PHYSICS.md §5."""
+CREEP = np.array([20000.0, -0.4, 1000.0])
+STRONG_FLOW = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
+FAST_DECAY = np.array([2e5, 0.0, 0.0, 1e-3, -0.3, 0.0, 5.0])
+"""f is below 1e-16 from a lag of 20 frames on."""
 
 
 @dataclass(frozen=True)
@@ -297,3 +301,32 @@ def without_some(scans: Scans, share: float = 0.1, seed: int = 1) -> Scans:
     c2[:, dead], c2[:, :, dead] = np.nan, np.nan
     rows = scans.sigma_row * rng.uniform(0.5, 2.0, scans.sigma_row.shape)
     return replace(scans, c2=c2, sigma_row=rows)
+
+
+def with_outliers(scans, share=0.02, seed=7):
+    """The same scan, a share of the pairs off by 20 to 200 standard deviations."""
+    rng = np.random.default_rng(seed)
+    c2 = scans.c2.copy()
+    hit = rng.random(c2.shape) < share
+    sigma = np.median(scans.sigma_row) ** 2
+    c2[hit] += sigma * rng.choice([-1, 1], hit.sum()) * rng.uniform(20, 200, hit.sum())
+    return replace(scans, c2=c2.astype(np.float32))
+
+
+def block_pair_moments(scans, theta, length):
+    """Moments of 1, y - 1 and f, by pairs of blocks of frames: the kernel on data with the rest unknown."""
+    n = len(scans.time)
+    number = -(-n // length)
+    evaluate, kept = evaluator(scans), scans.c2.copy()
+    found = None
+    for a in range(number):
+        for b in range(a, number):
+            here = np.zeros((n, n), bool)
+            here[a * length : (a + 1) * length, b * length : (b + 1) * length] = True
+            only = type(scans)(**{**vars(scans), "c2": np.where(here, kept, np.float32(np.nan))})
+            gram = evaluator(only)(theta).moments
+            if found is None:
+                found = np.zeros((len(gram), number, number, 3, gram.shape[2]))
+            found[:, a, b] = gram[:, :3]
+    assert np.allclose(found.sum((1, 2)), evaluate(theta).moments[:, :3], rtol=1e-9)
+    return found

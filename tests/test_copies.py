@@ -28,9 +28,8 @@ from homodyne_dask.results.data.model_ranking import Comparison
 from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.data.series_entry import SeriesEntry
-from tests.fitted import fitted_to
-from tests.results.posterior.made import draws_of, gaussian
-from tests.results.views.test_text_report import flow
+from tests.results.made_draws import draws_of, gaussian
+from tests.results.made_results import flow_result, flow_result_of
 from tests.synthetic import FLOW, GAP, angles, measured, store
 
 WAYS: dict[str, Callable[[Any], Any]] = {
@@ -59,7 +58,7 @@ def curve():
 
 
 def drawn(scan):
-    result = fitted_to(scan)
+    result = flow_result_of(scan)
     return posterior_of(result, draws_of(result, gaussian(result, 200)), scan)
 
 
@@ -70,13 +69,13 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     "dataset": lambda scan: scan.dataset,
     "cuts": lambda scan: scan.cuts(),
     "plan": lambda scan: hd.plan(scan, "laminar_flow", gap=GAP),
-    "FitResult": fitted_to,
-    "FitResult, asked before": lambda scan: [(r := fitted_to(scan)), r.params, r.summary()][0],
-    "params": lambda scan: flow().params,
-    "FitSeries": lambda scan: FitSeries("q", (SeriesEntry("1", None, flow(), "", {"q": 1.0}),)),
+    "FitResult": flow_result_of,
+    "FitResult, asked before": lambda scan: [(r := flow_result_of(scan)), r.params, r.summary()][0],
+    "params": lambda scan: flow_result().params,
+    "FitSeries": lambda scan: FitSeries("q", (SeriesEntry("1", None, flow_result(), "", {"q": 1.0}),)),
     "Posterior": drawn,
     "Comparison": lambda scan: Comparison((), "A0123_c2.zarr", 3, 1.0),
-    "fitted c2": lambda scan: fitted_to(scan).model(),
+    "fitted c2": lambda scan: flow_result_of(scan).model(),
     "CurveFit": lambda scan: curve(),
     "TransportModel": lambda scan: hd.LAMINAR_FLOW,
     "SeparableModel": lambda scan: hd.separable(decay, [hd.Parameter("k")]).current(),
@@ -143,13 +142,13 @@ def test_a_copy_of_a_model_sees_what_its_function_reads_as_the_model_does(monkey
 
 
 def test_changing_a_deep_copy_does_not_change_the_original():
-    one = flow()
+    one = flow_result()
     copy.deepcopy(one).parameters["value"][:] = 0.0
     assert (one.parameters["value"] != 0).all()
 
 
 def test_same_sees_a_difference():
-    one = flow()
+    one = flow_result()
     other = copy.deepcopy(one)
     other.parameters["value"][0] += 1
     assert same(one, copy.copy(one))

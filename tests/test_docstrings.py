@@ -12,7 +12,7 @@ import homodyne_dask as hd
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from tests.apps.migration.configurations import write_yaml
-from tests.results.views.test_text_report import flow
+from tests.results.made_results import flow_result
 
 SLOW = {
     "check_rates", "compare", "compare_models", "connect", "curve_fit", "fit", "fit_each", "forecast",
@@ -31,9 +31,9 @@ def folder(tmp_path_factory) -> Path:
     hd.ingest(where / "A0123_results.hdf", where / "A0123_c2.zarr")
     (where / "A0123_fit").mkdir()
     (where / "A0123_fit_q").mkdir()
-    flow().to_json(where / "A0123_fit" / "summary.json")
+    flow_result().to_json(where / "A0123_fit" / "summary.json")
     write_yaml(where).rename(where / "homodyne.yaml")
-    series = FitSeries("q", (SeriesEntry("1", None, flow(), "", {"q": 0.0054}),))
+    series = FitSeries("q", (SeriesEntry("1", None, flow_result(), "", {"q": 0.0054}),))
     series.to_json(where / "A0123_fit_q" / "series.json")
     return where
 

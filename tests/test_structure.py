@@ -120,3 +120,10 @@ def test_what_a_model_is_matters_to_models_and_kernels_alone():
 def test_no_file_of_the_project_is_a_link():
     listed = subprocess.run(["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True)
     assert not [line for line in listed.stdout.splitlines() if line.startswith("120000")]
+
+
+def test_no_test_file_imports_from_another():
+    """What tests share stands in helper modules and in conftest.py."""
+    imports_a_test = re.compile(r"^\s*(from|import) [^\n]*\btest_\w+", re.MULTILINE)
+    files = (ROOT / "tests").rglob("*.py")
+    assert not [file for file in files if imports_a_test.search(file.read_text())]

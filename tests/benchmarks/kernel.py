@@ -29,7 +29,7 @@ from homodyne_dask.kernels.transport_point import transport_point
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.sweep.blocks import ALIGNMENT
 from tests import reference
-from tests.kernels.test_separable_backend import flow, integrals
+from tests.kernels.user_functions import flow_decay, integrals
 
 N, T, BINS, RUNS = 2950, 512, 23, 15
 GAP, Q, MIN_LAG = 2e6, 0.0054, 2
@@ -198,7 +198,7 @@ def robust(precision: str = "float64") -> dict[str, float]:
 
 def separable() -> dict[str, float]:
     """Pairs per second of laminar_flow as a user writes it: seven parameters, differentiated by JAX."""
-    model = hd.separable(flow, LAMINAR_FLOW.parameters, precompute=integrals)
+    model = hd.separable(flow_decay, LAMINAR_FLOW.parameters, precompute=integrals)
     backend, scan = backend_of(model), blocks()
     at = backend.point(Problem(model, min_lag=MIN_LAG), THETA, TIME)
     rates = []

@@ -4,7 +4,7 @@ import pytest
 
 from homodyne_dask.apps.doctor import xla_flags
 from homodyne_dask.apps.doctor.workload import Workload
-from tests.apps.doctor.kernel_processes import FakeKernelProcess
+from tests.apps.doctor.fake_kernel_process import FakeKernelProcess
 from tests.benchmarks import flag_audit as audit
 from tests.benchmarks import static_arguments as static
 from tests.benchmarks.flag_settings import Setting

@@ -22,6 +22,12 @@ OPTIONS = (
 )  # fmt: skip
 PATIENCE = 60.0
 """Seconds after which what was waited for will not come."""
+ARTEFACTS = Path(__file__).parents[2] / "artefacts" / "browser"
+"""Pictures of the pages, to be looked at."""
+OUTSIDE = """[...document.querySelectorAll("body *")].filter(e => !e.closest(".wide")
+  && !e.closest("svg") && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML)"""
+NAMELESS = """[...document.querySelectorAll("img, svg")].filter(e =>
+  !(e.alt || e.getAttribute("aria-label"))).length"""
 
 
 class Tab:

@@ -1,7 +1,6 @@
 """The page /fit and report.html as a person sees them, in Chromium, while a real fit runs."""
 
 import threading
-from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.results.files import folder
-from tests.browser.chromium import PATIENCE, PROGRAM, browser
+from tests.browser.chromium import ARTEFACTS, NAMELESS, OUTSIDE, PATIENCE, PROGRAM, browser
 from tests.synthetic import FLOW, angles, measured, store
 
 pytestmark = [
@@ -23,8 +22,6 @@ FLOWING = {
     "initial": {"D0": 1.6 * TRUE["D0"], "alpha": 0.0, "gamma_dot_t0": 0.4 * TRUE["gamma_dot_t0"]},
     "fixed": {name: TRUE[name] for name in ("D_offset", "gamma_dot_t_offset")},
 }
-ARTEFACTS = Path(__file__).parents[2] / "artefacts" / "browser"
-"""Pictures of the pages, to be looked at."""
 OVERLAPS = """[...document.querySelectorAll("svg")].flatMap(svg => {
   const boxes = [...svg.querySelectorAll("text")].map(t => [t.textContent, t.getBoundingClientRect()]);
   const whole = svg.getBoundingClientRect();
@@ -34,10 +31,6 @@ OVERLAPS = """[...document.querySelectorAll("svg")].flatMap(svg => {
     && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3).map(([u]) => t + " on " + u));
   return [...out, ...over];
 })"""
-OUTSIDE = """[...document.querySelectorAll("body *")].filter(e => !e.closest(".wide")
-  && !e.closest("svg") && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML)"""
-NAMELESS = """[...document.querySelectorAll("img, svg")].filter(e =>
-  !(e.alt || e.getAttribute("aria-label"))).length"""
 PASSES = "document.querySelectorAll('#charts tbody tr').length"
 
 

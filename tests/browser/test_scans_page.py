@@ -9,9 +9,8 @@ import pytest
 from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
 from homodyne_dask.results.data.scan_row import FitRow, fit_rows
 from homodyne_dask.results.data.series_entry import SeriesEntry
-from tests.browser.chromium import PROGRAM, browser
-from tests.browser.test_fit_page import ARTEFACTS, NAMELESS, OUTSIDE
-from tests.results.views.test_text_report import flow
+from tests.browser.chromium import ARTEFACTS, NAMELESS, OUTSIDE, PROGRAM, browser
+from tests.results.made_results import flow_result
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -29,7 +28,7 @@ def scans(folder: Path, number: int) -> list[FitRow]:
         result.mkdir(exist_ok=True)
         lines = [f"{t},{1e4 * t**-0.5},9e3,{2e4 * t**-0.5},{1e-3 + n / 1e4},," for t in (0.1, 1, 9)]
         (result / "rates.csv").write_text(RATES + "\n".join(lines) + "\n")
-        entry = SeriesEntry("store", result, replace(flow(), redchi=1 + 0.01 * n))
+        entry = SeriesEntry("store", result, replace(flow_result(), redchi=1 + 0.01 * n))
         found += fit_rows(f"A{n}.hdf", n + 1, 1.8e9 + 3600 * n, [entry])
     warned = replace(found[-1], warnings=("contrast 0.1 after 0.3",))
     bad = FitRow(HOSTILE, number + 1, 1.8e9 + 3600 * number, message=f"{HOSTILE} is no scan")
@@ -71,7 +70,7 @@ def test_the_table_has_all_scans_and_the_page_the_newest(tmp_path, monkeypatch):
     write_live_index(tmp_path, (), rows, [], WatchStatus(None, "ended"))
     lines = (tmp_path / "scans.csv").read_text().splitlines()
     assert len(lines) == 5
-    assert float(lines[1].split(",")[3]) == np.median(flow().scaling["contrast"])
+    assert float(lines[1].split(",")[3]) == np.median(flow_result().scaling["contrast"])
     page = (tmp_path / "scans.html").read_text()
     assert "2 earlier ones are in scans.csv" in page
     assert "A0.hdf" not in page

@@ -7,9 +7,8 @@ import sys
 import psutil
 import pytest
 
-from tests.browser.chromium import PROGRAM, browser
-from tests.browser.test_fit_page import ARTEFACTS
-from tests.fitted import fitted_to
+from tests.browser.chromium import ARTEFACTS, PROGRAM, browser
+from tests.results.made_results import flow_result_of
 from tests.synthetic import FLOW, angles, measured, store
 
 pytestmark = [
@@ -32,7 +31,7 @@ def fits(tmp_path_factory):
     fits = [where / f"{HOSTILE}A0001_fit", where / "A0002_fit"]
     for fit in fits:
         fit.mkdir()
-        fitted_to(made).to_json(fit / "summary.json")
+        flow_result_of(made).to_json(fit / "summary.json")
     return fits
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from homodyne_dask.results.views.figures import plots
-from tests.cli.commands import done
+from tests.cli.run_command import done
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import zarr
 
 from homodyne_dask.cluster import connect
 from homodyne_dask.results.views.figures import plots
-from tests.cli.commands import FIT, done, run
+from tests.cli.run_command import FIT, done, run
 from tests.ingest_files import reseal
 
 

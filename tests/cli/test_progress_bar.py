@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from homodyne_dask.cli import progress_bar
-from tests.apps.dashboard.test_page import ENDED, RUNNING
+from tests.apps.dashboard.example_progress import ENDED, RUNNING
 
 BEGUN = replace(RUNNING, now=None, done=(), at=1001.0, page="http://127.0.0.1:8787/fit")
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from homodyne_dask.cli import main, progress_bar
-from tests.apps.dashboard.test_page import RUNNING
-from tests.cli.commands import done, run
+from tests.apps.dashboard.example_progress import RUNNING
+from tests.cli.run_command import done, run
 
 HELP = """
 import sys

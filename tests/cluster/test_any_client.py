@@ -8,7 +8,7 @@ from distributed import Client, LocalCluster
 
 import homodyne_dask as hd
 from homodyne_dask.errors import ClusterError
-from tests.cluster.slurm.fits import bits
+from tests.result_bits import result_bits
 from tests.synthetic import fit_here, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -57,7 +57,9 @@ def test_workers_in_another_folder_give_the_bits_of_a_fit_in_this_process(
     monkeypatch.chdir(folder)
     assert set(client.run(os.getcwd).values()) == {str(folder / "away")}
     result = hd.fit("here.zarr", hd.STATIC, **GIVEN, client=client)
-    assert bits(result) == bits(fit_here(hd.open_dataset("here.zarr"), hd.STATIC, **GIVEN))
+    assert result_bits(result) == result_bits(
+        fit_here(hd.open_dataset("here.zarr"), hd.STATIC, **GIVEN)
+    )
     pools = client.run(lambda: os.environ["NPROC"])
     assert set(pools.values()) == {"1"}
 

@@ -12,7 +12,8 @@ import pytest
 
 import homodyne_dask as hd
 from tests.cluster.slurm.loopback import free_ports
-from tests.deploy.fits import DEPLOY, GIVEN, here, summary, written
+from tests.deploy.small_fit import DEPLOY, GIVEN, here, written
+from tests.result_bits import folder_bits
 
 pytestmark = pytest.mark.timeout(240)
 LOCAL = """
@@ -79,4 +80,4 @@ def test_a_cluster_of_a_gateway_gives_the_bits_of_a_fit_in_this_process(server, 
             result = hd.fit(tmp_path / "scan.zarr", hd.STATIC, **GIVEN, client=client)
     (tmp_path / "result").mkdir()
     result.to_json(tmp_path / "result/summary.json")
-    assert summary(tmp_path / "result") == here(tmp_path)
+    assert folder_bits(tmp_path / "result") == here(tmp_path)

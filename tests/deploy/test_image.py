@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.fits import DEPLOY, here, summary, written
+from tests.deploy.small_fit import DEPLOY, here, written
+from tests.result_bits import folder_bits
 
 ROOT = DEPLOY.parent
 FILE = DEPLOY / "image/Containerfile"
@@ -58,7 +59,7 @@ def test_what_its_steps_install_fits_as_this_process_does(tmp_path):
     fit = [program, "fit", config, "--no-pictures"]
     ended = subprocess.run(fit, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ended.returncode in (0, 3), ended.stderr
-    assert summary(tmp_path / "result") == here(tmp_path)
+    assert folder_bits(tmp_path / "result") == here(tmp_path)
     said = subprocess.run(
         [program, "explain", "clusters"],
         env=environment,

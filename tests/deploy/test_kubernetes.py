@@ -14,7 +14,8 @@ import yaml
 
 from homodyne_dask.cluster.tls import make_key
 from tests.cluster.slurm.loopback import free_ports
-from tests.deploy.fits import DEPLOY, here, summary, written
+from tests.deploy.small_fit import DEPLOY, here, written
+from tests.result_bits import folder_bits
 
 pytestmark = pytest.mark.timeout(240)
 MANIFESTS = DEPLOY / "kubernetes"
@@ -146,4 +147,4 @@ def test_the_commands_of_the_pods_give_the_bits_of_a_fit_in_this_process(tmp_pat
         pods.enter_context(started(local(worker, *on_loopback, "--no-nanny"), tmp_path))
         fit = pods.enter_context(started(local(driver, "--no-pictures"), tmp_path))
         assert fit.wait(200) in (0, 3), (tmp_path / "log").read_text()
-    assert summary(tmp_path / "result") == here(tmp_path)
+    assert folder_bits(tmp_path / "result") == here(tmp_path)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from homodyne_dask.cluster.tls import make_key
-from tests.deploy.fits import SCRIPT, here, summary, written
+from tests.deploy.small_fit import SCRIPT, here, written
+from tests.result_bits import folder_bits
 
 MPIRUN = Path(sys.executable).with_name("mpirun")
 pytestmark = pytest.mark.timeout(240)
@@ -30,4 +31,4 @@ def test_two_workers_that_mpirun_starts_give_the_bits_of_a_fit_in_this_process(t
     assert ended.returncode in (0, 3), ended.stderr
     assert "on 2 Dask workers" in ended.stderr, ended.stderr
     assert "distributed" not in ended.stderr, ended.stderr
-    assert summary(tmp_path / "result") == here(tmp_path)
+    assert folder_bits(tmp_path / "result") == here(tmp_path)

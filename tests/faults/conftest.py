@@ -14,7 +14,8 @@ from homodyne_dask.results.views.figures import plots
 from homodyne_dask.results.views.figures.captions import TITLES
 from homodyne_dask.results.views.figures.png import png_of
 from homodyne_dask.store.files import write_file
-from tests.results.views.figures.made import DIFFUSION, scan_of
+from tests.results.made_results import scan_of
+from tests.synthetic import CREEP
 
 PIXELS = np.frombuffer(os.urandom(3 * 50 * 60), np.uint8).reshape(50, 60, 3)
 PICTURE = png_of(PIXELS, {"Title": "noise", "Description": "random pixels"})
@@ -55,5 +56,5 @@ def one_picture(monkeypatch):
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
-    scan = scan_of(tmp_path_factory.mktemp("scan"), DIFFUSION, n=40)
+    scan = scan_of(tmp_path_factory.mktemp("scan"), CREEP, n=40)
     return hd.fit(scan, hd.STATIC), scan

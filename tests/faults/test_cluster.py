@@ -17,9 +17,9 @@ from homodyne_dask.errors import ClusterError
 from homodyne_dask.solver import checkpoint
 from homodyne_dask.sweep import plan as planning
 from tests.benchmarks import data
-from tests.faults.local import Given, by_address, everything, processes, when_busy
-from tests.faults.programs import finish, start, still_there, wait_for_pass
-from tests.faults.schedulers import dask, scheduler_at
+from tests.faults.local_workers import Given, by_address, everything, processes, when_busy
+from tests.faults.processes import dask, finish, scheduler_at, start, still_there, wait_for_pass
+from tests.result_bits import result_bits
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -36,12 +36,6 @@ def scan(tmp_path_factory):
 def quiet(scan):
     """The fit in this process."""
     return fit_here(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR)
-
-
-def bits(result):
-    values, errors = result.parameters["value"], result.parameters["stderr_naive"]
-    history = [(h["theta"], h["chisqr"], h["damping"]) for h in result.history if "pass" in h]
-    return values.values.tobytes(), errors.values.tobytes(), result.chisqr, history
 
 
 def disturbed(scan, client, disturb: Callable[[int], None], memory="stream"):
@@ -87,7 +81,7 @@ def test_a_worker_killed_in_each_of_two_passes_changes_no_bit(scan, quiet):
     assert len(killed) == 2
     assert not still_there(list(killed.values()), 10)
     assert {worker for before in given.again().values() for worker in before} <= set(killed)
-    assert bits(result) == bits(quiet)
+    assert result_bits(result) == result_bits(quiet)
 
 
 @pytest.mark.slow
@@ -106,7 +100,7 @@ def test_a_worker_that_hangs_is_replaced_and_changes_no_bit(scan, quiet, monkeyp
         result = disturbed(scan, client, hang)
         assert len(stopped) == 1
         assert not still_there(stopped, 20)
-    assert bits(result) == bits(quiet)
+    assert result_bits(result) == result_bits(quiet)
 
 
 @contextmanager
@@ -153,7 +147,9 @@ def test_a_slow_worker_does_not_stall_the_rest(tmp_path, monkeypatch):
     assert len(passes) >= 3
     assert all(done.total() == 18 for done in passes)
     assert sum(done[address] for done in passes) < 0.45 * sum(done.total() for done in passes)
-    assert bits(result) == bits(fit_here(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR))
+    assert result_bits(result) == result_bits(
+        fit_here(scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR)
+    )
 
 
 @contextmanager
@@ -193,7 +189,7 @@ def test_all_workers_gone_and_one_returning_later_change_no_bit(scan, quiet):
                 client.cluster.scale(3)  # the two that are gone are still counted
 
         result = disturbed(scan, client, leave, memory="resident")
-    assert bits(result) == bits(quiet)
+    assert result_bits(result) == result_bits(quiet)
 
 
 @pytest.mark.slow
@@ -238,7 +234,7 @@ def test_a_cluster_that_grows_and_shrinks_in_mid_pass_changes_no_bit(scan, quiet
 
         result = disturbed(scan, client, scale)
     assert sizes == [2, 1]
-    assert bits(result) == bits(quiet)
+    assert result_bits(result) == result_bits(quiet)
 
 
 @pytest.fixture

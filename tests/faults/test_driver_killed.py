@@ -13,10 +13,9 @@ import pytest
 
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.solver.checkpoint import previous
-from tests.faults.programs import (
+from tests.faults.processes import (
     PROGRAM,
     PROGRAM_ON_WORKERS,
-    bits,
     ended,
     family,
     finish,
@@ -25,6 +24,7 @@ from tests.faults.programs import (
     still_there,
     wait_for_pass,
 )
+from tests.result_bits import folder_bits
 from tests.synthetic import FLOW, angles, measured, store
 
 pytestmark = pytest.mark.timeout(240)
@@ -99,7 +99,7 @@ def test_a_fit_killed_at_any_moment_resumes_to_the_same_bits(
     saved = folder / "checkpoint.json"
     begun = saved.exists() or previous(saved).exists()  # the signal may come between two renames
     again = ended(*words(name), *["--resume"] * begun, folder=tmp_path, program=PROGRAMS[name])
-    assert bits(folder) == bits(quiet(name) / f"{name}_fit")
+    assert folder_bits(folder) == folder_bits(quiet(name) / f"{name}_fit")
     assert begun or done == 0
     if begun:
         assert passes(again)[0] >= done  # at most the pass that was being made is made again
@@ -172,4 +172,4 @@ def test_a_fit_killed_at_any_step_of_saving_resumes_to_the_same_bits(quiet, tmp_
     assert killed.returncode == -signal.SIGKILL
     again = ended(*words(ALONE), "--resume", folder=tmp_path)
     assert passes(again)[0] == (3 if step == 4 else 2)
-    assert bits(tmp_path / f"{ALONE}_fit") == bits(quiet(ALONE) / f"{ALONE}_fit")
+    assert folder_bits(tmp_path / f"{ALONE}_fit") == folder_bits(quiet(ALONE) / f"{ALONE}_fit")

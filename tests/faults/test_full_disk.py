@@ -1,6 +1,5 @@
 """A disk becomes full at any file: one sentence names it, nothing else is said, what was there is kept."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,37 +11,12 @@ from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.results.files.folder import write_result
 from homodyne_dask.store.files import write_file
 from ingest.simulate import simulate
-from tests.cli.commands import run
+from tests.cli.run_command import run
 from tests.faults.conftest import PICTURE
+from tests.faults.full_disk import file_contents, full_at_each_file, leave_free, unchanged
 from tests.ingest_files import decay
 
 pytestmark = pytest.mark.timeout(600)
-
-
-def room(disk: Path, free: int | None) -> None:
-    """Leave so many bytes of the disk free; None: all that is not needed by its files."""
-    filler = disk / "filler"
-    filler.unlink(missing_ok=True)
-    if free is not None:
-        filler.write_bytes(b"x" * (shutil.disk_usage(disk).free - free))
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
-
-
-def full_at_each_file(disk: Path, write, most: int, step: int) -> set[str]:
-    """Run `write` with more and more room until it succeeds; return the names of the files that had none."""
-    refused = set()
-    for free in range(0, most, step):
-        room(disk, free)
-        try:
-            write()
-        except OSError as e:
-            refused.add(Path(e.filename).name)
-            continue
-        return refused
-    raise AssertionError("never enough room")
 
 
 def homodyne(result, scan, folder: Path) -> None:
@@ -52,10 +26,10 @@ def homodyne(result, scan, folder: Path) -> None:
 def test_a_result_is_written_whole_or_not_at_all(disk, fitted, one_picture, capfd, monkeypatch):
     folder = disk / "A_fit"
     folder.mkdir()
-    room(disk, None)
+    leave_free(disk, None)
     result, scan = fitted
     write_result(result, scan, folder, homodyne)
-    before = files(folder)
+    before = file_contents(folder)
     monkeypatch.setattr(
         folders, "result_netcdf", lambda *_: before["result.nc"]
     )  # the same, quickly
@@ -64,16 +38,8 @@ def test_a_result_is_written_whole_or_not_at_all(disk, fitted, one_picture, capf
         200_000, 4096,
     )  # fmt: skip
     assert refused == {Path(name).name for name in before}
-    assert files(folder).keys() == before.keys()
+    assert file_contents(folder).keys() == before.keys()
     assert capfd.readouterr() == ("", "")
-
-
-def unchanged(folder: Path, before: dict[str, bytes], write) -> None:
-    try:
-        write()
-    except OSError:
-        assert files(folder) == before
-        raise
 
 
 def test_a_series_of_which_not_all_is_written_is_none(disk, fitted, capfd, monkeypatch):
@@ -102,7 +68,7 @@ def test_a_series_of_which_not_all_is_written_is_none(disk, fitted, capfd, monke
 def test_a_simulated_file_is_whole_or_absent(disk, layout, capfd):
     target, refused = disk / "A.hdf", []
     for free in range(0, 200_000, 8192):
-        room(disk, free)
+        leave_free(disk, free)
         try:
             simulate(
                 target, lambda _: decay(64), layout=layout, q=0.005, phi=[0.0, 45.0],
@@ -137,10 +103,10 @@ def test_a_fit_on_a_full_disk_is_one_sentence_and_goes_on_when_there_is_room(
         "--output",
         str(output),
     )
-    room(disk, None)
+    leave_free(disk, None)
     assert run(*words).exit_code == 0
-    before = files(output)
-    room(disk, free)
+    before = file_contents(output)
+    leave_free(disk, free)
     result = run(*words, "--overwrite")
     said = [
         line for line in result.stderr.splitlines() if not line.startswith(("pass ", "2,340 pairs"))
@@ -152,9 +118,9 @@ def test_a_fit_on_a_full_disk_is_one_sentence_and_goes_on_when_there_is_room(
         (sentence,) = said
         assert sentence.startswith(f"error: {output}/") or "error: the checkpoint " in sentence
         assert "cannot be written" in sentence
-        kept = files(output)
+        kept = file_contents(output)
         assert {name: kept[name] for name in before} == before
         assert set(kept) - set(before) <= {"checkpoint.json", "checkpoint.json.previous"}
-        room(disk, None)
+        leave_free(disk, None)
         resume = ["--resume"] * ("checkpoint.json" in kept) or ["--overwrite"]
         assert run(*words, *resume).exit_code == 0

@@ -10,12 +10,12 @@ from homodyne_dask.cluster import profiling
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.solver import checkpoint
-from tests.cli.commands import run
+from tests.apps.migration.configurations import SHORT_YAML
+from tests.cli.run_command import run
 from tests.faults.conftest import PICTURE
-from tests.faults.programs import bits
-from tests.faults.test_full_disk import files, full_at_each_file, room, unchanged
-from tests.faults.test_planted_links import HOMODYNE
+from tests.faults.full_disk import file_contents, full_at_each_file, leave_free, unchanged
 from tests.ingest_files import simulated
+from tests.result_bits import folder_bits
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -26,18 +26,18 @@ def ingested(tmp_path_factory) -> tuple[Path, dict[str, bytes]]:
     folder = tmp_path_factory.mktemp("source")
     source = simulated(folder / "A.hdf", n=40)
     assert run("ingest", str(source)).exit_code == 0
-    return source, files(folder / "A_c2.zarr")
+    return source, file_contents(folder / "A_c2.zarr")
 
 
 def test_a_disk_that_becomes_full_during_a_fit_costs_no_bit(disk, fitted, one_picture, monkeypatch):
     """The third checkpoint finds no room; the one before is kept, and its fit goes on from there."""
     words = ("fit", str(fitted[1].path), "--model", "static", "--output")
-    room(disk, None)
+    leave_free(disk, None)
     assert run(*words, str(disk / "whole")).exit_code == 0
     saves, save = [], checkpoint.save
 
     def saving(*arguments) -> None:
-        saves.append(room(disk, 0) if len(saves) == 2 else None)
+        saves.append(leave_free(disk, 0) if len(saves) == 2 else None)
         save(*arguments)
 
     with monkeypatch.context() as patch:
@@ -48,9 +48,9 @@ def test_a_disk_that_becomes_full_during_a_fit_costs_no_bit(disk, fitted, one_pi
     assert sentence.startswith(f"error: the checkpoint {disk / 'broken'}/checkpoint.json cannot be")
     assert "fit again with --resume: that of an earlier pass is kept" in sentence
     assert "Traceback" not in result.stderr
-    room(disk, None)
+    leave_free(disk, None)
     assert run(*words, str(disk / "broken"), "--resume").exit_code == 0
-    assert bits(disk / "broken") == bits(disk / "whole")
+    assert folder_bits(disk / "broken") == folder_bits(disk / "whole")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_an_ingest_on_a_full_disk_is_one_sentence_and_goes_on_to_the_same_store(
     source, whole = ingested
     target = disk / "A_c2.zarr"
     words = ("ingest", str(source), str(target))
-    room(disk, free)
+    leave_free(disk, free)
     result = run(*words)
     if result.exit_code != 0:
         assert (result.exit_code, result.stdout) == (2, "")
@@ -72,9 +72,9 @@ def test_an_ingest_on_a_full_disk_is_one_sentence_and_goes_on_to_the_same_store(
             f"error: {target} cannot be written (No space left on device): make room or give another "
             f"name, then run ingest again; it goes on where it stopped\n"
         )
-        room(disk, None)
+        leave_free(disk, None)
         assert run(*words).exit_code == 0
-    assert files(target) == whole
+    assert file_contents(target) == whole
 
 
 CONFIG_WORDS = {
@@ -87,8 +87,8 @@ CONFIG_WORDS = {
 def test_a_configuration_is_whole_or_as_it_was(disk, words):
     target = disk / "fit.yaml"
     target.write_text("data: before\n")
-    Path(f"{target}.homodyne").write_text(HOMODYNE)
-    room(disk, 0)
+    Path(f"{target}.homodyne").write_text(SHORT_YAML)
+    leave_free(disk, 0)
     result = run(*(word.format(target) for word in words))
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"error: {target} cannot be written: the disk is full (0 B are")
@@ -109,7 +109,7 @@ def test_a_profile_result_or_data_file_without_room_is_one_error_that_names_it(
     def data() -> None:
         write_fitted_data(result, scan, disk / "fitted_data.npz")
 
-    room(disk, 4096)
+    leave_free(disk, 4096)
     for write, name in (
         (profile, "a.xplane.pb"),
         (lambda: result.to_json(disk / "result.json"), "result.json"),
@@ -127,9 +127,9 @@ def test_an_index_of_several_stores_is_as_it_was_where_there_is_no_room(disk, fi
     entries = [SeriesEntry(f"{n}.zarr", None, fitted[0], "", {}) for n in range(60)]
     monkeypatch.setattr(index, "_picture", lambda *_: None)
     names = list(fitted[0].parameters["param"].values)
-    room(disk, None)
+    leave_free(disk, None)
     index.write_index(disk / "many", names, entries[:1], 61)
-    before = files(disk / "many")
+    before = file_contents(disk / "many")
     write = partial(index.write_index, disk / "many", names, entries, 61)
     refused = full_at_each_file(
         disk, lambda: unchanged(disk / "many", before, write), 200_000, 4096

@@ -13,7 +13,7 @@ from homodyne_dask.errors import SourceError
 from ingest.readers.detect import check_opens
 from ingest.readers.source import checked_options
 from tests.faults.fuzz import KINDS, nexus
-from tests.faults.programs import ENVIRONMENT
+from tests.faults.processes import ENVIRONMENT
 
 PATIENCE = 10.0
 """Seconds that reading one file may take: thousands of times what it does."""

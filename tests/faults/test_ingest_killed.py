@@ -14,8 +14,8 @@ from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError, StoreError
 from homodyne_dask.store.scan import open_dataset
 from ingest import store_writer
-from tests.faults.local import everything, processes
-from tests.faults.programs import finish, start
+from tests.faults.local_workers import everything, processes
+from tests.faults.processes import finish, start
 from tests.ingest_files import arrays, manifest, simulated
 
 pytestmark = pytest.mark.timeout(240)

@@ -13,9 +13,9 @@ from homodyne_dask.cluster import local, memory, workers
 from homodyne_dask.errors import PlanError, SourceError
 from homodyne_dask.sweep.plan import layout, make_plan
 from ingest.readers.hdf5 import read_matrix
-from tests.faults.programs import ENVIRONMENT
+from tests.faults.processes import ENVIRONMENT
 from tests.ingest_files import simulated
-from tests.sweep.test_plan import scan
+from tests.sweep.plans import scan_to_plan
 
 MB = 1_000_000
 
@@ -62,7 +62,7 @@ def small_driver(monkeypatch):
 def test_a_plan_that_does_not_fit_says_what_is_needed_and_what_there_is(monkeypatch):
     for module in (workers, memory):
         monkeypatch.setattr(module, "available_memory", lambda: 300 * MB)
-    cut = layout(scan(300, 3))
+    cut = layout(scan_to_plan(300, 3))
     here = (
         r"^this process would need 7\d\d MB, and of the memory here it may take 300 MB: make room"
     )

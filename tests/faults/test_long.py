@@ -18,8 +18,9 @@ from homodyne_dask.fitting.request import prepare
 from homodyne_dask.sweep.sweep import sweep_of
 from homodyne_dask.sweep.tasks import warm_up
 from tests.benchmarks import data
-from tests.faults.local import Given, by_address, everything, shared_memory, when_busy
-from tests.faults.programs import still_there
+from tests.faults.local_workers import Given, by_address, everything, shared_memory, when_busy
+from tests.faults.processes import still_there
+from tests.result_bits import result_bits
 from tests.synthetic import FLOW, angles, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(3000)]
@@ -29,12 +30,6 @@ TIMES = 80
 """Over that many copies of each bin the quiet fit takes so long on two cores."""
 SOAK = 600.0
 GIVEN = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.6, 0.5, 1, 0.4, 0.5, 1, 1], strict=True))
-
-
-def bits(result) -> tuple:
-    values, errors = result.parameters["value"], result.parameters["stderr_naive"]
-    history = [(h["theta"], h["chisqr"], h["damping"]) for h in result.history if "pass" in h]
-    return values.values.tobytes(), errors.values.tobytes(), result.chisqr, history
 
 
 def fitted(path, kill=lambda client, number: None, **options):
@@ -93,7 +88,7 @@ def test_a_kill_in_every_pass_costs_no_more_than_a_start_of_a_worker(tmp_path):
         f"quiet {whole:.1f} s in {quiet.passes} passes, {len(killed)} kills {wall:.1f} s, a start "
         f"{start:.1f} s, {len(redone)} of {len(given.workers)} tasks done again"
     )
-    assert bits(result) == bits(quiet)
+    assert result_bits(result) == result_bits(quiet)
     assert whole >= LEAST
     assert len(killed) >= quiet.passes - 1
     assert {worker for before in redone.values() for worker in before} <= set(killed)
@@ -126,8 +121,8 @@ def test_ten_minutes_of_fits_with_random_kills_leave_nothing_behind(tmp_path):
 
     while time.monotonic() < until:
         result, _, _, left = fitted(scan.path, kill, initial=GIVEN)
-        first = first or bits(result)
-        assert bits(result) == first
+        first = first or result_bits(result)
+        assert result_bits(result) == first
         assert not left
         assert not here.children(recursive=True)
         gc.collect()

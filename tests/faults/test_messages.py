@@ -10,8 +10,8 @@ import ingest
 from homodyne_dask.cli.yaml_file import read_yaml
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results.views.report_content import parameter_rows
-from tests.results.data.test_series import Q, at_each_q, said
-from tests.results.views.test_text_report import NAN, flow
+from tests.results.made_results import NAN, flow_result
+from tests.results.three_rings import Q, one_line, three_rings
 from tests.synthetic import angles, measured, store
 
 RATE = 0.2
@@ -22,17 +22,17 @@ RATE = 0.2
 def decaying(tmp_path_factory):
     """Three rings whose rate goes as q², as f = exp(-2 Γ lag)."""
     thetas = [np.array([2 * RATE / Q[0] ** 2, 0.0, 0.0])] * 3
-    return store(at_each_q(thetas, n=30), tmp_path_factory.mktemp("decaying"))
+    return store(three_rings(thetas, n=30), tmp_path_factory.mktemp("decaying"))
 
 
 def test_rates_that_differ_between_rings_come_with_their_power_of_q(decaying):
     series = hd.fit_each(decaying, hd.MODELS["stretched"], over="q", fixed={"stretching": 1.0})
     law = series.power_of_q("rate")
     assert abs(law.exponent - 2) < 4 * law.stderr < 0.4
-    assert "rate: inconsistent at all q" in said(series)
-    assert "rate scales with q to the power 2." in said(series)
-    assert "as expected for diffusion" in said(series)
-    assert "p = 0)" not in said(series)
+    assert "rate: inconsistent at all q" in one_line(series)
+    assert "rate scales with q to the power 2." in one_line(series)
+    assert "as expected for diffusion" in one_line(series)
+    assert "p = 0)" not in one_line(series)
     assert series.power_of_q("J") is None
 
 
@@ -49,7 +49,7 @@ def test_without_q_only_parameters_that_enter_with_it_are_said_to_be_scaled(tmp_
 
 
 def test_no_error_is_called_known_where_none_is():
-    result = flow()
+    result = flow_result()
     table = result.parameters.copy(deep=True)
     table["stderr"].values[:] = NAN
     _, notes = parameter_rows(replace(result, parameters=table, covariance=None))

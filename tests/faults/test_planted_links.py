@@ -17,14 +17,11 @@ from homodyne_dask.results.files.folder import claimed_folder, write_result
 from homodyne_dask.results.files.scans_index import check_index
 from homodyne_dask.results.views.figures import plots
 from homodyne_dask.store.files import open_lock
-from tests.cli.commands import run
-from tests.results.views.figures.made import DIFFUSION, result_for, scan_of
+from tests.apps.migration.configurations import SHORT_YAML
+from tests.cli.run_command import run
+from tests.results.made_results import result_for, scan_of
+from tests.synthetic import CREEP
 
-HOMODYNE = """
-analysis_mode: static
-experimental_data: {file_path: A.hdf}
-analyzer_parameters: {dt: 0.1, scattering: {wavevector_q: 0.01}}
-"""
 RESULT = (
     "summary.json", "checkpoint.json.partial", "parameters.csv", "report.html", "result.nc",
     "maps.png",
@@ -79,7 +76,7 @@ def test_a_result_replaces_links_in_its_folder_and_follows_none(tmp_path, mine, 
     monkeypatch.setattr(output_files, "fitted_data_refusal", lambda _: "too large")
     monkeypatch.setattr(output_files, "_views", lambda *_: [])
     monkeypatch.setattr(output_files, "_figure_names", lambda _: [])
-    scan = scan_of(tmp_path, DIFFUSION, n=20, phi=[0.0])
+    scan = scan_of(tmp_path, CREEP, n=20, phi=[0.0])
     folder = tmp_path / "A_fit"
     folder.mkdir()
     (folder / "nlsq").symlink_to(mine)
@@ -88,7 +85,7 @@ def test_a_result_replaces_links_in_its_folder_and_follows_none(tmp_path, mine, 
     (folder / ".partial-of-another").symlink_to(mine)
     (folder / "mine.png").write_text("a picture of mine")
     files = output_files.write_homodyne_files
-    write_result(result_for(scan, DIFFUSION), scan, folder, homodyne=files)
+    write_result(result_for(scan, CREEP), scan, folder, homodyne=files)
     assert (folder / "mine.png").read_text() == "a picture of mine"
     left = sorted(path.name for path in folder.iterdir() if path.is_symlink())
     assert left == [".partial-of-another", RESULT[1]]
@@ -140,7 +137,7 @@ def test_results_of_data_outside_the_folder_of_a_file_lie_beside_the_file(
 @pytest.mark.parametrize("words", [("config",), ("from-homodyne", "h.yaml", "-o")])
 def test_a_configuration_is_not_written_through_a_link(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
-    Path("h.yaml").write_text(HOMODYNE)
+    Path("h.yaml").write_text(SHORT_YAML)
     Path("fit.yaml").symlink_to(tmp_path / "nowhere.yaml")
     said = run(*words, "fit.yaml")
     assert said.exit_code == 2

@@ -15,9 +15,8 @@ from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.cluster.slurm.persistent import connection_by
 from homodyne_dask.errors import ClusterError
-from tests.faults.local import everything, shared_memory
-from tests.faults.programs import still_there
-from tests.faults.schedulers import dask, scheduler_at
+from tests.faults.local_workers import everything, shared_memory
+from tests.faults.processes import dask, scheduler_at, still_there
 from tests.synthetic import FLOW, angles, measured, store
 
 pytestmark = pytest.mark.timeout(120)

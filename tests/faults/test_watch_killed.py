@@ -18,7 +18,7 @@ import pytest
 
 from homodyne_dask.apps.watch.folder_state import STATE
 from homodyne_dask.results.files.json_files import read_with_checksum
-from tests.faults.programs import ENVIRONMENT, family, still_there
+from tests.faults.processes import ENVIRONMENT, family, still_there
 from tests.ingest_files import simulated
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]

@@ -5,7 +5,6 @@ import pickle
 import re
 import subprocess
 import sys
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import dask.config
@@ -14,29 +13,11 @@ import pytest
 import ingest
 from homodyne_dask.apps.doctor.kernel_process import KernelProcess, plain_environment
 from homodyne_dask.cluster.local import local_cluster
-from tests.faults.programs import ENVIRONMENT
+from tests.faults.processes import ENVIRONMENT, first_import_folder
 from tests.ingest_files import simulated
 
 ROOT = Path(__file__).parents[2]
-OURS = {"homodyne_dask", "ingest", "sitecustomize", "usercustomize"}
-NAMES = {*OURS, *sys.stdlib_module_names, *filter(str.isidentifier, packages_distributions())}
-"""Every module that a process of ours could import."""
 SCRIPT = Path(sys.executable).with_name("homodyne-dask")
-
-
-@pytest.fixture
-def hostile(tmp_path, monkeypatch) -> Path:
-    """The working folder, full of programs; afterwards none of them was run."""
-    marker = tmp_path / "was_run.txt"
-    folder = tmp_path / "working"
-    folder.mkdir()
-    program = f"open({str(marker)!r}, 'a').write(__name__ + ' ')\nraise ImportError(__name__)\n"
-    for name in NAMES:
-        (folder / f"{name}.py").write_text(program)
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    yield folder
-    assert not marker.exists(), marker.read_text()
 
 
 def test_commands_of_python_are_made_in_one_place():
@@ -48,22 +29,15 @@ def test_commands_of_python_are_made_in_one_place():
     assert found == ["homodyne_dask/store/processes.py"]
 
 
-def test_ingest_looks_into_a_file_without_it(hostile):
+def test_ingest_looks_into_a_file_without_it(hostile_folder):
     ingest.ingest(simulated(Path("A.hdf"), n=12))
 
 
 @pytest.mark.cluster
-def test_workers_start_without_it(hostile):
+def test_workers_start_without_it(hostile_folder):
     with local_cluster(processes=1, threads=1) as client:
         client.wait_for_workers(1, timeout=120)
         assert [*client.run(lambda: sys.flags.safe_path).values()] == [True]
-
-
-def first_on_path() -> tuple[str, int]:
-    """The folder from which this process imports first, and the permissions of the one it is in."""
-    found = Path(sys.path[0])
-    own = next(folder for folder in found.parents if folder.name.startswith("homodyne-dask-"))
-    return str(own), own.stat().st_mode & 0o777
 
 
 @pytest.mark.cluster
@@ -72,10 +46,10 @@ def test_the_folder_dask_imports_from_is_entered_by_its_user_alone(tmp_path):
     with dask.config.set({"temporary-directory": str(tmp_path)}):
         with local_cluster(processes=1, threads=1, dashboard=None) as client:
             client.wait_for_workers(1, timeout=120)
-            of_worker = [*client.run(first_on_path).values()]
-            of_nanny = [*client.run(first_on_path, nanny=True).values()]
-            assert of_worker == of_nanny == [first_on_path()]
-            folder, permissions = first_on_path()
+            of_worker = [*client.run(first_import_folder).values()]
+            of_nanny = [*client.run(first_import_folder, nanny=True).values()]
+            assert of_worker == of_nanny == [first_import_folder()]
+            folder, permissions = first_import_folder()
             assert Path(folder).parent == tmp_path
             assert permissions == 0o700
         assert [path.name for path in tmp_path.iterdir()] == ["dask-scratch-space"]
@@ -114,13 +88,13 @@ def test_a_model_takes_along_what_it_uses_of_the_working_folder(tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_doctor_measures_without_it(hostile):
+def test_doctor_measures_without_it(hostile_folder):
     with KernelProcess(plain_environment()) as process:
         assert process.answer()["pairs"] > 0
 
 
 @pytest.mark.slow
-def test_no_command_and_no_process_it_starts_runs_it(hostile):
+def test_no_command_and_no_process_it_starts_runs_it(hostile_folder):
     def run(*words: str) -> None:
         ended = subprocess.run(
             [SCRIPT, *words],

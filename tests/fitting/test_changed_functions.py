@@ -13,7 +13,7 @@ from jax import lax
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.cache_folder import FOLDER
-from tests.kernels.test_separable_backend import RELAXATION, ageing
+from tests.kernels.user_functions import RELAXATION, relaxing_scan
 from tests.synthetic import fit_here, store
 
 SCALE = 1.0
@@ -154,7 +154,7 @@ def test_a_prediction_has_the_new_value(monkeypatch):
 
 @pytest.mark.slow
 def test_a_fit_of_a_scan_has_the_new_value(tmp_path, monkeypatch):
-    scan, model = store(ageing(30, 2), tmp_path), hd.separable(relaxing, RELAXATION)
+    scan, model = store(relaxing_scan(30, 2), tmp_path), hd.separable(relaxing, RELAXATION)
     first = fit_here(scan, model, initial={"rate": 0.4, "alpha": 0})
     again = fit_here(scan, model, initial={"rate": 0.4, "alpha": 0})
     assert again is not None

@@ -23,8 +23,8 @@ from homodyne_dask.solver.sign_flips import (
 )
 from homodyne_dask.solver.variable_projection import reduce
 from tests import photons, reference
-from tests.fitting.error_estimation.test_coverage import FLOW, OFFSETS, STILL
-from tests.results.views.figures.made import scan_of
+from tests.photons import FLOW, OFFSETS, STILL
+from tests.results.made_results import scan_of
 from tests.synthetic import Q, angles, evaluator, fit_here, measured, solve, store
 
 DIP = 0.3

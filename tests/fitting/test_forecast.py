@@ -7,15 +7,14 @@ import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.sweep import block_cache
-from tests.kernels.test_candidates import FAST
-from tests.sweep.test_sweep import streaming
-from tests.synthetic import angles, measured, store
+from tests.sweep.plans import streaming_sweep
+from tests.synthetic import FAST_DECAY, angles, measured, store
 
 
 @pytest.fixture(scope="module")
 def fast(tmp_path_factory):
     """3 angles of 1000 frames, three blocks; beyond 20 frames f is gone."""
-    return store(measured(FAST, 1000, angles(3)), tmp_path_factory.mktemp("fast"))
+    return store(measured(FAST_DECAY, 1000, angles(3)), tmp_path_factory.mktemp("fast"))
 
 
 def given(theta) -> dict[str, float]:
@@ -26,17 +25,17 @@ def given(theta) -> dict[str, float]:
 def test_tiles_and_sub_blocks_are_those_of_the_pass(fast, select):
     block_cache.forget()
     scan = fast.select(**select)
-    told = hd.forecast(scan, hd.LAMINAR_FLOW, gap="200 um", min_lag=2, initial=given(FAST))
-    sweep = streaming(scan, min_lag=2)
-    sweep(FAST)
+    told = hd.forecast(scan, hd.LAMINAR_FLOW, gap="200 um", min_lag=2, initial=given(FAST_DECAY))
+    sweep = streaming_sweep(scan, min_lag=2)
+    sweep(FAST_DECAY)
     assert told.needed == sweep.cost.read
     assert told.computed == sweep.cost.computed / sweep.cost.sub_blocks
     assert told.computed < 0.7
-    assert told.theta == given(FAST)
+    assert told.theta == given(FAST_DECAY)
 
 
 def test_under_a_loss_every_tile_is_read_and_computed(fast):
-    options = {"gap": "200 um", "loss": "huber", "initial": given(FAST)}
+    options = {"gap": "200 um", "loss": "huber", "initial": given(FAST_DECAY)}
     told = hd.forecast(fast, hd.LAMINAR_FLOW, **options)
     assert told.needed == 3
     assert told.computed == 1
@@ -46,7 +45,9 @@ def test_under_a_loss_every_tile_is_read_and_computed(fast):
 
 
 def test_bytes_are_those_of_the_files(fast):
-    told = hd.forecast(fast, hd.LAMINAR_FLOW, gap="200 um", memory="stream", initial=given(FAST))
+    told = hd.forecast(
+        fast, hd.LAMINAR_FLOW, gap="200 um", memory="stream", initial=given(FAST_DECAY)
+    )
     tiles = [(0, 0), (0, 1), (1, 1)]
     files = [chunk_path(fast.path, 1, b, tile) for b in range(3) for tile in tiles]
     assert told.bytes_read == sum(path.stat().st_size for path in files)
@@ -61,7 +62,7 @@ def test_a_forecast_needs_the_gap(fast):
 
 def test_each_thread_of_a_cluster_that_is_not_there_takes_its_memory(fast):
     def told(workers: str):
-        options = {"gap": "200 um", "initial": given(FAST), "workers": workers}
+        options = {"gap": "200 um", "initial": given(FAST_DECAY), "workers": workers}
         return hd.forecast(fast, hd.LAMINAR_FLOW, **options)
 
     told("1:8")  # afterwards the process of the tests has its peak
@@ -72,10 +73,10 @@ def test_each_thread_of_a_cluster_that_is_not_there_takes_its_memory(fast):
 
 def test_a_worker_may_keep_more_than_its_share(fast):
     """Of two workers one kept nearly all blocks: tasks move, and blocks stay where they were."""
-    options = {"gap": "200 um", "initial": given(FAST), "workers": "2:1"}
-    resident, streaming = (
+    options = {"gap": "200 um", "initial": given(FAST_DECAY), "workers": "2:1"}
+    resident, streaming_sweep = (
         hd.forecast(fast, hd.LAMINAR_FLOW, memory=memory, **options)
         for memory in ("resident", "stream")
     )
     share = resident.plan.layout.resident_bytes // 2
-    assert resident.peak - streaming.peak > 1.5 * share
+    assert resident.peak - streaming_sweep.peak > 1.5 * share

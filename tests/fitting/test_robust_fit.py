@@ -12,17 +12,16 @@ from homodyne_dask.fitting.request import prepare
 from homodyne_dask.sweep.plan import layout, make_plan
 from homodyne_dask.sweep.runs import runs
 from homodyne_dask.sweep.sweep import sweep_of
-from tests.kernels.test_losses import FLOW, with_outliers
-from tests.solver.test_checkpoint import bits
-from tests.synthetic import angles, fit_here, measured, store
+from tests.result_bits import result_bits
+from tests.synthetic import STRONG_FLOW, angles, fit_here, measured, store, with_outliers
 
-START = dict(zip(hd.LAMINAR_FLOW.names, FLOW * 1.1, strict=True))
+START = dict(zip(hd.LAMINAR_FLOW.names, STRONG_FLOW * 1.1, strict=True))
 LOSS = {"gap": "200 um", "loss": "huber", "loss_scale": 1.345, "initial": START}
 
 
 @pytest.fixture(scope="module")
 def scan(tmp_path_factory):
-    clean = measured(FLOW, 60, angles(9), contrast=0.3, sigma=0.005)
+    clean = measured(STRONG_FLOW, 60, angles(9), contrast=0.3, sigma=0.005)
     return store(with_outliers(clean), tmp_path_factory.mktemp("outliers"))
 
 
@@ -34,7 +33,7 @@ def result(scan, tmp_path_factory):
 
 def test_a_fit_with_outliers_finds_the_truth(result):
     table = result.parameters
-    pull = (table["value"].values - FLOW) / table["stderr_naive"].values
+    pull = (table["value"].values - STRONG_FLOW) / table["stderr_naive"].values
     assert result.converged
     assert np.abs(pull).max() < 4
     assert np.isfinite(table["stderr"].values).all()
@@ -57,7 +56,7 @@ def test_resuming_after_any_pass_gives_the_same_bits(scan, result, tmp_path):
         given = LOSS | {"resume": True, "stop_after": passes}
         assert fit_here(scan, hd.LAMINAR_FLOW, path, **given) is None
     again = fit_here(scan, hd.LAMINAR_FLOW, path, resume=True, **LOSS)
-    assert bits(again) == bits(result)
+    assert result_bits(again) == result_bits(result)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_however_blocks_are_dealt_out_the_bits_are_the_same(tmp_path, monkeypatc
     monkeypatch.setattr(
         "homodyne_dask.sweep.runs.PAIRS_PER_SECOND", 1e6
     )  # else so small a scan is one task
-    scan = store(with_outliers(measured(FLOW, 1100, angles(2))), tmp_path)
+    scan = store(with_outliers(measured(STRONG_FLOW, 1100, angles(2))), tmp_path)
     request = prepare(scan, hd.LAMINAR_FLOW, **LOSS)
     work, beta = layout(scan, 1), np.array([[0.0, 0.2], [0.01, 0.19]])
     plan = make_plan(work, this_process(), "flow", 7, 2)
@@ -104,7 +103,7 @@ def test_however_blocks_are_dealt_out_the_bits_are_the_same(tmp_path, monkeypatc
     found = []
     for threads in (1, 7):
         sweep.tasks = runs(work, threads)
-        found.append((len(sweep.tasks), sweep(FLOW, beta).moments.tobytes()))
+        found.append((len(sweep.tasks), sweep(STRONG_FLOW, beta).moments.tobytes()))
     assert found[0][0] < found[1][0]
     assert found[0][1] == found[1][1]
 
@@ -112,7 +111,9 @@ def test_however_blocks_are_dealt_out_the_bits_are_the_same(tmp_path, monkeypatc
 @pytest.mark.slow
 def test_two_workers_give_the_bits_of_none(scan, result):
     with hd.local_cluster(processes=2, threads=1) as client:
-        assert bits(hd.fit(scan, hd.LAMINAR_FLOW, client=client, **LOSS)) == bits(result)
+        assert result_bits(hd.fit(scan, hd.LAMINAR_FLOW, client=client, **LOSS)) == result_bits(
+            result
+        )
 
 
 REFUSED = [

@@ -1,7 +1,5 @@
 """A loss against outliers: the optimum is scipy's, wherever the pairs are and whoever sums them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -9,31 +7,34 @@ from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.kernels import losses
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.robust_step import mean_weight, reduced_problem
 from homodyne_dask.solver.variable_projection import reduce
 from tests import reference
-from tests.solver.test_variable_projection import EVERY, GIVEN, scaling_at, series
-from tests.synthetic import angles, evaluator, measured, solve, solve_robust, without_some
+from tests.solver.dense_problem import (
+    ALL_MODES,
+    GIVEN,
+    TIGHT_TOLERANCE,
+    robust_evaluator,
+    scaling_at,
+    series,
+)
+from tests.synthetic import (
+    CREEP,
+    STRONG_FLOW,
+    angles,
+    evaluator,
+    measured,
+    solve,
+    solve_robust,
+    with_outliers,
+    without_some,
+)
 
 LOSSES = [("huber", 1.345), ("soft_l1", 1.0), ("cauchy", 2.0)]
-FLOW = np.array([20000, -0.3, 1000, 2e-3, 0.2, 1e-4, 5])
-CREEP = np.array([20000.0, -0.4, 1000.0])
 FAST = np.array([2e6, -0.3, 0, 2e-3, 0.2, 0, 5])
 """f is gone after a few frames."""
-TIGHT = lm.Options(decrement=1e-8)
-
-
-def with_outliers(scans, share=0.02, seed=7):
-    """The same scan, a share of the pairs off by 20 to 200 standard deviations."""
-    rng = np.random.default_rng(seed)
-    c2 = scans.c2.copy()
-    hit = rng.random(c2.shape) < share
-    sigma = np.median(scans.sigma_row) ** 2
-    c2[hit] += sigma * rng.choice([-1, 1], hit.sum()) * rng.uniform(20, 200, hit.sum())
-    return replace(scans, c2=c2.astype(np.float32))
 
 
 def test_every_loss_that_the_option_offers_has_a_formula():
@@ -48,12 +49,7 @@ def creep():
 
 @pytest.fixture(scope="module")
 def flow():
-    return with_outliers(measured(FLOW, 30, angles(4), **GIVEN, sigma=0.001))
-
-
-def losing(scans, loss="huber", scale=1.345, **options):
-    """The evaluator under a loss, on tiles of 32: with 4 bins each kernel is compiled once."""
-    return evaluator(scans, scans.problem(loss=loss, loss_scale=scale, **options), 32)
+    return with_outliers(measured(STRONG_FLOW, 30, angles(4), **GIVEN, sigma=0.001))
 
 
 def dense(scans, mode, loss, scale, start):
@@ -67,9 +63,11 @@ def dense(scans, mode, loss, scale, start):
 
 
 def assert_scipys(scans, mode, loss, scale, truth):
-    evaluate = losing(scans, loss, scale)
+    evaluate = robust_evaluator(scans, loss, scale)
     chosen = search(scans.model.parameters, bounds={"D_offset": (-1e6, 1e6)})
-    last = solve_robust(evaluate, chosen, truth * 1.02, scaling_at(scans.phi, mode), TIGHT)[-1]
+    last = solve_robust(
+        evaluate, chosen, truth * 1.02, scaling_at(scans.phi, mode), TIGHT_TOLERANCE
+    )[-1]
     theta, offset, contrast, cost = dense(scans, mode, loss, scale, truth)
     assert last.outcome is Outcome.CONVERGED
     assert last.reduced.chisqr / 2 == pytest.approx(cost, rel=1e-10)
@@ -79,7 +77,7 @@ def assert_scipys(scans, mode, loss, scale, truth):
     np.testing.assert_allclose(last.reduced.contrast, contrast, rtol=1e-6)
 
 
-CASES = [(mode, *LOSSES[0]) for mode in EVERY]
+CASES = [(mode, *LOSSES[0]) for mode in ALL_MODES]
 CASES += [(mode, *loss) for loss in LOSSES[1:] for mode in ("individual", "shared")]
 
 
@@ -90,10 +88,10 @@ def test_the_optimum_is_scipys(creep, mode, loss, scale):
 
 @pytest.mark.slow
 def test_the_optimum_under_flow_is_scipys(flow):
-    assert_scipys(flow, "shared", *LOSSES[0], FLOW)
+    assert_scipys(flow, "shared", *LOSSES[0], STRONG_FLOW)
 
 
-GRAMS = [(CREEP, *loss) for loss in LOSSES] + [(FLOW, *LOSSES[0]), (FAST, *LOSSES[0])]
+GRAMS = [(CREEP, *loss) for loss in LOSSES] + [(STRONG_FLOW, *LOSSES[0]), (FAST, *LOSSES[0])]
 
 
 @pytest.mark.parametrize(("truth", "loss", "scale"), GRAMS)
@@ -101,7 +99,7 @@ def test_the_gram_is_that_of_the_dense_weights(truth, loss, scale):
     """Cut small, so that nothing is left of f in some blocks; their residuals count all the same."""
     scans = without_some(with_outliers(measured(truth, 90, (-40.0, 3.0, 30.0, 80.0), sigma=0.01)))
     linear_params = np.array([[0.02, 0.18], [-0.01, 0.23], [0.0, 0.2], [0.1, -0.1]])
-    gram = losing(scans, loss, scale, min_lag=2)(truth, linear_params)
+    gram = robust_evaluator(scans, loss, scale, min_lag=2)(truth, linear_params)
     for b, part in enumerate(scans.dense()):
         with np.errstate(over="ignore", invalid="ignore"):  # below the diagonal
             moments, cost, pairs = reference.robust_gram(
@@ -114,12 +112,15 @@ def test_the_gram_is_that_of_the_dense_weights(truth, loss, scale):
         assert gram.pairs[b] == pairs
 
 
-@pytest.mark.parametrize("mode", EVERY)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mode):
     """Where contrast and offset rest, so that the reduced gradient is the plain one."""
     scaling = scaling_at(flow.phi, mode)
-    evaluate = losing(flow)
-    theta, linear_params = FLOW * 1.01, reduce(evaluate(FLOW * 1.01), scaling).linear_params
+    evaluate = robust_evaluator(flow)
+    theta, linear_params = (
+        STRONG_FLOW * 1.01,
+        reduce(evaluate(STRONG_FLOW * 1.01), scaling).linear_params,
+    )
     for _ in range(25):
         here = reduced_problem(evaluate(theta, linear_params), scaling, linear_params)
         linear_params = here.linear_params + here.linear_step
@@ -138,12 +139,17 @@ def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mod
 
 
 def test_a_loss_that_takes_no_pair_for_an_outlier_is_the_sum_of_squares(flow):
-    squares = solve(evaluator(flow, side=32), search(LAMINAR_FLOW.parameters), FLOW, options=TIGHT)[
-        -1
-    ]
-    evaluate = losing(flow, scale=1e4)
+    squares = solve(
+        evaluator(flow, side=32),
+        search(LAMINAR_FLOW.parameters),
+        STRONG_FLOW,
+        options=TIGHT_TOLERANCE,
+    )[-1]
+    evaluate = robust_evaluator(flow, scale=1e4)
     scaling = scaling_at(flow.phi, "individual")
-    loss = solve_robust(evaluate, search(LAMINAR_FLOW.parameters), FLOW, scaling, TIGHT)[-1]
+    loss = solve_robust(
+        evaluate, search(LAMINAR_FLOW.parameters), STRONG_FLOW, scaling, TIGHT_TOLERANCE
+    )[-1]
     assert loss.reduced.chisqr == pytest.approx(squares.reduced.chisqr, rel=1e-12)
     away = loss.theta - squares.theta
     assert np.sqrt(away @ squares.reduced.hessian @ away) < 1e-6
@@ -151,7 +157,7 @@ def test_a_loss_that_takes_no_pair_for_an_outlier_is_the_sum_of_squares(flow):
     np.testing.assert_allclose(loss.reduced.hessian, squares.reduced.hessian, rtol=1e-6)
 
 
-SPOILT = [(CREEP, *loss) for loss in LOSSES] + [(FLOW, *LOSSES[0])]
+SPOILT = [(CREEP, *loss) for loss in LOSSES] + [(STRONG_FLOW, *LOSSES[0])]
 
 
 @pytest.mark.parametrize(("truth", "loss", "scale"), SPOILT)
@@ -159,10 +165,10 @@ def test_gross_outliers_move_no_parameter_by_a_standard_error(truth, loss, scale
     phi = angles(4)
     clean = measured(truth, 50, phi, contrast=0.3, sigma=0.003)
     chosen, scaling = search(clean.model.parameters), scaling_at(phi, "individual")
-    wanted = solve(evaluator(clean, side=32), chosen, truth, options=TIGHT)[-1]
+    wanted = solve(evaluator(clean, side=32), chosen, truth, options=TIGHT_TOLERANCE)[-1]
     spoilt = with_outliers(clean)
     error = np.sqrt(np.diag(np.linalg.inv(wanted.reduced.hessian)))
-    found = solve_robust(losing(spoilt, loss, scale), chosen, truth * 1.05, scaling)[-1]
+    found = solve_robust(robust_evaluator(spoilt, loss, scale), chosen, truth * 1.05, scaling)[-1]
     assert found.outcome is Outcome.CONVERGED
     assert (np.abs(found.theta - wanted.theta) < error).all()
     squares = solve(evaluator(spoilt, side=32), chosen, truth)[-1]
@@ -177,7 +183,7 @@ def test_one_contrast_for_bins_of_many_ends_and_says_how(loss, scale, sigma, at_
     phi, contrast = angles(4), [0.1, 0.17, 0.23, 0.3]
     scans = with_outliers(measured(CREEP, 40, phi, contrast=contrast, sigma=sigma))
     chosen, scaling = search(STATIC.parameters), scaling_at(phi, "shared")
-    last = solve_robust(losing(scans, loss, scale), chosen, CREEP, scaling)[-1]
+    last = solve_robust(robust_evaluator(scans, loss, scale), chosen, CREEP, scaling)[-1]
     assert last.passes <= at_most
     assert last.outcome is (Outcome.CONVERGED if last.passes < 100 else Outcome.MAX_PASSES)
 
@@ -189,7 +195,7 @@ def errors_over_repeats(share, loss, scale, number=120):
     truth, values, errors = np.array([20000.0, -0.4, 0.0]), [], []
     for seed in range(number):
         scans = with_outliers(measured(truth, 24, np.zeros(4), seed=seed), share, 100 + seed)
-        last = solve_robust(losing(scans, loss, scale), chosen, truth, scaling)[-1]
+        last = solve_robust(robust_evaluator(scans, loss, scale), chosen, truth, scaling)[-1]
         known = uncertainty(STATIC.names, last.reduced, chosen.free, np.arange(4))
         values.append([*last.theta[:2], *last.reduced.linear_params[0]])
         errors.append([*np.sqrt(np.diag(known.naive)[:2]), *known.scaling_naive[0]])

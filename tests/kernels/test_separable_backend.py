@@ -5,7 +5,6 @@ import subprocess
 import sys
 import textwrap
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,39 +15,15 @@ from homodyne_dask.kernels.cache_folder import FOLDER
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_backend import transport_gram, transport_robust_gram
 from homodyne_dask.kernels.transport_point import transport_point
-from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store, without_some
-
-FLOW_PARAMETERS = hd.LAMINAR_FLOW.parameters
-
-
-def integrals(theta, times):
-    """C and G of the transport models, as a user would write them."""
-    t = jnp.maximum(times, 0.5 * (times[1] - times[0]))
-
-    def integral(rate):
-        steps = 0.5 * (rate[1:] + rate[:-1]) * jnp.diff(times)
-        return jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps)])
-
-    return {
-        "C": integral(theta[0] * t ** theta[1] + theta[2]),
-        "G": integral(theta[3] * t ** theta[4] + theta[5]),
-    }
-
-
-def flow(theta, t1, t2, bin):
-    x = 0.5 * bin.q * GAP * jnp.cos(jnp.deg2rad(theta[6] - bin.phi)) * (t2["G"] - t1["G"])
-    return jnp.exp(-(bin.q**2) * (t2["C"] - t1["C"])) * jnp.sinc(x / jnp.pi) ** 2
-
-
-def relaxation(theta, t1, t2, bin):
-    rate, alpha = theta
-    return jnp.exp(-rate * (t2 - t1) * (1 + 0.5 * (t1 + t2)) ** alpha)
-
-
-RELAXATION = (
-    hd.Parameter("rate", "1/s", (1e-3, 1e2), scale="log"),
-    hd.Parameter("alpha", "", (-2, 2)),
+from tests.kernels.user_functions import (
+    FLOW_PARAMETERS,
+    RELAXATION,
+    flow_decay,
+    integrals,
+    relaxation,
+    relaxing_scan,
 )
+from tests.synthetic import FLOW, GAP, angles, blocks, fit_here, measured, store, without_some
 
 
 def grams(model, scans, theta, **options):
@@ -59,7 +34,7 @@ def grams(model, scans, theta, **options):
 
 def test_the_traced_gram_of_laminar_flow_is_the_one_made_by_hand():
     scans = without_some(measured(FLOW, 90, angles(3), offset=1.1))
-    model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
+    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
     at = transport_point(scans.problem(), FLOW, scans.time)
     for (gram, sums), (_, block) in zip(grams(model, scans, FLOW), blocks(scans), strict=True):
         wanted, of_data = transport_gram(at, block)
@@ -72,7 +47,7 @@ def test_the_traced_gram_of_laminar_flow_is_the_one_made_by_hand():
 
 def test_the_traced_gram_under_a_loss_is_the_one_made_by_hand():
     scans = without_some(measured(FLOW, 40, angles(3), offset=1.1))
-    model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
+    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
     linear_params, options = np.tile([0.12, 0.21], (3, 1)), {"loss": "soft_l1", "loss_scale": 1.3}
     at = transport_point(scans.problem(**options), FLOW, scans.time)
     here = backend_of(model).point(Problem(model, **options), FLOW, scans.time)
@@ -89,7 +64,7 @@ def test_the_traced_gram_under_a_loss_is_the_one_made_by_hand():
 
 
 def test_a_level_averages_the_tables_as_its_data_are_averaged():
-    model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
+    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
     time = 0.1 * np.arange(50)
     coarse = backend_of(model).point(Problem(model), FLOW, time, 4)
     C = np.asarray(integrals(FLOW, time)["C"])
@@ -97,21 +72,10 @@ def test_a_level_averages_the_tables_as_its_data_are_averaged():
     assert coarse.derivatives["C"].shape == (7, 12)
 
 
-def ageing(n=60, bins=8, seed=0):
-    """A scan of `relaxation` at (0.4, -0.6), of noise 0.01."""
-    scans = measured(FLOW, n, angles(bins), sigma=0.01, seed=seed)
-    t1, t2 = scans.time[:, None], scans.time[None, :]
-    noise = 0.01 * np.random.default_rng(seed).standard_normal(scans.c2.shape)
-    f = np.asarray(relaxation((0.4, -0.6), t1, t2, None))
-    c2 = np.where(np.isnan(scans.c2), np.nan, 1 + 0.2 * f + noise)
-    scans.c2[...] = c2
-    return scans
-
-
 @pytest.mark.parametrize("initial", [{}, {"rate": 0.1, "alpha": 0.5}], ids=["searched", "given"])
 def test_a_model_of_two_lines_is_recovered_with_its_errors(tmp_path, initial):
     model = hd.separable(relaxation, RELAXATION)
-    result = hd.fit(store(ageing(), tmp_path), model, initial=initial)
+    result = hd.fit(store(relaxing_scan(), tmp_path), model, initial=initial)
     assert result.converged
     pull = (result.parameters["value"] - [0.4, -0.6]) / result.parameters["stderr_naive"]
     assert np.abs(pull).max() < 4
@@ -122,7 +86,7 @@ def test_a_model_of_two_lines_is_recovered_with_its_errors(tmp_path, initial):
 def test_the_optimum_is_that_of_the_transport_kernel(tmp_path):
     scan = store(measured(FLOW, 60, angles(8), sigma=0.005), tmp_path)
     initial = dict(zip(hd.LAMINAR_FLOW.names, FLOW * 1.1, strict=True))
-    model = hd.separable(flow, FLOW_PARAMETERS, precompute=integrals)
+    model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
     own = hd.fit(scan, model, initial=initial)
     ours = hd.fit(scan, hd.LAMINAR_FLOW, gap=GAP, initial=initial)
     assert own.chisqr == pytest.approx(ours.chisqr, rel=1e-9)
@@ -131,7 +95,7 @@ def test_the_optimum_is_that_of_the_transport_kernel(tmp_path):
 
 
 def test_a_loss_holds_outliers_back(tmp_path):
-    scans = ageing()
+    scans = relaxing_scan()
     hit = np.random.default_rng(5).random(scans.c2.shape) < 0.02
     scans.c2[np.triu(hit, 20)] += 0.5
     scan, model = store(scans, tmp_path), hd.separable(relaxation, RELAXATION)
@@ -143,7 +107,7 @@ def test_a_loss_holds_outliers_back(tmp_path):
 
 
 def test_a_fit_resumes_to_the_same_bits_and_not_with_other_code(tmp_path):
-    scan, path = store(ageing(), tmp_path), tmp_path / "checkpoint.json"
+    scan, path = store(relaxing_scan(), tmp_path), tmp_path / "checkpoint.json"
     model, initial = hd.separable(relaxation, RELAXATION), {"rate": 0.1, "alpha": 0.5}
     whole = fit_here(scan, model, initial=initial)
     assert fit_here(scan, model, path, stop_after=3, initial=initial) is None
@@ -159,7 +123,7 @@ def test_pictures_need_no_rates(tmp_path):
     from homodyne_dask.results.data.fit_view import FitView
     from homodyne_dask.results.views.figures.plots import save_all
 
-    scan = store(ageing(bins=2), tmp_path)
+    scan = store(relaxing_scan(bins=2), tmp_path)
     result = hd.fit(scan, hd.separable(relaxation, RELAXATION))
     names = {path.stem for path in save_all(FitView(result, scan), tmp_path / "pictures")}
     assert names == {"maps", "cuts", "angles", "influence", "passes", "residuals"}
@@ -199,7 +163,7 @@ print([float(v).hex() for v in result.parameters["value"]], result.compilations[
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_a_model_in_a_script_reaches_the_workers_and_gives_the_same_bits(tmp_path):
-    store(ageing(), tmp_path)
+    store(relaxing_scan(), tmp_path)
     said = []
     for limit in (0, 10**9):
         (tmp_path / "script.py").write_text(SCRIPT.replace("LIMIT", str(limit)))

@@ -12,44 +12,11 @@ from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.kernels.transport_backend import transport_gram
 from homodyne_dask.kernels.transport_point import transport_point
 from tests import reference
+from tests.kernels.gram_errors import CASES, EXACT, STATIC, assert_gram, worst_error
 from tests.synthetic import FLOW, GAP, Q, blocks, evaluator, measured, without_some
 
-EXACT = 1e-10
 MIXED = 2e-3
 """float32 per pair: 7e-5 on the sums of f, more where ∂f/∂theta cancels."""
-STATIC = np.array([20000.0, -0.4, 100.0])
-CASES = [
-    ("static", STATIC),
-    ("flow", FLOW),
-    ("flow that turns round", np.array([2500, -0.3, 100, 1e-3, -0.5, -2e-4, 17])),
-    ("fast decay", np.array([2e5, -0.5, 100, 2e-3, -0.3, 0, -60])),
-    ("many turns of the sinc", np.array([300, 0.1, 0, 2e-2, 0.1, 1e-3, 33])),
-]
-
-
-def wanted(scans, theta, min_lag=1):
-    """Moments and pairs of every bin by the reference."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = [
-            reference.gram(theta, *part, min_lag=min_lag, convention=scans.convention)
-            for part in scans.dense()
-        ]
-    return np.array([m for m, _ in found]), np.array([c for _, c in found])
-
-
-def worst(found, moments):
-    """max |ΔM_ij| / √(M_ii M_jj), as a matrix over i, j."""
-    size = np.sqrt(np.einsum("kii->ki", moments))
-    scale = size[:, :, None] * size[:, None, :]
-    error = np.abs(found - moments)
-    return np.where(error == 0, 0.0, error / np.where(scale > 0, scale, 1e-300)).max(0)
-
-
-def assert_gram(gram, scans, theta, min_lag=1, tolerance=EXACT):
-    moments, pairs = wanted(scans, theta, min_lag)
-    np.testing.assert_array_equal(gram.pairs, pairs)
-    off = worst(gram.moments, moments)
-    assert (off <= tolerance).all(), off
 
 
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
@@ -97,7 +64,7 @@ def test_the_slope_by_phi0_in_the_homodyne_convention_is_short_of_the_smoothing_
         reference.gram(FLOW, *part, convention="homodyne", exact_phi0=True)[0]
         for part in scans.dense()
     ]
-    off = worst(gram.moments, np.array(exact))
+    off = worst_error(gram.moments, np.array(exact))
     assert 1e-9 < off[9].max() < 1e-6
     assert off[:9, :9].max() < EXACT
 

@@ -14,6 +14,7 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver.checkpoint import Checkpoint, SavedState, load, previous, save
+from tests.result_bits import result_bits
 from tests.synthetic import angles, fit_here, measured, store
 
 IDENTITY = {"data": "abc", "bins": [0, 1], "start": [None, 1.5], "gap": 2e6}
@@ -201,18 +202,6 @@ def fitted(tmp_path_factory):
     return scan, options, fit_here(scan, LAMINAR_FLOW, folder / "whole.ckpt", **options)
 
 
-def bits(result):
-    return (
-        result.outcome,
-        result.passes,
-        result.chisqr.hex(),
-        result.parameters["value"].values.tobytes(),
-        result.covariance_naive.values.tobytes() if result.covariance_naive is not None else None,
-        result.scaling["contrast"].values.tobytes(),
-        [(h["pass"], h["theta"], h["chisqr"], h["damping"], h["accepted"]) for h in result.history],
-    )
-
-
 def test_the_fit_has_rejected_and_nonmonotone_steps(fitted):
     """Else the next test would not see every kind of state."""
     *_, result = fitted
@@ -226,7 +215,7 @@ def test_resuming_after_any_pass_gives_the_same_bits_and_passes(fitted, tmp_path
         path = tmp_path / f"after-{passes}.ckpt"
         assert fit_here(scan, LAMINAR_FLOW, path, stop_after=passes, **options) is None
         again = fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)
-        assert bits(again) == bits(whole), passes
+        assert result_bits(again) == result_bits(whole), passes
 
 
 def test_resuming_every_pass_gives_the_same_bits(fitted, tmp_path):
@@ -236,14 +225,18 @@ def test_resuming_every_pass_gives_the_same_bits(fitted, tmp_path):
     for passes in range(2, whole.passes):
         given = options | {"resume": True, "stop_after": passes}
         assert fit_here(scan, LAMINAR_FLOW, path, **given) is None
-    assert bits(fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)) == bits(whole)
+    assert result_bits(fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)) == result_bits(
+        whole
+    )
 
 
 def test_a_fit_that_has_ended_is_not_begun_again(fitted, tmp_path):
     scan, options, whole = fitted
     path = tmp_path / "ended.ckpt"
     fit_here(scan, LAMINAR_FLOW, path, **options)
-    assert bits(fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)) == bits(whole)
+    assert result_bits(fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)) == result_bits(
+        whole
+    )
 
 
 def test_more_passes_may_be_given_to_a_fit_that_ran_out_of_them(fitted, tmp_path):

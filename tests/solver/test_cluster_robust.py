@@ -3,26 +3,11 @@
 import numpy as np
 
 from homodyne_dask.solver.cluster_robust import cr3
-
-
-def cluster_sums(X, y, owner):
-    """(XᵀX)⁻¹, and every cluster's score and block at the least-squares fit of y on X."""
-    inverse = np.linalg.inv(X.T @ X)
-    left = y - X @ inverse @ X.T @ y
-    each = [owner == k for k in np.unique(owner)]
-    scores = np.array([X[at].T @ left[at] for at in each])
-    return inverse, scores, np.array([X[at].T @ X[at] for at in each])
-
-
-def drawn(clusters):
-    """A regression on three columns, with clusters of four to eight rows."""
-    rng = np.random.default_rng(clusters)
-    owner = np.repeat(np.arange(clusters), rng.integers(4, 9, clusters))
-    return rng.standard_normal((len(owner), 3)), rng.standard_normal(len(owner)), owner
+from tests.solver.dense_problem import cluster_sums, clustered_rows
 
 
 def test_the_covariance_is_that_of_the_jackknife_over_clusters():
-    X, y, owner = drawn(9)
+    X, y, owner = clustered_rows(9)
     covariance, _ = cr3(*cluster_sums(X, y, owner))
     whole = np.linalg.lstsq(X, y)[0]
     apart = [np.linalg.lstsq(X[owner != k], y[owner != k])[0] - whole for k in range(9)]
@@ -32,13 +17,13 @@ def test_the_covariance_is_that_of_the_jackknife_over_clusters():
 def test_the_degrees_of_freedom_are_those_of_the_mean_of_clusters_alike():
     """Of a mean over K clusters of one size the variance has K - 1."""
     owner = np.repeat(np.arange(8), 5)
-    _, dof = cr3(*cluster_sums(np.ones((40, 1)), drawn(8)[1][:40], owner))
+    _, dof = cr3(*cluster_sums(np.ones((40, 1)), clustered_rows(8)[1][:40], owner))
     np.testing.assert_allclose(dof, 7, rtol=1e-9)
 
 
 def test_a_combination_has_the_degrees_of_freedom_of_the_same_one_as_a_parameter():
     """With other parameters, of which the first is the combination, it is one of them."""
-    X, y, owner = drawn(9)
+    X, y, owner = clustered_rows(9)
     weights = np.array([0.3, -1.0, 2.0])
     other = np.linalg.inv(np.stack([weights, [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
     _, each = cr3(*cluster_sums(X @ other, y, owner))
@@ -49,7 +34,7 @@ def test_a_combination_has_the_degrees_of_freedom_of_the_same_one_as_a_parameter
 
 
 def test_a_cluster_that_says_nothing_is_none():
-    X, y, owner = drawn(9)
+    X, y, owner = clustered_rows(9)
     inverse, scores, blocks = cluster_sums(X, y, owner)
     more = np.concatenate([scores, np.zeros((1, 3))]), np.concatenate([blocks, np.zeros((1, 3, 3))])
     for found, wanted in zip(cr3(inverse, *more), cr3(inverse, scores, blocks), strict=True):

@@ -15,10 +15,14 @@ from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.scaling_modes import scaling_of
 from tests import reference
-from tests.kernels.test_losses import CREEP, TIGHT, losing, with_outliers
-from tests.solver.test_cluster_robust import cluster_sums, drawn
-from tests.solver.test_variable_projection import series
-from tests.synthetic import angles, evaluator, measured, solve, solve_robust
+from tests.solver.dense_problem import (
+    TIGHT_TOLERANCE,
+    cluster_sums,
+    clustered_rows,
+    robust_evaluator,
+    series,
+)
+from tests.synthetic import CREEP, angles, evaluator, measured, solve, solve_robust, with_outliers
 
 WIDE = {"D_offset": (-1e6, 1e6)}
 PRIORS = {"D0": (21000, 150), "alpha": (-0.39, 0.002)}
@@ -42,7 +46,7 @@ def scans():
 
 @pytest.fixture(scope="module")
 def without(scans):
-    return solve(evaluator(scans), known({}), CREEP, options=TIGHT)[-1]
+    return solve(evaluator(scans), known({}), CREEP, options=TIGHT_TOLERANCE)[-1]
 
 
 def errors_of(state, clusters=9):
@@ -69,10 +73,10 @@ def test_the_optimum_is_scipys_with_a_row_more_for_each_prior(mode, loss):
     more = {"contrast": 0.25, "offset": 1.0} if mode == "fixed" else {}
     chosen, scaling = known(PRIORS), scaling_of(mode, scans.phi, **more)
     if loss == "linear":
-        last = solve(evaluator(scans), chosen, CREEP, scaling, TIGHT)[-1]
+        last = solve(evaluator(scans), chosen, CREEP, scaling, TIGHT_TOLERANCE)[-1]
     else:
-        evaluate = losing(scans, loss, SCALES[loss])
-        last = solve_robust(evaluate, chosen, CREEP, scaling, TIGHT)[-1]
+        evaluate = robust_evaluator(scans, loss, SCALES[loss])
+        last = solve_robust(evaluate, chosen, CREEP, scaling, TIGHT_TOLERANCE)[-1]
     rows = [(0, *PRIORS["D0"]), (1, *PRIORS["alpha"])]
     start = np.tile([0.0, 0.25], (4, 1))
     theta, _, _, cost = reference.robust_fit(
@@ -104,7 +108,7 @@ def test_a_linear_model_has_the_mean_and_covariance_of_the_conjugate_posterior()
         return Gram((X.T @ X)[None], np.array([50]))
 
     scaling = scaling_of("fixed", np.zeros(1), contrast=1.0, offset=1.0)
-    last = solve(gram, search_with(chosen, priors), np.zeros(3), scaling, TIGHT)[-1]
+    last = solve(gram, search_with(chosen, priors), np.zeros(3), scaling, TIGHT_TOLERANCE)[-1]
     weight = np.diag([100.0, 0.0, 400.0])
     covariance = np.linalg.inv(A.T @ A + weight)
     mean = covariance @ (A.T @ (y - 1) + weight @ [0.3, 0, -1])
@@ -115,7 +119,7 @@ def test_a_linear_model_has_the_mean_and_covariance_of_the_conjugate_posterior()
 
 def test_a_very_wide_prior_changes_nothing_but_rounding(scans, without):
     wide = known({"D0": (1e4, 1e13), "D_offset": (0, 1e12)})
-    last = solve(evaluator(scans), wide, CREEP, options=TIGHT)[-1]
+    last = solve(evaluator(scans), wide, CREEP, options=TIGHT_TOLERANCE)[-1]
     away = last.theta - without.theta
     assert np.sqrt(away @ without.reduced.hessian @ away) < 1e-6
     found, wanted = errors_of(last), errors_of(without)
@@ -172,14 +176,14 @@ def test_a_mean_beyond_a_bound_ends_at_the_bound(scans):
 
 def test_a_bin_is_left_out_with_the_priors_kept(scans):
     chosen = known(PRIORS)
-    last = solve(evaluator(scans), chosen, CREEP, options=TIGHT)[-1]
+    last = solve(evaluator(scans), chosen, CREEP, options=TIGHT_TOLERANCE)[-1]
     others = measured(CREEP, 40, angles(9), contrast=0.25, sigma=0.003)
     keep = np.arange(9) != 4
     others = type(others)(**(vars(others) | {
         name: getattr(others, name)[keep]
         for name in ("q", "phi", "contrast", "offset", "sigma_row", "c2")
     }))  # fmt: skip
-    rest = solve(evaluator(others), chosen, last.theta, options=TIGHT)[-1]
+    rest = solve(evaluator(others), chosen, last.theta, options=TIGHT_TOLERANCE)[-1]
     error = 1 / np.sqrt(np.diag(last.reduced.hessian))
     change = leave_one_out(last.reduced, ALL)[4]
     np.testing.assert_allclose(change / error, (rest.theta - last.theta) / error, atol=0.02)
@@ -187,7 +191,7 @@ def test_a_bin_is_left_out_with_the_priors_kept(scans):
 
 
 def test_the_jackknife_over_clusters_keeps_the_prior_and_adds_its_known_variance():
-    X, y, owner = drawn(9)
+    X, y, owner = clustered_rows(9)
     weight = np.array([5.0, 0.0, 50.0])
     inverse = np.linalg.inv(X.T @ X + np.diag(weight))
     left = y - X @ inverse @ X.T @ y

@@ -12,19 +12,18 @@ from homodyne_dask.solver.influence import (
     left_out_clusters,
 )
 from homodyne_dask.solver.variable_projection import reduce
-from tests.solver.test_covariance import CREEP, STRONG
-from tests.solver.test_variable_projection import EVERY, Dense, scaling_at
-from tests.synthetic import angles, evaluator, measured, solve
+from tests.solver.dense_problem import ALL_MODES, DenseProblem, scaling_at
+from tests.synthetic import CREEP, STRONG_FLOW, angles, evaluator, measured, solve
 
 NEAR = 1 + 0.002
 
 
-@pytest.mark.parametrize("mode", EVERY)
-@pytest.mark.parametrize("theta", [CREEP, STRONG], ids=["static", "flow"])
+@pytest.mark.parametrize("mode", ALL_MODES)
+@pytest.mark.parametrize("theta", [CREEP, STRONG_FLOW], ids=["static", "flow"])
 def test_leaving_out_a_bin_is_a_step_of_the_joint_problem_without_its_rows(mode, theta):
     phi, p = angles(9), len(theta)
     scans = measured(theta, 14, phi, sigma=0.01, contrast=np.linspace(0.2, 0.4, 9))
-    dense = Dense(scans, theta * NEAR, mode)
+    dense = DenseProblem(scans, theta * NEAR, mode)
     found = leave_one_out(
         reduce(evaluator(scans)(theta * NEAR), scaling_at(phi, mode)), np.ones(p, bool)
     )

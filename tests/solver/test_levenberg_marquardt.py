@@ -11,7 +11,7 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.variable_projection import reduce
 from tests import reference
-from tests.solver.test_variable_projection import Dense
+from tests.solver.dense_problem import DenseProblem
 from tests.synthetic import FLOW, angles, evaluator, measured, published_case, solve, without_some
 
 START = np.array([4000.0, -0.1, 50.0, 4e-4, 0.0, 2e-5, 0.0])
@@ -124,7 +124,7 @@ def test_the_optimum_is_the_dense_solvers(word, truth, off, convention, mode):
     np.testing.assert_allclose(last.reduced.contrast, np.broadcast_to(contrast, 4), rtol=1e-6)
     np.testing.assert_allclose(last.reduced.offset, np.broadcast_to(offset, 4), rtol=1e-7)
     # where the gradient of the joint problem, written out, vanishes: 1e-8 of a standard error
-    dense = Dense(scans, solve_on(scans, last, mode), mode)
+    dense = DenseProblem(scans, solve_on(scans, last, mode), mode)
     size = np.sqrt((dense.projected**2).sum(0))
     assert (np.abs(dense.projected.T @ dense.residual) / size < 1e-8 * len(dense.owner)).all()
 

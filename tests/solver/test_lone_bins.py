@@ -7,10 +7,8 @@ from homodyne_dask.models import STATIC
 from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.variable_projection import reduce
-from tests.solver.test_cluster_robust import cluster_sums
-from tests.solver.test_covariance import CREEP
-from tests.solver.test_variable_projection import EVERY, scaling_at
-from tests.synthetic import angles, evaluator, fit_here, measured, store
+from tests.solver.dense_problem import ALL_MODES, cluster_sums, scaling_at
+from tests.synthetic import CREEP, angles, evaluator, fit_here, measured, store
 
 
 def one_of_ten(q_of_others, **options):
@@ -21,7 +19,7 @@ def one_of_ten(q_of_others, **options):
 
 
 @pytest.mark.parametrize("q_of_others", [1e-9, 5.0])
-@pytest.mark.parametrize("mode", EVERY)
+@pytest.mark.parametrize("mode", ALL_MODES)
 def test_what_one_bin_determines_has_no_robust_error(mode, q_of_others):
     scans = one_of_ten(q_of_others, contrast=0.21, offset=1.03)
     reduced = reduce(evaluator(scans)(CREEP), scaling_at(scans.phi, mode))

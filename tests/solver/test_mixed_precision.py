@@ -7,8 +7,7 @@ from homodyne_dask.models import STATIC
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.variable_projection import reduce
-from tests.solver.test_covariance import CREEP
-from tests.synthetic import FLOW, angles, asked, evaluator, fit_here, measured, store
+from tests.synthetic import CREEP, FLOW, angles, asked, evaluator, fit_here, measured, store
 
 FAST = FLOW * [5, 1, 5, 5, 1, 5, 1]
 PRECISE = [

@@ -14,9 +14,18 @@ from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.scaling_modes import scaling_of
 from homodyne_dask.solver.variable_projection import reduce
 from tests import reference
-from tests.kernels.test_losses import CREEP, TIGHT, with_outliers
-from tests.solver.test_variable_projection import series
-from tests.synthetic import angles, evaluator, fit_here, measured, solve, solve_robust, store
+from tests.solver.dense_problem import TIGHT_TOLERANCE, series
+from tests.synthetic import (
+    CREEP,
+    angles,
+    evaluator,
+    fit_here,
+    measured,
+    solve,
+    solve_robust,
+    store,
+    with_outliers,
+)
 
 CHOSEN = search(STATIC.parameters, bounds={"D_offset": (-1e6, 1e6)})
 BOUNDS = {"contrast_bounds": (0.21, 0.28), "offset_bounds": (0.995, 1.015)}
@@ -63,10 +72,10 @@ def test_the_optimum_is_scipys(scans, mode, given, loss):
     scans = with_outliers(scans) if loss == "huber" else scans
     scaling = restrained(scans, mode, given)
     if loss == "linear":
-        last = solve(evaluator(scans), CHOSEN, CREEP * 1.02, scaling, TIGHT)[-1]
+        last = solve(evaluator(scans), CHOSEN, CREEP * 1.02, scaling, TIGHT_TOLERANCE)[-1]
     else:
         evaluate = evaluator(scans, scans.problem(loss=loss, loss_scale=1.345))
-        last = solve_robust(evaluate, CHOSEN, CREEP * 1.02, scaling, TIGHT)[-1]
+        last = solve_robust(evaluate, CHOSEN, CREEP * 1.02, scaling, TIGHT_TOLERANCE)[-1]
     theta, offset, contrast, cost = scipys(scans, mode, loss, given)
     assert last.outcome is Outcome.CONVERGED
     assert last.reduced.chisqr / 2 == pytest.approx(cost, rel=1e-9)

@@ -15,7 +15,7 @@ from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.secant import NEAR, SLOW_STEPS, secant_after, with_secant
 from homodyne_dask.solver.variable_projection import reduce
 from tests import truths
-from tests.solver.test_checkpoint import bits
+from tests.result_bits import result_bits
 from tests.synthetic import angles, evaluator, fit_here, measured, store
 
 P = 3
@@ -221,5 +221,5 @@ def test_a_fit_with_them_is_resumed_to_the_same_bits(tmp_path):
         saved = checkpoints.load(path, checkpoints.saved_identity(path))
         held.append(saved.state.secant is not None)
         again = fit_here(scan, LAMINAR_FLOW, path, resume=True, **options)
-        assert bits(again) == bits(whole)
+        assert result_bits(again) == result_bits(whole)
     assert any(held)

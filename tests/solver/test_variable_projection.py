@@ -9,75 +9,14 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver.scaling_modes import plain_mode, scaling_of
 from homodyne_dask.solver.variable_projection import reduce
-from tests import reference
+from tests.solver.dense_problem import ALL_MODES, MODES, DenseProblem, scaling_at
 from tests.synthetic import FLOW, evaluator, measured, without_some
 
-MODES = ["individual", "shared"]
-EVERY = [*MODES, "fourier1", "fourier2", "fourier3", "fixed"]
-GIVEN = {"contrast": 0.21, "offset": 1.03}
 STATIC = np.array([20000.0, -0.4, 100.0])
 CASES = [("static", STATIC), ("flow", FLOW)]
 
 
-def scaling_at(phi, mode):
-    """The scaling of bins at these angles; that of `fixed` is GIVEN."""
-    return scaling_of(mode, np.asarray(phi, float), **(GIVEN if mode == "fixed" else {}))
-
-
-def series(phi, mode):
-    """How much each bin takes of every linear parameter of offset, and likewise of contrast."""
-    if mode == "individual":
-        return np.eye(len(phi))
-    if mode == "fixed":
-        return np.zeros((len(phi), 0))
-    order = 0 if mode == "shared" else int(mode[-1])
-    angle = np.deg2rad(phi)
-    waves = [f(n * angle) for n in range(1, order + 1) for f in (np.cos, np.sin)]
-    return np.stack([np.ones(len(phi)), *waves], axis=1)
-
-
-class Dense:
-    """The joint least squares at theta, every residual and every column written out."""
-
-    def __init__(self, scans, theta, mode):
-        y, J, Z, owner = [], [], [], []
-        self.series = series(scans.phi, mode)
-        for b, part in enumerate(scans.dense()):
-            c2, time, q, phi, gap, sigma = part
-            use = np.triu(np.isfinite(c2), 1)
-            root = 1 / (sigma[:, None] * sigma[None, :])[use]
-            model = lambda p: reference.CONVENTIONS[scans.convention](p, time, q, phi, gap)  # noqa: B023, E731
-            df = reference.gradient(model, theta)
-            if scans.convention == "homodyne" and len(theta) == 7:
-                df[6] *= reference.unsmoothed(theta, time)
-            f = model(np.asarray(theta, float))
-            z = np.concatenate([np.outer(x, self.series[b]) for x in (0 * f[use] + 1, f[use])], 1)
-            fixed = GIVEN["offset"] - 1 + GIVEN["contrast"] * f[use] if mode == "fixed" else 0
-            y.append(root * (c2[use] - 1 - fixed))
-            Z.append(root[:, None] * z)
-            J.append(root[:, None] * np.stack([d[use] for d in df], axis=1))
-            owner.append(np.full(use.sum(), b))
-        self.Z, self.owner = np.concatenate(Z), np.concatenate(owner)
-        y, J = np.concatenate(y), np.concatenate(J)
-        beta = np.linalg.lstsq(self.Z, y, rcond=None)[0]
-        self.offset, self.contrast = (self.series @ part for part in np.split(beta, 2))
-        self.offset = self.offset + (GIVEN["offset"] if mode == "fixed" else 1)
-        self.contrast = self.contrast + (GIVEN["contrast"] if mode == "fixed" else 0)
-        self.residual = y - self.Z @ beta
-        self.J = J * self.contrast[self.owner, None]
-        self.projected = self.J - self.Z @ np.linalg.lstsq(self.Z, self.J, rcond=None)[0]
-        self.chisqr = self.residual @ self.residual
-        full = np.concatenate([self.J, self.Z], axis=1)
-        size = np.sqrt((full**2).sum(0))
-        # columns of a series that the angles do not tell apart have no inverse
-        scaled = np.linalg.pinv(full.T @ full / np.outer(size, size), rcond=1e-13, hermitian=True)
-        self.covariance = scaled / np.outer(size, size)
-
-    def by_bin(self, columns):
-        return [columns[self.owner == b] for b in np.unique(self.owner)]
-
-
-@pytest.mark.parametrize("mode", EVERY)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 @pytest.mark.parametrize(("word", "truth"), CASES, ids=[w for w, _ in CASES])
 def test_the_reduced_problem_is_the_schur_complement_of_the_joint_one(
@@ -91,7 +30,7 @@ def test_the_reduced_problem_is_the_schur_complement_of_the_joint_one(
     scans = without_some(scans)
     theta = truth * 1.15 + 1e-5
     found = reduce(evaluator(scans)(theta), scaling_at(phi, mode))
-    dense = Dense(scans, theta, mode)
+    dense = DenseProblem(scans, theta, mode)
     p = len(theta)
     assert found.chisqr == pytest.approx(dense.chisqr, rel=1e-11)
     assert found.linear == (np.linalg.matrix_rank(dense.Z) if dense.Z.size else 0)
@@ -119,7 +58,7 @@ def test_the_reduced_problem_is_the_schur_complement_of_the_joint_one(
     np.testing.assert_allclose(np.sqrt(np.diag(covariance)), error, rtol=1e-6)
 
 
-@pytest.mark.parametrize("mode", EVERY)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("convention", ["physical", "homodyne"])
 def test_the_gradient_is_that_of_chisqr_with_contrast_and_offset_following(mode, convention):
     scans = measured(FLOW, 60, (-70.0, -10.0, 25.0, 60.0), contrast=0.3, convention=convention)
@@ -184,7 +123,7 @@ def test_bins_without_any_pair_at_all_give_zero_and_no_warning():
     assert np.isnan(found.contrast).all()
 
 
-@pytest.mark.parametrize("mode", EVERY)
+@pytest.mark.parametrize("mode", ALL_MODES)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("at", [(0, 0), (1, 1), (2, 2), (1, 2), (5, 5), (2, 6)])
 def test_sums_that_are_not_finite_stay_so(mode, value, at):

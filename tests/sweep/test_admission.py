@@ -9,10 +9,10 @@ from distributed import SchedulerPlugin
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError
-from tests.cluster.slurm.fits import OPTIONS, bits
-from tests.faults.local import everything
-from tests.faults.programs import finish, start, wait_for_pass
-from tests.faults.schedulers import another, dask
+from tests.cluster.slurm.disturbed_fits import OPTIONS
+from tests.faults.local_workers import everything
+from tests.faults.processes import another, dask, finish, start, wait_for_pass
+from tests.result_bits import result_bits
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -71,7 +71,7 @@ def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes
         )  # fmt: skip
         assert not checks(client)
     assert result.passes > 2
-    assert bits(result) == bits(fit_here(scan, hd.STATIC, **given))
+    assert result_bits(result) == result_bits(fit_here(scan, hd.STATIC, **given))
     assert left == [0]
     assert done.by["0"] > 0
     assert "odd" not in done.by

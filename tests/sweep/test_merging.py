@@ -11,7 +11,7 @@ from homodyne_dask.kernels.gram import Gram, merge_runs
 from homodyne_dask.sweep.merging import ArrivingGrams
 from homodyne_dask.sweep.plan import layout
 from homodyne_dask.sweep.runs import runs
-from tests.sweep.test_plan import scan
+from tests.sweep.plans import scan_to_plan
 
 
 def gram(random) -> Gram:
@@ -26,7 +26,7 @@ def gram(random) -> Gram:
 @settings(max_examples=60, deadline=None)
 def test_any_order_of_arrival_gives_the_bits_of_the_order_of_the_plan(tiles, groups, threads, seed):
     found = replace(
-        layout(scan(64, groups, q=np.arange(1, groups + 1))),
+        layout(scan_to_plan(64, groups, q=np.arange(1, groups + 1))),
         tiles=tuple((0, n) for n in range(tiles)),
         pairs=10**8 * tiles * groups,  # so many that tiles are worth tasks of their own
     )
@@ -45,7 +45,9 @@ def test_any_order_of_arrival_gives_the_bits_of_the_order_of_the_plan(tiles, gro
 
 
 def test_few_grams_are_held_where_many_tasks_come_about_in_order():
-    found = replace(layout(scan(64)), tiles=tuple((0, n) for n in range(20_000)), pairs=10**11)
+    found = replace(
+        layout(scan_to_plan(64)), tiles=tuple((0, n) for n in range(20_000)), pairs=10**11
+    )
     tasks, random = runs(found, 64), np.random.default_rng(0)
     arriving, most = ArrivingGrams(tasks), 0
     order = np.argsort(np.arange(len(tasks)) + random.uniform(0, 64, len(tasks)))
@@ -57,7 +59,7 @@ def test_few_grams_are_held_where_many_tasks_come_about_in_order():
 
 
 def test_a_task_that_comes_twice_is_no_sum():
-    found = layout(scan(1200))
+    found = layout(scan_to_plan(1200))
     arriving, random = ArrivingGrams(runs(found, 4)), np.random.default_rng(0)
     arriving.add(0, gram(random))
     with pytest.raises(KeyError):

@@ -20,31 +20,12 @@ from homodyne_dask.fitting.forecast import makespan
 from homodyne_dask.store import schema
 from homodyne_dask.store.byte_range import REQUESTS
 from homodyne_dask.store.chunk_reader import most_bytes
-from homodyne_dask.store.manifest import Manifest
-from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.driver_cost import SCHEDULER_SECONDS
 from homodyne_dask.sweep.plan import MAX_PADDED_BINS, Layout, layout, make_plan
 from homodyne_dask.sweep.runs import MIN_TASK_SECONDS, _runs_of, longest_task, runs
 from homodyne_dask.sweep.working_memory import AHEAD_BYTES
+from tests.sweep.plans import scan_to_plan
 from tests.synthetic import FLOW, measured, store
-
-
-def scan(n, bins=1, frames=None, mask=None, q=None) -> Scan:
-    """A scan that is nowhere on disk: a plan is arithmetic."""
-    q = np.full(bins, 0.005) if q is None else np.asarray(q, float)
-    per_bin = {"q": q, "phi": np.zeros(len(q)), "label": np.arange(len(q))}
-    use = np.ones(n, bool) if mask is None else mask
-    nothing = Manifest({}, np.zeros((len(q), 0, 0), int), {}, "")
-    return Scan(
-        "/nowhere",
-        {},
-        nothing,
-        np.arange(n) * 1.0,
-        use,
-        tuple(range(len(q))),
-        frames or (0, n),
-        per_bin,
-    )
 
 
 def pairs_by_tile(of, min_lag):
@@ -72,7 +53,7 @@ def test_every_pair_of_a_selection_lies_in_one_tile_and_is_counted(
 ):
     first, last = sorted(int(w * n) for w in window)
     mask = np.random.default_rng(seed).random(n) >= masked
-    of = scan(n, bins=2, frames=(first, last), mask=mask)
+    of = scan_to_plan(n, bins=2, frames=(first, last), mask=mask)
     wanted = pairs_by_tile(of, min_lag)
     if not wanted:
         with pytest.raises(SelectionError, match="no pair of frames is left"):
@@ -89,7 +70,7 @@ def test_every_pair_of_a_selection_lies_in_one_tile_and_is_counted(
 )
 @settings(max_examples=60, deadline=None)
 def test_every_bin_is_in_one_group_of_its_own_q(q):
-    found = layout(scan(10, q=q))
+    found = layout(scan_to_plan(10, q=q))
     members = [b for group in found.groups for b in group]
     assert sorted(members) == list(range(len(q)))
     for group in found.groups:
@@ -102,7 +83,7 @@ def test_every_bin_is_in_one_group_of_its_own_q(q):
 @settings(max_examples=60, deadline=None)
 def test_tasks_are_aligned_runs_that_cover_every_tile_once(tiles, groups, threads):
     found = replace(
-        layout(scan(64)), tiles=tuple((0, n) for n in range(tiles)), groups=((0,),) * groups
+        layout(scan_to_plan(64)), tiles=tuple((0, n) for n in range(tiles)), groups=((0,),) * groups
     )
     tasks = runs(found, threads)
     lengths = [task.length for task in tasks]
@@ -117,14 +98,14 @@ def test_tasks_are_aligned_runs_that_cover_every_tile_once(tiles, groups, thread
 
 @pytest.mark.parametrize("frames", [60, 1100, 40_000])
 def test_no_task_is_longer_than_what_lifetimes_of_workers_are_chosen_for(frames):
-    found = layout(scan(frames, 23))
+    found = layout(scan_to_plan(frames, 23))
     longest = [max(len(task.tiles) for task in runs(found, threads)) for threads in (1, 7, 1000)]
     assert longest[0] == max(longest)
     assert 0 < longest_task(found) <= LONGEST_TASK_SECONDS
 
 
 def test_the_layout_does_not_depend_on_workers():
-    found = layout(scan(3000, 40))
+    found = layout(scan_to_plan(3000, 40))
     small = make_plan(found, Workers(1, 1, 10**12), "static", 3, 40)
     large = make_plan(found, Workers(40, 320, 10**13), "static", 3, 40)
     assert small.layout == large.layout
@@ -141,33 +122,33 @@ REFUSED = [
     ("word", "workers", "memory", "says"), REFUSED, ids=[w for w, *_ in REFUSED]
 )
 def test_what_does_not_fit_is_refused_with_numbers(word, workers, memory, says):
-    found = layout(scan(20000, 32))
+    found = layout(scan_to_plan(20000, 32))
     with pytest.raises(PlanError, match=says):
         make_plan(found, Workers(*workers), "static", 3, 32, memory)
 
 
 def test_data_stay_with_the_workers_when_they_fit():
-    found = layout(scan(1000, 8))
+    found = layout(scan_to_plan(1000, 8))
     assert make_plan(found, Workers(2, 4, 10**10), "static", 3, 8).resident
     assert not make_plan(found, Workers(2, 4, 10**10), "static", 3, 8, "stream").resident
-    large = layout(scan(40000, 32))
+    large = layout(scan_to_plan(40000, 32))
     assert not make_plan(large, Workers(2, 4, 10**10), "static", 3, 32).resident
 
 
 def test_no_pair_left_is_said_before_any_work():
     with pytest.raises(SelectionError, match="10 of 10 frames are in use and min_lag is 10"):
-        layout(scan(10), min_lag=10)
+        layout(scan_to_plan(10), min_lag=10)
     with pytest.raises(SelectionError, match="0 of 10 frames are in use"):
-        layout(scan(10, mask=np.zeros(10, bool)))
+        layout(scan_to_plan(10, mask=np.zeros(10, bool)))
 
 
 def test_an_absurd_min_lag_takes_no_memory():
     with pytest.raises(SelectionError, match="lower min_lag"):
-        layout(scan(10), min_lag=10**13)
+        layout(scan_to_plan(10), min_lag=10**13)
 
 
 def test_the_plan_is_printed():
-    text = str(make_plan(layout(scan(1000, 8)), Workers(2, 4, 10**10), "static", 3, 8))
+    text = str(make_plan(layout(scan_to_plan(1000, 8)), Workers(2, 4, 10**10), "static", 3, 8))
     for part in ("3,996,000", "8 in 1 groups of one q", "3 of 512 x 512", "2 workers, 4 threads"):
         assert part in text, part
 
@@ -181,20 +162,22 @@ def test_the_plan_is_printed():
     ],
 )
 def test_the_plan_says_where_the_work_is_done_and_why(workers, words):
-    text = str(make_plan(layout(scan(1000, 8)), Workers(2, 4, 10**10, **workers), "static", 3, 8))
+    text = str(
+        make_plan(layout(scan_to_plan(1000, 8)), Workers(2, 4, 10**10, **workers), "static", 3, 8)
+    )
     assert words in text
 
 
 def test_a_plan_needs_no_gap(tmp_path):
-    scan = store(measured(FLOW, 40, [0.0]), tmp_path)
-    assert "pairs              780" in str(hd.plan(scan, hd.LAMINAR_FLOW))
+    scan_to_plan = store(measured(FLOW, 40, [0.0]), tmp_path)
+    assert "pairs              780" in str(hd.plan(scan_to_plan, hd.LAMINAR_FLOW))
     with pytest.raises(OptionError, match="needs the gap"):
-        hd.fit(scan, hd.LAMINAR_FLOW)
+        hd.fit(scan_to_plan, hd.LAMINAR_FLOW)
 
 
 def test_memory_grows_with_the_grams_of_a_model_and_with_threads():
     """47 parameters, 32 bins, up to 16 tiles a task: some 25 Grams of 0.64 MB, and a table of all frames."""
-    found = layout(scan(20_000, 32))
+    found = layout(scan_to_plan(20_000, 32))
 
     def needed(parameters, threads=1):
         made = make_plan(found, Workers(1, threads, 10**12), "free", parameters, 32, "stream")
@@ -208,13 +191,13 @@ def test_memory_grows_with_the_grams_of_a_model_and_with_threads():
 
 
 def test_few_bins_need_memory_for_blocks_of_frames():
-    few, many = (layout(scan(3000, bins)) for bins in (7, 8))
+    few, many = (layout(scan_to_plan(3000, bins)) for bins in (7, 8))
     assert few.working_bytes(47) > many.working_bytes(47) + 6 * 7 * 33**2 * 3 * 40 * 8
 
 
 def test_what_a_store_by_url_fetches_ahead_is_memory_of_a_worker():
     def needed(path: str, threads: int) -> int:
-        cut = layout(replace(scan(3000, 23), path=path))
+        cut = layout(replace(scan_to_plan(3000, 23), path=path))
         return make_plan(cut, Workers(1, threads, 10**12), "", 7, 23, "stream").memory_per_worker
 
     def fetched(threads: int) -> int:
@@ -249,16 +232,16 @@ def test_tasks_are_as_short_as_ever_where_the_scheduler_is_no_limit():
 
 
 def test_a_plan_for_a_cluster_that_is_not_there_is_that_of_its_workers(tmp_path):
-    scan = store(measured(FLOW, 40, [0.0]), tmp_path)
-    plan = hd.plan(scan, hd.LAMINAR_FLOW, workers=1000)
+    scan_to_plan = store(measured(FLOW, 40, [0.0]), tmp_path)
+    plan = hd.plan(scan_to_plan, hd.LAMINAR_FLOW, workers=1000)
     assert (plan.workers.processes, plan.workers.threads) == (1000, 8000)
     assert plan.workers.memory == 1000 * 16 * 10**9
     assert "1000 workers, 8000 threads (as asked)" in str(plan)
     assert "driver" in str(plan)
-    other = hd.plan(scan, hd.LAMINAR_FLOW, workers="10:4:32GB").workers
+    other = hd.plan(scan_to_plan, hd.LAMINAR_FLOW, workers="10:4:32GB").workers
     assert (other.processes, other.threads, other.memory) == (10, 40, 320 * 10**9)
     with pytest.raises(OptionError, match="give one of them"):
-        hd.plan(scan, hd.LAMINAR_FLOW, workers=10, client="any")
+        hd.plan(scan_to_plan, hd.LAMINAR_FLOW, workers=10, client="any")
 
 
 @pytest.mark.parametrize("given", [0, -1, "many", "10:x", "1:2:3:4", "10:8:much", True, "10:0", ""])

@@ -2,9 +2,7 @@
 
 import os
 import shutil
-import signal
 import threading
-import time
 
 import numpy as np
 import psutil
@@ -14,6 +12,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.sweep import admission
+from tests.faults.local_workers import kill_while_it_computes
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -72,19 +71,6 @@ def test_the_lower_bound_of_few_angles_and_a_profile_have_the_same_bits(scan):
     assert same_bits(there, here)
     assert there.covariance_lower.values.tobytes() == here.covariance_lower.values.tobytes()
     assert there.profiles["phi0"].identical(here.profiles["phi0"])
-
-
-def kill_while_it_computes(
-    client, pids: dict[str, int], killed: list[int], named: str = "gram-"
-) -> None:
-    """Wait until a worker holds a task, of a pass unless said otherwise, then end it."""
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        for address, worker in list(client.cluster.scheduler.workers.items()):
-            if any(named in str(task.key) for task in list(worker.processing)):
-                os.kill(pids[address], signal.SIGKILL)
-                killed.append(pids[address])
-                return
 
 
 def test_killing_a_worker_in_mid_pass_changes_no_bit(scan, quiet):

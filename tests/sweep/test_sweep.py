@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.errors import StoreError
-from homodyne_dask.fitting.request import prepare
 from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.sweep import block_cache
 from homodyne_dask.sweep import plan as planning
-from homodyne_dask.sweep.plan import layout, make_plan
-from homodyne_dask.sweep.sweep import sweep_of
-from tests.kernels.test_candidates import FAST
-from tests.synthetic import angles, fit_here, measured, store
+from tests.sweep.plans import streaming_sweep
+from tests.synthetic import FAST_DECAY, angles, fit_here, measured, store
 
 SLOW = np.array([200.0, -0.3, 20.0, 3e-6, 0.2, 2e-7, 5.0])
 """f changes little over 16 frames."""
@@ -26,16 +22,7 @@ SLOW = np.array([200.0, -0.3, 20.0, 3e-6, 0.2, 2e-7, 5.0])
 @pytest.fixture(scope="module")
 def fast(tmp_path_factory):
     """3 angles of 1100 frames: six blocks; beyond 20 frames f is gone."""
-    return store(measured(FAST, 1100, angles(3)), tmp_path_factory.mktemp("fast"))
-
-
-def streaming(scan, **options):
-    """What makes passes that read the store every time, in this process."""
-    request = prepare(scan, hd.LAMINAR_FLOW, gap="200 um", **options)
-    plan = make_plan(
-        layout(request.scan, request.problem.min_lag), this_process(), "flow", 7, 3, "stream"
-    )
-    return sweep_of(plan, request.scan.selection, request.problem, None)
+    return store(measured(FAST_DECAY, 1100, angles(3)), tmp_path_factory.mktemp("fast"))
 
 
 def far_chunk(scan) -> Path:
@@ -55,11 +42,11 @@ def without(path: Path) -> Iterator[None]:
 def test_a_chunk_without_any_f_left_is_not_read(fast):
     """Its sums are in the store."""
     block_cache.forget()
-    whole = streaming(fast, min_lag=2)(FAST)
+    whole = streaming_sweep(fast, min_lag=2)(FAST_DECAY)
     block_cache.forget()
     with without(far_chunk(fast)):
-        sweep = streaming(fast, min_lag=2)
-        assert sweep(FAST).moments.tobytes() == whole.moments.tobytes()
+        sweep = streaming_sweep(fast, min_lag=2)
+        assert sweep(FAST_DECAY).moments.tobytes() == whole.moments.tobytes()
         assert (sweep.cost.read, sweep.cost.blocks) == (5, 6)
         assert sweep.cost.computed < 0.4 * sweep.cost.sub_blocks
         with pytest.raises(StoreError, match=r"labelled .* cannot be read"):
@@ -68,11 +55,11 @@ def test_a_chunk_without_any_f_left_is_not_read(fast):
 
 def test_a_selection_the_store_has_no_sums_of_reads_a_chunk_without_f_once(fast):
     block_cache.forget()
-    sweep = streaming(fast.select(frames=(0, 1090)), min_lag=2)
-    first = sweep(FAST)
+    sweep = streaming_sweep(fast.select(frames=(0, 1090)), min_lag=2)
+    first = sweep(FAST_DECAY)
     assert sweep.cost.read == 6
     with without(far_chunk(fast)):
-        assert sweep(FAST).moments.tobytes() == first.moments.tobytes()
+        assert sweep(FAST_DECAY).moments.tobytes() == first.moments.tobytes()
         assert sweep.cost.read == 5
 
 
@@ -80,8 +67,8 @@ def test_a_selection_the_store_has_no_sums_of_reads_a_chunk_without_f_once(fast)
 def test_sums_of_other_pairs_are_not_taken_from_the_store(fast, select):
     block_cache.forget()
     scan = fast.select(**select)
-    sweep = streaming(scan)
-    gram = sweep(FAST)
+    sweep = streaming_sweep(scan)
+    gram = sweep(FAST_DECAY)
     frames = select["frames"][1] - select["frames"][0]
     assert gram.pairs.tolist() == [frames * (frames - 1) // 2] * 3
     inside = np.triu(np.ones((1100, 1100), bool), 1)

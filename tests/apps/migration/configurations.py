@@ -9,6 +9,11 @@ import homodyne_dask as hd
 from homodyne_dask.apps.migration.translation_remarks import Translation
 
 FLOW_NAMES = ["D0", "alpha", "D_offset", "gamma_dot_t0", "beta", "gamma_dot_t_offset", "phi0"]
+SHORT_YAML = """
+analysis_mode: static
+experimental_data: {file_path: A.hdf}
+analyzer_parameters: {dt: 0.1, scattering: {wavevector_q: 0.01}}
+"""
 HOMODYNE = {
     "metadata": {"config_version": "2.23.2", "generated_at": None},
     "analysis_mode": "laminar_flow",

@@ -14,12 +14,12 @@ from homodyne_dask.apps.watch.watch_interface import WatchOptions
 from homodyne_dask.apps.watch.watch_loop import FolderWatch
 from homodyne_dask.errors import SourceError
 from homodyne_dask.results.data.series_entry import SeriesEntry
-from tests.results.views.test_text_report import flow
+from tests.results.made_results import flow_result
 
 QUIET = 5
 """Looks that find nothing to do, after which there is nothing."""
 GOOD, BAD = b"good ", b"bad "
-NAMES = tuple(map(str, flow().parameters["param"].values))
+NAMES = tuple(map(str, flow_result().parameters["param"].values))
 
 
 def digest_of(content: bytes) -> str:
@@ -76,7 +76,7 @@ class InstantFits:
 
     def load(self, folder: Path) -> list[SeriesEntry]:
         number = int((folder / "result").read_text()[:4], 16)
-        return [SeriesEntry(folder.name, folder, replace(flow(), redchi=1 + number / 1e6))]
+        return [SeriesEntry(folder.name, folder, replace(flow_result(), redchi=1 + number / 1e6))]
 
     def fitted(self) -> Counter[str]:
         """How often each content was fitted."""

@@ -8,8 +8,8 @@ import pytest
 
 from homodyne_dask.results.files.folder import locked_folder
 from homodyne_dask.results.files.load_result import load_result
-from tests.cli.commands import run
-from tests.results.views.test_html_report import Page
+from tests.cli.run_command import run
+from tests.html_pages import ParsedPage
 
 pytestmark = pytest.mark.usefixtures("no_page_pictures")
 ONCE = ("--once", "--interval", "0.02", "--no-pictures")
@@ -41,7 +41,7 @@ def test_what_is_in_a_folder_is_fitted_once_with_the_options_of_a_file(watched):
     fitted = load_result("out/A0001_fit")
     assert fitted.config["fixed"] == {"D_offset": 0.0}
     assert float(rows()[0]["D0"]) == fitted.parameters["value"].values[0]
-    page = Page(Path("out/scans.html").read_text())
+    page = ParsedPage(Path("out/scans.html").read_text())
     assert "1 of 2 scans converged, 1 failed" in page.text
     assert 'http-equiv="refresh"' not in Path("out/scans.html").read_text()
     assert Path("out/stores/A0001_c2.zarr").is_dir()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import homodyne_dask as hd
-from tests.cluster.slurm.fits import OPTIONS
+from tests.cluster.slurm.disturbed_fits import OPTIONS
 from tests.cluster.slurm.loopback import HERE, ROOT, Slurm, free_ports
 from tests.synthetic import FLOW, angles, fit_here, measured, store
 

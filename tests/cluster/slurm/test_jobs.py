@@ -12,7 +12,8 @@ from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.connect import UNENCRYPTED, connect
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
-from tests.cluster.slurm.fits import bits, fit_on
+from tests.cluster.slurm.disturbed_fits import fit_on
+from tests.result_bits import result_bits
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 JOBS = 2
@@ -39,7 +40,7 @@ def test_a_job_cancelled_in_mid_pass_changes_no_bit_and_is_replaced(
 ):
     lost = slurm.running()[0]
     result = fit_on(client, small, lambda: slurm.call("scancel", "--signal=KILL", lost))
-    assert bits(result) == bits(small_quiet)
+    assert result_bits(result) == result_bits(small_quiet)
     assert slurm.wait_for(lambda: lost not in slurm.running() and len(slurm.running()) == JOBS, 120)
     client.wait_for_workers(JOBS, timeout=120)
 
@@ -48,7 +49,7 @@ def test_a_job_cancelled_in_mid_pass_changes_no_bit_and_is_replaced(
 def test_a_job_that_is_requeued_changes_no_bit_and_is_replaced(scan, quiet, client, slurm):
     lost = slurm.running()[0]
     result = fit_on(client, scan, lambda: slurm.call("scontrol", "requeue", lost))
-    assert bits(result) == bits(quiet)
+    assert result_bits(result) == result_bits(quiet)
     assert slurm.wait_for(lambda: lost not in slurm.running() and len(slurm.running()) == JOBS, 120)
     client.wait_for_workers(JOBS, timeout=120)
 

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from homodyne_dask.cluster.tls import make_key
-from tests.deploy.fits import SCRIPT, here, summary, written
+from tests.deploy.small_fit import SCRIPT, here, written
+from tests.result_bits import folder_bits
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -24,4 +25,4 @@ def test_two_workers_of_one_srun_give_the_bits_of_a_fit_in_this_process(
     )  # fmt: skip
     assert ended.returncode in (0, 3), ended.stderr
     assert "on 2 Dask workers" in ended.stderr, ended.stderr
-    assert summary(tmp_path / "result") == here(tmp_path)
+    assert folder_bits(tmp_path / "result") == here(tmp_path)

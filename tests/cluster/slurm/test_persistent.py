@@ -14,8 +14,8 @@ from homodyne_dask.cluster.slurm.persistent import connection_by
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.views.figures import plots
-from tests.cluster.slurm.fits import POOR
-from tests.faults.programs import bits
+from tests.cluster.slurm.disturbed_fits import POOR
+from tests.result_bits import folder_bits
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(280)]
 
@@ -66,7 +66,7 @@ def test_a_persistent_scheduler_serves_fits_until_it_is_stopped(
         assert file.parent.stat().st_mode & 0o777 == 0o700
         run("fit", written(tmp_path, small), "--scheduler-file", file, **here)
         small_quiet.to_json(tmp_path / "summary.json")
-        assert bits(tmp_path / "result") == bits(tmp_path)
+        assert folder_bits(tmp_path / "result") == folder_bits(tmp_path)
         told = run("cluster", "status", "--scheduler-file", file, **here)
         assert "1 workers with 1 threads" in told
         again = run("cluster", "start", "--scheduler-file", file, status=2, **here)
@@ -105,7 +105,7 @@ def test_a_fit_that_is_a_job_goes_back_to_the_queue_and_goes_on_there(slurm, sca
     slurm.wait_for(lambda: number in slurm.pending(), 120)
     slurm.call("scontrol", "update", f"JobId={number}", "StartTime=now")  # SLURM lets it wait 2 min
     assert slurm.wait_for((tmp_path / "result" / "summary.json").exists, 100), log.read_text()
-    assert bits(tmp_path / "result") == bits(alone)
+    assert folder_bits(tmp_path / "result") == folder_bits(alone)
     history = json.loads((tmp_path / "result" / "summary.json").read_text())["history"]
     slurm.wait_for(lambda: not slurm.jobs(), 120)
     assert {entry["job"] for entry in history if "job" in entry} == {number, f"{number}.1"}
@@ -125,7 +125,7 @@ def test_a_driver_that_is_killed_goes_on_when_it_is_submitted_again(slurm, scan,
             # its workers leave by themselves
             assert slurm.wait_for(lambda: not slurm.jobs(), 90)
     assert slurm.wait_for((tmp_path / "result" / "summary.json").exists, 100), slurm.logs()
-    assert bits(tmp_path / "result") == bits(alone)
+    assert folder_bits(tmp_path / "result") == folder_bits(alone)
     history = json.loads((tmp_path / "result" / "summary.json").read_text())["history"]
     assert {entry["job"] for entry in history if "job" in entry} == set(numbers)
 
@@ -155,6 +155,6 @@ def test_a_driver_that_reaches_its_walltime_stops_before_goes_on_in_the_next_job
         slurm.call("scontrol", "update", nodes, "State=RESUME")
     slurm.call("scontrol", "update", f"JobId={number}", "StartTime=now")  # SLURM lets it wait 2 min
     assert slurm.wait_for((result / "summary.json").exists, 100), log.read_text()
-    assert bits(result) == bits(alone)
+    assert folder_bits(result) == folder_bits(alone)
     history = json.loads((result / "summary.json").read_text())["history"]
     assert {entry["job"] for entry in history if "job" in entry} == {number, f"{number}.1"}

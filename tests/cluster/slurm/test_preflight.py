@@ -13,9 +13,10 @@ from homodyne_dask.cli import main
 from homodyne_dask.cluster.slurm import adaptive as healing
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
-from tests.cluster.slurm.fits import bits, fit_on
+from tests.cluster.slurm.disturbed_fits import fit_on
 from tests.cluster.slurm.loopback import ROOT
-from tests.faults.schedulers import another
+from tests.faults.processes import another
+from tests.result_bits import result_bits
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 BLIND = "setpriv --bounding-set=-dac_override,-dac_read_search"
@@ -77,7 +78,7 @@ def test_jobs_of_another_version_that_replace_one_in_mid_pass_are_refused_and_na
             slurm.wait_for(lambda: cluster.given_up, 120)
 
         result = fit_on(client, scan, replace_one, watch=said.append)
-        assert bits(result) == bits(quiet)
+        assert result_bits(result) == result_bits(quiet)
         assert cluster.given_up
     refused = said[-1].refused
     assert len(refused) >= 2

@@ -13,30 +13,8 @@ from hypothesis import strategies as st
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS
-from tests.nist import CERTIFIED, FUNCTIONS, data
-
-
-def curve(x, a, b, c):
-    return a * np.e ** (-b * x) + c
-
-
-def made(n=200, seed=0, spread=0.1, weighted=False):
-    rng = np.random.default_rng(seed)
-    x = np.linspace(0, 4, n)
-    sigma = spread * (rng.uniform(0.3, 3, n) if weighted else np.ones(n))
-    y = curve(x, 2.5, 1.3, 0.5) + sigma * rng.standard_normal(n)
-    columns = {"x": x, "y": y, "sigma": sigma}
-    return xarray.Dataset({name: ("i", values) for name, values in columns.items()})
-
-
-def by_scipy(data, p0, sigma=None, absolute=False):
-    known = np.isfinite(data["y"].values)
-    x, y = data["x"].values[known], data["y"].values[known]
-    sigma = None if sigma is None else data[sigma].values[known]
-    return scipy.optimize.curve_fit(
-        curve, x, y, p0, sigma, absolute, ftol=1e-15, xtol=1e-15, gtol=1e-15,
-        jac=lambda x, a, b, c: np.stack([np.exp(-b * x), -a * x * np.exp(-b * x), np.ones_like(x)], 1),
-    )  # fmt: skip
+from tests.fitting.curve_fit.decays import decay, decay_data, scipy_fit
+from tests.fitting.curve_fit.nist import CERTIFIED, FUNCTIONS, data
 
 
 @settings(max_examples=10, deadline=None)
@@ -48,14 +26,14 @@ def by_scipy(data, p0, sigma=None, absolute=False):
     holes=st.booleans(),
 )
 def test_values_and_covariance_are_scipys(seed, spread, weighted, absolute, holes):
-    data = made(seed=seed, spread=spread, weighted=weighted)
+    data = decay_data(seed=seed, spread=spread, weighted=weighted)
     if holes:
         data["y"][::7] = np.nan
     sigma = "sigma" if weighted else None
     popt, pcov = hd.curve_fit(
-        curve, data, p0=[2, 1, 0.4], sigma=sigma, absolute_sigma=absolute and weighted
+        decay, data, p0=[2, 1, 0.4], sigma=sigma, absolute_sigma=absolute and weighted
     )
-    wanted, covariance = by_scipy(data, [2, 1, 0.4], sigma, absolute and weighted)
+    wanted, covariance = scipy_fit(data, [2, 1, 0.4], sigma, absolute and weighted)
     np.testing.assert_allclose(popt, wanted, rtol=1e-8)
     deviation = np.sqrt(np.diag(covariance))
     size = np.outer(deviation, deviation)
@@ -63,20 +41,20 @@ def test_values_and_covariance_are_scipys(seed, spread, weighted, absolute, hole
 
 
 def test_a_numbers_sigma_an_arrays_and_a_variables_are_one():
-    data = made(weighted=True)
+    data = decay_data(weighted=True)
     given_as = ["sigma", data["sigma"], data["sigma"].values]
-    found = [hd.curve_fit(curve, data, sigma=s, absolute_sigma=True).pcov for s in given_as]
+    found = [hd.curve_fit(decay, data, sigma=s, absolute_sigma=True).pcov for s in given_as]
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
-    plain = [hd.curve_fit(curve, data, sigma=s).popt for s in (None, 0.1)]
+    plain = [hd.curve_fit(decay, data, sigma=s).popt for s in (None, 0.1)]
     np.testing.assert_allclose(plain[0], plain[1], rtol=1e-9)
 
 
 def test_names_are_those_of_xarray_and_scipy():
-    data = made()
-    result = hd.curve_fit(curve, data["y"].assign_coords(x=data["x"]), "x", p0={"b": 1.0})
+    data = decay_data()
+    result = hd.curve_fit(decay, data["y"].assign_coords(x=data["x"]), "x", p0={"b": 1.0})
     own = (
-        data.set_coords("x").swap_dims(i="x")["y"].curvefit("x", curve, p0={"a": 1, "b": 1, "c": 1})
+        data.set_coords("x").swap_dims(i="x")["y"].curvefit("x", decay, p0={"a": 1, "b": 1, "c": 1})
     )
     ours = result.to_dataset()
     np.testing.assert_allclose(
@@ -87,11 +65,11 @@ def test_names_are_those_of_xarray_and_scipy():
 
 
 def test_bounds_hold_and_a_parameter_at_one_has_no_error():
-    data = made()
+    data = decay_data()
     for bounds in ({"b": (0.0, 1.0)}, ([-9, 0, -9], [9, 1, 9])):
-        result = hd.curve_fit(curve, data, bounds=bounds)
+        result = hd.curve_fit(decay, data, bounds=bounds)
         wanted, _ = scipy.optimize.curve_fit(
-            curve, data["x"].values, data["y"].values, bounds=([-9, 0, -9], [9, 1, 9])
+            decay, data["x"].values, data["y"].values, bounds=([-9, 0, -9], [9, 1, 9])
         )
         np.testing.assert_allclose(result.popt, wanted, rtol=1e-5)
         assert result.popt[1] == 1.0
@@ -102,18 +80,18 @@ def test_what_the_data_do_not_determine_has_no_covariance():
     def twice(x, a, b):
         return (a + b) * x
 
-    result = hd.curve_fit(twice, made())
+    result = hd.curve_fit(twice, decay_data())
     assert result.pcov is None
     assert result.outcome is hd.Outcome.SINGULAR
     assert "a and b" in str(result)
 
 
 def test_a_store_gives_the_bits_of_memory_and_a_plan_says_where(tmp_path):
-    data = made(1000)
+    data = decay_data(1000)
     data.chunk({"i": 128}).to_zarr(tmp_path / "points.zarr", consolidated=False)
     stored = xarray.open_zarr(tmp_path / "points.zarr", chunks=None, consolidated=False)
     path, lazy, dasked = (
-        hd.curve_fit(curve, d).popt
+        hd.curve_fit(decay, d).popt
         for d in (tmp_path / "points.zarr", stored, data.chunk({"i": 128}))
     )
     np.testing.assert_array_equal(path, lazy)
@@ -135,14 +113,14 @@ def test_a_store_gives_the_bits_of_memory_and_a_plan_says_where(tmp_path):
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_workers_give_the_bits_of_this_process(tmp_path):
-    made(5000).chunk({"i": 300}).to_zarr(tmp_path / "points.zarr", consolidated=False)
-    here = hd.curve_fit(curve, tmp_path / "points.zarr", p0=[1.0, 1.0, 0.0])
+    decay_data(5000).chunk({"i": 300}).to_zarr(tmp_path / "points.zarr", consolidated=False)
+    here = hd.curve_fit(decay, tmp_path / "points.zarr", p0=[1.0, 1.0, 0.0])
     with hd.local_cluster(processes=2, threads=1, dashboard=None) as client:
-        there = hd.curve_fit(curve, tmp_path / "points.zarr", p0=[1.0, 1.0, 0.0], client=client)
+        there = hd.curve_fit(decay, tmp_path / "points.zarr", p0=[1.0, 1.0, 0.0], client=client)
     np.testing.assert_array_equal(here.popt, there.popt)
     np.testing.assert_array_equal(here.pcov, there.pcov)
     with pytest.raises(HomodyneDaskError, match="in the memory of this process"):
-        hd.curve_fit(curve, made(), client=client)
+        hd.curve_fit(decay, decay_data(), client=client)
 
 
 def test_several_dimensions_broadcast():
@@ -161,10 +139,10 @@ def test_several_dimensions_broadcast():
 
 
 def test_a_fit_of_any_data_resumes_to_the_same_bits(tmp_path):
-    data, path = made(), tmp_path / "checkpoint.json"
-    whole = hd.curve_fit(curve, data)
-    hd.curve_fit(curve, data, checkpoint=path, max_passes=3)
-    resumed = hd.curve_fit(curve, data, checkpoint=path, resume=True)
+    data, path = decay_data(), tmp_path / "checkpoint.json"
+    whole = hd.curve_fit(decay, data)
+    hd.curve_fit(decay, data, checkpoint=path, max_passes=3)
+    resumed = hd.curve_fit(decay, data, checkpoint=path, resume=True)
     np.testing.assert_array_equal(whole.popt, resumed.popt)
     assert resumed.passes == whole.passes
     with pytest.raises(HomodyneDaskError, match="of another fit: code of the model"):
@@ -182,12 +160,12 @@ def undefined(x, a, b):
 MISTAKES = [
     (branches, {}, r"model 'branches', test_curve_fit.py line \d+: a Python `if`"),
     (undefined, {}, r"is not a finite number at x = 0, y = .* with a = 1, b = 1"),
-    (curve, {"p0": [1, 2]}, "p0 has 2 values for 3 parameters"),
-    (curve, {"coords": "z"}, "no variable 'z'; there is: x, y, sigma"),
-    (curve, {"bounds": {"d": (0, 1)}}, "bounds: 'd' is no parameter"),
-    (curve, {"bounds": (0, [1, 2])}, "bounds = .* are not"),
-    (curve, {"bounds": (1, 0)}, "bounds of a: 1 is not below 0"),
-    (curve, {"bounds": {"b": (2, 2)}}, "bounds of b: 2 is not below 2"),
+    (decay, {"p0": [1, 2]}, "p0 has 2 values for 3 parameters"),
+    (decay, {"coords": "z"}, "no variable 'z'; there is: x, y, sigma"),
+    (decay, {"bounds": {"d": (0, 1)}}, "bounds: 'd' is no parameter"),
+    (decay, {"bounds": (0, [1, 2])}, "bounds = .* are not"),
+    (decay, {"bounds": (1, 0)}, "bounds of a: 1 is not below 0"),
+    (decay, {"bounds": {"b": (2, 2)}}, "bounds of b: 2 is not below 2"),
     (lambda x, *p: p[0] * x, {}, "give param_names"),
     (lambda x, a: a * x[:2], {}, r"test_curve_fit.py line \d+: .*incompatible shapes"),
 ]
@@ -196,7 +174,7 @@ MISTAKES = [
 @pytest.mark.parametrize(("f", "options", "said"), MISTAKES)
 def test_a_mistake_is_one_sentence(f, options, said):
     with pytest.raises(HomodyneDaskError, match=said):
-        hd.curve_fit(f, made(), **options)
+        hd.curve_fit(f, decay_data(), **options)
 
 
 def test_a_model_of_any_data_names_its_variables():
@@ -204,15 +182,15 @@ def test_a_model_of_any_data_names_its_variables():
         return (y - theta[0] * x - theta[1]) / 0.1
 
     model = hd.model(line, [hd.Parameter("slope", "1/s"), hd.Parameter("zero")])
-    result = hd.fit(made(), model, initial={"slope": 0.0}, fixed={"zero": 1.0})
+    result = hd.fit(decay_data(), model, initial={"slope": 0.0}, fixed={"zero": 1.0})
     assert result.names == ("slope", "zero")
     assert result.popt[1] == 1.0
     assert "1/s" in str(result)
     with pytest.raises(HomodyneDaskError, match="slope has no initial value"):
-        hd.fit(made(), model)
+        hd.fit(decay_data(), model)
     short = hd.model(lambda theta, x, y: (theta[0] * x)[:2], [hd.Parameter("a")], name="short")
     with pytest.raises(HomodyneDaskError, match=r"model 'short', .* one value per point, shape"):
-        hd.fit(made(), short, initial={"a": 1})
+        hd.fit(decay_data(), short, initial={"a": 1})
     with pytest.raises(HomodyneDaskError, match="name the variables it needs"):
         hd.model(lambda theta: theta[0], [hd.Parameter("a")])
 
@@ -254,9 +232,9 @@ def test_certified_values_are_reached_from_both_starts(name, which):
 
 
 def test_a_fit_of_any_data_can_be_watched():
-    model = hd.model(lambda theta, x, y: y - curve(x, *theta), [hd.Parameter(n) for n in "abc"])
+    model = hd.model(lambda theta, x, y: y - decay(x, *theta), [hd.Parameter(n) for n in "abc"])
     seen = []
-    result = hd.fit(made(), model, initial={"a": 2, "b": 1, "c": 0.4}, watch=seen.append)
+    result = hd.fit(decay_data(), model, initial={"a": 2, "b": 1, "c": 0.4}, watch=seen.append)
     assert seen[-1].outcome == "CONVERGED"
     assert seen[-1].passes == result.passes
     assert seen[-1].title.endswith("fitted to 200 points")

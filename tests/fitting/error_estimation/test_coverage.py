@@ -12,16 +12,10 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.store.rings import friedel_clusters
 from tests import reference
-from tests.fitting.error_estimation.test_dyadic_errors import by_blocks
-from tests.photons import MEAN, MODES, excess, photographed
-from tests.solver.test_variable_projection import scaling_at
-from tests.synthetic import Q, angles, evaluator, solve
+from tests.photons import FLOW, MEAN, MODES, OFFSETS, STILL, excess, photographed
+from tests.solver.dense_problem import scaling_at
+from tests.synthetic import Q, angles, block_pair_moments, evaluator, solve
 
-FLOW = np.array([30000, -0.3, 1000, 3e-4, 0.2, 2e-5, 5.0])
-"""Memory of some six frames; shear takes over along the flow."""
-STILL = FLOW[:3]
-OFFSETS = {"D_offset": 1000.0, "gamma_dot_t_offset": 2e-5}
-"""Held: five seconds do not tell them from the amplitudes."""
 FRAMES = 48
 AROUND = np.arange(16) * 22.5 - 180
 
@@ -110,7 +104,7 @@ def test_with_few_angles_blocks_of_frames_give_most_of_the_spread_and_not_more()
     for seed in range(60):
         scans = photographed(FLOW, FRAMES, phi, seed, pixels=400)
         last = solve(evaluator(scans), chosen, FLOW)[-1]
-        moments = by_blocks(scans, last.theta, 8)
+        moments = block_pair_moments(scans, last.theta, 8)
         covariance = dyadic(last.reduced, moments, chosen.free, np.arange(5))
         if covariance is not None:
             found.append(last.theta[chosen.free])

@@ -10,40 +10,30 @@ from homodyne_dask.fitting.error_estimation.dyadic_errors import dyadic, frame_s
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.variable_projection import reduce
-from tests.solver.test_covariance import CREEP, STRONG
-from tests.solver.test_variable_projection import Dense, scaling_at
-from tests.synthetic import angles, evaluator, fit_here, measured, store, without_some
-
-
-def by_blocks(scans, theta, length):
-    """Moments of 1, y - 1 and f, by pairs of blocks of frames: the kernel on data with the rest unknown."""
-    n = len(scans.time)
-    number = -(-n // length)
-    evaluate, kept = evaluator(scans), scans.c2.copy()
-    found = None
-    for a in range(number):
-        for b in range(a, number):
-            here = np.zeros((n, n), bool)
-            here[a * length : (a + 1) * length, b * length : (b + 1) * length] = True
-            only = type(scans)(**{**vars(scans), "c2": np.where(here, kept, np.float32(np.nan))})
-            gram = evaluator(only)(theta).moments
-            if found is None:
-                found = np.zeros((len(gram), number, number, 3, gram.shape[2]))
-            found[:, a, b] = gram[:, :3]
-    assert np.allclose(found.sum((1, 2)), evaluate(theta).moments[:, :3], rtol=1e-9)
-    return found
+from tests.solver.dense_problem import DenseProblem, scaling_at
+from tests.synthetic import (
+    CREEP,
+    STRONG_FLOW,
+    angles,
+    block_pair_moments,
+    evaluator,
+    fit_here,
+    measured,
+    store,
+    without_some,
+)
 
 
 @pytest.mark.parametrize("mode", ["individual", "shared", "fourier1", "fixed"])
-@pytest.mark.parametrize("theta", [CREEP, STRONG], ids=["static", "flow"])
+@pytest.mark.parametrize("theta", [CREEP, STRONG_FLOW], ids=["static", "flow"])
 def test_the_meat_is_the_sum_over_pairs_of_pairs_that_share_a_block(mode, theta):
     length, phi = 3, angles(5)
     scans = without_some(measured(theta, 20, phi, sigma=0.01, contrast=0.3))
     clusters = np.array([0, 1, 2, 1, 4])
     reduced = reduce(evaluator(scans)(theta), scaling_at(phi, mode))
     p = len(theta)
-    found = dyadic(reduced, by_blocks(scans, theta, length), np.ones(p, bool), clusters)
-    dense = Dense(scans, theta, mode)
+    found = dyadic(reduced, block_pair_moments(scans, theta, length), np.ones(p, bool), clusters)
+    dense = DenseProblem(scans, theta, mode)
     pairs = [np.argwhere(np.triu(np.isfinite(c2), 1)) for c2, *_ in scans.dense()]
     block = np.concatenate(pairs) // length
     size = np.sqrt((dense.projected**2).sum(0))
@@ -64,7 +54,7 @@ def test_the_meat_is_the_sum_over_pairs_of_pairs_that_share_a_block(mode, theta)
 
 
 def test_a_fit_of_few_bins_gives_a_lower_bound_and_no_robust_error(tmp_path):
-    scans = measured(STRONG, 80, angles(5), sigma=0.01, contrast=0.3)
+    scans = measured(STRONG_FLOW, 80, angles(5), sigma=0.01, contrast=0.3)
     result = fit_here(store(scans, tmp_path), LAMINAR_FLOW, gap="200 um")
     assert result.covariance is None
     lower = np.sqrt(np.diag(result.covariance_lower))
@@ -107,7 +97,7 @@ def test_there_is_no_bound_where_the_data_determine_nothing():
     theta, moved = np.array([20000.0, 0.0, 500.0]), np.array([True, False, True])
     scans = measured(theta, 20, np.zeros(3))
     reduced = reduce(evaluator(scans)(theta), "individual")
-    assert dyadic(reduced, by_blocks(scans, theta, 3), moved, np.arange(3)) is None
+    assert dyadic(reduced, block_pair_moments(scans, theta, 3), moved, np.arange(3)) is None
 
 
 def test_blocks_of_frames_are_those_of_the_window_alone(tmp_path, monkeypatch):

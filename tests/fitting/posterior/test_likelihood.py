@@ -5,15 +5,10 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.posterior.likelihood import likelihood_of
-from homodyne_dask.fitting.posterior.likelihood_adjustment import adjustment_of
-from homodyne_dask.fitting.posterior.log_density import Target, target_priors
-from homodyne_dask.fitting.posterior.sample_posterior import Sampler
-from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.solver.variable_projection import reduce
-from homodyne_dask.sweep.sweep import sweep_of
+from tests.fitting.posterior.samplers import TRUTH, sampler_of
 from tests.synthetic import FLOW, angles, measured, store
 
 
@@ -28,7 +23,6 @@ STRETCHED = hd.separable(
         hd.Parameter("gamma", "", (0.1, 2)),
     ],
 )
-TRUTH = np.array([20000.0, -0.4, 500.0])
 CASES = {
     "individual": ("static", {}),
     "shared": ("static", {"scaling": "shared"}),
@@ -48,19 +42,6 @@ CASES = {
 def still(tmp_path_factory):
     scans = measured(TRUTH, 70, angles(9), contrast=0.2 + 0.02 * np.cos(np.arange(9)), seed=4)
     return store(scans, tmp_path_factory.mktemp("likelihood"), "S")
-
-
-def sampler_of(scan, model, seed=1, adjust="none", **options):
-    """A sampler at the optimum of a fit."""
-    result = hd.fit(scan, model, **options)
-    request = prepare(scan, model, **options)
-    sweep = sweep_of(plan_for(request, None), scan.selection, request.problem, None)
-    theta = result.parameters["value"].values
-    reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
-    at = coordinates(request.search, theta)
-    adjustment = adjustment_of(request, reduced, at, request.search.free, None, adjust)
-    target = Target(at, adjustment, target_priors(request, None))
-    return Sampler(request, sweep, target, reduced, seed)
 
 
 SLOW = (

@@ -8,7 +8,6 @@ from homodyne_dask.fitting.start.transport_minima import transport_minima
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.variable_projection import reduce
 from tests import truths
-from tests.kernels.test_losses import with_outliers
 from tests.synthetic import (
     angles,
     asked,
@@ -18,6 +17,7 @@ from tests.synthetic import (
     solve_robust,
     store,
     summary,
+    with_outliers,
 )
 
 CREEP = [60000, -1.0, 500]

@@ -7,43 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.misfit import ModelCheck
-from tests.cli.commands import done, run
-from tests.results.views.test_text_report import flow
+from tests.cli.run_command import done, run
+from tests.results.made_results import LEFT_OUT_CHISQR, result_of_model
 
-BASE = np.linspace(100.0, 140.0, 9)
-"""χ² of nine independent bins left out, of the best model."""
 WORSE = np.array([10.0, 20, 30, 20, 10, 20, 30, 20, 20])
 EVEN = np.array([1.0, -2, 3, -2, 1, -2, 3, -2, 2])
-MISFIT = ModelCheck(9, 4.0, 2, 9.0, "all bins", (1.0, 2.0), (1.0, 2.0), 0.1, 0.1, "lag")
 FLOW, STATIC, BROWNIAN = 7, 3, 1
-
-
-def fitted(model: str, free: int, above=0.0, misfit: bool = False, **changes) -> FitResult:
-    """A fit of so many parameters with χ² of bins left out that are so much above BASE."""
-    of = flow()
-    chisqr = 1000.0 - 10 * free
-    columns = {
-        "left_out_chisqr": ("cluster", BASE + above),
-        "ndata": ("cluster", np.full(9, 150)),
-        "chisqr": ("cluster", np.full(9, chisqr / 9)),
-    }
-    more = {"precision": "float64", "contrast_prior": None, "offset_prior": None, "model": model}
-    defaults = {
-        "left_out": xarray.Dataset(columns | {"penalty": 3.0 * free, "linear": 18}),
-        "chisqr": chisqr,
-        "redchi": 1.0,
-        "check": MISFIT if misfit else None,
-        "parameters": of.parameters.assign(fixed=("param", np.arange(7) >= free)),
-        "config": of.config | more,
-        "inputs": of.inputs | {"chunks_left_out": []},
-    }
-    return replace(of, **(defaults | changes))
 
 
 def in_config(result: FitResult, **changes) -> FitResult:
@@ -57,52 +30,54 @@ def in_inputs(result: FitResult, **changes) -> FitResult:
 UNKNOWN = np.where(np.arange(9) == 4, np.nan, 0.0)
 VERDICTS = {
     "the richer": (
-        [fitted("laminar_flow", FLOW), fitted("static", STATIC, WORSE)],
+        [result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC, WORSE)],
         "laminar_flow",
         "the data prefer laminar_flow: static predicts angles left out worse by 90 ± 11",
     ),
     "the simpler": (
-        [fitted("laminar_flow", FLOW, WORSE), fitted("static", STATIC)],
+        [result_of_model("laminar_flow", FLOW, WORSE), result_of_model("static", STATIC)],
         "static",
         "the data prefer static: laminar_flow predicts angles left out worse by 90 ± 11",
     ),
     "not told": (
-        [fitted("laminar_flow", FLOW), fitted("static", STATIC, EVEN)],
+        [result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC, EVEN)],
         "static",
         "the data do not tell laminar_flow from static (difference 1.0 ± 3.3): take the one with fewer "
         "parameters, static",
     ),
     "one of three": (
-        [fitted("laminar_flow", FLOW, EVEN), fitted("static", STATIC), fitted("brownian", BROWNIAN, WORSE)],
+        [result_of_model("laminar_flow", FLOW, EVEN), result_of_model("static", STATIC),
+         result_of_model("brownian", BROWNIAN, WORSE)],
         "static",
         "the data do not tell static from laminar_flow (difference 1.0 ± 3.3): take the one with fewer "
         "parameters, static; brownian predicts angles left out worse by 90 ± 11",
     ),
     "as many": (
-        [fitted("stretched", STATIC), fitted("static", STATIC, EVEN)],
+        [result_of_model("stretched", STATIC), result_of_model("static", STATIC, EVEN)],
         "stretched",
         "the data do not tell stretched from static (difference 1.0 ± 3.3): take stretched, the better of "
         "those with 21 parameters",
     ),
     "a misfit": (
-        [fitted("laminar_flow", FLOW), fitted("static", STATIC, -EVEN, misfit=True)],
+        [result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC, -EVEN, misfit=True)],
         "laminar_flow",
         "the data prefer laminar_flow; static does not describe the data (better by 1.0 ± 3.3)",
     ),
     "a misfit that is worse": (
-        [fitted("laminar_flow", FLOW), fitted("static", STATIC, WORSE, misfit=True)],
+        [result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC, WORSE, misfit=True)],
         "laminar_flow",
         "the data prefer laminar_flow: static predicts angles left out worse by 90 ± 11 (and does not "
         "describe the data)",
     ),
     "misfits": (
-        [fitted("laminar_flow", FLOW, misfit=True), fitted("static", STATIC, WORSE, misfit=True)],
+        [result_of_model("laminar_flow", FLOW, misfit=True),
+         result_of_model("static", STATIC, WORSE, misfit=True)],
         "laminar_flow",
         "the data prefer laminar_flow: static predicts angles left out worse by 90 ± 11; none of them "
         "describes the data",
     ),
     "no score": (
-        [fitted("laminar_flow", FLOW, UNKNOWN), fitted("static", STATIC)],
+        [result_of_model("laminar_flow", FLOW, UNKNOWN), result_of_model("static", STATIC)],
         "static",
         "the data prefer static; laminar_flow has no score: some angles alone determine its parameters",
     ),
@@ -121,11 +96,14 @@ def test_the_verdict_is_in_plain_words_whatever_the_order(fits, chosen, sentence
 
 
 def test_scores_and_criteria_count_in_one_variance_of_a_pair():
-    fits = [fitted("laminar_flow", FLOW, redchi=2.0), fitted("static", STATIC, WORSE, redchi=2.5)]
+    fits = [
+        result_of_model("laminar_flow", FLOW, redchi=2.0),
+        result_of_model("static", STATIC, WORSE, redchi=2.5),
+    ]
     found = hd.compare(fits)
     assert (found.noise, found.bins, found.store) == (2.0, 9, "A0001_c2.zarr")
     best, other = found.fits
-    assert best.score == pytest.approx(-BASE.sum() / 4)
+    assert best.score == pytest.approx(-LEFT_OUT_CHISQR.sum() / 4)
     assert (best.score - other.score, other.worse_by) == pytest.approx((WORSE.sum() / 4,) * 2)
     assert other.stderr == pytest.approx(3 * WORSE.std(ddof=1) / 4)
     assert best.clic == pytest.approx(930 / 2 + 2 * 21 / 2)
@@ -136,22 +114,27 @@ def test_scores_and_criteria_count_in_one_variance_of_a_pair():
 
 
 def test_a_prior_is_no_datum_of_a_criterion():
-    plain, prior = fitted("static", STATIC), fitted("static", STATIC, chisqr=970.0 + 25)
+    plain, prior = (
+        result_of_model("static", STATIC),
+        result_of_model("static", STATIC, chisqr=970.0 + 25),
+    )
     one, other = hd.compare({"plain": plain, "prior 5 sd away": prior}).fits
     assert (one.clic, one.aic_naive) == (other.clic, other.aic_naive)
     assert {one.chisqr, other.chisqr} == {970.0, 995.0}
 
 
 def test_a_fit_is_not_told_from_itself():
-    found = hd.compare({"one": fitted("static", STATIC), "two": fitted("static", STATIC)})
+    found = hd.compare(
+        {"one": result_of_model("static", STATIC), "two": result_of_model("static", STATIC)}
+    )
     assert [fit.worse_by for fit in found.fits] == [0.0, 0.0]
     assert "the data do not tell one from two (difference 0)" in found.sentence
     assert len({fit[2:-3] for fit in found.fits}) == 1
-    many = hd.compare({f"fit {n}": fitted("static", STATIC) for n in range(20)})
+    many = hd.compare({f"fit {n}": result_of_model("static", STATIC) for n in range(20)})
     assert len(repr(many).splitlines()) == 20 < len(str(many).splitlines())
 
 
-GOOD, OTHER = fitted("laminar_flow", FLOW), fitted("static", STATIC)
+GOOD, OTHER = result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC)
 OLD = replace(OTHER, left_out=None)
 FEW = GOOD.left_out.isel(cluster=[0, 1])
 LESS = GOOD.scaling.assign(ndata=GOOD.scaling["ndata"] - 1)
@@ -170,7 +153,10 @@ REFUSED = {
     ),
     "a loss": ([GOOD, in_config(OLD, loss="huber")], "static was fitted with the loss huber"),
     "no optimum": ([GOOD, replace(OLD, outcome=hd.Outcome.STALLED)], "not at an optimum .stalled"),
-    "nothing fitted": ([GOOD, fitted("static", 0, left_out=None)], "no parameter that was fitted"),
+    "nothing fitted": (
+        [GOOD, result_of_model("static", 0, left_out=None)],
+        "no parameter that was fitted",
+    ),
     "data": (
         [GOOD, in_inputs(OTHER, store_sha256="cd" * 32)],
         "with different data, .*abab.* and .*cd",
@@ -194,7 +180,7 @@ REFUSED = {
         "the selection has 2",
     ),
     "no scores": (
-        [fitted("laminar_flow", 7, UNKNOWN), fitted("static", 3, UNKNOWN)],
+        [result_of_model("laminar_flow", 7, UNKNOWN), result_of_model("static", 3, UNKNOWN)],
         "one angle alone",
     ),
 }
@@ -216,8 +202,11 @@ def test_shared_and_given_scalings_are_compared():
 
 
 def test_results_and_comparisons_are_read_back(tmp_path):
-    fits = [fitted("laminar_flow", FLOW, UNKNOWN), fitted("static", STATIC, WORSE)]
-    fits += [fitted("brownian", BROWNIAN)]
+    fits = [
+        result_of_model("laminar_flow", FLOW, UNKNOWN),
+        result_of_model("static", STATIC, WORSE),
+    ]
+    fits += [result_of_model("brownian", BROWNIAN)]
     for fit in fits:
         fit.to_json(tmp_path / f"{fit.config['model']}.json")
     found = hd.compare([tmp_path / f"{fit.config['model']}.json" for fit in fits])
@@ -235,7 +224,7 @@ def test_results_and_comparisons_are_read_back(tmp_path):
 
 
 def test_a_result_of_an_earlier_version_is_read_and_not_compared(tmp_path):
-    values = fitted("static", STATIC).to_dict()
+    values = result_of_model("static", STATIC).to_dict()
     del values["left_out"]
     (tmp_path / "old.json").write_text(json.dumps(values))
     old = hd.load_result(tmp_path / "old.json")
@@ -246,7 +235,7 @@ def test_a_result_of_an_earlier_version_is_read_and_not_compared(tmp_path):
 
 def test_the_command_prints_table_and_verdict(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name, fit in (("A_fit", GOOD), ("B_fit", fitted("static", STATIC, WORSE))):
+    for name, fit in (("A_fit", GOOD), ("B_fit", result_of_model("static", STATIC, WORSE))):
         (tmp_path / name).mkdir()
         fit.to_json(tmp_path / name / "summary.json")
     printed = done("compare", "A_fit", "B_fit")

@@ -22,8 +22,8 @@ from homodyne_dask.results.data.rate_curves import (
 from homodyne_dask.results.files.csv_tables import rates_csv
 from homodyne_dask.results.files.load_result import from_summary
 from homodyne_dask.results.views.figures.rates_figure import draw_rates
-from tests.results.views.figures.made import DIFFUSION, FLOW, SMALL, result_for, scan_of, truth_of
-from tests.synthetic import fit_here, measured, store
+from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for, scan_of, truth_of
+from tests.synthetic import CREEP, fit_here, measured, store
 
 NAMES = ("J", "J_integral", "gamma_dot", "strain")
 
@@ -69,7 +69,7 @@ def test_a_band_everywhere_holds_the_whole_curve_as_often_as_it_says(dof):
     """Against draws of the parameters with an estimated error, as multivariate t."""
     t = np.linspace(0.05, 6, 200)
     rng = np.random.default_rng(1)
-    for theta, size in ((DIFFUSION, (500.0, 0.05, 300.0)), (FLOW[3:6], (1e-5, 0.1, 2e-5))):
+    for theta, size in ((CREEP, (500.0, 0.05, 300.0)), (FLOW[3:6], (1e-5, 0.1, 2e-5))):
         gradient = rate(t, theta, None)[1]
         root = np.diag(size) @ rng.normal(size=(3, 3))
         covariance = root @ root.T
@@ -125,7 +125,7 @@ def test_integrals_are_the_trapezoid_sums_of_the_rates(tmp_path):
 
 
 def test_a_band_with_a_parameter_at_its_bound_says_so(flowing):
-    covariance = SMALL.copy()
+    covariance = FLOW_COVARIANCE.copy()
     covariance[2] = covariance[:, 2] = np.nan
     result = result_for(flowing, FLOW, covariance=covariance)
     result.parameters["at_bound"].values[2] = True
@@ -142,7 +142,7 @@ def test_a_band_with_a_parameter_at_its_bound_says_so(flowing):
 
 def test_there_is_no_band_where_the_error_of_a_parameter_is_not_known(flowing):
     """Its value follows from another one's bound: to take its error for zero made bands far too narrow."""
-    covariance = SMALL.copy()
+    covariance = FLOW_COVARIANCE.copy()
     covariance[:3] = covariance[:, :3] = np.nan
     result = result_for(flowing, FLOW, covariance=covariance)
     result.parameters["at_bound"].values[2] = True
@@ -154,7 +154,9 @@ def test_there_is_no_band_where_the_error_of_a_parameter_is_not_known(flowing):
 
 
 def test_csv_picture_and_dataset_show_the_same_band(flowing):
-    result = result_for(flowing, FLOW, covariance=SMALL, truth=truth_of(FLOW, LAMINAR_FLOW.names))
+    result = result_for(
+        flowing, FLOW, covariance=FLOW_COVARIANCE, truth=truth_of(FLOW, LAMINAR_FLOW.names)
+    )
     found = rates_of_fit(result, flowing)
     rows = list(csv.DictReader(io.StringIO(rates_csv(found))))
     assert list(rows[0]) == ["t", *map(str, found.data_vars)]

@@ -17,30 +17,16 @@ from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.views.figures.captions import alternative
 from tests import reference
-from tests.results.views.test_text_report import flow
-from tests.synthetic import measured, store
+from tests.results.made_results import flow_result
+from tests.results.three_rings import ANGLES, Q, one_line, three_rings
+from tests.synthetic import CREEP, measured, store
 
-Q = (0.003, 0.005, 0.008)
-DIFFUSION = np.array([20000.0, -0.4, 1000.0])
-ANGLES = (0.0, 45.0, 90.0)
 HELD = {"alpha": -0.4, "D_offset": 1000.0}
-
-
-def at_each_q(thetas, n=60, **options):
-    """A scan of three rings, each with its own truth, and q that differs in its last digits."""
-    rings = [
-        measured(theta, n, ANGLES, q=q, sigma=0.01, seed=seed, **options)
-        for seed, (q, theta) in enumerate(zip(Q, thetas, strict=True))
-    ]
-    parts = ("q", "phi", "contrast", "offset", "sigma_row", "c2")
-    joined = {name: np.concatenate([getattr(ring, name) for ring in rings]) for name in parts}
-    joined["q"] = joined["q"] * (1 + 1e-6 * np.tile([0, 1, -1], len(Q)))
-    return replace(rings[0], **joined)
 
 
 @pytest.fixture(scope="module")
 def diffusing(tmp_path_factory) -> hd.Scan:
-    return store(at_each_q([DIFFUSION] * 3), tmp_path_factory.mktemp("series"))
+    return store(three_rings([CREEP] * 3), tmp_path_factory.mktemp("series"))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +81,7 @@ def test_a_mistake_is_told_before_the_first_fit(diffusing, word, given, says):
 
 
 def test_a_store_without_q_has_no_rings(tmp_path):
-    scan = store(measured(DIFFUSION, 12, ANGLES), tmp_path, q=np.full(3, np.nan))
+    scan = store(measured(CREEP, 12, ANGLES), tmp_path, q=np.full(3, np.nan))
     with pytest.raises(HomodyneDaskError, match="q is unknown for 3 of 3"):
         hd.fit_each(scan, hd.STATIC, over="q")
 
@@ -109,11 +95,6 @@ def test_each_fit_is_that_of_the_part_alone(diffusing, over_q, over_age):
     assert over_age.results[3].chisqr == late.chisqr
 
 
-def said(series: FitSeries | hd.FitResult) -> str:
-    """What is printed, in one line."""
-    return " ".join(str(series).split())
-
-
 def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
     assert over_q.converged
     assert over_q.errors == "stderr_lower"
@@ -124,17 +105,17 @@ def test_diffusion_is_the_same_at_all_q_and_goes_as_q_squared(over_q):
     assert list(over_q.agreement) == ["D0", "J"]
     law = over_q.q_dependence
     assert abs(law.exponent) < 4 * law.stderr < 0.2
-    assert "D0: consistent at all q" in said(over_q)
-    assert "as expected for diffusion" in said(over_q)
+    assert "D0: consistent at all q" in one_line(over_q)
+    assert "as expected for diffusion" in one_line(over_q)
 
 
 def test_motion_that_is_not_diffusion_is_told_from_it(tmp_path):
     """Rates that go as q: J as 1/q."""
-    scan = store(at_each_q([DIFFUSION * [q0, 1, q0] for q0 in 0.005 / np.array(Q)]), tmp_path)
+    scan = store(three_rings([CREEP * [q0, 1, q0] for q0 in 0.005 / np.array(Q)]), tmp_path)
     series = hd.fit_each(scan, hd.STATIC, over="q", fixed={"alpha": -0.4, "D_offset": 0.0})
     assert series.q_dependence.exponent == pytest.approx(-1, abs=0.05)
-    assert "D0: inconsistent at all q" in said(series)
-    assert "whereas diffusion gives 2" in said(series)
+    assert "D0: inconsistent at all q" in one_line(series)
+    assert "whereas diffusion gives 2" in one_line(series)
 
 
 def test_windows_see_the_rate_at_their_age(over_age):
@@ -145,13 +126,13 @@ def test_windows_see_the_rate_at_their_age(over_age):
     # one value stands for a window over which J falls, in the first one most
     assert (np.abs(found - J)[1:] < 4 * error[1:] + 0.03 * J[1:]).all(), (found, J, error)
     assert (np.diff(found) < 0).all()
-    assert "D0: inconsistent in all windows" in said(over_age)
+    assert "D0: inconsistent in all windows" in one_line(over_age)
     assert "J:" not in str(over_age)
 
 
 def test_the_error_of_a_rate_is_that_of_its_parameters():
     """By finite differences of a t^b + c."""
-    result = flow()
+    result = flow_result()
     rng = np.random.default_rng(1)
     size = np.nan_to_num(result.parameters["stderr"].values, nan=0.0)
     root = rng.standard_normal((7, 7)) * size[:, None]
@@ -173,7 +154,7 @@ def test_the_error_of_a_rate_is_that_of_its_parameters():
 
 
 def test_a_part_that_cannot_be_fitted_is_a_row_and_the_others_go_on(tmp_path):
-    scan = store(at_each_q([DIFFUSION] * 3, n=20), tmp_path)
+    scan = store(three_rings([CREEP] * 3, n=20), tmp_path)
     next(path for path in Path(scan.path, "c2/c/4").rglob("*") if path.is_file()).unlink()
     series = hd.fit_each(scan, hd.STATIC, over="q", fixed=HELD)
     assert [entry.outcome for entry in series.entries] == ["CONVERGED", "FAILED", "CONVERGED"]
@@ -181,7 +162,7 @@ def test_a_part_that_cannot_be_fitted_is_a_row_and_the_others_go_on(tmp_path):
     assert not series.converged
     assert np.isnan(series.table["value"].values[1]).all()
     assert series.agreement["D0"].freedom == 1
-    assert "q = 0.005 1/Å failed: " in said(series)
+    assert "q = 0.005 1/Å failed: " in one_line(series)
     series.to_csv(tmp_path / "series.csv")
     assert "labelled 5" in (tmp_path / "series.csv").read_text()
     series.to_json(tmp_path / "series.json")
@@ -205,7 +186,7 @@ def test_windows_that_overlap_state_no_agreement(diffusing):
     windows = [(0.0, 10.0), (5.0, 15.0)]
     series = hd.fit_each(diffusing, hd.STATIC, over="age", windows=windows, fixed=HELD)
     assert not series.agreement
-    assert "the windows overlap" in said(series)
+    assert "the windows overlap" in one_line(series)
 
 
 def test_a_series_is_kept_whole_in_json_and_its_table_in_netcdf(over_q, tmp_path):
@@ -250,7 +231,7 @@ def test_a_report_fits_a_terminal_of_100_columns(over_q, over_age):
 def test_directions_half_a_turn_apart_agree():
     results = []
     for phi0 in (89.9, -89.9, 89.8):
-        result = flow()
+        result = flow_result()
         table = result.parameters.copy(deep=True)
         table["value"].values[6] = phi0
         results.append(replace(result, parameters=table))
@@ -262,11 +243,11 @@ def test_directions_half_a_turn_apart_agree():
 
 
 def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_q(tmp_path):
-    scans = at_each_q([DIFFUSION] * 3, n=30, contrast=0.3)
-    first = dict(zip(hd.STATIC.names, DIFFUSION * 1.1, strict=True))
+    scans = three_rings([CREEP] * 3, n=30, contrast=0.3)
+    first = dict(zip(hd.STATIC.names, CREEP * 1.1, strict=True))
     scan = store(scans, tmp_path)
     result = hd.fit(scan, hd.STATIC, initial=first)
-    theta, contrast, _, chisqr = reference.dense_fit(DIFFUSION, scans.dense())
+    theta, contrast, _, chisqr = reference.dense_fit(CREEP, scans.dense())
     assert result.chisqr == pytest.approx(chisqr, rel=1e-9)
     error = result.parameters["stderr_naive"].values
     assert (np.abs(result.parameters["value"].values - theta) < 1e-3 * error).all()
@@ -280,13 +261,13 @@ def test_one_theta_for_several_q_is_the_dense_optimum_and_the_report_says_which_
 
 
 def test_a_bin_that_moves_a_parameter_is_named_with_its_q_where_there_are_several():
-    result = flow()
+    result = flow_result()
     change = np.zeros((9, 7))
     change[3, 0] = 2.5
     table = influence_table(
         change, list(result.parameters["param"].values), result.scaling["label"]
     )
     result = replace(result, influence=table)
-    assert "D0 changes by +2.5 without label 12 (φ -20.00°)" in said(result)
+    assert "D0 changes by +2.5 without label 12 (φ -20.00°)" in one_line(result)
     result.scaling["q"].values[:4] = 0.006
-    assert "D0 changes by +2.5 without label 12 (q 0.006 1/Å, φ -20.00°)" in said(result)
+    assert "D0 changes by +2.5 without label 12 (q 0.006 1/Å, φ -20.00°)" in one_line(result)

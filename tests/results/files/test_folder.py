@@ -9,7 +9,7 @@ from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.store.lock import locked
-from tests.results.views.test_text_report import flow
+from tests.results.made_results import flow_result
 
 OLD = (
     "parameters.csv",
@@ -31,7 +31,7 @@ def filled(folder: Path, names: tuple[str, ...], content: str) -> Path:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
-    flow().to_json(folder / folders.SUMMARY)
+    flow_result().to_json(folder / folders.SUMMARY)
     return folder
 
 

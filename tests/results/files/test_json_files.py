@@ -11,8 +11,7 @@ from homodyne_dask.errors import SourceError
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.files.load_result import load_result
-from tests.results.data.test_compare import fitted
-from tests.results.views.test_text_report import flow
+from tests.results.made_results import flow_result, result_of_model
 
 READ = {
     "summary.json": load_result,
@@ -24,16 +23,16 @@ SAMPLE = 150
 
 def series() -> FitSeries:
     at = ({"q": 0.003, "age": 5.0}, {"q": 0.005, "age": 5.0})
-    entries = (SeriesEntry(f"part {n}", None, flow(), "", at[n]) for n in range(2))
+    entries = (SeriesEntry(f"part {n}", None, flow_result(), "", at[n]) for n in range(2))
     return FitSeries("q", tuple(entries))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("json")
-    flow().to_json(made / "summary.json")
+    flow_result().to_json(made / "summary.json")
     series().to_json(made / "series.json")
-    fits = [fitted("laminar_flow", 7), fitted("static", 3, 10.0)]
+    fits = [result_of_model("laminar_flow", 7), result_of_model("static", 3, 10.0)]
     hd.compare(fits).to_json(made / "comparison.json")
     return made
 
@@ -114,5 +113,5 @@ def test_what_is_no_result_is_a_sentence(tmp_path, text):
 
 
 def test_every_number_of_a_result_is_read_back(tmp_path):
-    flow().to_json(tmp_path / "summary.json")
-    assert load_result(tmp_path).to_dict() == flow().to_dict()
+    flow_result().to_json(tmp_path / "summary.json")
+    assert load_result(tmp_path).to_dict() == flow_result().to_dict()

@@ -9,14 +9,20 @@ from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_model import fitted_model
 from homodyne_dask.results.data.map_means import bin_map
 from homodyne_dask.results.files import netcdf as export
-from tests.results.views.figures.made import FLOW, SMALL, result_for, scan_of
-from tests.results.views.test_text_report import flow, measured
+from tests.results.made_results import (
+    FLOW,
+    FLOW_COVARIANCE,
+    flow_result,
+    result_for,
+    scan_of,
+    static_result,
+)
 
 INPUTS = {"store": "F_c2.zarr", "source_file": "F_results.hdf", "source_sha256": "ab" * 32}
 
 
 def test_a_dataset_holds_every_number_of_the_result():
-    result = flow()
+    result = flow_result()
     found = result.to_dataset()
     for name in ("value", "stderr", "stderr_naive", "dof", "at_bound", "fixed"):
         np.testing.assert_array_equal(found[name], result.parameters[name])
@@ -33,12 +39,12 @@ def test_a_dataset_holds_every_number_of_the_result():
 
 
 def test_a_covariance_that_is_not_known_is_absent():
-    found = measured().to_dataset()
+    found = static_result().to_dataset()
     assert "covariance" not in found
     assert "covariance_naive" in found
 
 
-@pytest.mark.parametrize("make", [flow, measured])
+@pytest.mark.parametrize("make", [flow_result, static_result])
 def test_a_dataset_survives_netcdf_and_zarr(make, tmp_path):
     whole = make().to_dataset()
     whole.to_netcdf(tmp_path / "r.nc", engine="h5netcdf")
@@ -51,7 +57,7 @@ def test_a_dataset_survives_netcdf_and_zarr(make, tmp_path):
 
 def test_the_maps_of_a_file_are_those_of_the_pictures_and_say_what_they_are(tmp_path):
     scan = scan_of(tmp_path, FLOW, dead=[30])
-    result = result_for(scan, FLOW, covariance=SMALL, inputs=INPUTS)
+    result = result_for(scan, FLOW, covariance=FLOW_COVARIANCE, inputs=INPUTS)
     (tmp_path / "result.nc").write_bytes(export.result_netcdf(FitView(result, scan)))
     with xarray.open_dataset(tmp_path / "result.nc", engine="h5netcdf") as read:
         found = read.load()

@@ -17,7 +17,7 @@ from homodyne_dask.results.files.nexus import nexus_file
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.nxxpcs import open_nxxpcs
 from ingest.readers.source import IngestOptions
-from tests.results.views.figures.made import FLOW, SMALL, result_for, scan_of
+from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for, scan_of
 
 INPUTS = {"store": "F_c2.zarr", "source_file": "A0123_results.hdf", "source_sha256": "ab" * 32}
 EXPERIMENT = {
@@ -46,7 +46,7 @@ def fitted(tmp_path_factory):
     scan = scan_of(tmp_path_factory.mktemp("nexus"), FLOW, dead=[30])
     pixels = scan.all_bins | {"n_pixels": np.array([70, 80, 90])}
     scan = replace(scan, attrs=scan.attrs | {"experiment": EXPERIMENT}, all_bins=pixels)
-    result = result_for(scan, FLOW, covariance=SMALL, inputs=INPUTS)
+    result = result_for(scan, FLOW, covariance=FLOW_COVARIANCE, inputs=INPUTS)
     result.config.update(CONFIG)
     units = [parameter.unit for parameter in LAMINAR_FLOW.parameters]
     result = replace(result, parameters=result.parameters.assign_coords(unit=("param", units)))

@@ -12,7 +12,6 @@ import struct
 import subprocess
 import zlib
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import chain
 from pathlib import Path
 
@@ -27,59 +26,10 @@ from homodyne_dask.results.views.html_report import Picture, report_fragment, re
 from homodyne_dask.results.views.report_content import bin_rows, parameter_rows
 from homodyne_dask.results.views.report_facts import facts
 from homodyne_dask.solver.influence import ScalingComparison
-from tests.results.views.test_text_report import REPORTS, flow, many, measured
+from tests.html_pages import NASTY, ParsedPage
+from tests.results.made_results import flow_result, many_bins_result, static_result
 
-VOID = ("img", "meta")
-BLOCKS = (
-    "h1",
-    "h2",
-    "p",
-    "li",
-    "tr",
-    "caption",
-    "dt",
-    "dd",
-    "summary",
-    "figcaption",
-    "title",
-    "nav",
-)
-NASTY = '<script>alert("x")</script> & \' "'
-
-
-class Page(HTMLParser):
-    """A page as a tree that is checked while it is read, and as lines of text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.lines: list[str] = [""]
-        self.feed(html)
-        self.close()
-        assert not self.open, f"not closed: {self.open}"
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag in BLOCKS:
-            self.lines.append(f"{tag}: ")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "style" not in self.open and data.strip():
-            apart = self.open[-1:] in (["td"], ["th"], ["a"]) and not self.lines[-1].endswith(": ")
-            self.lines[-1] += f" | {data}" if apart else data
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
-
-    @property
-    def text(self) -> str:
-        return "\n".join(line.rstrip() for line in self.lines if line.strip()) + "\n"
+REPORTS = Path(__file__).parent / "reports"
 
 
 def png(width: int = 300, height: int = 150) -> bytes:
@@ -101,7 +51,7 @@ def png(width: int = 300, height: int = 150) -> bytes:
 
 def nasty():
     """A result all of whose words are markup."""
-    base = flow()
+    base = flow_result()
     return replace(
         base,
         undetermined=(NASTY,),
@@ -114,7 +64,7 @@ def nasty():
 
 def compared():
     """A result that knows what bins, scalings and a profile say."""
-    base, names = flow(), list(flow().parameters["param"].values)
+    base, names = flow_result(), list(flow_result().parameters["param"].values)
     moves = np.zeros((9, 7))
     moves[1, 0] = 2.5
     modes = [
@@ -132,18 +82,18 @@ def compared():
     )
 
 
-@pytest.mark.parametrize("make", [flow, measured, many])
+@pytest.mark.parametrize("make", [flow_result, static_result, many_bins_result])
 def test_a_page_reads_as_its_file(make):
     path = REPORTS / f"{make.__name__}_html.txt"
-    text = Page(report_page(make(), [])).text
+    text = ParsedPage(report_page(make(), [])).text
     if "HOMODYNE_DASK_ACCEPT" in os.environ:
         path.write_text(text)
     assert text == path.read_text()
 
 
-@pytest.mark.parametrize("make", [flow, measured, many, nasty])
+@pytest.mark.parametrize("make", [flow_result, static_result, many_bins_result, nasty])
 def test_a_page_is_one_document_with_one_heading_and_links_that_lead_somewhere(make):
-    found = Page(report_page(make(), [Picture("a <b>", NASTY, png())]))
+    found = ParsedPage(report_page(make(), [Picture("a <b>", NASTY, png())]))
     assert len(found.all("h1")) == 1
     assert found.all("html") == [{"lang": "en"}]
     assert [tag for tag, _ in found.tags[:2]] == ["html", "head"]
@@ -154,8 +104,8 @@ def test_a_page_is_one_document_with_one_heading_and_links_that_lead_somewhere(m
 
 
 def test_a_page_needs_no_other_file():
-    html = report_page(flow(), [Picture("title", "words", png())])
-    found = Page(html)
+    html = report_page(flow_result(), [Picture("title", "words", png())])
+    found = ParsedPage(html)
     assert not found.all("script") + found.all("link") + found.all("iframe")
     assert [a["src"][:22] for a in found.all("img")] == ["data:image/png;base64,"]
     assert "http" not in html
@@ -163,7 +113,9 @@ def test_a_page_needs_no_other_file():
 
 
 def test_every_picture_has_words_and_is_reached_by_keyboard_as_every_wide_table_is():
-    found = Page(report_page(many(), [Picture("title", f"words {n}", png()) for n in range(3)]))
+    found = ParsedPage(
+        report_page(many_bins_result(), [Picture("title", f"words {n}", png()) for n in range(3)])
+    )
     assert [attributes["alt"] for attributes in found.all("img")] == [
         "words 0",
         "words 1",
@@ -182,29 +134,29 @@ def test_every_picture_has_words_and_is_reached_by_keyboard_as_every_wide_table_
 )
 def test_no_value_becomes_markup(made):
     html = made(nasty())
-    found = Page(html)
+    found = ParsedPage(html)
     assert not found.all("script")
     assert "alert" not in re.sub(r"&lt;script&gt;alert\(&#34;x&#34;\)&lt;/script&gt;", "", html)
     assert found.text.count(NASTY) >= 7
 
 
-@pytest.mark.parametrize("make", [flow, measured])
+@pytest.mark.parametrize("make", [flow_result, static_result])
 def test_a_page_says_all_that_the_text_says(make):
-    text = Page(report_page(make(), [])).text
+    text = ParsedPage(report_page(make(), [])).text
     rows, notes = parameter_rows(make())
     for said in chain(*rows, *bin_rows(make()), notes, *facts(make())):
         assert said in text
 
 
 def test_how_a_fit_ended_is_said_in_words_and_by_a_mark_not_by_colour_alone():
-    assert "p: ✓ converged: the estimated" in Page(report_page(flow(), [])).text
-    ended = Page(report_page(measured(), [])).text
+    assert "p: ✓ converged: the estimated" in ParsedPage(report_page(flow_result(), [])).text
+    ended = ParsedPage(report_page(static_result(), [])).text
     assert "p: ✗ the data do not determine all parameters" in ended
     assert ended.index("✗") < ended.index("undetermined: ") < ended.index("caption: ")
 
 
 def test_what_other_scalings_and_profiles_say_stands_in_tables():
-    found = Page(report_page(compared(), []))
+    found = ParsedPage(report_page(compared(), []))
     assert not found.all("pre")
     lines = found.text.splitlines()
     assert "caption: Scaling modes" in lines
@@ -216,23 +168,23 @@ def test_what_other_scalings_and_profiles_say_stands_in_tables():
 
 def test_a_result_of_an_early_version_says_nothing_of_packages(tmp_path):
     path = tmp_path / "summary.json"
-    flow().to_json(path)
+    flow_result().to_json(path)
     told = json.loads(path.read_text())
     del told["versions"], told["sha256"]
     path.write_text(json.dumps(told))
     assert load_result(path).versions == {}
-    assert "dd: homodyne-dask 0.1.0\n" in Page(report_page(load_result(path), [])).text
+    assert "dd: homodyne-dask 0.1.0\n" in ParsedPage(report_page(load_result(path), [])).text
 
 
 def test_a_long_table_of_bins_is_closed_at_first():
-    assert not Page(report_page(flow(), [])).all("details")
-    assert "summary: all 45 bins" in Page(report_page(many(), [])).text
+    assert not ParsedPage(report_page(flow_result(), [])).all("details")
+    assert "summary: all 45 bins" in ParsedPage(report_page(many_bins_result(), [])).text
 
 
 def test_jupyter_shows_the_same_tables():
-    shown = Page(flow()._repr_html_())
+    shown = ParsedPage(flow_result()._repr_html_())
     assert not shown.all("h1") + shown.all("html")
-    for said in chain(*parameter_rows(flow())[0], *bin_rows(flow())):
+    for said in chain(*parameter_rows(flow_result())[0], *bin_rows(flow_result())):
         assert said in shown.text
 
 
@@ -267,7 +219,7 @@ chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installe
 @pytest.mark.parametrize("width", [420, 1200])
 def test_chromium_shows_a_page_without_complaint_and_nothing_sticks_out(width, tmp_path):
     path = tmp_path / "report.html"
-    html = report_page(many(), [Picture("title", "words", png(1800, 900))])
+    html = report_page(many_bins_result(), [Picture("title", "words", png(1800, 900))])
     path.write_text(html.replace("</body>", f"{MEASURE}</body>"))
     dom, complaints = browse(path, "--dump-dom", f"--window-size={width},900")
     assert not complaints
@@ -280,7 +232,7 @@ def test_chromium_shows_a_page_without_complaint_and_nothing_sticks_out(width, t
 @chromium
 def test_chromium_shows_a_page_light_or_dark_as_is_preferred(tmp_path):
     path, shot = tmp_path / "report.html", tmp_path / "shot.png"
-    path.write_text(report_page(flow(), []))
+    path.write_text(report_page(flow_result(), []))
     brightness = {}
     for name, scheme in (("dark", 0), ("light", 1)):
         options = (f"--screenshot={shot}", "--window-size=900,700")

@@ -1,0 +1,125 @@
+"""The page /fit without a browser: what it says of fits, and that it is sound HTML."""
+
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from homodyne_dask.apps.dashboard.fit_page import PageState, render_page
+from homodyne_dask.apps.dashboard.page_charts import Mark, chart, scale_of, ticks
+from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage, WorkerRow
+from tests.apps.dashboard.example_progress import ENDED, NAN, RUNNING
+from tests.html_pages import NASTY, ParsedPage
+
+PAGES = ["status", "workers", "fit"]
+WORKERS = (WorkerRow("tcp://127.0.0.1:1", 4, 700_000_000, 8_000_000_000), WorkerRow("b", 4, 1, 0))
+
+
+def shown(*fits, **more):
+    return ParsedPage(render_page(PageState(fits, fits[0] if fits else None, **more), PAGES))
+
+
+class Words(HTMLParser):
+    """All text of a page."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.said = []
+        self.feed(html)
+
+    def handle_data(self, data):
+        self.said.append(data)
+
+
+def text(*fits, **more):
+    words = Words(render_page(PageState(fits, fits[0] if fits else None, **more), PAGES))
+    return " ".join(" ".join(words.said).split())
+
+
+def test_a_running_fit_is_told_with_tiles_rates_and_targets():
+    said = text(RUNNING, workers=WORKERS, cost=0.1)
+    for words in (
+        "… the fit is still running", "12 of 45 tiles", "15 M (20 M with all threads busy)",
+        "0.06 GB (0.08 GB with all threads busy)", "1000 ± 10", "980.4 1019.6", "3 of 57",
+        "No worker was lost during this fit.", "700 MB 8 GB", "0.25 % of that of the fits",
+        "pass 2 over 16×16 means", "rejected",
+        """homodyne-dask view '/data/it'"'"'s <b>/A0001_c2.zarr'""",
+    ):  # fmt: skip
+        assert words in said, words
+
+
+def test_how_a_fit_ended_is_said_in_words_with_what_is_against_it():
+    said = text(ENDED, lost=("tcp://gone",))
+    assert "✗ the data do not determine all parameters D0 is not determined" in said
+    assert "Workers lost during this fit (1): tcp://gone" in said
+    assert "singular after 1 pass" in said
+
+
+def test_of_several_fits_each_has_a_link_and_the_one_shown_is_marked():
+    links = [a for a in shown(RUNNING, ENDED).all("a") if a["href"].startswith("fit?")]
+    assert [a["href"] for a in links] == ["fit?id=a1b2c3", "fit?id=d4e5f6"]
+    assert [a.get("aria-current") for a in links] == ["true", None]
+
+
+def test_without_any_fit_the_page_says_so_and_has_its_tabs():
+    found = shown()
+    assert "No fit yet" in found.text
+    assert [a["href"] for a in found.all("a")] == PAGES
+    assert [a.get("aria-current") for a in found.all("a")] == [None, None, "page"]
+
+
+@pytest.mark.parametrize("fit", [RUNNING, ENDED])
+def test_every_chart_says_what_it_shows_and_every_table_is_reached_by_keyboard(fit):
+    found = shown(fit, workers=WORKERS)
+    charts = found.all("svg")
+    assert len(charts) == 3 + len(fit.names)
+    assert all(a["role"] == "img" and a["aria-label"] for a in charts)
+    assert "D0 ± 1σ [Å²/s], by pass: from 1000 to 1000 ± 10 after 3 passes" in [
+        a["aria-label"] for a in charts
+    ]
+    around = [a for a in found.all("div") if a.get("class") == "wide"]
+    assert len(around) == len(found.all("table")) == 3
+    assert all(a["tabindex"] == "0" for a in around)
+    assert len(found.all("h1")) == 1
+    ids = [a["id"] for _, a in found.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+
+
+def test_no_title_becomes_markup():
+    html = render_page(
+        PageState((replace(RUNNING, title=NASTY, doing=NASTY, reservations=(NASTY,)),), RUNNING),
+        PAGES,
+    )
+    assert "<script>alert" not in html
+
+
+def test_a_chart_has_few_ticks_in_order_and_a_place_for_zero():
+    marks = [Mark(n, y, False, True) for n, y in enumerate((1e9, 3.0, 0.0, 1e-5))]
+    scale = scale_of(marks, log=True)
+    heights = [scale.at(value) for value, _ in ticks(scale)]
+    assert heights == sorted(heights, reverse=True)
+    assert 3 <= len(heights) <= 9
+    assert scale.at(0.0) > scale.at(1e-5) > scale.at(3.0) > scale.at(1e9)
+    flat = scale_of([Mark(1, 5.0, False, True), Mark(2, 5.0, False, True, 0.1)], log=False)
+    assert flat.low < 4.9
+    assert flat.high > 5.1
+    assert "no values yet" in chart("χ²", [Mark(1, NAN, False, True)])
+
+
+def test_the_latest_hundred_fits_are_kept():
+    plugin = FitPage()
+    for n in range(103):
+        keys = ("fit", "title", "where", "names", "units", "pairs", "bins", "threads", "page")
+        begun = {key: getattr(RUNNING, key) for key in keys}
+        plugin.log_event("homodyne_dask", begun | {"what": "begun", "at": 1.0 * n, "fit": f"{n}"})
+    assert list(plugin.fits) == list(plugin.lost) == [f"{n}" for n in range(3, 103)]
+
+
+def test_only_workers_that_left_unexpectedly_count_and_only_for_fits_that_run():
+    plugin = FitPage()
+    plugin.fits = {"a": RUNNING, "b": ENDED}
+    plugin.lost = {"a": [], "b": []}
+    for expected in (True, False):
+        event = {"action": "remove-worker", "worker": f"w{expected}", "expected": expected}
+        plugin.log_event("all", event)
+    assert plugin.lost == {"a": ["wFalse"], "b": []}

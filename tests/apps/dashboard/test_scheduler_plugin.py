@@ -1,0 +1,119 @@
+"""The page /fit on a scheduler that knows nothing of it before a fit begins, read over HTTP."""
+
+import json
+import time
+from urllib.request import urlopen
+
+import pytest
+from distributed import Client, LocalCluster
+from prometheus_client.parser import text_string_to_metric_families
+
+import homodyne_dask as hd
+from homodyne_dask.fitting.progress import TOPIC
+from tests.html_pages import ParsedPage
+from tests.synthetic import measured, store
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(120),
+    # the dashboard's server leaves its ends of connections to the garbage collector
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored.*socket:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A scheduler as Dask makes it, with workers in this process."""
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def fitted(cluster, tmp_path_factory):
+    """The address of the dashboard, the client and the result after a fit."""
+    scan = store(
+        measured([20000.0, -0.4, 1000.0], 60, [0.0, 45.0], dt=0.1), tmp_path_factory.mktemp("p")
+    )
+    with Client(cluster) as client:
+        result = hd.fit(scan, hd.STATIC, client=client)
+        address = f"http://127.0.0.1:{cluster.scheduler.http_server.port}/"
+        until = time.monotonic() + 30
+        while "still running" in get(address, "fit-now"):  # the last event may be on its way
+            assert time.monotonic() < until
+        yield address, client, result
+
+
+def get(address: str, path: str) -> str:
+    with urlopen(address + path) as answer:
+        return answer.read().decode()
+
+
+def test_the_page_shows_how_the_fit_ended(fitted):
+    address, _, result = fitted
+    page = ParsedPage(get(address, "fit"))
+    assert result.outcome.value in page.text
+    assert len(page.all("svg")) == 3 + 3
+    assert ParsedPage(get(address, "fit-now")).lines
+
+
+def test_every_page_of_the_dashboard_has_the_tab(fitted):
+    assert 'href="fit"' in get(fitted[0], "status")
+    assert 'href="fit"' in get(fitted[0], "workers")
+
+
+def test_prometheus_has_the_numbers_of_the_result(fitted):
+    address, _, result = fitted
+    found = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(get(address, "metrics"))
+        for sample in family.samples
+        if sample.name.startswith("homodyne_dask_")
+    }
+    assert found["homodyne_dask_running"] == 0
+    assert found["homodyne_dask_chisqr"] == pytest.approx(result.chisqr)
+    assert found["homodyne_dask_passes_total"] == result.passes
+    assert found["homodyne_dask_pairs_total"] >= result.passes * result.ndata
+    assert found["homodyne_dask_tiles_skipped_total"] == 0
+    assert found["homodyne_dask_compilations_total"] == sum(result.compilations.values())
+    assert found["homodyne_dask_page_seconds_total"] > 0
+
+
+def test_the_grafana_dashboard_asks_for_numbers_there_are(fitted):
+    import re
+    from pathlib import Path
+
+    deploy = Path(__file__).parents[3] / "deploy"
+    text = (deploy / "dashboards" / "fits.json").read_text()
+    asked = {e for p in json.loads(text)["panels"] for t in p["targets"] for e in [t["expr"]]}
+    names = set(re.findall(r"homodyne_dask_\w+", " ".join(asked)))
+    assert len(names) > 8
+    assert names <= set(re.findall(r"^homodyne_dask_\w+", get(fitted[0], "metrics"), re.MULTILINE))
+
+
+def test_the_same_events_are_those_of_a_dask_topic(fitted):
+    _, client, result = fitted
+    events = [event for _, event in client.get_events(TOPIC)]
+    assert [event["what"] for event in events][:2] == ["begun", "pass"]
+    assert events[-1]["what"] == "ended"
+    assert sum(event["what"] == "state" for event in events) == result.passes
+
+
+def test_tasks_have_names_and_spans_and_their_time_is_told_apart(fitted, cluster):
+    scheduler = cluster.scheduler
+    assert "gram" in scheduler.task_prefixes
+    spans = {name for span in scheduler.extensions["spans"].spans.values() for name in span.name}
+    assert "pass 2 over all data" in spans
+    until = time.monotonic() + 30
+    while not {"read", "gram", "merge"} <= told(scheduler):  # a worker tells with its heartbeat
+        assert time.monotonic() < until, told(scheduler)
+        time.sleep(0.05)
+
+
+def told(scheduler):
+    """What the times of tasks are told apart by."""
+    measured = list(scheduler.cumulative_worker_metrics)
+    return {key[2] for key in measured if key[:2] == ("execute", "gram")}

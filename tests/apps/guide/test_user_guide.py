@@ -1,0 +1,92 @@
+"""The user guide: its examples give what they show, its numbers are computed, its pages are printed."""
+
+import doctest
+import re
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.apps.guide import user_guide as guide
+from homodyne_dask.solver.covariance import MIN_CLUSTERS, uncertainty
+from homodyne_dask.solver.variable_projection import reduce
+from tests.cli.run_command import done, run
+from tests.documents import ROOT, blocks
+from tests.synthetic import evaluator, measured
+
+
+@pytest.mark.parametrize("name", ["conventions", "errors"])
+def test_the_examples_of_a_page_give_what_they_show(name):
+    text = "\n".join(blocks("pycon", ROOT / "docs" / f"{name}.md"))
+    examples = doctest.DocTestParser().get_doctest(text, {}, name, None, None)
+    assert examples.examples
+    assert doctest.DocTestRunner().run(examples).failed == 0
+
+
+def test_no_other_page_has_examples():
+    assert len(blocks("pycon")) == 3
+
+
+@pytest.mark.parametrize("name", guide.PAGES)
+def test_a_page_is_printed_and_is_a_page(name):
+    printed = done("explain", name)
+    assert printed == (ROOT / "docs" / f"{name}.md").read_text()
+    assert printed == guide.page(name) + "\n"
+    lines = printed.splitlines()
+    assert re.fullmatch(r"# \w+", lines[0])
+    assert lines[2] == f"{guide.PAGES[name][0].upper()}{guide.PAGES[name][1:]}."
+    assert len(lines) < 130
+    assert max(len(line) for line in lines if not line.startswith("|")) <= 110
+
+
+def test_without_a_page_the_pages_are_listed_with_a_line_each():
+    printed = done("explain")
+    for name, line in guide.PAGES.items():
+        assert re.search(rf"^{name} +{re.escape(line)}$", printed, re.MULTILINE)
+    assert printed.startswith(hd.guide.index())
+
+
+def test_a_page_that_there_is_not_is_named():
+    result = run("explain", "error")
+    assert result.exit_code == 2
+    assert "did you mean 'errors'" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert hd.guide.page("errors") == guide.page("errors")
+
+
+def numbers(name: str, pattern: str) -> list[float]:
+    """The numbers in a sentence of a page."""
+    text = " ".join(guide.page(name).split())
+    (found,) = re.findall(pattern, text)
+    return [float(number) for number in np.atleast_1d(found)]
+
+
+def test_what_shared_scaling_does_is_what_its_test_says():
+    """In tests/solver/test_levenberg_marquardt.py:
+
+    test_one_shared_contrast_and_offset_bias_the_published_case.
+    """
+    said = numbers("scaling", r"`shared` at ([\d.]+) with a D0 that is (\d+) % too large")
+    assert said == [1.47, 20]
+
+
+def test_the_page_names_the_fewest_clusters_of_robust_errors():
+    said = numbers("errors", r"stderr needs (\d+) clusters") + numbers(
+        "errors", r"with fewer than (\d+) clusters"
+    )
+    assert said == [MIN_CLUSTERS, MIN_CLUSTERS]
+
+
+def test_errors_grow_with_what_is_left_free_as_the_page_says():
+    said = numbers(
+        "undetermined", r"alpha is ([\d.]+) times larger .* a correlation of (-[\d.]+)\."
+    )
+    theta = np.array([2500.0, -0.3, 100.0])
+    scans = measured(theta, 300, np.zeros(1), noise=False)
+    reduced = reduce(evaluator(scans, side=128)(theta), "individual")
+    free, held = (
+        uncertainty(hd.STATIC.names, reduced, np.array(moved), np.zeros(1, int)).naive
+        for moved in ([True, True, True], [True, True, False])
+    )
+    assert said[0] == pytest.approx(np.sqrt(free[1, 1] / held[1, 1]), rel=0.01)
+    assert said[1] == pytest.approx(free[1, 2] / np.sqrt(free[1, 1] * free[2, 2]), abs=1e-3)

@@ -1,0 +1,174 @@
+"""The command `view`: its server, and that only the latest of many requests counts."""
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from concurrent.futures import Future
+from functools import partial
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from tornado.httpclient import AsyncHTTPClient
+
+import homodyne_dask as hd
+from homodyne_dask.apps.view.latest_request import Latest
+from homodyne_dask.apps.view.view_server import leading_file
+from tests.cli.run_command import run
+from tests.synthetic import measured, store
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    """One bin of 40 frames."""
+    return store(measured([2500.0, -0.3, 100.0], 40), tmp_path_factory.mktemp("served"), "A0001_c2")
+
+
+class Document:
+    """Calls back when it is told to."""
+
+    def __init__(self) -> None:
+        self.later: list = []
+
+    def add_timeout_callback(self, function, _) -> None:
+        self.later.append(function)
+
+    def add_next_tick_callback(self, function) -> None:
+        self.later.append(function)
+
+    def turn(self) -> None:
+        """Call what has been waiting."""
+        waiting, self.later = self.later, []
+        for function in waiting:
+            function()
+
+
+def latest(work, errors=None) -> tuple[Document, Latest]:
+    document, errors = Document(), [] if errors is None else errors
+    asked = Latest(Now(), work, errors.append)
+    asked.document = document
+    return document, asked
+
+
+class Now:
+    """Does at once what others do in a thread."""
+
+    def submit(self, function, *arguments) -> Future:
+        future = Future()
+        try:
+            future.set_result(function(*arguments))
+        except Exception as e:
+            future.set_exception(e)
+        return future
+
+
+def test_many_requests_in_a_moment_are_one():
+    shown = []
+
+    def work(check):
+        yield partial(shown.append, "maps")
+
+    document, asked = latest(work)
+    for _ in range(50):
+        asked.ask()
+    for _ in range(4):
+        document.turn()
+    assert shown == ["maps"]
+    assert (asked.finished, asked.dropped) == (1, 0)
+
+
+def test_a_request_makes_the_one_before_stale_and_is_done_after_it():
+    shown, begun = [], []
+
+    def work(check):
+        begun.append(len(begun))
+        if len(begun) == 1:
+            asked.ask()  # while this is being done
+        check()
+        yield partial(shown.append, begun[-1])
+
+    document, asked = latest(work)
+    asked.ask()
+    for _ in range(6):
+        document.turn()
+    assert shown == [1]
+    assert (asked.finished, asked.dropped) == (1, 1)
+
+
+def test_what_fails_is_said_and_the_next_request_is_done():
+    shown, errors = [], []
+
+    def work(check):
+        if not errors:
+            raise ValueError("a bug")
+        yield partial(shown.append, "maps")
+
+    document, asked = latest(work, errors)
+    for _ in range(2):
+        asked.ask()
+        for _ in range(4):
+            document.turn()
+    assert [str(e) for e in errors] == ["a bug"]
+    assert shown == ["maps"]
+
+
+def test_a_page_that_is_gone_asks_for_nothing():
+    document, asked = latest(lambda check: iter([]))
+    asked.close()
+    asked.ask()
+    assert not document.later
+
+
+@pytest.fixture
+def served(scan):
+    """The command, and the address that it prints."""
+    words = [sys.executable, "-m", "homodyne_dask.cli", "view", scan.path, "--no-browser"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        yield program, program.stdout.readline().strip()
+        program.kill()
+
+
+def test_the_command_serves_who_has_the_address_until_ctrl_c(served):
+    program, address = served
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{24}", address)
+    with urlopen(address) as answer:
+        assert b"Bokeh" in answer.read()
+    beginning = address.rpartition("/")[0]
+    for path in ("", "/", "/ws", "/x" * 12, f"/{'x' * 24}", f"/{'x' * 24}/autoload.js"):
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(beginning + path)
+    taken = run("view", served[0].args[-2], "--no-browser", "--port", beginning.rpartition(":")[2])
+    assert taken.exit_code == 2
+    assert "cannot be used (Address already in use): give another --port" in taken.stderr
+    program.send_signal(signal.SIGINT)
+    assert program.wait(10) == 0
+    assert program.communicate() == ("", "")
+
+
+def test_the_command_line_of_a_browser_does_not_hold_the_token(tmp_path):
+    file = leading_file("http://127.0.0.1:5006/token", tmp_path)
+    assert "token" not in file.relative_to(tmp_path).as_posix()
+    assert 'content="0; url=http://127.0.0.1:5006/token"' in file.read_text()
+
+
+def test_in_a_notebook_the_page_is_the_output_of_the_cell(scan):
+    async def cell() -> tuple[str, bytes, str]:
+        page = hd.view(scan)
+        answer = await AsyncHTTPClient().fetch(page.address)
+        page.close()
+        return page.address, answer.body, page._repr_html_()
+
+    address, body, html = asyncio.run(cell())
+    assert b"A0001_c2.zarr" in body
+    assert f"{address}/autoload.js" in html
+
+
+def test_what_is_no_store_is_one_sentence(tmp_path):
+    result = run("view", str(tmp_path))
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert "is not a Zarr store" in result.stderr

@@ -1,0 +1,270 @@
+"""A watched folder: each content is fitted once, the last version of a file wins, nothing is lost."""
+
+import itertools
+import os
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from homodyne_dask.apps.watch import scan_table as table
+from homodyne_dask.apps.watch.folder_state import WatchState, read_state
+from homodyne_dask.apps.watch.watched_files import is_temporary
+from homodyne_dask.errors import OptionError
+from tests.apps.watch.instant_fits import (
+    BAD,
+    GOOD,
+    InstantFit,
+    InstantFits,
+    check_ends,
+    digest_of,
+    table_rows,
+    watch_of,
+    watch_until_quiet,
+)
+from tests.html_pages import ParsedPage
+
+pytestmark = pytest.mark.usefixtures("no_page_pictures")
+
+
+def drop_files(folder: Path, number: int, chance: random.Random, pause: float) -> None:
+    """Write files as correlators, copies and accidents do: in parts, by rename, again, and bad ones."""
+
+    def content(kind: bytes) -> bytes:
+        return kind + chance.randbytes(200)
+
+    def wait() -> None:
+        time.sleep(chance.expovariate(1 / pause) if pause else 0.0)
+
+    for n in range(number):
+        file = folder / f"A{n:04d}.h5"
+        way = chance.choice(["whole", "parts", "renamed", "again", "bad", "repaired", "copy"])
+        if way == "whole":
+            file.write_bytes(content(GOOD))
+        elif way == "parts":
+            whole = content(GOOD)
+            with file.open("wb", buffering=0) as open_file:
+                for part in itertools.batched(whole, 50):
+                    open_file.write(bytes(part))
+                    wait()
+        elif way == "renamed":
+            aside = folder / f".A{n:04d}.h5.Xy12"
+            aside.write_bytes(content(GOOD))
+            wait()
+            aside.rename(file)
+        elif way == "again":
+            for _ in range(chance.randint(2, 4)):
+                file.write_bytes(content(GOOD))
+                wait()
+        elif way == "bad":
+            file.write_bytes(content(BAD))
+        elif way == "repaired":
+            file.write_bytes(content(BAD))
+            wait()
+            file.write_bytes(content(GOOD))
+        else:
+            others = sorted(folder.glob("A*.h5"))
+            file.write_bytes(chance.choice(others).read_bytes() if others else content(GOOD))
+        wait()
+
+
+@pytest.mark.parametrize(
+    ("number", "pause"), [(12, 0.02), pytest.param(200, 0.05, marks=pytest.mark.slow)]
+)
+def test_files_dropped_at_random_times_end_with_the_result_of_their_last_content(
+    folders, number, pause
+):
+    source, results = folders
+    watch = watch_of(source, results)
+    drops = threading.Thread(target=drop_files, args=(source, number, random.Random(7), pause))
+    drops.start()
+    watch.take_up()
+    while drops.is_alive():
+        watch.step()
+    drops.join()
+    watch_until_quiet(watch)
+    check_ends(watch)
+
+
+class KilledError(BaseException):
+    """The watcher is killed here."""
+
+
+STEPS = [
+    (WatchState, "save"),
+    (WatchState, "move"),
+    (WatchState, "remove_store"),
+    (InstantFits, "ingest"),
+    (InstantFits, "begin"),
+    (InstantFit, "entries"),
+    (Path, "rename"),
+    (Path, "replace"),
+]
+
+
+def kill_at(monkeypatch, step: int) -> None:
+    """Let the watcher be killed before (even) or after (odd) one of its steps."""
+    counted = itertools.count()
+
+    def killed(real):
+        def run(*arguments, **more):
+            if next(counted) == step:
+                raise KilledError
+            value = real(*arguments, **more)
+            if next(counted) == step:
+                raise KilledError
+            return value
+
+        return run
+
+    for owner, name in STEPS:
+        monkeypatch.setattr(owner, name, killed(getattr(owner, name)))
+
+
+@pytest.mark.parametrize("stores", ["keep", "delete"])
+@pytest.mark.parametrize("every", [47, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_watcher_killed_at_any_step_goes_on_with_nothing_twice_and_nothing_lost(
+    folders, monkeypatch, every, stores
+):
+    """A file that is overwritten and then as it was at first, one that is new, a bad one, a copy."""
+    source, _ = folders
+    monkeypatch.setattr(table.ScanTable, "due", lambda *_: False)  # only at its end
+    options = {"interval": 0.0, "keep_stores": stores == "keep"}
+    first, second = GOOD + b"1", GOOD + b"2"
+    (source / "C.h5").write_bytes(BAD)
+    for step in itertools.count(0, every):
+        results = source.parent / f"out{step}"
+        killed = 0
+        for version in (first, second, first):
+            (source / "A.h5").write_bytes(version)
+            (source / "B.h5").write_bytes(GOOD + b"3" + version)
+            (source / "D.h5").write_bytes(first)
+            with monkeypatch.context() as patch:
+                kill_at(patch, step)
+                try:
+                    watch_until_quiet(watch_of(source, results, **options))
+                except KilledError:
+                    killed += 1
+            watch = watch_of(source, results, **options)
+            watch_until_quiet(watch)
+            check_ends(watch)
+            assert (results / "A_fit" / "result").read_text() == digest_of(version)
+            kept = [*results.glob("stores/*")]
+            assert len(kept) == (len(watch.state.contents) if stores == "keep" else 0)
+        older = {file.read_text() for file in results.glob("A_fit.*/result")}
+        assert older == {digest_of(second)}
+        if not killed:
+            break
+    assert step > 30
+
+
+def test_an_overwritten_file_has_its_last_result_and_keeps_the_older_ones(folders):
+    source, results = folders
+    watch = watch_of(source, results)
+    for n in range(3):
+        (source / "A0001_results.h5").write_bytes(GOOD + bytes([n]))
+        watch_until_quiet(watch)
+    found = {of.name: (of / "result").read_text() for of in results.glob("A0001_fit*")}
+    contents = [digest_of(GOOD + bytes([n])) for n in range(3)]
+    assert found == {
+        "A0001_fit": contents[2], "A0001_fit.1": contents[0], "A0001_fit.2": contents[1]
+    }  # fmt: skip
+    (row,) = table_rows(results)
+    assert (row["scan"], row["number"], row["folder"]) == ("A0001_results.h5", "1", "A0001_fit")
+
+
+def test_a_bad_file_is_a_row_with_its_sentence_and_is_tried_again_when_it_changes(folders):
+    source, results = folders
+    (source / "A.h5").write_bytes(BAD)
+    watch = watch_of(source, results)
+    tried = []
+    real = watch.fits.ingest
+    watch.fits.ingest = lambda *of: tried.append(of) or real(*of)
+    watch_until_quiet(watch)
+    watch_until_quiet(watch)
+    assert len(tried) == 1
+    (row,) = table_rows(results)
+    assert row["message"] == f"{source}/A.h5 is no scan: copy it again"
+    page = ParsedPage((results / "scans.html").read_text())
+    assert f"li: A.h5: {source}/A.h5 is no scan: copy it again" in page.text
+    (source / "A.h5").write_bytes(GOOD)
+    watch_until_quiet(watch)
+    assert table_rows(results)[0]["outcome"] == "CONVERGED"
+
+
+def test_a_copy_of_a_file_shows_the_result_of_the_first(folders):
+    source, results = folders
+    for name in ("A.h5", "B.h5"):
+        (source / name).write_bytes(GOOD)
+        watch_until_quiet(watch_of(source, results))
+    assert [(row["scan"], row["folder"]) for row in table_rows(results)] == [
+        ("A.h5", "A_fit"), ("B.h5", "A_fit")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "temporary"),
+    [
+        (".A.hdf.Xy12", True),
+        ("A.tmp.hdf", True),
+        ("A.part", True),
+        ("~A.hdf", True),
+        ("A.hdf~", True),
+        ("A0123_results.hdf", False),
+        ("sample_temp_300K_results.hdf", False),
+        ("part2.hdf", False),
+    ],
+)
+def test_temporary_names_are_known(name, temporary):
+    assert is_temporary(name) == temporary
+
+
+def test_a_file_that_grows_is_not_ready(folders):
+    source, results = folders
+    watch = watch_of(source, results, interval=0.0)
+    for n in range(1, 6):
+        (source / "A.h5").write_bytes(GOOD * n)
+        watch.look()
+        assert not watch.ready
+    watch.look()
+    assert watch.ready.keys() == {"A.h5"}
+
+
+def test_a_file_that_changes_while_it_is_ingested_is_looked_at_again(folders):
+    source, results = folders
+    (source / "A.h5").write_bytes(GOOD + b"1")
+    watch = watch_of(source, results)
+    real = watch.fits.ingest
+
+    def ingest(path: Path, store: Path) -> str:
+        if path.read_bytes() == GOOD + b"1":
+            path.write_bytes(GOOD + b"22")
+        return real(path, store)
+
+    watch.fits.ingest = ingest
+    watch_until_quiet(watch)
+    check_ends(watch)
+    assert sum(watch.fits.fitted().values()) == 1
+
+
+@pytest.mark.parametrize(("newest_first", "order"), [(False, "ABC"), (True, "CBA")])
+def test_files_are_fitted_in_the_order_of_their_times(folders, newest_first, order):
+    source, results = folders
+    for name in "CAB":
+        file = source / f"{name}.h5"
+        file.write_bytes(GOOD + name.encode())
+
+        os.utime(file, (ord(name), ord(name)))
+    watch = watch_of(source, results, newest_first=newest_first)
+    watch_until_quiet(watch)
+    assert "".join(name[0] for name in watch.state.numbers) == order
+
+
+def test_results_of_other_options_are_not_mixed(folders):
+    source, results = folders
+    (source / "A.h5").write_bytes(GOOD)
+    watch_until_quiet(watch_of(source, results))
+    with pytest.raises(OptionError, match="holds fits with another model: give another --output"):
+        read_state(results, {"model": "other"}, None)

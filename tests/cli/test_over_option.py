@@ -1,0 +1,195 @@
+"""`fit --over`: each ring or window of one store has its fit; one that fails does not stop the others."""
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from homodyne_dask.cli.configuration import from_options
+from homodyne_dask.fitting.series import parallel_fits as small_fits
+from homodyne_dask.results.data.series import load_series
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.views.figures import plots
+from tests.cli.run_command import done, run
+from tests.documents import ROOT
+from tests.html_pages import ParsedPage
+from tests.synthetic import measured, store
+
+FIT = ("fit", "R_c2.zarr", "--model", "static", "--fixed", "D_offset=0", "--over")
+FILES = {f"series.{kind}" for kind in ("csv", "html", "txt", "json", "nc", "png")}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder with a store of two rings, fits of each, and what was printed."""
+    folder = tmp_path_factory.mktemp("rings")
+    q, phi = np.repeat([0.004, 0.006], 3), np.tile([0.0, 45.0, 90.0], 2)
+    store(measured([20000.0, -0.4, 0.0], 30, phi, q=q, sigma=0.01), folder, "R_c2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(plots, "save_all", lambda *_: [])
+        (folder / "printed.txt").write_text(done(*FIT, "q"))
+    return folder
+
+
+@pytest.fixture
+def rings(made, tmp_path, monkeypatch, no_pictures) -> Path:
+    """A copy of it, as the working folder."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rows(folder: str) -> list[dict[str, str]]:
+    with Path(folder, "series.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def damage(ring: int) -> None:
+    """Delete a chunk of the first bin of a ring."""
+    next(path for path in Path(f"R_c2.zarr/c2/c/{3 * ring}").rglob("*") if path.is_file()).unlink()
+
+
+def test_every_ring_has_its_result_and_a_series_lists_them(rings):
+    printed = Path("printed.txt").read_text()
+    assert {path.name for path in Path("R_fit_q").iterdir()} == FILES | {"q_0.004", "q_0.006"}
+    stored = load_result("R_fit_q/q_0.006")
+    first, second = rows("R_fit_q")
+    assert (first["q"], first["folder"], second["q"]) == ("0.004", "q_0.004", "0.006")
+    assert float(second["D0"]) == stored.parameters["value"].values[0]
+    assert float(second["J_stderr_naive"]) > 0
+    assert second["D0_stderr"] == ""
+    series = load_series("R_fit_q")
+    assert f"{series}\n" == done("show", "R_fit_q") == Path("R_fit_q/series.txt").read_text()
+    assert str(series) in printed
+    assert "2 of 2 fits converged" in printed
+
+
+def test_windows_of_age_are_fitted_in_the_same_way(rings):
+    options = "over: age\nwindows: [[0, 4], [5, 9]]\nq: 0.004\noutput: windows\n"
+    Path("fit.yaml").write_text(f"data: R_c2.zarr\nmodel: static\n{options}")
+    done("fit", "fit.yaml")
+    edges = [(float(row["from"]), float(row["to"])) for row in rows("windows")]
+    assert [first for first, _ in edges] == [0.0, 5.0]
+    assert [last < stop for (_, last), stop in zip(edges, (4.0, 9.0), strict=True)] == [True, True]
+    assert {p.name for p in Path("windows").iterdir() if p.is_dir()} == {"window_01", "window_02"}
+
+
+def test_windows_converge_with_what_the_guide_says_to_fix(rings):
+    """With alpha = 0 alone D0 and D_offset are one number."""
+    advice = (ROOT / "docs" / "series.md").read_text()
+    fixed = re.search(r"`((?:--fixed \w+=0 ?){2})`", advice).group(1).split()
+    windows = ("fit", "R_c2.zarr", "--model", "static", "--over", "age", "--windows", "3")
+    assert run(*windows, "--output", "one", "--fixed", "alpha=0").exit_code == 3
+    assert "3 of 3 fits converged" in done(*windows, "--output", "both", *fixed)
+
+
+def test_a_rate_without_a_formula_stands_for_its_coefficients(rings):
+    """At the mean age of a window, and in the middle of a whole record."""
+    free = ("--model", "static", "--rates", "spline", "--knots", "5")
+    printed = done("fit", "R_c2.zarr", *free, "--over", "age", "--windows", "2", "--output", "free")
+    assert "J at mean age [Å²/s]" in printed
+    last, rates = rows("free")[1], load_result("free/window_02").rates
+    for name in ("J", "J_stderr_naive"):
+        wanted = np.interp(float(last["age"]), rates["t"], rates[name.removesuffix("_naive")])
+        assert float(last[name]) == pytest.approx(wanted, rel=1e-3)
+    assert not [name for name in last if name.startswith("J_1")]
+    shutil.copytree("R_c2.zarr", "Q_c2.zarr")
+    done("fit", "Q_c2.zarr", "R_c2.zarr", *free, "--output", "two")
+    with Path("two/scans.csv").open() as file:
+        assert [float(row["J"]) > 0 for row in csv.DictReader(file)] == [True, True]
+    assert "J: in the middle of each record" in Path("two/scans.html").read_text()
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_small_fits_on_workers_write_the_same_as_fits_in_this_process(rings, monkeypatch):
+    wanted = Path("R_fit_q/q_0.006/summary.json").read_text()
+    here = Path("R_fit_q/series.csv").read_text()
+    monkeypatch.setattr(small_fits, "MIN_DRAWN_FITS_FOR_WORKERS", 2)
+    printed = done(*FIT, "q", "--overwrite")
+    # figures are switched off in this process only
+    assert "R_fit_q/q_0.006/ written: angles.png" in printed
+    assert Path("R_fit_q/series.csv").read_text() == here
+    assert reproducible(Path("R_fit_q/q_0.006/summary.json").read_text()) == reproducible(wanted)
+
+
+def reproducible(summary: str) -> dict:
+    """The part of a summary that does not depend on when and where it was computed."""
+    content = json.loads(summary)
+    return {key: content[key] for key in ("parameters", "scaling", "chisqr", "outcome")}
+
+
+WRITTEN = [(("4",), 4), (("0:4", "5:9"), [(0.0, 4.0), (5.0, 9.0)]), (("0:4",), [(0.0, 4.0)])]
+
+
+@pytest.mark.parametrize(("words", "windows"), WRITTEN)
+def test_windows_are_a_number_or_times(words, windows):
+    assert from_options({"data": "a", "model": "static", "windows": words}).windows == windows
+
+
+def test_a_ring_that_fails_has_a_row_and_does_not_stop_the_others(rings):
+    damage(ring=0)
+    result = run(*FIT, "q", "--overwrite")
+    assert result.exit_code == 2
+    assert "1 of 2 fits converged, 1 failed" in result.stdout
+    bad, good = rows("R_fit_q")
+    assert (bad["outcome"], bad["D0"], good["outcome"]) == ("FAILED", "", "CONVERGED")
+    assert "the bin labelled 1 cannot be read" in bad["message"]
+    page = ParsedPage(Path("R_fit_q/series.html").read_text())
+    assert "p: ✗ 1 of 2 fits converged, 1 failed" in page.text
+    assert [a["href"] for a in page.all("a") if "report" in str(a["href"])] == [
+        "q_0.006/report.html"
+    ]
+
+
+def test_fits_that_do_not_converge_set_the_exit_status(rings):
+    assert run(*FIT, "q", "--max-passes", "1", "--overwrite").exit_code == 3
+    assert {row["outcome"] for row in rows("R_fit_q")} == {"MAX_PASSES"}
+
+
+def test_a_series_is_replaced_or_resumed_only_with_the_option_for_it(rings):
+    refused = run(*FIT, "q")
+    assert refused.exit_code == 2
+    assert re.search("series.csv exists: give --resume", refused.stderr)
+    before = Path("R_fit_q/q_0.004/summary.json").stat().st_mtime_ns
+    resumed = run(*FIT, "q", "--resume")
+    assert resumed.exit_code == 0, resumed.output
+    assert resumed.stderr.count("already holds its result") == 2
+    assert Path("R_fit_q/q_0.004/summary.json").stat().st_mtime_ns == before
+
+
+def test_the_page_says_whether_the_parts_agree(rings):
+    page = ParsedPage(Path("R_fit_q/series.html").read_text())
+    assert "p: ✓ 2 of 2 fits converged" in page.text
+    assert "li: D0: " in page.text
+    (picture,) = page.all("img")
+    assert "against q, q = 0.004 1/Å to q = 0.006 1/Å: D0 " in str(picture["alt"])
+
+
+BAD_OPTIONS = [
+    ("two stores", ["R_c2.zarr", "--over", "q"], "over is for one store, and 2 are given"),
+    (
+        "a checkpoint",
+        ["--over", "q", "--checkpoint", "c.json"],
+        "are for a single fit, and these are 2 fits",
+    ),
+    ("windows alone", ["--windows", "3"], "give --over age"),
+    ("windows of q", ["--over", "q", "--windows", "3"], "belong to over 'age'"),
+    ("age without windows", ["--over", "age"], "needs windows"),
+    ("an option of the fit", ["--over", "q", "--scaling", "free"], "scaling 'free' is unknown"),
+    ("another word", ["--over", "phi"], "over 'phi' is unknown"),
+    ("no number", ["--over", "age", "--windows", "few"], "--windows = .* cannot be used"),
+]
+
+
+@pytest.mark.parametrize(("word", "options", "says"), BAD_OPTIONS, ids=[w for w, *_ in BAD_OPTIONS])
+def test_the_error_for_bad_options_is_one_sentence(rings, word, options, says):
+    result = run("fit", "R_c2.zarr", "--model", "static", *options)
+    assert result.exit_code == 2
+    assert re.search(says, result.stderr), result.stderr
+    assert result.stderr.count("error:") == 1

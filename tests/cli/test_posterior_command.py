@@ -1,0 +1,154 @@
+"""homodyne-dask posterior: what it passes on, prints and writes; a sentence for what cannot be."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import homodyne_dask
+from homodyne_dask.results.data.posterior import load_posterior, posterior_of
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from tests.cli.run_command import FIT, done, run
+from tests.results.made_draws import draws_of, gaussian
+
+
+@pytest.fixture(scope="module")
+def fitted(made, tmp_path_factory) -> Path:
+    """A folder with a store and the fit of it."""
+    folder = tmp_path_factory.mktemp("posterior")
+    shutil.copytree(made / "A_c2.zarr", folder / "A_c2.zarr")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done(*FIT, "--fixed", "D_offset=0", "--no-pictures")
+    return folder
+
+
+@pytest.fixture
+def given(fitted, monkeypatch) -> dict:
+    """What the function gets, which draws from the distribution that the fit reports."""
+    given = {}
+
+    def drawn(result, scan, **options):
+        given.update(options, scan=scan)
+        theta = gaussian(result, options["draws"])
+        made = draws_of(result, theta, seed=options["seed"], **given.pop("changes", {}))
+        return posterior_of(result, made, scan)
+
+    monkeypatch.setattr(homodyne_dask, "posterior", drawn, raising=False)
+    monkeypatch.chdir(fitted)
+    return given
+
+
+def test_options_are_passed_on_and_the_folder_is_written(given):
+    words = ("--prior", "D0=normal:2500:300", "--prior", "alpha=-0.5:0.1", "--draws", "200")
+    printed = done("posterior", "A_fit", *words, "--seed", "3", "--adjust", "none", "-q")
+    scan = given.pop("scan")
+    assert callable(given.pop("progress"))
+    assert given == {
+        "priors": {"D0": "normal:2500:300", "alpha": "-0.5:0.1"}, "draws": 200, "seed": 3,
+        "adjust": "none", "client": None,
+    }  # fmt: skip
+    assert scan.digest == load_result("A_fit").inputs["store_sha256"]
+    assert printed.startswith("posterior of static fitted to A_c2.zarr\n\nparameter ")
+    assert "written: A_fit/posterior.json, A_fit/posterior.nc, " in printed
+    assert load_posterior("A_fit").draws.seed == 3
+    shown = done("show", "A_fit")
+    assert "\nPosterior\nparameter " in shown
+    assert "seed 3" in shown
+    assert json.loads(done("show", "A_fit", "--json"))["posterior"]["draws"] == 200
+
+
+def test_one_json_object_has_the_numbers(given):
+    values = json.loads(done("posterior", "A_fit", "--draws", "300", "--json"))
+    assert values["draws"] == 300
+    assert {*values["parameters"]} == {"D0", "alpha"}
+    written = json.loads(Path("A_fit/posterior.json").read_text())
+    assert {key: of for key, of in written.items() if key != "sha256"} == values
+
+
+@pytest.mark.parametrize("name", ["mine.nc", "mine.zarr"])
+def test_a_file_of_another_name_leaves_the_folder_as_it_is(name, given):
+    before = {path: path.read_bytes() for path in Path("A_fit").iterdir()}
+    assert f"written: {name}" in done("posterior", "A_fit", "-o", name, "--draws", "100")
+    assert load_posterior(name).draws.theta.shape == (1, 100, 3)
+    assert {path: path.read_bytes() for path in Path("A_fit").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sampler": "nuts", "r_hat": 1.9}, "the chains did not mix (R̂ 1.9, above 1.05)"),
+        ({"pareto_k": 0.9}, "a few of them have nearly all the weight (Pareto k̂ 0.90, above 0.7)"),
+        (
+            {"largest_error": 0.7},
+            "24 columns do not give the likelihood where they are (its logarithm",
+        ),
+    ],
+)
+def test_draws_that_are_not_to_be_trusted_are_called_so_and_exit_with_3(changes, words, given):
+    given["changes"] = changes
+    result = run("posterior", "A_fit", "--draws", "100", "-q")
+    assert result.exit_code == 3
+    assert words in " ".join(result.stdout.split())
+    assert "enough" not in result.stdout
+
+
+def refused(*words: str) -> str:
+    result = run("posterior", *words)
+    assert result.exit_code == 2, result.output
+    return result.stderr.splitlines()[-1]
+
+
+def test_what_cannot_be_drawn_from_is_a_sentence(given, fitted):
+    assert "nowhere cannot be read: No such file" in refused("nowhere")
+    assert "--prior 'D0' is not NAME=VALUE" in refused("A_fit", "--prior", "D0")
+    assert "'dyadic' is not one of" in refused("A_fit", "--adjust", "dyadic")
+    assert "A_c2.zarr exists: give another --output" in refused("A_fit", "-o", "A_c2.zarr")
+    assert "100<=x" in refused("A_fit", "--draws", "5")
+    Path("series/1").mkdir(parents=True)
+    shutil.copy("A_fit/summary.json", "series/1")
+    assert "series holds 1 fits, and a posterior is that of one: give series/1" in refused("series")
+    Path("A_c2.zarr").rename("B_c2.zarr")
+    assert "A_c2.zarr" in refused("A_fit")
+    Path("B_c2.zarr").rename("A_c2.zarr")
+    assert not given
+
+
+@pytest.mark.slow
+def test_with_three_angles_the_drawn_widths_are_at_least_those_shown(fitted, monkeypatch):
+    """The whole way: passes over the data, draws, files."""
+    monkeypatch.chdir(fitted)
+    result = run("posterior", "A_fit", "--draws", "400", "-o", "whole.nc")
+    assert result.exit_code == 0, result.output
+    assert "3 independent bins give a lower bound only: widths are at least these" in " ".join(
+        result.stdout.split()
+    )
+    read, fit = load_posterior("whole.nc"), load_result("A_fit").parameters
+    away = (read.summary["mean"] - fit["value"]) / read.summary["sd"]
+    assert (abs(away) < 0.5).all()
+    assert read.draws.largest_error < 0.05
+    assert "wide pass" in result.stderr
+
+
+def test_a_fit_that_did_not_converge_has_no_posterior(fitted, monkeypatch):
+    monkeypatch.chdir(fitted)
+    Path("early").mkdir()
+    replace(load_result("A_fit"), outcome=Outcome.MAX_PASSES).to_json("early/summary.json")
+    assert "the posterior is that of a fit that converged, and this one ended so" in refused(
+        "early"
+    )
+    assert "unknown parameter 'D1'; there is: D0, alpha" in refused("A_fit", "--prior", "D1=1:2")
+    outside = refused("A_fit", "--prior", "D0=uniform:-5:-1")
+    assert "prior of D0 is -5 to -1, outside the bounds 1 to 1e+06" in outside
+    fit = load_result("A_fit")
+    for folder, changed in {
+        "robust": replace(fit, config=fit.config | {"loss": "huber", "loss_scale": 1.345}),
+        "other": replace(fit, inputs=fit.inputs | {"store_sha256": 64 * "0"}),
+    }.items():
+        Path(folder).mkdir()
+        changed.to_json(f"{folder}/summary.json")
+    assert "a fit with loss 'huber' has no likelihood: fit with loss 'linear'" in refused("robust")
+    assert "A_c2.zarr has changed since the fit: fit again" in refused("other")

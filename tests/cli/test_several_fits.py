@@ -1,0 +1,292 @@
+"""Several stores in one command: one that fails does not stop the others, and an index lists all."""
+
+import csv
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from homodyne_dask.cli import progress_bar, several_fits
+from homodyne_dask.fitting.series import parallel_fits as small_fits
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.files import folder
+from homodyne_dask.results.files import scans_index as index
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.views.figures.scans_figure import draw_scans
+from tests.cli.run_command import done, interrupting, run
+from tests.html_pages import ParsedPage
+from tests.results.made_results import flow_result, static_result
+
+FIT = ("fit", "--model", "static")
+STORES = ("A_c2.zarr", "B_c2.zarr", "N_c2.zarr")
+
+
+@pytest.fixture
+def three(here, no_pictures) -> Path:
+    """Two stores that can be fitted, and between them one that is damaged."""
+    shutil.copytree("A_c2.zarr", "N_c2.zarr")
+    shutil.copytree("A_c2.zarr", "B_c2.zarr")
+    (here / "B_c2.zarr" / "time" / "zarr.json").unlink()
+    return here
+
+
+def rows(where: str | Path = ".") -> list[dict[str, str]]:
+    with Path(where, "scans.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_bad_scan_does_not_stop_the_others_and_all_are_listed(three):
+    result = run(*FIT, *STORES)
+    assert result.exit_code == 2
+    assert "2 of 3 scans converged, 1 failed" in result.stdout
+    assert [row["outcome"] for row in rows()] == ["CONVERGED", "FAILED", "CONVERGED"]
+    good, bad, _ = rows()
+    stored = load_result("A_fit")
+    for n, name in enumerate(("D0", "alpha", "D_offset")):
+        assert float(good[name]) == stored.parameters["value"].values[n]
+        assert float(good[f"{name}_stderr_naive"]) == stored.parameters["stderr_naive"].values[n]
+        assert good[f"{name}_stderr"] == ""
+    assert float(good["redchi"]) == stored.redchi
+    assert good["folder"] == "A_fit"
+    assert bad["D0"] == ""
+    assert "B_c2.zarr is damaged" in bad["message"]
+
+
+def test_the_index_is_a_page_with_links_to_every_report(three):
+    run(*FIT, *STORES)
+    page = ParsedPage((three / "scans.html").read_text())
+    assert len(page.all("h1")) == 1
+    assert "p: ✗ 2 of 3 scans converged, 1 failed" in page.text
+    assert "li: B_c2.zarr: B_c2.zarr is damaged" in page.text
+    links = [a["href"] for a in page.all("a") if not str(a["href"]).startswith("#")]
+    assert links == ["A_fit/report.html", "N_fit/report.html"]
+    for link in links:
+        assert (three / str(link)).exists()
+    (picture,) = page.all("img")
+    assert "D0 " in str(picture["alt"])
+
+
+@pytest.mark.parametrize(
+    ("words", "most", "drawn"),
+    [((), 3, True), ((), 2, False), (("--pictures",), 2, True), (("--no-pictures",), 3, False)],
+)
+def test_figures_of_many_fits_are_drawn_where_they_are_asked_for(
+    three, monkeypatch, words, most, drawn
+):
+    folders = []
+    monkeypatch.setattr(several_fits, "MOST_DRAWN", most)
+    monkeypatch.setattr(plots, "save_all", lambda _, folder: folders.append(folder) or [])
+    printed = run(*FIT, *STORES, *words).stdout
+    assert bool(folders) == drawn
+    assert ("--pictures draws them" in printed) == (not drawn and not words)
+
+
+def test_of_several_stores_the_small_ones_are_opened_once(three, monkeypatch):
+    """A large one is opened anew at its turn, which may be hours later."""
+    of, select = [], several_fits.selected
+    monkeypatch.setattr(
+        several_fits,
+        "selected",
+        lambda config, store: of.append(store.name) or select(config, store),
+    )
+    assert run(*FIT, "A_c2.zarr", "N_c2.zarr", "--no-pictures").exit_code == 0
+    assert of == ["A_c2.zarr", "N_c2.zarr"]
+    monkeypatch.setattr(small_fits, "is_small", lambda scan: False)
+    job = several_fits.FitJob("N", three, lambda: of.append("opened"), {}, {})
+    assert several_fits.opened(job) is job
+
+
+def test_a_bug_in_one_scan_does_not_stop_the_others(three, monkeypatch):
+    real = folder.write_result
+
+    def write(result, scan, where, *more):
+        return 1 / 0 if where.name == "A_fit" else real(result, scan, where, *more)
+
+    monkeypatch.setattr(folder, "write_result", write)
+    result = run(*FIT, "A_c2.zarr", "N_c2.zarr")
+    assert result.exit_code == 1
+    assert [row["outcome"] for row in rows()] == ["FAILED", "CONVERGED"]
+    assert "a bug in homodyne-dask (ZeroDivisionError" in rows()[0]["message"]
+
+
+def test_scans_that_do_not_converge_are_distinguished_from_those_that_fail(three):
+    result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--max-passes", "1")
+    assert result.exit_code == 3
+    assert "0 of 2 scans converged, 2 ended without converging" in result.stdout
+    assert {row["outcome"] for row in rows()} == {"MAX_PASSES"}
+
+
+def test_an_index_is_replaced_only_with_overwrite(three):
+    done(*FIT, "A_c2.zarr", "N_c2.zarr")
+    before = Path("scans.csv").read_bytes()
+    refused = run(*FIT, "A_c2.zarr", "N_c2.zarr")
+    assert refused.exit_code == 2
+    assert re.search(r"scans.csv exists: give --resume", refused.stderr)
+    assert Path("scans.csv").read_bytes() == before
+    done(*FIT, "A_c2.zarr", "N_c2.zarr", "--overwrite")
+
+
+def test_resume_keeps_earlier_results_and_fits_the_rest(three):
+    assert run(*FIT, *STORES).exit_code == 2
+    before = {name: Path(f"{name}_fit/summary.json").stat().st_mtime_ns for name in "AN"}
+    shutil.rmtree("B_c2.zarr")
+    shutil.copytree("A_c2.zarr", "B_c2.zarr")
+    result = run(*FIT, *STORES, "--resume")
+    assert result.exit_code == 0, result.output
+    assert [row["outcome"] for row in rows()] == ["CONVERGED"] * 3
+    for name, when in before.items():
+        assert Path(f"{name}_fit/summary.json").stat().st_mtime_ns == when
+    assert result.stderr.count("already holds its result") == 2
+
+
+def change(folder: str, **changes: Any) -> None:
+    """Write a result as another program, or of another model, would have written it."""
+    result = load_result(folder)
+    replace(result, **changes).to_json(Path(folder, "summary.json"))
+
+
+def test_resume_fits_again_what_changed_and_says_what(three):
+    """Data with another origin of time, another sigma, another program and another model's code."""
+    stores = [f"{name}_c2.zarr" for name in "ANOQ"]
+    for store in stores[2:]:
+        shutil.copytree("A_c2.zarr", store)
+    done(*FIT, *stores)
+    done("ingest", "A_results.hdf", stores[0], "--overwrite", "--time-offset", "100")
+    done("ingest", "A_results.hdf", stores[1], "--overwrite", "--sigma", "0.02")
+    config = load_result("O_fit").config
+    change("O_fit", version="0.0.1", config=config | {"model_digest": "ab"})
+    before = {name: load_result(f"{name}_fit") for name in "ANQ"}
+    result = run(*FIT, *stores, "--resume")
+    assert result.exit_code == 0, result.output
+    said = re.findall(r"(\w)_fit/ is fitted again: (.*) changed since", result.stderr)
+    assert said == [
+        ("A", "data"), ("N", "data"), ("O", "version of homodyne-dask and code of the model"),
+    ]  # fmt: skip
+    assert result.stderr.count("already holds its result") == 1
+    after = {name: load_result(f"{name}_fit") for name in "ANQ"}
+    assert after["A"].inputs["seconds"][0] == before["A"].inputs["seconds"][0] + 100
+    assert after["N"].chisqr != before["N"].chisqr
+    assert str(after["Q"]) == str(before["Q"])
+    assert run(*FIT, *stores, "--resume").stderr.count("already holds its result") == 4
+
+
+def test_a_checkpoint_of_changed_data_is_not_resumed(three):
+    assert run(*FIT, "A_c2.zarr", "N_c2.zarr", "--max-passes", "1").exit_code == 3
+    done("ingest", "A_results.hdf", "N_c2.zarr", "--overwrite", "--time-offset", "100")
+    result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
+    assert result.exit_code == 0, result.output
+    assert "N_fit/ is fitted again: data changed since" in result.stderr
+    assert "A_fit/ is fitted again" not in result.stderr
+
+
+OTHER_OPTIONS = [
+    (["--model", "laminar_flow", "--gap", "200 um"], "holds a fit with another model: give"),
+    (["--fixed", "gamma_dot_t0=0"], "unknown parameter 'gamma_dot_t0'"),
+    (["--q", "7"], "q"),
+]
+
+
+def test_resume_with_other_options_replaces_nothing(three):
+    done(*FIT, "A_c2.zarr", "N_c2.zarr")
+    files = ("scans.csv", "A_fit/summary.json", "N_fit/summary.json")
+    before = [Path(file).read_bytes() for file in files]
+    for options, says in OTHER_OPTIONS:
+        result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume", *options)
+        assert result.exit_code == 2
+        assert says in result.stderr
+        assert result.stderr.count("error:") == 1
+        assert [Path(file).read_bytes() for file in files] == before
+
+
+@pytest.mark.parametrize(
+    ("what", "options"),
+    [("scaling", ["--scaling", "shared"]), ("frames", ["--frames", "0:30"]), ("labels", ["--phi", "0"])],
+)  # fmt: skip
+def test_resume_keeps_no_result_of_another_fit(what, options, three):
+    done(*FIT, "A_c2.zarr", "N_c2.zarr")
+    result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume", *options)
+    assert result.exit_code == 2
+    assert f"A_fit holds a fit with another {what}: give --overwrite" in result.stderr
+
+
+def test_ctrl_c_ends_the_command_and_the_index_lists_the_finished_fits(three, monkeypatch):
+    shutil.rmtree("A_fit", ignore_errors=True)
+    done(*FIT, "A_c2.zarr")
+    with monkeypatch.context() as patch:
+        patch.setattr(progress_bar, "progress_on_stderr", interrupting)
+        result = run(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
+    assert result.exit_code == 130
+    assert [row["scan"] for row in rows()] == ["A_c2.zarr"]
+    assert (
+        "1 of 1 scans converged, 1 not yet done" in ParsedPage(Path("scans.html").read_text()).text
+    )
+    done(*FIT, "A_c2.zarr", "N_c2.zarr", "--resume")
+    assert [row["outcome"] for row in rows()] == ["CONVERGED"] * 2
+
+
+def test_with_output_all_of_several_results_go_into_one_folder(three):
+    done(*FIT, "A_c2.zarr", "N_c2.zarr", "--output", "all")
+    assert {path.name for path in Path("all").iterdir()} == {
+        "A_fit", "N_fit", "scans.csv", "scans.html"
+    }  # fmt: skip
+
+
+def test_two_stores_of_one_name_cannot_share_an_output(three):
+    shutil.copytree("A_c2.zarr", "other/A_c2.zarr")
+    result = run(*FIT, "A_c2.zarr", "other/A_c2.zarr", "--output", "all")
+    assert result.exit_code == 2
+    assert "would both write all/A_fit" in result.stderr
+    assert not Path("all").exists()
+    done(*FIT, "A_c2.zarr", "other/A_c2.zarr")
+    assert [row["folder"] for row in rows()] == ["A_fit", "other/A_fit"]
+
+
+def test_one_store_has_no_index(three):
+    done(*FIT, "A_c2.zarr")
+    assert not Path("scans.csv").exists()
+
+
+def test_names_and_messages_of_an_index_never_become_markup(tmp_path):
+    nasty = '<b>"&'
+    entries = [
+        SeriesEntry(nasty, tmp_path / "a b <i>", flow_result()),
+        SeriesEntry("x", tmp_path / "c", None, nasty),
+    ]
+    index.write_index(tmp_path, tuple(flow_result().parameters["param"].values), entries, 2)
+    page = ParsedPage((tmp_path / "scans.html").read_text())
+    assert not page.all("i") + page.all("b")
+    assert page.all("a")[2]["href"] == "a%20b%20%3Ci%3E/report.html"
+    assert page.text.count(nasty) >= 2
+
+
+def test_the_figure_of_many_scans_shows_every_value_with_its_error(tmp_path):
+    names = [f"A{n:04d}_c2.zarr" for n in range(40)]
+    picture = draw_scans([SeriesEntry(name, None, flow_result()) for name in names])
+    FigureCanvasAgg(picture).draw()
+    first = picture.axes[0]
+    assert first.get_ylabel() == "D0 [Å²/s]"
+    (bars,) = first.containers
+    np.testing.assert_array_equal(bars.lines[0].get_ydata(), [68612.3] * 40)
+    segment = bars.lines[2][0].get_segments()[0]
+    assert segment[1, 1] - segment[0, 1] == pytest.approx(2 * 1532)
+    assert [t.get_text() for t in picture.axes[7].get_xticklabels()][:2] == ["A0000_c2", "A0004_c2"]
+    labels = {axes.get_ylabel(): axes.yaxis.label.get_window_extent() for axes in picture.axes}
+    assert "gamma_dot_t0 [1/s]" in labels
+    assert all(box.x0 > 0 for box in labels.values())
+    naive = draw_scans([SeriesEntry(name, None, static_result()) for name in "xy"])
+    assert naive.axes[0].containers[0].lines[0].get_markerfacecolor() == "none"
+
+
+def test_the_figure_of_all_scans_is_drawn_when_all_are_done(tmp_path):
+    names = tuple(flow_result().parameters["param"].values)
+    entries = [SeriesEntry(f"{n}", tmp_path / f"{n}", flow_result()) for n in range(2)]
+    index.write_index(tmp_path, names, entries, 3)
+    assert not ParsedPage((tmp_path / "scans.html").read_text()).all("img")
+    index.write_index(tmp_path, names, entries, 2)
+    assert len(ParsedPage((tmp_path / "scans.html").read_text()).all("img")) == 1

@@ -1,0 +1,112 @@
+"""What the workers of a local cluster are as processes, and which of them did what."""
+
+import os
+import signal
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from distributed import SchedulerPlugin
+
+
+def nannies(client) -> dict[int, psutil.Process]:
+    """The processes that a cluster's workers are children of, by the workers' names."""
+    held = list(client.cluster.workers.items())
+    return {name: psutil.Process(worker.process.pid) for name, worker in held if worker.process}
+
+
+def everything(client) -> list[psutil.Process]:
+    """The workers of a local cluster and their nannies."""
+    return [p for nanny in nannies(client).values() for p in (nanny, *children(nanny))]
+
+
+def processes(client) -> list[psutil.Process]:
+    """The worker processes of a local cluster, not their nannies."""
+    return list(by_address(client).values())
+
+
+def by_address(client) -> dict[str, psutil.Process]:
+    """The worker processes that the scheduler knows and that are alive, by address."""
+    addresses = {w.name: w.address for w in list(client.cluster.scheduler.workers.values())}
+    found = {}
+    for name, nanny in nannies(client).items():
+        for child in children(nanny):
+            with suppress(psutil.NoSuchProcess):
+                if name in addresses and "spawn_main" in " ".join(child.cmdline()):
+                    found[addresses[name]] = child
+    return found
+
+
+def shared_memory(client) -> set[Path]:
+    """The files of the system's shared memory that a local cluster's processes hold."""
+    found: set[Path] = set()
+    for process in everything(client):
+        with suppress(psutil.NoSuchProcess):
+            maps = process.memory_maps()
+            found |= {Path(m.path) for m in maps if m.path.startswith("/dev/shm/")}
+    return found
+
+
+def children(process: psutil.Process) -> list[psutil.Process]:
+    """What a process has started, none when it is gone."""
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def busy(client) -> bool:
+    """Whether a worker holds a task of a pass."""
+    workers = list(client.cluster.scheduler.workers.values())
+    return any("gram-" in str(task.key) for worker in workers for task in list(worker.processing))
+
+
+def when_busy(client, seconds: float = 5) -> None:
+    """Return when a worker holds a task of a pass, or after some seconds without one."""
+    until = time.monotonic() + seconds
+    while not busy(client) and time.monotonic() < until:
+        time.sleep(0.001)
+
+
+class Given(SchedulerPlugin):
+    """Which workers each task of a pass was given to, one after another, and which of them did it."""
+
+    def __init__(self, client) -> None:
+        self.scheduler = client.cluster.scheduler
+        self.workers: dict[str, list[str]] = defaultdict(list)
+        self.done: dict[str, str] = {}
+        self.scheduler.add_plugin(self, name="given")
+
+    def transition(self, key, start, finish, *args, **kwargs) -> None:
+        if not str(key).startswith("gram-"):
+            return
+        if finish == "processing":
+            self.workers[str(key)].append(self.scheduler.tasks[key].processing_on.address)
+        elif start == "processing" and finish == "memory":
+            self.done[str(key)] = kwargs["worker"]
+
+    def passes(self) -> list[Counter[str]]:
+        """How many tasks each worker did, pass by pass."""
+        found: dict[str, Counter[str]] = defaultdict(Counter)
+        for key, worker in self.done.items():
+            found[key.rsplit("-", 1)[0]][worker] += 1
+        return list(found.values())
+
+    def again(self) -> dict[str, list[str]]:
+        """The tasks done more than once, with the workers that did not do them last."""
+        return {key: found[:-1] for key, found in self.workers.items() if len(found) > 1}
+
+
+def kill_while_it_computes(
+    client, pids: dict[str, int], killed: list[int], named: str = "gram-"
+) -> None:
+    """Wait until a worker holds a task, of a pass unless said otherwise, then end it."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        for address, worker in list(client.cluster.scheduler.workers.items()):
+            if any(named in str(task.key) for task in list(worker.processing)):
+                os.kill(pids[address], signal.SIGKILL)
+                killed.append(pids[address])
+                return

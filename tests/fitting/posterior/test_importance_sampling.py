@@ -1,0 +1,157 @@
+"""Weighted draws, and what happens where they are none, or where the wide Gram is too small at first."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.posterior import sample_posterior as sampler
+from homodyne_dask.fitting.posterior.importance_sampling_and_nuts import (
+    Draws,
+    importance_draws,
+    reliable,
+)
+from homodyne_dask.fitting.posterior.likelihood import likelihood_of
+from homodyne_dask.fitting.posterior.sample_posterior import Sampler, posterior_draws, request_of
+from homodyne_dask.fitting.surrogate import interpolation_nodes as basis
+from homodyne_dask.fitting.surrogate.proposal import Weighted
+from homodyne_dask.solver.variable_projection import reduce
+from tests.fitting.posterior.samplers import TRUTH, sampler_of
+from tests.synthetic import angles, measured, store
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    scans = measured(TRUTH, 60, angles(8), sigma=0.1, seed=4)
+    return store(scans, tmp_path_factory.mktemp("sampling"), "S")
+
+
+class Normal:
+    """A proposal of two normal coordinates of sd 1."""
+
+    def weighted(self, log_density, n, rng):
+        x = rng.standard_normal((n, 2))
+        there = log_density(x)
+        return Weighted(x, np.ones(n), there, there + 0.5 * (x**2).sum(1))
+
+
+def test_weights_make_a_wide_proposal_as_narrow_as_the_density():
+    def drawn(sd):
+        def density(x):
+            return -0.5 * ((x / sd) ** 2).sum(1)
+
+        return importance_draws(density, Normal(), 4000, np.random.default_rng(1))
+
+    narrow = drawn(0.4)
+    np.testing.assert_allclose(narrow.x[0].std(0), 0.4, rtol=0.06)
+    assert reliable(narrow.pareto_k, 4000)
+    assert not reliable(drawn(30.0).pareto_k, 4000)
+
+
+def test_where_no_draw_has_weight_chains_start_from_the_search():
+    near = np.array([[1.0, 2.0]])
+    made = Sampler.__new__(Sampler)
+    none = Draws(np.zeros((1, 0, 2)), "importance", np.inf, 0.0, None, {})
+    chains = Draws(near[None], "nuts", np.inf, 1.0, 1.0, {})
+    made._lap = lambda _: None
+    made.explored = lambda: ("by", near)
+    made.likelihood = lambda at: ("of", "basis") if at is near else pytest.fail("not the search")
+    made.weighted_draws = lambda of, by, draws: (by, none)
+    made.checked = lambda of, found: 0.01 if found is chains else pytest.fail("no draws to check")
+    made.chains = lambda of, at, draws, k: chains if at is near else pytest.fail("not the search")
+    said = []
+    found = made.run(200, said.append)
+    assert (found.draws, found.error) == (chains, 0.01)
+    assert "NUTS" in said[-1]
+
+
+@pytest.fixture(scope="module")
+def drawn(scan):
+    """A fit, draws of its posterior, the bases they took, the first of 3 columns, and what was said."""
+    chosen, said = [], []
+
+    def small_at_first(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            if not chosen:
+                patch.setattr(basis, "SIZES", (3,))
+            chosen.append(basis.choose_basis(*arguments))
+        return chosen[-1]
+
+    result = hd.fit(scan, "static", fixed={"D_offset": 500.0})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampler, "choose_basis", small_at_first)
+        found = posterior_draws(result, scan, draws=2000, doing=said.append)
+    return result, found, chosen, said
+
+
+def test_a_basis_that_is_too_small_at_first_is_chosen_anew(drawn):
+    _, found, chosen, said = drawn
+    assert said.count("wide pass over the data") == len(chosen) > 1
+    assert found.columns == len(chosen[-1].thetas) - 1 > 3
+    assert found.largest_error < 0.05
+
+
+def test_draws_of_contrast_and_offset_have_their_own_spread(drawn):
+    result, found, _, _ = drawn
+    assert found.adjust == "robust"
+    spread = found.linear_params.reshape(-1, 8, 2).std(0) / np.sqrt(found.factor)
+    for n, name in enumerate(("offset", "contrast")):
+        error = result.scaling[f"{name}_stderr_naive"].values
+        np.testing.assert_allclose(spread[:, n], error, rtol=0.25)
+
+
+def test_f_outside_of_the_columns_raises_chisqr(scan, monkeypatch):
+    monkeypatch.setattr(basis, "SIZES", (1,))
+    made = sampler_of(scan, "static")
+    near = made.target.at.x * (1 + 0.02 * np.random.default_rng(1).standard_normal((320, 3)))
+    of, _ = made.likelihood(near)
+    thetas = made.target.at.theta * np.array([[1.6, 1, 1], [0.5, 1, 1], [1, 1.4, 1], [1, 0.6, 1]])
+    grams = made.sweep.candidates(thetas)
+    exact = np.array([reduce(gram, made.request.scaling).chisqr for gram in grams])
+    exact -= made.reduced.chisqr
+    found = likelihood_of(made.request.problem, of, thetas).chisqr.sum(1)
+    assert (exact > 20).all()
+    assert (found > 0.8 * exact).all()
+
+
+def test_a_posterior_is_of_float64_and_of_the_chunks_that_were_fitted(tmp_path):
+    whole = store(measured(TRUTH, 60, angles(3), sigma=0.1), tmp_path, "S")
+    result = hd.fit(whole, "static", precision="mixed", fixed={"D_offset": 500.0})
+    request = request_of(result, whole)
+    assert result.config["precision"] == "mixed"
+    assert request.problem.precision == "float64"
+    less = result.inputs | {"chunks_left_out": [[1, 0, 0, 0]]}
+    assert len(request_of(replace(result, inputs=less), whole).scan.excluded) == 1
+    assert not request.scan.excluded
+
+
+def test_a_parameter_that_nothing_bounds_has_no_posterior(tmp_path):
+    def decay(theta, t1, t2, bin):
+        return jnp.exp(-(t2 - t1) / theta[0])
+
+    slow = measured(
+        [23.0, 0.0, 0.0], 60, angles(8), sigma=0.1, seed=2
+    )  # f falls by 1 % in the record
+    scan = store(slow, tmp_path, "S")
+    known = {"scaling": "fixed", "contrast": 0.2, "offset": 1.0}
+    model = hd.separable(decay, parameters=[hd.Parameter("tau", "s", (1.0, np.inf))])
+    result = hd.fit(scan, model, initial={"tau": 1000.0}, **known)
+    assert result.converged
+    with pytest.raises(OptionError, match=r"the posterior of tau has no end: at .* give it bounds"):
+        posterior_draws(result, scan, adjust="none", draws=200)
+    held = {"tau": ("lognormal", 1000.0, 0.5)}
+    assert posterior_draws(result, scan, adjust="none", draws=200, priors=held).pareto_k < 1
+    fast = store(measured(TRUTH, 60, angles(8), sigma=0.1), tmp_path, "F")
+    result = hd.fit(fast, model, initial={"tau": 5.0}, **known)
+    assert np.isfinite(posterior_draws(result, fast, adjust="none", draws=200).theta).all()
+
+
+def test_a_fit_that_ended_at_all_its_bounds_has_no_posterior(scan):
+    held = {"fixed": {"alpha": -0.4, "D_offset": 500.0}, "bounds": {"D0": (1.0, 1000.0)}}
+    result = hd.fit(scan, "static", **held)
+    assert result.parameters["at_bound"].sel(param="D0")
+    with pytest.raises(OptionError, match="all free parameters ended at a bound"):
+        posterior_draws(result, scan)

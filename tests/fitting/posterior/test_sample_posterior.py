@@ -1,0 +1,194 @@
+"""Draws against integrals over a grid; the same bits anywhere; sentences for what has no posterior."""
+
+import numpy as np
+import pytest
+from scipy.interpolate import PchipInterpolator
+
+import homodyne_dask as hd
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.fit import plan_for
+from homodyne_dask.fitting.posterior.importance_sampling_and_nuts import nuts_draws, reliable
+from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
+from homodyne_dask.fitting.request import prepare
+from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.sweep.sweep import sweep_of
+from tests.fitting.posterior.samplers import TRUTH
+from tests.synthetic import angles, measured, store
+
+CELLS = 40
+QUANTILES = [0.025, 0.16, 0.5, 0.84, 0.975]
+BANANA = {"fixed": {"D0": 20000.0}}
+AT_BOUND = {"fixed": {"alpha": -0.4}, "bounds": {"D_offset": (450.0, 1e4)}}
+CASES = {"alpha and D_offset": BANANA, "a bound beside the optimum": AT_BOUND}
+
+
+@pytest.fixture(scope="module")
+def still(tmp_path_factory):
+    scans = measured(TRUTH, 60, angles(8), sigma=0.1, seed=4)
+    return store(scans, tmp_path_factory.mktemp("posterior"), "S")
+
+
+def on_a_grid(scan, options, result):
+    """Quantiles of both free parameters from χ² of all pairs on a grid, priors flat within the bounds."""
+    request = prepare(scan, "static", **options)
+    sweep = sweep_of(plan_for(request, None), scan.selection, request.problem, None)
+    free, theta = request.search.free, result.parameters["value"].values
+    error = result.parameters["stderr_naive"].values[free]
+    low = np.maximum(theta[free] - 7 * error, request.search.lower[free])
+    high = np.minimum(theta[free] + 7 * error, request.search.upper[free])
+    edges = [np.linspace(a, b, CELLS + 1) for a, b in zip(low, high, strict=True)]
+    middles = [(of[1:] + of[:-1]) / 2 for of in edges]
+    grid = np.stack(np.meshgrid(*middles, indexing="ij"), -1).reshape(-1, 2)
+    thetas = np.repeat(theta[None], len(grid), axis=0)
+    thetas[:, free] = grid
+    chisqr = np.array([reduce(g, request.scaling).chisqr for g in sweep.candidates(thetas)])
+    weight = np.exp(-0.5 * (chisqr - chisqr.min()))
+    if not request.search.free[1]:  # log-uniform in D0
+        weight = weight / grid[:, 0]
+    found = []
+    for n, of in enumerate(edges):
+        below = np.append(0.0, np.cumsum(weight.reshape(CELLS, CELLS).sum(1 - n)))
+        found.append(
+            PchipInterpolator(below / below[-1] + 1e-12 * np.arange(CELLS + 1), of)(QUANTILES)
+        )
+    return np.array(found), error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", CASES)
+def test_quantiles_are_those_of_an_integral_over_a_grid(still, word):
+    options = CASES[word]
+    result = hd.fit(still, "static", **options)
+    wanted, error = on_a_grid(still, options, result)
+    # so many that the ends are known to a third of what is asked
+    found = posterior_draws(result, still, draws=200_000, adjust="none")
+    assert found.sampler == "importance"
+    assert found.largest_error < 0.05
+    free = ~result.parameters["fixed"].values
+    quantiles = np.quantile(found.flat[:, free], QUANTILES, axis=0).T
+    np.testing.assert_allclose(quantiles / error[:, None], wanted / error[:, None], atol=0.05)
+
+
+@pytest.mark.slow
+def test_one_worker_and_two_draw_the_same_bits(still):
+    result = hd.fit(still, "static")
+    alone = posterior_draws(result, still, draws=200, seed=5)
+    with hd.local_cluster(processes=2, threads=2) as client:
+        on_two = posterior_draws(result, still, draws=200, seed=5, client=client)
+    np.testing.assert_array_equal(alone.theta, on_two.theta)
+    np.testing.assert_array_equal(alone.linear_params, on_two.linear_params)
+    assert alone.largest_error == on_two.largest_error
+
+
+@pytest.mark.slow
+def test_a_robust_posterior_is_wider_by_the_design_effect_and_has_tails(still):
+    result = hd.fit(still, "static", fixed={"D_offset": 500.0})
+    found = posterior_draws(result, still, draws=4000)
+    assert found.adjust == "robust"
+    assert found.dof == pytest.approx(np.nanmin(result.parameters["dof"].values))
+    free = ~result.parameters["fixed"].values
+    away = (found.flat - result.parameters["value"].values)[:, free]
+    wide = np.quantile(np.abs(away), 0.5, axis=0) / result.parameters["stderr"].values[free]
+    np.testing.assert_allclose(wide, 0.72, atol=0.08)  # half of a t of some 5 degrees of freedom
+
+
+def test_a_prior_is_part_of_the_density(still):
+    result = hd.fit(still, "static", fixed={"D_offset": 500.0})
+    value = result.parameters["value"].values
+    narrow = {"D0": (value[0], 1e-4 * value[0])}
+    found = posterior_draws(result, still, priors=narrow, draws=1000, adjust="none")
+    assert found.flat[:, 0].std() == pytest.approx(1e-4 * value[0], rel=0.1)
+    assert found.priors["D0"].startswith("normal")
+    assert found.priors["alpha"].startswith("uniform, -2 to 2")
+    np.testing.assert_array_equal(found.flat[:, 2], 500.0)
+
+
+def test_the_prior_of_a_fit_is_that_of_its_posterior_and_counts_once(still):
+    whole = hd.fit(still, "static", fixed={"D_offset": 500.0})
+    value, error = (whole.parameters[n].values for n in ("value", "stderr_naive"))
+    known = {"alpha": (value[1] + error[1], error[1])}
+    result = hd.fit(still, "static", fixed={"D_offset": 500.0}, prior=known)
+    away = (result.parameters["value"].values[1] - known["alpha"][0]) / known["alpha"][1]
+    assert result.chisqr - result.left_out["chisqr"].sum() == pytest.approx(away**2, rel=1e-6)
+    found = posterior_draws(result, still, draws=8000, adjust="none")
+    assert found.priors["alpha"].startswith("normal")
+    after = result.parameters
+    mean, sd = found.flat[:, 1].mean(), found.flat[:, 1].std()
+    assert mean == pytest.approx(after["value"].values[1], abs=0.1 * error[1])
+    assert sd == pytest.approx(after["stderr_naive"].values[1], rel=0.06)
+
+
+def test_nuts_draws_from_what_weights_do_not():
+    import jax.numpy as jnp
+
+    at = power_law_coordinates()
+
+    def density(x):
+        return -0.5 * ((x[1] + 0.4) / 0.05) ** 2 - 0.5 * ((jnp.log(x[0]) - 9.9) / 0.1) ** 2
+
+    near = np.stack(
+        [np.exp(9.9 + 0.1 * np.linspace(-1, 1, 50)), -0.4 + 0.05 * np.cos(np.arange(50))], 1
+    )
+    found = nuts_draws(density, near, at, 800, 3, 0.9)
+    assert found.sampler == "nuts"
+    assert found.x.shape == (4, 200, 2)
+    assert found.r_hat is not None
+    assert found.r_hat < 1.05
+    flat = found.x.reshape(-1, 2)
+    assert flat[:, 1].mean() == pytest.approx(-0.4, abs=0.01)
+    assert flat[:, 1].std() == pytest.approx(0.05, rel=0.15)
+    # a normal density of log x is one of x times x
+    assert np.log(flat[:, 0]).mean() == pytest.approx(9.9 + 0.01, abs=0.02)
+
+
+def power_law_coordinates():
+    from homodyne_dask.fitting.surrogate.coordinates import coordinates
+    from homodyne_dask.models import POWER_LAW
+    from homodyne_dask.models.parameters import search
+
+    chosen = search(POWER_LAW.parameters)
+    return coordinates(chosen, np.array([2e4, -0.4, 0.0]))
+
+
+def test_weights_are_judged_by_their_number():
+    assert reliable(0.6, 4000)
+    assert not reliable(0.71, 10**6)
+    assert not reliable(0.55, 150)
+
+
+WRONG = {
+    "loss": ({"loss": "huber"}, {}, "a fit with loss 'huber' has no likelihood"),
+    "bounds": ({"contrast_bounds": (0, 1)}, {}, "fit with contrast_prior instead"),
+    "adjust": ({}, {"adjust": "robst"}, "adjust = 'robst' is unknown; did you mean 'robust'"),
+    "draws": ({}, {"draws": 3}, "draws = 3: give a whole number from 100 up"),
+    "seed": ({}, {"seed": -1}, "seed = -1: give a whole number"),
+    "unknown prior": ({}, {"priors": {"D00": (1, 2)}}, "unknown parameter 'D00'"),
+    "prior outside": ({}, {"priors": {"D0": ("uniform", -5, -1)}}, "outside the bounds"),
+}
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_what_has_no_posterior_is_a_sentence(still, word):
+    options, more, sentence = WRONG[word]
+    result = hd.fit(still, "static", **options)
+    with pytest.raises(OptionError, match=sentence):
+        posterior_draws(result, still, **more)
+
+
+def test_a_fit_that_did_not_converge_and_other_data_are_refused(still, tmp_path):
+    with pytest.raises(OptionError, match="is that of a fit that converged, and this one ended"):
+        posterior_draws(hd.fit(still, "static", max_passes=1), still)
+    other = store(measured(TRUTH, 60, angles(8), sigma=0.1, seed=5), tmp_path, "S")
+    result = hd.fit(still, "static")
+    with pytest.raises(OptionError, match="is not the store that was fitted"):
+        posterior_draws(result, other)
+    with pytest.raises(OptionError, match="of frames"):
+        posterior_draws(result, still.select(frames=(0, 40)))
+
+
+def test_the_public_function_returns_a_posterior_with_bands(still):
+    result = hd.fit(still, "static")
+    found = hd.posterior(result, draws=200, progress=(said := []).append)
+    assert "one pass at the optimum" in said
+    assert found.tree["posterior"]["J"].shape == (1, 200, 50)
+    assert np.isfinite(found.tree["log_likelihood"].to_dataset().to_array().values).all()

@@ -1,0 +1,181 @@
+"""The option prior of a fit: from initial values to report, and mistakes in it."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import homodyne_dask as hd
+from homodyne_dask.cli import main
+from homodyne_dask.cli.configuration import from_options
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.request import prepare
+from homodyne_dask.results.files.csv_tables import parameters_csv
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from tests.synthetic import CREEP, angles, fit_here, measured, store
+
+PRIOR = {"D0": (20500, 30)}
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    scans = measured(CREEP, 40, angles(9), contrast=0.25, sigma=0.003)
+    return store(scans, tmp_path_factory.mktemp("prior"))
+
+
+@pytest.fixture(scope="module")
+def result(scan):
+    return fit_here(scan, hd.STATIC, prior=PRIOR, profile=("D0",))
+
+
+def value(result, name="D0", key="value"):
+    return float(result.parameters[key].sel(param=name))
+
+
+def test_report_json_and_csv_name_the_prior(result, tmp_path):
+    assert result.outcome is Outcome.CONVERGED
+    assert "prior: D0 = 20500 ± 30 Å²/s" in str(result)
+    assert f"pairs         {9 * 39 * 20:,}".replace(",", " ") in str(result)
+    assert "0 pairs masked or unknown" in str(result)
+    assert result.ndata == 9 * 39 * 20 + 1
+    free = result.ndata - 3 - 18
+    assert result.redchi == pytest.approx(result.chisqr / free, rel=1e-12)
+    of_bins = (result.scaling["redchi"] * (result.scaling["ndata"] - 2)).values.sum()
+    of_prior = ((value(result) - 20500) / 30) ** 2
+    assert result.chisqr == pytest.approx(of_bins + of_prior, rel=1e-12)
+    result.to_json(tmp_path / "result.json")
+    read = hd.load_result(tmp_path / "result.json")
+    assert str(read) == str(result)
+    assert read.config["prior"] == {"D0": [20500, 30]}
+    head, D0, alpha, _ = parameters_csv(result).splitlines()
+    assert head.endswith(",prior_mean,prior_sd")
+    assert D0.endswith(",20500.0,30.0")
+    assert alpha.endswith(",,")
+
+
+def test_a_fit_far_from_its_prior_says_so(scan, result):
+    far = fit_here(scan, hd.STATIC, prior={"alpha": (0.5, 0.2)})
+    said = [warning for warning in far.warnings if "standard deviations from its prior" in warning]
+    assert len(said) == 1
+    assert said[0].startswith("alpha ends at ")
+    assert "from its prior 0.5 ± 0.2: the prior, sigma or the model does not hold" in said[0]
+    assert not any("its prior" in warning for warning in result.warnings)
+
+
+def test_an_error_above_that_of_the_prior_is_named(tmp_path):
+    """Pairs share the noise of whole frames, so that naive errors are several times too small."""
+    rng = np.random.default_rng(1)
+    scans = measured(CREEP * np.array([1, 1, 0]), 40, angles(9), contrast=0.25, sigma=0.003)
+    scans.c2[:] += 0.02 * rng.standard_normal((9, 1, 40)) * np.linspace(1, 0, 40)
+    scattered = store(scans, tmp_path)
+    errors = fit_here(scattered, hd.STATIC)
+    wide = value(errors, "D_offset", "stderr")
+    assert wide > 2 * value(errors, "D_offset", "stderr_naive")
+    sd = value(errors, "D_offset", "stderr_naive")
+    found = fit_here(scattered, hd.STATIC, prior={"D_offset": (value(errors, "D_offset"), sd)})
+    assert any("the error of D_offset, " in said for said in found.warnings)
+    assert value(found, "D_offset", "stderr") < wide
+
+
+def test_a_prior_far_beyond_a_bound_hides_neither_decay_nor_optimum(scan):
+    """Its χ² of 1e15 would be taken for noise of the data: no decay seen, and converged anywhere."""
+    far = fit_here(scan, hd.STATIC, prior={"D_offset": (5e4, 1e-3)})
+    fixed = fit_here(scan, hd.STATIC, fixed={"D_offset": 1e4})
+    assert far.outcome is fixed.outcome is Outcome.CONVERGED
+    assert value(far, "D_offset") == 1e4
+    assert value(far) == pytest.approx(value(fixed), abs=0.01 * value(fixed, key="stderr"))
+    assert value(far, key="stderr") == pytest.approx(value(fixed, key="stderr"), rel=1e-3)
+    assert any("standard deviations from its prior" in said for said in far.warnings)
+
+
+def test_a_profile_counts_the_prior(result):
+    """The data alone determine D0 to 140."""
+    table = result.profiles["D0"]
+    assert table["converged"].all()
+    rise, parabola = (table[key].values - result.chisqr for key in ("chisqr", "parabola"))
+    away = table["value"].values - value(result)
+    np.testing.assert_allclose(rise, (away / 30) ** 2, rtol=0.1)
+    np.testing.assert_allclose(parabola, rise, rtol=0.05)
+
+
+def test_a_resumed_fit_has_the_same_bits_and_no_other_prior(scan, result, tmp_path):
+    path = tmp_path / "fit.ckpt"
+    given = {"prior": {"D0": "20500:30"}, "profile": ("D0",)}
+    assert fit_here(scan, hd.STATIC, path, stop_after=1, **given) is None
+    resumed = fit_here(scan, hd.STATIC, path, resume=True, **given)
+    assert resumed.chisqr == result.chisqr
+    assert resumed.parameters.equals(result.parameters)
+    with pytest.raises(OptionError, match="is of another fit: prior was"):
+        fit_here(scan, hd.STATIC, path, resume=True, prior={"D0": (20500, 31)})
+
+
+@pytest.mark.slow
+def test_every_window_has_the_prior(scan):
+    series = hd.fit_each(scan, hd.STATIC, over="age", windows=2, prior={"D0": (21000, 1e-3)})
+    assert [value(entry.result) for entry in series.entries] == pytest.approx([21000] * 2, abs=0.1)
+
+
+def test_few_bins_have_a_lower_bound_with_the_prior(tmp_path):
+    few = store(measured(CREEP, 40, angles(3), contrast=0.25, sigma=0.003), tmp_path)
+    narrow = fit_here(few, hd.STATIC, prior={"alpha": (-0.4, 1e-6)})
+    lower = np.sqrt(np.diag(narrow.covariance_lower.values))
+    assert lower[1] == pytest.approx(1e-6, rel=1e-3)
+    fixed = fit_here(few, hd.STATIC, fixed={"alpha": -0.4})
+    wanted = np.sqrt(np.diag(fixed.covariance_lower.values))
+    np.testing.assert_allclose(lower[[0, 2]], wanted[[0, 2]], rtol=1e-2)
+    assert any("3 independent bins are too few" in warning for warning in narrow.warnings)
+
+
+def even(theta, t1, t2, bin):
+    """The sign of the rate is not seen."""
+    return jnp.exp(-jnp.square(theta[0] * (t2 - t1)))
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_of_minima_alike_the_prior_chooses_and_starts_where_nothing_else_does(scan, sign):
+    model = hd.separable(even, [hd.Parameter("rate", "1/s")], name="even")
+    with pytest.raises(OptionError, match="rate has no initial value and no finite bounds"):
+        fit_here(scan, model)
+    found = fit_here(scan, model, prior={"rate": (sign * 0.5, 5)})
+    assert value(found, "rate") * sign > 0
+
+
+def test_a_search_with_every_parameter_known_starts_there(scan):
+    given = {"D0": (2e4, 1e3), "alpha": (-0.4, 0.1), "D_offset": (1e3, 500)}
+    result = fit_here(scan, hd.STATIC, prior=given)
+    assert result.outcome is Outcome.CONVERGED
+    assert value(result, "alpha") == pytest.approx(-0.4, abs=0.1)
+
+
+MISTAKES = [
+    ({"D0": "lognormal:2e4:0.1"}, "prior of D0: a fit takes normal priors only, mean and standard "
+     "deviation, and this one is lognormal: give it to posterior"),
+    ({"D": (1, 2)}, "prior: unknown parameter 'D'; did you mean 'D0'?"),
+    ({"D0": (2e4, -1)}, "prior of D0 = (20000.0, -1): sd = -1 is not positive"),
+    ({"D0": (2e4, 1e-13)}, "prior of D0: sd = 1e-13 is below the rounding of 20000: to keep it "
+     "there use fixed"),
+    ({"D0": (2e4, 1e-300)}, "prior of D0 = (20000.0, 1e-300): sd = 1e-300 is not between 1e-60 and 1e60"),
+    ({"alpha": (0, 1)}, "prior of alpha: it is fixed at -0.4, and a prior would change nothing"),
+    ({"D0": 5}, "prior of D0 = 5 cannot be used: give mean and standard deviation"),
+    ("D0=1:2", "prior = 'D0=1:2' cannot be used: give two numbers by parameter"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "message"), MISTAKES)
+def test_mistakes_are_named(scan, given, message):
+    with pytest.raises(OptionError) as error:
+        prepare(scan, hd.STATIC, fixed={"alpha": -0.4}, prior=given)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("given", ["2e4:300", [2e4, 300], ["2e4", "300"], "normal:2e4:300"])
+def test_it_is_written_in_one_of_these_ways(scan, given):
+    config = from_options({"data": scan.path, "model": "static", "prior": {"D0": given}})
+    request = prepare(scan, hd.STATIC, **config.fit_options())
+    assert request.config["prior"] == {"D0": (2e4, 300.0)}
+
+
+def test_the_command_line_takes_several(scan):
+    given = ["--no-measure", "--prior", "D0=2e4:300", "--prior", "alpha=halfnormal:1"]
+    run = CliRunner().invoke(main, ["plan", scan.path, "--model", "static", *given])
+    assert "prior of alpha: a fit takes normal priors only" in " ".join(run.output.split())

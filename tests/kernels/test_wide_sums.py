@@ -1,0 +1,112 @@
+"""The wide Gram of a block against dense sums of f; f of theta as JAX traces it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.gram import merge_tree
+from homodyne_dask.kernels.interface import PairSet
+from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.problem import Problem
+from tests.kernels.gram_errors import EXACT, STATIC, worst_error
+from tests.kernels.user_functions import INTEGRATED, STRETCHED
+from tests.synthetic import FLOW, blocks, measured, without_some
+
+PHI = (-40.0, 3.0, 61.0)
+
+
+CASES = {
+    "flow": (None, FLOW),
+    "flow that turns round": (None, np.array([2500, -0.3, 100, 1e-3, -0.5, -2e-4, 17])),
+    "fast decay": (None, np.array([2e5, -0.5, 100, 2e-3, -0.3, 0, -60])),
+    "static": (None, STATIC),
+    "user-defined": (STRETCHED, np.array([3e3, 0.8])),
+    "user-defined with integrals": (INTEGRATED, np.array([3e3, -0.2])),
+}
+
+
+def scans_of(word, convention="physical"):
+    model, theta = CASES[word]
+    truth = theta if model is None else STATIC
+    scans = without_some(measured(truth, 150, PHI, convention=convention, offset=1.1))
+    thetas = theta * (1 + 0.05 * np.random.default_rng(3).standard_normal((5, len(theta))))
+    problem = scans.problem(min_lag=2) if model is None else Problem(model, min_lag=2)
+    return scans, problem, thetas
+
+
+def f_of(scans, problem, theta):
+    backend, time = backend_of(problem.model), scans.time
+    at = backend.point(problem, theta, time)
+    with np.errstate(over="ignore"):
+        return backend.f_at(at, time, scans.q, scans.phi, time[:, None], time[None, :])
+
+
+def dense(scans, problem, thetas):
+    """Xᵀ W X of every bin from whole matrices."""
+    f = [f_of(scans, problem, theta) for theta in thetas]
+    lag = np.subtract.outer(-np.arange(len(scans.time)), -np.arange(len(scans.time)))
+    counted = np.isfinite(scans.c2) & (lag >= problem.min_lag)
+    y = np.where(counted, scans.c2.astype(float) - 1, 0)
+    X = np.stack([np.ones_like(y), y, f[0], *(one - f[0] for one in f[1:])], axis=1)
+    X = np.where(counted[:, None], X, 0.0)
+    w = counted / (scans.sigma_row[:, :, None] * scans.sigma_row[:, None, :]) ** 2
+    return np.einsum("bixy,bxy,bjxy->bij", X, w, X, optimize=True), counted.sum((1, 2))
+
+
+@pytest.mark.parametrize(("word", "side"), [*((w, 64) for w in CASES), ("flow", 256)])
+def test_the_moments_are_the_dense_sums(word, side):
+    scans, problem, thetas = scans_of(word)
+    backend = backend_of(problem.model)
+    points = [backend.point(problem, theta, scans.time) for theta in thetas]
+    parts = [backend.wide_gram(points, block, None)[0] for _, block in blocks(scans, side=side)]
+    moments, pairs = dense(scans, problem, thetas)
+    found = merge_tree(parts)
+    np.testing.assert_array_equal(found.pairs, pairs)
+    assert (worst_error(found.moments, moments) <= EXACT).all()
+
+
+def test_the_homodyne_convention_has_its_own_f():
+    scans, problem, thetas = scans_of("flow", "homodyne")
+    backend = backend_of(problem.model)
+    points = [backend.point(problem, theta, scans.time) for theta in thetas]
+    parts = [backend.wide_gram(points, block, None)[0] for _, block in blocks(scans, side=64)]
+    moments, _ = dense(scans, problem, thetas)
+    assert (worst_error(merge_tree(parts).moments, moments) <= EXACT).all()
+
+
+def test_sums_of_the_data_are_taken_as_given():
+    scans, problem, thetas = scans_of("flow")
+    backend = backend_of(problem.model)
+    points = [backend.point(problem, theta, scans.time) for theta in thetas]
+    (_, block), *_ = blocks(scans, side=64)
+    whole, sums = backend.wide_gram(points, block, None)
+    again, _ = backend.wide_gram(points, block, sums)
+    np.testing.assert_array_equal(whole.moments, again.moments)
+    np.testing.assert_array_equal(whole.pairs, again.pairs)
+
+
+@pytest.mark.parametrize("convention", ["physical", "homodyne"])
+@pytest.mark.parametrize("word", CASES)
+def test_f_that_jax_traces_is_f_at_pairs_of_frames(word, convention):
+    model, _ = CASES[word]
+    if model is not None and convention == "homodyne":
+        pytest.skip("a convention of the transport models")
+    scans, problem, thetas = scans_of(word, convention)
+    i, j = np.array([0, 3, 70, 148]), np.array([2, 90, 75, 149])
+    backend = backend_of(problem.model)
+    at = PairSet(
+        backend.pair_times(problem, scans.time), i, j, scans.q, scans.phi, problem.gap or 0.0
+    )
+
+    def f(theta, at=at):
+        return backend.f_of_theta(theta, at, problem.model, problem.convention)
+
+    with float64_on_cpu():
+        found = np.asarray(jax.jit(f)(jnp.asarray(thetas[1]), at))
+        slope = np.asarray(jax.jit(jax.jacfwd(f))(jnp.asarray(thetas[1])))
+    np.testing.assert_allclose(found, f_of(scans, problem, thetas[1])[:, i, j], rtol=0, atol=1e-12)
+    step, unit = 1e-6 * thetas[1, 0], np.eye(len(thetas[1]))[0]
+    up, down = (f_of(scans, problem, thetas[1] + s * unit)[:, i, j] for s in (step, -step))
+    np.testing.assert_allclose(slope[..., 0], (up - down) / (2 * step), rtol=1e-4, atol=1e-12)

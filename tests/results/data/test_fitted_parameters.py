@@ -1,0 +1,161 @@
+"""The parameters one by one and as a table of pandas, c2 at given times, intervals at any level."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import HomodyneDaskError, OptionError, SelectionError
+from homodyne_dask.results.data.fitted_parameters import confidence_intervals, intervals_text
+from homodyne_dask.results.data.result_tables import parameter_table
+from tests.results.made_results import flow_result, flow_result_of, static_result
+from tests.synthetic import FLOW, angles, measured, store
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    return store(measured(FLOW, 20, angles(3)), tmp_path_factory.mktemp("params"))
+
+
+def test_params_are_the_parameters_one_by_one():
+    result = replace(
+        flow_result(), config=flow_result().config | {"bounds": {"alpha": [-3.0, 0.5]}}
+    )
+    D0, alpha, fixed = (result.params[name] for name in ("D0", "alpha", "gamma_dot_t_offset"))
+    assert (D0.value, D0.stderr, D0.stderr_naive, D0.dof) == (68612.3, 1532.0, 912.0, 8.0)
+    assert (D0.unit, D0.vary, D0.at_bound) == ("Å²/s", True, False)
+    assert (D0.min, D0.max) == hd.LAMINAR_FLOW.parameters[0].bounds
+    assert (alpha.min, alpha.max) == (-3.0, 0.5)
+    assert (fixed.vary, fixed.stderr, fixed.dof) == (False, None, None)
+    assert list(result.params) == list(hd.LAMINAR_FLOW.names)
+    assert {name: one.value for name, one in result.params.items()} == {
+        name: float(result.parameters["value"].sel(param=name)) for name in result.params
+    }
+    assert len(result.params) == 7
+    assert "D0" in result.params
+    assert "D" not in result.params
+
+
+def test_what_python_shows_of_a_parameter_is_a_line():
+    params = flow_result().params
+    assert repr(params["D0"]) == "<D0 68600 ± 1500 Å²/s>"
+    assert repr(params["gamma_dot_t_offset"]) == "<gamma_dot_t_offset -0.00027 1/s, fixed>"
+    assert repr(static_result().params["D_offset"]) == "<D_offset -2 1/s, at bound>"
+    assert repr(params).splitlines() == [repr(one) for one in params.values()]
+    assert "<td>68600 ± 1500</td>" in params._repr_html_()
+
+
+def test_names_of_parameters_cannot_make_markup_of_a_page():
+    columns = {key: [value] for key, value in {"value": 1.0, "stderr": 0.1, "stderr_naive": 0.1,
+               "dof": 3.0, "at_bound": False, "fixed": False, "unit": "<i>"}.items()}  # fmt: skip
+    hostile = replace(flow_result(), parameters=parameter_table({"param": ["<script>"]} | columns))
+    assert "<script>" not in hostile.params._repr_html_()
+    assert "<i>" not in hostile.params._repr_html_()
+
+
+@pytest.mark.parametrize("name", ["DO", 3, None])
+def test_an_unknown_parameter_is_named_and_a_mapping_s_get_finds_none(name):
+    with pytest.raises(KeyError) as caught:
+        flow_result().params[name]
+    assert isinstance(caught.value, HomodyneDaskError)
+    assert str(caught.value).startswith(f"the fit has no parameter {name!r}; ")
+    assert flow_result().params.get(name) is None
+
+
+def test_bounds_that_are_not_known_are_none():
+    unknown_q = static_result().params
+    assert (unknown_q["D0"].unit, unknown_q["D0"].min, unknown_q["D0"].max) == ("1/s", None, None)
+    assert unknown_q["alpha"].min == hd.STATIC.parameters[1].bounds[0]
+    given = replace(static_result(), config=static_result().config | {"bounds": {"D0": (0.0, 2.0)}})
+    assert (given.params["D0"].min, given.params["D0"].max) == (0.0, 2.0)
+    lost = replace(
+        flow_result(), config=flow_result().config | {"model": "mine", "model_digest": "00"}
+    )
+    assert {(one.min, one.max) for one in lost.params.values()} == {(None, None)}
+
+
+def test_bounds_of_a_rate_of_free_form_are_those_of_its_coefficients():
+    base, names = static_result(), [f"J_{n + 1}" for n in range(4)]
+    config = {"model": "static_free", "splines": {"J": {"size": 4, "first": 0.0, "last": 1.0}}}
+    table = base.parameters.isel(param=[0] * 4).assign_coords(param=names)
+    table["unit"] = ("param", ["Å²/s"] * 4)
+    given = base.config | config | {"bounds": {"J": (1.0, 1e5)}}
+    params = replace(base, parameters=table, config=given).params
+    assert {(one.min, one.max) for one in params.values()} == {(1.0, 1e5)}
+
+
+def test_a_summary_is_a_frame_with_a_row_for_each_parameter():
+    frame = flow_result().summary()
+    assert frame.index.name == "parameter"
+    assert list(frame.index) == list(hd.LAMINAR_FLOW.names)
+    assert frame.loc["D0", "stderr"] == 1532.0
+    assert frame.loc["D0", "unit"] == "Å²/s"
+    assert np.isnan(frame.loc["gamma_dot_t_offset", "dof"])
+    numbers = ["value", "stderr", "stderr_naive", "dof", "min", "max"]
+    assert {str(frame[name].dtype) for name in numbers} == {"float64"}
+    assert frame["vary"].tolist() == [True] * 5 + [False, True]
+
+
+@pytest.mark.parametrize(("percent", "t"), [(90, 1.8595), (95, 2.3060), (99.9, 5.0413)])
+def test_an_interval_counts_in_t_of_the_degrees_of_freedom(percent, t):
+    ends = flow_result().ci(percent)  # 8 degrees of freedom
+    half = float((ends["high"] - ends["low"]).sel(param="D0") / 2)
+    assert half / 1532.0 == pytest.approx(t, rel=1e-4)
+
+
+def test_c2_at_times_is_that_of_the_model_at_all_pairs(scan):
+    result, time = flow_result_of(scan), scan.time
+    wanted = result.model().values
+    np.testing.assert_allclose(result.eval(time[:, None], time), wanted, rtol=1e-14)
+    label = int(scan.label[1])
+    one = result.eval(time[3], time[4:], label=label)
+    np.testing.assert_allclose(one, wanted[1, 3, 4:], rtol=1e-14)
+    assert result.eval(time[3], time[4], label).shape == ()
+    np.testing.assert_array_equal(result.eval(time[4:], time[3], label, scan), one)
+    between = result.eval(time[3], (time[4] + time[5]) / 2, label)
+    assert wanted[1, 3, 5] < between < wanted[1, 3, 4]
+
+
+MISTAKES = [
+    ("outside", {"t1": 1e9}, OptionError, r"t1 = 1e\+09 s is outside of the scan, 0 to 6\.33333 s"),
+    ("nothing", {"t2": np.nan}, OptionError, "t2 = nan s is outside"),
+    ("text", {"t2": "a"}, OptionError, "t2 = 'a' are not times in seconds"),
+    ("shapes", {"t1": [0, 1], "t2": [0, 1, 2]}, OptionError, r"t1 \(2,\) and t2 \(3,\)"),
+    ("label", {"label": 77}, SelectionError, "no bin that was fitted has the label 77; there is: "),
+]
+
+
+@pytest.mark.parametrize(
+    ("_word", "given", "error", "says"), MISTAKES, ids=[w for w, *_ in MISTAKES]
+)
+def test_mistakes_in_eval_are_named(scan, _word, given, error, says):
+    with pytest.raises(error, match=says):
+        flow_result_of(scan).eval(**{"t1": 0.0, "t2": 1.0} | given)
+
+
+def test_an_interval_is_the_value_with_t_standard_errors_on_both_sides():
+    ends = confidence_intervals(flow_result(), 95)
+    # t of 8 degrees of freedom: 2.306
+    low, high = float(ends["low"].sel(param="D0")), float(ends["high"].sel(param="D0"))
+    assert (low, high) == pytest.approx((68612.3 - 2.306 * 1532, 68612.3 + 2.306 * 1532), rel=1e-5)
+    assert np.isnan(ends["low"].sel(param="gamma_dot_t_offset"))
+    narrow = confidence_intervals(flow_result(), 68.27)
+    assert float(narrow["high"].sel(param="D0")) < high
+
+
+def test_without_a_robust_error_there_is_none():
+    assert np.isnan(confidence_intervals(static_result())["low"]).all()
+    assert intervals_text(static_result(), 95).splitlines()[1].split() == [
+        "D0",
+        "-",
+        "-",
+        "1/s",
+        "-",
+    ]
+
+
+@pytest.mark.parametrize("percent", [0, 100, -5, float("nan")])
+def test_a_percentage_that_makes_none_is_refused(percent):
+    with pytest.raises(OptionError, match="is none"):
+        confidence_intervals(flow_result(), percent)

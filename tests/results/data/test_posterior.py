@@ -1,0 +1,257 @@
+"""A posterior in numbers and as a tree, of draws whose distribution is known."""
+
+import json
+import math
+import warnings
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import xarray
+from scipy.special import ndtri, stdtrit
+
+from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.models.rate_forms import some_ages
+from homodyne_dask.results.data.fitted_model import fitted_model
+from homodyne_dask.results.data.posterior import load_posterior, posterior_of
+from homodyne_dask.results.data.posterior_rates import AGES
+from homodyne_dask.results.data.posterior_summary import QUANTILES
+from homodyne_dask.results.data.result_tables import parameter_table
+from homodyne_dask.results.files.arviz_tree import OTHERS, variable_names
+from tests.results.made_draws import banana, draws_of, gaussian
+from tests.results.made_results import FLOW, fit_of
+from tests.results.views.figures.texts import texts_of
+
+SD = 0.02 * np.abs(FLOW)
+
+
+@pytest.fixture(scope="module")
+def normal(flowing, fitted):
+    return posterior_of(fitted, draws_of(fitted, gaussian(fitted)), flowing)
+
+
+def test_moments_and_quantiles_are_those_of_the_distribution_that_was_drawn_from(normal):
+    table = normal.summary
+    assert (np.abs(table["mean"].values - FLOW) < 4 * SD / math.sqrt(4000)).all()
+    np.testing.assert_allclose(table["sd"], SD, rtol=4 / math.sqrt(8000))
+    known = FLOW[:, None] + SD[:, None] * ndtri(QUANTILES)
+    away = np.abs(table["quantile"].values - known) / SD[:, None]
+    assert (away < 0.17).all()  # four errors of an end
+    np.testing.assert_array_equal(table["value"], FLOW)
+
+
+def test_a_bent_posterior_has_quantiles_of_its_own(flowing, fitted):
+    bent = posterior_of(fitted, draws_of(fitted, banana(fitted, 20000)), flowing)
+    alpha = (bent.summary.sel(param="alpha")["quantile"].values - FLOW[1]) / SD[1]
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(2, 1_000_000))
+    np.testing.assert_allclose(
+        alpha, np.quantile(z[0] + 0.7 * (z[1] ** 2 - 1), QUANTILES), atol=0.2
+    )
+    assert not bent.gaussian_enough["alpha"]
+
+
+def test_the_shift_is_that_of_the_ends_from_those_of_the_fit(normal):
+    """The fit has t intervals of 6 degrees of freedom, the draws are normal."""
+    shift = normal.summary["shift"].values
+    assert (np.abs(shift - (stdtrit(6, 0.975) - ndtri(0.975))) < 0.17).all()
+    assert normal.gaussian_enough == dict.fromkeys(normal.summary["param"].values, False)
+    assert normal.sentences[0].startswith("the error bars of the fit are not enough for D0, alpha")
+
+
+def test_error_bars_are_enough_where_the_ends_agree_to_five_per_cent(flowing, fitted):
+    table = fitted.parameters.assign(dof=("param", np.full(7, 1e9)))
+    result = replace(fitted, parameters=table)
+    theta = gaussian(result, 4000)
+    z = np.sort((theta[0, :, 2] - FLOW[2]) / SD[2])
+    exact = ndtri((np.arange(4000) + 0.5) / 4000)
+    theta[0, :, :] = FLOW + SD * exact[:, None]
+    theta[0, :, 3] += 0.5 * SD[3]
+    made = posterior_of(result, draws_of(result, theta), flowing)
+    assert made.gaussian_enough == {name: name != "gamma_dot_t0" for name in made.gaussian_enough}
+    np.testing.assert_allclose(made.summary["shift"].sel(param="gamma_dot_t0"), 0.5, atol=0.01)
+    error = made.summary["shift_error"].values
+    known = math.sqrt(0.025 * 0.975 / 3200) / (math.exp(-0.5 * 1.96**2) / math.sqrt(2 * math.pi))
+    np.testing.assert_allclose(error, known, rtol=0.1)
+    assert "enough for D0, alpha, D_offset, beta" in made.sentences[0]
+    assert "not enough for gamma_dot_t0:" in made.sentences[1]
+    assert abs(z[0]) > 3
+
+
+def test_too_few_draws_do_not_make_error_bars_enough(flowing, fitted):
+    result = replace(fitted, parameters=fitted.parameters.assign(dof=("param", np.full(7, 1e9))))
+    draws = draws_of(result, gaussian(result, 4000), effective_draws=100.0)
+    few = posterior_of(result, draws, flowing)
+    assert few.gaussian_enough == dict.fromkeys(few.gaussian_enough, False)
+    (words,) = few.sentences
+    assert words.startswith("whether the error bars of the fit are enough for D0, alpha")
+    assert "not known from so few draws" in words
+
+
+def test_a_naive_posterior_is_called_so_and_not_compared(flowing, fitted):
+    naive = posterior_of(fitted, draws_of(fitted, gaussian(fitted, 400), adjust="none"), flowing)
+    assert naive.gaussian_enough == {}
+    assert "naive" in naive.sentences[0]
+    assert "enough" not in str(naive)
+
+
+def test_a_periodic_parameter_is_drawn_about_the_value_of_the_fit(flowing, fitted):
+    table = fitted.parameters.copy(deep=True)
+    table["value"].loc[{"param": "phi0"}] = 89.9
+    turned = replace(fitted, parameters=table)
+    theta = gaussian(turned, 1000)
+    theta[..., 6] = np.where(theta[..., 6] > 90, theta[..., 6] - 180, theta[..., 6])
+    made = posterior_of(turned, draws_of(turned, theta), flowing)
+    assert abs(made.summary["mean"].sel(param="phi0") - 89.9) < 0.01
+    assert float(made.summary["sd"].sel(param="phi0")) < 0.1
+
+
+def test_rates_of_draws_are_those_of_the_backend_at_each(normal, flowing):
+    group = normal.tree["posterior"].dataset
+    at = fitted_model(normal.result, flowing).at
+    backend = backend_of(at.problem.model)
+    for n in (0, 1777):
+        point = backend.point(at.problem, normal.draws.theta[0, n], flowing.time)
+        for name, curve in backend.rates(point, flowing.time, flowing.frames).items():
+            if name not in group:
+                continue
+            expected = np.interp(group["age"], curve.time, curve.value)
+            np.testing.assert_allclose(group[name].values[0, n], expected, rtol=1e-12, atol=1e-15)
+    assert group["J"].attrs["units"] == "Å²/s"
+
+
+@pytest.mark.parametrize("n", [1, 30, 50, 51, 60, 300, 3000, 100_000])
+def test_ages_are_at_most_fifty_frames_from_the_first_to_the_last(n):
+    at = some_ages(n, AGES)
+    assert len(at) == min(n, AGES)
+    assert (at[0], at[-1]) == (0, n - 1)
+    assert (np.diff(at) > 0).all()
+
+
+def same_draws(read, written):
+    """Compare draws to the last bit, but for offset - 1: files hold the offset."""
+    for one in fields(written):
+        values = [getattr(draws, one.name) for draws in (read, written)]
+        if one.name == "linear_params":
+            np.testing.assert_allclose(*values, rtol=0, atol=2.3e-16)
+        else:
+            np.testing.assert_equal(*values, one.name)
+
+
+@pytest.mark.parametrize("form", ["netcdf", "zarr"])
+def test_what_is_written_is_read_again(form, normal, tmp_path):
+    path = tmp_path / ("p.nc" if form == "netcdf" else "p.zarr")
+    getattr(normal, f"to_{form}")(path)
+    getattr(normal, f"to_{form}")(path)  # replaces it
+    read = load_posterior(path)
+    same_draws(read.draws, normal.draws)
+    assert str(read) == str(normal)
+    assert read._repr_html_() == normal._repr_html_()
+    for name, group in normal.tree.children.items():
+        xarray.testing.assert_identical(group.to_dataset(), read.tree[name].to_dataset())
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_numbers_without_draws_are_written_as_json(normal, tmp_path):
+    normal.to_json(tmp_path / "p.json")
+    read = json.loads((tmp_path / "p.json").read_text())
+    at = read["parameters"]["D0"]["quantiles"]
+    np.testing.assert_array_equal([*at.values()], normal.summary["quantile"].sel(param="D0"))
+    assert [*at] == ["2.5", "16", "50", "84", "97.5"]
+    assert len(read["contrast"]["50"]) == 3
+    assert len(read["rates"]["J"]["97.5"]) == len(read["age_s"]) == 50
+    with pytest.raises(SourceError, match=r"p\.json holds no draws: give .*p\.nc"):
+        load_posterior(tmp_path / "p.json")
+
+
+def test_fixed_parameters_and_bins_without_pairs_come_back(flowing, tmp_path):
+    result = fit_of(flowing, fixed=("beta", "phi0"))
+    counts = result.scaling["ndata"].copy(data=[10, 0, 10])
+    result = replace(result, scaling=result.scaling.assign(ndata=counts))
+    draws = draws_of(result, gaussian(result, 300), dof=math.inf, pareto_k=math.nan)
+    made = posterior_of(result, draws, flowing)
+    assert made.tree["log_likelihood"]["bin"].values.tolist() == flowing.label[[0, 2]].tolist()
+    assert "beta" not in made.tree["posterior"]
+    assert float(made.tree["constant_data"]["phi0"]) == FLOW[6]
+    assert made.tree["constant_data"]["phi0"].attrs["units"] == "degree"
+    made.to_netcdf(tmp_path / "p.nc")
+    read = load_posterior(tmp_path / "p.nc")
+    same_draws(read.draws, made.draws)
+
+
+def test_leave_one_angle_out_runs_on_the_tree(normal):
+    stats = pytest.importorskip("arviz_stats")
+    pytest.importorskip("xarray_einstats")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # these draws are no posterior of that likelihood
+        found = stats.loo(normal.tree)
+        table = stats.summary(normal.tree, var_names=["D0", "contrast"], round_to="none")
+    assert found.n_data_points == 3
+    assert found.elpd_i["bin"].values.tolist() == normal.result.scaling["label"].values.tolist()
+    np.testing.assert_allclose(table.loc["D0", "mean"], normal.summary["mean"].sel(param="D0"))
+
+
+def test_names_that_a_file_cannot_hold_are_changed_and_kept_beside():
+    names = ["D0", "contrast", "J", "a/b", "a b", "a_b", "__x", "..", "τ", "c2", "c2_"]
+    found = variable_names(names)
+    assert len(set(found.values())) == len(names)
+    assert not set(found.values()) & {*OTHERS}
+    assert all("/" not in name and not name.startswith((".", "__")) for name in found.values())
+    assert (found["D0"], found["τ"]) == ("D0", "τ")
+
+
+HOSTILE = ["D0", "<script>$x_$", "offset", "a/b\x1b[31m", "$\\frac", "bin", "phi0"]
+
+
+def test_hostile_names_of_parameters_do_no_harm(flowing, fitted, tmp_path):
+    table = fitted.parameters
+    columns = {key: table[key].values for key in table.data_vars}
+    model = replace(
+        fitted.definition or fitted_model(fitted, flowing).at.problem.model, name="laminar_flow"
+    )
+    result = replace(fitted, parameters=parameter_table(columns | {"param": HOSTILE}), truth=None)
+    result = replace(result, definition=model, covariance=None)
+    made = posterior_of(result, draws_of(result, gaussian(result, 500)), flowing)
+    made.to_netcdf(tmp_path / "p.nc")
+    read = load_posterior(tmp_path / "p.nc")
+    np.testing.assert_array_equal(read.draws.theta, made.draws.theta)
+    assert "<script>" not in read._repr_html_()
+    assert "\x1b" not in str(read) + read._repr_html_()
+    texts_of(read.plot.corner())  # draws it
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "cannot be read"), (b"no netCDF", "p.nc"), (b"", "p.nc")],
+)
+def test_what_is_no_posterior_is_refused_in_a_sentence(content, words, tmp_path):
+    path = tmp_path / "p.nc"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SourceError, match=words):
+        load_posterior(path)
+    with pytest.raises(SourceError, match=r"posterior\.nc cannot be read"):
+        load_posterior(tmp_path)
+
+
+def test_another_netcdf_file_and_another_folder_are_no_posterior(normal, tmp_path):
+    normal.result.to_dataset().to_netcdf(tmp_path / "r.nc", engine="h5netcdf")
+    with pytest.raises(SourceError, match="is no homodyne_dask posterior"):
+        load_posterior(tmp_path / "r.nc")
+    with pytest.raises(OptionError, match="is no homodyne_dask posterior, and is not replaced"):
+        normal.to_zarr(tmp_path)
+
+
+def test_a_file_that_lacks_a_group_is_refused_in_a_sentence(normal, tmp_path):
+    whole = normal.tree.copy()
+    del whole["prior"]
+    whole.to_netcdf(tmp_path / "p.nc", engine="h5netcdf")
+    with pytest.raises(SourceError, match=r"p\.nc lacks values of a result"):
+        load_posterior(tmp_path / "p.nc")
+
+
+def test_it_prints_in_about_twenty_lines(normal):
+    assert 12 < len(repr(normal).splitlines()) <= 26
+    assert max(map(len, str(normal).splitlines())) <= 100
+    assert "<table>" in normal._repr_html_()

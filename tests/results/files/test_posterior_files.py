@@ -1,0 +1,172 @@
+"""A posterior in the folder of its fit: files, report, pictures."""
+
+import json
+import re
+from dataclasses import replace
+
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from homodyne_dask.errors import OptionError, StoreError
+from homodyne_dask.results.data.posterior import load_posterior, posterior_of
+from homodyne_dask.results.files import folder as folders
+from homodyne_dask.results.files.folder import write_pictures, write_result
+from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.views.figures.corner_figure import levels_holding
+from homodyne_dask.results.views.figures.picture import replace_ticks
+from homodyne_dask.results.views.text_report import report_text
+from tests.results.made_draws import NOTE, banana, draws_of, gaussian
+from tests.results.made_results import FLOW, fit_of, scan_of
+from tests.results.views.figures.texts import check_places, texts_of
+
+FILES = {"posterior.nc", "posterior.json", "posterior_corner.png", "posterior_rates.png"}
+
+
+CASES = {
+    "seven parameters": {},
+    "two parameters": {"fixed": ("D_offset", "gamma_dot_t0", "beta", "gamma_dot_t_offset", "phi0")},
+    "one parameter": {"fixed": (*["D0", "alpha", "D_offset", "gamma_dot_t0", "beta"], "phi0")},
+}
+
+
+@pytest.fixture(scope="module")
+def saved(flowing, fitted, tmp_path_factory):
+    """A folder with a fit and its posterior."""
+    folder = tmp_path_factory.mktemp("saved") / "A0123_fit"
+    folder.mkdir()
+    write_result(fitted, flowing, folder, pictures=False)
+    posterior_of(fitted, draws_of(fitted, banana(fitted)), flowing).save(folder)
+    return folder
+
+
+def test_a_folder_gets_files_report_and_quantiles(saved, fitted):
+    names = {path.name for path in saved.iterdir()}
+    assert names >= FILES
+    assert not [name for name in names if "partial" in name]
+    held, read = json.loads((saved / "summary.json").read_text()), load_posterior(saved)
+    quantiles = held["posterior"]["parameters"]["alpha"]["quantiles"]
+    np.testing.assert_array_equal(
+        [*quantiles.values()], read.summary["quantile"].sel(param="alpha")
+    )
+    result = load_result(saved)
+    assert result.posterior == held["posterior"]
+    assert replace(result, posterior=None).to_dict() == fitted.to_dict()
+    text = (saved / "report.txt").read_text()
+    assert text == report_text(result) + "\n"
+    assert "\nPosterior\nparameter " in text
+    assert NOTE in text.replace("\n", " ")
+    assert max(map(len, text.splitlines())) <= 100
+    page = (saved / "report.html").read_text()
+    assert '<section id="posterior">' in page
+    assert page.count("<figure>") == 2
+    assert "Posterior of the rates: median" in page
+    assert re.search(r'alt="At the last frame: J \d', page)
+
+
+def test_figures_that_are_drawn_later_leave_the_posterior_in_the_report(saved, monkeypatch):
+    monkeypatch.setattr(plots, "PICTURES", {"cuts": plots.PICTURES["cuts"]})
+    written = write_pictures(saved)
+    assert {path.name for path in written} == {"cuts.png", "report.html"}
+    page = (saved / "report.html").read_text()
+    assert page.count("<figure>") == 3
+    assert "Posterior of the rates" in page
+
+
+def test_another_posterior_takes_the_place_of_the_first(flowing, tmp_path):
+    fitted = fit_of(flowing, **CASES["two parameters"])
+    fitted.to_json(tmp_path / "summary.json")
+    theta = gaussian(fitted, 250, chains=4)
+    chains = draws_of(fitted, theta, sampler="nuts", r_hat=1.004)
+    posterior_of(fitted, chains, flowing).save(tmp_path)
+    assert {path.name for path in tmp_path.glob("posterior*")} == {*FILES, "posterior_trace.png"}
+    assert "4 chains by NUTS (R̂ 1.004" in (tmp_path / "report.txt").read_text()
+    posterior_of(fitted, draws_of(fitted, theta), flowing).save(tmp_path)
+    assert {path.name for path in tmp_path.glob("posterior*")} == FILES
+    earlier = {path for pattern in folders.FILES for path in tmp_path.glob(pattern)}
+    assert {path.name for path in earlier} >= FILES  # a new fit removes them
+
+
+def test_a_posterior_is_not_written_beside_another_fit(flowing, fitted, tmp_path):
+    made = posterior_of(fitted, draws_of(fitted, gaussian(fitted, 100)), flowing)
+    with pytest.raises(
+        OptionError, match="holds no fit, and a posterior is written beside its fit"
+    ):
+        made.save(tmp_path)
+    other = fit_of(flowing, fixed=("beta",))
+    table = other.parameters.assign(value=other.parameters["value"] * 1.1)
+    replace(other, parameters=table).to_json(tmp_path / "summary.json")
+    with pytest.raises(OptionError, match="holds another fit"):
+        made.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_a_lower_bound_is_called_at_least_wherever_the_posterior_is_shown(flowing):
+    note = "errors are at least these: only a lower bound is known with 3 independent bins"
+    fitted = fit_of(flowing, **CASES["two parameters"])
+    draws = draws_of(fitted, gaussian(fitted, 200), adjust="magnitude", adjust_note=note)
+    made = posterior_of(fitted, draws, flowing)
+    for shown in (str(made), made._repr_html_()):
+        assert note in " ".join(shown.split())
+    for picture in (made.plot.corner(), made.plot.rates()):
+        assert note in " ".join(" ".join(text for text, _ in texts_of(picture)).split())
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [
+        *(("corner", case) for case in CASES),
+        ("rates", "seven parameters"),
+        ("trace", "two parameters"),
+    ],
+)
+def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, flowing):
+    result = fit_of(flowing, **CASES[case])
+    long = (
+        "only the size of the likelihood is adjusted, not its directions, with 5 independent bins"
+    )
+    draws = draws_of(result, gaussian(result, 400), adjust_note=f"{long}; {long}")
+    picture = getattr(posterior_of(result, draws, flowing).plot, name)()
+    page = picture.bbox
+    replace_ticks(FigureCanvasAgg(picture))
+    shown = texts_of(picture)
+    check_places(shown, page)
+    assert len(shown) > 4
+
+
+def test_the_pictures_show_something(saved):
+    for path in saved.glob("posterior_*.png"):
+        pixels = matplotlib.image.imread(path)
+        assert min(pixels.shape[:2]) > 400
+        assert (pixels.std(axis=(0, 1))[:3] > 0.05).all(), path.stem
+
+
+def test_contours_hold_their_share_of_the_draws():
+    x = np.linspace(-5, 5, 400)
+    density = np.exp(-0.5 * (x[:, None] ** 2 + x[None, :] ** 2))
+    np.testing.assert_allclose(levels_holding(density, (0.95, 0.68)), (0.05, 0.32), rtol=0.01)
+
+
+def test_the_rates_of_unknown_q_have_the_unit_they_have(tmp_path):
+    scan = scan_of(tmp_path, FLOW[:3], q=np.nan)
+    result = replace(fit_of(scan), covariance=None)
+    table = result.parameters.isel(param=slice(3))
+    result = replace(
+        result, parameters=table, config=result.config | {"model": "static"}, truth=None
+    )
+    draws = draws_of(result, gaussian(result, 100))
+    made = posterior_of(result, draws, scan)
+    assert made.tree["posterior"]["J"].attrs["units"] == "1/s"
+    labels = {text for text, _ in texts_of(made.plot.rates())}
+    assert "J [1/s]" in labels
+    assert "gamma_dot" not in made.tree["posterior"]
+
+
+def test_the_folder_of_a_store_that_changed_is_a_sentence(saved, tmp_path):
+    result = load_result(saved)
+    moved = replace(result, inputs=result.inputs | {"store_sha256": "0" * 64})
+    moved.to_json(tmp_path / "summary.json")
+    with pytest.raises(StoreError, match="has changed since the fit"):
+        write_pictures(tmp_path)

@@ -1,0 +1,314 @@
+"""Results of fits and scans of known truth, made without fitting."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import xarray
+
+from homodyne_dask.models import LAMINAR_FLOW, STATIC
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.misfit import ModelCheck
+from homodyne_dask.results.data.result_tables import (
+    covariance_table,
+    influence_table,
+    parameter_table,
+    scaling_table,
+)
+from homodyne_dask.solver.levenberg_marquardt import Outcome
+from tests import synthetic
+from tests.synthetic import CREEP
+
+NAN = math.nan
+TRUTH = {
+    "scenario": "creep",
+    "model": "laminar_flow",
+    "convention": "physical",
+    "gap_angstrom": 2e6,
+    "parameters": {
+        "D0": 68480.0,
+        "alpha": -1.327,
+        "D_offset": 1708.0,
+        "gamma_dot_t0": 9e-4,
+        "beta": -0.212,
+        "gamma_dot_t_offset": -2.7e-4,
+        "phi0": 2.0,
+    },
+}
+
+
+def flow_result() -> FitResult:
+    """A converged fit of simulated data with robust errors."""
+    n = 9
+    phi = np.linspace(-80, 80, n)
+    names = list(TRUTH["parameters"])
+    return FitResult(
+        outcome=Outcome.CONVERGED,
+        parameters=parameter_table(
+            {
+                "param": names,
+                "value": [68612.3, -1.32714, 1722.5, 9.03e-4, -0.2133, -2.7e-4, 1.9971],
+                "stderr": [1532.0, 0.00123, 18.7, 1.2e-5, 0.0099, NAN, 0.011],
+                "stderr_naive": [912.0, 0.00061, 9.4, 4.4e-6, 0.0047, NAN, 0.0102],
+                "dof": [8.0, 5.5, 4.1, 6.0, 6.1, NAN, 3.2],
+                "at_bound": [False] * 7,
+                "fixed": [False] * 5 + [True, False],
+                "unit": ["Å²/s", "", "Å²/s", "1/s", "", "1/s", "degree"],
+            }
+        ),
+        covariance=covariance_table(np.eye(7), names),
+        covariance_naive=covariance_table(np.eye(7), names),
+        scaling=scaling_table(
+            {
+                "label": np.arange(9, 9 + n),
+                "q": np.full(n, 0.0054),
+                "phi": phi,
+                "contrast": np.where(phi == 60, 0.0, 0.30 + 0.03 * np.cos(2 * np.deg2rad(phi))),
+                "offset": 1.106 + 0.002 * np.sin(2 * np.deg2rad(phi)),
+                "redchi": np.where(phi == 80, NAN, 1.0 + 0.001 * np.arange(n)),
+                "ndata": np.where(phi == 80, 0, 44850),
+                "undetermined": phi == 60,
+            }
+        ),
+        chisqr=359213.4,
+        redchi=1.00117,
+        ndata=358800,
+        nbins=8,
+        passes=8,
+        history=(),
+        compilations={"gram": 1},
+        timings={"start": 1.234, "passes": 0.4567, "total": 123.4},
+        undetermined=("gamma_dot_t0 and beta are determined only in combination (+0.9951)",),
+        warnings=("1 of 9 bins show no decay: their contrast is unknown",),
+        config={
+            "model": "laminar_flow",
+            "convention": "physical",
+            "scaling": "individual",
+            "gap_angstrom": 2e6,
+            "min_lag": 1,
+        },
+        inputs={
+            "store": "A0001_c2.zarr",
+            "store_sha256": "ab" * 32,
+            "source_file": "A0001_results.hdf",
+            "source_sha256": "0123456789abcdef" * 4,
+            "source_format": "aps-u",
+            "frame_time": 0.1,
+            "sigma_source": "counts",
+            "notes": ["12 exact zeros became unknown"],
+            "frames": [0, 300],
+            "seconds": [0.0, 29.9],
+            "frames_masked": 2,
+            "bins": n,
+            "labels": list(range(9, 9 + n)),
+        },
+        truth=TRUTH,
+        version="0.1.0",
+        versions={"Python": "3.13.0", "jax": "0.12.0", "numpy": "2.3.1"},
+    )
+
+
+def static_result() -> FitResult:
+    """A static fit of one bin of unknown q that does not determine everything."""
+    base = flow_result()
+    return replace(
+        base,
+        outcome=Outcome.SINGULAR,
+        parameters=parameter_table(
+            {
+                "param": ["D0", "alpha", "D_offset"],
+                "value": [0.012345678, -0.487, -2.0],
+                "stderr": [NAN, NAN, NAN],
+                "stderr_naive": [0.00042, 0.0996, NAN],
+                "dof": [NAN, NAN, NAN],
+                "at_bound": [False, False, True],
+                "fixed": [False, False, False],
+                "unit": ["1/s", "", "1/s"],
+            }
+        ),
+        covariance=None,
+        scaling=base.scaling.isel(bin=[0]).assign(q=("bin", [NAN]), phi=("bin", [NAN])),
+        undetermined=("D0 and D_offset are not determined: fix one",),
+        warnings=("q is unknown: D0 and D_offset are q² times their values, in 1/s",),
+        compilations={},
+        config=base.config
+        | {"model": "static", "scaling": "shared", "gap_angstrom": None, "min_lag": 2},
+        inputs=base.inputs | {"notes": [], "source_format": "npz", "sigma_source": "scatter"},
+        truth=None,
+    )
+
+
+def many_bins_result() -> FitResult:
+    """More bins than are listed, in a convention other than that of the simulation."""
+    base = flow_result()
+    return replace(
+        base,
+        outcome=Outcome.MAX_PASSES,
+        scaling=base.scaling.isel(bin=np.arange(45) % 8),
+        undetermined=(),
+        warnings=(),
+        config=base.config | {"convention": "homodyne"},
+    )
+
+
+LEFT_OUT_CHISQR = np.linspace(100.0, 140.0, 9)
+"""χ² of nine independent bins left out, of the best model."""
+
+MISFIT = ModelCheck(9, 4.0, 2, 9.0, "all bins", (1.0, 2.0), (1.0, 2.0), 0.1, 0.1, "lag")
+
+
+def result_of_model(model: str, free: int, above=0.0, misfit: bool = False, **changes) -> FitResult:
+    """A fit of so many parameters with χ² of bins left out that are so much above BASE."""
+    of = flow_result()
+    chisqr = 1000.0 - 10 * free
+    columns = {
+        "left_out_chisqr": ("cluster", LEFT_OUT_CHISQR + above),
+        "ndata": ("cluster", np.full(9, 150)),
+        "chisqr": ("cluster", np.full(9, chisqr / 9)),
+    }
+    more = {"precision": "float64", "contrast_prior": None, "offset_prior": None, "model": model}
+    defaults = {
+        "left_out": xarray.Dataset(columns | {"penalty": 3.0 * free, "linear": 18}),
+        "chisqr": chisqr,
+        "redchi": 1.0,
+        "check": MISFIT if misfit else None,
+        "parameters": of.parameters.assign(fixed=("param", np.arange(7) >= free)),
+        "config": of.config | more,
+        "inputs": of.inputs | {"chunks_left_out": []},
+    }
+    return replace(of, **(defaults | changes))
+
+
+CONTRAST, OFFSET = 0.2, 1.0
+"""Those of `measured`."""
+
+
+def flow_result_of(scan) -> FitResult:
+    """A result with the parameters synthetic.FLOW, from which up to nine bins of `measured` were made."""
+    base, bins, names = (
+        flow_result(),
+        len(scan.bins),
+        list(flow_result().parameters["param"].values),
+    )
+    known = {"contrast": CONTRAST, "offset": OFFSET, "redchi": 1.0, "undetermined": False}
+    scaling = base.scaling.isel(bin=slice(bins)).assign(
+        q=("bin", scan.q), phi=("bin", scan.phi), label=("bin", scan.label),
+        **{name: ("bin", np.full(bins, value)) for name, value in known.items()},
+    )  # fmt: skip
+    inputs = {
+        "store_path": scan.path,
+        "store_sha256": scan.digest,
+        "labels": scan.label.tolist(),
+        "frames": list(scan.frames),
+    }
+    return replace(
+        base,
+        parameters=base.parameters.assign(value=("param", synthetic.FLOW)),
+        covariance=covariance_table(np.diag((0.02 * synthetic.FLOW) ** 2), names),
+        scaling=scaling,
+        inputs=base.inputs | inputs,
+    )
+
+
+FLOW = np.array([20000.0, -0.4, 1000.0, 9e-4, -0.2, 1e-5, 3.0])
+
+EMPTY_FIELDS = {"compilations": {}, "timings": {}, "undetermined": (), "warnings": (), "inputs": {}}
+
+
+def result_for(scan, theta, covariance=None, naive=None, convention="physical", **changes):
+    """The result of a fit that found the truth `measured` scans are made from."""
+    model = LAMINAR_FLOW if len(theta) == 7 else STATIC
+    names, p, k = list(model.names), len(theta), len(scan.bins)
+    missing = np.full(p, np.nan)
+    columns = {"stderr": missing, "stderr_naive": missing, "dof": missing, "value": theta}
+    flags = {"at_bound": np.zeros(p), "fixed": np.zeros(p), "unit": [""] * p}
+    bins = {"contrast": np.full(k, 0.2), "offset": np.ones(k), "redchi": np.ones(k)}
+    bins |= {"ndata": np.full(k, 10), "undetermined": np.zeros(k), "q": scan.q, "phi": scan.phi}
+    config = {"model": model.name, "convention": convention, "gap_angstrom": synthetic.GAP}
+    passes = [(900.0, 2.0, True), (None, None, False), (120.0, 0.1, False), (100.0, 1e-5, True)]
+    history = tuple(
+        {"pass": n, "chisqr": c, "decrement": d, "accepted": a}
+        for n, (c, d, a) in enumerate(passes, start=1)
+    )
+    return FitResult(
+        outcome=Outcome.CONVERGED,
+        parameters=parameter_table(columns | flags | {"param": names}),
+        covariance=covariance_table(covariance, names),
+        covariance_naive=covariance_table(naive, names),
+        scaling=scaling_table(bins | {"label": scan.label}),
+        chisqr=100.0,
+        redchi=1.0,
+        ndata=10 * k,
+        nbins=k,
+        passes=len(passes),
+        config=config | {"min_lag": 1},
+        **(
+            EMPTY_FIELDS
+            | {"history": history, "influence": influence_of_bins(scan, names)}
+            | changes
+        ),
+    )
+
+
+def influence_of_bins(scan, names):
+    """By how many standard errors each parameter moves without each bin; the last is fixed."""
+    change = np.outer(np.sin(1.0 + np.arange(len(scan.q))), 0.5 * np.arange(1.0, len(names) + 1))
+    change[:, -1] = np.nan
+    return influence_table(change, names, scan.label)
+
+
+def scan_of(folder, theta, n=60, phi=(0.0, 45.0, 90.0), dt=0.1, dead=(), q=None, **given):
+    """A store of a scan; frames in `dead` have no counts."""
+    scans = synthetic.measured(theta, n, phi, dt=dt, **given)
+    c2 = scans.c2.copy()
+    c2[:, list(dead)] = c2[:, :, list(dead)] = np.nan
+    changes = {} if q is None else {"q": np.full(len(scans.q), q)}
+    return synthetic.store(replace(scans, c2=c2), folder, **changes)
+
+
+def truth_of(theta, names):
+    parameters = dict(zip(names, theta * 1.1, strict=True))
+    return {"model": "laminar_flow", "convention": "physical", "parameters": parameters,
+            "gap_angstrom": synthetic.GAP}  # fmt: skip
+
+
+FLOW_COVARIANCE = np.diag((0.02 * FLOW) ** 2)
+
+FIGURE_CASES = {
+    "laminar flow with truth and robust errors": (
+        {"theta": FLOW},
+        {"covariance": FLOW_COVARIANCE, "truth": truth_of(FLOW, LAMINAR_FLOW.names)},
+    ),
+    "diffusion without covariance, one bin, frames masked": (
+        {"theta": CREEP, "phi": [0.0], "dead": [20, 21, 22, 40]},
+        {},
+    ),
+    "q unknown, naive errors only": (
+        {"theta": CREEP * [synthetic.Q**2, 1, synthetic.Q**2], "q": np.nan, "phi": [30.0]},
+        {"naive": np.diag([0.01, 0.01, 0.01])},
+    ),
+}
+
+
+UNITS = ["Å²/s", "", "Å²/s", "1/s", "", "1/s", "degree"]
+
+
+def fit_of(scan, fixed=()):
+    """A converged fit whose stderr is 2 % of each parameter, of 6 degrees of freedom; some are fixed."""
+    result = result_for(scan, FLOW, FLOW_COVARIANCE, truth=truth_of(FLOW, LAMINAR_FLOW.names))
+    names = result.parameters["param"].values.tolist()
+    is_fixed = np.isin(names, fixed)
+    stderr = np.where(is_fixed, np.nan, 0.02 * np.abs(FLOW))
+    table = parameter_table(
+        {"param": names, "value": FLOW, "stderr": stderr, "stderr_naive": stderr / 2, "unit": UNITS}
+        | {"dof": np.full(7, 6.0), "at_bound": np.zeros(7), "fixed": is_fixed}
+    )
+    inputs = {
+        "store": "A0123_c2.zarr", "store_path": scan.path, "store_sha256": scan.digest,
+        "labels": scan.label.tolist(), "frames": list(scan.frames), "bins": len(scan.bins),
+        "source_file": "A0123.npz", "source_sha256": "ab" * 32, "source_format": "npz",
+        "seconds": [0.0, 5.9], "frame_time": 0.1, "sigma_source": "counts", "notes": [],
+        "frames_masked": 0,
+    }  # fmt: skip
+    config = result.config | {"scaling": "individual"}
+    return replace(result, parameters=table, inputs=inputs, config=config, version="0.1.0")

@@ -1,0 +1,218 @@
+"""Pictures: each is drawn for every kind of fit."""
+
+import io
+from dataclasses import replace
+
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from PIL import Image
+
+from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.fitted_model import fitted_at_angles, fitted_model
+from homodyne_dask.results.views.figures import DPI, plots
+from homodyne_dask.results.views.figures.angles import at_one_lag
+from homodyne_dask.results.views.figures.captions import TITLES, alternative
+from homodyne_dask.results.views.figures.picture import replace_ticks
+from homodyne_dask.results.views.figures.png import png_of
+from homodyne_dask.results.views.figures.style import panels
+from tests.results.made_results import FIGURE_CASES, FLOW, result_for, scan_of
+from tests.results.views.figures.texts import check_places, texts_of
+from tests.synthetic import CREEP
+
+
+@pytest.mark.parametrize("case", FIGURE_CASES)
+def test_every_picture_is_written_and_shows_something(case, tmp_path):
+    given, found = FIGURE_CASES[case]
+    made = {**given, "theta": CREEP} if "q" in given else given
+    scan = scan_of(tmp_path, **made)
+    view = FitView(result_for(scan, given["theta"], **found), scan)
+    paths = plots.save_all(view, tmp_path / "fit")
+    of_several = {"angles"} if len(scan.bins) == 1 else set()
+    assert [path.stem for path in paths] == [n for n in plots.PICTURES if n not in of_several]
+    for path in paths:
+        pixels = matplotlib.image.imread(path)
+        assert min(pixels.shape[:2]) > 400
+        assert (pixels.std(axis=(0, 1))[:3] > 0.05).all(), path.stem
+
+
+RINGS = (
+    {"theta": FLOW, "q": [0.004, 0.004, 0.006, 0.006], "phi": [-90.0, 0.0, 0.0, 90.0]},
+    {"naive": np.diag((0.5 * FLOW) ** 2)},
+)
+
+
+@pytest.mark.parametrize("case", [*FIGURE_CASES, "two rings, wide bands, coarse passes"])
+@pytest.mark.parametrize("name", plots.PICTURES)
+def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path):
+    """Nor does any differ from, or lie elsewhere than, those that matplotlib draws with its own ticks."""
+    given, found = FIGURE_CASES.get(case, RINGS)
+    made = {**given, "theta": CREEP} if given.get("q") is np.nan else given
+    scan = scan_of(tmp_path, **made)
+    result = result_for(scan, given["theta"], **found)
+    if case not in FIGURE_CASES:
+        result = replace(result, history=(*COARSE, *result.history))
+    picture = plots.PICTURES[name](FitView(result, scan))
+    plain, page = texts_of(picture), picture.bbox
+    replace_ticks(FigureCanvasAgg(picture))
+    shown = texts_of(picture)
+    assert sorted(text for text, _ in shown) == sorted(text for text, _ in plain if text)
+    for text, box in shown:
+        assert any(same == text and abs(box.get_points() - at.get_points()).max() < 2
+                   for same, at in plain), text  # fmt: skip
+    assert len(shown) > 5
+    check_places(shown, page)
+
+
+def test_a_png_has_the_pixels_the_size_and_the_texts(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 5, 4), np.uint8)[..., :3]
+    about = {"Title": "Maps", "Description": "χ² of 3 bins, Å⁻¹"}
+    (tmp_path / "a.png").write_bytes(png_of(pixels, about))
+    with Image.open(tmp_path / "a.png") as shown:
+        assert shown.mode == "RGB"
+        np.testing.assert_array_equal(np.asarray(shown), pixels)
+        assert shown.text == about
+        assert shown.info["dpi"] == pytest.approx((DPI, DPI), abs=0.02)
+
+
+def test_powers_of_ten_that_tick_labels_leave_out_stand_where_matplotlib_puts_them():
+    picture, (axes,) = panels(1, 1, 3.0, 2.0)
+    axes.plot([1e7, 9e7], [1e-9, 2e-9])
+    plain = dict(texts_of(picture))
+    replace_ticks(FigureCanvasAgg(picture))
+    shown = dict(texts_of(picture))
+    assert {"1e7", "1e−9"} < set(shown)
+    for text in ("1e7", "1e−9"):
+        assert abs(shown[text].get_points() - plain[text].get_points()).max() < 2
+
+
+def test_contrast_and_offset_are_drawn_with_their_errors(flowing):
+    result, stderr = result_for(flowing, FLOW), np.array([0.01, 0.02, 0.03])
+    scaling = result.scaling.assign(
+        {"contrast_stderr": ("bin", np.full(3, np.nan)), "contrast_stderr_naive": ("bin", stderr)}
+        | {"offset_stderr": ("bin", stderr / 2), "offset_stderr_naive": ("bin", stderr / 9)}
+    )
+    axes = plots.draw_angles(FitView(replace(result, scaling=scaling), flowing)).axes
+    for axis, wanted, which in ((axes[0], stderr, "naive"), (axes[1], stderr / 2, "robust")):
+        drawn = [segment for bars in axis.containers for segment in bars.lines[2][0].get_segments()]
+        np.testing.assert_allclose([np.ptp(segment[:, 1]) / 2 for segment in drawn], wanted)
+        assert axis.get_title().endswith(which)
+
+
+def test_a_figure_shows_itself_in_a_notebook(flowing):
+    png = result_for(flowing, FLOW).plot.passes(flowing)._repr_png_()
+    assert matplotlib.image.imread(io.BytesIO(png)).std() > 0.05
+
+
+COARSE = (
+    {"level": 16, "passes": 7, "candidates": 6, "seconds": 0.35},
+    {"level": 4, "passes": 3, "candidates": 0, "seconds": 0.6},
+)
+
+
+def test_coarse_passes_stand_left_of_those_over_all_data_at_the_time_of_one(flowing):
+    full = [{"pass": n, "chisqr": 10.0 - n, "decrement": 1.0, "accepted": True, "seconds": 2.0 * n}
+            for n in (1, 2)]  # fmt: skip
+    result = result_for(flowing, FLOW, history=(*COARSE, *full))
+    axis = plots.draw_passes(FitView(result, flowing)).axes[2]
+    drawn = {line.get_label(): line.get_xydata() for line in axis.get_lines()}
+    np.testing.assert_allclose(drawn["16×16 means"], [[x, 0.05] for x in range(-9, -2)])
+    np.testing.assert_allclose(drawn["4×4 means"], [[x, 0.2] for x in (-2, -1, 0)])
+    (all_data,) = (xy for name, xy in drawn.items() if len(xy) == 2 and "means" not in name
+                   and xy[0, 0] == 1)  # fmt: skip
+    np.testing.assert_allclose(all_data, [[1, 2.0], [2, 4.0]])
+
+
+def test_the_decay_at_one_lag_is_the_mean_of_the_same_pairs_in_data_and_model(tmp_path):
+    scan = scan_of(tmp_path, FLOW, n=128, phi=np.arange(-90.0, 90.0, 12.0), sigma=1e-7)
+    result = result_for(scan, FLOW)
+    found = at_one_lag(FitView(result, scan))
+    assert np.ptp(found.f) > 0.2
+    np.testing.assert_allclose(found.f, found.model, atol=2e-3)
+    noisy = scan_of(tmp_path, FLOW, n=128, phi=np.arange(-90.0, 90.0, 12.0), dt=0.2)
+    again = at_one_lag(FitView(result_for(noisy, FLOW), noisy))
+    assert 0.3 < ((again.f - again.model) / again.stderr).std() < 2
+
+
+def test_the_model_around_the_circle_passes_through_every_bin(flowing):
+    result = result_for(flowing, FLOW)
+    t1, t2 = np.array([1.0]), np.array([2.0])
+    bins = fitted_model(result, flowing).shape(np.arange(3), t1, t2)
+    circle = fitted_at_angles(result, flowing, flowing.q[0], np.array([0.0, 45.0, 90.0, -180.0]))
+    f = circle.shape(np.arange(4), t1, t2)
+    np.testing.assert_allclose(f[:3], bins, rtol=1e-12)
+    np.testing.assert_allclose(f[3], f[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("case", FIGURE_CASES)
+@pytest.mark.parametrize("name", plots.PICTURES)
+def test_every_picture_has_its_numbers_in_words(name, case, tmp_path):
+    given, found = FIGURE_CASES[case]
+    made = {**given, "theta": CREEP} if "q" in given else given
+    scan = scan_of(tmp_path, **made)
+    words = alternative(name, FitView(result_for(scan, given["theta"], **found), scan))
+    assert words.endswith(".")
+    assert "nan" not in words
+    assert any(letter.isdigit() for letter in words)
+    assert TITLES[name]
+
+
+def test_a_result_without_influence_has_no_picture_of_it(diffusing, tmp_path):
+    result = result_for(diffusing, CREEP, influence=None)
+    names = [path.stem for path in plots.save_all(FitView(result, diffusing), tmp_path)]
+    assert names == [name for name in plots.PICTURES if name != "influence"]
+    with pytest.raises(OptionError, match="holds no influence"):
+        plots.draw_influence(FitView(result, diffusing))
+
+
+def test_influence_shows_each_parameter_that_moved_against_the_angle(flowing):
+    result = result_for(flowing, FLOW)
+    axes = [
+        axis for axis in plots.draw_influence(FitView(result, flowing)).axes if axis.get_visible()
+    ]
+    assert [axis.get_title() for axis in axes] == list(LAMINAR_FLOW.names[:-1])
+    drawn = np.vstack(
+        [line.get_xydata() for line in axes[2].get_lines() if line.get_marker() == "o"]
+    )
+    expected = result.influence["change"].values[:, 2]
+    np.testing.assert_allclose(drawn, np.transpose([flowing.phi, expected]))
+
+
+@pytest.mark.parametrize("name", plots.PICTURES)
+def test_a_result_draws_each_picture_of_the_scan_that_was_fitted(name, flowing):
+    result = result_for(flowing, FLOW)
+    draw = getattr(result.plot, name)
+    drawn, expected = draw(flowing), plots.PICTURES[name](FitView(result, flowing))
+    assert [a.get_title() for a in drawn.axes] == [a.get_title() for a in expected.axes]
+    with pytest.raises(SelectionError, match="give the selection that was fitted"):
+        draw(flowing.select(label=2))
+
+
+def test_a_scan_that_was_not_fitted_is_refused(diffusing, tmp_path):
+    result = result_for(diffusing, CREEP)
+    with pytest.raises(SelectionError, match=r"of 3 bins.*the scan has 1"):
+        plots.save_all(FitView(result, diffusing.select(label=2)), tmp_path)
+
+
+def test_bins_without_decay_or_pairs_and_values_that_are_not_numbers_leave_gaps(flowing):
+    result = result_for(flowing, np.full(7, np.nan), history=())
+    for name, values in (("undetermined", [1, 0, 0]), ("ndata", [10, 0, 0])):
+        result.scaling[name].values[:] = values
+    for name in ("contrast", "offset", "redchi"):
+        result.scaling[name].values[1:] = np.nan
+    for draw in plots.PICTURES.values():
+        draw(FitView(result, flowing))
+
+
+def test_units_follow_what_is_known(tmp_path):
+    scan = scan_of(tmp_path, CREEP, q=np.nan)
+    labels = [
+        axis.get_ylabel() for axis in plots.draw_rates(FitView(result_for(scan, CREEP), scan)).axes
+    ]
+    assert labels == ["q²J [1/s]"]
+    assert (
+        "q unknown" in plots.draw_cuts(FitView(result_for(scan, CREEP), scan)).axes[0].get_title()
+    )

@@ -1,0 +1,133 @@
+"""What Python and notebooks show of scans, plans, models and results; data and fitted c2 as xarray."""
+
+import dask.array
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.results.data.fitted_model import fitted_model
+from homodyne_dask.results.data.map_means import bin_map
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from tests import reference
+from tests.results.made_results import flow_result
+from tests.synthetic import FLOW, GAP, angles, measured, store
+
+SIDE = 64
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    return store(measured(FLOW, 70, angles(30)), tmp_path_factory.mktemp("shown"))
+
+
+@pytest.fixture(scope="module")
+def result(scan):
+    """A fit that is not one: parameters near the truth, contrast and offset of each bin fitted to them."""
+    values = dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True))
+    return hd.fit(scan, "laminar_flow", gap=GAP, fixed=values | {"D0": 2600.0})
+
+
+def shown(scan, result):
+    series = FitSeries(
+        "q", tuple(SeriesEntry(f"{n}", None, flow_result(), "", {"q": n}) for n in (1, 2))
+    )
+    return {
+        "scan": scan,
+        "plan": hd.plan(scan, "laminar_flow", gap=GAP),
+        "model": hd.LAMINAR_FLOW,
+        "user-defined model": hd.separable(
+            lambda theta, t1, t2, bin: t1, [hd.Parameter("a")], name="m"
+        ),
+        "result": result,
+        "series": series,
+    }
+
+
+def test_what_python_shows_has_at_most_twenty_lines_and_print_shows_all(scan, result):
+    for name, one in shown(scan, result).items():
+        lines = repr(one).splitlines()
+        assert len(lines) <= 20, name
+        assert max(map(len, lines)) <= 160, name
+        assert "array(" not in repr(one), name
+    assert repr(scan).endswith("... 13 more lines: print it for all")
+    assert len(str(scan).splitlines()) == 32
+    given = dict(zip(hd.LAMINAR_FLOW.names, FLOW, strict=True))
+    state = next(hd.iterate(scan, "laminar_flow", gap=GAP, fixed=given))
+    assert repr(state).startswith("<pass 1: χ² ")
+    assert "(2500, -0.3, 100," in repr(state)
+    assert repr(hd.MODELS["static"]) == "<model static of D0, alpha, D_offset>"
+    assert "gamma_dot_t0" in str(hd.LAMINAR_FLOW)
+
+
+def test_notebooks_show_tables(scan, result):
+    for name, one in shown(scan, result).items():
+        assert "<table" in one._repr_html_(), name
+    hostile = hd.separable(lambda theta, t1, t2, bin: t1, [hd.Parameter("<b>")], name="<script>")
+    assert "<script>" not in hostile._repr_html_()
+    assert "<b>" not in hostile._repr_html_()
+
+
+def test_the_dataset_is_that_of_the_selection_with_its_coordinates(scan):
+    chosen = scan.select(label=[5, 2], frames=(10, None))
+    c2 = chosen.dataset["c2"]
+    assert c2.dims == ("bin", "t1", "t2")
+    assert c2.shape == (2, 60, 60)
+    np.testing.assert_array_equal(c2["t1"], scan.time[10:])
+    np.testing.assert_array_equal(c2["t2"], scan.time[10:])
+    for name in ("q", "phi", "label"):
+        np.testing.assert_array_equal(c2[name], getattr(chosen, name))
+        assert c2[name].chunks is None, name
+    assert (c2["q"].attrs["units"], c2["t1"].attrs["units"]) == ("1/angstrom", "s")
+    whole = hd.open_dataset(scan.path).dataset["c2"]
+    np.testing.assert_array_equal(c2, whole.values[[4, 1], 10:, 10:])
+    assert whole.chunks[1] == scan.dataset["c2"].chunks[1]
+
+
+def test_the_fitted_c2_is_that_of_the_reference_and_of_the_pictures(scan, result):
+    fitted = result.model(scan)
+    assert isinstance(fitted.data, dask.array.Array)
+    assert fitted.chunks == scan.dataset["c2"].chunks
+    theta = result.parameters["value"].values
+    above = np.triu(np.ones((70, 70), bool), 1)
+    for b in (0, 17):
+        contrast, offset = (float(result.scaling[n].values[b]) for n in ("contrast", "offset"))
+        f = reference.f_physical(theta, scan.time, scan.q[b], scan.phi[b], GAP)
+        mine = fitted[b].values
+        np.testing.assert_allclose(mine[above], (offset + contrast * f)[above], rtol=1e-12)
+        np.testing.assert_array_equal(mine, mine.T)
+        drawn = bin_map(scan, result, fitted_model(result, scan), b).model
+        np.testing.assert_allclose(mine[above], drawn[above], rtol=1e-12)
+    np.testing.assert_array_equal(result.model()[17], fitted[17])
+    later = scan.select(frames=(10, 40))
+    np.testing.assert_allclose(result.model(later), fitted[:, 10:40, 10:40], rtol=1e-13)
+    deviation = (scan.dataset["c2"] - fitted).std()  # coordinates agree, nothing is dropped
+    assert abs(float(deviation) - 0.02) < 0.001
+
+
+def test_the_fitted_c2_of_other_bins_is_refused(scan, result):
+    with pytest.raises(HomodyneDaskError, match="give the selection that was fitted"):
+        result.model(scan.select(label=[1, 2]))
+    with pytest.raises(HomodyneDaskError, match="scan = 5 cannot be used"):
+        result.model(5)
+    with pytest.raises(HomodyneDaskError, match="scan = 5 cannot be used"):
+        result.plot.maps(5)
+
+
+def test_files_are_made_and_read_by_functions(tmp_path):
+    made = hd.simulate(tmp_path / "B_results.hdf", "static", angles=3, frames=20)
+    assert made.parameters["D0"] == 20000.0
+    report = hd.ingest(tmp_path / "B_results.hdf", gap="200 um", sigma=0.01)
+    assert "<table" in report._repr_html_()
+    assert len(repr(report).splitlines()) <= 20
+    scan = hd.open_dataset(report.store)
+    assert scan.attrs["gap_angstrom"] == 2e6
+    assert len(scan.bins) == 3
+    assert hd.__version__ == result_version()
+
+
+def result_version() -> str:
+    from importlib.metadata import version
+
+    return version("homodyne-dask")

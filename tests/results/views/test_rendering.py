@@ -1,0 +1,40 @@
+"""A result shows itself as text, HTML and figures, and loads for that only what it needs."""
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.views.rendering import RENDERERS, renderer
+from tests.results.made_results import flow_result
+
+PROGRAM = """
+import pickle, sys
+shown = pickle.load(sys.stdin.buffer)
+heavy = ("matplotlib", "jinja2", "homodyne_dask.results.views.html_report")
+print(shown)
+assert not [name for name in heavy if name in sys.modules]
+assert shown._repr_html_().startswith("<div")
+assert callable(shown.plot) or callable(shown.plot.rates)
+assert "matplotlib.pyplot" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("name", RENDERERS)
+def test_every_renderer_is_where_it_is_registered(name):
+    assert renderer(name).__name__ == name
+
+
+@pytest.mark.parametrize("over", [None, "q"])
+def test_an_unpickled_result_prints_itself_in_a_bare_process_without_html_or_matplotlib(over):
+    result = flow_result()
+    entry = SeriesEntry("q 0.0054", None, result, "", {"q": 0.0054, "age": 30.0})
+    shown = result if over is None else FitSeries(over, (entry,))
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], input=pickle.dumps(shown), capture_output=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr.decode()
+    assert ran.stdout.decode() == f"{shown}\n"

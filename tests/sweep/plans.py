@@ -1,0 +1,38 @@
+"""Scans that are nowhere on disk, and passes that read the store every time."""
+
+import numpy as np
+
+import homodyne_dask as hd
+from homodyne_dask.cluster.workers import this_process
+from homodyne_dask.fitting.request import prepare
+from homodyne_dask.store.manifest import Manifest
+from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.plan import layout, make_plan
+from homodyne_dask.sweep.sweep import sweep_of
+
+
+def scan_to_plan(n, bins=1, frames=None, mask=None, q=None) -> Scan:
+    """A scan that is nowhere on disk: a plan is arithmetic."""
+    q = np.full(bins, 0.005) if q is None else np.asarray(q, float)
+    per_bin = {"q": q, "phi": np.zeros(len(q)), "label": np.arange(len(q))}
+    use = np.ones(n, bool) if mask is None else mask
+    nothing = Manifest({}, np.zeros((len(q), 0, 0), int), {}, "")
+    return Scan(
+        "/nowhere",
+        {},
+        nothing,
+        np.arange(n) * 1.0,
+        use,
+        tuple(range(len(q))),
+        frames or (0, n),
+        per_bin,
+    )
+
+
+def streaming_sweep(scan, **options):
+    """What makes passes that read the store every time, in this process."""
+    request = prepare(scan, hd.LAMINAR_FLOW, gap="200 um", **options)
+    plan = make_plan(
+        layout(request.scan, request.problem.min_lag), this_process(), "flow", 7, 3, "stream"
+    )
+    return sweep_of(plan, request.scan.selection, request.problem, None)
