@@ -7,6 +7,10 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+from tests.conftest import LONG
+from tests.versions import ROOMS
+from tests.wheel.__main__ import QUICK
+
 ROOT = Path(__file__).parents[1]
 SEAMS: dict[str, str] = {
     "homodyne_dask.cluster.driver_watch": "all that the process of a nanny imports of this package",
@@ -127,3 +131,9 @@ def test_no_test_file_imports_from_another():
     imports_a_test = re.compile(r"^\s*(from|import) [^\n]*\btest_\w+", re.MULTILINE)
     files = (ROOT / "tests").rglob("*.py")
     assert not [file for file in files if imports_a_test.search(file.read_text())]
+
+
+def test_lists_of_tests_name_files_and_folders_that_exist():
+    listed = [*LONG, *(f"tests/{name}" for name in (*ROOMS, *QUICK))]
+    listed += re.findall(r"\btests/[\w/.]*\w", (ROOT / "Makefile").read_text())
+    assert not [name for name in listed if not (ROOT / name).exists()]

@@ -19,7 +19,7 @@ TOOLS = (
     "moto[server]",
 )  # fmt: skip
 """In their newest versions everywhere: what is tested is the program, not they."""
-ROOMS = ("store", "models", "kernels", "sweep", "cluster", "solver", "live", "ingest", "fitting")
+ROOMS = ("store", "models", "kernels", "sweep", "cluster", "solver", "apps", "ingest", "fitting")
 """Folders of tests/ whose modules call other libraries."""
 CLOSELY_WATCHED = ("jax", "dask", "distributed", "dask-jobqueue", "xarray", "zarr", "numpy", "blackjax",
                    "arviz-stats")  # fmt: skip

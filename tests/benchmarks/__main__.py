@@ -45,7 +45,7 @@ ROWS = {
     ),
     "posterior 1 M pairs": ("wide.posterior(folder, 300)", {"wall s": "<= 6"}),
     "free rates": (
-        "free_rates.passes_and_a_fit(data.widened(folder, 940, 10))",
+        "passes.free_rates(data.widened(folder, 940, 10))",
         {"ratio": "<= 3", "passes of the fit": "<= 12", "peak / the plan's": "<= 1"},
     ),
     "kernel tiles": ("gpu.tiles()", {}),
@@ -68,7 +68,7 @@ ROWS = {
         },
     ),
     "kernel separable": ("kernel.separable()", {"M pairs/s": ">= 15"}),
-    "sweep by URL": ("by_url.streaming(folder)", {"of the rate on disk": ">= 0.8"}),
+    "sweep by URL": ("passes.streaming_by_url(folder)", {"of the rate on disk": ">= 0.8"}),
     "sweep resident 1x2": (
         "passes.rate(data.store(folder, 2950), 'resident', 1, 2)",
         {"of cores x kernel": ">= 0.8"},
@@ -123,7 +123,7 @@ ROWS = {
     "scheduler 1000": ("scheduler.model(folder, (10, 100, 1000))", {}),
     "fault tolerance": ("fault_tolerance.cost(folder, 2950)", {"all of it % of CPU": "<= 1"}),
     "codecs": ("codec_table.run(folder)", {}),
-    "flags": ("flags.run()", {"traced arguments: compilations": "1"}),
+    "flags": ("flag_audit.run()", {"traced arguments: compilations": "1"}),
     "crossover": ("crossover.run(folder)", {}),
     **{f"felt {name}": (f"felt.run({name!r}, folder)", wanted) for name, wanted in FELT.items()},
     "ingest": ("fits.ingested(folder, 2950)", {"MB/s of matrix data": ">= 150"}),
@@ -157,12 +157,9 @@ def one(name: str, folder: str) -> dict[str, Any]:
 
     Every row compiles its kernels; those of `felt` have folders of their own for executables.
     """
+    module = ROWS[name][0].partition(".")[0]
     code = (
-        "import json, sys; from pathlib import Path; "
-        "from tests.benchmarks import codec_table, crossover, data, felt, fits, flags, gpu, kernel, wide; "
-        "from tests.benchmarks import compiled_for_gpu; "
-        "from tests.benchmarks import by_url, fault_tolerance, free_rates, passes, roofline; "
-        "from tests.benchmarks import scheduler; "
+        f"import json; from pathlib import Path; from tests.benchmarks import data, {module}; "
         f"folder = Path({folder!r}); print('RESULT', json.dumps({ROWS[name][0]}))"
     )
     environment = os.environ | (ONE_THREAD if name.startswith("kernel") else {})

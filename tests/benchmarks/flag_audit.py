@@ -1,7 +1,7 @@
 """The effect of flags and variables that people copy on the kernel: on its rate and on its bits.
 
 Each setting runs in a process of its own, which takes turns with a process of the plain environment,
-so that other programs on this machine slow both.
+so that other programs on this machine slow both. All of them take ten minutes.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from homodyne_dask.apps.doctor import xla_flags
+from homodyne_dask.apps.doctor.environment import FLAG_EFFECTS, VARIABLE_EFFECTS
 from homodyne_dask.apps.doctor.kernel_process import (
     KernelProcess,
     KernelProcessError,
@@ -23,7 +24,64 @@ from homodyne_dask.apps.doctor.kernel_process import (
     first_sentence,
     plain_environment,
 )
-from tests.benchmarks.flag_settings import FLAGS, THREADS, VARIABLES, Setting
+
+
+class Setting(NamedTuple):
+    """Environment variables of a process that computes with JAX."""
+
+    text: str
+    """As people write it."""
+    environment: dict[str, str]
+    effect: str
+    """On a fit."""
+
+
+def flag(text: str, effect: str) -> Setting:
+    return Setting(text, {"XLA_FLAGS": text}, effect)
+
+
+def variables(text: str, effect: str) -> Setting:
+    return Setting(text, dict(word.split("=") for word in text.split()), effect)
+
+
+PLAIN = Setting("(nothing)", {}, "a second plain process: the size of the noise")
+FLAGS = (
+    PLAIN,
+    *(flag(text, effect) for text, effect in FLAG_EFFECTS.items()),
+    flag(
+        "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+        "the second word is not a flag and is not read",
+    ),
+    flag("intra_op_parallelism_threads=1", "is taken for the name of a file"),
+    flag(
+        "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false",
+        "lets the compiler assume that there is no NaN: masked pairs are",
+    ),
+)
+VARIABLES = (
+    *(variables(text, effect) for text, effect in VARIABLE_EFFECTS.items()),
+    variables("JAX_NUM_THREADS=1", "not read"),
+    variables("OMP_NUM_THREADS=1", "limits NumPy's linear algebra, not JAX"),
+    variables("OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1", "limits NumPy's linear algebra, not JAX"),
+    variables("TF_CPP_MIN_LOG_LEVEL=3", "hides warnings of XLA"),
+    variables("XLA_PYTHON_CLIENT_PREALLOCATE=false", "for GPUs"),
+)
+SYNCHRONOUS = "JAX_CPU_ENABLE_ASYNC_DISPATCH=0"
+THREADS = (
+    Setting("(nothing)", {}, "a pool of as many threads as cores"),
+    variables("NPROC=1", "a pool of one thread"),
+    variables("NPROC=2", "a pool of two threads"),
+    variables("PJRT_NPROC=1", "as NPROC, and preferred to it"),
+    variables(f"{SYNCHRONOUS} NPROC=1", VARIABLE_EFFECTS[SYNCHRONOUS]),
+    variables(f"{SYNCHRONOUS} NPROC=2", VARIABLE_EFFECTS[SYNCHRONOUS]),
+    variables("NPROC=0", "a pool of one thread"),
+    variables("NPROC=16", "sixteen threads on any number of cores"),
+    variables("OMP_NUM_THREADS=1", "nothing"),
+    variables("JAX_NUM_THREADS=1", "nothing"),
+    flag("--xla_cpu_multi_thread_eigen=false", "nothing"),
+)
+"""Compared with one and with two Python threads calling the kernel, as the threads of a worker."""
+
 
 ROUNDS = 9
 POOLS = (1, 2)
@@ -194,3 +252,26 @@ def _line(kind: str, row: Row) -> str:
     first, *middle, last = cells
     text = f"{first:<{_WIDTH}} " + " ".join(f"{cell:>8}" for cell in middle) + f" {last:>6}"
     return f"{text}  {note}".rstrip()
+
+
+def run() -> dict[str, float]:
+    """Print the table; return rates relative to the plain environment, 0 for what ends a process."""
+    rows = []
+
+    def kept():
+        for row in audit():
+            rows.append(row)
+            yield row
+
+    for line in table(kept()):
+        print(line)
+    found = {}
+    for row in rows:
+        name = row["setting"].partition(",")[0]
+        if "compilations" in row:
+            found |= {f"{name}: compilations": row["compilations"], f"{name}: s": row["again s"]}
+        elif "pool" in row:
+            found[f"{name}: M pairs/s of 2 threads"] = row["M pairs/s, 2 calling"]
+        else:
+            found[f"{name}: rate"] = row.get("rate x1", 0.0)
+    return found

@@ -27,8 +27,8 @@ COMMANDS = (
 )
 QUICK = (
     "store", "models/test_parameters.py", "models/test_units.py", "solver/test_covariance.py",
-    "solver/test_variable_projection.py", "ingest/test_simulate.py", "results/test_export.py",
-    "results/test_json_files.py", "test_extras.py",
+    "solver/test_variable_projection.py", "ingest/test_simulate.py", "results/files",
+    "test_extras.py",
 )  # fmt: skip
 """Of tests/: less than two minutes on one core."""
 SCRIPT = Path(__file__).with_name("uses_public_api.py")

@@ -7,7 +7,7 @@ from homodyne_dask.apps.doctor.workload import Workload
 from tests.apps.doctor.fake_kernel_process import FakeKernelProcess
 from tests.benchmarks import flag_audit as audit
 from tests.benchmarks import static_arguments as static
-from tests.benchmarks.flag_settings import Setting
+from tests.benchmarks.flag_audit import Setting
 
 
 def test_the_audit_compares_each_setting_with_the_plain_environment(monkeypatch):
