@@ -3,21 +3,9 @@
 from html.parser import HTMLParser
 
 VOID = ("img", "meta")
-
 BLOCKS = (
-    "h1",
-    "h2",
-    "p",
-    "li",
-    "tr",
-    "caption",
-    "dt",
-    "dd",
-    "summary",
-    "figcaption",
-    "title",
-    "nav",
-)
+    "h1", "h2", "p", "li", "tr", "caption", "dt", "dd", "summary", "figcaption", "title", "nav",
+)  # fmt: skip
 
 NASTY = '<script>alert("x")</script> & \' "'
 

@@ -71,7 +71,6 @@ def closing(values):
 
 
 VALUES = {"scale": 1.0}
-TEN = np.array([10.0, 1.0])
 CHANGES = {
     "a helper's global": (
         of_a_helpers_global,

@@ -18,15 +18,8 @@ def scan_to_plan(n, bins=1, frames=None, mask=None, q=None) -> Scan:
     use = np.ones(n, bool) if mask is None else mask
     nothing = Manifest({}, np.zeros((len(q), 0, 0), int), {}, "")
     return Scan(
-        "/nowhere",
-        {},
-        nothing,
-        np.arange(n) * 1.0,
-        use,
-        tuple(range(len(q))),
-        frames or (0, n),
-        per_bin,
-    )
+        "/nowhere", {}, nothing, np.arange(n) * 1.0, use, tuple(range(len(q))), frames or (0, n), per_bin
+    )  # fmt: skip
 
 
 def streaming_sweep(scan, **options):

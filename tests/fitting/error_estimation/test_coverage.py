@@ -1,4 +1,4 @@
-"""The judge of error bars and of the convention: counted photons of known motion."""
+"""Error bars and the convention against counted photons of known motion."""
 
 from itertools import pairwise
 

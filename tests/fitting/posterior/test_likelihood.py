@@ -1,6 +1,5 @@
 """χ² from a wide Gram against passes over all pairs, in every scaling mode, for models of both backends."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -9,12 +8,8 @@ from homodyne_dask.fitting.posterior.likelihood import likelihood_of
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.solver.variable_projection import reduce
 from tests.fitting.posterior.samplers import TRUTH, sampler_of
+from tests.kernels.user_functions import stretched
 from tests.synthetic import FLOW, angles, measured, store
-
-
-def stretched(theta, t1, t2, bin):
-    return jnp.exp(-((bin.q**2 * theta[0] * (t2 - t1)) ** theta[1]))
-
 
 STRETCHED = hd.separable(
     stretched,

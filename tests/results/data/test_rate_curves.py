@@ -28,11 +28,6 @@ from tests.synthetic import CREEP, fit_here, measured, store
 NAMES = ("J", "J_integral", "gamma_dot", "strain")
 
 
-@pytest.fixture(scope="module")
-def flowing(tmp_path_factory):
-    return scan_of(tmp_path_factory.mktemp("flow"), FLOW)
-
-
 def replaced(result, theta):
     """The same result with other values."""
     return replace(result, parameters=result.parameters.assign(value=("param", theta)))
