@@ -3,7 +3,7 @@
 import ast
 import re
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -137,3 +137,8 @@ def test_lists_of_tests_name_files_and_folders_that_exist():
     listed = [*LONG, *(f"tests/{name}" for name in (*ROOMS, *QUICK))]
     listed += re.findall(r"\btests/[\w/.]*\w", (ROOT / "Makefile").read_text())
     assert not [name for name in listed if not (ROOT / name).exists()]
+
+
+def test_no_two_test_files_have_one_name():
+    names = [file.name for file in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names)), Counter(names).most_common(3)
