@@ -63,6 +63,14 @@ def hostile_folder(tmp_path, monkeypatch) -> Path:
     assert not marker.exists(), marker.read_text()
 
 
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Draw no figures, which take longest."""
+    from homodyne_dask.results.views.figures import plots
+
+    monkeypatch.setattr(plots, "save_all", lambda *_: [])
+
+
 @pytest.fixture(autouse=True)
 def _nothing_remembered():
     """No test sees blocks or stores that another one opened."""

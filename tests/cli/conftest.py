@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.results.views.figures import plots
-from tests.cli.run_command import done
+from tests.run_command import done
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +25,3 @@ def here(made, tmp_path, monkeypatch) -> Path:
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """Draw no figures, which take longest."""
-    monkeypatch.setattr(plots, "save_all", lambda *_: [])

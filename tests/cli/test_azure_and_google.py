@@ -17,7 +17,7 @@ from homodyne_dask.store import lock as lease
 from homodyne_dask.store import objects
 from homodyne_dask.store.url_path import url_path
 from tests import object_server
-from tests.cli.run_command import done, run
+from tests.run_command import done, run
 
 ROOT = f"az://{object_server.BUCKET}"
 STORE, RESULT = f"{ROOT}/a b/A_c2.zarr", f"{ROOT}/A_fit"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from homodyne_dask.results.files.load_result import load_result
-from tests.cli.run_command import FIT, done
+from tests.run_command import FIT, done
 from tests.synthetic import angles, measured, store
 
 CHECKED = ("fit", "S_c2.zarr", "--model", "static", "--fixed", "D_offset=0", "--check-rates")

@@ -15,7 +15,7 @@ import ingest
 from homodyne_dask.cli import progress_bar
 from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.results.views.figures import plots
-from tests.cli.run_command import FIT, done, interrupting, run
+from tests.run_command import FIT, done, interrupting, run
 
 
 def test_a_fit_writes_a_folder_with_the_whole_result(here):

@@ -11,7 +11,7 @@ from homodyne_dask.errors import ObjectStoreError, OptionError
 from homodyne_dask.store import objects
 from homodyne_dask.store.url_path import url_path
 from tests import object_server
-from tests.cli.run_command import done, run
+from tests.run_command import done, run
 
 pytestmark = pytest.mark.usefixtures("server")
 

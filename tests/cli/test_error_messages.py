@@ -9,8 +9,8 @@ import zarr
 
 from homodyne_dask.cluster import connect
 from homodyne_dask.results.views.figures import plots
-from tests.cli.run_command import FIT, done, run
 from tests.ingest_files import reseal
+from tests.run_command import FIT, done, run
 
 
 def no_gap(here: Path) -> None:

@@ -14,9 +14,9 @@ from homodyne_dask.fitting.series import parallel_fits as small_fits
 from homodyne_dask.results.data.series import load_series
 from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.results.views.figures import plots
-from tests.cli.run_command import done, run
 from tests.documents import ROOT
 from tests.html_pages import ParsedPage
+from tests.run_command import done, run
 from tests.synthetic import measured, store
 
 FIT = ("fit", "R_c2.zarr", "--model", "static", "--fixed", "D_offset=0", "--over")

@@ -19,9 +19,9 @@ from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.results.views.figures import plots
 from homodyne_dask.results.views.figures.scans_figure import draw_scans
-from tests.cli.run_command import done, interrupting, run
 from tests.html_pages import ParsedPage
 from tests.results.made_results import flow_result, static_result
+from tests.run_command import done, interrupting, run
 
 FIT = ("fit", "--model", "static")
 STORES = ("A_c2.zarr", "B_c2.zarr", "N_c2.zarr")

@@ -9,7 +9,7 @@ import pytest
 from homodyne_dask.cli import exit_status
 from homodyne_dask.cli.program import main
 from homodyne_dask.errors import OptionError
-from tests.cli.run_command import FIT, done, run
+from tests.run_command import FIT, done, run
 
 
 @pytest.mark.parametrize("command", ["", *main.commands])

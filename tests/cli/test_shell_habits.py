@@ -13,7 +13,7 @@ from rich.console import Console
 
 from homodyne_dask.cli import main, progress_bar
 from tests.apps.dashboard.example_progress import RUNNING
-from tests.cli.run_command import done, run
+from tests.run_command import done, run
 
 HELP = """
 import sys

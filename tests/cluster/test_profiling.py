@@ -4,33 +4,24 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from homodyne_dask.cli import main
 from homodyne_dask.cluster import profiling
 from homodyne_dask.fitting import fit as fitting
-from homodyne_dask.results.views.figures import plots
+from tests.run_command import done
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 
-def run(*words: str) -> str:
-    result = CliRunner().invoke(main, words)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 @pytest.fixture
-def fitted(tmp_path, monkeypatch):
+def fitted(tmp_path, monkeypatch, no_pictures):
     """What fits a small scan and returns its numbers, without pictures and with a short trace."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plots, "save_all", lambda *_: [])
     monkeypatch.setattr(profiling, "TRACE_SECONDS", 0.2)
-    run("simulate", "A_results.hdf", "--scenario", "static", "--angles", "3", "--frames", "40")
-    run("ingest", "A_results.hdf")
+    done("simulate", "A_results.hdf", "--scenario", "static", "--angles", "3", "--frames", "40")
+    done("ingest", "A_results.hdf")
 
     def fit(*more: str) -> dict:
-        run("fit", "A_c2.zarr", "--model", "static", "--overwrite", *more)
+        done("fit", "A_c2.zarr", "--model", "static", "--overwrite", *more)
         found = json.loads(Path("A_fit/summary.json").read_text())
         return {name: found[name] for name in ("parameters", "scaling_per_bin", "chisqr", "passes")}
 

@@ -12,7 +12,7 @@ from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.views.html_template import RESULTS_PACKAGE, render
 from homodyne_dask.text import bin_table_html, bin_table_text
-from tests.cli.run_command import run
+from tests.run_command import run
 from tests.synthetic import FLOW, angles, measured, store
 
 ROOT = Path(__file__).parents[2]

@@ -11,10 +11,10 @@ from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.results.files.folder import write_result
 from homodyne_dask.store.files import write_file
 from ingest.simulate import simulate
-from tests.cli.run_command import run
 from tests.faults.conftest import PICTURE
 from tests.faults.full_disk import file_contents, full_at_each_file, leave_free, unchanged
 from tests.ingest_files import decay
+from tests.run_command import run
 
 pytestmark = pytest.mark.timeout(600)
 

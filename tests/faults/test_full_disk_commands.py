@@ -11,11 +11,11 @@ from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.solver import checkpoint
 from tests.apps.migration.configurations import SHORT_YAML
-from tests.cli.run_command import run
 from tests.faults.conftest import PICTURE
 from tests.faults.full_disk import file_contents, full_at_each_file, leave_free, unchanged
 from tests.ingest_files import simulated
 from tests.result_bits import folder_bits
+from tests.run_command import run
 
 pytestmark = pytest.mark.timeout(120)
 

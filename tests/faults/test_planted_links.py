@@ -15,11 +15,10 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files.folder import claimed_folder, write_result
 from homodyne_dask.results.files.scans_index import check_index
-from homodyne_dask.results.views.figures import plots
 from homodyne_dask.store.files import open_lock
 from tests.apps.migration.configurations import SHORT_YAML
-from tests.cli.run_command import run
 from tests.results.made_results import result_for, scan_of
+from tests.run_command import run
 from tests.synthetic import CREEP
 
 RESULT = (
@@ -66,8 +65,9 @@ def test_a_lock_is_not_opened_through_a_link(tmp_path, mine):
         pass
 
 
-def test_a_result_replaces_links_in_its_folder_and_follows_none(tmp_path, mine, monkeypatch):
-    monkeypatch.setattr(plots, "save_all", lambda *_: [])
+def test_a_result_replaces_links_in_its_folder_and_follows_none(
+    tmp_path, mine, monkeypatch, no_pictures
+):
     for name in ("report_text", "report_page"):
         monkeypatch.setattr(folders, name, lambda *_: "a report")
     monkeypatch.setattr(folders, "result_netcdf", lambda *_: b"a table")

@@ -17,6 +17,7 @@ from homodyne_dask.cluster.slurm.persistent import connection_by
 from homodyne_dask.errors import ClusterError
 from tests.faults.local_workers import everything, shared_memory
 from tests.faults.processes import dask, scheduler_at, still_there
+from tests.run_command import run
 from tests.synthetic import FLOW, angles, measured, store
 
 pytestmark = pytest.mark.timeout(120)
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.timeout(120)
 def key(tmp_path_factory) -> Path:
     """A key as the command makes it."""
     folder = tmp_path_factory.mktemp("mine") / "key"
-    said = CliRunner().invoke(main, ["key", str(folder)]).output
+    said = run("key", str(folder)).output
     assert f"dask scheduler --protocol tls --tls-ca-file {folder}/certificate.pem" in said
     return folder
 

@@ -41,7 +41,7 @@ from homodyne_dask.cli.configuration import from_options, template
 from homodyne_dask.fitting.request import prepare
 
 def help_of(command):
-    return CliRunner().invoke(main, [command, "--help"]).output
+    return run(command, "--help").output
 
 def refusal(**given):
     try:
@@ -84,15 +84,15 @@ def scan(tmp_path_factory):
 def one_more(scan, tmp_path_factory):
     """What a program shows whose options are one more."""
     here = tmp_path_factory.mktemp("one_more")
-    run = subprocess.run(
+    found = subprocess.run(
         [sys.executable, "-W", "error", "-c", WITH_ONE_MORE, scan.path],
         cwd=here,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
+    assert found.returncode == 0, found.stderr
+    return json.loads(found.stdout)
 
 
 @pytest.mark.parametrize("name", ["fit", "iterate", "fit_each", "plan", "forecast"])

@@ -3,15 +3,14 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import homodyne_dask as hd
-from homodyne_dask.cli import main
 from homodyne_dask.cli.configuration import from_options
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.results.files.csv_tables import parameters_csv
 from homodyne_dask.solver.levenberg_marquardt import Outcome
+from tests.run_command import run
 from tests.synthetic import CREEP, angles, fit_here, measured, store
 
 PRIOR = {"D0": (20500, 30)}
@@ -177,5 +176,5 @@ def test_it_is_written_in_one_of_these_ways(scan, given):
 
 def test_the_command_line_takes_several(scan):
     given = ["--no-measure", "--prior", "D0=2e4:300", "--prior", "alpha=halfnormal:1"]
-    run = CliRunner().invoke(main, ["plan", scan.path, "--model", "static", *given])
-    assert "prior of alpha: a fit takes normal priors only" in " ".join(run.output.split())
+    printed = run("plan", scan.path, "--model", "static", *given)
+    assert "prior of alpha: a fit takes normal priors only" in " ".join(printed.output.split())

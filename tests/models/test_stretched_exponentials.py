@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize
 
 import homodyne_dask as hd
-from homodyne_dask.cli import main
+from tests.run_command import run
 from tests.synthetic import measured, store
 
 
@@ -59,18 +59,13 @@ def test_a_fit_from_the_data_alone_is_scipys_optimum(tmp_path, name, theta):
     assert np.abs(away).max() < 1e-3
 
 
-def test_they_are_chosen_by_name_on_the_command_line(tmp_path, monkeypatch):
-    from click.testing import CliRunner
-
-    from homodyne_dask.results.views.figures import plots
-
+def test_they_are_chosen_by_name_on_the_command_line(tmp_path, monkeypatch, no_pictures):
     store(scans_of(*CASES[0])[0], tmp_path, "A_c2")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plots, "save_all", lambda *_: [])
-    ran = CliRunner().invoke(main, ["fit", "A_c2.zarr", "--model", "stretched"])
+    ran = run("fit", "A_c2.zarr", "--model", "stretched")
     assert ran.exit_code == 0, ran.output
     assert "stretched fitted to A_c2.zarr" in ran.output
-    wrong = CliRunner().invoke(main, ["fit", "A_c2.zarr", "--model", "streched", "--overwrite"])
+    wrong = run("fit", "A_c2.zarr", "--model", "streched", "--overwrite")
     assert "did you mean 'stretched'?" in wrong.output + str(wrong.exception)
 
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import homodyne_dask as hd
 from homodyne_dask.apps.migration import fitted_data, output_files
-from homodyne_dask.cli import main
 from homodyne_dask.results.views.figures import plots
+from tests.run_command import done
 
 FIT = (
     "fit", "F_c2.zarr", "--model", "laminar_flow", "--frames", "1:120",
@@ -20,7 +19,7 @@ FIT = (
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory) -> Path:
+def fitted(tmp_path_factory) -> Path:
     """A folder with a small flow scan and a fit of it with homodyne's files."""
     folder = tmp_path_factory.mktemp("homodyne")
     with pytest.MonkeyPatch.context() as patch:
@@ -31,18 +30,17 @@ def done(tmp_path_factory) -> Path:
             ("ingest", "F_results.hdf"),
             (*FIT, "--homodyne-output"),
         ):
-            result = CliRunner().invoke(main, words)
-            assert result.exit_code == 0, result.output
-    assert "nlsq/parameters.json" in result.stdout
+            printed = done(*words)
+    assert "nlsq/parameters.json" in printed
     return folder
 
 
-def read(done: Path, name: str) -> dict:
-    return json.loads((done / "F_fit" / "nlsq" / name).read_text())
+def read(fitted: Path, name: str) -> dict:
+    return json.loads((fitted / "F_fit" / "nlsq" / name).read_text())
 
 
-def test_parameters_have_a_value_and_an_uncertainty_by_name(done):
-    content, result = read(done, "parameters.json"), hd.load_result(done / "F_fit")
+def test_parameters_have_a_value_and_an_uncertainty_by_name(fitted):
+    content, result = read(fitted, "parameters.json"), hd.load_result(fitted / "F_fit")
     assert content["analysis_mode"] == "laminar_flow"
     assert content["convergence_status"] == "converged"
     assert content["chi_squared"] == pytest.approx(result.chisqr)
@@ -55,8 +53,8 @@ def test_parameters_have_a_value_and_an_uncertainty_by_name(done):
     assert content["parameters"]["contrast"] == {"value": pytest.approx(mean), "uncertainty": None}
 
 
-def test_the_analysis_and_the_convergence_have_homodynes_keys(done):
-    content, result = read(done, "analysis_results_nlsq.json"), hd.load_result(done / "F_fit")
+def test_the_analysis_and_the_convergence_have_homodynes_keys(fitted):
+    content, result = read(fitted, "analysis_results_nlsq.json"), hd.load_result(fitted / "F_fit")
     assert content["method"] == "nlsq"
     assert set(content["fit_quality"]) == {
         "chi_squared", "reduced_chi_squared", "degrees_of_freedom", "quality_flag",
@@ -69,7 +67,7 @@ def test_the_analysis_and_the_convergence_have_homodynes_keys(done):
     summary = content["optimization_summary"]
     assert (summary["convergence_status"], summary["iterations"]) == ("converged", result.passes)
     assert (summary["n_batches"], summary["success_rate"]) == (1, 1.0)
-    metrics = read(done, "convergence_metrics.json")
+    metrics = read(fitted, "convergence_metrics.json")
     assert set(metrics) == {
         "convergence", "recovery_actions", "quality_flag", "device_info",
         "quality_validation_passed", "quality_warnings", "quality_checks",
@@ -80,9 +78,9 @@ def test_the_analysis_and_the_convergence_have_homodynes_keys(done):
     assert metrics["device_info"]["platform"] == "cpu"
 
 
-def test_means_are_over_the_bins_that_determine_them_and_freedom_is_that_of_the_fit(done):
+def test_means_are_over_the_bins_that_determine_them_and_freedom_is_that_of_the_fit(fitted):
     """An undetermined contrast counted as 0; fixed values and a Fourier series as two per bin."""
-    result = hd.load_result(done / "F_fit")
+    result = hd.load_result(fitted / "F_fit")
     bins = result.scaling.copy(deep=True)
     bins["undetermined"][:] = [True, *[False] * 8]
     bins["contrast"][:] = [0.0, *[0.25] * 8]
@@ -93,26 +91,26 @@ def test_means_are_over_the_bins_that_determine_them_and_freedom_is_that_of_the_
             result, scaling=bins, redchi=result.chisqr / freedom,
             config=result.config | {"scaling": scaling},
         )  # fmt: skip
-        content = output_files.json_files(changed, hd.open_dataset(done / "F_c2.zarr"))
+        content = output_files.json_files(changed, hd.open_dataset(fitted / "F_c2.zarr"))
         quality = content["analysis_results_nlsq.json"]["fit_quality"]
         assert quality["degrees_of_freedom"] == freedom
         values = content["parameters.json"]["parameters"]
         assert values["contrast"]["value"] == 0.25
         assert values["offset"]["value"] == pytest.approx(float(np.nanmean(bins["offset"])))
     unknown = replace(result, scaling=bins.assign(undetermined=("bin", np.full(9, True))))
-    content = output_files.json_files(unknown, hd.open_dataset(done / "F_c2.zarr"))
+    content = output_files.json_files(unknown, hd.open_dataset(fitted / "F_c2.zarr"))
     assert content["parameters.json"]["parameters"]["contrast"]["value"] is None
 
 
-def test_the_archive_holds_data_model_and_residuals_of_every_pair(done):
-    result = hd.load_result(done / "F_fit")
-    scan = hd.open_dataset(done / "F_c2.zarr")
+def test_the_archive_holds_data_model_and_residuals_of_every_pair(fitted):
+    result = hd.load_result(fitted / "F_fit")
+    scan = hd.open_dataset(fitted / "F_c2.zarr")
     values = dict(zip(hd.LAMINAR_FLOW.names, result.parameters.value.values, strict=True))
     expected = hd.predict(
         hd.LAMINAR_FLOW, values, scan.time, q=scan.q, phi=scan.phi, gap=scan.attrs["gap_angstrom"],
         contrast=result.scaling.contrast.values, offset=result.scaling.offset.values,
     )[:, 1:, 1:]  # fmt: skip
-    with np.load(done / "F_fit/nlsq/fitted_data.npz") as content:
+    with np.load(fitted / "F_fit/nlsq/fitted_data.npz") as content:
         assert set(content) == {
             "phi_angles", "c2_exp", "c2_theoretical_raw", "c2_theoretical_scaled",
             "c2_solver_scaled", "per_angle_scaling", "per_angle_scaling_solver", "residuals",
@@ -137,14 +135,14 @@ def test_the_archive_holds_data_model_and_residuals_of_every_pair(done):
         assert content["phi_angles"].tolist() == scan.phi.tolist()
 
 
-def test_every_angle_has_a_figure_with_the_file_name_of_homodyne(done):
-    phi = hd.open_dataset(done / "F_c2.zarr").phi
-    found = {path.name for path in (done / "F_fit/nlsq").glob("*.png")}
+def test_every_angle_has_a_figure_with_the_file_name_of_homodyne(fitted):
+    phi = hd.open_dataset(fitted / "F_c2.zarr").phi
+    found = {path.name for path in (fitted / "F_fit/nlsq").glob("*.png")}
     assert found == {f"c2_heatmaps_phi_{angle:.1f}deg.png" for angle in phi}
 
 
-def test_one_angle_at_several_q_has_several_figures(done):
-    scan = hd.open_dataset(done / "F_c2.zarr")
+def test_one_angle_at_several_q_has_several_figures(fitted):
+    scan = hd.open_dataset(fitted / "F_c2.zarr")
     q, phi, label = np.array([0.01, 0.02, 0.02]), np.zeros(3), np.arange(3)
     several = replace(
         scan, bins=(0, 1, 2), all_bins=scan.all_bins | {"q": q, "phi": phi, "label": label}
@@ -155,20 +153,16 @@ def test_one_angle_at_several_q_has_several_figures(done):
 
 
 def test_an_archive_above_the_limit_is_refused_with_numbers_and_the_rest_is_written(
-    done, monkeypatch
+    fitted, monkeypatch, no_pictures
 ):
-    monkeypatch.chdir(done)
+    monkeypatch.chdir(fitted)
     monkeypatch.setattr(fitted_data, "MAX_FILE_BYTES", 100_000)
-    monkeypatch.setattr(plots, "save_all", lambda *_: [])
-    words = (*FIT, "--homodyne-output", "--overwrite", "--output", "S_fit")
-    result = CliRunner().invoke(main, words)
-    assert result.exit_code == 0, result.output
+    printed = done(*FIT, "--homodyne-output", "--overwrite", "--output", "S_fit")
     assert (
-        "6 arrays of 9 x 119 x 119 numbers take 6.12 MB, more than the limit of 100 kB"
-        in result.stdout
+        "6 arrays of 9 x 119 x 119 numbers take 6.12 MB, more than the limit of 100 kB" in printed
     )
-    names = {path.name for path in (done / "S_fit/nlsq").iterdir()}
+    names = {path.name for path in (fitted / "S_fit/nlsq").iterdir()}
     assert "fitted_data.npz" not in names
     assert "parameters.json" in names
-    analysis = json.loads((done / "S_fit/nlsq/analysis_results_nlsq.json").read_text())
+    analysis = json.loads((fitted / "S_fit/nlsq/analysis_results_nlsq.json").read_text())
     assert "is not written" in analysis["fitted_data"]

@@ -5,14 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.cli import main
 from homodyne_dask.cli.configuration import read_config
 from homodyne_dask.errors import OptionError
 from tests.apps.migration.configurations import FLOW_NAMES, translated, write_yaml
+from tests.run_command import run
 from tests.synthetic import FLOW, GAP, Q, angles, measured
 
 
@@ -143,7 +142,7 @@ def test_the_command_writes_a_file_that_fit_reads_from_anywhere(tmp_path, monkey
     write_yaml(tmp_path)
     (tmp_path / "sub").mkdir()
     words = ["from-homodyne", "homodyne.yaml", "-o", "sub/converted.yaml"]
-    result = CliRunner().invoke(main, words)
+    result = run(*words)
     assert result.exit_code == 0, result.output
     assert "homodyne-dask fit sub/converted.yaml" in result.stdout
     config = read_config("sub/converted.yaml")
@@ -151,13 +150,13 @@ def test_the_command_writes_a_file_that_fit_reads_from_anywhere(tmp_path, monkey
     assert config.output == Path("sub/E_fit")  # the data lie outside the folder of the file
     apart = {"data", "output"}
     assert config.model_dump(exclude=apart) == translated(tmp_path).config.model_dump(exclude=apart)
-    assert CliRunner().invoke(main, words).exit_code == 2
-    assert CliRunner().invoke(main, [*words, "--overwrite"]).exit_code == 0
-    printed = CliRunner().invoke(main, words[:2])
+    assert run(*words).exit_code == 2
+    assert run(*words, "--overwrite").exit_code == 0
+    printed = run(*words[:2])
     assert yaml.safe_load(printed.stdout)["data"] == "data/E_c2.zarr"
     assert "not converted" not in printed.stderr
     assert "known keys have no counterpart and no effect: --all lists them" in printed.stderr
-    assert "not converted" in CliRunner().invoke(main, [*words[:2], "--all"]).stderr
+    assert "not converted" in run(*words[:2], "--all").stderr
 
 
 def test_a_configuration_and_a_cache_of_homodyne_recover_the_truth(tmp_path, monkeypatch):

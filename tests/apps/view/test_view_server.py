@@ -16,7 +16,7 @@ from tornado.httpclient import AsyncHTTPClient
 import homodyne_dask as hd
 from homodyne_dask.apps.view.latest_request import Latest
 from homodyne_dask.apps.view.view_server import leading_file
-from tests.cli.run_command import run
+from tests.run_command import run
 from tests.synthetic import measured, store
 
 

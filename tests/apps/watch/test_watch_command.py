@@ -8,8 +8,8 @@ import pytest
 
 from homodyne_dask.results.files.folder import locked_folder
 from homodyne_dask.results.files.load_result import load_result
-from tests.cli.run_command import run
 from tests.html_pages import ParsedPage
+from tests.run_command import run
 
 pytestmark = pytest.mark.usefixtures("no_page_pictures")
 ONCE = ("--once", "--interval", "0.02", "--no-pictures")

@@ -13,17 +13,12 @@ from homodyne_dask.cluster.connect import connect
 from homodyne_dask.cluster.slurm.persistent import connection_by
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.results.views.figures import plots
 from tests.cluster.slurm.disturbed_fits import POOR
 from tests.result_bits import folder_bits
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(280)]
-
-
-@pytest.fixture(autouse=True)
-def _no_pictures(monkeypatch):
-    """They are what takes longest of a small fit."""
-    monkeypatch.setattr(plots, "save_all", lambda *_: [])
+pytestmark = [
+    pytest.mark.cluster, pytest.mark.timeout(280), pytest.mark.usefixtures("no_pictures")
+]  # fmt: skip
 
 
 def run(*words: str | Path, folder: Path, status: int = 0) -> str:

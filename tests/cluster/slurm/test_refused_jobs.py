@@ -1,11 +1,10 @@
 """A job that SLURM does not take: its words reach the user at once, and nothing is left."""
 
 import pytest
-from click.testing import CliRunner
 
-from homodyne_dask.cli import main
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
+from tests.run_command import run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -29,7 +28,7 @@ def test_a_refused_job_ends_the_command_line_with_2(slurm, small, monkeypatch, t
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(slurm.section, "queue", "nix")
     words = ["fit", small.path, "--model", "laminar_flow", "--site", "loopback", "--gap", "200 um"]
-    ended = CliRunner().invoke(main, words)
+    ended = run(*words)
     assert ended.exit_code == 2
     assert "error: sbatch refuses the job" in ended.stderr
     assert "invalid partition" in ended.stderr

@@ -6,10 +6,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import homodyne_dask as hd
-from homodyne_dask.cli import main
 from homodyne_dask.cluster.slurm import adaptive as healing
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
@@ -17,6 +15,7 @@ from tests.cluster.slurm.disturbed_fits import fit_on
 from tests.cluster.slurm.loopback import ROOT
 from tests.faults.processes import another
 from tests.result_bits import result_bits
+from tests.run_command import run
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 BLIND = "setpriv --bounding-set=-dac_override,-dac_read_search"
@@ -96,7 +95,7 @@ def test_tasks_longer_than_what_the_workers_live_for_are_said_before_the_first_p
 
 
 def test_a_site_is_examined_without_sending_a_job(slurm, small):
-    ended = CliRunner().invoke(main, ["preflight", "--site", "loopback", small.path])
+    ended = run("preflight", "--site", "loopback", small.path)
     assert ended.exit_code == 0, ended.output
     assert "#SBATCH --export=NONE" in ended.output
     assert "export NPROC=1" in ended.output

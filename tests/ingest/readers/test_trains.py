@@ -9,8 +9,8 @@ from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.detect import open_source
 from ingest.readers.source import Source, checked_options
-from tests.cli.run_command import done
 from tests.ingest_files import arrays, attributes, decay, edited, upper
+from tests.run_command import done
 
 N, TRAINS, SIGMA, DT = 24, 40, 0.1, 4.4e-7
 WHERE = "train_resolved/correlation"

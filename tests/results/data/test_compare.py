@@ -11,8 +11,8 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
 from homodyne_dask.results.data.fit_result import FitResult
-from tests.cli.run_command import done, run
 from tests.results.made_results import LEFT_OUT_CHISQR, result_of_model
+from tests.run_command import done, run
 
 WORSE = np.array([10.0, 20, 30, 20, 10, 20, 30, 20, 20])
 EVEN = np.array([1.0, -2, 3, -2, 1, -2, 3, -2, 2])
