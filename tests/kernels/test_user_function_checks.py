@@ -60,7 +60,7 @@ def of_a_parameter_it_has_not(theta, t1, t2, bin):
 
 
 ERRORS = [
-    (branches, r"test_model_errors.py line \d+: a Python `if`.*jnp.where"),
+    (branches, r"test_user_function_checks.py line \d+: a Python `if`.*jnp.where"),
     (with_numpy, r"line \d+: .*jax.numpy in place of numpy"),
     (with_math, r"line \d+: .*jax.numpy in place of numpy"),
     (of_other_shape, r"one value per pair, shape \(3, 2\).* gave shape \(7,\)"),
@@ -94,7 +94,7 @@ def test_a_residual_of_a_parameter_it_has_not_is_refused():
 
 
 def test_other_errors_are_named_too(tmp_path):
-    with pytest.raises(OptionError, match="model 'flow' has no parameters"):
+    with pytest.raises(OptionError, match="model 'flow_decay' has no parameters"):
         hd.separable(flow_decay, [])
     with pytest.raises(OptionError, match="two parameters named 'k'"):
         hd.separable(flow_decay, [hd.Parameter("k"), hd.Parameter("k")])
@@ -118,6 +118,6 @@ def test_other_errors_are_named_too(tmp_path):
 def test_a_model_that_uses_q_is_refused_where_q_is_unknown_and_others_are_not(tmp_path):
     scan = open_dataset(store(relaxing_scan(bins=1), tmp_path, q=np.array([np.nan])).path)
     model = hd.separable(flow_decay, FLOW_PARAMETERS, precompute=integrals)
-    with pytest.raises(OptionError, match="flow needs q"):
+    with pytest.raises(OptionError, match="flow_decay needs q"):
         hd.plan(scan, model)
     assert hd.fit(scan, hd.separable(relaxation, RELAXATION)).converged
