@@ -24,7 +24,8 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.scan import open_dataset
-from homodyne_dask.sweep.plan import coarse_levels, layout, make_plan
+from homodyne_dask.sweep.layout import coarse_levels, layout
+from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 from ingest import block_means
 from ingest.bin_task import exclude_outliers

@@ -23,9 +23,8 @@ from homodyne_dask.store.byte_range import stored_size
 from homodyne_dask.store.scan import Chunk, Scan, q_or_one
 from homodyne_dask.sweep.blocks import Place, stored_sums
 from homodyne_dask.sweep.cost import Cost
-from homodyne_dask.sweep.driver_cost import SCHEDULER_SECONDS
+from homodyne_dask.sweep.layout import SCHEDULER_SECONDS, Run
 from homodyne_dask.sweep.plan import Plan
-from homodyne_dask.sweep.runs import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Report
 from homodyne_dask.text import html_table, lines_of

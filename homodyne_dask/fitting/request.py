@@ -32,7 +32,7 @@ from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
-from homodyne_dask.sweep.device_plan import Device
+from homodyne_dask.sweep.plan import Device
 
 _UNKNOWN_Q_BOUND = 1e10
 """1/s: bounds of q²·D where q is unknown."""

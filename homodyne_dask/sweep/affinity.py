@@ -7,7 +7,7 @@ from distributed import Client, Scheduler, SchedulerPlugin
 
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster.connect import add_scheduler_plugin
-from homodyne_dask.sweep.runs import Run
+from homodyne_dask.sweep.layout import Run
 
 MAX_LOAD_RATIO = 1.05
 """Most work of a worker over its fair share."""

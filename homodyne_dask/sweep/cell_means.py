@@ -20,7 +20,7 @@ from homodyne_dask.store.scan import Scan, open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import CELLS, block, in_turn, keep
 from homodyne_dask.sweep.blocks import BlockSource, Place, aligned_array
 from homodyne_dask.sweep.cost import Cost
-from homodyne_dask.sweep.runs import Run
+from homodyne_dask.sweep.layout import Run
 
 
 def cells_of(source: BlockSource) -> Cells | None:

@@ -19,9 +19,9 @@ from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.scan import Selection
 from homodyne_dask.sweep.blocks import BlockSource
 from homodyne_dask.sweep.cost import NO_COST, Cost
+from homodyne_dask.sweep.layout import Layout, Run
 from homodyne_dask.sweep.merging import ArrivingGrams
-from homodyne_dask.sweep.plan import Layout, Plan
-from homodyne_dask.sweep.runs import Run
+from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.tasks import (
     CANDIDATES,
     GRAM,

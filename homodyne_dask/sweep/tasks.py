@@ -37,7 +37,7 @@ from homodyne_dask.sweep.block_cache import SUMS, block, in_turn, placed
 from homodyne_dask.sweep.blocks import BlockSource, Place, stored_sums
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.cost import NO_COST, Cost
-from homodyne_dask.sweep.runs import Run
+from homodyne_dask.sweep.layout import Run
 
 
 class TaskContext(NamedTuple):

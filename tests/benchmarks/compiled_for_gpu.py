@@ -22,7 +22,7 @@ from homodyne_dask.kernels.compiled import Kernel
 from homodyne_dask.kernels.gpus import cuda_missing
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.sweep.device_plan import WORKING_BYTES, WORKING_BYTES_OF_PARAMETER, WORKSPACE
+from homodyne_dask.sweep.plan import WORKING_BYTES, WORKING_BYTES_OF_PARAMETER, WORKSPACE
 from tests.benchmarks.kernel import GAP, MIN_LAG, PHI, THETA, TIME, Q, T
 from tests.benchmarks.passes import Row
 

@@ -16,7 +16,7 @@ from homodyne_dask.store.scan import Chunk, open_selection
 from homodyne_dask.store.url_path import UrlPath, url_path
 from homodyne_dask.sweep.block_cache import in_turn
 from homodyne_dask.sweep.blocks import BlockSource, Place
-from homodyne_dask.sweep.plan import layout
+from homodyne_dask.sweep.layout import layout
 from tests import object_server
 from tests.object_server import BUCKET, uploaded
 from tests.synthetic import fit_here, measured, store

@@ -13,8 +13,9 @@ from homodyne_dask.errors import StoreError
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.sweep import block_cache
-from homodyne_dask.sweep import plan as planning
-from homodyne_dask.sweep.plan import layout, make_plan
+from homodyne_dask.sweep import layout as layouts
+from homodyne_dask.sweep.layout import layout
+from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.kernels.test_candidates import FAST
 from tests.synthetic import angles, fit_here, measured, store
@@ -96,7 +97,7 @@ def test_sums_of_other_pairs_are_not_taken_from_the_store(fast, select):
 def test_levels_lead_to_the_optimum_of_all_data(tmp_path, monkeypatch):
     scan = store(measured(SLOW, 700, angles(9)), tmp_path)
     straight = fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
-    monkeypatch.setattr(planning, "MIN_PAIRS_FOR_LEVELS", 0)
+    monkeypatch.setattr(layouts, "MIN_PAIRS_FOR_LEVELS", 0)
     through = fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
     assert [entry["level"] for entry in through.history if "level" in entry] == [16, 4]
     assert through.passes <= straight.passes

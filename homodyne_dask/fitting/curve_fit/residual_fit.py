@@ -32,9 +32,8 @@ from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.undetermined import determined_at
 from homodyne_dask.store.allocator import set_allocator_thresholds
 from homodyne_dask.sweep.cost import NO_COST
-from homodyne_dask.sweep.device_plan import Device
-from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, make_plan
-from homodyne_dask.sweep.runs import Run
+from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, Run
+from homodyne_dask.sweep.plan import Device, Plan, make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_over
 from homodyne_dask.sweep.tasks import AtTheta, Directions, Report, Task, report_of
 

@@ -24,7 +24,7 @@ from homodyne_dask.sweep.block_cache import block, in_turn
 from homodyne_dask.sweep.blocks import Place
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.cost import NO_COST
-from homodyne_dask.sweep.runs import Run
+from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point
 from homodyne_dask.sweep.tasks import (
     AtTheta,

@@ -46,9 +46,9 @@ from homodyne_dask.solver.directions import inverse_of
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.plan import require_memory_for_thetas
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from homodyne_dask.sweep.wide_pass import WIDE_GRAM, ManyThetas
-from homodyne_dask.sweep.working_memory import require_memory_for_thetas
 
 if TYPE_CHECKING:
     from distributed import Client
