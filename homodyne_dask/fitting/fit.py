@@ -107,7 +107,7 @@ def iterate(
         _refusing(request.scan, planned, client) as refused,
     ):
         if request.options.on_bad_tile == "skip":
-            from homodyne_dask.sweep.unreadable import without_unreadable
+            from homodyne_dask.sweep.unreadable_chunks import without_unreadable
 
             layouts = (planned.layout, *planned.levels)
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
@@ -248,7 +248,7 @@ def gpus_for(client: "Client | None") -> Gpus | str:
     """Return the GPUs for a fit, or why there are none: of a client's workers, else of this machine."""
     if client is None:
         return gpus_of_machine()
-    from homodyne_dask.sweep.worker_gpus import gpus_of_workers
+    from homodyne_dask.sweep.preflight import gpus_of_workers
 
     return gpus_of_workers(client)
 

@@ -12,10 +12,9 @@ from homodyne_dask.fitting.options import FitOptions, fit_options, plain_value
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
-from homodyne_dask.models.gaussian_priors import GaussianPriors
 from homodyne_dask.models.parameter_priors import priors_of
-from homodyne_dask.models.parameters import Parameter, Search, search
-from homodyne_dask.models.power_law_step import power_laws
+from homodyne_dask.models.parameters import GaussianPriors, Parameter, Search, search
+from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.models.spline_rates import (
     by_coefficient,
     check_priors,

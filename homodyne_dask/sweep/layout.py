@@ -13,9 +13,9 @@ from homodyne_dask.cluster.workers import (
 )
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels.problem import coarse_min_lag
-from homodyne_dask.store import level_weights, schema
-from homodyne_dask.store.byte_range import REQUESTS
-from homodyne_dask.store.chunk_reader import most_bytes
+from homodyne_dask.store import scan as level_weights
+from homodyne_dask.store import schema
+from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.url_path import is_url
 

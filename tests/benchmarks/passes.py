@@ -14,7 +14,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster, workers_of
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.sweep.cost import NO_COST
+from homodyne_dask.sweep.blocks import NO_COST
 from homodyne_dask.sweep.layout import Run, layout, runs
 from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of

@@ -7,9 +7,9 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend_interface import PairSet
+from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import merge_tree
-from homodyne_dask.kernels.interface import PairSet
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 from tests.kernels.test_transport_backend import EXACT, STATIC, worst
 from tests.synthetic import FLOW, blocks, measured, without_some

@@ -10,7 +10,8 @@ import zarr
 
 import homodyne_dask as hd
 from homodyne_dask.errors import ObjectStoreError, OptionError, StoreError
-from homodyne_dask.store import byte_range, objects
+from homodyne_dask.store import chunk_reader as byte_range
+from homodyne_dask.store import objects
 from homodyne_dask.store.files import zarr_store
 from homodyne_dask.store.scan import Chunk, open_selection
 from homodyne_dask.store.url_path import UrlPath, url_path

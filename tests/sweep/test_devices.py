@@ -75,7 +75,9 @@ def test_a_gpu_that_cannot_be_had_is_refused_in_a_sentence(tmp_path, monkeypatch
     data = store(measured(FLOW, 24, [0.0, 40.0]), tmp_path)
     monkeypatch.setattr(fitting, "gpus_of_machine", lambda: "this JAX has no CUDA: install it")
     for call in (hd.fit, hd.plan):
-        with pytest.raises(PlanError, match="device = 'gpu' is not available: this JAX has no CUDA"):
+        with pytest.raises(
+            PlanError, match="device = 'gpu' is not available: this JAX has no CUDA"
+        ):
             call(data, hd.STATIC, device="gpu")
     with pytest.raises(OptionError, match="device 'tpu' is unknown"):
         hd.plan(data, hd.STATIC, device="tpu")

@@ -18,8 +18,7 @@ from homodyne_dask.cluster.workers import (
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
 from homodyne_dask.fitting.forecast import makespan
 from homodyne_dask.store import schema
-from homodyne_dask.store.byte_range import REQUESTS
-from homodyne_dask.store.chunk_reader import most_bytes
+from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
 from homodyne_dask.store.manifest import Manifest
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.layout import (
