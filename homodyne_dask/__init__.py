@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from homodyne_dask.fitting.forecast import forecast
     from homodyne_dask.fitting.posterior.sample_posterior import posterior
     from homodyne_dask.fitting.predict import predict
-    from homodyne_dask.fitting.series.fit_each import fit_each
+    from homodyne_dask.fitting.series.rings_and_windows import fit_each
     from homodyne_dask.models import (
         BROWNIAN,
         LAMINAR_FLOW,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
         SeparableModel,
         TransportModel,
         model,
-        separable,
     )
+    from homodyne_dask.models import user_defined as separable
     from homodyne_dask.models.parameters import Parameter
     from homodyne_dask.results.data.compare import compare
     from homodyne_dask.results.data.fit_result import FitResult
@@ -67,7 +67,7 @@ _HOME = {
     "Scan": "store.scan",
     "plan": "api",
     "fit": "api",
-    "fit_each": "fitting.series.fit_each",
+    "fit_each": "fitting.series.rings_and_windows",
     "iterate": "api",
     "compare": "results.data.compare",
     "compare_models": "fitting.choose_model",

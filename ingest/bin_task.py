@@ -8,11 +8,13 @@ from jaxtyping import Bool, Float, Float32, Int
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store import schema
-from homodyne_dask.store.allocator import set_allocator_thresholds
 from homodyne_dask.store.chunk_codec import encode_chunk, shard_content
 from homodyne_dask.store.files import AnyPath
-from ingest import block_means, chunk_sums, noise, store_writer
-from ingest.block_means import MaskedMatrix
+from homodyne_dask.store.processes import set_allocator_thresholds
+from ingest import averages_and_sums as block_means
+from ingest import averages_and_sums as chunk_sums
+from ingest import noise, store_writer
+from ingest.averages_and_sums import MaskedMatrix
 from ingest.clean import BAND_ROWS, clean, measure_contrast, measure_scatter, upper_blocks
 from ingest.noise import Record
 from ingest.readers.source import Source

@@ -85,7 +85,7 @@ class Scenario:
     name: str
     model: str
     """brownian | static | laminar_flow, or temperature_step | oscillating_shear, which none of these
-    describes (`homodyne_dask/models/simulated_rates.py`)."""
+    describes (`homodyne_dask/models/transport.py`)."""
     parameters: Mapping[str, float]
     contrast: float = 0.30
     offset: float = 1.0

@@ -25,7 +25,7 @@ from homodyne_dask.store.files import (
     zarr_store,
 )
 from homodyne_dask.store.lock import locked
-from ingest import block_means
+from ingest import averages_and_sums as block_means
 from ingest.readers.source import Source
 
 if TYPE_CHECKING:

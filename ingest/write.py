@@ -15,7 +15,8 @@ from homodyne_dask.store.arrays import SMALL_ARRAYS, array_digest, read_array
 from homodyne_dask.store.files import AnyPath, any_path, children, errors_of, exists, path_of
 from homodyne_dask.store.manifest import manifest_json
 from homodyne_dask.store.url_path import UrlPath
-from ingest import chunk_sums, noise, store_writer
+from ingest import averages_and_sums as chunk_sums
+from ingest import noise, store_writer
 from ingest.bin_task import Record, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import IngestOptions, Source, checked_options, sha256

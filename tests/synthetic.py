@@ -12,21 +12,21 @@ from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.transport_minima import transport_minima, undecided_minima
-from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import merge_tree
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import transport_gram, transport_robust_gram
-from homodyne_dask.kernels.transport_point import transport_point
+from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
-from homodyne_dask.models.power_law_step import power_laws
+from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.scan import open_dataset
-from homodyne_dask.sweep.plan import coarse_levels, layout, make_plan
+from homodyne_dask.sweep.layout import coarse_levels, layout
+from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
-from ingest import block_means
+from ingest import averages_and_sums as block_means
 from ingest.bin_task import exclude_outliers
 from ingest.clean import measure_scatter
 from tests import reference

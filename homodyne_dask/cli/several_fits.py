@@ -99,7 +99,7 @@ def _stores(config: "FitConfig") -> list[FitJob]:
 
 def _parts(config: "FitConfig") -> list[FitJob]:
     from homodyne_dask.fitting.request import prepare, require_gap
-    from homodyne_dask.fitting.series.partition import options_of, parts_of
+    from homodyne_dask.fitting.series.rings_and_windows import options_of, parts_of
     from homodyne_dask.models import model_named
     from homodyne_dask.results.files.folder import default_folder
 

@@ -66,8 +66,7 @@ def longest_task_of(config: "FitConfig") -> float:
     """Return the longest time that a task of the fits of a configuration may take [s]."""
     from homodyne_dask.cli.shared_options import selected
     from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
-    from homodyne_dask.sweep.plan import layout
-    from homodyne_dask.sweep.runs import longest_task
+    from homodyne_dask.sweep.layout import layout, longest_task
 
     seconds, min_lag = [], config.fit_options()["min_lag"]
     for store in config.data:

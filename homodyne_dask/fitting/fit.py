@@ -26,8 +26,8 @@ from homodyne_dask.kernels.gpus import Gpus, gpus_of_machine
 from homodyne_dask.models import Model
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.device_plan import chosen_device
-from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, coarse_levels, layout, make_plan
+from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, coarse_levels, layout
+from homodyne_dask.sweep.plan import Plan, chosen_device, make_plan
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -107,7 +107,7 @@ def iterate(
         _refusing(request.scan, planned, client) as refused,
     ):
         if request.options.on_bad_tile == "skip":
-            from homodyne_dask.sweep.unreadable import without_unreadable
+            from homodyne_dask.sweep.unreadable_chunks import without_unreadable
 
             layouts = (planned.layout, *planned.levels)
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
@@ -227,7 +227,7 @@ def plan_for(request: Request, client: "Client | None", asked: int | str | None 
     )
     if request.options.profile and request.problem.loss == "linear":
         from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES
-        from homodyne_dask.sweep.working_memory import require_memory_for_thetas
+        from homodyne_dask.sweep.plan import require_memory_for_thetas
 
         require_memory_for_thetas(planned, max(SIZES) + 1)
     return planned
@@ -248,7 +248,7 @@ def gpus_for(client: "Client | None") -> Gpus | str:
     """Return the GPUs for a fit, or why there are none: of a client's workers, else of this machine."""
     if client is None:
         return gpus_of_machine()
-    from homodyne_dask.sweep.worker_gpus import gpus_of_workers
+    from homodyne_dask.sweep.preflight import gpus_of_workers
 
     return gpus_of_workers(client)
 

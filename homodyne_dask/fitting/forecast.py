@@ -19,13 +19,11 @@ from homodyne_dask.fitting.start.initial_values import averages_of, find_initial
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import Model
 from homodyne_dask.solver import variable_projection as scaling
-from homodyne_dask.store.byte_range import stored_size
+from homodyne_dask.store.chunk_reader import stored_size
 from homodyne_dask.store.scan import Chunk, Scan, q_or_one
-from homodyne_dask.sweep.blocks import Place, stored_sums
-from homodyne_dask.sweep.cost import Cost
-from homodyne_dask.sweep.driver_cost import SCHEDULER_SECONDS
+from homodyne_dask.sweep.blocks import Cost, Place, stored_sums
+from homodyne_dask.sweep.layout import SCHEDULER_SECONDS, Run
 from homodyne_dask.sweep.plan import Plan
-from homodyne_dask.sweep.runs import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Report
 from homodyne_dask.text import html_table, lines_of

@@ -23,12 +23,12 @@ from homodyne_dask.solver.robust_step import reduced_problem
 from homodyne_dask.solver.smoothing import penalized
 from homodyne_dask.solver.trust_region import TrustRegion
 from homodyne_dask.solver.variable_projection import reduce
-from homodyne_dask.store.allocator import trim_memory
 from homodyne_dask.store.files import path_of
+from homodyne_dask.store.processes import trim_memory
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.start.transport_minima import Minimum
-    from homodyne_dask.sweep.cost import Cost
+    from homodyne_dask.sweep.blocks import Cost
     from homodyne_dask.sweep.sweep import Sweep
 
 

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.interface import ModelPoint
+from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport_point import point_of_rates
+from homodyne_dask.kernels.transport_evaluation import point_of_rates
 from homodyne_dask.models import (
     LAMINAR_FLOW,
     STATIC,
@@ -20,9 +20,8 @@ from homodyne_dask.models import (
     convention_named,
     scan_model,
 )
-from homodyne_dask.models.simulated_rates import DIRECTION, true_rates
 from homodyne_dask.models.spline_rates import with_coefficients
-from homodyne_dask.models.transport import frame_spacing, positive_times
+from homodyne_dask.models.transport import DIRECTION, frame_spacing, positive_times, true_rates
 from homodyne_dask.models.units import gap_in_angstrom
 
 
@@ -86,7 +85,7 @@ def c2_of_rates(
     offset: float,
     convention: Convention,
 ) -> Float[np.ndarray, "t1 t2"]:
-    """Return c2 of one bin from the rates of a simulated scan (`models/simulated_rates.py`).
+    """Return c2 of one bin from the rates of a simulated scan (`models/transport.py`).
 
     time [s], q [1/Å], phi [degree], gap [Å]. model: one that has rates.
     """

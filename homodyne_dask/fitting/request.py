@@ -12,10 +12,9 @@ from homodyne_dask.fitting.options import FitOptions, fit_options, plain_value
 from homodyne_dask.kernels.backend import check_model
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import Model, convention_named, scan_model
-from homodyne_dask.models.gaussian_priors import GaussianPriors
 from homodyne_dask.models.parameter_priors import priors_of
-from homodyne_dask.models.parameters import Parameter, Search, search
-from homodyne_dask.models.power_law_step import power_laws
+from homodyne_dask.models.parameters import GaussianPriors, Parameter, Search, search
+from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.models.spline_rates import (
     by_coefficient,
     check_priors,
@@ -32,7 +31,7 @@ from homodyne_dask.solver.priors import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
-from homodyne_dask.sweep.device_plan import Device
+from homodyne_dask.sweep.plan import Device
 
 _UNKNOWN_Q_BOUND = 1e10
 """1/s: bounds of q²·D where q is unknown."""

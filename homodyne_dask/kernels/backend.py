@@ -4,7 +4,7 @@ Backends load JAX, which takes a second: they are imported on first use.
 """
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.kernels.interface import Backend, Evaluation
+from homodyne_dask.kernels.backend_interface import Backend, Evaluation
 from homodyne_dask.models import Convention, Model, TransportModel
 
 
@@ -22,7 +22,7 @@ def backend_of(model: Model) -> Backend:
 def evaluation_of(model: Model) -> Evaluation:
     """Return what is computed of a model without data; JAX is not loaded for transport models."""
     if isinstance(model, TransportModel):
-        from homodyne_dask.kernels.transport_f import TRANSPORT_EVALUATION
+        from homodyne_dask.kernels.transport_evaluation import TRANSPORT_EVALUATION
 
         return TRANSPORT_EVALUATION
     return backend_of(model)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import (
     BlockGrams,
     CandidateGrams,
@@ -17,7 +18,6 @@ from homodyne_dask.kernels.gram import (
     WideGram,
 )
 from homodyne_dask.kernels.losses import robust_terms
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 
 

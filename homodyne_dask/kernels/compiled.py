@@ -1,21 +1,49 @@
-"""Functions compiled by JAX, once on a machine, with those of the chosen options that its XLA knows."""
+"""Functions compiled by JAX, once on a machine, with those of the chosen options that its XLA knows.
 
+What one process compiled, the next one loads from a folder of the user. An entry is machine code. Its name is
+a hash of all that it was made from: the program, by what it is made of or by its text; the options, the
+versions, JAX's settings, the processor and the number of threads; its bits are those of a new compilation.
+Whatever goes wrong there costs a compilation and nothing else.
+
+JAX makes the same program of the same code, values and arguments. The code is what this process has loaded,
+with the values that it reads now, such as constants of modules; the files count, too, for what a module does
+while it is imported. Of libraries the versions count.
+"""
+
+import hashlib
+import logging
+import os
+import pickle
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial, update_wrapper
+from importlib.metadata import version
+from pathlib import Path
 from threading import Lock
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import jax
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
 from zict import LRU
 
-from homodyne_dask.kernels.executable_cache import compiled
+from homodyne_dask.kernels._jax_internals import jax_settings, trace_context
+from homodyne_dask.kernels.cache_folder import read_entry, write_entry
+from homodyne_dask.kernels.devices import on_cpu
 from homodyne_dask.kernels.jax_start import first_cpu
-from homodyne_dask.kernels.loaded_code import made_of
-from homodyne_dask.kernels.on_cpu import on_cpu
-from homodyne_dask.models.fingerprint import fingerprint, functions_of
+from homodyne_dask.kernels.processors import jax_threads, processor
+from homodyne_dask.models.fingerprint import fingerprint, functions_of, of_this_package, walked
 from homodyne_dask.models.user_defined import UserDefined
 
+_IRRELEVANT = ("jax_platforms", "jax_cpu_enable_async_dispatch", "jax_enable_x64")
+"""Settings of JAX that change no executable: a program says which numbers it has."""
+_REFUSED = b""
+"""Content of an entry that XLA does not load on the processor it was made on."""
+LOG = logging.getLogger(__name__)
+VERSIONS = (sys.version, *map(version, ("jax", "jaxlib", "numpy", "ml_dtypes", "opt_einsum")))
+"""Of all that traces and compiles."""
+_LIBRARIES = {"jax", "numpy", "jaxtyping", *sys.stdlib_module_names}
+"""Whose parts may count by name; what jaxtyping has is in no program."""
 COMPILER_OPTIONS: Mapping[str, str | int] = {
     # one step after the other, in one thread: in other orders XLA hands the steps of a loop to its
     # pool, where each core that is not needed waits for them at full speed
@@ -38,6 +66,99 @@ _TRACED: set[str] = set()
 """Digests of models that JAX may trace, or has traced, with the values they have now."""
 _FINGERPRINTS: LRU[int, tuple[FunctionType, str]] = LRU(1000, {})
 """Of users' functions when a model of theirs was last traced, by identity."""
+
+
+def compiled(
+    program: Callable[[], jax.stages.Lowered], known_by: str | None, options: Mapping[str, Any]
+) -> tuple[jax.stages.Compiled, bool]:
+    """Return the executable of a program, and whether it was compiled here and now.
+
+    known_by: what tells the program from others without tracing it; None where only its text does.
+    """
+    program = cache(program)
+    key = _key(known_by or _text(program()), options)
+    content = read_entry(key) if key else None
+    if key and content:
+        try:
+            return _loaded(content), False
+        except Exception as e:  # of XLA, or of an entry made otherwise
+            LOG.info("an executable was not loaded: %s: %s", type(e).__name__, e)
+            write_entry(key, _REFUSED)
+    executable = program().compile()
+    if key and content is None and _may_be_kept(program()):
+        try:
+            write_entry(key, pickle.dumps(serialize(executable)))
+        except Exception as e:  # what it holds cannot leave the process
+            LOG.info("an executable was not kept: %s: %s", type(e).__name__, e)
+    return executable, True
+
+
+def _loaded(content: bytes) -> jax.stages.Compiled:
+    return deserialize_and_load(
+        *pickle.loads(content), execution_devices=[first_cpu()], backend="cpu"
+    )
+
+
+def _key(program: str, options: Mapping[str, Any]) -> str | None:
+    """Return the name of a program's entry; None where the processor or JAX's settings are unknown."""
+    cpu, settings = processor(), jax_settings()
+    if cpu is None or settings is None:
+        return None
+    settings = {name: value for name, value in settings.items() if name not in _IRRELEVANT}
+    made_of = (
+        program, sorted(options.items()), VERSIONS, sorted(settings.items()),
+        os.environ.get("XLA_FLAGS"), cpu, jax_threads(),
+    )  # fmt: skip
+    return hashlib.sha256(repr(made_of).encode()).hexdigest()
+
+
+def _text(lowered: jax.stages.Lowered) -> str:
+    return repr((lowered.as_text(), str(lowered.args_info), str(lowered.out_info)))
+
+
+def _may_be_kept(lowered: jax.stages.Lowered) -> bool:
+    """Return whether a program calls neither Python nor a library: such an executable holds what is
+    true in one process only."""
+    return "custom_call" not in lowered.as_text()
+
+
+def made_of(function: Callable[..., Any], args: Any, static: Mapping[str, Any]) -> str | None:
+    """Return what tells the program of a function from all others; None where only its text can.
+
+    That is so where a user's functions are in it, where a function of another library than JAX and
+    NumPy is called, and where the state of an object or of JAX is unknown.
+    """
+    context = trace_context()
+    if context is None or any(isinstance(value, UserDefined) for value in static.values()):
+        return None
+    leaves, structure = jax.tree.flatten(args)
+    walk = walked([function, dict(static), *_classes(structure)], lambda m: not of_this_package(m))
+    names = {part.__module__ for part in walk.named} | {m.__name__ for m in walk.modules}
+    if None in names:  # of a function that was made outside of any module
+        return None
+    files = [_file_hash(sys.modules.get(name)) for name in sorted(names)]
+    if walk.opaque or walk.libraries - _LIBRARIES or None in files:
+        return None
+    shapes = [repr(jax.typeof(leaf)) for leaf in leaves]
+    return repr((walk.hash.hexdigest(), files, str(structure), shapes, context))
+
+
+def _classes(structure: Any) -> list[type]:
+    """Return the classes of which an argument, or a part of it, is an instance."""
+    node = structure.node_data()
+    inside = [one for child in structure.children() for one in _classes(child)]
+    return inside if node is None else [node[0], *inside]
+
+
+@cache
+def _file_hash(module: ModuleType | None) -> str | None:
+    """Return the hash of the file of a module of this package, read once; None of any other module."""
+    if module is None or not of_this_package(module) or module.__file__ is None:
+        return None
+    try:
+        return hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 class Kernel:

@@ -1,16 +1,24 @@
-"""Blocks of data on the devices of JAX in this process, and what GPUs it sees."""
+"""Devices of JAX: where blocks of data are, and where and in which precision all is computed.
+
+That is float64 on the CPU, whatever JAX is set to; a block that was put on a GPU is computed there.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import Semaphore
 from typing import Any
 
 import jax
+import numpy as np
 
 from homodyne_dask.errors import PlanError
-from homodyne_dask.kernels.block import Block
-from homodyne_dask.kernels.gpus import GPU, Gpus, cuda_missing
-from homodyne_dask.kernels.jax_start import started
+from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, cuda_missing
+from homodyne_dask.kernels.jax_start import first_cpu, started
+from homodyne_dask.kernels.problem import Block
+
+_UNDER_WAY = Semaphore(KERNELS_AT_ONCE)
+"""Held while a device computes a block: its fields there take more memory than the block."""
 
 
 def jax_device(name: str) -> Any:
@@ -70,3 +78,35 @@ def gpus_here() -> Gpus | str:
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
+
+
+@contextmanager
+def float64_on_cpu() -> Iterator[None]:
+    """Place what JAX compiles and computes in this context on the CPU, with float64.
+
+    A JAX that has a GPU would take it for everything, however small. Only this thread is affected.
+    """
+    with jax.enable_x64(True), on_cpu():
+        yield
+
+
+@contextmanager
+def float64_beside(data: np.ndarray | jax.Array) -> Iterator[None]:
+    """Place what JAX compiles and computes in this context where data are, with float64.
+
+    Arrays of NumPy are on the CPU; one of JAX is on one device.
+    """
+    if isinstance(data, np.ndarray):
+        with float64_on_cpu():
+            yield
+        return
+    (device,) = data.devices()
+    with _UNDER_WAY, enough_memory(device), jax.enable_x64(True), jax.default_device(device):
+        yield
+
+
+@contextmanager
+def on_cpu() -> Iterator[None]:
+    """Place what JAX compiles and computes in this context on the CPU."""
+    with jax.default_device(first_cpu()):
+        yield

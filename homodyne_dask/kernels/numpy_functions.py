@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
 
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.devices import float64_on_cpu
 
 
 def needs_numpy(f: Callable[..., Any], *arguments: Any) -> bool:

@@ -9,8 +9,16 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float
 
 from homodyne_dask.kernels.subblock_loop import SubBlock
-from homodyne_dask.models.shear_factor import Wave, decay, sheared, strain, unsheared, wave
-from homodyne_dask.models.sincos import NEAR, sin_cos
+from homodyne_dask.models.shear_factor import (
+    NEAR,
+    Wave,
+    decay,
+    sheared,
+    sin_cos,
+    strain,
+    unsheared,
+    wave,
+)
 from homodyne_dask.models.transport import Convention
 
 DTYPES = {"float64": jnp.float64, "mixed": jnp.float32}

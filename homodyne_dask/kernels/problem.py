@@ -1,11 +1,15 @@
-"""The fit problem: all that a worker needs besides the data and theta."""
+"""What a kernel is given beside theta: the fit problem, and a block of data."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float, Float32
 
 from homodyne_dask.models import Convention
+
+if TYPE_CHECKING:
+    from jax import Array
 
 SUM_ROUNDING = {"float64": 10 * float(np.finfo(float).eps), "mixed": 2.0**-25}
 """Accuracy of a sum M_ij over a block in units of √(M_ii M_jj), by precision. In `mixed` values of pairs are
@@ -49,3 +53,30 @@ def coarse_frames(frames: tuple[int, int], factor: int) -> tuple[int, int]:
 def coarse_min_lag(min_lag: int, factor: int) -> int:
     """Return the lag in coarse frames from which all fine pairs of a cell are min_lag apart."""
     return min_lag if factor == 1 else -(-(min_lag + factor - 1) // factor)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some bins of one q on one (t1, t2) tile; frames outside the data or the selection are NaN.
+
+    Arrays may hold more bins than there are, so that every block has one shape: padded bins are
+    never read.
+    """
+
+    c2: "Float32[np.ndarray | Array, 'padded T T']"
+    """Of NumPy, or of JAX where it was put on a device, which then computes."""
+    weight_rows: Float[np.ndarray, "padded T"]
+    """1/sigma_row² of the frames of t1."""
+    weight_columns: Float[np.ndarray, "padded T"]
+    q: Float[np.ndarray, " bin"]
+    """1/Å."""
+    phi: Float[np.ndarray, " bin"]
+    """degree."""
+    i0: int
+    """The frame of the first row."""
+    j0: int
+    """The frame of the first column."""
+
+    def padded(self, values: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " padded"]:
+        """Return values of the bins with 0 for each padded bin."""
+        return np.pad(values, (0, len(self.c2) - len(values)))

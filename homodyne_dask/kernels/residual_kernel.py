@@ -11,10 +11,10 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.autodiff import with_derivatives
 from homodyne_dask.kernels.compiled import forget_changed_functions, kernel
+from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.user_function_checks import in_function, line_of, require_real
-from homodyne_dask.models.residual_model import ResidualModel
+from homodyne_dask.models.user_defined import ResidualModel
 
 Theta = Float[np.ndarray, " p"]
 

@@ -18,22 +18,21 @@ from homodyne_dask.kernels.autodiff import (
     separable_point,
     sides_of,
 )
-from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.backend_interface import Backend, PairSet, PairTimes
 from homodyne_dask.kernels.compiled import kernel, plain_kernel
+from homodyne_dask.kernels.devices import float64_beside, float64_on_cpu
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram, WideGram
-from homodyne_dask.kernels.interface import Backend, PairSet, PairTimes
 from homodyne_dask.kernels.losses import robust_terms
-from homodyne_dask.kernels.on_cpu import float64_beside, float64_on_cpu
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.subblock_loop import (
     BinPairs,
     MeasuredBlock,
     add_to_cells,
     measured_block,
+    wide_moments,
 )
-from homodyne_dask.kernels.wide_sums import wide_moments
-from homodyne_dask.models.separable import Bin, SeparableModel
 from homodyne_dask.models.transport import Convention
+from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 Bins = Float[np.ndarray, " bin"]
 

@@ -9,26 +9,31 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES, Backend, PairSet, PairTimes
 from homodyne_dask.kernels.compiled import kernel
+from homodyne_dask.kernels.decayed_subblocks import sub_blocks
+from homodyne_dask.kernels.devices import float64_beside
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram, WideGram
-from homodyne_dask.kernels.interface import MAX_CANDIDATES, Backend, PairSet, PairTimes
-from homodyne_dask.kernels.on_cpu import float64_beside
 from homodyne_dask.kernels.pair_fields import (
     CommonFields,
     common_fields,
     field_at_rest,
     waves,
 )
-from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.subblock_loop import BinPairs, MeasuredBlock, SubBlock
-from homodyne_dask.kernels.transport_arguments import (
-    arguments_at,
-    arguments_of_points,
-    family,
-    family_with_derivatives,
+from homodyne_dask.kernels.problem import Block, Problem
+from homodyne_dask.kernels.subblock_loop import (
+    BinPairs,
+    MeasuredBlock,
+    SubBlock,
+    measured_block,
+    wide_moments,
 )
-from homodyne_dask.kernels.transport_f import TRANSPORT_EVALUATION, f_at
+from homodyne_dask.kernels.transport_evaluation import (
+    TRANSPORT_EVALUATION,
+    Bins,
+    TransportPoint,
+    f_at,
+)
 from homodyne_dask.kernels.transport_kernels import (
     TransportTables,
     candidates_kernel,
@@ -36,8 +41,6 @@ from homodyne_dask.kernels.transport_kernels import (
     gram_kernel,
     robust_kernel,
 )
-from homodyne_dask.kernels.transport_point import Bins, TransportPoint
-from homodyne_dask.kernels.wide_sums import wide_moments
 from homodyne_dask.models.shear_factor import sheared, wave
 from homodyne_dask.models.transport import (
     Convention,
@@ -50,6 +53,66 @@ from homodyne_dask.models.transport import (
 
 _NEAR = 1e-4
 """|x| below which sin x / x is 1 - x²/6 to rounding; above, sin x is known to 1e-12 of itself."""
+MAX_CHANGE_PER_CELL = 0.3
+"""A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
+cell then differs from the value at its middle by about (MAX_CHANGE_PER_CELL²/24)."""
+
+
+def centred(
+    rows: Float[np.ndarray, "rows n"], i0: int, j0: int, T: int, *, ones: bool = True
+) -> tuple[Float[np.ndarray, "rows T"], Float[np.ndarray, "rows T"]]:
+    """Return the tables of the block's rows and columns around one common origin.
+
+    `ones` says that the first row is the constant 1, which stays.
+    """
+    n = rows.shape[1]
+    i = np.minimum(np.arange(i0, i0 + T), n - 1)
+    j = np.minimum(np.arange(j0, j0 + T), n - 1)
+    origin = 0.5 * (rows[:, i[T // 2]] + rows[:, j[T // 2]])
+    if ones:
+        origin[0] = 0.0
+    return rows[:, i] - origin[:, None], rows[:, j] - origin[:, None]
+
+
+def family(problem: Problem) -> dict[str, Any]:
+    """Return the static arguments of all kernels."""
+    return {"shear": problem.model.shear, "convention": problem.convention}
+
+
+def family_with_derivatives(problem: Problem) -> dict[str, Any]:
+    """Return the static arguments of kernels that take the tables of derivatives, too."""
+    diffusion = problem.model.diffusion
+    return family(problem) | {"diffusion": diffusion.stop - diffusion.start}
+
+
+def arguments_at(at: TransportPoint, block: Block) -> tuple[MeasuredBlock, TransportTables]:
+    """Return the arguments of kernels at one theta."""
+    rows, columns = centred(at.rows, block.i0, block.j0, block.c2.shape[-1])
+    scales = at.scales(block.q, block.phi)
+    cut = at.sub_blocks(block.q[0], block.i0, block.j0, block.c2.shape[-1])
+    tables = TransportTables(
+        rows, columns, scales.k[0], block.padded(scales.s), block.padded(scales.ds)
+    )
+    return measured_block(block, cut, at.min_lag), tables
+
+
+def arguments_of_points(
+    points: Sequence[TransportPoint], block: Block
+) -> tuple[MeasuredBlock, TransportTables]:
+    """Return the arguments of kernels at several thetas: tables of G and C alone, an axis of points first."""
+    T = block.c2.shape[-1]
+    both = [centred(at.rows[-2:], block.i0, block.j0, T, ones=False) for at in points]
+    scales = [at.scales(block.q, block.phi) for at in points]
+    kC = np.array([of.k[0] * at.rows[-1] for of, at in zip(scales, points, strict=True)])
+    cut = sub_blocks(block.i0, block.j0, T, points[0].min_lag, kC, points[0].frames)
+    tables = TransportTables(
+        np.array([rows for rows, _ in both]),
+        np.array([columns for _, columns in both]),
+        scales[0].k[0],
+        np.array([block.padded(of.s) for of in scales]),
+        block.padded(scales[0].ds),
+    )
+    return measured_block(block, cut, points[0].min_lag), tables
 
 
 def transport_wide_gram(
@@ -117,11 +180,6 @@ def transport_f_of_theta(theta: Any, at: PairSet, model: Any, convention: Conven
     dG: Any = rows[-2, at.j] - rows[-2, at.i] if model.shear else dC
     k, s = jnp.asarray(scales.k)[:, None], jnp.asarray(scales.s)[:, None]
     return f_at(dC, dG, k, s, shear=model.shear, convention=convention)
-
-
-MAX_CHANGE_PER_CELL = 0.3
-"""A level is used if, over three quarters of its frames, k ΔC and s ΔG stay below this: a mean over a
-cell then differs from the value at its middle by about (MAX_CHANGE_PER_CELL²/24)."""
 
 
 def transport_gram(

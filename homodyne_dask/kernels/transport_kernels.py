@@ -17,8 +17,8 @@ from jax import Array, lax
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
 from homodyne_dask.kernels.compiled import kernel
-from homodyne_dask.kernels.interface import MAX_CANDIDATES
 from homodyne_dask.kernels.losses import robust_terms
 from homodyne_dask.kernels.pair_fields import (
     DTYPES,

@@ -15,9 +15,9 @@ from homodyne_dask.errors import HomodyneDaskError, OptionError
 from homodyne_dask.kernels._jax_internals import checked_indices
 from homodyne_dask.kernels.autodiff import f_with_derivatives, separable_point
 from homodyne_dask.kernels.compiled import forget_changed_functions
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models.separable import Bin, SeparableModel
+from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 _PYTHON_BRANCH = (
     "a Python `if`, `while`, `and` or `bool()` needs a number, but JAX traces the function with "

@@ -1,14 +1,13 @@
 """Models of f(theta; t1, t2), and of residuals of other data."""
 
 from homodyne_dask.models.registry import (
+    MODELS,
+    Model,
     as_model,
     model_named,
     model_of_digest,
-    register_built_in,
     scan_model,
 )
-from homodyne_dask.models.residual_model import ResidualModel, model
-from homodyne_dask.models.separable import Bin, SeparableModel, separable
 from homodyne_dask.models.stretched_exponentials import STRETCHED, STRETCHED_AGEING, STRETCHED_Q
 from homodyne_dask.models.transport import Convention, TransportModel, convention_named
 from homodyne_dask.models.transport_models import (
@@ -22,27 +21,7 @@ from homodyne_dask.models.transport_models import (
     STATIC_FREE,
 )
 from homodyne_dask.models.two_component import TWO_COMPONENT
-
-Model = TransportModel | SeparableModel
-"""Models that are fitted to scans."""
-MODELS: dict[str, Model] = {
-    model.name: model
-    for model in (
-        BROWNIAN,
-        POWER_LAW,
-        STATIC,
-        LAMINAR_FLOW,
-        TWO_COMPONENT,
-        STRETCHED,
-        STRETCHED_Q,
-        STRETCHED_AGEING,
-        STATIC_FREE,
-        LAMINAR_FLOW_FREE,
-        LAMINAR_FLOW_FREE_J,
-        LAMINAR_FLOW_FREE_SHEAR,
-    )
-}
-register_built_in(MODELS.values())
+from homodyne_dask.models.user_defined import Bin, ResidualModel, SeparableModel, model, separable
 
 __all__ = [
     "BROWNIAN",

@@ -1,18 +1,24 @@
-"""Forms of a rate of time: a t^b + c, or a free form of cubic B-splines.
+"""Forms of a rate of time: power laws a t^b + c, splines, and power laws with deviations."""
 
-Eilers and Marx (1996), "Flexible smoothing with B-splines and penalties", for the latter.
-"""
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-DEFAULT_KNOTS = 20
-"""Coefficients of a free form, where nobody says how many."""
-MIN_KNOTS = 4
-"""Of one cubic piece."""
+from homodyne_dask.models.spline_basis import SplineForm
+
+RATES = {
+    "J": ("D0", "alpha", "D_offset"),
+    "gamma_dot": ("gamma_dot_t0", "beta", "gamma_dot_t_offset"),
+}
+"""The parameters (a, b, c) of each rate a t^b + c; it has the unit of a."""
+EARLY_QUANTILE, LATE_QUANTILE = 0.1, 0.9
+"""Shares of the frames before the first and the last of the three times."""
+MAX_AMPLITUDE_RATIO = 4.0
+"""Largest factor by which an amplitude changes in one step. Near b = 0 a t^b + c is a + c + a·b·log t: for a
+rate linear in log t the data determine only a + c, and a and c would diverge."""
 LEAST_SCALE = 0.1
 """Of the root mean square of a rate: less of it does not count as what a deviation is relative to."""
 
@@ -41,64 +47,6 @@ class PowerLawForm:
             return rate
         at_floor = np.array([floor, 0.0, 0.0, 0.0])[:, None]
         return xp.where(rate[0] < floor, at_floor, rate)
-
-
-@dataclass(frozen=True)
-class SplineForm:
-    """A rate Σ c_k B_k(t), the B_k cubic B-splines at equal distances that sum to 1.
-
-    Before `first` and after `last` it is constant.
-    """
-
-    size: int = DEFAULT_KNOTS
-    """Number of coefficients."""
-    first: float = 0.0
-    """s."""
-    last: float = 1.0
-    """s."""
-
-    @property
-    def step(self) -> float:
-        """From one spline to the next [s]."""
-        return (self.last - self.first) / (self.size - 3)
-
-    @property
-    def centres(self) -> Float[np.ndarray, " size"]:
-        """Where each spline has its maximum [s]; the first is before `first`, and the last after `last`."""
-        return self.first + (np.arange(self.size) - 1) * self.step
-
-    @property
-    def ages(self) -> Float[np.ndarray, " size-2"]:
-        """The time of each second difference of the coefficients over `last`, above 0."""
-        return np.maximum(self.centres[1:-1], self.step / 2) / self.last
-
-    def basis(self, t: Any) -> Any:
-        """Return the splines at times [s], (size, n), of NumPy or JAX as t is."""
-        xp = t.__array_namespace__()
-        away = xp.abs((xp.clip(t, self.first, self.last) - self.centres[:, None]) / self.step)
-        inner = 2 / 3 - away**2 + away**3 / 2
-        return xp.where(away < 1, inner, xp.maximum(2 - away, 0.0) ** 3 / 6)
-
-    def at(
-        self, t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " size"], floor: float | None
-    ) -> Float[np.ndarray, "1+size n"]:
-        """Return the rate, not below the floor, and the splines: its derivatives by the coefficients."""
-        xp = theta.__array_namespace__()
-        basis = xp.asarray(self.basis(t))
-        rate = theta @ basis
-        rate = rate if floor is None else xp.maximum(rate, floor)
-        return xp.concatenate([rate[None], basis])
-
-    def projected(
-        self, t: Float[np.ndarray, " n"], rate: Float[np.ndarray, " n"]
-    ) -> Float[np.ndarray, " size"]:
-        """Return the coefficients nearest to the values of a rate at times [s], as smooth as that allows."""
-        from homodyne_dask.models.smoothness import second_differences
-
-        basis = self.basis(t)
-        normal = basis @ basis.T
-        smooth = 1e-3 * np.trace(normal) / self.size * second_differences(self.size)
-        return np.linalg.solve(normal + smooth, basis @ rate)
 
 
 @dataclass(frozen=True)
@@ -134,13 +82,6 @@ RateForm = PowerLawForm | SplineForm | DeviatingForm
 POWER_LAW_FORM = PowerLawForm()
 
 
-RATES = {
-    "J": ("D0", "alpha", "D_offset"),
-    "gamma_dot": ("gamma_dot_t0", "beta", "gamma_dot_t_offset"),
-}
-"""The parameters (a, b, c) of each rate a t^b + c; it has the unit of a."""
-
-
 def rate(
     t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " 3"], floor: float | None
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "3 n"]]:
@@ -171,3 +112,63 @@ def some_ages(n: int, most: int) -> Int[np.ndarray, " age"]:
         last = found[-1]
         found.append(max(last + 1, round(last * (n / last) ** (1 / left))))
     return np.array(found) - 1
+
+
+class PowerLaw(NamedTuple):
+    """A rate a t^b + c, seen at three times each of which is the same multiple of the one before.
+
+    Over less than a decade of time amplitude, exponent and offset are correlated: χ² has a narrow valley,
+    curved in (a, b, c) and straight in the values of the rate at three times, where a step can be longer.
+    """
+
+    at: tuple[int, int, int]
+    """Where a, b and c stand in theta."""
+    first: float
+    """s."""
+    ratio: float
+
+    def after(
+        self, theta: Float[np.ndarray, " p"], step: Float[np.ndarray, " p"], plain: bool = False
+    ) -> Float[np.ndarray, " 3"]:
+        """Return a, b and c of the rate whose values at the three times are those to which the step
+        leads to first order.
+
+        plain: c takes its own step, as it does where that is 0, and only the values at the first and
+        the last time are those. NaN where no rate has them, or only one whose a differs by more than
+        a factor MAX_AMPLITUDE_RATIO, and where the step does not change a or b: then the step is not curved.
+        """
+        (a, b, c), (da, db, dc) = theta[list(self.at)], step[list(self.at)]
+        if da == 0 or db == 0:
+            return np.full(3, np.nan)
+        log = np.log(self.ratio)
+        t = self.first * self.ratio ** np.arange(3)
+        with np.errstate(all="ignore"):  # the result is NaN
+            power = t**b
+            moved = power * (da + a * np.log(t) * db)
+            if plain or dc == 0:
+                values = a * power + moved
+                exponent = np.log(values[2] / values[0]) / (2 * log)
+                return _near(a, np.array([values[0] / t[0] ** exponent, exponent, c + dc]))
+            rises = a * power[:2] * np.expm1(b * log) + np.diff(moved)
+            exponent = np.log(rises[1] / rises[0]) / log
+            amplitude = rises[0] / (t[0] ** exponent * np.expm1(exponent * log))
+            first = a * power[0] + c + moved[0] + dc
+            offset = first - amplitude * t[0] ** exponent
+            return _near(a, np.array([amplitude, exponent, offset]))
+
+
+def _near(a: float, there: Float[np.ndarray, " 3"]) -> Float[np.ndarray, " 3"]:
+    near = 1 / MAX_AMPLITUDE_RATIO < there[0] / a < MAX_AMPLITUDE_RATIO
+    return there if near else np.full(3, np.nan)
+
+
+def power_laws(
+    names: Sequence[str], laws: Sequence[tuple[str, str, str]], time: Float[np.ndarray, " n"]
+) -> tuple[PowerLaw, ...]:
+    """Return the rates whose (a, b, c) have these names, seen at times [s] of which some are above 0."""
+    early, late = np.quantile(time[time > 0], [EARLY_QUANTILE, LATE_QUANTILE])
+    if not early < late:
+        return ()
+    ratio = float(np.sqrt(late / early))
+    places = [tuple(names.index(name) for name in law) for law in laws]
+    return tuple(PowerLaw((a, b, c), float(early), ratio) for a, b, c in places)

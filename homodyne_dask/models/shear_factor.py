@@ -1,18 +1,98 @@
-"""f at pairs (t1, t2), and the derivative fields, from differences of the tables.
+"""f at pairs (t1, t2), and the derivative fields, from differences of the tables; sinc and its slope.
 
-Arrays are of JAX, traced or not, or of NumPy.
+Arrays are of JAX, traced or not, or of NumPy. XLA's own float64 sin is not vectorised: sines and cosines
+are in plain arithmetic here, with one common unknown sign, that of the reduction modulo pi. Every use
+is even in it (sinc², sinc⁴ and their derivatives), which saves the selection of quadrants.
 """
 
-from typing import NamedTuple
+import math
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 from jaxtyping import Float
 
-from homodyne_dask.models.sincos import Array, sin_cos, sinc_and_slope
 from homodyne_dask.models.transport import Convention
 
+NEAR = 0.5
+"""|x| below which sinc and its slope are taken from their series."""
+_PI = Fraction(314159265358979323846264338327950288419716939937510582097494459, 10**62)
+_TERMS = {"float64": 11, "float32": 7}
+_NEAR_TERMS = {"float64": 7, "float32": 4}
 SMOOTHING = 1e-12
 FLOOR_G1 = 1e-10
 """Both of the `homodyne` convention, in its units (see `transport`)."""
+
+
+type Array = Any
+
+
+"""Of JAX or of NumPy."""
+
+
+def _sinc_series(terms: int) -> list[float]:
+    """Return the coefficients of sin x / x in x²."""
+    return [(-1) ** k / math.factorial(2 * k + 1) for k in range(terms)]
+
+
+def _slope_series(terms: int) -> list[float]:
+    """Return the coefficients of (cos x - sin x / x) / x² in x²."""
+    return [(-1) ** k * 2 * k / math.factorial(2 * k + 1) for k in range(1, terms + 1)]
+
+
+def _split_pi(bits: int) -> tuple[float, float, float]:
+    """Return pi as three numbers; n times either of the first two is exact while n has few bits."""
+    first = Fraction(math.floor(_PI * 2 ** (bits - 2)), 2 ** (bits - 2))
+    second = Fraction(math.floor((_PI - first) * 2 ** (2 * bits)), 2 ** (2 * bits))
+    return float(first), float(second), float(_PI - first - second)
+
+
+_PARTS_OF_PI = {"float64": _split_pi(33), "float32": _split_pi(11)}
+
+
+def _horner(z: Array, coefficients: list[float]) -> Array:
+    total = z.__array_namespace__().full_like(z, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        total = total * z + coefficient
+    return total
+
+
+def sin_cos(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Return (+-sin x, +-cos x) with one common sign, in the precision of x, for |x| < 1e6.
+
+    With r = x - n pi and z = r²: sin r = r P(z), cos r = P(z) + z D(z), both Taylor series.
+    The error is about one unit in the last place of 1.
+    """
+    dtype = str(x.dtype)
+    first, second, third = _PARTS_OF_PI[dtype]
+    n = x.__array_namespace__().round(x * (1 / math.pi))
+    r = ((x - n * first) - n * second) - n * third
+    z = r * r
+    P = _horner(z, _sinc_series(_TERMS[dtype]))
+    return r * P, P + z * _horner(z, _slope_series(_TERMS[dtype]))
+
+
+def sinc_and_slope(
+    x: Float[Array, "..."],
+    sine: Float[Array, "..."],
+    cosine: Float[Array, "..."],
+    inverse: Float[Array, "..."],
+    *,
+    far: bool = False,
+) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    """Return sin(x)/x and its derivative from x, sin x, cos x and 1/x, with their common sign.
+
+    Near zero, where the derivative would cancel and 1/x may be infinite, both are series in x².
+    `far` says that no |x| is below NEAR: the series are not evaluated.
+    """
+    if far:
+        sinc = sine * inverse
+        return sinc, (cosine - sinc) * inverse
+    dtype, xp = str(x.dtype), x.__array_namespace__()
+    z = x * x
+    near = z < NEAR**2
+    sinc = xp.where(near, _horner(z, _sinc_series(_NEAR_TERMS[dtype])), sine * inverse)
+    series = x * _horner(z, _slope_series(_NEAR_TERMS[dtype]))
+    return sinc, xp.where(near, series, (cosine - sinc) * inverse)
 
 
 def decay(convention: Convention, k: Array | float, dC: Float[Array, "..."]) -> Float[Array, "..."]:

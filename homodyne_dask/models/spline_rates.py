@@ -8,8 +8,7 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.parameters import Parametrized, Search
-from homodyne_dask.models.rate_forms import DEFAULT_KNOTS, MIN_KNOTS, SplineForm
-from homodyne_dask.models.smoothness import Smoothness
+from homodyne_dask.models.spline_basis import DEFAULT_KNOTS, MIN_KNOTS, Smoothness, SplineForm
 from homodyne_dask.models.transport import TransportModel
 from homodyne_dask.models.transport_models import (
     LAMINAR_FLOW,

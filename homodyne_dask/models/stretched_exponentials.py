@@ -10,7 +10,7 @@
 from typing import Any
 
 from homodyne_dask.models.parameters import Parameter
-from homodyne_dask.models.separable import Bin, SeparableModel
+from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 Q_REFERENCE = 0.01
 """1/Å: where Γ of stretched_q is its parameter `rate`."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from homodyne_dask.models.parameters import Parameter
-from homodyne_dask.models.rate_forms import SplineForm
+from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.transport import TransportModel
 
 _DIFFUSION = (

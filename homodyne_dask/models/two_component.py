@@ -13,7 +13,7 @@ v0 t^v_beta + v_offset; t^a is 0 at t = 0. Smoothings and floors are those of xp
 from typing import Any
 
 from homodyne_dask.models.parameters import Parameter
-from homodyne_dask.models.separable import Bin, SeparableModel
+from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 _SHARPNESS = 50.0
 """Sharpness of the soft limits 0 and 1 of the fraction."""

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.kernels.problem import SUM_ROUNDING
-from homodyne_dask.models.gaussian_priors import PriorTerms
+from homodyne_dask.models.parameters import PriorTerms
 from homodyne_dask.solver.priors import ScalingPrior
 
 _OF_DISTANCE = 4.0

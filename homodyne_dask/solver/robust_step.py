@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.kernels.problem import SUM_ROUNDING
-from homodyne_dask.models.gaussian_priors import PriorTerms
+from homodyne_dask.models.parameters import PriorTerms
 from homodyne_dask.solver.elimination import (
     Z,
     chisqr_rounding,

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.models.smoothness import Smoothness
+from homodyne_dask.models.spline_basis import Smoothness
 from homodyne_dask.solver.directions import SINGULAR, movable
 from homodyne_dask.solver.reduced_problem import Penalty, ReducedProblem, Strengths
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from homodyne_dask.errors import StoreError, why_unreadable
-from homodyne_dask.store.byte_range import ByteRange, read_bytes
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES, MAX_OVERHEAD, decode_chunk
+from homodyne_dask.store.chunk_reader import ByteRange, read_bytes
 from homodyne_dask.store.files import AnyPath, inside, read_regular_file
 
 MAX_BYTES = 1 << 30

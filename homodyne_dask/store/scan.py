@@ -1,6 +1,6 @@
 """A scan: an opened store, its small arrays, and the selected bins and frames; c2 is not read here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from os import PathLike
@@ -10,23 +10,42 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
 
-from homodyne_dask.errors import OptionError, StoreError, require_count, shown
+from homodyne_dask.errors import OptionError, StoreError, printable, require_count, shown
 from homodyne_dask.store import schema, validate
-from homodyne_dask.store.age_lag_averages import Cuts, read_cuts
 from homodyne_dask.store.arrays import read_metadata
-from homodyne_dask.store.byte_range import ByteRange
 from homodyne_dask.store.cells import Cells
-from homodyne_dask.store.chunk_reader import chunk_path, read_chunk
+from homodyne_dask.store.chunk_reader import ByteRange, chunk_path, read_chunk
 from homodyne_dask.store.files import AnyPath, any_path, zarr_store
 from homodyne_dask.store.manifest import Manifest, read_manifest
 from homodyne_dask.store.selection import FrameRange, TimeRange, select_bins, select_frames
 from homodyne_dask.store.url_path import UrlPath
-from homodyne_dask.text import abridged, bin_table_html, bin_table_text
+from homodyne_dask.text import abridged, html_table
 
 if TYPE_CHECKING:
     import xarray
 
+
 _PER_BIN = ("q", "phi", "label", "n_pixels", "sigma_row", "intensity", "beta_ingest")
+_HEAD = ("label", "q [1/Å]", "phi [deg]", "pixels", "sigma")
+_WIDTHS = (6, 10, 10, 7, 9)
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """c2 averaged over cells of age and lag; cells without pairs in the selection are excluded."""
+
+    c2: Float[np.ndarray, "bin cell"]
+    """NaN where a bin has no pair."""
+    count: Int[np.ndarray, "bin cell"]
+    """Pairs averaged."""
+    t1: Float[np.ndarray, " cell"]
+    """s, mean over the cell."""
+    t2: Float[np.ndarray, " cell"]
+    age: Int[np.ndarray, " cell"]
+    """Index of the age interval, in frames of `age_edges`."""
+    lag: Int[np.ndarray, " cell"]
+    age_edges: Int[np.ndarray, " a"]
+    lag_edges: Int[np.ndarray, " l"]
 
 
 class Chunk(NamedTuple):
@@ -211,22 +230,70 @@ class Scan:
         return chosen
 
     def cuts(self, min_lag: int = 1) -> Cuts:
-        """Return the averages of the selected bins over age and lag, inside the selected frames.
+        """Return the averages of the selected bins over cells of age and lag inside the selected frames.
 
-        min_lag: the least distance of the frames of a pair, from 1 up.
+        min_lag: the least distance of the frames of a pair, from 1 up; cells of shorter lags are excluded.
         """
         require_count("min_lag", min_lag)
-        return read_cuts(self, min_lag)
+        names = ("c2", "count", "t1", "t2", "age_edges", "lag_edges")
+        stored = {name: self.manifest.read_array(self.path, f"cuts/{name}") for name in names}
+        age, lag = np.meshgrid(
+            np.arange(len(stored["age_edges"]) - 1),
+            np.arange(len(stored["lag_edges"]) - 1),
+            indexing="ij",
+        )
+        first, last = self.time[self.frames[0]], self.time[self.frames[1] - 1]
+        inside = np.isfinite(stored["t1"]) & (stored["t1"] >= first) & (stored["t2"] <= last)
+        inside &= stored["lag_edges"][lag] >= min_lag
+        cells = np.array(self.bins)[:, None], *(axis[None, :] for axis in np.nonzero(inside))
+        return Cuts(
+            c2=stored["c2"][cells],
+            count=stored["count"][cells],
+            t1=stored["t1"][inside],
+            t2=stored["t2"][inside],
+            age=age[inside],
+            lag=lag[inside],
+            age_edges=stored["age_edges"],
+            lag_edges=stored["lag_edges"],
+        )
 
     def __str__(self) -> str:
-        return bin_table_text(self)
+        return _bin_table(self)
 
     def __repr__(self) -> str:
         """Return the first lines of the table."""
-        return abridged(bin_table_text(self))
+        return abridged(_bin_table(self))
 
     def _repr_html_(self) -> str:
-        return bin_table_html(self)
+        return html_table(_caption(self), [_HEAD, *_rows(self)], self.attrs["notes"])
+
+
+def _bin_table(scan: Scan) -> str:
+    """Return the table as `homodyne-dask info` prints it."""
+    lines = [
+        " ".join(f"{cell:>{width}}" for cell, width in zip(row, _WIDTHS, strict=True))
+        for row in (_HEAD, *_rows(scan))
+    ]
+    notes = [f"note: {note}" for note in scan.attrs["notes"]]
+    return printable("\n".join([_caption(scan), *lines, *notes]))
+
+
+def _caption(scan: Scan) -> str:
+    first, stop = scan.frames
+    return (
+        f"{Path(scan.path).name}: {len(scan.bins)} of {len(scan.all_bins['q'])} bins, "
+        f"frames {first} to {stop - 1} of {scan.n_frames}, "
+        f"{scan.time[first]:g} to {scan.time[stop - 1]:g} s, "
+        f"sigma from {scan.attrs['sigma_source']}"
+    )
+
+
+def _rows(scan: Scan) -> list[list[str]]:
+    pixels = scan.n_pixels
+    return [
+        [str(label), f"{q:.6g}" if np.isfinite(q) else "unknown", f"{phi:.2f}", str(n or "-"), f"{s:.4g}"]
+        for label, q, phi, n, s in zip(scan.label, scan.q, scan.phi, pixels, scan.median_sigma, strict=True)
+    ]  # fmt: skip
 
 
 def open_dataset(path: str | AnyPath) -> Scan:
@@ -294,3 +361,27 @@ def open_selection(selection: Selection) -> Scan:
     if scan.digest != selection.digest:
         raise StoreError(f"{selection.path} changed while it was being read: start the fit again")
     return replace(scan, bins=selection.bins, frames=selection.frames, excluded=selection.excluded)
+
+
+def coarse_use(scan: Scan, factor: int) -> Bool[np.ndarray, " t"]:
+    """Return the frames of a level that are inside the selection, at least half of their frames in use."""
+    if factor == 1:
+        return scan.use
+    of = _by_cell(scan, factor)
+    inside = np.zeros(scan.n_frames, bool)
+    inside[slice(*scan.frames)] = True
+    return (of(scan.use).sum(-1) >= factor / 2) & of(inside).all(-1)
+
+
+def coarse_weights(
+    scan: Scan, factor: int, members: Sequence[int]
+) -> Float[np.ndarray, "member t"]:
+    """Return 1/sigma_row² of some bins, summed over the used frames of each frame of a level."""
+    weights = 1 / scan.all_bins["sigma_row"][[scan.bins[b] for b in members]] ** 2
+    return weights if factor == 1 else _by_cell(scan, factor)(weights * scan.use).sum(-1)
+
+
+def _by_cell(scan: Scan, factor: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that splits the last axis into the frames of a level."""
+    m = schema.level_frames(scan.n_frames, factor)
+    return lambda values: values[..., : m * factor].reshape(*values.shape[:-1], m, factor)

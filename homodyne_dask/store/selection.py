@@ -3,16 +3,13 @@
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.errors import SelectionError, shown
 from homodyne_dask.store.rings import format_rings, nearest_angles, nearest_ring, rings_of
-
-if TYPE_CHECKING:
-    from homodyne_dask.store.scan import Scan
 
 ROUNDING_OF_TIMES = 1e-6
 """Of the spacing of frames: a frame so little before the start of a selection belongs to it."""
@@ -22,8 +19,45 @@ TimeRange = tuple[float | None, float | None] | slice
 """(from, to) in s; None is the first frame, and the end."""
 
 
+class BinsAndFrames(Protocol):
+    """The parts of a scan by which bins and frames are selected."""
+
+    @property
+    def bins(self) -> tuple[int, ...]:
+        """Positions in the store."""
+        ...
+
+    @property
+    def frames(self) -> tuple[int, int]:
+        """First frame and the one after the last."""
+        ...
+
+    @property
+    def time(self) -> Float[np.ndarray, " t"]:
+        """s."""
+        ...
+
+    @property
+    def q(self) -> Float[np.ndarray, " bin"]:
+        """1/Å; NaN where unknown."""
+        ...
+
+    @property
+    def phi(self) -> Float[np.ndarray, " bin"]:
+        """degree."""
+        ...
+
+    @property
+    def label(self) -> Int[np.ndarray, " bin"]:
+        """The beamline's numbers."""
+        ...
+
+
 def select_bins(
-    scan: "Scan", q: float | Sequence[float] | None, phi: Any, label: int | Sequence[int] | None
+    scan: BinsAndFrames,
+    q: float | Sequence[float] | None,
+    phi: Any,
+    label: int | Sequence[int] | None,
 ) -> tuple[int, ...]:
     """Return the positions in the store of the selected bins of a scan (see `Scan.select`).
 
@@ -47,7 +81,7 @@ def select_bins(
 
 
 def select_frames(
-    scan: "Scan", frames: FrameRange | None, time: TimeRange | None
+    scan: BinsAndFrames, frames: FrameRange | None, time: TimeRange | None
 ) -> tuple[int, int]:
     """Return the first frame and the one after the last (see `Scan.select`).
 
@@ -129,13 +163,13 @@ def _check_not_negative(what: str, low: float, high: float) -> None:
         )
 
 
-def _ring(scan: "Scan", q: float) -> Bool[np.ndarray, " bin"]:
+def _ring(scan: BinsAndFrames, q: float) -> Bool[np.ndarray, " bin"]:
     keep = np.zeros(len(scan.bins), bool)
     keep[nearest_ring(scan.q, q)] = True
     return keep
 
 
-def _angles(scan: "Scan", phi: Any) -> Bool[np.ndarray, " bin"]:
+def _angles(scan: BinsAndFrames, phi: Any) -> Bool[np.ndarray, " bin"]:
     """Return which bins are at an angle, in a range (low, high), or in one of a list of both."""
     if _is_number(phi):
         return nearest_angles(scan.q, scan.phi, float(phi))
@@ -169,7 +203,7 @@ def _turn(pair: tuple[float, float]) -> tuple[float, float]:
 
 
 def _labelled(
-    scan: "Scan", labels: np.ndarray, keep: Bool[np.ndarray, " bin"]
+    scan: BinsAndFrames, labels: np.ndarray, keep: Bool[np.ndarray, " bin"]
 ) -> Int[np.ndarray, " selected"]:
     """Return the positions in the scan of the kept bins of these labels, in the order of the labels."""
     missing = sorted(set(labels.tolist()) - set(scan.label.tolist()))
@@ -181,7 +215,7 @@ def _labelled(
     return np.concatenate(at)
 
 
-def _available(scan: "Scan") -> str:
+def _available(scan: BinsAndFrames) -> str:
     rings, unknown = rings_of(scan.q), int(np.isnan(scan.q).sum())
     labels = [int(label) for label in scan.label]
     some = ", ".join(map(str, labels[:8])) + (", ..." if len(labels) > 8 else "")

@@ -12,12 +12,11 @@ import numpy as np
 from jaxtyping import Float32
 from zict import LRU
 
-from homodyne_dask.kernels.block import Block
-from homodyne_dask.store.byte_range import ByteRange, read_ahead
-from homodyne_dask.store.chunk_reader import most_bytes
+from homodyne_dask.kernels.problem import Block
+from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_ahead
 from homodyne_dask.store.scan import Chunk, open_selection
 from homodyne_dask.sweep.blocks import BlockSource, Place, aligned_array, read_block
-from homodyne_dask.sweep.working_memory import AHEAD, AHEAD_BYTES
+from homodyne_dask.sweep.layout import AHEAD, AHEAD_BYTES
 
 
 def byte_cache[T](bytes_of: Callable[[T], int], budget: int = 0) -> LRU[Hashable, T]:

@@ -1,13 +1,20 @@
-"""Blocks of data, read from the store."""
+"""Blocks of data, read from the store, and the cost of a pass over them."""
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32
 
-from homodyne_dask.kernels.block import Block
-from homodyne_dask.store.level_weights import coarse_use, coarse_weights
-from homodyne_dask.store.scan import Chunk, Scan, Selection, open_selection, q_or_one
+from homodyne_dask.kernels.problem import Block
+from homodyne_dask.store.scan import (
+    Chunk,
+    Scan,
+    Selection,
+    coarse_use,
+    coarse_weights,
+    open_selection,
+    q_or_one,
+)
 
 ALIGNMENT = 64
 """Bytes; XLA copies arrays that are not aligned so."""
@@ -105,3 +112,29 @@ def _weights(
     padded = np.zeros((source.padded_bins, source.side))
     padded[: len(part), : part.shape[1]] = part
     return padded
+
+
+class Cost(NamedTuple):
+    """The work of a pass or of a part of it; blocks where f has decayed to zero cost nothing."""
+
+    computed: int = 0
+    """Sub-blocks computed, of all bins together."""
+    sub_blocks: int = 0
+    read: int = 0
+    """Blocks whose data were needed."""
+    blocks: int = 0
+    reading: float = 0.0
+    """Seconds of a thread to read and decode the data of its blocks."""
+
+    def plus(self, other: "Cost") -> "Cost":
+        """Return the cost of both."""
+        return Cost(
+            self.computed + other.computed,
+            self.sub_blocks + other.sub_blocks,
+            self.read + other.read,
+            self.blocks + other.blocks,
+            self.reading + other.reading,
+        )
+
+
+NO_COST = Cost()

@@ -11,16 +11,14 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.cell_grams import cell_means
 from homodyne_dask.kernels.gram import CellMeans
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.scan import Scan, open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import CELLS, block, in_turn, keep
-from homodyne_dask.sweep.blocks import BlockSource, Place, aligned_array
-from homodyne_dask.sweep.cost import Cost
-from homodyne_dask.sweep.runs import Run
+from homodyne_dask.sweep.blocks import BlockSource, Cost, Place, aligned_array
+from homodyne_dask.sweep.layout import Run
 
 
 def cells_of(source: BlockSource) -> Cells | None:

@@ -6,8 +6,7 @@ from itertools import groupby
 import numpy as np
 
 from homodyne_dask.kernels.gram import AnyGram, add
-from homodyne_dask.sweep.plan import Layout
-from homodyne_dask.sweep.runs import Run
+from homodyne_dask.sweep.layout import Layout, Run
 
 
 class ArrivingGrams[G: AnyGram]:

@@ -1,156 +1,137 @@
-"""The plan of a fit: what it will read and keep in memory; refused if it does not fit."""
+"""The plan of a fit: its workers, what they read and keep in memory, and the device that computes.
 
-from collections.abc import Sequence
+It is refused if the memory of a worker or of its GPU cannot hold it.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-import numpy as np
-
-from homodyne_dask.cluster.memory import size, too_little
+from homodyne_dask.cluster.memory import DRIVER_BYTES, size, too_little
 from homodyne_dask.cluster.workers import Workers
-from homodyne_dask.errors import PlanError, SelectionError
-from homodyne_dask.kernels.gpus import has_plugin
-from homodyne_dask.kernels.problem import coarse_min_lag
-from homodyne_dask.store import level_weights, schema
-from homodyne_dask.store.scan import Scan
-from homodyne_dask.store.url_path import is_url
-from homodyne_dask.sweep.device_plan import ON_CPU, Device
-from homodyne_dask.sweep.driver_cost import DriverCost, driver_cost
-from homodyne_dask.sweep.runs import MIN_TASK_SECONDS, Run, longest_task, runs
-from homodyne_dask.sweep.size_label import size_in_words
-from homodyne_dask.sweep.working_memory import fetched_memory, working_memory
+from homodyne_dask.errors import OptionError, PlanError
+from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, has_plugin
+from homodyne_dask.sweep.layout import (
+    MIN_TASK_SECONDS,
+    SCHEDULER_SECONDS,
+    Layout,
+    Run,
+    longest_task,
+    runs,
+)
 from homodyne_dask.text import html_table, lines_of
 
-MAX_PADDED_BINS = 32
-"""Most bins of one q in a block."""
-IN_PROCESS_PAIRS = 4_000_000
-"""Below this number of pairs a fit runs in the caller's process: starting workers takes longer."""
-MIN_PAIRS_FOR_LEVELS = 20_000_000
-"""Number of pairs from which a fit starts with the coarser levels of the store."""
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""
+AUTO_PAIRS = 20_000_000
+"""Number of pairs from which a fit of resident data takes a GPU where there is one."""
+USABLE_SHARE = 0.9
+"""Share of what JAX may take of a GPU's memory that a plan fills."""
+WORKING_BYTES, WORKING_BYTES_OF_PARAMETER, WORKSPACE = 40, 16, 40_000_000
+"""Memory of a kernel: for each pair of a block, its fields on the whole tile; for each pair and parameter; of
+cuBLAS. Functions of users take what XLA reserves for an H100, transport models at most two thirds of it."""
+GPU_THREADS = 10
+"""Threads of the typical rate that a GPU is taken for in the size of tasks; no result depends on it."""
+BYTES_OF_TASK, BYTES_OF_WORKER = 30_000, 100_000
+"""What scheduler and driver hold of a task, without its Gram, and of a worker, as measured."""
 _PROCESS_BYTES = 700_000_000
 """An idle worker with its libraries and compiled kernels."""
 _CUDA_BYTES = 330_000_000
 """The libraries of CUDA in it, where JAX has them."""
+_OF_CELLS = "c2 is the mean over cells of age and lag, and such means are computed on processors"
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How the selected data are cut into blocks: from the store and the selection alone."""
+class Device:
+    """Where the passes of a fit are computed."""
 
-    side: int
-    """Frames of a block's rows and columns, T."""
-    padded_bins: int
-    """Bins in the array of a block, those of the largest group; smaller groups are padded."""
-    groups: tuple[tuple[int, ...], ...]
-    """Indices into the selection's bins; those of a group have one q and share a block."""
-    tiles: tuple[tuple[int, int], ...]
-    """Rows and columns of the grid of chunks that hold selected pairs, in the order they are summed."""
-    pairs: int
-    """Selected pairs of frames times bins, before unknown values are excluded."""
-    factor: int = 1
-    """Frames averaged into one: 1 is the full resolution, others are the store's levels."""
-    cells: int = 0
-    """Cells of age and lag of a bin, of data that are means over cells: a task takes all tiles of a bin."""
-    by_url: bool = False
-    """The store is not on a disk: what is fetched ahead lies in the memory of a worker."""
+    name: str
+    """'cpu' or 'gpu'."""
+    why: str
+    gpus: Gpus | None = None
+    """One for each worker."""
+    place: str = ""
+    """The device of a worker for its blocks, '' for processors (`kernels.devices.jax_device`)."""
+
+    def __str__(self) -> str:
+        return f"{self.gpus or self.name} ({self.why})"
 
     @property
-    def block_bytes(self) -> int:
-        """Memory of one decoded block."""
-        return self.padded_bins * self.side**2 * 4
+    def speed(self) -> int:
+        """Threads of the typical rate that a worker's device is taken for, for each of its threads."""
+        return 1 if self.gpus is None else GPU_THREADS
 
-    @property
-    def blocks(self) -> int:
-        """Blocks of a pass."""
-        return len(self.groups) * len(self.tiles)
+    def needed(self, layout: Layout, workers: Workers, parameters: int) -> int:
+        """Return the bytes of a GPU's memory for blocks that come in and for the work of kernels."""
+        threads = workers.threads_each
+        of_pair = WORKING_BYTES + WORKING_BYTES_OF_PARAMETER * parameters
+        of_kernel = of_pair * (layout.block_bytes // 4) + WORKSPACE
+        return threads * layout.block_bytes + KERNELS_AT_ONCE * of_kernel
 
-    @property
-    def resident_bytes(self) -> int:
-        """Memory of all decoded blocks, or of the data of all cells."""
-        return 16 * len(self.groups) * self.cells or self.blocks * self.block_bytes
+    def capacity(self, layout: Layout, workers: Workers, parameters: int) -> int:
+        """Return the bytes of data that all GPUs may keep beside the work of a kernel.
 
-    @property
-    def bytes_per_pass(self) -> int:
-        """Decoded bytes of all blocks, without padded bins."""
-        return sum(map(len, self.groups)) * len(self.tiles) * self.side**2 * 4
-
-    def working_bytes(self, parameters: int, threads: int = 1) -> int:
-        """Return the memory of the tasks of a model in a process, beside data that stay in memory."""
-        of_task = working_memory(self, max(len(run.tiles) for run in runs(self, 1)), parameters)
-        return threads * of_task + (fetched_memory(self, threads) if self.by_url else 0)
-
-    @property
-    def why_here(self) -> str:
-        """Why a fit runs in the caller's process."""
-        return f"fewer than {IN_PROCESS_PAIRS:,} pairs"
-
-    @property
-    def why_workers(self) -> str:
-        """Why workers are started for a fit."""
-        return f"{IN_PROCESS_PAIRS:,} pairs or more"
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return the lines of a plan about the data, as (name, text)."""
-        bins = sum(map(len, self.groups))
-        return [
-            ("bins", f"{bins} in {len(self.groups)} groups of one q"),
-            ("pairs", f"{self.pairs:,}"),
-            ("size", size_in_words(self.pairs)),
-            ("tiles", f"{self.blocks} of {self.side} x {self.side} frames"),
-        ]
+        Raises PlanError where one could not even compute a block.
+        """
+        assert self.gpus is not None
+        working = self.needed(layout, workers, parameters)
+        usable = int(USABLE_SHARE * self.gpus.memory)
+        if working > usable:
+            raise PlanError(
+                f"{self.gpus.kind} would need {size(working)} to compute a block, and of its memory a fit "
+                f"may take {size(usable)}: end other programs that use it, or fit with device='cpu'"
+            )
+        return workers.processes * (usable - working)
 
 
-def layout(scan: Scan, min_lag: int = 1, factor: int = 1) -> Layout:
-    """Return how a level of the scan is cut; raises SelectionError where no pair is left."""
-    side = schema.tile_side(scan.n_frames)
-    lag = coarse_min_lag(min_lag, factor)
-    used = level_weights.coarse_use(scan, factor).astype(np.int64)
-    n = np.arange(len(used))
-    later = np.concatenate([np.cumsum(used[::-1])[::-1], [0]])
-    pairs = int((used * later[np.minimum(n + lag, len(n))]).sum()) * len(scan.bins)
-    if pairs == 0:
-        raise SelectionError(
-            f"no pair of frames is left: {int(used.sum())} of {len(used)} frames are in use and "
-            f"min_lag is {min_lag}; widen the selection or lower min_lag"
-        )
-    with_frames = sorted({int(i) // side for i in np.flatnonzero(used)})
-    tiles = tuple(
-        (i, j) for i in with_frames for j in with_frames if i <= j and (j - i + 1) * side > lag
-    )
-    groups, cells = _groups(scan.q), 0
-    if scan.cells is not None and factor == 1:
-        scan.cells.check_any_in(scan.frames, min_lag)
-        groups, cells = tuple((b,) for b in range(len(scan.bins))), scan.cells.number
-    return Layout(
-        side, max(map(len, groups)), groups, tiles, pairs, factor, cells, is_url(scan.path)
-    )
+ON_CPU = Device("cpu", "as asked for")
 
 
-def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
-    """Return how the levels below the full resolution are cut, the coarsest first.
+def chosen_device(
+    wanted: str, layout: Layout, memory: str, find: Callable[[], Gpus | str]
+) -> Device:
+    """Return where a fit is computed; `find` returns the GPUs, or why there are none.
 
-    An empty list where a pass over all data takes no longer than the passes over a level.
+    Raises OptionError and PlanError where a GPU is asked for and is not available.
     """
-    if fine.pairs < MIN_PAIRS_FOR_LEVELS:
-        return []
-    stored = [
-        f for f in sorted(schema.LEVELS, reverse=True) if schema.level_frames(scan.n_frames, f)
-    ]
-    used = {factor: level_weights.coarse_use(scan, factor).sum() for factor in stored}
-    return [layout(scan, min_lag, factor) for factor in stored if used[factor] >= 8]
+    if wanted == "cpu":
+        return ON_CPU
+    if wanted == "auto" and (why := _why_cpu(layout, memory)):
+        return Device("cpu", why)
+    if layout.cells:
+        raise OptionError(f"device = 'gpu' is not available: {_OF_CELLS}; leave device out")
+    found = find()
+    if isinstance(found, str):
+        if wanted == "gpu":
+            raise PlanError(f"device = 'gpu' is not available: {found}")
+        return Device("cpu", found)
+    needed, capacity = layout.resident_bytes, int(USABLE_SHARE * found.memory) * found.number
+    if wanted == "auto" and needed > capacity:
+        return Device("cpu", f"the data take {size(needed)}, and {found} can hold {size(capacity)}")
+    why = "as asked for" if wanted == "gpu" else f"{AUTO_PAIRS:,} pairs or more"
+    return Device("gpu", why, found, GPU)
 
 
-def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    """Return bins of equal q together, in equal shares of at most MAX_PADDED_BINS."""
-    known = np.nan_to_num(q, nan=-1.0)  # one value for all that are unknown
-    groups: list[tuple[int, ...]] = []
-    for value in dict.fromkeys(known.tolist()):
-        members = np.flatnonzero(known == value)
-        shares = np.array_split(members, -(-len(members) // MAX_PADDED_BINS))
-        groups += [tuple(int(b) for b in share) for share in shares]
-    return tuple(groups)
+def _why_cpu(layout: Layout, memory: str) -> str:
+    """Return why a fit takes no GPU by itself, '' where it does."""
+    if layout.cells:
+        return _OF_CELLS
+    if layout.pairs < AUTO_PAIRS:
+        return f"fewer than {AUTO_PAIRS:,} pairs"
+    return "data are read again in every pass" if memory == "stream" else ""
+
+
+class DriverCost(NamedTuple):
+    """Time and memory of scheduler and driver for a pass."""
+
+    seconds: float
+    """Processor time for all tasks, one after the other; no pass is shorter."""
+    memory: int
+    """Bytes: about one Gram for each thread is held."""
+
+    def __str__(self) -> str:
+        return f"{size(self.memory)}, {self.seconds:.2g} s of a pass for its tasks"
 
 
 @dataclass(frozen=True)
@@ -167,7 +148,7 @@ class Plan:
     levels: tuple[Layout, ...] = ()
     """Coarser levels that a fit begins with, the coarsest first."""
     device: Device = ON_CPU
-    room: int = 0
+    capacity: int = 0
     """Bytes of decoded data that all workers may keep, in their memory or on their GPUs."""
 
     @cached_property
@@ -193,7 +174,7 @@ class Plan:
     def budget(self) -> int:
         """Bytes of decoded data a worker may keep: all, but at most 1.5 times its share of its memory."""
         above = 1.5 if self.device.gpus is None else 1.0
-        share = int(above * self.room / self.workers.processes)
+        share = int(above * self.capacity / self.workers.processes)
         return min(self.layout.resident_bytes, share) if self.resident else 0
 
     @property
@@ -206,8 +187,14 @@ class Plan:
 
     @property
     def driver(self) -> DriverCost:
-        """Projected time and memory of scheduler and driver in a pass."""
-        return driver_cost(self)
+        """Projected time and memory of scheduler and driver in a pass; without workers there is none."""
+        tasks, workers = len(self.tasks), self.workers
+        if workers.local:
+            return DriverCost(0.0, DRIVER_BYTES)
+        bytes_of_gram = 8 * self.layout.padded_bins * (self.parameters + 3) ** 2
+        known = BYTES_OF_TASK * tasks + BYTES_OF_WORKER * workers.processes
+        grams = bytes_of_gram * min(workers.threads, tasks)
+        return DriverCost(SCHEDULER_SECONDS * tasks, DRIVER_BYTES + grams + known)
 
     @property
     def gpus(self) -> int:
@@ -272,17 +259,17 @@ def make_plan(
 ) -> Plan:
     """Return the plan; raises PlanError where the memory of workers or of their GPUs cannot hold it."""
     if device.gpus is None:
-        of, room = f"the workers' {size(workers.memory)}", int(RESIDENT_SHARE * workers.memory)
+        of, capacity = f"the workers' {size(workers.memory)}", int(RESIDENT_SHARE * workers.memory)
     else:
-        of, room = f"the memory of {device.gpus}", device.room(layout, workers, parameters)
-    fits = layout.resident_bytes <= room
+        of, capacity = f"the memory of {device.gpus}", device.capacity(layout, workers, parameters)
+    fits = layout.resident_bytes <= capacity
     if memory == "resident" and not fits:
         raise PlanError(
-            f"memory='resident' needs {size(layout.resident_bytes)} but may use {size(room)} of {of}: "
+            f"memory='resident' needs {size(layout.resident_bytes)} but may use {size(capacity)} of {of}: "
             f"use memory='stream' or more workers"
         )
     resident, of_levels = fits and memory != "stream", tuple(levels)
-    plan = Plan(layout, workers, resident, bins, model, parameters, of_levels, device, room)
+    plan = Plan(layout, workers, resident, bins, model, parameters, of_levels, device, capacity)
     allowed = workers.memory // workers.processes
     if plan.memory_per_worker > allowed:
         raise _too_little(plan, allowed)
@@ -297,3 +284,14 @@ def _too_little(plan: Plan, allowed: int) -> PlanError:
         f"a worker would need {size(plan.memory_per_worker)} but has {size(allowed)}: give workers more "
         f"memory or fewer threads each"
     )
+
+
+def require_memory_for_thetas(plan: Plan, points: int) -> None:
+    """Raise PlanError where a worker cannot hold the wide Grams of a task beside what a fit needs."""
+    layout, bins = plan.layout, plan.layout.padded_bins
+    grams = max(len(run.tiles) for run in plan.tasks) * bins * (points + 2) ** 2
+    waves = 4 * points * bins * layout.side
+    needed = plan.memory_per_worker + plan.workers.threads_each * 8 * (grams + waves)
+    allowed = plan.workers.memory // plan.workers.processes
+    if needed > allowed:
+        raise too_little("this process" if plan.workers.local else "a worker", needed, allowed)

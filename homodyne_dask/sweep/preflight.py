@@ -3,13 +3,14 @@
 All failures are reported at once, one sentence for each, instead of by jobs that fail one by one.
 """
 
+import ctypes
 import hashlib
 import os
 import platform
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -22,12 +23,11 @@ from homodyne_dask.cluster.connect import with_timeout
 from homodyne_dask.cluster.local import cluster_errors, job_cluster
 from homodyne_dask.cluster.memory import size
 from homodyne_dask.errors import ClusterError, ObjectStoreError, OptionError, PackageError
-from homodyne_dask.kernels.gpus import FIRST_ALONE
+from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, cuda_missing
 from homodyne_dask.kernels.processors import cores, jax_threads
 from homodyne_dask.store import schema
-from homodyne_dask.store.byte_range import ByteRange, read_bytes
 from homodyne_dask.store.chunk_codec import CHECKSUM_BYTES
-from homodyne_dask.store.chunk_reader import most_bytes
+from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_bytes
 from homodyne_dask.store.scan import Chunk, Scan
 from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.plan import Plan
@@ -68,7 +68,7 @@ def inspect(chunk: ByteRange, dask_worker: Worker, gpu: bool = False) -> WorkerI
     compute_on_own_threads(dask_worker)
     import jax.numpy as jnp
 
-    from homodyne_dask.kernels.on_cpu import float64_on_cpu
+    from homodyne_dask.kernels.devices import float64_on_cpu
 
     with float64_on_cpu():
         x64 = jnp.zeros(1).dtype == jnp.float64
@@ -298,3 +298,57 @@ def _digest(chunk: ByteRange) -> str:
     except (ObjectStoreError, OptionError, PackageError) as e:
         return str(e)
     return hashlib.sha256(body + tail).hexdigest()
+
+
+class GpuOfWorker(NamedTuple):
+    """What a worker says of the GPU that it computes on."""
+
+    gpu: Gpus | str
+    """Or why there is none."""
+    where: tuple[str, str]
+    """Host, and CUDA's identity of the GPU: two workers with the same would compute on one GPU."""
+
+
+def gpus_of_each(workers: Mapping[str, GpuOfWorker]) -> Gpus | str:
+    """Return the GPUs of workers, one of each, or why not all have one of their own."""
+    if not workers:
+        return "the last worker is gone"
+    for worker, (gpu, _) in workers.items():
+        if isinstance(gpu, str):
+            return f"of the worker {worker}, {gpu}"
+    for (host, _), number in Counter(of.where for of in workers.values()).items():
+        if number > 1:
+            return f"{number} workers on {host} would compute on one GPU: start each with its own {VISIBLE}"
+    gpus = [of.gpu for of in workers.values() if isinstance(of.gpu, Gpus)]
+    return Gpus(len(gpus), gpus[0].kind, min(gpu.memory for gpu in gpus))
+
+
+def gpu_of_worker(dask_worker: Worker) -> GpuOfWorker:
+    """Return the GPU that a worker, which this process is, computes on; without CUDA JAX is not loaded."""
+    compute_on_own_threads(dask_worker)
+    found = cuda_missing() or _gpu()
+    identity = "" if isinstance(found, str) else first_gpu()
+    return GpuOfWorker(found, (socket.gethostname(), identity))
+
+
+def _gpu() -> Gpus | str:
+    from homodyne_dask.kernels.devices import gpus_here
+
+    found = gpus_here()
+    return found if isinstance(found, str) else found._replace(number=1)
+
+
+def first_gpu() -> str:
+    """Return CUDA's identity of the GPU that is the first in this process, where JAX has started CUDA.
+
+    Its number would not do: to each task of a job SLURM shows a GPU of its own as number 0.
+    """
+    cuda, device, uuid = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    cuda.cuDeviceGet(ctypes.byref(device), 0)
+    cuda.cuDeviceGetUuid_v2(uuid, device)
+    return bytes(uuid).hex()
+
+
+def gpus_of_workers(client: Client) -> Gpus | str:
+    """Return the GPUs of a client's workers; raises ClusterError where they do not answer in time."""
+    return gpus_of_each(answered(client, client.run, gpu_of_worker))

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
 from homodyne_dask.kernels.gram import AnyGram, Gram, RobustGram
-from homodyne_dask.kernels.interface import MAX_CANDIDATES
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.store.scan import Selection
-from homodyne_dask.sweep.blocks import BlockSource
-from homodyne_dask.sweep.cost import NO_COST, Cost
+from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost
+from homodyne_dask.sweep.layout import Layout, Run
 from homodyne_dask.sweep.merging import ArrivingGrams
-from homodyne_dask.sweep.plan import Layout, Plan
-from homodyne_dask.sweep.runs import Run
+from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.tasks import (
     CANDIDATES,
     GRAM,
@@ -158,33 +157,31 @@ def _sweep(
     source = BlockSource(selection, layout.side, layout.padded_bins, layout.factor, device)
     context = TaskContext(source, problem, plan.budget)
     tasks = plan.tasks_of(layout)
-    return Sweep(context, layout, tasks, _computer(client), client)
+    return Sweep(context, layout, tasks, _computed, client)
 
 
 def sweep_over(context: Any, plan: Plan, task: Task[Gram], client: "Client | None") -> Sweep:
     """Return a sweep with any task over a plan of any data."""
     _keep_preferences_soft(client)
-    return Sweep(context, plan.layout, plan.tasks, _computer(client), client, task)
+    return Sweep(context, plan.layout, plan.tasks, _computed, client, task)
 
 
 def _keep_preferences_soft(client: "Client | None") -> None:
     if client is not None:
-        from homodyne_dask.sweep.affinity import keep_preferences_soft
+        from homodyne_dask.sweep.distributed_tasks import keep_preferences_soft
 
         keep_preferences_soft(client)
 
 
-def _computer(client: "Client | None") -> Callable[..., Iterator[tuple[int, Any, Report]]]:
-    """Return the function that computes the tasks of a pass; without a client Dask is not loaded."""
-    if client is None:
-        return _in_process
-    from homodyne_dask.sweep.on_cluster import computed_on_cluster
+def _computed[G: AnyGram](sweep: Sweep, task: Task[G], at: Any) -> Iterator[tuple[int, G, Report]]:
+    """Yield the number of each task of a sweep, its Gram and its report.
 
-    return computed_on_cluster
+    Without a client Dask is not loaded.
+    """
+    if sweep.client is None:
+        for n, run in enumerate(sweep.tasks):
+            yield n, *task.function(sweep.context, run, at)
+        return
+    from homodyne_dask.sweep.distributed_tasks import computed_on_cluster
 
-
-def _in_process[G: AnyGram](
-    sweep: Sweep, task: Task[G], at: Any
-) -> Iterator[tuple[int, G, Report]]:
-    for n, run in enumerate(sweep.tasks):
-        yield n, *task.function(sweep.context, run, at)
+    yield from computed_on_cluster(sweep.client, sweep.context, sweep.tasks, sweep.owners, task, at)

@@ -7,7 +7,7 @@ import numpy as np
 
 from homodyne_dask.errors import SourceError
 from ingest.readers import hdf5
-from ingest.readers.experiment import experiment
+from ingest.readers.hdf5 import experiment
 from ingest.readers.source import Source, check_frames, degrees, inverse_angstrom, spacing
 
 MATRICES = "/xpcs/twotime/correlation_map"

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError, SourceError, nearest
 from ingest.readers import hdf5
-from ingest.readers.experiment import experiment
+from ingest.readers.hdf5 import experiment
 from ingest.readers.source import (
     IngestOptions,
     Source,

@@ -60,7 +60,7 @@ class Source:
     cells: schema.CellEdges | None = None
     """The cells over which c2 is averaged, if it is not that of each pair."""
     experiment: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What the file says of the measurement, by its names in NXxpcs (`ingest/readers/experiment.py`)."""
+    """What the file says of the measurement, by its names in NXxpcs (`ingest/readers/hdf5.py`)."""
     notes: tuple[str, ...] = ()
 
     def read(self, bin_index: int) -> np.ndarray:

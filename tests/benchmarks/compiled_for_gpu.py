@@ -17,12 +17,11 @@ from jax.experimental import topologies
 
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.compiled import Kernel
 from homodyne_dask.kernels.gpus import cuda_missing
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.sweep.device_plan import WORKING_BYTES, WORKING_BYTES_OF_PARAMETER, WORKSPACE
+from homodyne_dask.sweep.plan import WORKING_BYTES, WORKING_BYTES_OF_PARAMETER, WORKSPACE
 from tests.benchmarks.kernel import GAP, MIN_LAG, PHI, THETA, TIME, Q, T
 from tests.benchmarks.passes import Row
 

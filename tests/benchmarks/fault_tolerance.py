@@ -13,7 +13,7 @@ from distributed import Scheduler
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.solver import checkpoint
-from homodyne_dask.sweep.affinity import SoftPreferences
+from homodyne_dask.sweep.distributed_tasks import SoftPreferences
 from tests.benchmarks import data
 
 PLACES: dict[str, tuple[Any, str]] = {

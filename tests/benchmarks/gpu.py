@@ -21,7 +21,7 @@ from homodyne_dask.kernels.devices import jax_device
 from homodyne_dask.kernels.gpus import GPU, gpus_of_machine
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_backend import transport_gram
-from homodyne_dask.kernels.transport_point import transport_point
+from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of

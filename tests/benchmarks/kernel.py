@@ -16,16 +16,15 @@ import numpy as np
 
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.block import Block
-from homodyne_dask.kernels.interface import MAX_CANDIDATES
+from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
 from homodyne_dask.kernels.losses import LOSSES
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import (
     transport_candidate_grams,
     transport_gram,
     transport_robust_gram,
 )
-from homodyne_dask.kernels.transport_point import transport_point
+from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.sweep.blocks import ALIGNMENT
 from tests import reference

@@ -19,9 +19,9 @@ from homodyne_dask.fitting.request import prepare
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.spline_rates import of_power_law
 from homodyne_dask.models.transport import positive_times
-from homodyne_dask.sweep.cost import NO_COST
-from homodyne_dask.sweep.plan import layout, make_plan
-from homodyne_dask.sweep.runs import Run, runs
+from homodyne_dask.sweep.blocks import NO_COST
+from homodyne_dask.sweep.layout import Run, layout, runs
+from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
 from homodyne_dask.sweep.tasks import AtTheta, Report, Task, TaskContext
 from tests.benchmarks import data

@@ -5,7 +5,7 @@
 
 from homodyne_dask.cluster.workers import workers_asked
 from homodyne_dask.fitting.forecast import TASK_OVERHEAD_SECONDS, makespan
-from homodyne_dask.sweep.driver_cost import SCHEDULER_SECONDS
+from homodyne_dask.sweep.layout import SCHEDULER_SECONDS
 from homodyne_dask.sweep.plan import make_plan
 from tests.benchmarks.scheduler import BINS, layout_of
 

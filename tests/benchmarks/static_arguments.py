@@ -19,8 +19,8 @@ from homodyne_dask.apps.doctor.workload import GAP, THETA, Q, Workload
 from homodyne_dask.kernels.cache_folder import FOLDER
 from homodyne_dask.kernels.compiled import Kernel, known_options
 from homodyne_dask.kernels.transport_backend import gram_arguments, gram_static_arguments
+from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.kernels.transport_kernels import gram_kernel
-from homodyne_dask.kernels.transport_point import transport_point
 
 THETAS = 5
 CALLS = 7

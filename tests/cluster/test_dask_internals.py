@@ -15,7 +15,8 @@ from distributed import Client, Status
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster.local import local_cluster, workers_of
 from homodyne_dask.cluster.slurm import _jobqueue_internals
-from homodyne_dask.sweep import affinity, on_cluster
+from homodyne_dask.sweep import distributed_tasks as affinity
+from homodyne_dask.sweep import distributed_tasks as on_cluster
 
 
 @pytest.fixture(autouse=True)

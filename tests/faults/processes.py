@@ -32,7 +32,7 @@ plots.save_all = lambda *_: []  # what takes longest
 main(sys.argv[1:])
 """
 
-PROGRAM_ON_WORKERS = "from homodyne_dask.sweep import plan; plan.IN_PROCESS_PAIRS = 1" + PROGRAM
+PROGRAM_ON_WORKERS = "from homodyne_dask.sweep import layout; layout.IN_PROCESS_PAIRS = 1" + PROGRAM
 
 
 def start(*words: str | Path | int, folder: Path, program: str = PROGRAM) -> subprocess.Popen:

@@ -15,7 +15,7 @@ from homodyne_dask.cluster import local as cluster
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.solver import checkpoint
-from homodyne_dask.sweep import plan as planning
+from homodyne_dask.sweep import layout as layouts
 from tests.benchmarks import data
 from tests.faults.local_workers import Given, by_address, everything, processes, when_busy
 from tests.faults.processes import dask, finish, scheduler_at, start, still_there, wait_for_pass
@@ -127,8 +127,8 @@ def slowed(process: psutil.Process) -> Iterator[None]:
 @pytest.mark.slow
 def test_a_slow_worker_does_not_stall_the_rest(tmp_path, monkeypatch):
     """The other does tasks that were meant for it; 18 tasks of 4 million pairs a pass."""
-    monkeypatch.setattr(planning, "PAIRS_PER_SECOND", 1e5)  # a task for each tile
-    monkeypatch.setattr(planning, "MIN_PAIRS_FOR_LEVELS", 1e12)  # all passes are over all data
+    monkeypatch.setattr(layouts, "PAIRS_PER_SECOND", 1e5)  # a task for each tile
+    monkeypatch.setattr(layouts, "MIN_PAIRS_FOR_LEVELS", 1e12)  # all passes are over all data
     scan = hd.open_dataset(data.widened(tmp_path, 900, 8))
     with local_cluster(processes=2, threads=1) as client, ExitStack() as slow:
         client.wait_for_workers(2, timeout=120)

@@ -11,7 +11,7 @@ from homodyne_dask.errors import StoreError, printable
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.views.html_template import RESULTS_PACKAGE, render
-from homodyne_dask.text import bin_table_html, bin_table_text
+from homodyne_dask.store.scan import Scan
 from tests.run_command import run
 from tests.synthetic import FLOW, angles, measured, store
 
@@ -47,7 +47,7 @@ def test_a_page_and_a_table_hold_none():
     assert not CONTROL.search(entries_csv([], [entry], Path(), "scan"))
 
 
-@pytest.mark.parametrize("text", [bin_table_text, bin_table_html])
+@pytest.mark.parametrize("text", [str, Scan._repr_html_])
 def test_the_notes_of_a_store_hold_none(tmp_path, text):
     scan = store(measured(FLOW, 24, angles(2)), tmp_path)
     scan.attrs["notes"] = [HOSTILE]

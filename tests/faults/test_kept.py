@@ -11,7 +11,7 @@ from distributed import span
 
 from homodyne_dask.cluster._dask_internals import forget_spans
 from homodyne_dask.cluster.local import local_cluster
-from homodyne_dask.sweep.affinity import keep_preferences_soft
+from homodyne_dask.sweep.distributed_tasks import keep_preferences_soft
 
 pytestmark = pytest.mark.cluster
 

@@ -11,7 +11,8 @@ import pytest
 from homodyne_dask.cli.exit_status import BAD_INPUT, BUG, error_sentence, print_error
 from homodyne_dask.cluster import local, memory, workers
 from homodyne_dask.errors import PlanError, SourceError
-from homodyne_dask.sweep.plan import layout, make_plan
+from homodyne_dask.sweep.layout import layout
+from homodyne_dask.sweep.plan import make_plan
 from ingest.readers.hdf5 import read_matrix
 from tests.faults.processes import ENVIRONMENT
 from tests.ingest_files import simulated

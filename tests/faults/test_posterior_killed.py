@@ -14,7 +14,7 @@ from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.sweep.sweep import sweep_of
-from homodyne_dask.sweep.wide_pass import WIDE_GRAM, ManyThetas
+from homodyne_dask.sweep.tasks import WIDE_GRAM, ManyThetas
 from tests.faults.local_workers import kill_while_it_computes
 from tests.synthetic import angles, measured, store
 

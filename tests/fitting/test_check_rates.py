@@ -8,11 +8,11 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.rate_deviations import deviations_in
+from homodyne_dask.fitting.check_rates import deviations_in, with_deviations
 from homodyne_dask.models import STATIC, STATIC_FREE, STRETCHED
 from homodyne_dask.models.parameters import search
-from homodyne_dask.models.rate_alternatives import with_deviations
-from homodyne_dask.models.rate_forms import DeviatingForm, SplineForm
+from homodyne_dask.models.rate_forms import DeviatingForm
+from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.solver.sign_flips import (
     Scores,
     largest,

@@ -9,7 +9,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.progress import apply_event
-from homodyne_dask.sweep import plan as planning
+from homodyne_dask.sweep import layout as layouts
 from tests.synthetic import measured, store
 
 DIFFUSION = np.array([20000.0, -0.4, 1000.0])
@@ -61,7 +61,7 @@ def test_every_tile_and_pair_is_told_once_and_rates_follow(scan):
 
 
 def test_coarse_passes_are_told_apart_from_those_over_all_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(planning, "MIN_PAIRS_FOR_LEVELS", 0)
+    monkeypatch.setattr(layouts, "MIN_PAIRS_FOR_LEVELS", 0)
     scan = store(measured(DIFFUSION, 300, [0.0, 45.0], dt=0.02), tmp_path)
     result, heard = told(scan)
     levels = {e["level"]: e["passes"] for e in result.history if "level" in e}

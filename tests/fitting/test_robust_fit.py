@@ -9,8 +9,8 @@ import homodyne_dask as hd
 from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import prepare
-from homodyne_dask.sweep.plan import layout, make_plan
-from homodyne_dask.sweep.runs import runs
+from homodyne_dask.sweep.layout import layout, runs
+from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.result_bits import result_bits
 from tests.synthetic import STRONG_FLOW, angles, fit_here, measured, store, with_outliers
@@ -93,7 +93,7 @@ def test_a_scale_far_below_the_noise_gives_no_errors_and_says_so(scan):
 
 def test_however_blocks_are_dealt_out_the_bits_are_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "homodyne_dask.sweep.runs.PAIRS_PER_SECOND", 1e6
+        "homodyne_dask.sweep.layout.PAIRS_PER_SECOND", 1e6
     )  # else so small a scan is one task
     scan = store(with_outliers(measured(STRONG_FLOW, 1100, angles(2))), tmp_path)
     request = prepare(scan, hd.LAMINAR_FLOW, **LOSS)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from homodyne_dask.models.rate_forms import SplineForm
+from homodyne_dask.models.spline_basis import SplineForm
 from tests import reference
 from tests.synthetic import angles, fit_here, measured, store
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
-from ingest import block_means
+from ingest import averages_and_sums as block_means
 from ingest.bin_task import exclude_outliers
 from ingest.clean import clean, measure_contrast, measure_scatter
 from tests.ingest_files import decay, noisy

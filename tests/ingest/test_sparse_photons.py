@@ -5,8 +5,8 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
+from ingest.averages_and_sums import mask_matrix
 from ingest.bin_task import exclude_outliers
-from ingest.block_means import mask_matrix
 from ingest.clean import clean, measure_scatter
 from tests import photons
 from tests.ingest_files import noisy

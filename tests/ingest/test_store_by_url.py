@@ -35,7 +35,7 @@ def plain(source):
 
 def chunks(scan: Scan) -> dict[Chunk, bytes]:
     """The bytes of every chunk as stored."""
-    from homodyne_dask.store.byte_range import read_bytes
+    from homodyne_dask.store.chunk_reader import read_bytes
 
     places = [(0, 0), (0, 1), (1, 1)]
     every = [Chunk(1, b, *tile) for b in range(3) for tile in places]

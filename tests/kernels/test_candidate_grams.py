@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from homodyne_dask.kernels.active_subblocks import sub_blocks, subblock_shape
-from homodyne_dask.kernels.interface import MAX_CANDIDATES
+from homodyne_dask.kernels.backend_interface import MAX_CANDIDATES
+from homodyne_dask.kernels.decayed_subblocks import sub_blocks, subblock_shape
 from homodyne_dask.kernels.transport_backend import transport_candidate_grams, transport_gram
-from homodyne_dask.kernels.transport_point import transport_point
+from homodyne_dask.kernels.transport_evaluation import transport_point
 from tests.kernels.gram_errors import EXACT, STATIC, assert_gram, worst_error
 from tests.synthetic import FAST_DECAY, FLOW, blocks, evaluator, measured, without_some
 

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from homodyne_dask.kernels import cache_folder, executable_cache, processors
+from homodyne_dask.kernels import cache_folder, processors
+from homodyne_dask.kernels import compiled as executable_cache
 from homodyne_dask.kernels.cache_folder import FOLDER, cache_state, user_cache_folder
 from homodyne_dask.kernels.compiled import Kernel, kernel
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.devices import float64_on_cpu
 
 X = np.linspace(0, 3, 40).reshape(8, 5)
 

@@ -56,7 +56,7 @@ def test_jax_takes_no_memory_of_gpus_and_says_nothing_of_their_plugin(where, tmp
         + """
 import os, jax.numpy as jnp
 from homodyne_dask.kernels.devices import gpus_here
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.devices import float64_on_cpu
 with float64_on_cpu():
     assert jnp.zeros(1).dtype == jnp.float64
 assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in os.environ

@@ -15,11 +15,11 @@ import pytest
 
 import homodyne_dask
 from homodyne_dask.fitting.start.averages import _cell_moments
-from homodyne_dask.kernels import compiled, loaded_code
+from homodyne_dask.kernels import compiled
+from homodyne_dask.kernels import compiled as loaded_code
 from homodyne_dask.kernels.cache_folder import FOLDER
-from homodyne_dask.kernels.compiled import Kernel, known_options
-from homodyne_dask.kernels.loaded_code import made_of
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.compiled import Kernel, known_options, made_of
+from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.subblock_loop import MeasuredBlock
 from homodyne_dask.kernels.transport_backend import (
     TRANSPORT,
@@ -29,10 +29,10 @@ from homodyne_dask.kernels.transport_backend import (
     transport_robust_gram,
     transport_wide_gram,
 )
-from homodyne_dask.kernels.transport_f import f_at
+from homodyne_dask.kernels.transport_evaluation import f_at, transport_point
 from homodyne_dask.kernels.transport_kernels import robust_kernel
-from homodyne_dask.kernels.transport_point import transport_point
-from homodyne_dask.models import BROWNIAN, Convention, shear_factor, sincos
+from homodyne_dask.models import BROWNIAN, Convention, shear_factor
+from homodyne_dask.models import shear_factor as sincos
 from tests.synthetic import FLOW, blocks, measured, summary
 
 PACKAGE = Path(homodyne_dask.__file__).parent
@@ -151,8 +151,8 @@ def test_a_kernel_whose_executable_is_kept_is_not_traced_and_has_the_same_bits(
 
 def test_two_processes_say_the_same():
     script = """import numpy as np
-from homodyne_dask.kernels.loaded_code import made_of
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.compiled import made_of
+from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.transport_kernels import robust_kernel
 with float64_on_cpu():
     print(made_of(robust_kernel.function, (np.zeros(3), 1.0), {"loss": "huber"}))
@@ -257,10 +257,10 @@ def test_one_byte_of_a_file_is_another_entry(tmp_path):
     script = "from tests.kernels.test_loaded_code import *; print(f_of_times()[1])"
     for name in ("homodyne_dask", "ingest", "tests"):
         shutil.copytree(PACKAGE.parent / name, tmp_path / name)
-    changed = tmp_path / "homodyne_dask/models/sincos.py"
+    changed = tmp_path / "homodyne_dask/models/shear_factor.py"
     compilations = []
     for comment in ("", "#", "#"):
-        changed.write_text((PACKAGE / "models/sincos.py").read_text() + comment)
+        changed.write_text((PACKAGE / "models/shear_factor.py").read_text() + comment)
         ran = subprocess.run(
             [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path,
             env={"PYTHONPATH": str(tmp_path), FOLDER: str(tmp_path / "cache")},

@@ -10,7 +10,7 @@ import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.kernels import compiled
-from homodyne_dask.kernels.on_cpu import float64_beside, float64_on_cpu
+from homodyne_dask.kernels.devices import float64_beside, float64_on_cpu
 from tests.synthetic import FLOW, measured, store
 
 

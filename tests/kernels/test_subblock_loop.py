@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.compiled import ACCELERATOR_OPTIONS, Kernel
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import transport_candidate_grams, transport_gram
-from homodyne_dask.kernels.transport_point import transport_point
+from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.models.spline_rates import on_times, with_free_rates
 from tests.kernels.gram_errors import CASES, STATIC, worst_error
 from tests.kernels.user_functions import INTEGRATED, STRETCHED

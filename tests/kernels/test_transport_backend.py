@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.problem import coarse_min_lag
 from homodyne_dask.kernels.transport_backend import transport_gram
-from homodyne_dask.kernels.transport_point import transport_point
+from homodyne_dask.kernels.transport_evaluation import transport_point
 from tests import reference
 from tests.kernels.gram_errors import CASES, EXACT, STATIC, assert_gram, worst_error
 from tests.synthetic import FLOW, GAP, Q, blocks, evaluator, measured, without_some

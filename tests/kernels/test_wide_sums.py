@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend_interface import PairSet
+from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import merge_tree
-from homodyne_dask.kernels.interface import PairSet
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 from tests.kernels.gram_errors import EXACT, STATIC, worst_error
 from tests.kernels.user_functions import INTEGRATED, STRETCHED

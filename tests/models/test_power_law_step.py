@@ -9,7 +9,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.parameters import search
-from homodyne_dask.models.power_law_step import PowerLaw, power_laws
+from homodyne_dask.models.rate_forms import PowerLaw, power_laws
 from homodyne_dask.solver import levenberg_marquardt as lm
 from tests.synthetic import asked, evaluator, measured, solve
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.models.parameter_priors import Prior
-from homodyne_dask.models.power_law_step import PowerLaw
-from homodyne_dask.models.rate_priors import (
+from homodyne_dask.models.parameter_priors import (
     AmplitudePrior,
     ExponentPrior,
+    Prior,
     log_size_prior,
     rate_draws,
 )
+from homodyne_dask.models.rate_forms import PowerLaw
 
 LAW = PowerLaw(at=(0, 1, 2), first=0.5, ratio=3.0)
 TIMES = 0.5 * 3.0 ** np.arange(3)

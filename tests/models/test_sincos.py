@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from homodyne_dask.models.sincos import sin_cos, sinc_and_slope
+from homodyne_dask.models.shear_factor import sin_cos, sinc_and_slope
 
 RNG = np.random.default_rng(7)
 NEAR_MULTIPLES = np.array(

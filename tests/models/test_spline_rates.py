@@ -9,10 +9,9 @@ import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.transport_backend import transport_gram, transport_robust_gram
-from homodyne_dask.kernels.transport_point import transport_point
+from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.models import Convention
-from homodyne_dask.models.rate_forms import SplineForm
-from homodyne_dask.models.smoothness import Smoothness
+from homodyne_dask.models.spline_basis import Smoothness, SplineForm
 from homodyne_dask.models.spline_rates import of_power_law
 from homodyne_dask.models.transport_models import LAMINAR_FLOW_FREE, STATIC_FREE, with_splines
 from homodyne_dask.results.data.fitted_model import fitted_model

@@ -7,8 +7,7 @@ from scipy.special import stdtrit
 from homodyne_dask.fitting.request import gaussian_priors
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.models.gaussian_priors import GaussianPriors
-from homodyne_dask.models.parameters import Parameter, Search, search
+from homodyne_dask.models.parameters import GaussianPriors, Parameter, Search, search
 from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr

@@ -10,13 +10,14 @@ import zarr
 
 import homodyne_dask as hd
 from homodyne_dask.errors import ObjectStoreError, OptionError, StoreError
-from homodyne_dask.store import byte_range, objects
+from homodyne_dask.store import chunk_reader as byte_range
+from homodyne_dask.store import objects
 from homodyne_dask.store.files import zarr_store
 from homodyne_dask.store.scan import Chunk, open_selection
 from homodyne_dask.store.url_path import UrlPath, url_path
 from homodyne_dask.sweep.block_cache import in_turn
 from homodyne_dask.sweep.blocks import BlockSource, Place
-from homodyne_dask.sweep.plan import layout
+from homodyne_dask.sweep.layout import layout
 from tests import object_server
 from tests.object_server import BUCKET, uploaded
 from tests.synthetic import fit_here, measured, store

@@ -7,7 +7,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import SelectionError
-from homodyne_dask.fitting.series.partition import parts_of
+from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.store.rings import nearest_angles, nearest_ring
 from tests.synthetic import FLOW, measured, store
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homodyne_dask.sweep.affinity import assign_tasks, weight
-from homodyne_dask.sweep.runs import Run
+from homodyne_dask.sweep.distributed_tasks import assign_tasks, weight
+from homodyne_dask.sweep.layout import Run
 
 OFF, ON = (0, 1), (2, 2)
 

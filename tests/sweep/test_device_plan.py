@@ -23,8 +23,8 @@ from homodyne_dask.kernels import gpus
 from homodyne_dask.kernels.devices import enough_memory, jax_device
 from homodyne_dask.kernels.gpus import GPU, Gpus
 from homodyne_dask.sweep import plan
-from homodyne_dask.sweep.device_plan import AUTO_PAIRS, Device, chosen_device
-from homodyne_dask.sweep.plan import layout, make_plan
+from homodyne_dask.sweep.layout import layout
+from homodyne_dask.sweep.plan import AUTO_PAIRS, Device, chosen_device, make_plan
 from tests.sweep.plans import scan_to_plan
 from tests.synthetic import FLOW, angles, measured, store
 
@@ -35,7 +35,7 @@ CHOICES = [
     ("many pairs", LARGE, "auto", "auto", H100, "gpu", "20,000,000 pairs or more"),
     ("many, streaming", LARGE, "auto", "stream", H100, "cpu", "data are read again in every pass"),
     ("no GPU", LARGE, "auto", "auto", "there is none", "cpu", "there is none"),
-    ("too many for it", LARGE, "auto", "auto", Gpus(1, "T4", 10**8), "cpu", "have room for 90 MB"),
+    ("too many for it", LARGE, "auto", "auto", Gpus(1, "T4", 10**8), "cpu", "can hold 90 MB"),
     ("asked for", SMALL, "gpu", "stream", H100, "gpu", "as asked for"),
     ("not wanted", LARGE, "cpu", "auto", H100, "cpu", "as asked for"),
 ]
@@ -75,7 +75,9 @@ def test_a_gpu_that_cannot_be_had_is_refused_in_a_sentence(tmp_path, monkeypatch
     data = store(measured(FLOW, 24, [0.0, 40.0]), tmp_path)
     monkeypatch.setattr(fitting, "gpus_of_machine", lambda: "this JAX has no CUDA: install it")
     for call in (hd.fit, hd.plan):
-        with pytest.raises(PlanError, match="device = 'gpu' cannot be had: this JAX has no CUDA"):
+        with pytest.raises(
+            PlanError, match="device = 'gpu' is not available: this JAX has no CUDA"
+        ):
             call(data, hd.STATIC, device="gpu")
     with pytest.raises(OptionError, match="device 'tpu' is unknown"):
         hd.plan(data, hd.STATIC, device="tpu")
@@ -118,7 +120,7 @@ def test_data_stay_on_gpus_within_their_memory():
     cut, workers = layout(scan_to_plan(20_000, 32)), Workers(2, 8, 10**11)
     made = make_plan(cut, workers, "laminar_flow", 7, 32, device=on_gpus())
     assert made.resident
-    assert made.budget == cut.resident_bytes < made.room // 2 < 0.9 * 60e9
+    assert made.budget == cut.resident_bytes < made.capacity // 2 < 0.9 * 60e9
     on_cpu = make_plan(cut, Workers(2, 8, 10**11), "laminar_flow", 7, 32, "stream")
     assert made.memory_per_worker == on_cpu.memory_per_worker
     assert "memory of a GPU" in str(made)
@@ -181,7 +183,7 @@ from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.kernels.gpus import Gpus
 from homodyne_dask.sweep import block_cache
-from homodyne_dask.sweep.device_plan import Device
+from homodyne_dask.sweep.plan import Device
 from homodyne_dask.sweep.plan import layout, make_plan
 from homodyne_dask.sweep.sweep import sweep_of
 
@@ -233,7 +235,7 @@ from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.kernels.gpus import Gpus
 from homodyne_dask.sweep import block_cache
-from homodyne_dask.sweep.device_plan import Device, chosen_device
+from homodyne_dask.sweep.plan import Device, chosen_device
 from homodyne_dask.sweep.plan import layout, make_plan
 from homodyne_dask.sweep.sweep import sweep_of
 

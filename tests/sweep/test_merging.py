@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from homodyne_dask.kernels.gram import Gram, merge_runs
+from homodyne_dask.sweep.layout import layout, runs
 from homodyne_dask.sweep.merging import ArrivingGrams
-from homodyne_dask.sweep.plan import layout
-from homodyne_dask.sweep.runs import runs
 from tests.sweep.plans import scan_to_plan
 
 

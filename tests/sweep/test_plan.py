@@ -18,12 +18,19 @@ from homodyne_dask.cluster.workers import (
 from homodyne_dask.errors import OptionError, PlanError, SelectionError
 from homodyne_dask.fitting.forecast import makespan
 from homodyne_dask.store import schema
-from homodyne_dask.store.byte_range import REQUESTS
-from homodyne_dask.store.chunk_reader import most_bytes
-from homodyne_dask.sweep.driver_cost import SCHEDULER_SECONDS
-from homodyne_dask.sweep.plan import MAX_PADDED_BINS, Layout, layout, make_plan
-from homodyne_dask.sweep.runs import MIN_TASK_SECONDS, _runs_of, longest_task, runs
-from homodyne_dask.sweep.working_memory import AHEAD_BYTES
+from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
+from homodyne_dask.sweep.layout import (
+    AHEAD_BYTES,
+    MAX_PADDED_BINS,
+    MIN_TASK_SECONDS,
+    SCHEDULER_SECONDS,
+    Layout,
+    _runs_of,
+    layout,
+    longest_task,
+    runs,
+)
+from homodyne_dask.sweep.plan import make_plan
 from tests.sweep.plans import scan_to_plan
 from tests.synthetic import FLOW, measured, store
 

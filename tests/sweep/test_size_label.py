@@ -2,7 +2,7 @@
 
 import pytest
 
-from homodyne_dask.sweep.size_label import size_label
+from homodyne_dask.sweep.layout import size_label
 
 
 @pytest.mark.parametrize(

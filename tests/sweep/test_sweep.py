@@ -11,7 +11,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.sweep import block_cache
-from homodyne_dask.sweep import plan as planning
+from homodyne_dask.sweep import layout as layouts
 from tests.sweep.plans import streaming_sweep
 from tests.synthetic import FAST_DECAY, angles, fit_here, measured, store
 
@@ -83,7 +83,7 @@ def test_sums_of_other_pairs_are_not_taken_from_the_store(fast, select):
 def test_levels_lead_to_the_optimum_of_all_data(tmp_path, monkeypatch):
     scan = store(measured(SLOW, 700, angles(9)), tmp_path)
     straight = fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
-    monkeypatch.setattr(planning, "MIN_PAIRS_FOR_LEVELS", 0)
+    monkeypatch.setattr(layouts, "MIN_PAIRS_FOR_LEVELS", 0)
     through = fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
     assert [entry["level"] for entry in through.history if "level" in entry] == [16, 4]
     assert through.passes <= straight.passes

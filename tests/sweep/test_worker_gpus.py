@@ -10,9 +10,18 @@ from distributed import Client, LocalCluster
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gpus import Gpus, environments_of_gpus
-from homodyne_dask.sweep import device_plan, preflight, worker_gpus
-from homodyne_dask.sweep.preflight import InspectedWorker, Requirements, WorkerInfo, differences
-from homodyne_dask.sweep.worker_gpus import GpuOfWorker, first_gpu, gpus_of_each
+from homodyne_dask.sweep import plan as planning
+from homodyne_dask.sweep import preflight
+from homodyne_dask.sweep import preflight as worker_gpus
+from homodyne_dask.sweep.preflight import (
+    GpuOfWorker,
+    InspectedWorker,
+    Requirements,
+    WorkerInfo,
+    differences,
+    first_gpu,
+    gpus_of_each,
+)
 from tests.synthetic import FLOW, measured, store
 
 
@@ -60,7 +69,7 @@ def test_the_gpus_of_a_clients_workers(told, wanted):
 
 def test_a_plan_waits_for_the_first_worker_before_it_asks_for_gpus(tmp_path, monkeypatch):
     data = store(measured(FLOW, 24, [0.0]), tmp_path)
-    monkeypatch.setattr(device_plan, "AUTO_PAIRS", 1)
+    monkeypatch.setattr(planning, "AUTO_PAIRS", 1)
     with (
         LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
         Client(cluster) as client,

@@ -18,9 +18,8 @@ from homodyne_dask.apps.doctor.kernel_process import (
 from homodyne_dask.cluster.local import FIRST_WORKER_TIMEOUT, local_cluster
 from homodyne_dask.cluster.workers import SLOWEST_PAIRS_PER_SECOND
 from homodyne_dask.errors import PlanError
-from homodyne_dask.store.byte_range import ByteRange
 from homodyne_dask.store.chunk_codec import encode_chunk
-from homodyne_dask.store.chunk_reader import read_chunk
+from homodyne_dask.store.chunk_reader import ByteRange, read_chunk
 
 SIDE = 512
 SLOW_KERNEL = SLOWEST_PAIRS_PER_SECOND / 1e6
@@ -127,7 +126,7 @@ def local_cluster_start() -> Finding:
 def _compute_something() -> int:
     import jax
 
-    from homodyne_dask.kernels.on_cpu import float64_on_cpu
+    from homodyne_dask.kernels.devices import float64_on_cpu
 
     with float64_on_cpu():
         jax.jit(lambda x: x + 1)(1.0).block_until_ready()

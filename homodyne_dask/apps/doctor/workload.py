@@ -7,11 +7,10 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.kernels.block import Block
 from homodyne_dask.kernels.gram import Gram, merge_tree
-from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import transport_gram
-from homodyne_dask.kernels.transport_point import transport_point
+from homodyne_dask.kernels.transport_evaluation import transport_point
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.transport import tables
 from homodyne_dask.sweep.blocks import aligned_array

@@ -18,7 +18,7 @@ from homodyne_dask.results.views.figures.style import UNKNOWN_COLOUR, figure, pl
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.files import write_file
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.plan import layout
+from homodyne_dask.sweep.layout import layout
 
 if TYPE_CHECKING:
     from homodyne_dask.results.views.figures.picture import FitFigure

@@ -30,7 +30,7 @@ def get_device_status() -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
-    from homodyne_dask.kernels.on_cpu import float64_on_cpu
+    from homodyne_dask.kernels.devices import float64_on_cpu
 
     with float64_on_cpu():
         x64 = jnp.zeros(1).dtype == jnp.float64

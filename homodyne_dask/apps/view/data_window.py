@@ -10,8 +10,7 @@ from zict import LRU
 
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.store import schema
-from homodyne_dask.store.level_weights import coarse_use
-from homodyne_dask.store.scan import Chunk, Scan
+from homodyne_dask.store.scan import Chunk, Scan, coarse_use
 
 MAX_CELLS = 320
 """Most cells along a side of a map: what a panel has pixels for."""

@@ -31,10 +31,9 @@ from homodyne_dask.results.data.map_means import as_fitted
 from homodyne_dask.results.data.series import JSON
 from homodyne_dask.results.files.folder import fits_in
 from homodyne_dask.results.files.load_result import load_result
-from homodyne_dask.store.age_lag_averages import Cuts
 from homodyne_dask.store.files import any_path, is_file
 from homodyne_dask.store.rings import NEAREST_ANGLE_TOLERANCE, NEAREST_Q_TOLERANCE
-from homodyne_dask.store.scan import Scan, open_dataset
+from homodyne_dask.store.scan import Cuts, Scan, open_dataset
 from homodyne_dask.store.url_path import UrlPath
 
 Viewable = str | Path | UrlPath | Scan | FitResult

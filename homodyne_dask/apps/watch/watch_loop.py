@@ -19,7 +19,7 @@ from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted,
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.results.data.series_entry import FAILED
 from homodyne_dask.results.files.folder import FolderInUse
-from homodyne_dask.store.allocator import trim_memory
+from homodyne_dask.store.processes import trim_memory
 
 FOLDER, PLACE, WORKERS = "the watched folder", "the folder of results", "the workers"
 RESULTS, SAVED, PAGE = "the results", "the state", "the page"

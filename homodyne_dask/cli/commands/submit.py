@@ -26,7 +26,7 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> 
     """
     from homodyne_dask.cli.configuration import read_config
     from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
-    from homodyne_dask.cluster.slurm.driver import driver_script, submit_fit
+    from homodyne_dask.cluster.slurm.jobs import driver_script, submit_fit
     from homodyne_dask.cluster.slurm.sites import site_named
 
     settings = read_config(config)

@@ -16,8 +16,12 @@ from homodyne_dask.cluster.scratch import scratch_folder
 from homodyne_dask.cluster.settings import MONITOR_SETTINGS, SCHEDULER_SETTINGS
 from homodyne_dask.cluster.slurm import queue
 from homodyne_dask.cluster.slurm._jobqueue_internals import send_jobs
-from homodyne_dask.cluster.slurm.jobs import cluster_class, job_options, worker_memory
-from homodyne_dask.cluster.slurm.lifetimes import LOST_WORKER_TIMEOUT
+from homodyne_dask.cluster.slurm.jobs import (
+    LOST_WORKER_TIMEOUT,
+    cluster_class,
+    job_options,
+    worker_memory,
+)
 from homodyne_dask.cluster.slurm.sites import Site, site_named
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, Workers
 from homodyne_dask.errors import ClusterError, OptionError, require_type, shown

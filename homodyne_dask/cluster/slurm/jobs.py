@@ -1,18 +1,34 @@
-"""The options of dask-jobqueue for the jobs of a site, and their scripts."""
+"""The jobs of a site: the options of dask-jobqueue for workers, the job that runs a fit, and their scripts.
+
+A worker with a lifetime leaves the cluster before its job's walltime, passes its tasks on, and a new
+job replaces it. The end of a lifetime interrupts the task being computed: a lifetime must be many times
+as long as a task, and workers must not all leave at once.
+"""
 
 import shlex
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from dask.utils import parse_bytes
 
 from homodyne_dask.cluster import scratch, tls
 from homodyne_dask.cluster.settings import monitor_environment, worker_environment
-from homodyne_dask.cluster.slurm.lifetimes import lifetime
-from homodyne_dask.cluster.slurm.sites import Site
+from homodyne_dask.cluster.slurm import queue
+from homodyne_dask.cluster.slurm.sites import FOLDER, Site, walltime_seconds
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
-from homodyne_dask.errors import require_package
+from homodyne_dask.errors import OptionError, require_package
 from homodyne_dask.store.processes import SAFE_PATH, python_command
 
+LOST_WORKER_TIMEOUT = 5.0
+"""Seconds after which a worker that has left is replaced; a nanny restarts one in less."""
+START_SECONDS = 30.0
+"""Seconds from the start of a job to its first task, with its libraries on a shared file system."""
+CLOSING_SECONDS = 60.0
+"""Seconds a worker is given to leave: SLURM looks at walltimes every 30 s."""
+STAGGER_SHARE = 0.1
+"""Spread of lifetimes as a fraction of the walltime, where that is longer than a new worker takes."""
 NANNY_BYTES = 250_000_000
 """Bytes of a job that each worker's nanny takes, with its interpreter."""
 _PASSED = (
@@ -29,6 +45,32 @@ _PASSED = (
     "death-timeout",
 )
 _RENAMED = {"name": "job_name"}
+TEMPLATE = FOLDER / "driver.sbatch"
+
+
+class Lifetime(NamedTuple):
+    """Lifetime of a worker and the largest deviation from it, in seconds."""
+
+    seconds: float
+    stagger: float
+
+
+def lifetime(walltime: float, task: float) -> Lifetime:
+    """Return the lifetime of workers whose jobs have a walltime, for tasks of up to some seconds.
+
+    Every worker has time for three such tasks at least, and where one leaves another has usually joined
+    and computed a task before the next one leaves. Raises OptionError for a walltime too short for that.
+    """
+    replaced = LOST_WORKER_TIMEOUT + START_SECONDS + task
+    work = LOST_WORKER_TIMEOUT + START_SECONDS + 3 * task + CLOSING_SECONDS + task
+    needed = max(work + replaced, work / (1 - 2 * STAGGER_SHARE))
+    if walltime < needed:
+        raise OptionError(
+            f"a walltime of {walltime:g} s is too short for workers that start, compute tasks of up "
+            f"to {task:.2g} s and leave in time: give at least {-(-needed // 60):.0f} minutes"
+        )
+    stagger = max(STAGGER_SHARE * walltime, replaced / 2)
+    return Lifetime(walltime - CLOSING_SECONDS - task - stagger, stagger)
 
 
 def worker_memory(site: Site) -> int:
@@ -103,3 +145,48 @@ def environment(site: Site, threads: int) -> list[str]:
             'mkdir -p -m 700 "$JAX_COMPILATION_CACHE_DIR"',
         ]
     return lines
+
+
+def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
+    """Return the script of a job that runs `homodyne-dask WORDS` in a folder.
+
+    Raises OptionError for a site without SLURM.
+    """
+    if site["batch"] != "slurm":
+        raise OptionError(
+            f"submit is for SLURM, and site {site.name} has {site['batch']}: run `homodyne-dask fit "
+            f"--site {site.name}` in a job of your own"
+        )
+    driver = site["driver"]
+    directives = [*driver["job-extra-directives"]]
+    for option, value in (
+        ("--partition", driver["queue"] or site["queue"]),
+        ("--account", site["account"]),
+    ):
+        directives += [f"{option}={value}"] if value else []
+    return TEMPLATE.read_text().format(
+        name=site["name"],
+        logs=site.logs,
+        notice=driver["notice"],
+        cores=driver["cores"],
+        memory=f"{parse_bytes(driver['memory']) // 2**20}M",
+        walltime=driver["walltime"],
+        seconds=f"{walltime_seconds(driver['walltime'], 'driver.walltime'):.0f}",
+        directives="\n".join(f"#SBATCH {line}" for line in directives),
+        prologue="\n".join([*site["job-script-prologue"], *environment(site, driver["cores"])]),
+        folder=shlex.quote(str(folder)),
+        command=shlex.join(python_command("-m", "homodyne_dask.cli", *words)),
+    )
+
+
+def submit_fit(site: Site, words: Sequence[str], folder: Path, task: float) -> str:
+    """Submit the job that runs `homodyne-dask WORDS` in a folder; return its number.
+
+    task: seconds that a task of its workers may take. Raises ClusterError with sbatch's words where
+    it, or the jobs of its workers, are refused.
+    """
+    driver = driver_script(site, words, folder)
+    site.logs.mkdir(parents=True, exist_ok=True)
+    queue.probe(script(site, site.shared / "key", task))
+    queue.probe(driver)
+    return queue.submit_script(driver)

@@ -33,7 +33,7 @@ from homodyne_dask.fitting.progress import Progress
 from homodyne_dask.kernels.numpy_functions import needs_numpy, with_numpy
 from homodyne_dask.kernels.user_function_checks import require_real
 from homodyne_dask.models.parameters import Parameter
-from homodyne_dask.models.residual_model import ResidualModel
+from homodyne_dask.models.user_defined import ResidualModel
 from homodyne_dask.solver import levenberg_marquardt as lm
 
 Initial = float | ArrayLike | Mapping[str, float] | None

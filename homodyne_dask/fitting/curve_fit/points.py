@@ -29,8 +29,7 @@ from homodyne_dask.errors import (
 )
 from homodyne_dask.results._xarray_internals import in_memory
 from homodyne_dask.sweep.block_cache import byte_cache, keep
-from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS
-from homodyne_dask.sweep.size_label import size_in_words
+from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, size_in_words
 
 MAX_POINTS_PER_CHUNK = 2**20
 """Most points of a chunk; larger chunks of a store are cut."""

@@ -25,16 +25,15 @@ from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import SUM_ROUNDING
 from homodyne_dask.kernels.residual_kernel import check_residual, columns_gram
 from homodyne_dask.models.parameters import Search, joined_with_and, search
-from homodyne_dask.models.residual_model import ResidualModel
+from homodyne_dask.models.user_defined import ResidualModel
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.directions import above_rounding
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.solver.undetermined import determined_at
-from homodyne_dask.store.allocator import set_allocator_thresholds
-from homodyne_dask.sweep.cost import NO_COST
-from homodyne_dask.sweep.device_plan import Device
-from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan, make_plan
-from homodyne_dask.sweep.runs import Run
+from homodyne_dask.store.processes import set_allocator_thresholds
+from homodyne_dask.sweep.blocks import NO_COST
+from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, Run
+from homodyne_dask.sweep.plan import Device, Plan, make_plan
 from homodyne_dask.sweep.sweep import Sweep, sweep_over
 from homodyne_dask.sweep.tasks import AtTheta, Directions, Report, Task, report_of
 

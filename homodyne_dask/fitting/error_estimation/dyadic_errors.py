@@ -12,19 +12,18 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of, compilations
-from homodyne_dask.kernels.block import Block
+from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.cell_grams import cell_block_grams
 from homodyne_dask.kernels.gram import BlockGrams, merge_tree
-from homodyne_dask.kernels.interface import ModelPoint
+from homodyne_dask.kernels.problem import Block
 from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import block, in_turn
-from homodyne_dask.sweep.blocks import Place
+from homodyne_dask.sweep.blocks import NO_COST, Place
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
-from homodyne_dask.sweep.cost import NO_COST
-from homodyne_dask.sweep.runs import Run
+from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.sweep import Sweep, at_point
 from homodyne_dask.sweep.tasks import (
     AtTheta,

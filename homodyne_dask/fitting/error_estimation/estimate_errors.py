@@ -8,8 +8,11 @@ from jaxtyping import Float
 
 from homodyne_dask.fitting.error_estimation.decay_test import Signal, signal_of
 from homodyne_dask.fitting.error_estimation.dyadic_errors import dyadic, frame_scores
-from homodyne_dask.fitting.error_estimation.profile_likelihood import Profiles, profile
-from homodyne_dask.fitting.error_estimation.wide_profile import wide_profiles
+from homodyne_dask.fitting.error_estimation.profile_likelihood import (
+    Profiles,
+    profile,
+    wide_profiles,
+)
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.solver import levenberg_marquardt as lm

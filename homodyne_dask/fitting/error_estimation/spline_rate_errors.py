@@ -9,7 +9,7 @@ from xarray import Dataset
 
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import backend_of
-from homodyne_dask.kernels.interface import RateCurve
+from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.models.rate_forms import some_ages
 from homodyne_dask.results.data.result_tables import smoothing_table
 from homodyne_dask.solver import levenberg_marquardt as lm

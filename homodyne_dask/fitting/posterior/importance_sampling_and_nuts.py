@@ -12,7 +12,7 @@ from jaxtyping import Float
 from homodyne_dask.errors import require_package
 from homodyne_dask.fitting.surrogate.coordinates import Coordinates
 from homodyne_dask.fitting.surrogate.proposal import LogDensity, Proposal
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.devices import float64_on_cpu
 
 CHAINS = 4
 WARM_UP = 300

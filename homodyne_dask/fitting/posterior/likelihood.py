@@ -17,9 +17,9 @@ from jaxtyping import Bool, Float
 from homodyne_dask.fitting.surrogate.interpolation_nodes import Basis
 from homodyne_dask.fitting.surrogate.pair_sample import in_batches
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend_interface import PairSet
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.gram import WideGram
-from homodyne_dask.kernels.interface import PairSet
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.solver.elimination import constraint_columns
 from homodyne_dask.solver.reduced_problem import ReducedProblem

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, load_ahead, nearest, require_function, require_type
-from homodyne_dask.fitting.error_estimation.wide_profile import Profiler
+from homodyne_dask.fitting.error_estimation.profile_likelihood import Profiler
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.fitting.posterior.importance_sampling_and_nuts import (
@@ -23,8 +23,13 @@ from homodyne_dask.fitting.posterior.likelihood import (
     likelihood_at,
     likelihood_of,
 )
-from homodyne_dask.fitting.posterior.likelihood_adjustment import ADJUSTMENTS, adjustment_of
-from homodyne_dask.fitting.posterior.log_density import Target, prior_draws, target_priors
+from homodyne_dask.fitting.posterior.log_density import (
+    ADJUSTMENTS,
+    Target,
+    adjustment_of,
+    prior_draws,
+    target_priors,
+)
 from homodyne_dask.fitting.request import Request, prepare
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES, Basis, choose_basis
@@ -46,9 +51,9 @@ from homodyne_dask.solver.directions import inverse_of
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.scan import Scan
+from homodyne_dask.sweep.plan import require_memory_for_thetas
 from homodyne_dask.sweep.sweep import Sweep, sweep_of
-from homodyne_dask.sweep.wide_pass import WIDE_GRAM, ManyThetas
-from homodyne_dask.sweep.working_memory import require_memory_for_thetas
+from homodyne_dask.sweep.tasks import WIDE_GRAM, ManyThetas
 
 if TYPE_CHECKING:
     from distributed import Client

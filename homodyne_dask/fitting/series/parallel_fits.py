@@ -23,7 +23,8 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan, Selection, open_selection
 from homodyne_dask.sweep.admission import checked_workers
-from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS, Plan
+from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS
+from homodyne_dask.sweep.plan import Plan
 
 MIN_FITS_FOR_WORKERS = 16
 """Number of small fits from which workers are started: fewer are faster in the process of the caller."""
@@ -95,7 +96,7 @@ def submitted(
     small = [request for request in fits if is_small(request.scan)]
     if client is not None and any(request.options.get("device") == "gpu" for request in small):
         raise OptionError(
-            f"device = 'gpu' cannot be had: small fits, here {len(small)}, are computed side by side by "
+            f"device = 'gpu' is not available: small fits, here {len(small)}, are computed side by side by "
             f"processors; leave device out"
         )
     planned = None if client is None else _planned(client, model, small)

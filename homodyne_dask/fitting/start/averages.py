@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels.compiled import plain_kernel
+from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models.shear_factor import decay, sheared, strain, unsheared, wave
 from homodyne_dask.models.transport import (
@@ -23,8 +23,7 @@ from homodyne_dask.models.transport import (
     frame_spacing,
     integrals,
 )
-from homodyne_dask.store.age_lag_averages import Cuts
-from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.store.scan import Cuts, Scan, q_or_one
 
 MIN_CELLS = 30
 """If a selection has fewer averages, initial values come from those of the whole record."""

@@ -1,6 +1,7 @@
 """Initial values of any model: those of the user, the others from fits to averages of the data."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -10,32 +11,94 @@ from jax import Array
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.request import Request
+from homodyne_dask.fitting.request import Request, parameters_for_q
 from homodyne_dask.fitting.start import transport_minima as start
 from homodyne_dask.fitting.start.averages import BinnedAverages, binned_averages
 from homodyne_dask.fitting.start.binned_fits import BinnedFits, promising
-from homodyne_dask.fitting.start.spline_rate_start import free_rate_minima
 from homodyne_dask.fitting.start.transport_minima import (
     MAX_CHISQR_RATIO,
     N_COMPLETED,
     N_STARTS,
     PASSES_FREE,
+    PASSES_TO_MINIMUM,
     Minimum,
     completed,
+    transport_minima,
 )
 from homodyne_dask.kernels.autodiff import Tables, f_with_derivatives, separable_point
 from homodyne_dask.kernels.compiled import plain_kernel
+from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.user_function_checks import check_finite
-from homodyne_dask.models.parameters import Search
-from homodyne_dask.models.separable import Bin, SeparableModel
+from homodyne_dask.models.parameters import Search, search
+from homodyne_dask.models.rate_forms import power_laws
+from homodyne_dask.models.spline_rates import of_power_law, power_law_model
+from homodyne_dask.models.transport import positive_times
+from homodyne_dask.models.user_defined import Bin, SeparableModel
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.variable_projection import reduce
 
+MAX_SPLINE_STARTS = 4
+"""Minima of power laws from which fits of free forms to the averages start."""
+MAX_SPLINE_START_CHISQR_RATIO = 10.0
+"""Their largest χ² over the lowest."""
 POINTS_PER_PARAMETER = 100
 """Points of the scan for each parameter without an initial value; at most MAX_POINTS together."""
 MAX_POINTS = 1000
+
+
+def free_rate_minima(request: Request, summary: BinnedAverages) -> list[Minimum]:
+    """Return the minima of fits to the averages that start from those of power laws, best first.
+
+    Values that a user gave are where they start.
+    """
+    problem, found = request.problem, request.search
+    if np.isfinite(found.start).all():
+        return [Minimum(found.start, np.nan, 1)]
+    model, law = problem.model, power_law_model(problem.model)
+    of_law = replace(summary, problem=replace(problem, model=law))
+    mode, starts = request.scaling.mode_for_initial_values, request.options.starts
+    minima = transport_minima(of_law, _search_of_power_law(request), mode, starts)
+    scan = request.scan
+    t = positive_times(problem.convention, scan.time[scan.use], of_law.spacing)
+
+    def free(theta: Float[np.ndarray, " p"]) -> Float[np.ndarray, " m"]:
+        made = of_power_law(model, theta, t)
+        floor = np.zeros(model.size)
+        for at in model.places.values():  # where a rate is 0, c2 does not show that it should rise
+            floor[at] = 1e-3 * np.abs(made[at]).mean()
+        made = np.where(made < floor, floor, made)
+        return found.inside(np.where(np.isfinite(found.start), found.start, made))
+
+    points = [
+        free(at.theta)
+        for at in minima
+        if at.chisqr <= MAX_SPLINE_START_CHISQR_RATIO * minima[0].chisqr
+    ]
+    fits = BinnedFits(summary, found, mode)
+    ends = fits.merged(
+        fits.advanced(fits.started(points[: starts or MAX_SPLINE_STARTS]), PASSES_TO_MINIMUM)
+    )
+    size = int(found.free.sum())
+    return [
+        Minimum(end.lowest.theta, end.chisqr, end.starts, end.lowest.reduced.variance(size))
+        for end in ends
+    ]
+
+
+def _search_of_power_law(request: Request) -> Search:
+    """Return the search over the power laws; what is given of parameters of both models holds for it."""
+    model, found = request.problem.model, request.search
+    law = power_law_model(model)
+    laws = power_laws(law.names, law.power_laws, request.scan.time[request.scan.use])
+    wide = search(parameters_for_q(law, request.scan, law.shear), laws=laws)
+    lower, upper, start, free = (v.copy() for v in (wide.lower, wide.upper, wide.start, wide.free))
+    for n, name in enumerate(law.names):
+        if name in found.names:
+            at = found.names.index(name)
+            lower[n], upper[n] = found.lower[at], found.upper[at]
+            start[n], free[n] = found.start[at], found.free[at]
+    return replace(wide, lower=lower, upper=upper, start=start, free=free)
 
 
 def averages_of(request: Request) -> Callable[[Float[np.ndarray, " p"]], Gram]:

@@ -1,9 +1,9 @@
 """Initial values of the transport models: a scan of the averages, fits from its best points, finer scans.
 
 Fits to the averages over age and lag start from points of the scan that are far apart (`grid`). From the
-best of them, strain, direction of flow (`shear_scan`) and diffusion (`diffusion_scan`) are scanned again
-more finely, until no lower minimum is found. The last fit starts from the shear rate of the opposite sign
-(`mirrored_shear`).
+best of them, strain, direction of flow (`shear_scan`) and diffusion (`diffusion_candidates`) are scanned
+again more finely, until no lower minimum is found. The last fit starts from the shear rate of the opposite
+sign (`mirrored_shear`).
 """
 
 from dataclasses import replace
@@ -14,11 +14,13 @@ from jaxtyping import Float
 
 from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.binned_fits import BinnedFit, BinnedFits, promising
-from homodyne_dask.fitting.start.diffusion_scan import diffusion_candidates
-from homodyne_dask.fitting.start.grid_scan import Grid, scan_points
+from homodyne_dask.fitting.start.grid_scan import Grid, chisqr_with_best_scaling, scan_points
 from homodyne_dask.fitting.start.shear_scan import mirrored_shear, shear_candidates
 from homodyne_dask.models.parameters import Search
+from homodyne_dask.models.transport import Convention
 
+MAX_EXPONENTS = 3
+"""Most exponents returned, each with its best rate."""
 N_STARTS = 8
 """Number of points of the scan from which fits start."""
 N_COMPLETED = 3
@@ -36,6 +38,49 @@ COMPETING_CHISQR_RATIO = 1.5
 MAX_UNDECIDED = 4
 """Most minima from which fits to the data start."""
 _OFFSETS = ("D_offset", "gamma_dot_t_offset")
+
+
+def diffusion_candidates(
+    grid: Grid, summary: BinnedAverages, theta: Float[np.ndarray, " p"], below: float
+) -> list[Float[np.ndarray, " p"]]:
+    """Return theta with the rates and exponents of the scan that have the lowest χ² at its shear.
+
+    A constant rate and one that decreases at first may fit almost equally well, since D0 t^alpha and D_offset
+    can replace each other; a least-squares fit does not go from one minimum to the other.
+
+    Values given by the user stay as in theta. below: points with a higher χ² are excluded.
+    """
+    chisqr = _chisqr(grid, summary, theta)
+    best: dict[float, int] = {}
+    for n in np.argsort(chisqr).tolist():
+        best.setdefault(grid.diffusion_pairs[n][1], n)
+    chosen = [n for n in list(best.values())[:MAX_EXPONENTS] if chisqr[n] < below]
+    model = summary.problem.model
+    points = [
+        model.with_parts(theta, diffusion=(*grid.diffusion_pairs[n], grid.offset)) for n in chosen
+    ]
+    given = np.isfinite(grid.search.start)
+    return [grid.search.inside(np.where(given, theta, point)) for point in points]
+
+
+def _chisqr(
+    grid: Grid, summary: BinnedAverages, theta: Float[np.ndarray, " p"]
+) -> Float[np.ndarray, " flow"]:
+    """Return χ² of all bins for every (rate, alpha) of the scan."""
+    power = 4 if summary.problem.convention is Convention.HOMODYNE else 2
+    scales, strain = summary.scales(theta, summary.phi), summary.strain(theta)
+    S = np.sinc(scales.s[:, None] * strain / np.pi) ** power
+    model = summary.problem.model
+    thetas = [model.with_parts(theta, diffusion=(*at, grid.offset)) for at in grid.diffusion_pairs]
+    dC = np.array([summary.diffusion(at) for at in thetas])
+    all_of, total = np.ones((1, len(strain))), np.zeros(len(dC))
+    for value in np.unique(scales.k):
+        E = np.exp(-value * dC)
+        for b in np.flatnonzero(scales.k == value):
+            total += chisqr_with_best_scaling(
+                summary.c2[b] - 1, summary.weight[b], E * S[b], all_of
+            )[:, 0]
+    return total
 
 
 class Minimum(NamedTuple):

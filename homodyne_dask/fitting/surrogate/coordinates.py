@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.models.power_law_step import PowerLaw
+from homodyne_dask.models.rate_forms import PowerLaw
 
 
 @dataclass(frozen=True)

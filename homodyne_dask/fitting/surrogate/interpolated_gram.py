@@ -17,10 +17,10 @@ from jaxtyping import Float
 
 from homodyne_dask.fitting.surrogate.interpolation_nodes import Basis
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend_interface import PairSet
 from homodyne_dask.kernels.compiled import Kernel, plain_kernel
+from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram, WideGram
-from homodyne_dask.kernels.interface import PairSet
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 
 

@@ -10,9 +10,9 @@ from jax import Array
 from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.backend import backend_of
+from homodyne_dask.kernels.backend_interface import PairSet
 from homodyne_dask.kernels.compiled import plain_kernel
-from homodyne_dask.kernels.interface import PairSet
-from homodyne_dask.kernels.on_cpu import float64_on_cpu
+from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.processors import on_cores
 from homodyne_dask.store.scan import Scan, q_or_one

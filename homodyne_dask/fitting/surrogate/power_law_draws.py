@@ -12,9 +12,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.kernels.processors import on_cores
-from homodyne_dask.models.power_law_step import PowerLaw
-from homodyne_dask.models.rate_priors import SMALLEST, AnyPrior
-from homodyne_dask.models.truncated_normal import log_probability, truncated_normal
+from homodyne_dask.models.parameter_priors import (
+    SMALLEST,
+    AnyPrior,
+    log_probability,
+    truncated_normal,
+)
+from homodyne_dask.models.rate_forms import PowerLaw
 
 _EXPONENTS, _AMPLITUDES, _FINE = 48, 16, 64
 """Cells of a table: of exponents, of amplitudes at each, and of amplitudes at the exponent that is drawn."""

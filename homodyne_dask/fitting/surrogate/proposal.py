@@ -16,8 +16,7 @@ from jaxtyping import Float
 
 from homodyne_dask.fitting.surrogate.coordinates import Coordinates
 from homodyne_dask.fitting.surrogate.power_law_draws import power_law_draws
-from homodyne_dask.models.rate_priors import AnyPrior
-from homodyne_dask.models.truncated_normal import log_probability, truncated_normal
+from homodyne_dask.models.parameter_priors import AnyPrior, log_probability, truncated_normal
 from homodyne_dask.solver.directions import inverse_of
 
 _LEAST_CURVED = 0.05

@@ -10,8 +10,7 @@ from homodyne_dask.errors import OptionError, SelectionError, StoreError, requir
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import FittedModel, decay_times, fitted_model
 from homodyne_dask.results.data.map_means import BinMap, bin_map, representative
-from homodyne_dask.store.age_lag_averages import Cuts
-from homodyne_dask.store.scan import Scan, open_dataset
+from homodyne_dask.store.scan import Cuts, Scan, open_dataset
 
 
 def fitted_scan(result: FitResult) -> Scan:

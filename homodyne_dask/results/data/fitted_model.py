@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.interface import ModelPoint
+from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.models import MODELS, Model, convention_named, model_of_digest
 from homodyne_dask.models.fingerprint import known_part

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.models import MODELS, convention_named
-from homodyne_dask.models.simulated_rates import Rates, true_rates
+from homodyne_dask.models.transport import Rates, true_rates
 from homodyne_dask.results.data.fit_result import FitResult
 
 

@@ -9,7 +9,7 @@ from scipy.special import stdtr, stdtrit
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import evaluation_of
-from homodyne_dask.kernels.interface import RateCurve
+from homodyne_dask.kernels.backend_interface import RateCurve
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.models.transport import RATE_FLOOR

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from homodyne_dask.models.rate_forms import RATES, SplineForm, rate, rate_stderr
+from homodyne_dask.models.rate_forms import RATES, rate, rate_stderr
+from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.transport import RATE_FLOOR, Convention
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.views import numbers

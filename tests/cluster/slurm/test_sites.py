@@ -9,8 +9,9 @@ import dask.config
 import pytest
 
 from homodyne_dask.cluster import tls
-from homodyne_dask.cluster.slurm import jobs, lifetimes, sites
-from homodyne_dask.cluster.slurm.driver import driver_script
+from homodyne_dask.cluster.slurm import jobs, sites
+from homodyne_dask.cluster.slurm import jobs as lifetimes
+from homodyne_dask.cluster.slurm.jobs import driver_script
 from homodyne_dask.cluster.slurm.sites import site_named
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 from homodyne_dask.errors import ClusterError, OptionError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError
-from homodyne_dask.sweep.plan import IN_PROCESS_PAIRS
+from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS
 from tests.fitting.curve_fit.decays import decay, decay_data, scipy_fit
 from tests.fitting.curve_fit.nist import CERTIFIED, FUNCTIONS, data
 

@@ -9,7 +9,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.fitting import fit as fit_module
 from homodyne_dask.fitting.error_estimation import estimate_errors as estimate
-from homodyne_dask.fitting.error_estimation import wide_profile
+from homodyne_dask.fitting.error_estimation import profile_likelihood as wide_profile
 from homodyne_dask.fitting.error_estimation.profile_likelihood import (
     ProfilePoint,
     Profiles,

@@ -4,8 +4,7 @@ import numpy as np
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.fit import plan_for
-from homodyne_dask.fitting.posterior.likelihood_adjustment import adjustment_of
-from homodyne_dask.fitting.posterior.log_density import Target, target_priors
+from homodyne_dask.fitting.posterior.log_density import Target, adjustment_of, target_priors
 from homodyne_dask.fitting.posterior.sample_posterior import Sampler
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.surrogate.coordinates import coordinates

@@ -6,7 +6,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
-from homodyne_dask.models.power_law_step import EARLY_QUANTILE, LATE_QUANTILE
+from homodyne_dask.models.rate_forms import EARLY_QUANTILE, LATE_QUANTILE
 from tests.fitting.posterior.samplers import TRUTH
 from tests.synthetic import angles, measured, store
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from homodyne_dask.fitting.posterior import likelihood_adjustment as adjustment
+from homodyne_dask.fitting.posterior import log_density as adjustment
 from tests.fitting.posterior.samplers import sampler_of
 from tests.synthetic import angles, measured, store
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from homodyne_dask.fitting.posterior.likelihood_adjustment import Adjustment
-from homodyne_dask.fitting.posterior.log_density import Target
+from homodyne_dask.fitting.posterior.log_density import Adjustment, Target
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
 from homodyne_dask.models.parameter_priors import default_prior
 from tests.synthetic import FLOW, angles, asked, measured

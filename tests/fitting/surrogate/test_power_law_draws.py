@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from homodyne_dask.fitting.surrogate.power_law_draws import power_law_draws
-from homodyne_dask.models.parameter_priors import Prior
-from homodyne_dask.models.power_law_step import PowerLaw
-from homodyne_dask.models.rate_priors import AmplitudePrior, ExponentPrior
+from homodyne_dask.models.parameter_priors import AmplitudePrior, ExponentPrior, Prior
+from homodyne_dask.models.rate_forms import PowerLaw
 
 LAW = PowerLaw(at=(0, 1, 2), first=0.5, ratio=3.0)
 TIMES = np.array([0.5, 1.5, 4.5])

@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models import registry
+from homodyne_dask.models import user_defined
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import fitted_model
 from homodyne_dask.results.data.series import load_series
@@ -77,7 +77,7 @@ def test_a_stored_result_finds_its_model_by_its_code(series, tmp_path, monkeypat
     result.to_json(tmp_path / "summary.json")
     read = load_result(tmp_path)
     assert f_of(read, scan) == f_of(result, scan)
-    monkeypatch.delitem(registry._USER_DEFINED, "stretched")
+    monkeypatch.delitem(user_defined.USER_DEFINED, "stretched")
     with pytest.raises(OptionError, match="the model 'stretched' that was fitted is not known"):
         f_of(read, scan)
     assert "rate" in str(read)  # numbers need no model
@@ -98,7 +98,7 @@ def test_values_that_changed_since_the_fit_are_not_drawn(series, monkeypatch):
         f_of(result, scan)
 
 
-def test_a_result_of_an_earlier_program_is_one_of_its_built_in_models(series, tmp_path):
+def test_a_result_of_an_earlier_program_is_one_of_its_transport_models(series, tmp_path):
     (result, _), scan = series[0].results, series[1]
     result.to_json(tmp_path / "summary.json")
     written = json.loads((tmp_path / "summary.json").read_text())
@@ -117,10 +117,10 @@ def test_a_package_may_not_give_a_model_the_name_of_another(monkeypatch):
         def load(self):
             return hd.separable(own, PARAMETERS, name="static")
 
-    monkeypatch.setattr(registry, "entry_points", lambda **_: [Point()])
-    registry.importable_models.cache_clear()
+    monkeypatch.setattr(user_defined, "entry_points", lambda **_: [Point()])
+    user_defined.importable_models.cache_clear()
     try:
         with pytest.raises(OptionError, match="another of that name: rename it"):
-            registry.importable_models()
+            user_defined.importable_models()
     finally:
-        registry.importable_models.cache_clear()
+        user_defined.importable_models.cache_clear()

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.fitting.series.partition import parts_of
+from homodyne_dask.fitting.series.rings_and_windows import parts_of
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.result_tables import covariance_table, influence_table
 from homodyne_dask.results.data.series import FitSeries

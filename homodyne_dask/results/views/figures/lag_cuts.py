@@ -14,8 +14,7 @@ from homodyne_dask.results.views.figures.style import (
     logarithmic,
     panels,
 )
-from homodyne_dask.store.age_lag_averages import Cuts
-from homodyne_dask.store.scan import Scan
+from homodyne_dask.store.scan import Cuts, Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ import numpy as np
 
 from homodyne_dask.errors import StoreError
 from homodyne_dask.store.scan import Chunk, Scan, Selection, open_selection
-from homodyne_dask.sweep.plan import Layout
+from homodyne_dask.sweep.layout import Layout
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -1,18 +1,98 @@
-"""f of the transport models at any pairs of times, and what else is computed of them without JAX."""
+"""The transport models at one theta, without JAX: integrals of their rates, and f at any pairs of times."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.kernels.interface import Evaluation, RateCurve
-from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.kernels.transport_point import Bins, TransportPoint, transport_point
-from homodyne_dask.models.rate_forms import RateForm, SplineForm
-from homodyne_dask.models.shear_factor import decay, sheared, strain, unsheared, wave
-from homodyne_dask.models.sincos import Array
-from homodyne_dask.models.transport import RATE_FLOOR, Convention, frame_spacing
+from homodyne_dask.kernels.backend_interface import Evaluation, RateCurve
+from homodyne_dask.kernels.decayed_subblocks import SubBlocks, sub_blocks
+from homodyne_dask.kernels.problem import Problem, coarse_frames, coarse_min_lag
+from homodyne_dask.models.rate_forms import RateForm
+from homodyne_dask.models.shear_factor import Array, decay, sheared, strain, unsheared, wave
+from homodyne_dask.models.spline_basis import SplineForm
+from homodyne_dask.models.transport import (
+    RATE_FLOOR,
+    BinScales,
+    Convention,
+    bin_scales,
+    frame_spacing,
+    tables,
+    time_steps,
+)
 
+Bins = Float[np.ndarray, " bin"]
 DRAWS_AT_ONCE = 64
 """Thetas whose strain is summed over all frames at the same time."""
+AT_ONCE = 16384
+"""Values of f that are computed together: their fields fit the second-level cache."""
+
+
+@dataclass(frozen=True)
+class TransportPoint:
+    """The integrals at one theta, at all frames of a level: made once, used by every block."""
+
+    problem: Problem
+    theta: Float[np.ndarray, " p"]
+    rows: Float[np.ndarray, "rows n"]
+    spacing: float
+    """Δt of the full resolution [s]."""
+    min_lag: int
+    """In frames of the level."""
+    frames: tuple[int, int]
+    """The first of the level that is selected, and the one after the last."""
+
+    def scales(self, q: Bins, phi: Bins) -> BinScales:
+        """Return the factors k and s of each bin."""
+        problem = self.problem
+        return bin_scales(
+            problem.model, problem.convention, self.theta, q, phi, problem.gap, self.spacing
+        )
+
+    def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
+        """Return the sub-blocks of a block of bins of one q, active ones first."""
+        k = self.scales(np.array([q]), np.zeros(1)).k[0]
+        return sub_blocks(i0, j0, T, self.min_lag, k * self.rows[-1:], self.frames)
+
+
+def transport_point(
+    problem: Problem,
+    theta: Float[np.ndarray, " p"],
+    time: Float[np.ndarray, " n"],
+    factor: int = 1,
+    frames: tuple[int, int] | None = None,
+) -> TransportPoint:
+    """Return the integrals at theta; `time` holds all frame times of the full resolution [s].
+
+    frames: the first selected and the one after the last, of the full resolution; by default
+    all. With factor frames averaged into one, as the data of a level are, so are the integrals.
+    """
+    rows = tables(problem.model, problem.convention, theta, time)
+    m = rows.shape[1] // factor
+    rows = rows[:, : m * factor].reshape(len(rows), m, factor).mean(axis=2)
+    spacing = frame_spacing(time, problem.convention)
+    span = coarse_frames(frames or (0, len(time)), factor)
+    lag = coarse_min_lag(problem.min_lag, factor)
+    return TransportPoint(problem, theta, rows, spacing, lag, span)
+
+
+def point_of_rates(
+    problem: Problem,
+    rates: Mapping[str, Float[np.ndarray, " n"]],
+    phi0: float,
+    time: Float[np.ndarray, " n"],
+) -> TransportPoint:
+    """Return the point of the full resolution at which J [Å²/s] and gamma_dot [1/s] have these values.
+
+    Only f is to be had of it: no theta of the model has such rates.
+    """
+    theta = problem.model.with_parts(np.ones(problem.model.size), phi0=phi0)
+    at = transport_point(problem, theta, time)
+    steps = time_steps(problem.convention, time)
+    of = np.stack([rates.get("gamma_dot", np.zeros_like(time)), rates["J"]])
+    integrals = np.cumsum(0.5 * (of[:, 1:] + of[:, :-1]) * steps, axis=1)
+    return replace(at, rows=np.pad(integrals, ((0, 0), (1, 0))))
 
 
 def transport_rates(
@@ -96,10 +176,6 @@ def _values(
         amplitude, exponent, offset = thetas.T[:, :, None]
         value = amplitude * t**exponent + offset
     return value if floor is None else np.maximum(value, floor)
-
-
-AT_ONCE = 16384
-"""Values of f that are computed together: their fields fit the second-level cache."""
 
 
 def transport_f(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.kernels.active_subblocks import SubBlocks
+from homodyne_dask.kernels.decayed_subblocks import SubBlocks
 from homodyne_dask.kernels.gram import CandidateGrams, Gram, RobustGram, WideGram
 from homodyne_dask.kernels.problem import Problem
 

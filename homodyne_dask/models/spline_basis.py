@@ -1,10 +1,75 @@
-"""Smoothness of rates of free form: the penalty on second differences of their coefficients."""
+"""The spline basis of rates of free form, and the penalty on second differences of its coefficients.
+
+Eilers and Marx (1996), "Flexible smoothing with B-splines and penalties".
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+
+DEFAULT_KNOTS = 20
+"""Coefficients of a free form, where nobody says how many."""
+MIN_KNOTS = 4
+"""Of one cubic piece."""
+
+
+@dataclass(frozen=True)
+class SplineForm:
+    """A rate Σ c_k B_k(t), the B_k cubic B-splines at equal distances that sum to 1.
+
+    Before `first` and after `last` it is constant.
+    """
+
+    size: int = DEFAULT_KNOTS
+    """Number of coefficients."""
+    first: float = 0.0
+    """s."""
+    last: float = 1.0
+    """s."""
+
+    @property
+    def step(self) -> float:
+        """From one spline to the next [s]."""
+        return (self.last - self.first) / (self.size - 3)
+
+    @property
+    def centres(self) -> Float[np.ndarray, " size"]:
+        """Where each spline has its maximum [s]; the first is before `first`, and the last after `last`."""
+        return self.first + (np.arange(self.size) - 1) * self.step
+
+    @property
+    def ages(self) -> Float[np.ndarray, " size-2"]:
+        """The time of each second difference of the coefficients over `last`, above 0."""
+        return np.maximum(self.centres[1:-1], self.step / 2) / self.last
+
+    def basis(self, t: Any) -> Any:
+        """Return the splines at times [s], (size, n), of NumPy or JAX as t is."""
+        xp = t.__array_namespace__()
+        away = xp.abs((xp.clip(t, self.first, self.last) - self.centres[:, None]) / self.step)
+        inner = 2 / 3 - away**2 + away**3 / 2
+        return xp.where(away < 1, inner, xp.maximum(2 - away, 0.0) ** 3 / 6)
+
+    def at(
+        self, t: Float[np.ndarray, " n"], theta: Float[np.ndarray, " size"], floor: float | None
+    ) -> Float[np.ndarray, "1+size n"]:
+        """Return the rate, not below the floor, and the splines: its derivatives by the coefficients."""
+        xp = theta.__array_namespace__()
+        basis = xp.asarray(self.basis(t))
+        rate = theta @ basis
+        rate = rate if floor is None else xp.maximum(rate, floor)
+        return xp.concatenate([rate[None], basis])
+
+    def projected(
+        self, t: Float[np.ndarray, " n"], rate: Float[np.ndarray, " n"]
+    ) -> Float[np.ndarray, " size"]:
+        """Return the coefficients nearest to the values of a rate at times [s], as smooth as that allows."""
+        basis = self.basis(t)
+        normal = basis @ basis.T
+        smooth = 1e-3 * np.trace(normal) / self.size * second_differences(self.size)
+        return np.linalg.solve(normal + smooth, basis @ rate)
 
 
 @dataclass(frozen=True)

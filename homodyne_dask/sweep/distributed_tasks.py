@@ -1,0 +1,145 @@
+"""The tasks of a pass on a Dask cluster: sent to the workers that have their data, gathered as they finish.
+
+Dask repeats the tasks of a worker that is lost on others: preferences of workers are hints.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from distributed import Client, Future, Scheduler, SchedulerPlugin, as_completed
+
+from homodyne_dask.cluster import _dask_internals as internals
+from homodyne_dask.cluster import local as cluster
+from homodyne_dask.cluster.connect import add_scheduler_plugin
+from homodyne_dask.cluster.local import cluster_errors
+from homodyne_dask.kernels.gram import AnyGram
+from homodyne_dask.sweep.layout import Run
+from homodyne_dask.sweep.tasks import Report, Task
+
+MAX_LOAD_RATIO = 1.05
+"""Most work of a worker over its fair share."""
+LOG = logging.getLogger(__name__)
+
+
+def weight(run: Run) -> float:
+    """Return the work of a task, in tiles; one on the diagonal counts half."""
+    return sum(0.5 if i == j else 1.0 for i, j in run.tiles)
+
+
+def assign_tasks(tasks: Sequence[Run], owners: Mapping[int, str]) -> dict[str, list[int]]:
+    """Return the tasks that prefer each worker, by address; "" holds those without an owner.
+
+    An owner keeps the data of its tasks, so a task moves only from one with more than its fair
+    share, to that with the least. The first pass is shared out while workers start, unevenly.
+    """
+    load = dict.fromkeys(owners.values(), 0.0)
+    fair = sum(weight(tasks[n]) for n in owners) / max(len(load), 1)
+    assigned: dict[str, list[int]] = {}
+    for n, task in enumerate(tasks):
+        owner = owners.get(n, "")
+        if owner:
+            if load[owner] + weight(task) > MAX_LOAD_RATIO * fair:
+                owner = min(load, key=lambda one: (load[one], one != owner))
+            load[owner] += weight(task)
+        assigned.setdefault(owner, []).append(n)
+    return assigned
+
+
+class SoftPreferences(SchedulerPlugin):
+    """Keeps preferences soft: a task that no worker can take forgets which worker it prefers.
+
+    Dask sends a task whose worker has left to any other, but not one that became ready while there was
+    no worker at all: such a task waits for its preferred worker, even when others join.
+    """
+
+    name = "homodyne_dask preferences"
+    idempotent = True
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Keep the scheduler whose tasks these are."""
+        self.scheduler = scheduler
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Drop the preference of a task that would wait for its worker."""
+        if finish == "no-worker":
+            internals.drop_preference(self.scheduler, key)
+
+
+def keep_preferences_soft(client: Client) -> None:
+    """Let any worker take a task whose preferred worker has left, in a client's scheduler."""
+    add_scheduler_plugin(client, SoftPreferences())
+
+
+def computed_on_cluster[G: AnyGram](
+    client: Client,
+    context: object,
+    runs: Sequence[Run],
+    owners: Mapping[int, str],
+    task: Task[G],
+    at: object,
+) -> Iterator[tuple[int, G, Report]]:
+    """Yield the number of each task of a pass, its Gram and its report, in the order of arrival.
+
+    context, at: the first and the last argument of each task. owners: of tasks that were computed before,
+    the workers that cache their data, or at least the sums of those.
+    """
+    name = f"{task.key}-{os.urandom(3).hex()}"
+    futures: dict[Future, int] = {}
+    owners = owners if internals.preferences_can_be_dropped() else {}
+    for owner, numbers in assign_tasks(runs, owners).items():
+        preference: dict[str, Any] = (
+            {"workers": [owner], "allow_other_workers": True} if owner else {}
+        )
+        made = client.map(
+            task.function,
+            [context] * len(numbers),
+            [runs[n] for n in numbers],
+            [at] * len(numbers),
+            key=[f"{name}-{n:05d}" for n in numbers],
+            pure=False,
+            **preference,
+        )
+        futures |= zip(made, numbers, strict=True)
+    try:
+        with cluster_errors(client):
+            for future, (gram, report) in _finished(client, set(futures)):
+                future.release()
+                yield futures[future], gram, report
+    finally:
+        _cancel(client, [future for future in futures if not future.done()])
+
+
+def _cancel(client: Client, futures: list[Future]) -> None:
+    """Cancel the remaining tasks of a pass; a failure must neither cost its result nor hide its error.
+
+    Also where none is left: the answer comes when the scheduler has forgotten the others, and only
+    then do the tasks of the next pass have a span of their own.
+    """
+    if client.status == "running":
+        try:
+            client.cancel(futures, reason="the pass has ended")
+        except Exception as e:
+            LOG.warning("tasks were not cancelled: %s: %s", type(e).__name__, e)
+
+
+def _finished(client: Client, waiting: set[Future]) -> Iterator[tuple[Future, tuple[Any, Report]]]:
+    """Yield futures with their results as they finish; TimeoutError if none does for too long."""
+    while waiting:
+        before = len(waiting)
+        try:
+            done = as_completed(
+                waiting,
+                client.loop,
+                with_results=True,
+                timeout=cluster.time_limit("no-progress", cluster.NO_PROGRESS_TIMEOUT),
+            )
+            for future, result in done:
+                if isinstance(result, BaseException):  # the connection to the scheduler is lost
+                    raise result
+                waiting = waiting - {future}
+                yield future, result
+        except TimeoutError:
+            if len(waiting) == before:
+                raise

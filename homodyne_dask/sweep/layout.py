@@ -1,0 +1,244 @@
+"""How the selected data are cut: into tiles, and into runs of tiles, one for each task of a pass."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from homodyne_dask.cluster.workers import (
+    COSTLIEST_PASS,
+    MAX_TASK_SECONDS,
+    PAIRS_PER_SECOND,
+    SLOWEST_PAIRS_PER_SECOND,
+)
+from homodyne_dask.errors import SelectionError
+from homodyne_dask.kernels.problem import coarse_min_lag
+from homodyne_dask.store import scan as level_weights
+from homodyne_dask.store import schema
+from homodyne_dask.store.chunk_reader import REQUESTS, most_bytes
+from homodyne_dask.store.scan import Scan
+from homodyne_dask.store.url_path import is_url
+
+MAX_PADDED_BINS = 32
+"""Most bins of one q in a block."""
+IN_PROCESS_PAIRS = 4_000_000
+"""Below this number of pairs a fit runs in the caller's process: starting workers takes longer."""
+MIN_PAIRS_FOR_LEVELS = 20_000_000
+"""Number of pairs from which a fit starts with the coarser levels of the store."""
+MIN_TASK_SECONDS = 0.03
+"""Shortest task of a pass at the typical rate, where the scheduler is not the limit."""
+SCHEDULER_SECONDS = 0.001
+"""Processor time of scheduler and driver for a task, one after the other [s]; docs/performance.md."""
+SIZE_LABELS = ((1_000_000, "STANDARD"), (10_000_000, "LARGE"), (100_000_000, "CHUNKED"))
+"""Number of pairs below which a fit has homodyne's label; above all of them it is STREAMING."""
+AHEAD = 3
+"""Blocks that are fetched while one is computed."""
+AHEAD_BYTES = 64_000_000
+"""Most bytes of blocks that a thread fetches ahead."""
+_GRAMS, _FIELDS, _TABLES = 8, 28, 3
+"""Held while a kernel assembles a Gram: Grams, sums over frames of a block, tables over all frames."""
+_FEW_BINS, _FRAME_BLOCKS, _LEAVES = 8, 33, 6
+"""Errors of fewer bins need the sums of all pairs of so many blocks of frames, of so many tiles at once."""
+_CELL_ARRAYS = 8
+"""Arrays over the cells of a bin with a column for each of a Gram."""
+
+
+class Run(NamedTuple):
+    """Consecutive tiles of one group: the share of one task."""
+
+    group: int
+    members: tuple[int, ...]
+    tiles: tuple[tuple[int, int], ...]
+    length: int
+    """2^k; the last run of a group may hold fewer tiles."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the selected data are cut into blocks: from the store and the selection alone."""
+
+    side: int
+    """Frames of a block's rows and columns, T."""
+    padded_bins: int
+    """Bins in the array of a block, those of the largest group; smaller groups are padded."""
+    groups: tuple[tuple[int, ...], ...]
+    """Indices into the selection's bins; those of a group have one q and share a block."""
+    tiles: tuple[tuple[int, int], ...]
+    """Rows and columns of the grid of chunks that hold selected pairs, in the order they are summed."""
+    pairs: int
+    """Selected pairs of frames times bins, before unknown values are excluded."""
+    factor: int = 1
+    """Frames averaged into one: 1 is the full resolution, others are the store's levels."""
+    cells: int = 0
+    """Cells of age and lag of a bin, of data that are means over cells: a task takes all tiles of a bin."""
+    by_url: bool = False
+    """The store is not on a disk: what is fetched ahead lies in the memory of a worker."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Memory of one decoded block."""
+        return self.padded_bins * self.side**2 * 4
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a pass."""
+        return len(self.groups) * len(self.tiles)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of all decoded blocks, or of the data of all cells."""
+        return 16 * len(self.groups) * self.cells or self.blocks * self.block_bytes
+
+    @property
+    def bytes_per_pass(self) -> int:
+        """Decoded bytes of all blocks, without padded bins."""
+        return sum(map(len, self.groups)) * len(self.tiles) * self.side**2 * 4
+
+    def working_bytes(self, parameters: int, threads: int = 1) -> int:
+        """Return the memory of the tasks of a model in a process, beside data that stay in memory."""
+        of_task = working_memory(self, max(len(run.tiles) for run in runs(self, 1)), parameters)
+        return threads * of_task + (fetched_memory(self, threads) if self.by_url else 0)
+
+    @property
+    def why_here(self) -> str:
+        """Why a fit runs in the caller's process."""
+        return f"fewer than {IN_PROCESS_PAIRS:,} pairs"
+
+    @property
+    def why_workers(self) -> str:
+        """Why workers are started for a fit."""
+        return f"{IN_PROCESS_PAIRS:,} pairs or more"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the lines of a plan about the data, as (name, text)."""
+        bins = sum(map(len, self.groups))
+        return [
+            ("bins", f"{bins} in {len(self.groups)} groups of one q"),
+            ("pairs", f"{self.pairs:,}"),
+            ("size", size_in_words(self.pairs)),
+            ("tiles", f"{self.blocks} of {self.side} x {self.side} frames"),
+        ]
+
+
+def layout(scan: Scan, min_lag: int = 1, factor: int = 1) -> Layout:
+    """Return how a level of the scan is cut; raises SelectionError where no pair is left."""
+    side = schema.tile_side(scan.n_frames)
+    lag = coarse_min_lag(min_lag, factor)
+    used = level_weights.coarse_use(scan, factor).astype(np.int64)
+    n = np.arange(len(used))
+    later = np.concatenate([np.cumsum(used[::-1])[::-1], [0]])
+    pairs = int((used * later[np.minimum(n + lag, len(n))]).sum()) * len(scan.bins)
+    if pairs == 0:
+        raise SelectionError(
+            f"no pair of frames is left: {int(used.sum())} of {len(used)} frames are in use and "
+            f"min_lag is {min_lag}; widen the selection or lower min_lag"
+        )
+    with_frames = sorted({int(i) // side for i in np.flatnonzero(used)})
+    tiles = tuple(
+        (i, j) for i in with_frames for j in with_frames if i <= j and (j - i + 1) * side > lag
+    )
+    groups, cells = _groups(scan.q), 0
+    if scan.cells is not None and factor == 1:
+        scan.cells.check_any_in(scan.frames, min_lag)
+        groups, cells = tuple((b,) for b in range(len(scan.bins))), scan.cells.number
+    return Layout(
+        side, max(map(len, groups)), groups, tiles, pairs, factor, cells, is_url(scan.path)
+    )
+
+
+def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
+    """Return how the levels below the full resolution are cut, the coarsest first.
+
+    An empty list where a pass over all data takes no longer than the passes over a level.
+    """
+    if fine.pairs < MIN_PAIRS_FOR_LEVELS:
+        return []
+    stored = [
+        f for f in sorted(schema.LEVELS, reverse=True) if schema.level_frames(scan.n_frames, f)
+    ]
+    used = {factor: level_weights.coarse_use(scan, factor).sum() for factor in stored}
+    return [layout(scan, min_lag, factor) for factor in stored if used[factor] >= 8]
+
+
+def _groups(q: np.ndarray) -> tuple[tuple[int, ...], ...]:
+    """Return bins of equal q together, in equal shares of at most MAX_PADDED_BINS."""
+    known = np.nan_to_num(q, nan=-1.0)  # one value for all that are unknown
+    groups: list[tuple[int, ...]] = []
+    for value in dict.fromkeys(known.tolist()):
+        members = np.flatnonzero(known == value)
+        shares = np.array_split(members, -(-len(members) // MAX_PADDED_BINS))
+        groups += [tuple(int(b) for b in share) for share in shares]
+    return tuple(groups)
+
+
+def runs(layout: Layout, threads: int, shortest: float = MIN_TASK_SECONDS) -> list[Run]:
+    """Return the tasks of a pass in the order their Grams are merged.
+
+    Each takes a thread's share of the remaining tiles, for `shortest` to 2 s of work at the typical rate: few
+    tasks, and short ones at the end, so that no thread waits long for another. Where that would be more tasks
+    than the scheduler can serve, the shortest are longer. Lengths never increase, so that every run starts at
+    a multiple of its length. A cell of age and lag lies in many tiles: there is one task for a bin.
+    """
+    if layout.cells:
+        length = 1 << (len(layout.tiles) - 1).bit_length()
+        return [Run(n, members, layout.tiles, length) for n, members in enumerate(layout.groups)]
+    computing = layout.pairs / PAIRS_PER_SECOND / threads
+    while True:
+        made = _runs_of(layout, threads, shortest)
+        if len(made) * SCHEDULER_SECONDS <= computing + shortest or shortest >= MAX_TASK_SECONDS:
+            return made
+        shortest *= 2
+
+
+def _runs_of(layout: Layout, threads: int, seconds: float) -> list[Run]:
+    """Return the tasks whose shortest take some seconds, but for the last of each group."""
+    tiles_per_second = PAIRS_PER_SECOND / max(layout.pairs / layout.blocks, 1)
+    shortest, longest = seconds * tiles_per_second, MAX_TASK_SECONDS * tiles_per_second
+    made, left, length = [], layout.blocks, layout.blocks
+    for group, members in enumerate(layout.groups):
+        first = 0
+        while first < len(layout.tiles):
+            wanted = min(max(left / threads, shortest), longest, len(layout.tiles), length)
+            length = 2 ** int(np.log2(max(wanted, 1)))
+            made.append(Run(group, members, layout.tiles[first : first + length], length))
+            left -= len(made[-1].tiles)
+            first += length
+    return made
+
+
+def longest_task(layout: Layout) -> float:
+    """Return the longest time of a task, in seconds: in the most expensive pass on the slowest node."""
+    tiles = max(len(run.tiles) for run in runs(layout, 1))
+    return COSTLIEST_PASS * tiles * layout.pairs / layout.blocks / SLOWEST_PAIRS_PER_SECOND
+
+
+def working_memory(layout: Layout, tiles: int, parameters: int) -> int:
+    """Return the bytes: a block, a copy being decoded, tables and Grams of a model, sums by cell.
+
+    tiles: of the longest task.
+    """
+    columns, bins = parameters + 3, layout.padded_bins
+    frames = layout.side * (1 + max(tile[1] for tile in layout.tiles))
+    numbers = (_GRAMS + tiles) * bins * columns**2
+    numbers += _FIELDS * bins * layout.side + _TABLES * columns * frames
+    numbers += _CELL_ARRAYS * layout.cells * columns
+    if sum(map(len, layout.groups)) < _FEW_BINS:
+        numbers += _LEAVES * bins * _FRAME_BLOCKS**2 * 3 * columns
+    return 2 * layout.block_bytes + 8 * numbers
+
+
+def fetched_memory(layout: Layout, threads: int) -> int:
+    """Return the bytes of a store by URL that a process holds: what its threads fetch ahead, and requests."""
+    most = most_bytes(layout.side)
+    ahead = min(AHEAD_BYTES, (1 + AHEAD) * layout.padded_bins * most)
+    return threads * ahead + REQUESTS * most
+
+
+def size_label(pairs: int) -> str:
+    """Return STANDARD, LARGE, CHUNKED or STREAMING for a number of pairs."""
+    return next((label for below, label in SIZE_LABELS if pairs < below), "STREAMING")
+
+
+def size_in_words(points: int) -> str:
+    """Return the label of a size and a remark that it has no effect."""
+    return f"{size_label(points)}, a label: every size takes one code path"
