@@ -21,8 +21,7 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.power_law_step import power_laws
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.robust_step import reduced_problem
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce, reduced_problem
 from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.sweep.plan import coarse_levels, layout, make_plan
 from homodyne_dask.sweep.sweep import level_sweeps, sweep_of

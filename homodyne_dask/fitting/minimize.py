@@ -18,11 +18,10 @@ from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.penalty_strength import penalized
+from homodyne_dask.solver.reduce import reduce, reduced_problem
 from homodyne_dask.solver.reduced_problem import ReducedProblem, Strengths
-from homodyne_dask.solver.robust_step import reduced_problem
-from homodyne_dask.solver.smoothing import penalized
-from homodyne_dask.solver.trust_region import TrustRegion
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.step_control import TrustRegion
 from homodyne_dask.store.allocator import trim_memory
 from homodyne_dask.store.files import path_of
 

@@ -14,7 +14,7 @@ from homodyne_dask.results.data.power_law_test import Deviation
 from homodyne_dask.solver.cluster_robust import by_cluster
 from homodyne_dask.solver.normal_equations import JointEquations, joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.sign_flips import (
+from homodyne_dask.solver.sign_flip_test import (
     MIN_CLUSTERS,
     Scores,
     ScoresAlong,

@@ -13,11 +13,11 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3, freedom_of_trace
-from homodyne_dask.solver.directions import SINGULAR
+from homodyne_dask.solver.eigendirections import SINGULAR
+from homodyne_dask.solver.identifiability import few_bins, undetermined, weakly_determined
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
+from homodyne_dask.solver.reduce import slope_known
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.robust_step import slope_known
-from homodyne_dask.solver.undetermined import few_bins, undetermined, weakly_determined
 
 MIN_CLUSTERS = 8
 _FOLLOWS_BOUND = 0.5

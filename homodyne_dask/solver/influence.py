@@ -8,9 +8,9 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
 from homodyne_dask.solver.normal_equations import joint_equations
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import MODES, Scaling, scaling_of
-from homodyne_dask.solver.variable_projection import reduce
 
 _SINGULAR = 1e-13
 

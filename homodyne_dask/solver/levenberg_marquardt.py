@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.models.parameters import Search
+from homodyne_dask.solver.identifiability import MAX_SLOW_STEPS, directions_at, movable_at
+from homodyne_dask.solver.penalty_strength import penalized
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.secant import SLOW_STEPS, secant_after, updated_secant, with_secant
-from homodyne_dask.solver.smoothing import penalized
 from homodyne_dask.solver.state import Options, Outcome, State, Trial
-from homodyne_dask.solver.trust_region import MIN_RATIO, POOR_RATIO, TrustRegion, trust_region_at
-from homodyne_dask.solver.undetermined import MAX_SLOW_STEPS, directions_at, movable_at
+from homodyne_dask.solver.step import SLOW_STEPS, secant_after, updated_secant, with_secant
+from homodyne_dask.solver.step_control import MIN_RATIO, POOR_RATIO, TrustRegion, trust_region_at
 
 SLOW_STEP = 0.9
 """Decrement after a step over that before it, above which the step is slow."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.solver.directions import above_rounding
+from homodyne_dask.solver.eigendirections import above_rounding
 from homodyne_dask.solver.elimination import Z
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.trust_region import TrustRegion
+from homodyne_dask.solver.step_control import TrustRegion
 
 
 class Outcome(Enum):

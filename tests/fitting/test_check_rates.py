@@ -13,7 +13,8 @@ from homodyne_dask.models import STATIC, STATIC_FREE, STRETCHED
 from homodyne_dask.models.parameters import search
 from homodyne_dask.models.rate_alternatives import with_deviations
 from homodyne_dask.models.rate_forms import DeviatingForm, SplineForm
-from homodyne_dask.solver.sign_flips import (
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.sign_flip_test import (
     Scores,
     largest,
     project,
@@ -21,7 +22,6 @@ from homodyne_dask.solver.sign_flips import (
     signs_of,
     weighted,
 )
-from homodyne_dask.solver.variable_projection import reduce
 from tests import photons, reference
 from tests.fitting.error_estimation.test_coverage import FLOW, OFFSETS, STILL
 from tests.results.views.figures.made import scan_of

@@ -11,9 +11,9 @@ from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.influence import left_out_chisqr
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from tests.photons import photographed
-from tests.solver.test_variable_projection import scaling_at
+from tests.solver.test_reduce import scaling_at
 from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve, store
 
 STATIC_THETA = [20000.0, -0.4, 1000.0]

@@ -12,10 +12,9 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.robust_step import mean_weight, reduced_problem
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import mean_weight, reduce, reduced_problem
 from tests import reference
-from tests.solver.test_variable_projection import EVERY, GIVEN, scaling_at, series
+from tests.solver.test_reduce import EVERY, GIVEN, scaling_at, series
 from tests.synthetic import angles, evaluator, measured, solve, solve_robust, without_some
 
 LOSSES = [("huber", 1.345), ("soft_l1", 1.0), ("cauchy", 2.0)]

@@ -8,10 +8,10 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.normal_equations import deviation
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.rings import friedel_clusters
-from tests.solver.test_variable_projection import EVERY as MODES
-from tests.solver.test_variable_projection import Dense, scaling_at
+from tests.solver.test_reduce import EVERY as MODES
+from tests.solver.test_reduce import Dense, scaling_at
 from tests.synthetic import (
     angles,
     evaluator,

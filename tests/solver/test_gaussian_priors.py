@@ -17,7 +17,7 @@ from homodyne_dask.solver.scaling_modes import scaling_of
 from tests import reference
 from tests.kernels.test_losses import CREEP, TIGHT, losing, with_outliers
 from tests.solver.test_cluster_robust import cluster_sums, drawn
-from tests.solver.test_variable_projection import series
+from tests.solver.test_reduce import series
 from tests.synthetic import angles, evaluator, measured, solve, solve_robust
 
 WIDE = {"D_offset": (-1e6, 1e6)}

@@ -11,9 +11,9 @@ from homodyne_dask.solver.influence import (
     left_out_chisqr,
     left_out_clusters,
 )
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from tests.solver.test_covariance import CREEP, STRONG
-from tests.solver.test_variable_projection import EVERY, Dense, scaling_at
+from tests.solver.test_reduce import EVERY, Dense, scaling_at
 from tests.synthetic import angles, evaluator, measured, solve
 
 NEAR = 1 + 0.002

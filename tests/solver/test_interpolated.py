@@ -11,13 +11,12 @@ import homodyne_dask as hd
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.solver.covariance import uncertainty
+from homodyne_dask.solver.identifiability import determined_at
 from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.priors import scaling_prior
-from homodyne_dask.solver.robust_step import reduced_problem
+from homodyne_dask.solver.reduce import reduce, reduced_problem
+from homodyne_dask.solver.scaling_bounds import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
-from homodyne_dask.solver.undetermined import determined_at
-from homodyne_dask.solver.variable_projection import reduce
 from tests.synthetic import angles, asked, evaluator, measured, solve, store
 
 BINS, P = 3, 2

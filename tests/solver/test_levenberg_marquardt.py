@@ -9,9 +9,9 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from tests import reference
-from tests.solver.test_variable_projection import Dense
+from tests.solver.test_reduce import Dense
 from tests.synthetic import FLOW, angles, evaluator, measured, published_case, solve, without_some
 
 START = np.array([4000.0, -0.1, 50.0, 4e-4, 0.0, 2e-5, 0.0])

@@ -6,10 +6,10 @@ import pytest
 from homodyne_dask.models import STATIC
 from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from tests.solver.test_cluster_robust import cluster_sums
 from tests.solver.test_covariance import CREEP
-from tests.solver.test_variable_projection import EVERY, scaling_at
+from tests.solver.test_reduce import EVERY, scaling_at
 from tests.synthetic import angles, evaluator, fit_here, measured, store
 
 

@@ -9,7 +9,7 @@ from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from tests.synthetic import FLOW, angles, evaluator, measured
 
 ANYWHERE = search(LAMINAR_FLOW.parameters)

@@ -27,9 +27,9 @@ from homodyne_dask.kernels.residual_kernel import check_residual, columns_gram
 from homodyne_dask.models.parameters import Search, joined_with_and, search
 from homodyne_dask.models.residual_model import ResidualModel
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.directions import above_rounding
+from homodyne_dask.solver.eigendirections import above_rounding
+from homodyne_dask.solver.identifiability import determined_at
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.solver.undetermined import determined_at
 from homodyne_dask.store.allocator import set_allocator_thresholds
 from homodyne_dask.sweep.cost import NO_COST
 from homodyne_dask.sweep.device_plan import Device

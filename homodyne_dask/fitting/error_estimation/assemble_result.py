@@ -45,7 +45,7 @@ from homodyne_dask.solver.influence import (
     left_out_chisqr,
     left_out_clusters,
 )
-from homodyne_dask.solver.robust_step import mean_weight
+from homodyne_dask.solver.reduce import mean_weight
 from homodyne_dask.store.rings import friedel_clusters
 
 NO_ESTIMATES = ErrorEstimates()

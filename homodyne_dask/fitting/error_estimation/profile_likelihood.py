@@ -13,9 +13,9 @@ from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.directions import movable
+from homodyne_dask.solver.eigendirections import movable
+from homodyne_dask.solver.reduce import reduced_problem
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.robust_step import reduced_problem
 
 STEPS = (1.0, 2.0)
 """Standard errors away from the optimum, on both sides."""

@@ -30,7 +30,7 @@ from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameter_priors import Prior
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.variable_projection import ReducedProblem, reduce
+from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.wide_pass import WIDE_GRAM, ManyThetas
 

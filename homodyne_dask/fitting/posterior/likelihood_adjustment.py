@@ -23,7 +23,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.fitting.surrogate.coordinates import Coordinates
 from homodyne_dask.solver.covariance import clusters_in, freedom_of_size, uncertainty
-from homodyne_dask.solver.directions import inverse_of
+from homodyne_dask.solver.eigendirections import inverse_of
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import friedel_clusters
 

@@ -31,7 +31,7 @@ from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.separable import Bin, SeparableModel
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 
 POINTS_PER_PARAMETER = 100
 """Points of the scan for each parameter without an initial value; at most MAX_POINTS together."""

@@ -14,7 +14,7 @@ from homodyne_dask.store.rings import friedel_clusters
 from tests import reference
 from tests.fitting.error_estimation.test_dyadic_errors import by_blocks
 from tests.photons import MEAN, MODES, excess, photographed
-from tests.solver.test_variable_projection import scaling_at
+from tests.solver.test_reduce import scaling_at
 from tests.synthetic import Q, angles, evaluator, solve
 
 FLOW = np.array([30000, -0.3, 1000, 3e-4, 0.2, 2e-5, 5.0])

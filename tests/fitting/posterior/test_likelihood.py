@@ -12,7 +12,7 @@ from homodyne_dask.fitting.posterior.log_density import Target, target_priors
 from homodyne_dask.fitting.posterior.sample_posterior import Sampler
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.synthetic import FLOW, angles, measured, store
 

@@ -7,7 +7,7 @@ from homodyne_dask.fitting.start.transport_minima import Minimum, competing_mini
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from tests import truths
 from tests.synthetic import (
     angles,

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search, joined_with_and
-from homodyne_dask.solver.directions import (
+from homodyne_dask.solver.eigendirections import (
     Eigendirections,
     directions_of,
     movable,

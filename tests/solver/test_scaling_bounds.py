@@ -10,12 +10,12 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.normal_equations import joint_equations
-from homodyne_dask.solver.priors import scaling_prior
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.scaling_bounds import scaling_prior
 from homodyne_dask.solver.scaling_modes import scaling_of
-from homodyne_dask.solver.variable_projection import reduce
 from tests import reference
 from tests.kernels.test_losses import CREEP, TIGHT, with_outliers
-from tests.solver.test_variable_projection import series
+from tests.solver.test_reduce import series
 from tests.synthetic import angles, evaluator, fit_here, measured, solve, solve_robust, store
 
 CHOSEN = search(STATIC.parameters, bounds={"D_offset": (-1e6, 1e6)})

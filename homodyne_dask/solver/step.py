@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.directions import SINGULAR
+from homodyne_dask.solver.eigendirections import SINGULAR
+from homodyne_dask.solver.identifiability import directions_at, movable_at
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.state import State
-from homodyne_dask.solver.undetermined import directions_at, movable_at
 
 NEAR = 5.0
 """Distance to the minimum in standard errors within which S is estimated: farther away it changes too

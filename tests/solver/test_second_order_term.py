@@ -12,8 +12,8 @@ from homodyne_dask.models.parameters import Parameter, search
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.secant import NEAR, SLOW_STEPS, secant_after, with_secant
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.step import NEAR, SLOW_STEPS, secant_after, with_secant
 from tests import truths
 from tests.solver.test_checkpoint import bits
 from tests.synthetic import angles, evaluator, fit_here, measured, store
