@@ -18,7 +18,7 @@ from homodyne_dask.models.rate_alternatives import Deviating, with_deviations
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import fitted_scan
 from homodyne_dask.results.data.power_law_test import RatesCheck
-from homodyne_dask.solver.reduce import reduced_problem
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan
@@ -44,7 +44,8 @@ def check_rates(
     One pass over all data at the optimum gives the scores of relative deviations of each rate over all
     stretches of time up to half the record, with the fit's parameters free. The largest one, over its error,
     is compared with the same of scores whose signs are flipped, bin by bin, so that p allows for correlated
-    speckle and for looking everywhere (`solver/sign_flip_test.py`). A second pass tells the sizes of those found.
+    speckle and for looking everywhere (`solver/sign_flip_test.py`). A second pass tells the sizes
+    of those found.
     Raises OptionError for fits that did not converge or have no power laws, for fewer than 6 independent
     bins, and for other data than the fit's.
 
@@ -106,8 +107,6 @@ def _passes(
                 gradient, weight = of.whole(prior.gradient), of.whole(prior.weight)
                 prior = PriorTerms(prior.chisqr, gradient, weight, prior.rounding)
             gram = sweep(whole, linear_params)
-            return reduced_problem(
-                gram, request.scaling, linear_params, request.sum_rounding, prior
-            )
+            return reduce(gram, request.scaling, request.sum_rounding, prior, linear_params)
 
         yield evaluate

@@ -18,10 +18,10 @@ from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.penalty_strength import penalized
-from homodyne_dask.solver.reduce import reduce, reduced_problem
-from homodyne_dask.solver.reduced_problem import ReducedProblem, Strengths
-from homodyne_dask.solver.step_control import TrustRegion
+from homodyne_dask.solver.convergence import with_outcome
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.state import SavedState
 from homodyne_dask.store.allocator import trim_memory
 from homodyne_dask.store.files import path_of
 
@@ -71,10 +71,8 @@ def minimize(
         gram = sweep(trial.theta, trial.linear_params)
         seconds = time.perf_counter() - began
         record.timings["passes"] += seconds
-        reduced = reduced_problem(
-            gram, request.scaling, trial.linear_params, request.sum_rounding,
-            search.prior_terms(trial.theta),
-        )  # fmt: skip
+        prior = search.prior_terms(trial.theta)
+        reduced = reduce(gram, request.scaling, request.sum_rounding, prior, trial.linear_params)
         chisqr = reduced.chisqr if np.isfinite(reduced.chisqr) else None
         entry = {"seconds": seconds, "theta": trial.theta.tolist(), "chisqr": chisqr}
         record.history.append(entry | _shares(sweep.cost) | _peak(sweep.peak) | _job())
@@ -205,7 +203,7 @@ def _note(record: FitRecord, state: lm.State) -> None:
 def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: FitRecord) -> None:
     if path is None or not state.reduced.finite:
         return
-    saved_state, best = _saved(state), state.best and _saved(state.best)
+    saved_state, best = state.saved(), state.best and state.best.saved()
     saved = checkpoints.Checkpoint(
         identity, state.passes, saved_state, best, record.history, record.minima
     )
@@ -220,45 +218,20 @@ def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: 
         ) from e
 
 
-def _saved(state: lm.State) -> checkpoints.SavedState:
-    return checkpoints.SavedState(
-        state.theta.tolist(), state.damping, state.accepted, state.reduced.gram,
-        state.nonmonotone_steps, state.rejected_steps, state.slow_steps,
-        None if state.reduced.linear_step is None else state.reduced.linear_params.tolist(),
-        state.trust_region
-        and (state.trust_region.size.tolist(), state.trust_region.radius),
-        state.reduced.penalty and state.reduced.penalty.strengths.plain(),
-        None if state.secant is None else state.secant.tolist(),
-    )  # fmt: skip
-
-
 def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitRecord) -> lm.State:
     """Return the state in a checkpoint."""
     saved = checkpoints.load(path, identity)
     record.history.extend(saved.history)
     record.minima = list(saved.minima)
 
-    def state(of: checkpoints.SavedState, best: lm.State | None = None) -> lm.State:
+    def state(of: SavedState, best: lm.State | None = None) -> lm.State:
         n_bins, p = len(of.gram.pairs), len(request.search.names)
         if len(of.theta) != p or n_bins != len(identity.get("bins", of.gram.pairs)):
             raise ValueError(f"{len(of.theta)} parameters and {n_bins} bins")
-        linear_params = None if of.linear_params is None else np.array(of.linear_params)
-        region = of.trust_region and TrustRegion(np.array(of.trust_region[0]), of.trust_region[1])
-        theta, strengths = np.array(of.theta), of.strengths
-        reduced = reduced_problem(
-            of.gram, request.scaling, linear_params, request.sum_rounding,
-            request.search.prior_terms(theta),
-        )  # fmt: skip
-        if strengths is not None:
-            kept = Strengths(*map(np.array, strengths))
-            reduced = penalized(request.search, theta, reduced, kept)
-        restored = lm.State(
-            theta, reduced, of.damping, passes=saved.passes, accepted=of.accepted, best=best,
-            nonmonotone_steps=of.nonmonotone_steps, rejected_steps=of.rejected_steps,
-            slow_steps=of.slow_steps, secant=None if of.secant is None else np.array(of.secant),
-            trust_region=region,
-        )  # fmt: skip
-        return lm.restored_state(request.search, restored, request.solver)
+        restored = lm.State.restored(
+            of, request.search, request.scaling, request.sum_rounding, saved.passes, best
+        )
+        return with_outcome(request.search, restored, request.solver)
 
     with checkpoints.foreign_content(path):
         return state(saved.state, saved.best and state(saved.best))

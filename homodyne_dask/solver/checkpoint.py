@@ -16,6 +16,7 @@ import numpy as np
 
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.kernels.gram import Gram, RobustGram
+from homodyne_dask.solver.state import SavedState
 from homodyne_dask.store.files import partial_files, read_regular_file, replacing
 
 VERSION = 5
@@ -28,26 +29,6 @@ _OF_MINIMUM = {"theta", "chisqr", "starts"}
 """What entries of the history and of the minima have at least."""
 _MAX_COUNT = 2**53
 """The largest number of passes or steps."""
-
-
-class SavedState(NamedTuple):
-    """A state of the solver, with the Gram it was made from."""
-
-    theta: list[float]
-    damping: float
-    accepted: bool
-    gram: Gram | RobustGram
-    nonmonotone_steps: int = 0
-    rejected_steps: int = 0
-    slow_steps: int = 0
-    linear_params: list[list[float]] | None = None
-    """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
-    trust_region: tuple[list[float], float] | None = None
-    """Size and radius of `lm.State.trust_region`."""
-    strengths: tuple[list[float], list[float], list[float]] | None = None
-    """The `Strengths` of the state's penalty."""
-    secant: list[list[float]] | None = None
-    """`lm.State.secant`."""
 
 
 class Checkpoint(NamedTuple):

@@ -31,7 +31,7 @@ class Strengths(NamedTuple):
 
 
 class Penalty(NamedTuple):
-    """What smoothing adds to the normal equations at a theta: a quadratic form (`solver.penalty_strength`)."""
+    """What smoothing adds to the normal equations at a theta (`solver.penalty_strength`)."""
 
     names: tuple[str, ...]
     """The rates that are smoothed."""

@@ -12,7 +12,7 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.reduce import mean_weight, reduce, reduced_problem
+from homodyne_dask.solver.reduce import mean_weight, reduce
 from tests import reference
 from tests.solver.test_reduce import EVERY, GIVEN, scaling_at, series
 from tests.synthetic import angles, evaluator, measured, solve, solve_robust, without_some
@@ -120,13 +120,15 @@ def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mod
     evaluate = losing(flow)
     theta, linear_params = FLOW * 1.01, reduce(evaluate(FLOW * 1.01), scaling).linear_params
     for _ in range(25):
-        here = reduced_problem(evaluate(theta, linear_params), scaling, linear_params)
+        here = reduce(evaluate(theta, linear_params), scaling, linear_params=linear_params)
         linear_params = here.linear_params + here.linear_step
     for p in range(7):
         step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(7)[p]
         up, down = (
-            reduced_problem(
-                evaluate(theta + s * step, here.linear_params), scaling, here.linear_params
+            reduce(
+                evaluate(theta + s * step, here.linear_params),
+                scaling,
+                linear_params=here.linear_params,
             ).chisqr
             for s in (1, -1)
         )

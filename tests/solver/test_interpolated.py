@@ -14,7 +14,7 @@ from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.identifiability import determined_at
 from homodyne_dask.solver.influence import compare_scalings, leave_one_out
 from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.reduce import reduce, reduced_problem
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_bounds import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
 from tests.synthetic import angles, asked, evaluator, measured, solve, store
@@ -72,7 +72,7 @@ def test_chisqr_of_interpolated_data_is_zero(seed, points):
 def test_so_it_is_under_a_loss(seed, points):
     gram, linear_params = interpolated(np.random.default_rng(seed), points, robust=True)
     for scaling in scalings(linear_params):
-        reduced = reduced_problem(gram, scaling, linear_params)
+        reduced = reduce(gram, scaling, linear_params=linear_params)
         assert reduced.chisqr == 0
         assert reduced.linear_reduction >= 0
 

@@ -10,6 +10,7 @@ from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.step_control import Damping
 from tests import reference
 from tests.solver.test_reduce import Dense
 from tests.synthetic import FLOW, angles, evaluator, measured, published_case, solve, without_some
@@ -131,7 +132,7 @@ def test_the_optimum_is_the_dense_solvers(word, truth, off, convention, mode):
 
 def solve_on(scans, state, mode):
     """Return theta after one more undamped step."""
-    step = lm.propose(search(scans.model.parameters), replace(state, damping=0.0))
+    step = lm.next_trial(search(scans.model.parameters), replace(state, control=Damping(0.0)))
     return step.theta
 
 

@@ -14,7 +14,7 @@ from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.eigendirections import movable
-from homodyne_dask.solver.reduce import reduced_problem
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 STEPS = (1.0, 2.0)
@@ -87,10 +87,8 @@ def _outwards(
 
     def measured(trial: lm.Trial) -> ReducedProblem:
         gram = evaluate(trial.theta, trial.linear_params)
-        return reduced_problem(
-            gram, request.scaling, trial.linear_params, request.sum_rounding,
-            search.prior_terms(trial.theta),
-        )  # fmt: skip
+        prior = search.prior_terms(trial.theta)
+        return reduce(gram, request.scaling, request.sum_rounding, prior, trial.linear_params)
 
     for step in STEPS:
         value = origin + step * error
