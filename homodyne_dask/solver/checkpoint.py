@@ -198,27 +198,16 @@ def _packed_state(state: SavedState) -> dict[str, Any]:
 
 
 def _state(read: dict[str, Any]) -> SavedState:
-    packed, theta = read["gram"], _numbers(read["theta"])
-    moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
-    pairs = _unpacked(packed["count"], "<i8")
-    bins = len(pairs)
-    if moments.ndim != 3 or moments.shape != (bins, *moments.shape[1:2] * 2):
-        raise ValueError(f"moments of shape {moments.shape} for {bins} bins")
-    gram = Gram(moments, pairs)
-    if "loss" in packed:
-        gram = RobustGram(moments, _unpacked(packed["loss"], "<f8").reshape(bins, 4), pairs)
-    linear, region = read["linear_params"], read["trust_region"]
-    if linear is not None and [len(_numbers(pair)) for pair in linear] != [2] * bins:
-        raise ValueError("linear parameters of other bins")
-    if region is not None and len(_numbers(region[0])) != len(theta):
-        raise ValueError("a trust region of other parameters")
-    strengths = read.get("strengths")
+    gram, theta = _gram(read["gram"]), _numbers(read["theta"])
+    linear, region, strengths = read["linear_params"], read["trust_region"], read.get("strengths")
+    _check_shape("linear parameters of other bins", linear, (len(gram.pairs), 2))
+    if region is not None:
+        _check_shape("a trust region of other parameters", [region[0]], (1, len(theta)))
+        region = region[0], _from_zero_up(region[1])
     if strengths is not None:
         values, exponents, scales = map(_numbers, strengths)
         strengths = (values, exponents, [_from_zero_up(scale) for scale in scales])
-    secant = read.get("secant")
-    if secant is not None and [len(_numbers(row)) for row in secant] != [len(theta)] * len(theta):
-        raise ValueError("a secant term of other parameters")
+    _check_shape("a secant term of other parameters", read.get("secant"), (len(theta), len(theta)))
     return SavedState(
         theta,
         _from_zero_up(read["damping"]),
@@ -228,10 +217,27 @@ def _state(read: dict[str, Any]) -> SavedState:
         _count(read["rejected_steps"]),
         _count(read["slow_steps"]),
         linear,
-        None if region is None else (region[0], _from_zero_up(region[1])),
+        region,
         strengths,
-        secant,
+        read.get("secant"),
     )
+
+
+def _gram(packed: dict[str, Any]) -> Gram | RobustGram:
+    moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
+    pairs = _unpacked(packed["count"], "<i8")
+    bins = len(pairs)
+    if moments.ndim != 3 or moments.shape != (bins, *moments.shape[1:2] * 2):
+        raise ValueError(f"moments of shape {moments.shape} for {bins} bins")
+    if "loss" in packed:
+        return RobustGram(moments, _unpacked(packed["loss"], "<f8").reshape(bins, 4), pairs)
+    return Gram(moments, pairs)
+
+
+def _check_shape(mistake: str, rows: Any, shape: tuple[int, int]) -> None:
+    """Raise ValueError for rows of numbers, if there are any, of another number or length."""
+    if rows is not None and [len(_numbers(row)) for row in rows] != [shape[1]] * shape[0]:
+        raise ValueError(mistake)
 
 
 def _numbers(values: Any) -> list[float]:

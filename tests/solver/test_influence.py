@@ -5,12 +5,8 @@ import pytest
 
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.solver.influence import (
-    compare_scalings,
-    leave_one_out,
-    left_out_chisqr,
-    left_out_clusters,
-)
+from homodyne_dask.solver.influence import leave_one_out, left_out_chisqr, left_out_clusters
+from homodyne_dask.solver.information_criteria import compare_scalings
 from homodyne_dask.solver.reduce import reduce
 from tests.solver.test_covariance import CREEP, STRONG
 from tests.solver.test_reduce import EVERY, Dense, scaling_at
