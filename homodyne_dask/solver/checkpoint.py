@@ -34,7 +34,7 @@ _MAX_COUNT = 2**53
 class Checkpoint(NamedTuple):
     """What is needed to resume a fit to the same bits."""
 
-    identity: dict[str, Any]
+    identity: dict[str, object]
     """Data, model and options; a fit resumes only from a checkpoint with the same."""
     passes: int
     state: SavedState
@@ -64,7 +64,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
             path.replace(previous(path))
 
 
-def load(path: Path, identity: dict[str, Any]) -> Checkpoint:
+def load(path: Path, identity: dict[str, object]) -> Checkpoint:
     """Return the newest intact checkpoint; raises OptionError if there is none or it is another fit's."""
     read = _newest(path)
     if read.get("version") != VERSION:
@@ -124,7 +124,7 @@ def _newest(path: Path) -> dict[str, Any]:
     raise OptionError(f"no checkpoint to resume from at {path}: run without --resume first")
 
 
-def saved_identity(path: Path) -> dict[str, Any]:
+def saved_identity(path: Path) -> dict[str, object]:
     """Return the identity of the fit in a checkpoint; empty where no intact one has any."""
     read = next((body for body in map(_body, (path, previous(path))) if body is not None), {})
     found = read.get("identity")
@@ -132,8 +132,8 @@ def saved_identity(path: Path) -> dict[str, Any]:
 
 
 def identity_differences(
-    before: dict[str, Any], identity: dict[str, Any]
-) -> dict[str, tuple[Any, Any]]:
+    before: dict[str, object], identity: dict[str, object]
+) -> dict[str, tuple[object, object]]:
     """Return what differs between the identities of two fits, with the values of both, by name."""
     # through JSON and back, so that tuples and lists compare equal
     wanted = json.loads(json.dumps(identity))
@@ -141,7 +141,7 @@ def identity_differences(
     return {key: (then, now) for key, (then, now) in both.items() if then != now}
 
 
-def _check_same(path: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
+def _check_same(path: Path, before: dict[str, object], identity: dict[str, object]) -> None:
     for key, (then, now) in identity_differences(before, identity).items():
         raise OptionError(
             f"{path} is of another fit: {key} was {_quoted(then)}, now {_quoted(now)}; "
@@ -149,7 +149,7 @@ def _check_same(path: Path, before: dict[str, Any], identity: dict[str, Any]) ->
         )
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value: object) -> str:
     """Return a value of an identity for a message."""
     if value is None:
         return "not given"

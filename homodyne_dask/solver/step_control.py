@@ -3,7 +3,7 @@
 Each is a value that gives the step, says whether a trial is accepted, and returns its successor.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -49,68 +49,13 @@ class StepResult(NamedTuple):
         return self.reduction / self.predicted
 
 
-class StepControl(Protocol):
-    """What limits the next step."""
-
-    @property
-    def damping(self) -> float:
-        """Damping of the linear parameters' step under a loss, and of that of theta with `Damping`."""
-        ...
-
-    @property
-    def second_order(self) -> bool:
-        """Whether the second-order term is estimated after slow and failed steps."""
-        ...
-
-    def step(
-        self,
-        hessian: Float[np.ndarray, "p p"],
-        gradient: Float[np.ndarray, " p"],
-        free: Bool[np.ndarray, " p"],
-        directions: Eigendirections,
-    ) -> Float[np.ndarray, " m"]:
-        """Return the step of the free parameters; directions: theirs, with this gradient."""
-        ...
-
-    def accepts(self, result: StepResult) -> bool:
-        """Return whether a step lowered χ² enough to continue from there."""
-        ...
-
-    def allows_rise(self, result: StepResult) -> bool:
-        """Return whether χ² rose so little that the next steps may lower it more."""
-        ...
-
-    def after_accepted(
-        self, result: StepResult, hessian: Float[np.ndarray, "p p"]
-    ) -> "StepControl":
-        """Return the control of the next step after an accepted one; hessian: the one there."""
-        ...
-
-    def after_rejected(self, result: StepResult, smallest: float) -> "StepControl":
-        """Return the control of the next step after a rejected one.
-
-        smallest: the least eigenvalue of the scaled Hessian; damping below that would change nothing.
-        """
-        ...
-
-    def exhausted(self, theta: Float[np.ndarray, " p"]) -> bool:
-        """Return whether steps have become too short to change anything."""
-        ...
-
-    def plain(self) -> tuple[float, tuple[list[float], float] | None]:
-        """Return damping, and size and radius of a trust region, as plain numbers."""
-        ...
-
-
 class Damping(NamedTuple):
-    """Marquardt's damping (1963), relative to the Hessian's diagonal."""
+    """Marquardt's damping (1963)."""
 
     damping: float
-
-    @property
-    def second_order(self) -> bool:
-        """Whether the second-order term is estimated after slow and failed steps."""
-        return True
+    """Relative to the Hessian's diagonal."""
+    second_order: bool = True
+    """Whether the second-order term is estimated after slow and failed steps."""
 
     def step(
         self,
@@ -119,7 +64,7 @@ class Damping(NamedTuple):
         free: Bool[np.ndarray, " p"],
         directions: Eigendirections,
     ) -> Float[np.ndarray, " m"]:
-        """Return the damped Gauss-Newton step."""
+        """Return the damped Gauss-Newton step of the free parameters, from their directions."""
         return directions.step(self.damping)
 
     def accepts(self, result: StepResult) -> bool:
@@ -143,7 +88,7 @@ class Damping(NamedTuple):
         return self if ratio > POOR_RATIO else Damping(max(damping * 4, 1e-4))
 
     def after_rejected(self, result: StepResult, smallest: float) -> "Damping":
-        """Return ten times the damping, or as much as changes something."""
+        """Return ten times the damping, at least the smallest eigenvalue: less would change nothing."""
         return Damping(max(self.damping * 10, smallest))
 
     def exhausted(self, theta: Float[np.ndarray, " p"]) -> bool:
@@ -169,11 +114,8 @@ class TrustRegion(NamedTuple):
     """Largest length of a scaled step."""
     damping: float
     """That of the linear parameters' step."""
-
-    @property
-    def second_order(self) -> bool:
-        """Whether the second-order term is estimated: it changes too much far from a minimum."""
-        return False
+    second_order: bool = False
+    """Whether the second-order term is estimated: it changes too much far from a minimum."""
 
     def length(self, step: Float[np.ndarray, " p"]) -> float:
         """Return the length of a scaled step."""
@@ -240,6 +182,10 @@ class TrustRegion(NamedTuple):
     def plain(self) -> tuple[float, tuple[list[float], float]]:
         """Return damping, size and radius."""
         return self.damping, (self.size.tolist(), self.radius)
+
+
+type StepControl = Damping | TrustRegion
+"""What limits the next step."""
 
 
 def control_of(damping: float, trust_region: tuple[list[float], float] | None) -> StepControl:

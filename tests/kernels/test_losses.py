@@ -11,8 +11,8 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.reduce import mean_weight, reduce
+from homodyne_dask.solver.state import Outcome
 from tests import reference
 from tests.solver.test_reduce import EVERY, GIVEN, scaling_at, series
 from tests.synthetic import angles, evaluator, measured, solve, solve_robust, without_some

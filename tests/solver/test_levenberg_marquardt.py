@@ -8,8 +8,8 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.solver.step_control import Damping
 from tests import reference
 from tests.solver.test_reduce import Dense

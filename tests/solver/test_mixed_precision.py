@@ -5,8 +5,8 @@ import pytest
 
 from homodyne_dask.models import STATIC
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.state import Outcome
 from tests.solver.test_covariance import CREEP
 from tests.synthetic import FLOW, angles, asked, evaluator, fit_here, measured, store
 

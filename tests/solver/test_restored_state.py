@@ -9,8 +9,8 @@ from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.convergence import with_outcome
-from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.state import Outcome
 from tests.synthetic import FLOW, angles, evaluator, measured
 
 ANYWHERE = search(LAMINAR_FLOW.parameters)

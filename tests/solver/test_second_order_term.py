@@ -13,8 +13,8 @@ from homodyne_dask.solver import acceptance
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.acceptance import SLOW_STEPS
-from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.solver.step import (
     MAX_DECREMENT,
     second_order_term_after,

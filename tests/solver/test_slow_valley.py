@@ -6,7 +6,7 @@ from homodyne_dask.fitting.start.grid_scan import Grid
 from homodyne_dask.fitting.start.shear_scan import mirrored_shear
 from homodyne_dask.solver import acceptance
 from homodyne_dask.solver.identifiability import determined_at
-from homodyne_dask.solver.levenberg_marquardt import Options, Outcome
+from homodyne_dask.solver.state import Options, Outcome
 from tests import truths
 from tests.synthetic import asked, evaluator, solve, summary
 

@@ -18,7 +18,12 @@ from homodyne_dask.cluster.workers import local_workers, this_process, workers_a
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type
 from homodyne_dask.fitting.curve_fit.points import Points, columns, digest, points_layout, points_of
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
-from homodyne_dask.fitting.minimize import FitRecord, StartingPoint, checkpoint_path, minimize
+from homodyne_dask.fitting.minimize import (
+    FitRecord,
+    StartingPoint,
+    checkpoint_path,
+    minimize_from,
+)
 from homodyne_dask.fitting.progress import Progress
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
@@ -97,7 +102,7 @@ class ResidualRequest:
 _REAL_FIELDS = ("start", "lower", "upper")
 
 
-def _identity(client: Client | None, request: ResidualRequest) -> dict[str, Any]:
+def _identity(client: Client | None, request: ResidualRequest) -> dict[str, object]:
     """Return the identity of a fit: it resumes only from a checkpoint with the same."""
     search = request.search
     return {
@@ -199,10 +204,11 @@ def iterate(
         observer = FitObserver(_description(request), plan, connected, watch)
         with observer.failures_published():
             sweep = observer.observed(sweep_over(context, plan, RESIDUALS, connected))
-            identity = partial(_identity, connected)
+            start = StartingPoint(request.search.start, None, [])
+            identity = partial(_identity, connected, request)
             record, state = FitRecord(started, observer.state), None
-            for state in minimize(
-                request, sweep, path, resume, record, (), _starting_point, identity
+            for state in minimize_from(
+                lambda _: start, request, sweep, identity, path, resume, record
             ):
                 observer.state(state)
                 yield state
@@ -250,10 +256,6 @@ def _description(request: ResidualRequest) -> FitDescription:
     units, unknown = tuple(p.unit for p in model.parameters), np.full(model.size, np.nan)
     title = f"{model.name} fitted to {request.points.number:,} points"
     return FitDescription(title, request.search.names, units, lambda _: unknown)
-
-
-def _starting_point(request: ResidualRequest, *_: Any) -> StartingPoint:
-    return StartingPoint(request.search.start, None, [])
 
 
 def _inverse(

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans
-from homodyne_dask.solver.levenberg_marquardt import State
+from homodyne_dask.solver.state import State
 from homodyne_dask.store.age_lag_averages import Cuts
 from homodyne_dask.store.scan import Scan, q_or_one
 

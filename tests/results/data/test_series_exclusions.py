@@ -8,7 +8,7 @@ import homodyne_dask as hd
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.views import numbers
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 from tests.results.data.test_series import DIFFUSION, Q, at_each_q, said
 from tests.results.views.test_text_report import flow
 from tests.synthetic import store

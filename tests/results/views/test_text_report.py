@@ -22,7 +22,7 @@ from homodyne_dask.results.data.result_tables import (
 from homodyne_dask.results.views import numbers
 from homodyne_dask.results.views.report_facts import facts
 from homodyne_dask.results.views.text_report import report_text
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 
 REPORTS = Path(__file__).parent / "reports"
 NAN = math.nan

@@ -12,7 +12,7 @@ from homodyne_dask.results.data.result_tables import (
     parameter_table,
     scaling_table,
 )
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 from tests import synthetic
 
 DIFFUSION = np.array([20000.0, -0.4, 1000.0])
