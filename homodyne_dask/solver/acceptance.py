@@ -8,6 +8,7 @@ ends below it, the fit returns there with more damping (the watchdog technique, 
 from dataclasses import replace
 
 import numpy as np
+from jaxtyping import Float
 
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver.convergence import is_rounding, residual_variance
@@ -28,16 +29,18 @@ def after_trial(
     """Return the state after the trial was evaluated, without decrement and outcome."""
     result = _result(search, state, trial, reduced, options)
     if reduced.finite and (result.below_rounding or state.control.accepts(result)):
-        return _accepted(search, state, trial, reduced, result)
+        return _accepted(search, state, result)
     small_rise = reduced.finite and state.control.allows_rise(result)
-    if small_rise and _may_stay_above(state, options):
-        lowest = state.lowest
+    lowest, passes, above = state.lowest, state.passes + 1, state.nonmonotone_steps
+    if lowest.second_order_term is not None:
+        return _rejected(search, state, result)
+    if small_rise and above < MAX_NONMONOTONE_STEPS and passes < options.max_passes:
         return State(
-            trial.theta, reduced, state.control, passes=state.passes + 1, accepted=False,
-            best=lowest, nonmonotone_steps=state.nonmonotone_steps + 1,
-            rejected_steps=lowest.rejected_steps,
+            trial.theta, reduced, state.control, passes=passes, accepted=False, best=lowest,
+            nonmonotone_steps=above + 1, rejected_steps=lowest.rejected_steps,
         )  # fmt: skip
-    return _rejected(search, state, trial, reduced, result, small_rise)
+    S = second_order_term_after(search, lowest, trial.theta, reduced) if small_rise else None
+    return _rejected(search, state, result, S)
 
 
 def _result(
@@ -49,6 +52,8 @@ def _result(
     variance = residual_variance(search, lowest.reduced)
     possible = lowest.decrement**2 * variance
     return StepResult(
+        theta=trial.theta,
+        reduced=reduced,
         step=trial.theta - state.theta,
         reduction=reduction,
         predicted=trial.predicted,
@@ -59,50 +64,33 @@ def _result(
     )
 
 
-def _accepted(
-    search: Search, state: State, trial: Trial, reduced: ReducedProblem, result: StepResult
-) -> State:
+def _accepted(search: Search, state: State, result: StepResult) -> State:
     """Return the state at the trial; S is estimated where χ² fell by much less than predicted."""
     poor = state.control.second_order and state.best is None and result.ratio < POOR_RATIO
-    known = state.second_order_term is not None
-    S = second_order_term_after(search, state, trial.theta, reduced) if known or poor else None
+    known, S = state.second_order_term is not None, None
+    if known or poor:
+        S = second_order_term_after(search, state, result.theta, result.reduced)
     only_missing = S is not None and not known
-    control = state.control
     return State(
-        trial.theta, reduced,
-        control if only_missing else control.after_accepted(result, reduced.hessian),
+        result.theta, result.reduced,
+        state.control if only_missing else state.control.after_accepted(result),
         passes=state.passes + 1, rejected_steps=state.lowest.rejected_steps, second_order_term=S,
     )  # fmt: skip
 
 
-def _may_stay_above(state: State, options: Options) -> bool:
-    """Return whether another step may stay above the lowest point."""
-    few = state.nonmonotone_steps < MAX_NONMONOTONE_STEPS and state.passes + 1 < options.max_passes
-    return few and state.lowest.second_order_term is None
-
-
 def _rejected(
-    search: Search,
-    state: State,
-    trial: Trial,
-    reduced: ReducedProblem,
-    result: StepResult,
-    small_rise: bool,
+    search: Search, state: State, result: StepResult, S: Float[np.ndarray, "p p"] | None = None
 ) -> State:
     """Return the lowest state with shorter steps to come, or with S if that begins here."""
-    lowest = state.lowest
+    lowest, control = state.lowest, state.lowest.control
+    if S is None:
+        smallest = lowest.directions(search, lowest.movable(search)).smallest
+        control = control.after_rejected(result, smallest)
     plain = lowest.second_order_term is None
-    begins = plain and small_rise
-    S = second_order_term_after(search, lowest, trial.theta, reduced) if begins else None
-    smallest = lowest.directions(search, lowest.movable(search)).smallest
     return replace(
-        lowest,
-        control=lowest.control.after_rejected(result, smallest) if S is None else lowest.control,
-        passes=state.passes + 1,
-        accepted=False,
-        second_order_term=S,
+        lowest, control=control, passes=state.passes + 1, accepted=False, second_order_term=S,
         rejected_steps=lowest.rejected_steps + plain,
-    )
+    )  # fmt: skip
 
 
 def with_second_order_term_after_slow_steps(search: Search, before: State, state: State) -> State:

@@ -78,7 +78,7 @@ def left_out_clusters(
     clusters: Int[np.ndarray, " bin"],
     left_out: Float[np.ndarray, " bin"],
 ) -> LeftOutClusters:
-    """Return the sums over clusters of `left_out`, which is of `left_out_chisqr`, and what it is judged by.
+    """Return the sums over clusters of `left_out` (of `left_out_chisqr`), and the penalty to compare it with.
 
     tr(H⁻¹J) is the penalty of the composite likelihood information criterion (Varin and Vidoni 2005): H is
     the normal matrix of theta and of the linear parameters that bins share, J the variance of its scores.

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.solver.eigendirections import Eigendirections
+from homodyne_dask.solver.reduced_problem import ReducedProblem
 
 GOOD_RATIO, POOR_RATIO, MIN_RATIO = 0.75, 0.25, 1e-4
 """Actual over predicted reduction: from here on damping falls and the radius may grow; below this the radius
@@ -27,6 +28,10 @@ _RADIUS_TOLERANCE = 0.01
 class StepResult(NamedTuple):
     """What a step to a trial did to χ²."""
 
+    theta: Float[np.ndarray, " p"]
+    """The trial."""
+    reduced: ReducedProblem
+    """The problem there."""
     step: Float[np.ndarray, " p"]
     reduction: float
     """How much lower χ² is than at the lowest point before; -inf where it is not finite."""
@@ -76,7 +81,7 @@ class Damping(NamedTuple):
         little = self.damping <= MAX_DAMPING_OF_RISE
         return little and -result.reduction < 100 * result.possible
 
-    def after_accepted(self, result: StepResult, hessian: Float[np.ndarray, "p p"]) -> "Damping":
+    def after_accepted(self, result: StepResult) -> "Damping":
         """Return the next damping: it falls to zero once the model predicts well."""
         damping, ratio = self.damping, result.ratio
         if result.after_failure:
@@ -151,11 +156,9 @@ class TrustRegion(NamedTuple):
         """Return that χ² may not rise."""
         return False
 
-    def after_accepted(
-        self, result: StepResult, hessian: Float[np.ndarray, "p p"]
-    ) -> "TrustRegion":
+    def after_accepted(self, result: StepResult) -> "TrustRegion":
         """Return the region with the next radius, and the scales updated by the Hessian there."""
-        size = np.fmax(self.size, _roots(hessian))
+        size = np.fmax(self.size, _roots(result.reduced.hessian))
         return self._replace(size=size, radius=self._next_radius(result))
 
     def after_rejected(self, result: StepResult, smallest: float) -> "TrustRegion":
