@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from homodyne_dask.results.data.posterior import Posterior, load_posterior
     from homodyne_dask.results.data.series import FitSeries, load_series
     from homodyne_dask.results.files.load_result import load_result
-    from homodyne_dask.solver.levenberg_marquardt import Outcome
+    from homodyne_dask.solver.state import Outcome
     from homodyne_dask.store.scan import Scan, open_dataset
 
     __version__: str
@@ -86,7 +86,7 @@ _HOME = {
     "Comparison": "results.data.model_ranking",
     "FitResult": "results.data.fit_result",
     "FitSeries": "results.data.series",
-    "Outcome": "solver.levenberg_marquardt",
+    "Outcome": "solver.state",
     "BROWNIAN": "models",
     "POWER_LAW": "models",
     "LAMINAR_FLOW": "models",

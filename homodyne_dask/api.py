@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import ingest as data
     from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit
     from homodyne_dask.results.data.fit_result import FitResult
-    from homodyne_dask.solver.levenberg_marquardt import State
+    from homodyne_dask.solver.state import State
     from homodyne_dask.store.scan import Scan
     from homodyne_dask.sweep.plan import Plan
     from ingest.report import IngestReport

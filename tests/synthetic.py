@@ -20,8 +20,7 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC, Convention
 from homodyne_dask.models.parameters import Search, search
 from homodyne_dask.models.rate_forms import power_laws
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.robust_step import reduced_problem
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.sweep.layout import coarse_levels, layout
 from homodyne_dask.sweep.plan import make_plan
@@ -216,9 +215,9 @@ def solve_robust(
     start = lm.Trial(np.asarray(theta, float), linear_params)
 
     def problem(trial):
-        return reduced_problem(
-            evaluate(trial.theta, trial.linear_params), scaling, trial.linear_params,
-            prior=chosen.prior_terms(trial.theta),
+        return reduce(
+            evaluate(trial.theta, trial.linear_params), scaling,
+            prior=chosen.prior_terms(trial.theta), linear_params=trial.linear_params,
         )  # fmt: skip
 
     return list(lm.iterate(chosen, problem, start, options or lm.Options()))

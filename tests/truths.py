@@ -9,7 +9,7 @@ from homodyne_dask.fitting.start.shear_scan import mirrored_shear
 from homodyne_dask.fitting.start.transport_minima import transport_minima, undecided_minima
 from homodyne_dask.models import MODELS, Convention
 from homodyne_dask.models.transport import bin_scales
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from tests import synthetic
 from tests.synthetic import GAP, Q, Scans
 

@@ -26,9 +26,9 @@ from homodyne_dask.results.data.fit_view import fitted_scan
 from homodyne_dask.results.data.power_law_test import Deviation, RatesCheck
 from homodyne_dask.solver.cluster_robust import by_cluster
 from homodyne_dask.solver.normal_equations import JointEquations, joint_equations
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.robust_step import reduced_problem
-from homodyne_dask.solver.sign_flips import (
+from homodyne_dask.solver.sign_flip_test import (
     MIN_CLUSTERS,
     Scores,
     ScoresAlong,
@@ -46,6 +46,7 @@ from homodyne_dask.sweep.sweep import sweep_of
 
 if TYPE_CHECKING:
     from distributed import Client
+
 
 FRAMES_PER_SPLINE = 3
 """Fewest frames of a record for each spline."""
@@ -327,7 +328,8 @@ def check_rates(
     One pass over all data at the optimum gives the scores of relative deviations of each rate over all
     stretches of time up to half the record, with the fit's parameters free. The largest one, over its error,
     is compared with the same of scores whose signs are flipped, bin by bin, so that p allows for correlated
-    speckle and for looking everywhere (`solver/sign_flips.py`). A second pass tells the sizes of those found.
+    speckle and for looking everywhere (`solver/sign_flip_test.py`). A second pass tells the sizes
+    of those found.
     Raises OptionError for fits that did not converge or have no power laws, for fewer than 6 independent
     bins, and for other data than the fit's.
 
@@ -389,8 +391,6 @@ def _passes(
                 gradient, weight = of.whole(prior.gradient), of.whole(prior.weight)
                 prior = PriorTerms(prior.chisqr, gradient, weight, prior.rounding)
             gram = sweep(whole, linear_params)
-            return reduced_problem(
-                gram, request.scaling, linear_params, request.sum_rounding, prior
-            )
+            return reduce(gram, request.scaling, request.sum_rounding, prior, linear_params)
 
         yield evaluate

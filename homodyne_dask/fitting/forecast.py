@@ -18,7 +18,7 @@ from homodyne_dask.fitting.request import Request, prepare, require_gap
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import Model
-from homodyne_dask.solver import variable_projection as scaling
+from homodyne_dask.solver.reduce import reduce as reduce_gram
 from homodyne_dask.store.chunk_reader import stored_size
 from homodyne_dask.store.scan import Chunk, Scan, q_or_one
 from homodyne_dask.sweep.blocks import Cost, Place, stored_sums
@@ -30,6 +30,7 @@ from homodyne_dask.text import html_table, lines_of
 
 if TYPE_CHECKING:
     from distributed import Client
+
 
 SAMPLE_PAIRS = 20e6
 """Pairs of the sample for each thread; it is computed up to three times, for some tenths of a second."""
@@ -120,9 +121,7 @@ def forecast(
         theta = find_initial_values(request)[0].theta
         linear_params = None
         if request.problem.loss != "linear":
-            linear_params = scaling.reduce(
-                averages_of(request)(theta), request.scaling
-            ).linear_params
+            linear_params = reduce_gram(averages_of(request)(theta), request.scaling).linear_params
         return _forecast(request, plan, here.workers, sweep, at_point(theta, linear_params))
 
 

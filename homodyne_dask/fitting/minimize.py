@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -16,13 +16,14 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, require_function, require_type
 from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.fitting.request import Request
+from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.reduced_problem import ReducedProblem, Strengths
-from homodyne_dask.solver.robust_step import reduced_problem
-from homodyne_dask.solver.smoothing import penalized
-from homodyne_dask.solver.trust_region import TrustRegion
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.convergence import with_outcome
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.scaling_modes import Scaling
+from homodyne_dask.solver.state import SavedState
 from homodyne_dask.store.files import path_of
 from homodyne_dask.store.processes import trim_memory
 
@@ -47,35 +48,73 @@ class FitRecord:
         self.timings: dict[str, float] = {"passes": 0.0}
 
 
+class SolverRequest(Protocol):
+    """What the solver needs to know of a checked request."""
+
+    @property
+    def search(self) -> Search:
+        """The parameters."""
+        ...
+
+    @property
+    def solver(self) -> lm.Options:
+        """When the fit ends."""
+        ...
+
+    @property
+    def scaling(self) -> Scaling:
+        """How contrast and offset of the bins depend on each other."""
+        ...
+
+    @property
+    def sum_rounding(self) -> float:
+        """Accuracy of the sums."""
+        ...
+
+
 def minimize(
-    request: Any,
+    request: Request,
     sweep: "Sweep",
     checkpoint: Path | None = None,
     resume: bool = False,
     record: FitRecord | None = None,
     levels: Sequence["Sweep"] = (),
-    find_start: "FindStart | None" = None,
-    identity_of: Callable[[Any], dict[str, Any]] | None = None,
 ) -> Iterator[lm.State]:
-    """Yield one state per pass over the data; the last one has the outcome.
+    """Yield one state per pass over a scan; the last one has the outcome.
 
     sweep: passes over all data. levels: passes over block means, the coarsest first, through which
-    the fit starts. find_start, identity_of: for other data than a scan, the function that returns the
-    starting point, and the one that returns the identity of the checkpoint.
+    the fit starts.
+    """
+    find_start = partial(_find_start, request, levels, sweep)
+    find_identity = partial(identity, request)
+    return minimize_from(find_start, request, sweep, find_identity, checkpoint, resume, record)
+
+
+def minimize_from(
+    find_start: "Callable[[FitRecord], StartingPoint]",
+    request: SolverRequest,
+    sweep: "Sweep",
+    find_identity: Callable[[], dict[str, object]],
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    record: FitRecord | None = None,
+) -> Iterator[lm.State]:
+    """Yield one state per pass over any data; the last one has the outcome.
+
+    find_start: called for the point of the first pass, unless the fit is resumed. find_identity: called for
+    the identity of the checkpoint, if there is one.
     """
     record = record or FitRecord(time.perf_counter())
     search, options = request.search, request.solver
-    of_fit = {} if checkpoint is None else (identity_of or identity)(request)
+    of_fit = {} if checkpoint is None else find_identity()
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
         began = time.perf_counter()
         gram = sweep(trial.theta, trial.linear_params)
         seconds = time.perf_counter() - began
         record.timings["passes"] += seconds
-        reduced = reduced_problem(
-            gram, request.scaling, trial.linear_params, request.sum_rounding,
-            search.prior_terms(trial.theta),
-        )  # fmt: skip
+        prior = search.prior_terms(trial.theta)
+        reduced = reduce(gram, request.scaling, request.sum_rounding, prior, trial.linear_params)
         chisqr = reduced.chisqr if np.isfinite(reduced.chisqr) else None
         entry = {"seconds": seconds, "theta": trial.theta.tolist(), "chisqr": chisqr}
         record.history.append(entry | _shares(sweep.cost) | _peak(sweep.peak) | _job())
@@ -88,9 +127,7 @@ def minimize(
         yield state
         states = lm.iterate_from(search, evaluate, state, options)
     else:
-        if find_start is None:
-            find_start = partial(_find_start, data=sweep)
-        theta, linear_params, coarse = find_start(request, levels, record)
+        theta, linear_params, coarse = find_start(record)
         record.history.extend(coarse)
         # at the optimum of the means damping would only slow the weak directions
         options = replace(options, damping=0.0) if coarse else options
@@ -142,11 +179,8 @@ class StartingPoint(NamedTuple):
     """The record of each level of block means before it."""
 
 
-FindStart = Callable[[Any, Sequence["Sweep"], FitRecord], StartingPoint]
-
-
 def _find_start(
-    request: Request, levels: Sequence["Sweep"], record: FitRecord, data: "Sweep"
+    request: Request, levels: Sequence["Sweep"], data: "Sweep", record: FitRecord
 ) -> StartingPoint:
     """Return the lowest minimum found in the averages and the block means, or in fits to the data."""
     from homodyne_dask.fitting.start.coarse_to_fine import coarse_to_fine
@@ -203,10 +237,12 @@ def _note(record: FitRecord, state: lm.State) -> None:
     }
 
 
-def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: FitRecord) -> None:
+def _save(
+    path: Path | None, identity: dict[str, object], state: lm.State, record: FitRecord
+) -> None:
     if path is None or not state.reduced.finite:
         return
-    saved_state, best = _saved(state), state.best and _saved(state.best)
+    saved_state, best = state.saved(), state.best and state.best.saved()
     saved = checkpoints.Checkpoint(
         identity, state.passes, saved_state, best, record.history, record.minima
     )
@@ -221,51 +257,28 @@ def _save(path: Path | None, identity: dict[str, Any], state: lm.State, record: 
         ) from e
 
 
-def _saved(state: lm.State) -> checkpoints.SavedState:
-    return checkpoints.SavedState(
-        state.theta.tolist(), state.damping, state.accepted, state.reduced.gram,
-        state.nonmonotone_steps, state.rejected_steps, state.slow_steps,
-        None if state.reduced.linear_step is None else state.reduced.linear_params.tolist(),
-        state.trust_region
-        and (state.trust_region.size.tolist(), state.trust_region.radius),
-        state.reduced.penalty and state.reduced.penalty.strengths.plain(),
-        None if state.secant is None else state.secant.tolist(),
-    )  # fmt: skip
-
-
-def _resumed(request: Any, path: Path, identity: dict[str, Any], record: FitRecord) -> lm.State:
+def _resumed(
+    request: SolverRequest, path: Path, identity: dict[str, object], record: FitRecord
+) -> lm.State:
     """Return the state in a checkpoint."""
-    saved = checkpoints.load(path, identity)
+    saved, bins = checkpoints.load(path, identity), identity.get("bins")
     record.history.extend(saved.history)
     record.minima = list(saved.minima)
 
-    def state(of: checkpoints.SavedState, best: lm.State | None = None) -> lm.State:
+    def state(of: SavedState, best: lm.State | None = None) -> lm.State:
         n_bins, p = len(of.gram.pairs), len(request.search.names)
-        if len(of.theta) != p or n_bins != len(identity.get("bins", of.gram.pairs)):
+        if len(of.theta) != p or (isinstance(bins, list) and n_bins != len(bins)):
             raise ValueError(f"{len(of.theta)} parameters and {n_bins} bins")
-        linear_params = None if of.linear_params is None else np.array(of.linear_params)
-        region = of.trust_region and TrustRegion(np.array(of.trust_region[0]), of.trust_region[1])
-        theta, strengths = np.array(of.theta), of.strengths
-        reduced = reduced_problem(
-            of.gram, request.scaling, linear_params, request.sum_rounding,
-            request.search.prior_terms(theta),
-        )  # fmt: skip
-        if strengths is not None:
-            kept = Strengths(*map(np.array, strengths))
-            reduced = penalized(request.search, theta, reduced, kept)
-        restored = lm.State(
-            theta, reduced, of.damping, passes=saved.passes, accepted=of.accepted, best=best,
-            nonmonotone_steps=of.nonmonotone_steps, rejected_steps=of.rejected_steps,
-            slow_steps=of.slow_steps, secant=None if of.secant is None else np.array(of.secant),
-            trust_region=region,
-        )  # fmt: skip
-        return lm.restored_state(request.search, restored, request.solver)
+        restored = lm.State.restored(
+            of, request.search, request.scaling, request.sum_rounding, saved.passes, best
+        )
+        return with_outcome(request.search, restored, request.solver)
 
     with checkpoints.foreign_content(path):
         return state(saved.state, saved.best and state(saved.best))
 
 
-def identity(request: Request) -> dict[str, Any]:
+def identity(request: Request) -> dict[str, object]:
     """Return the identity of a fit: it resumes only from a checkpoint with the same."""
     config, names = request.config, request.search.names
     return {

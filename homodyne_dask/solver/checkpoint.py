@@ -16,6 +16,7 @@ import numpy as np
 
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.kernels.gram import Gram, RobustGram
+from homodyne_dask.solver.state import SavedState
 from homodyne_dask.store.files import partial_files, read_regular_file, replacing
 
 VERSION = 5
@@ -30,30 +31,10 @@ _MAX_COUNT = 2**53
 """The largest number of passes or steps."""
 
 
-class SavedState(NamedTuple):
-    """A state of the solver, with the Gram it was made from."""
-
-    theta: list[float]
-    damping: float
-    accepted: bool
-    gram: Gram | RobustGram
-    nonmonotone_steps: int = 0
-    rejected_steps: int = 0
-    slow_steps: int = 0
-    linear_params: list[list[float]] | None = None
-    """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
-    trust_region: tuple[list[float], float] | None = None
-    """Size and radius of `lm.State.trust_region`."""
-    strengths: tuple[list[float], list[float], list[float]] | None = None
-    """The `Strengths` of the state's penalty."""
-    secant: list[list[float]] | None = None
-    """`lm.State.secant`."""
-
-
 class Checkpoint(NamedTuple):
     """What is needed to resume a fit to the same bits."""
 
-    identity: dict[str, Any]
+    identity: dict[str, object]
     """Data, model and options; a fit resumes only from a checkpoint with the same."""
     passes: int
     state: SavedState
@@ -83,7 +64,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
             path.replace(previous(path))
 
 
-def load(path: Path, identity: dict[str, Any]) -> Checkpoint:
+def load(path: Path, identity: dict[str, object]) -> Checkpoint:
     """Return the newest intact checkpoint; raises OptionError if there is none or it is another fit's."""
     read = _newest(path)
     if read.get("version") != VERSION:
@@ -143,7 +124,7 @@ def _newest(path: Path) -> dict[str, Any]:
     raise OptionError(f"no checkpoint to resume from at {path}: run without --resume first")
 
 
-def saved_identity(path: Path) -> dict[str, Any]:
+def saved_identity(path: Path) -> dict[str, object]:
     """Return the identity of the fit in a checkpoint; empty where no intact one has any."""
     read = next((body for body in map(_body, (path, previous(path))) if body is not None), {})
     found = read.get("identity")
@@ -151,8 +132,8 @@ def saved_identity(path: Path) -> dict[str, Any]:
 
 
 def identity_differences(
-    before: dict[str, Any], identity: dict[str, Any]
-) -> dict[str, tuple[Any, Any]]:
+    before: dict[str, object], identity: dict[str, object]
+) -> dict[str, tuple[object, object]]:
     """Return what differs between the identities of two fits, with the values of both, by name."""
     # through JSON and back, so that tuples and lists compare equal
     wanted = json.loads(json.dumps(identity))
@@ -160,7 +141,7 @@ def identity_differences(
     return {key: (then, now) for key, (then, now) in both.items() if then != now}
 
 
-def _check_same(path: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
+def _check_same(path: Path, before: dict[str, object], identity: dict[str, object]) -> None:
     for key, (then, now) in identity_differences(before, identity).items():
         raise OptionError(
             f"{path} is of another fit: {key} was {_quoted(then)}, now {_quoted(now)}; "
@@ -168,7 +149,7 @@ def _check_same(path: Path, before: dict[str, Any], identity: dict[str, Any]) ->
         )
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value: object) -> str:
     """Return a value of an identity for a message."""
     if value is None:
         return "not given"
@@ -217,27 +198,16 @@ def _packed_state(state: SavedState) -> dict[str, Any]:
 
 
 def _state(read: dict[str, Any]) -> SavedState:
-    packed, theta = read["gram"], _numbers(read["theta"])
-    moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
-    pairs = _unpacked(packed["count"], "<i8")
-    bins = len(pairs)
-    if moments.ndim != 3 or moments.shape != (bins, *moments.shape[1:2] * 2):
-        raise ValueError(f"moments of shape {moments.shape} for {bins} bins")
-    gram = Gram(moments, pairs)
-    if "loss" in packed:
-        gram = RobustGram(moments, _unpacked(packed["loss"], "<f8").reshape(bins, 4), pairs)
-    linear, region = read["linear_params"], read["trust_region"]
-    if linear is not None and [len(_numbers(pair)) for pair in linear] != [2] * bins:
-        raise ValueError("linear parameters of other bins")
-    if region is not None and len(_numbers(region[0])) != len(theta):
-        raise ValueError("a trust region of other parameters")
-    strengths = read.get("strengths")
+    gram, theta = _gram(read["gram"]), _numbers(read["theta"])
+    linear, region, strengths = read["linear_params"], read["trust_region"], read.get("strengths")
+    _check_shape("linear parameters of other bins", linear, (len(gram.pairs), 2))
+    if region is not None:
+        _check_shape("a trust region of other parameters", [region[0]], (1, len(theta)))
+        region = region[0], _from_zero_up(region[1])
     if strengths is not None:
         values, exponents, scales = map(_numbers, strengths)
         strengths = (values, exponents, [_from_zero_up(scale) for scale in scales])
-    secant = read.get("secant")
-    if secant is not None and [len(_numbers(row)) for row in secant] != [len(theta)] * len(theta):
-        raise ValueError("a secant term of other parameters")
+    _check_shape("a secant term of other parameters", read.get("secant"), (len(theta), len(theta)))
     return SavedState(
         theta,
         _from_zero_up(read["damping"]),
@@ -247,10 +217,27 @@ def _state(read: dict[str, Any]) -> SavedState:
         _count(read["rejected_steps"]),
         _count(read["slow_steps"]),
         linear,
-        None if region is None else (region[0], _from_zero_up(region[1])),
+        region,
         strengths,
-        secant,
+        read.get("secant"),
     )
+
+
+def _gram(packed: dict[str, Any]) -> Gram | RobustGram:
+    moments = _unpacked(packed["moments"], "<f8").reshape(packed["shape"])
+    pairs = _unpacked(packed["count"], "<i8")
+    bins = len(pairs)
+    if moments.ndim != 3 or moments.shape != (bins, *moments.shape[1:2] * 2):
+        raise ValueError(f"moments of shape {moments.shape} for {bins} bins")
+    if "loss" in packed:
+        return RobustGram(moments, _unpacked(packed["loss"], "<f8").reshape(bins, 4), pairs)
+    return Gram(moments, pairs)
+
+
+def _check_shape(mistake: str, rows: Any, shape: tuple[int, int]) -> None:
+    """Raise ValueError for rows of numbers, if there are any, of another number or length."""
+    if rows is not None and [len(_numbers(row)) for row in rows] != [shape[1]] * shape[0]:
+        raise ValueError(mistake)
 
 
 def _numbers(values: Any) -> list[float]:

@@ -13,11 +13,11 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.kernels.gram import RobustGram
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3, freedom_of_trace
-from homodyne_dask.solver.directions import SINGULAR
+from homodyne_dask.solver.eigendirections import SINGULAR
+from homodyne_dask.solver.identifiability import few_bins, undetermined, weakly_determined
 from homodyne_dask.solver.normal_equations import JointEquations, deviation, joint_equations
+from homodyne_dask.solver.reduce import slope_known
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.robust_step import slope_known
-from homodyne_dask.solver.undetermined import few_bins, undetermined, weakly_determined
 
 MIN_CLUSTERS = 8
 _FOLLOWS_BOUND = 0.5
@@ -91,19 +91,11 @@ def uncertainty(
     expected = moved & ~withheld & ~smoothed
     robust, scaling_robust = None, unknown
     if clusters_in(reduced, clusters) >= MIN_CLUSTERS:
-        scores, blocks = by_cluster(joint, clusters, used)
-        known = None if joint.prior is None else joint.prior.scores
-        of_theta = np.eye(len(joint.inverse))[: joint.moved]
-        covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, known)
-        robust = without(_expand(joint.of_theta(covariance), moved), withheld)
+        covariance, freedom, scaling = _robust(reduced, joint, clusters)
+        robust = without(_expand(covariance, moved), withheld)
         dof[moved] = freedom
         dof[withheld] = np.nan
-        if joint.linear:
-            scaling_robust = joint.of_scaling(covariance)
-        elif reduced.columns.shape[1]:
-            effect = _design_effect(joint, covariance)
-            followed = joint.of_scaling(covariance)
-            scaling_robust = deviation(followed**2 + effect * _own_errors(reduced) ** 2)
+        scaling_robust = unknown if scaling is None else scaling
     return Uncertainty(
         naive=without(_expand(_naive(joint, noise), moved), withheld),
         robust=robust,
@@ -118,10 +110,31 @@ def uncertainty(
     )
 
 
+def _robust(
+    reduced: ReducedProblem, joint: JointEquations, clusters: Int[np.ndarray, " bin"]
+) -> tuple[Float[np.ndarray, "m m"], Float[np.ndarray, " m"], Float[np.ndarray, "bin 2"] | None]:
+    """Return the robust covariance of theta, its degrees of freedom, and errors of offset and contrast.
+
+    The last are None where these are fixed.
+    """
+    scores, blocks = by_cluster(joint, clusters, reduced.count > 0)
+    known = None if joint.prior is None else joint.prior.scores
+    of_theta = np.eye(len(joint.inverse))[: joint.moved]
+    covariance, freedom = cr3(joint.inverse, scores, blocks, of_theta, known)
+    scaling = None
+    if joint.linear:
+        scaling = joint.of_scaling(covariance)
+    elif reduced.columns.shape[1]:
+        effect = _design_effect(joint, covariance)
+        followed = joint.of_scaling(covariance)
+        scaling = deviation(followed**2 + effect * _own_errors(reduced) ** 2)
+    return joint.of_theta(covariance), freedom, scaling
+
+
 def error_used(
     robust: Float[np.ndarray, "*n"], lower: Float[np.ndarray, "*n"], naive: Float[np.ndarray, "*n"]
 ) -> Float[np.ndarray, "*n"]:
-    """Return the errors in which a result is judged: influence, scaling modes, profiles, pulls.
+    """Return the errors that a result is compared with: influence, scaling modes, profiles, pulls.
 
     Each is the cluster-robust one; where it is unknown (NaN), the larger of lower bound and naive error.
     """

@@ -1,18 +1,13 @@
-"""How a result depends on single bins and on the scaling mode, from the last Gram alone."""
+"""How a result depends on single bins, from the last Gram alone."""
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.solver.cluster_robust import by_cluster, cr3
-from homodyne_dask.solver.normal_equations import joint_equations
+from homodyne_dask.solver.normal_equations import joint_equations, solve_normal_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.scaling_modes import MODES, Scaling, scaling_of
-from homodyne_dask.solver.variable_projection import reduce
-
-_SINGULAR = 1e-13
 
 
 def leave_one_out(
@@ -27,7 +22,9 @@ def leave_one_out(
     total, gradient = joint.normal, joint.gradient
     change = np.full((len(reduced.count), len(moved)), np.nan)
     for b in np.flatnonzero(reduced.count > 0):
-        rest, known = _solved(total - joint.blocks[b], gradient - joint.scores[b], joint.moved)
+        rest, known = solve_normal_equations(
+            total - joint.blocks[b], gradient - joint.scores[b], joint.moved
+        )
         if known:
             change[b, moved] = rest[: joint.moved] / joint.size[: joint.moved]
     return change
@@ -49,7 +46,9 @@ def left_out_chisqr(
     for cluster in np.unique(clusters[reduced.count > 0]):
         of = np.flatnonzero((clusters == cluster) & (reduced.count > 0))
         own, score = joint.blocks[of], joint.scores[of]
-        step, known = _solved(total - own.sum(0), gradient - score.sum(0), joint.moved)
+        step, known = solve_normal_equations(
+            total - own.sum(0), gradient - score.sum(0), joint.moved
+        )
         if known:
             rise = np.einsum("i,bij,j->b", step, own, step) - 2 * score @ step
             found[of] = reduced.chisqr_per_bin[of] + rise
@@ -79,7 +78,7 @@ def left_out_clusters(
     clusters: Int[np.ndarray, " bin"],
     left_out: Float[np.ndarray, " bin"],
 ) -> LeftOutClusters:
-    """Return the sums over clusters of `left_out`, which is of `left_out_chisqr`, and what it is judged by.
+    """Return the sums over clusters of `left_out` (of `left_out_chisqr`), and the penalty to compare it with.
 
     tr(H⁻¹J) is the penalty of the composite likelihood information criterion (Varin and Vidoni 2005): H is
     the normal matrix of theta and of the linear parameters that bins share, J the variance of its scores.
@@ -103,87 +102,3 @@ def left_out_clusters(
         penalty=penalty,
         linear=reduced.linear,
     )
-
-
-def _solved(
-    normal: Float[np.ndarray, "n n"], right: Float[np.ndarray, " n"], first: int
-) -> tuple[Float[np.ndarray, " n"], bool]:
-    """Return the least-squares solution, and whether the first parameters are determined."""
-    values, vectors = np.linalg.eigh(normal)
-    known = values > _SINGULAR * max(values[-1], 0.0)
-    undetermined = np.abs(vectors[:first, ~known]).max(initial=0.0)
-    part = vectors[:, known]
-    return part @ (part.T @ right / values[known]), bool(undetermined < 1e-6)
-
-
-class ScalingComparison(NamedTuple):
-    """A scaling mode at its own optimum, estimated from the last Gram, for comparison."""
-
-    mode: str
-    chisqr: float
-    aic: float
-    """Difference from the lowest of the compared modes, as is `bic`; unknown as NaN."""
-    bic: float
-    fitted: int
-    """Physical and linear parameters."""
-    change: Float[np.ndarray, " p"]
-    """Change of theta from that of the fit; NaN where it is fixed or undetermined."""
-
-
-def compare_scalings(
-    reduced: ReducedProblem,
-    scaling: Scaling,
-    phi: Float[np.ndarray, " bin"],
-    moved: Bool[np.ndarray, " p"],
-    effect: float | None = 1.0,
-) -> list[ScalingComparison]:
-    """Return every scaling mode, each one Gauss-Newton step from the fit's optimum.
-
-    The step is exact for contrast and offset and linear in theta: modes that move theta by many
-    standard errors are compared only roughly. effect: the design effect, by which correlated pairs
-    make variances larger; AIC and BIC count χ² in units of it times the reduced χ² of 'individual'
-    (QAIC, Burnham and Anderson 2002), and pairs as that many fewer. These units are those of one fit:
-    only differences between its modes mean something. None: the design effect is not known, and
-    neither are AIC and BIC.
-    """
-    individual = _step(reduced, Scaling(), moved)
-    effect = np.nan if effect is None else effect
-    of_priors = 0.0 if reduced.theta_prior is None else reduced.theta_prior.chisqr
-    scale = effect * (individual.chisqr - of_priors) / max(reduced.ndata - individual.fitted, 1)
-    modes = []
-    for mode in MODES:
-        if mode == "fixed" and scaling.mode != "fixed":
-            continue
-        if mode.startswith("fourier") and not np.isfinite(phi).all():
-            continue
-        one = _step(reduced, scaling if mode == scaling.mode else scaling_of(mode, phi), moved)
-        if mode.startswith("fourier") and one.fitted >= individual.fitted:
-            continue  # as many columns as angles: that is `individual`
-        relative = one.chisqr / scale if scale > 0 else np.nan
-        modes.append(
-            one._replace(
-                mode=mode,
-                aic=relative + 2 * one.fitted,
-                bic=relative + one.fitted * np.log(max(reduced.ndata / effect, 1)),
-            )
-        )
-    least = {key: min(getattr(one, key) for one in modes) for key in ("aic", "bic")}
-    return [one._replace(aic=one.aic - least["aic"], bic=one.bic - least["bic"]) for one in modes]
-
-
-def _step(
-    reduced: ReducedProblem, scaling: Scaling, moved: Bool[np.ndarray, " p"]
-) -> ScalingComparison:
-    assert isinstance(reduced.gram, Gram)
-    at = reduce(reduced.gram, scaling, reduced.sum_rounding, reduced.theta_prior)
-    at = at if reduced.penalty is None else at.with_penalty(reduced.penalty)
-    joint = joint_equations(at, moved)
-    gradient = at.gradient[moved] / joint.size[: joint.moved]
-    step, known = _solved(joint.hessian, gradient, joint.moved)
-    change = np.full(len(moved), np.nan)
-    if known:
-        change[moved] = step / joint.size[: joint.moved]
-    chisqr = max(at.fit_chisqr - float(gradient @ step), 0.0)
-    spared = 0.0 if at.penalty is None else at.penalty.spared
-    fitted = int(moved.sum()) - round(spared) + at.linear
-    return ScalingComparison("", chisqr, np.nan, np.nan, fitted, change)

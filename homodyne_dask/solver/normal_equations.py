@@ -10,9 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from homodyne_dask.solver.directions import above_rounding
+from homodyne_dask.solver.eigendirections import above_rounding
 from homodyne_dask.solver.elimination import Z
 from homodyne_dask.solver.reduced_problem import ReducedProblem
+
+_SINGULAR = 1e-13
+"""Eigenvalue of a normal matrix over the largest, below which a direction is not determined."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,17 @@ def joint_equations(reduced: ReducedProblem, moved: Bool[np.ndarray, " p"]) -> J
         follow=follow / size,
         prior=_prior(reduced, moved, size),
     )
+
+
+def solve_normal_equations(
+    normal: Float[np.ndarray, "n n"], right: Float[np.ndarray, " n"], first: int
+) -> tuple[Float[np.ndarray, " n"], bool]:
+    """Return x of normal · x = right, and whether its first parameters are determined."""
+    values, vectors = np.linalg.eigh(normal)
+    known = values > _SINGULAR * max(values[-1], 0.0)
+    undetermined = np.abs(vectors[:first, ~known]).max(initial=0.0)
+    part = vectors[:, known]
+    return part @ (part.T @ right / values[known]), bool(undetermined < 1e-6)
 
 
 def _prior(

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest, shown
-from homodyne_dask.solver.priors import ScalingPrior
+from homodyne_dask.solver.scaling_bounds import ScalingPrior
 
 MODES = ("individual", "shared", "fourier1", "fourier2", "fourier3", "fixed")
 _ALIASES = {"fourier": "fourier2"}

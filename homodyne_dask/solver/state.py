@@ -1,14 +1,28 @@
-"""Options, states and outcomes of the solver."""
+"""Options, trials, states and outcomes of the solver, and the plain data of a state in a checkpoint."""
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.trust_region import TrustRegion
+from homodyne_dask.kernels.gram import Gram, RobustGram
+from homodyne_dask.models.parameters import Search
+from homodyne_dask.solver.eigendirections import (
+    Eigendirections,
+    directions_of,
+    movable,
+    without_unbounded,
+)
+from homodyne_dask.solver.penalty_strength import penalized
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.reduced_problem import ReducedProblem, Strengths
+from homodyne_dask.solver.scaling_modes import Scaling
+from homodyne_dask.solver.step_control import StepControl, control_of
+
+MIN_REJECTED_STEPS = 3
+"""Rejected steps after which directions whose error exceeds every scale count as undetermined."""
 
 
 class Outcome(Enum):
@@ -51,29 +65,48 @@ class Trial(NamedTuple):
     """The reduction of χ² that the quadratic model expects of a step there."""
 
 
+class SavedState(NamedTuple):
+    """A state as plain data, with the Gram it was made from."""
+
+    theta: list[float]
+    damping: float
+    accepted: bool
+    gram: Gram | RobustGram
+    nonmonotone_steps: int = 0
+    rejected_steps: int = 0
+    slow_steps: int = 0
+    linear_params: list[list[float]] | None = None
+    """(offset - 1, contrast) of every bin, where they are not eliminated: under a loss."""
+    trust_region: tuple[list[float], float] | None = None
+    """Size and radius of a `TrustRegion`."""
+    strengths: tuple[list[float], list[float], list[float]] | None = None
+    """The `Strengths` of the state's penalty."""
+    secant: list[list[float]] | None = None
+    """The second-order term."""
+
+
 @dataclass(frozen=True)
 class State:
     """The state of a fit after a pass; the last one has the outcome."""
 
     theta: Float[np.ndarray, " p"]
     reduced: ReducedProblem
-    damping: float
+    control: StepControl
+    """What limits the next step."""
     outcome: Outcome = Outcome.RUNNING
     passes: int = 1
     accepted: bool = True
     """Whether the last trial had the lowest χ² so far."""
     best: "State | None" = None
-    """The lowest state so far, while steps above it are being tried (see `judge`)."""
+    """The lowest state so far, while steps above it are being tried (`solver.acceptance`)."""
     nonmonotone_steps: int = 0
     """Number of steps above it since then."""
     rejected_steps: int = 0
     """Since the fit began."""
     slow_steps: int = 0
     """Accepted steps in a row that hardly came closer to an optimum less than a standard error away."""
-    secant: Float[np.ndarray, "p p"] | None = None
+    second_order_term: Float[np.ndarray, "p p"] | None = None
     """S, what the Hessian has beside that of Gauss and Newton, once steps have failed or were slow."""
-    trust_region: TrustRegion | None = None
-    """The limit of the next step's length, if steps are limited by it instead of damping."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: estimated distance to the minimum in standard errors."""
 
@@ -87,3 +120,69 @@ class State:
     def lowest(self) -> "State":
         """The state with the lowest χ² so far."""
         return self.best or self
+
+    @property
+    def damping(self) -> float:
+        """The damping of the next step."""
+        return self.control.damping
+
+    def movable(self, search: Search) -> Bool[np.ndarray, " p"]:
+        """Return which parameters may move: not fixed, and no active bound."""
+        return movable(search, self.theta, self.reduced.gradient)
+
+    def directions(
+        self,
+        search: Search,
+        which: Bool[np.ndarray, " p"],
+        gradient: Float[np.ndarray, " p"] | None = None,
+    ) -> Eigendirections:
+        """Return the eigendirections of some parameters; gradient: another one than that of the problem.
+
+        After MIN_REJECTED_STEPS those whose error exceeds every scale count as undetermined.
+        """
+        directions = directions_of(self.reduced, which, gradient)
+        if not directions.determined.any() or self.rejected_steps < MIN_REJECTED_STEPS:
+            return directions
+        variance = self.reduced.variance(int(search.free.sum()))
+        return without_unbounded(directions, search, self.theta, which, variance)
+
+    def saved(self) -> SavedState:
+        """Return the state as plain data."""
+        reduced, S = self.reduced, self.second_order_term
+        damping, trust_region = self.control.plain()
+        return SavedState(
+            self.theta.tolist(), damping, self.accepted, reduced.gram,
+            self.nonmonotone_steps, self.rejected_steps, self.slow_steps,
+            None if reduced.linear_step is None else reduced.linear_params.tolist(),
+            trust_region,
+            reduced.penalty and reduced.penalty.strengths.plain(),
+            None if S is None else S.tolist(),
+        )  # fmt: skip
+
+    @classmethod
+    def restored(
+        cls,
+        saved: SavedState,
+        search: Search,
+        scaling: Scaling,
+        sum_rounding: float,
+        passes: int,
+        best: Self | None = None,
+    ) -> Self:
+        """Return the state that was saved, without its decrement and outcome.
+
+        sum_rounding: see `reduce`. passes: how many there were. best: the lowest state, if it is another one.
+        """
+        theta, S = np.array(saved.theta), saved.secant
+        linear_params = None if saved.linear_params is None else np.array(saved.linear_params)
+        prior = search.prior_terms(theta)
+        reduced = reduce(saved.gram, scaling, sum_rounding, prior, linear_params)
+        if saved.strengths is not None:
+            strengths = Strengths(*map(np.array, saved.strengths))
+            reduced = penalized(search, theta, reduced, strengths)
+        return cls(
+            theta, reduced, control_of(saved.damping, saved.trust_region), passes=passes,
+            accepted=saved.accepted, best=best, nonmonotone_steps=saved.nonmonotone_steps,
+            rejected_steps=saved.rejected_steps, slow_steps=saved.slow_steps,
+            second_order_term=None if S is None else np.array(S),
+        )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 import homodyne_dask
 from homodyne_dask.results.data.posterior import load_posterior, posterior_of
 from homodyne_dask.results.files.load_result import load_result
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 from tests.results.made_draws import draws_of, gaussian
 from tests.run_command import FIT, done, run
 

@@ -13,15 +13,8 @@ from homodyne_dask.models import STATIC, STATIC_FREE, STRETCHED
 from homodyne_dask.models.parameters import search
 from homodyne_dask.models.rate_forms import DeviatingForm
 from homodyne_dask.models.spline_basis import SplineForm
-from homodyne_dask.solver.sign_flips import (
-    Scores,
-    largest,
-    project,
-    shares,
-    signs_of,
-    weighted,
-)
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.sign_flip_test import Scores, largest, project, shares, signs_of, weighted
 from tests import photons, reference
 from tests.photons import FLOW, OFFSETS, STILL
 from tests.results.made_results import scan_of

@@ -9,7 +9,7 @@ from homodyne_dask.cli.configuration import from_options
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.results.files.csv_tables import parameters_csv
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 from tests.run_command import run
 from tests.synthetic import CREEP, angles, fit_here, measured, store
 

@@ -8,9 +8,9 @@ from homodyne_dask.kernels import losses
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.robust_step import mean_weight, reduced_problem
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.robust_step import mean_weight
+from homodyne_dask.solver.state import Outcome
 from tests import reference
 from tests.solver.dense_problem import (
     ALL_MODES,
@@ -122,13 +122,15 @@ def test_the_gradient_is_that_of_the_cost_at_fixed_contrast_and_offset(flow, mod
         reduce(evaluate(STRONG_FLOW * 1.01), scaling).linear_params,
     )
     for _ in range(25):
-        here = reduced_problem(evaluate(theta, linear_params), scaling, linear_params)
+        here = reduce(evaluate(theta, linear_params), scaling, linear_params=linear_params)
         linear_params = here.linear_params + here.linear_step
     for p in range(7):
         step = 1e-3 / np.sqrt(here.hessian[p, p]) * np.eye(7)[p]
         up, down = (
-            reduced_problem(
-                evaluate(theta + s * step, here.linear_params), scaling, here.linear_params
+            reduce(
+                evaluate(theta + s * step, here.linear_params),
+                scaling,
+                linear_params=here.linear_params,
             ).chisqr
             for s in (1, -1)
         )

@@ -6,9 +6,9 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.solver.normal_equations import deviation
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.rings import friedel_clusters
 from tests.solver.dense_problem import ALL_MODES as MODES
 from tests.solver.dense_problem import DenseProblem, scaling_at

@@ -8,9 +8,9 @@ import pytest
 
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import scaling_of
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.state import Outcome
 from tests.synthetic import FLOW, angles, asked, evaluator, measured, solve
 
 TRUTHS = {

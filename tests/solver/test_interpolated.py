@@ -11,13 +11,13 @@ import homodyne_dask as hd
 from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.influence import compare_scalings, leave_one_out
-from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.priors import scaling_prior
-from homodyne_dask.solver.robust_step import reduced_problem
+from homodyne_dask.solver.identifiability import determined_at
+from homodyne_dask.solver.influence import leave_one_out
+from homodyne_dask.solver.information_criteria import compare_scalings
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.scaling_bounds import scaling_prior
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of
-from homodyne_dask.solver.undetermined import determined_at
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.state import Outcome
 from tests.synthetic import angles, asked, evaluator, measured, solve, store
 
 BINS, P = 3, 2
@@ -73,7 +73,7 @@ def test_chisqr_of_interpolated_data_is_zero(seed, points):
 def test_so_it_is_under_a_loss(seed, points):
     gram, linear_params = interpolated(np.random.default_rng(seed), points, robust=True)
     for scaling in scalings(linear_params):
-        reduced = reduced_problem(gram, scaling, linear_params)
+        reduced = reduce(gram, scaling, linear_params=linear_params)
         assert reduced.chisqr == 0
         assert reduced.linear_reduction >= 0
 

@@ -8,8 +8,9 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.step_control import Damping
 from tests import reference
 from tests.solver.dense_problem import DenseProblem
 from tests.synthetic import FLOW, angles, evaluator, measured, published_case, solve, without_some
@@ -131,7 +132,7 @@ def test_the_optimum_is_the_dense_solvers(word, truth, off, convention, mode):
 
 def solve_on(scans, state, mode):
     """Return theta after one more undamped step."""
-    step = lm.propose(search(scans.model.parameters), replace(state, damping=0.0))
+    step = lm.next_trial(search(scans.model.parameters), replace(state, control=Damping(0.0)))
     return step.theta
 
 

@@ -6,7 +6,7 @@ import pytest
 from homodyne_dask.models import STATIC
 from homodyne_dask.solver.cluster_robust import cr3
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from tests.solver.dense_problem import ALL_MODES, cluster_sums, scaling_at
 from tests.synthetic import CREEP, angles, evaluator, fit_here, measured, store
 

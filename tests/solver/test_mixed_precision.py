@@ -5,8 +5,8 @@ import pytest
 
 from homodyne_dask.models import STATIC
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.state import Outcome
 from tests.synthetic import CREEP, FLOW, angles, asked, evaluator, fit_here, measured, store
 
 FAST = FLOW * [5, 1, 5, 5, 1, 5, 1]

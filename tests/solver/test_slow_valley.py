@@ -4,9 +4,9 @@ import pytest
 
 from homodyne_dask.fitting.start.grid_scan import Grid
 from homodyne_dask.fitting.start.shear_scan import mirrored_shear
-from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.levenberg_marquardt import Options, Outcome
-from homodyne_dask.solver.undetermined import determined_at
+from homodyne_dask.solver import acceptance
+from homodyne_dask.solver.identifiability import determined_at
+from homodyne_dask.solver.state import Options, Outcome
 from tests import truths
 from tests.synthetic import asked, evaluator, solve, summary
 
@@ -22,8 +22,7 @@ def test_with_second_derivatives_a_fit_passes_through_a_valley_to_its_end(valley
     last = solve(evaluate, chosen, scans.theta, options=Options(max_passes=400))[-1]
     assert last.decrement < 1e-4
     assert last.passes < 100
-    monkeypatch.setattr(lm, "secant_after", lambda *_: None)
-    monkeypatch.setattr(lm, "updated_secant", lambda *_: None)
+    monkeypatch.setattr(acceptance, "second_order_term_after", lambda *_: None)
     creeping = solve(evaluate, chosen, scans.theta, options=Options(max_passes=400))[-1]
     assert last.reduced.chisqr < creeping.reduced.chisqr - 0.01
 
@@ -31,8 +30,7 @@ def test_with_second_derivatives_a_fit_passes_through_a_valley_to_its_end(valley
 def test_a_fit_that_creeps_along_a_valley_ends_and_says_what_is_determined(valley, monkeypatch):
     """Without an end for slow steps it took 400 passes, in which χ² fell by less than 0.1."""
     scans, chosen, evaluate = valley
-    monkeypatch.setattr(lm, "secant_after", lambda *_: None)
-    monkeypatch.setattr(lm, "updated_secant", lambda *_: None)
+    monkeypatch.setattr(acceptance, "second_order_term_after", lambda *_: None)
     last = solve(evaluate, chosen, scans.theta, options=Options(max_passes=400))[-1]
     assert last.outcome is Outcome.SINGULAR
     assert last.passes < 60

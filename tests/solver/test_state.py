@@ -8,8 +8,9 @@ import pytest
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.convergence import with_outcome
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.state import Outcome
 from tests.synthetic import FLOW, angles, evaluator, measured
 
 ANYWHERE = search(LAMINAR_FLOW.parameters)
@@ -29,6 +30,6 @@ def test_a_fit_that_stalled_is_not_begun_again_when_it_is_resumed(trust_region):
     last = list(lm.iterate(ANYWHERE, lying, lm.Trial(FLOW * 1.05), options))[-1]
     assert last.outcome is Outcome.STALLED
     saved = replace(last, outcome=Outcome.RUNNING, decrement=np.inf)
-    restored = lm.restored_state(ANYWHERE, saved, options)
+    restored = with_outcome(ANYWHERE, saved, options)
     assert restored.outcome is Outcome.STALLED
     assert restored.decrement == last.decrement

@@ -27,7 +27,7 @@ COMMANDS = (
 )
 QUICK = (
     "store", "models/test_parameters.py", "models/test_units.py", "solver/test_covariance.py",
-    "solver/test_variable_projection.py", "ingest/test_simulate.py", "results/files",
+    "solver/test_reduce.py", "ingest/test_simulate.py", "results/files",
     "test_extras.py",
 )  # fmt: skip
 """Of tests/: less than two minutes on one core."""

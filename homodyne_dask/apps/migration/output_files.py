@@ -15,7 +15,7 @@ from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import fitted_model
 from homodyne_dask.results.data.map_means import BinMap, bin_map
 from homodyne_dask.results.views.figures.style import UNKNOWN_COLOUR, figure, place
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import write_file
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.layout import layout

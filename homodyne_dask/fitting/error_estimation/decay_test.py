@@ -9,8 +9,8 @@ from scipy.special import chdtri
 
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
-from homodyne_dask.solver.levenberg_marquardt import Outcome, State
 from homodyne_dask.solver.scaling_modes import Scaling
+from homodyne_dask.solver.state import Outcome, State
 
 LEVEL = 0.01
 """Probability that noise alone is taken for a decay."""

@@ -16,9 +16,9 @@ from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.cell_grams import cell_block_grams
 from homodyne_dask.kernels.gram import BlockGrams, merge_tree
 from homodyne_dask.kernels.problem import Block
-from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
+from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep.block_cache import block, in_turn
 from homodyne_dask.sweep.blocks import NO_COST, Place

@@ -16,7 +16,7 @@ from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.results.data.misfit import ModelCheck
-from homodyne_dask.solver.levenberg_marquardt import State
+from homodyne_dask.solver.state import State
 from homodyne_dask.store.rings import friedel_clusters, ring_numbers, rings_of
 from homodyne_dask.store.scan import Cuts, Scan, q_or_one
 

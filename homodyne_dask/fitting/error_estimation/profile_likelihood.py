@@ -30,10 +30,9 @@ from homodyne_dask.kernels.gram import Gram, RobustGram
 from homodyne_dask.models.parameter_priors import Prior
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.directions import movable
+from homodyne_dask.solver.eigendirections import movable
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.robust_step import reduced_problem
-from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.sweep.sweep import Sweep
 from homodyne_dask.sweep.tasks import WIDE_GRAM, ManyThetas
 
@@ -121,10 +120,8 @@ def _outwards(
 
     def measured(trial: lm.Trial) -> ReducedProblem:
         gram = evaluate(trial.theta, trial.linear_params)
-        return reduced_problem(
-            gram, request.scaling, trial.linear_params, request.sum_rounding,
-            search.prior_terms(trial.theta),
-        )  # fmt: skip
+        prior = search.prior_terms(trial.theta)
+        return reduce(gram, request.scaling, request.sum_rounding, prior, trial.linear_params)
 
     for step in STEPS:
         value = origin + step * error

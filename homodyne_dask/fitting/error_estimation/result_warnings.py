@@ -18,10 +18,11 @@ from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.transport import Convention, shear_rate_at
 from homodyne_dask.results.data.misfit import fit_command
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, clusters_in
 from homodyne_dask.solver.elimination import rounding_of
+from homodyne_dask.solver.identifiability import determined_at, hidden_by_rounding
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.undetermined import MAX_SLOW_STEPS, determined_at, hidden_by_rounding
 from homodyne_dask.store.rings import describe_rings, rings_of
 from homodyne_dask.sweep.unreadable_chunks import excluded_sentence
 

@@ -41,7 +41,7 @@ from homodyne_dask.models.parameter_priors import (
     rate_draws,
 )
 from homodyne_dask.solver.covariance import clusters_in, freedom_of_size, uncertainty
-from homodyne_dask.solver.directions import inverse_of
+from homodyne_dask.solver.eigendirections import inverse_of
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.store.rings import friedel_clusters
 

@@ -47,9 +47,9 @@ from homodyne_dask.results.data.map_means import as_fitted
 from homodyne_dask.results.data.posterior import Posterior, posterior_of
 from homodyne_dask.results.data.posterior_draws import PosteriorDraws
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.directions import inverse_of
+from homodyne_dask.solver.eigendirections import inverse_of
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import require_memory_for_thetas
 from homodyne_dask.sweep.sweep import Sweep, sweep_of

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.variable_projection import reduce
 
 OPTIONS = lm.Options(max_passes=1000, decrement=1e-2)
 """An approximate optimum of the averages is enough."""

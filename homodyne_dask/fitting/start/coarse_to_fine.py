@@ -21,8 +21,8 @@ from homodyne_dask.fitting.start.transport_minima import (
 )
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.variable_projection import reduce
 from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.sweep import Sweep
 

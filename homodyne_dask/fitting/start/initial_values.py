@@ -36,7 +36,7 @@ from homodyne_dask.models.spline_rates import of_power_law, power_law_model
 from homodyne_dask.models.transport import positive_times
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 
 MAX_SPLINE_STARTS = 4
 """Minima of power laws from which fits of free forms to the averages start."""

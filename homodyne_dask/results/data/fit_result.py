@@ -24,7 +24,7 @@ from homodyne_dask.results.data.stokes_einstein import DerivedQuantity, derived_
 from homodyne_dask.results.files.json_files import write_with_checksum
 from homodyne_dask.results.views.rendering import renderer
 from homodyne_dask.solver.covariance import error_used
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import path_of
 from homodyne_dask.text import abridged
 

@@ -14,7 +14,7 @@ from homodyne_dask.models.fingerprint import known_part
 from homodyne_dask.models.spline_rates import with_stored_splines
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.scan import Scan, q_or_one
 
 DECAY_POINTS = 400

@@ -16,7 +16,7 @@ from homodyne_dask.models.transport import RATE_FLOOR
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.fitted_model import model_of
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.scan import Scan
 
 WIDEST = 1e6

@@ -20,7 +20,7 @@ from homodyne_dask.results.views.figures.captions import TITLES
 from homodyne_dask.results.views.html_report import picture_in, report_page
 from homodyne_dask.results.views.text_report import report_text
 from homodyne_dask.solver import checkpoint as checkpoints
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import AnyPath, children, is_file, write_atomic, write_file
 from homodyne_dask.store.lock import locked
 from homodyne_dask.store.scan import Scan

@@ -22,7 +22,7 @@ from homodyne_dask.results.data.result_tables import (
     table_of,
 )
 from homodyne_dask.results.files.json_files import missing_values, read_with_checksum
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import AnyPath, any_path
 
 

@@ -9,7 +9,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.apps.guide import user_guide as guide
 from homodyne_dask.solver.covariance import MIN_CLUSTERS, uncertainty
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from tests.documents import ROOT, blocks
 from tests.run_command import done, run
 from tests.synthetic import evaluator, measured

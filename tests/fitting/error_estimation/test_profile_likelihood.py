@@ -22,7 +22,7 @@ from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.synthetic import CREEP, FLOW, angles, evaluator, fit_here, measured, solve, store
 

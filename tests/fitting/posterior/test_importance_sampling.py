@@ -18,7 +18,7 @@ from homodyne_dask.fitting.posterior.likelihood import likelihood_of
 from homodyne_dask.fitting.posterior.sample_posterior import Sampler, posterior_draws, request_of
 from homodyne_dask.fitting.surrogate import interpolation_nodes as basis
 from homodyne_dask.fitting.surrogate.proposal import Weighted
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from tests.fitting.posterior.samplers import TRUTH, sampler_of
 from tests.synthetic import angles, measured, store
 

@@ -6,7 +6,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.fitting.posterior.likelihood import likelihood_of
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from tests.fitting.posterior.samplers import TRUTH, sampler_of
 from tests.kernels.user_functions import stretched
 from tests.synthetic import FLOW, angles, measured, store

@@ -10,7 +10,7 @@ from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.posterior.importance_sampling_and_nuts import nuts_draws, reliable
 from homodyne_dask.fitting.posterior.sample_posterior import posterior_draws
 from homodyne_dask.fitting.request import prepare
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.sweep.sweep import sweep_of
 from tests.fitting.posterior.samplers import TRUTH
 from tests.synthetic import angles, measured, store

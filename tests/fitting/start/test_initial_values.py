@@ -6,8 +6,8 @@ import pytest
 from homodyne_dask.fitting.start.transport_minima import Minimum, competing_minima, transport_minima
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.files.load_result import load_result
-from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.state import Outcome
 from tests import truths
 from tests.synthetic import (
     angles,

@@ -5,8 +5,8 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.start.transport_minima import transport_minima
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.solver.variable_projection import reduce
 from tests import truths
 from tests.synthetic import (
     angles,

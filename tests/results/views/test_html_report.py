@@ -25,7 +25,7 @@ from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.results.views.html_report import Picture, report_fragment, report_page
 from homodyne_dask.results.views.report_content import bin_rows, parameter_rows
 from homodyne_dask.results.views.report_facts import facts
-from homodyne_dask.solver.influence import ScalingComparison
+from homodyne_dask.solver.information_criteria import ScalingComparison
 from tests.html_pages import NASTY, ParsedPage
 from tests.results.made_results import flow_result, many_bins_result, static_result
 

@@ -18,7 +18,7 @@ from homodyne_dask.results.views.figures.maps import draw_maps, draw_residuals
 from homodyne_dask.results.views.figures.passes import draw_passes
 from homodyne_dask.results.views.figures.png import png_of
 from homodyne_dask.results.views.figures.rates_figure import draw_rates
-from homodyne_dask.solver.levenberg_marquardt import Outcome
+from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import write_file
 from homodyne_dask.store.scan import Scan
 

@@ -7,8 +7,8 @@ import pytest
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.gram import Gram
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import plain_mode, scaling_of
-from homodyne_dask.solver.variable_projection import reduce
 from tests.solver.dense_problem import ALL_MODES, MODES, DenseProblem, scaling_at
 from tests.synthetic import FLOW, evaluator, measured, without_some
 

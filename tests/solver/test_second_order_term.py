@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import Parameter, search
+from homodyne_dask.solver import acceptance
 from homodyne_dask.solver import checkpoint as checkpoints
 from homodyne_dask.solver import levenberg_marquardt as lm
-from homodyne_dask.solver.levenberg_marquardt import Outcome
-from homodyne_dask.solver.secant import NEAR, SLOW_STEPS, secant_after, with_secant
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.acceptance import SLOW_STEPS
+from homodyne_dask.solver.reduce import reduce
+from homodyne_dask.solver.state import Outcome
+from homodyne_dask.solver.step import (
+    MAX_DECREMENT,
+    second_order_term_after,
+    with_second_order_term,
+)
+from homodyne_dask.solver.step_control import Damping
 from tests import truths
 from tests.result_bits import result_bits
 from tests.synthetic import angles, evaluator, fit_here, measured, store
@@ -62,9 +69,8 @@ def test_residuals_that_are_large_are_fitted_in_fewer_passes(some, monkeypatch):
     states = fitted(evaluate, start)
     assert states[-1].outcome is Outcome.CONVERGED
     assert np.abs(states[-1].theta).max() < 1e-4
-    assert any(state.secant is not None for state in states)
-    monkeypatch.setattr(lm, "secant_after", lambda *_: None)
-    monkeypatch.setattr(lm, "updated_secant", lambda *_: None)
+    assert any(state.second_order_term is not None for state in states)
+    monkeypatch.setattr(acceptance, "second_order_term_after", lambda *_: None)
     without = fitted(evaluate, start)
     assert states[-1].passes < 0.7 * without[-1].passes
 
@@ -89,8 +95,7 @@ def cubic(some, seed, size):
 def test_of_drawn_residuals_more_fits_converge_with_them(some, monkeypatch, size, seeds):
     problems = [cubic(some, seed, size) for seed in seeds]
     with_them = [fitted(*of)[-1] for of in problems]
-    monkeypatch.setattr(lm, "secant_after", lambda *_: None)
-    monkeypatch.setattr(lm, "updated_secant", lambda *_: None)
+    monkeypatch.setattr(acceptance, "second_order_term_after", lambda *_: None)
     without = [fitted(*of)[-1] for of in problems]
     pairs = list(zip(with_them, without, strict=True))
     assert not [b for a, b in pairs if b.outcome is Outcome.CONVERGED is not a.outcome]
@@ -100,7 +105,7 @@ def test_of_drawn_residuals_more_fits_converge_with_them(some, monkeypatch, size
 def first_of(some, size, seed):
     """The first state with them of a fit of drawn residuals, and the last one."""
     states = fitted(*cubic(some, seed, size))
-    return next(state for state in states if state.secant is not None), states[-1]
+    return next(state for state in states if state.second_order_term is not None), states[-1]
 
 
 def test_they_begin_after_slow_steps(some):
@@ -120,27 +125,27 @@ def test_they_begin_where_a_step_lowers_chisqr_by_much_less_than_predicted_and_d
 def test_under_a_loss_there_are_none(some):
     state, step, there, _ = drawn(some, 1, 1.0)
     there = replace(there, linear_step=np.zeros((3, 2)))
-    assert secant_after(ANYWHERE, state, step, there) is None
+    assert second_order_term_after(ANYWHERE, state, step, there) is None
 
 
 def test_the_reduction_that_is_predicted_is_that_with_them(some):
     state, *_ = drawn(some, 3, 1.0)
-    stiff = replace(state, secant=9 * state.reduced.hessian)
+    stiff = replace(state, second_order_term=9 * state.reduced.hessian)
     gradient = state.reduced.gradient
     without = gradient @ np.linalg.solve(state.reduced.hessian, gradient)
-    assert lm.propose(ANYWHERE, stiff).predicted == pytest.approx(without / 10, rel=1e-9)
+    assert lm.next_trial(ANYWHERE, stiff).predicted == pytest.approx(without / 10, rel=1e-9)
 
 
 def test_where_the_hessian_has_changed_so_that_the_sum_is_indefinite_they_are_left_out(some):
     state, *_ = drawn(some, 1, 1.0)
-    held = replace(state, secant=-2 * state.reduced.hessian)
-    assert with_secant(ANYWHERE, held) is state.reduced
+    held = replace(state, second_order_term=-2 * state.reduced.hessian)
+    assert with_second_order_term(ANYWHERE, held) is state.reduced
 
 
 def test_small_residuals_need_no_second_derivatives(some):
     states = fitted(large_residuals(some, 0.1), [0.05, 0.1, -0.1])
     assert states[-1].outcome is Outcome.CONVERGED
-    assert all(state.secant is None for state in states)
+    assert all(state.second_order_term is None for state in states)
 
 
 def drawn(some, seed, curved):
@@ -150,7 +155,9 @@ def drawn(some, seed, curved):
     hessian, true = half @ half.T + 0.1 * np.eye(P), true @ true.T + 0.1 * np.eye(P)
     step, gradient = rng.standard_normal((2, P))
     after = gradient - curved * true @ step
-    state = lm.State(np.zeros(P), problem(some, 1.0, gradient, hessian), 0.0, decrement=1.0)
+    state = lm.State(
+        np.zeros(P), problem(some, 1.0, gradient, hessian), Damping(0.0), decrement=1.0
+    )
     return state, step, problem(some, 1.0, after, hessian), true
 
 
@@ -158,8 +165,9 @@ def drawn(some, seed, curved):
 @given(SEEDS)
 def test_the_hessian_with_them_is_positive_and_explains_the_change_of_the_gradient(some, seed):
     state, step, there, true = drawn(some, seed, 1.0)
-    updated = with_secant(
-        ANYWHERE, replace(state, secant=secant_after(ANYWHERE, state, step, there))
+    updated = with_second_order_term(
+        ANYWHERE,
+        replace(state, second_order_term=second_order_term_after(ANYWHERE, state, step, there)),
     )
     assert np.linalg.eigvalsh(updated.hessian)[0] > 0
     along, least = step @ true @ step, 0.2 * step @ state.reduced.hessian @ step
@@ -173,26 +181,32 @@ def test_the_hessian_with_them_is_positive_and_explains_the_change_of_the_gradie
 @given(SEEDS)
 def test_it_stays_positive_where_the_curvature_is_negative(some, seed):
     state, step, there, _ = drawn(some, seed, -1.0)
-    updated = with_secant(
-        ANYWHERE, replace(state, secant=secant_after(ANYWHERE, state, step, there))
+    updated = with_second_order_term(
+        ANYWHERE,
+        replace(state, second_order_term=second_order_term_after(ANYWHERE, state, step, there)),
     )
     assert np.linalg.eigvalsh(updated.hessian)[0] > 0
 
 
 def test_there_are_none_far_from_a_minimum_nor_where_data_leave_a_direction_open(some):
     state, step, there, _ = drawn(some, 1, 1.0)
-    assert secant_after(ANYWHERE, state, step, there) is not None
-    assert secant_after(ANYWHERE, replace(state, decrement=2 * NEAR), step, there) is None
+    assert second_order_term_after(ANYWHERE, state, step, there) is not None
+    assert (
+        second_order_term_after(ANYWHERE, replace(state, decrement=2 * MAX_DECREMENT), step, there)
+        is None
+    )
     alike = state.reduced.hessian.copy()
     alike[:, 1] = alike[1] = 0
-    unknown = replace(state, reduced=replace(state.reduced, hessian=alike), secant=np.eye(P))
-    assert secant_after(ANYWHERE, unknown, step, there) is None
+    unknown = replace(
+        state, reduced=replace(state.reduced, hessian=alike), second_order_term=np.eye(P)
+    )
+    assert second_order_term_after(ANYWHERE, unknown, step, there) is None
 
 
 def test_a_step_to_a_bound_tells_nothing_of_them(some):
     state, step, there, _ = drawn(some, 1, 1.0)
     step[0] = 10.0
-    assert secant_after(ANYWHERE, state, step, there) is None
+    assert second_order_term_after(ANYWHERE, state, step, there) is None
 
 
 def test_a_step_across_the_end_of_a_period_is_as_short_as_it_is(some):
@@ -202,8 +216,8 @@ def test_a_step_across_the_end_of_a_period_is_as_short_as_it_is(some):
     wrapped[2] -= 180
     state = replace(state, theta=at)
     np.testing.assert_allclose(
-        secant_after(periodic, state, at + wrapped, there),
-        secant_after(periodic, state, at + step, there),
+        second_order_term_after(periodic, state, at + wrapped, there),
+        second_order_term_after(periodic, state, at + step, there),
         atol=1e-9,
     )
 

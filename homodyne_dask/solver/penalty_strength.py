@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.spline_basis import Smoothness
-from homodyne_dask.solver.directions import SINGULAR, movable
+from homodyne_dask.solver.eigendirections import SINGULAR, movable
 from homodyne_dask.solver.reduced_problem import Penalty, ReducedProblem, Strengths
 
 MAX_UPDATES = 200

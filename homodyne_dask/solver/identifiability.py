@@ -7,19 +7,13 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search, joined_with_and
-from homodyne_dask.solver.directions import (
-    Eigendirections,
-    directions_of,
-    movable,
-    without_unbounded,
-)
+from homodyne_dask.solver.convergence import MAX_SLOW_STEPS
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.state import State
 
-MIN_REJECTED_STEPS = 3
-"""Rejected steps after which directions whose error exceeds every scale count as undetermined."""
-MAX_SLOW_STEPS = 10
-"""Slow steps in a row after which a fit ends: it follows a valley whose bottom hardly falls."""
+_WEAK_EIGENVALUE = 1e-7
+"""Eigenvalue of the scaled Hessian below which a direction is called weak."""
+_STRONG_CORRELATION = 0.99
 
 
 class Determined(NamedTuple):
@@ -37,11 +31,11 @@ def determined_at(search: Search, state: State) -> Determined:
     After MAX_SLOW_STEPS the valley that the steps follow is not. It is curved, so that all parameters whose
     variance is mostly along it belong to it.
     """
-    free = movable_at(search, state)
+    free = state.movable(search)
     if not (free.any() and state.reduced.finite):
         return Determined([], ())
     slow = state.slow_steps >= MAX_SLOW_STEPS
-    directions = directions_at(search, state, free)
+    directions = state.directions(search, free)
     directions = directions.without_valley() if slow else directions
     known = directions.parameters_determined()
     unknown = np.abs(directions.vectors[:, ~directions.determined].T) > 0.3
@@ -60,33 +54,6 @@ def hidden_by_rounding(names: str) -> str:
         f"rounding of precision 'mixed' hides whether the data determine {names}: fit with precision "
         f"'float64'"
     )
-
-
-def movable_at(search: Search, state: State) -> Bool[np.ndarray, " p"]:
-    """Return which parameters may move at the state."""
-    return movable(search, state.theta, state.reduced.gradient)
-
-
-def directions_at(
-    search: Search,
-    state: State,
-    which: Bool[np.ndarray, " p"],
-    gradient: Float[np.ndarray, " p"] | None = None,
-) -> Eigendirections:
-    """Return the eigendirections of some parameters.
-
-    After MIN_REJECTED_STEPS those whose error exceeds every scale count as undetermined.
-    """
-    directions = directions_of(state.reduced, which, gradient)
-    if not directions.determined.any() or state.rejected_steps < MIN_REJECTED_STEPS:
-        return directions
-    variance = state.reduced.variance(int(search.free.sum()))
-    return without_unbounded(directions, search, state.theta, which, variance)
-
-
-_WEAK_EIGENVALUE = 1e-7
-"""Eigenvalue of the scaled Hessian below which a direction is called weak."""
-_STRONG_CORRELATION = 0.99
 
 
 def undetermined(

@@ -1,4 +1,4 @@
-"""What the Hessian of Gauss and Newton leaves out, by differences of gradients.
+"""The next step of a fit: damped, inside the bounds, with the second-order term where that is known.
 
 The Hessian of χ²/2 is JᵀWJ + S, where S sums the second derivatives of f, weighted by residuals. Of
 correlated pairs the residuals do not average out: along a direction in which S is as large as JᵀWJ,
@@ -14,36 +14,60 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.models.parameters import Search
-from homodyne_dask.solver.directions import SINGULAR
+from homodyne_dask.solver.eigendirections import SINGULAR
 from homodyne_dask.solver.reduced_problem import ReducedProblem
-from homodyne_dask.solver.state import State
-from homodyne_dask.solver.undetermined import directions_at, movable_at
+from homodyne_dask.solver.state import State, Trial
 
-NEAR = 5.0
+MAX_DECREMENT = 5.0
 """Distance to the minimum in standard errors within which S is estimated: farther away it changes too
 much from step to step."""
-SLOW_STEPS = 5
-"""Slow steps in a row after which S is estimated."""
 _LEAST_CURVATURE = 0.2
 """Of that expected along a step: a step may be five times as long as without S."""
 
 
-def with_secant(search: Search, state: State) -> ReducedProblem:
+def next_trial(search: Search, state: State) -> Trial:
+    """Return the next point to evaluate: a damped Gauss-Newton step inside the bounds."""
+    reduced, damping = with_second_order_term(search, state), state.damping
+    step = _bounded_step(search, replace(state, reduced=reduced))
+    theta = search.moved(state.theta, step)
+    linear_params = reduced.linear_params_after(step, damping)
+    return Trial(theta, linear_params, reduced.predicted_reduction(step, damping))
+
+
+def _bounded_step(search: Search, state: State) -> Float[np.ndarray, " p"]:
+    """Return the damped step; parameters that would pass a bound stop there, the others are solved again."""
+    reduced, theta = state.reduced, state.theta
+    free = state.movable(search)
+    step = np.zeros_like(theta)
+    while free.any():
+        gradient = reduced.gradient - reduced.hessian @ np.where(free, 0.0, step)
+        directions = state.directions(search, free, gradient)
+        step[free] = state.control.step(reduced.hessian, gradient, free, directions)
+        low, high = search.lower - theta, search.upper - theta
+        past = free & ~np.isfinite(search.period) & ((step < low) | (step > high))
+        if not past.any():
+            break
+        step = np.where(past, np.clip(step, low, high), step)
+        free = free & ~past
+    return step
+
+
+def with_second_order_term(search: Search, state: State) -> ReducedProblem:
     """Return the problem of a state, its Hessian with S where that is estimated and leaves it positive.
 
     S is that of the step before: from one point to the next the sum may become indefinite.
     """
     reduced, free = state.reduced, search.free
-    if state.secant is None or not reduced.finite:
+    if state.second_order_term is None or not reduced.finite:
         return reduced
-    hessian = reduced.hessian + state.secant
+    hessian = reduced.hessian + state.second_order_term
     diagonal = np.diag(reduced.hessian)
     size = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     values = np.linalg.eigvalsh((hessian / np.outer(size, size))[np.ix_(free, free)])
     return replace(reduced, hessian=hessian) if values.min(initial=1.0) > SINGULAR else reduced
 
 
-def secant_after(
+def second_order_term_after(
     search: Search, state: State, theta: Float[np.ndarray, " p"], there: ReducedProblem
 ) -> Float[np.ndarray, "p p"] | None:
     """Return S after a step from a state to theta.
@@ -52,16 +76,17 @@ def secant_after(
     step to a bound or from one, which is shorter than it was meant, nor under a loss, where contrast and
     offset take steps of their own.
     """
-    far = state.secant is None and state.lowest.decrement > NEAR
+    far = state.second_order_term is None and state.lowest.decrement > MAX_DECREMENT
     if far or there.linear_step is not None or not there.finite:
-        return state.secant
-    if not directions_at(search, state, movable_at(search, state)).determined.all():
+        return state.second_order_term
+    if not state.directions(search, state.movable(search)).determined.all():
         return None
     inside = search.free_inside_bounds(state.theta) == search.free_inside_bounds(theta)
     if not inside.all():
         return None
     step = _shortest(theta - state.theta, search.period)
-    hessian, change = with_secant(search, state).hessian, state.reduced.gradient - there.gradient
+    hessian = with_second_order_term(search, state).hessian
+    change = state.reduced.gradient - there.gradient
     along = hessian @ step
     expected = step @ along
     if not expected > 0:
@@ -73,19 +98,6 @@ def secant_after(
     updated = hessian - np.outer(along, along) / expected
     updated += np.outer(change, change) / (step @ change)
     return updated - state.reduced.hessian
-
-
-def updated_secant(
-    search: Search,
-    state: State,
-    theta: Float[np.ndarray, " p"],
-    there: ReducedProblem,
-    poor: bool,
-) -> Float[np.ndarray, "p p"] | None:
-    """Return S after a step that lowered χ², if the state has one or the step lowered it much too little."""
-    if state.secant is None and not poor:
-        return None
-    return secant_after(search, state, theta, there)
 
 
 def _shortest(step: Float[np.ndarray, " p"], period: Float[np.ndarray, " p"]) -> np.ndarray:
