@@ -9,7 +9,7 @@ from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.robust_step import mean_weight
+from homodyne_dask.solver.reduce import mean_weight
 from homodyne_dask.solver.state import Outcome
 from tests import reference
 from tests.solver.dense_problem import (

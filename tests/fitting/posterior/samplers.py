@@ -1,7 +1,7 @@
 """A sampler of the posterior at the optimum of a fit."""
 
 import numpy as np
-from homodyne_dask.solver.variable_projection import reduce
+from homodyne_dask.solver.reduce import reduce
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.fit import plan_for
