@@ -2,7 +2,7 @@
 
 import pytest
 
-from homodyne_dask.apps.doctor import xla_flags
+from homodyne_dask.apps.doctor import environment as xla_flags
 from homodyne_dask.apps.doctor.workload import Workload
 from tests.apps.doctor.fake_kernel_process import FakeKernelProcess
 from tests.benchmarks import flag_audit as audit

@@ -19,10 +19,10 @@ from bokeh.palettes import Cividis256, RdBu11, interp_palette
 from bokeh.plotting import figure
 from jaxtyping import Float, Float32
 
-from homodyne_dask.apps.view.cut_lines import Line
 from homodyne_dask.apps.view.data_window import CellAxis, Span, times_of, whole_span
-from homodyne_dask.apps.view.view_content import Maps
-from homodyne_dask.apps.view.view_model import RateLine
+from homodyne_dask.apps.view.maps_and_cuts import Line
+from homodyne_dask.apps.view.model_values import RateLine
+from homodyne_dask.apps.view.viewed_data import Maps
 from homodyne_dask.errors import printable
 from homodyne_dask.results.views.figures.style import COLOURS, UNKNOWN_COLOUR
 from homodyne_dask.store.scan import Scan

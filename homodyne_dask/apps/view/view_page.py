@@ -24,10 +24,10 @@ from bokeh.models import Span as Mark
 from markupsafe import escape
 
 from homodyne_dask.apps.view import view_figures as figures
-from homodyne_dask.apps.view.cut_lines import Line, cut_along_age, cut_along_lag
 from homodyne_dask.apps.view.data_window import Span, whole_span
 from homodyne_dask.apps.view.latest_request import Check, Latest, Update
-from homodyne_dask.apps.view.view_content import (
+from homodyne_dask.apps.view.maps_and_cuts import Line, cut_along_age, cut_along_lag
+from homodyne_dask.apps.view.viewed_data import (
     Maps,
     Shown,
     Viewed,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.results.files.folder import default_folder
 from homodyne_dask.results.files.json_files import (
     missing_values,
@@ -29,6 +28,11 @@ if TYPE_CHECKING:
 STATE, STORES = "watch.json", "stores"
 """The file, and the folder of the stores, both in the folder of the results."""
 FORMAT, VERSION = "homodyne_dask watch", 1
+_NOT_OF_THE_FIT = {
+    "data", "output", "overwrite", "checkpoint",
+    "scheduler", "key", "scheduler_file", "site", "jobs",
+}  # fmt: skip
+"""Keys of a configuration on which no number of a result depends: files and workers."""
 
 
 @dataclass(frozen=True)
@@ -187,11 +191,9 @@ class WatchState:
         return f"{folder}.{number}"
 
 
-def fit_of(config: "FitConfig", time_offset: float) -> dict[str, Any]:
+def fit_identity(config: "FitConfig", time_offset: float) -> dict[str, Any]:
     """Return what tells the fits of a configuration from others: model, options, selection."""
-    options = {option.key for option in fit_options()}
-    named = {*options, "model", "q", "phi", "label", "frames", "time", "over", "windows"}
-    return config.model_dump(mode="json", include=named) | {"time_offset": time_offset}
+    return config.model_dump(mode="json", exclude=_NOT_OF_THE_FIT) | {"time_offset": time_offset}
 
 
 def read_state(results: Path, fit: Mapping[str, Any], over: str | None) -> WatchState:

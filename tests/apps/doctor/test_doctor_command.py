@@ -7,7 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from homodyne_dask.apps.doctor import doctor_command as doctor
-from homodyne_dask.apps.doctor import environment, kernel_process, machine, xla_flags
+from homodyne_dask.apps.doctor import environment, kernel_process, machine
+from homodyne_dask.apps.doctor import environment as xla_flags
 from homodyne_dask.apps.doctor import measured_speed as rates
 from homodyne_dask.apps.doctor import workload as workloads
 from homodyne_dask.apps.doctor.finding import Finding

@@ -16,7 +16,7 @@ from homodyne_dask.apps.view.data_window import (
     mean_sigma,
     window_means,
 )
-from homodyne_dask.apps.view.view_model import RateLine, Rates, ShownModel
+from homodyne_dask.apps.view.model_values import RateLine, Rates, ShownModel
 from homodyne_dask.errors import (
     HomodyneDaskError,
     OptionError,

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.apps.view.data_window import times_of
-from homodyne_dask.apps.view.view_content import Maps, Shown, linear_params
+from homodyne_dask.apps.view.viewed_data import Maps, Shown, linear_params
 from homodyne_dask.results.views.figures.lag_cuts import Cut, cut_at_lag, cut_of
 
 CURVE_POINTS = 120
