@@ -1,4 +1,4 @@
-"""Environment variables that JAX or XLA reads, or is often assumed to read."""
+"""Environment variables that JAX or XLA reads, or is often assumed to read, and how a process starts with them."""
 
 import difflib
 import json
@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from homodyne_dask.apps.doctor import environment as xla_flags
-from homodyne_dask.apps.doctor.finding import Finding
+from homodyne_dask.apps.doctor import Finding
 from homodyne_dask.apps.doctor.kernel_process import fatal_line, first_sentence, plain_environment
 from homodyne_dask.errors import nearest
 from homodyne_dask.kernels.processors import cores
@@ -79,6 +78,9 @@ _HARMFUL_VARIABLES = {
     "JAX_DISABLE_JIT": "no fit ends in useful time: unset it",
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "slows the kernel: unset it",
 }
+_START = "import jax; jax.jit(lambda x: x + 1)(1.0).block_until_ready()"
+_LIST = "import jax, json; print(json.dumps(sorted(jax.config.values)))"
+_TIMEOUT = 60.0
 _OFF = ("", "0", "false", "off", "no", "n", "f")
 
 
@@ -112,16 +114,16 @@ def _pool_sizes(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 def _xla(environment: Mapping[str, str]) -> Iterator[Finding]:
     words = environment.get("XLA_FLAGS", "")
-    fatal = dict(xla_flags.fatal_flags(words)) if words else {}
+    fatal = dict(fatal_flags(words)) if words else {}
     for word in words.split():
         if word in fatal:
             value = f"ends every process that computes ({first_sentence(fatal[word])})"
-            yield Finding("XLA_FLAGS", f"{word}: {value}", xla_flags.advice_on_flag(word))
+            yield Finding("XLA_FLAGS", f"{word}: {value}", advice_on_flag(word))
         elif not word.startswith("--"):
             advice = "remove it from XLA_FLAGS"
             yield Finding("XLA_FLAGS", f"{word}: not a flag, and not read", advice)
         else:
-            described = xla_flags.known_flags().get(xla_flags.flag_name(word))
+            described = known_flags().get(flag_name(word))
             value = FLAG_EFFECTS.get(word) or described or "known to XLA"
             yield Finding("XLA_FLAGS", f"{word}: {value[:100]}", _advice_on(word))
 
@@ -129,9 +131,9 @@ def _xla(environment: Mapping[str, str]) -> Iterator[Finding]:
 def _advice_on(word: str) -> str:
     if word in HARMFUL_FLAGS:
         return f"{HARMFUL_FLAGS[word]}: remove it from XLA_FLAGS"
-    if xla_flags.flag_state(word) == "deprecated":
+    if flag_state(word) == "deprecated":
         return "one of the next releases will end every process that is given it: remove it"
-    warnings = xla_flags.start_with_flags(word).warnings
+    warnings = start_with_flags(word).warnings
     return f"{warnings[0]}: correct it, or remove it from XLA_FLAGS" if warnings else ""
 
 
@@ -152,18 +154,13 @@ def _jax(environment: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding(name, text, _HARMFUL_VARIABLES[name])
         elif name == "JAX_PLATFORMS" and "cpu" not in text.split(","):
             yield Finding(name, text, "fits compute on the processor: unset it, or set it to cpu")
-        elif name not in xla_flags.jax_variables():
-            near = nearest(name, xla_flags.jax_variables())
+        elif name not in jax_variables():
+            near = nearest(name, jax_variables())
             advice = near if near.startswith("did") else "unset it"
             yield Finding(name, text, f"no option of this JAX; {advice}")
         else:
             effect = _EFFECTS_OF_ANY_VALUE.get(name) or VARIABLE_EFFECTS.get(f"{name}={text}")
             yield Finding(name, f"{text}: {effect or 'an option of JAX'}")
-
-
-_START = "import jax; jax.jit(lambda x: x + 1)(1.0).block_until_ready()"
-_LIST = "import jax, json; print(json.dumps(sorted(jax.config.values)))"
-_TIMEOUT = 60.0
 
 
 class StartWithFlags(NamedTuple):

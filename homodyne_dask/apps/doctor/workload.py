@@ -7,11 +7,11 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
+import homodyne_dask as hd
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import transport_gram
 from homodyne_dask.kernels.transport_evaluation import transport_point
-from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.transport import tables
 from homodyne_dask.sweep.blocks import aligned_array
 
@@ -32,7 +32,7 @@ class Workload:
         weight = 1 / (0.1 * (1 + 0.1 * rng.random((bins, side)))) ** 2
         phi = np.linspace(-86.0, 86.0, bins)
         q = np.full(bins, Q)
-        self.problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG)
+        self.problem = Problem(hd.LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG)
         self.time = 0.1 * np.arange(2 * side)
         self.blocks = [
             Block(c2, weight, weight, q, phi, i, j)

@@ -3,11 +3,12 @@
 import json
 import os
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import homodyne_dask as hd
 from homodyne_dask.apps.migration.homodyne_yaml import (
     HomodyneYaml,
     finite_number,
@@ -16,11 +17,28 @@ from homodyne_dask.apps.migration.homodyne_yaml import (
 from homodyne_dask.apps.migration.unsupported_keys import unsupported_keys
 from homodyne_dask.cli.configuration import FitConfig, from_options
 from homodyne_dask.errors import OptionError, nearest
-from homodyne_dask.models import LAMINAR_FLOW, MODELS
-from homodyne_dask.models.units import gap_in_angstrom
-from homodyne_dask.solver.scaling_modes import plain_mode
 from homodyne_dask.store import schema
 from homodyne_dask.store.files import AnyPath, path_of
+
+NAMES = {name: hd.MODELS[name].names for name in ("static", "laminar_flow", "two_component")}
+ALIASES = {"gamma_dot_0": "gamma_dot_t0", "gamma_dot_offset": "gamma_dot_t_offset", "phi_0": "phi0"}
+SCALING = ("contrast", "offset")
+_ELIMINATED = "contrast and offset are eliminated exactly"
+SCALING_OF_MODE = {
+    "auto": ("auto", "shared for three angles or more, individual for fewer, as in homodyne"),
+    "individual": ("individual", _ELIMINATED),
+    "constant": (
+        "individual",
+        "homodyne's 'constant' freezes estimates of each angle; here contrast and offset of each "
+        "angle are eliminated exactly ('individual'); to freeze them use 'fixed'",
+    ),
+}
+"""per_angle_mode of homodyne → the scaling that `fit` gives that name, and a remark on it."""
+FOURIER_ORDERS = (1, 2, 3)
+SIGMA = 0.01
+"""Standard deviation of every pair in homodyne."""
+ALL_FRAMES = 1_000_000_000
+"""More frames than any scan has."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +92,7 @@ def _relative(path: AnyPath, folder: Path) -> str:
     return str(path) if path.is_absolute() else os.path.relpath(str(path), folder)
 
 
-def _paragraph(title: str, lines: Any) -> Iterator[str]:
+def _paragraph(title: str, lines: Iterable[str]) -> Iterator[str]:
     lines = list(lines)
     if lines:
         yield f"\n{title}"
@@ -95,17 +113,6 @@ def _ignored_lines(ignored: Mapping[str, str]) -> Iterator[str]:
     for why, sections in by_reason.items():
         places = (f"{name or 'top'}: {', '.join(keys)}" for name, keys in sections.items())
         yield f"{why} - {'; '.join(places)}"
-
-
-NAMES = {name: MODELS[name].names for name in ("static", "laminar_flow", "two_component")}
-ALIASES = {"gamma_dot_0": "gamma_dot_t0", "gamma_dot_offset": "gamma_dot_t_offset", "phi_0": "phi0"}
-SCALING = ("contrast", "offset")
-PER_ANGLE_MODES = ("auto", "individual", "constant", "fourier")
-"""Of homodyne; `solver.scaling_modes` says what each is here."""
-SIGMA = 0.01
-"""Standard deviation of every pair in homodyne."""
-ALL_FRAMES = 1_000_000_000
-"""More frames than any scan has."""
 
 
 def from_homodyne_yaml(path: str | Path) -> Translation:
@@ -138,9 +145,9 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
         *on_frames,
         f"scaling {scaling}: {on_scaling}",
     ]
-    if model == LAMINAR_FLOW.name:
+    if model == hd.LAMINAR_FLOW.name:
         gap = theirs.number("analyzer_parameters.geometry.stator_rotor_gap")
-        options["gap"] = f"{gap_in_angstrom(gap):.12g} A"
+        options["gap"] = f"{gap:.12g} A"
     if model != "two_component":
         options["convention"] = "homodyne"
         remarks.append(
@@ -208,17 +215,16 @@ def _scaling(theirs: HomodyneYaml) -> tuple[str, str]:
     """Return the scaling and a remark on it."""
     path = "optimization.nlsq.anti_degeneracy"
     mode = theirs.get(f"{path}.per_angle_mode")
-    mode = "auto" if mode is None else mode
-    if mode not in PER_ANGLE_MODES:
-        raise OptionError(
-            f"{path}.per_angle_mode {mode!r} is unknown; {nearest(str(mode), PER_ANGLE_MODES)}"
-        )
-    if mode == "auto":
-        return mode, "shared for three angles or more, individual for fewer, as in homodyne"
-    if mode == "fourier":
-        mode = f"fourier{theirs.whole(f'{path}.fourier_order', 2)}"
-    scaling, note = plain_mode(mode)
-    return scaling, note or "contrast and offset are eliminated exactly"
+    mode = "auto" if mode is None else str(mode)
+    if mode in SCALING_OF_MODE:
+        return SCALING_OF_MODE[mode]
+    if mode != "fourier":
+        known = (*SCALING_OF_MODE, "fourier")
+        raise OptionError(f"{path}.per_angle_mode {mode!r} is unknown; {nearest(mode, known)}")
+    order = theirs.whole(f"{path}.fourier_order", 2)
+    if order not in FOURIER_ORDERS:
+        raise OptionError(f"{path}.fourier_order = {order} is not supported: give 1, 2 or 3")
+    return f"fourier{order}", _ELIMINATED
 
 
 def _parameters(
@@ -285,7 +291,7 @@ def _bounds(theirs: HomodyneYaml, names: tuple[str, ...]) -> dict[str, tuple[flo
     return found
 
 
-_FLOW_ONLY = LAMINAR_FLOW.names[3:]
+_FLOW_ONLY = hd.LAMINAR_FLOW.names[3:]
 """Static configurations of homodyne may contain bounds of these."""
 
 
