@@ -1,4 +1,4 @@
-"""Environment variables that JAX or XLA reads, or is often assumed to read, and how a process starts with them."""
+"""Environment variables that JAX or XLA reads, or is often assumed to read; starts processes to see."""
 
 import difflib
 import json
