@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> None:
         write_file(folder / name, png_of(pixels_of(picture), {}))
 
 
-def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:
+def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, object]]:
     """Return the contents of homodyne's three JSON files by name; unknown values are None.
 
     χ² counts each pair of frames once; that of homodyne counts it twice.

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.errors import OptionError
@@ -70,7 +70,7 @@ class WatchState:
     """Files and contents, in the order in which they came."""
 
     results: Path
-    fit: dict[str, Any]
+    fit: dict[str, object]
     """Model and options of all fits."""
     over: str | None = None
     files: dict[str, FileRecord] = field(default_factory=dict)
@@ -191,12 +191,12 @@ class WatchState:
         return f"{folder}.{number}"
 
 
-def fit_identity(config: "FitConfig", time_offset: float) -> dict[str, Any]:
+def fit_identity(config: "FitConfig", time_offset: float) -> Mapping[str, object]:
     """Return what tells the fits of a configuration from others: model, options, selection."""
     return config.model_dump(mode="json", exclude=_NOT_OF_THE_FIT) | {"time_offset": time_offset}
 
 
-def read_state(results: Path, fit: Mapping[str, Any], over: str | None) -> WatchState:
+def read_state(results: Path, fit: Mapping[str, object], over: str | None) -> WatchState:
     """Return the state in a folder of results, an empty one where there is none.
 
     fit: model and options. Raises OptionError where results of other options are there, SourceError for a
