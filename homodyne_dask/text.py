@@ -26,6 +26,18 @@ def lines_of(rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join(f"{name:<18} {value}" for name, value in rows)
 
 
+def size(count: float) -> str:
+    """Return bytes in decimal units, as the settings of sites and dask.utils.parse_bytes read them.
+
+    dask.utils.format_bytes writes binary units: a worker of 2 GB would appear as 1.86 GiB.
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
 def html_table(
     caption: str, rows: Sequence[Sequence[str]], notes: Sequence[str] = (), *, header: bool = True
 ) -> str:

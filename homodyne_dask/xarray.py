@@ -15,15 +15,14 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from homodyne_dask import api
-from homodyne_dask.api import ingest
-from homodyne_dask.apps.view.view_server import View, view
+import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, SelectionError
-from homodyne_dask.store.scan import Scan, open_dataset
 
 if TYPE_CHECKING:
-    from homodyne_dask.results.data.fit_result import FitResult
-    from homodyne_dask.sweep.plan import Plan
+    from homodyne_dask.api import Plan
+    from homodyne_dask.apps.view.view_server import View
+
+    Model = str | hd.TransportModel | hd.SeparableModel
 
 CHOSEN = ("original-open_dataset-", "open_dataset-", "getitem-", "transpose-")
 """How Dask names the steps that read an array of a store and choose from it."""
@@ -36,7 +35,7 @@ class XpcsAccessor:
         self._dataset = dataset
 
     @property
-    def scan(self) -> Scan:
+    def scan(self) -> hd.Scan:
         """The bins and frames of this dataset as a selection of its store: what is fitted.
 
         Raises OptionError for a dataset that is not `scan.dataset`, or a choice of its bins and frames.
@@ -47,7 +46,7 @@ class XpcsAccessor:
                 "this dataset is not of a store: scan = ds.xpcs.ingest('c2.zarr') writes one, and "
                 "scan.dataset is its data"
             )
-        scan = open_dataset(where)
+        scan = hd.open_dataset(where)
         if scan.digest != self._dataset.attrs["store_sha256"]:
             raise OptionError(f"{where} has changed since this dataset was opened: open it again")
         scan = scan.select(
@@ -56,19 +55,19 @@ class XpcsAccessor:
         _check_unchanged(self._dataset, c2, scan)
         return scan
 
-    def plan(self, model: Any, **options: Any) -> "Plan":
+    def plan(self, model: "Model", **options: Any) -> "Plan":
         """Return how these data would be fitted: `homodyne_dask.plan`, with its options and errors."""
-        return api.plan(self.scan, model, **options)
+        return hd.plan(self.scan, model, **options)
 
-    def fit(self, model: Any, **options: Any) -> "FitResult":
+    def fit(self, model: "Model", **options: Any) -> "hd.FitResult":
         """Fit a model to these data: `homodyne_dask.fit`, with its options and errors."""
-        return api.fit(self.scan, model, **options)
+        return hd.fit(self.scan, model, **options)
 
-    def view(self, port: int = 0) -> View | None:
+    def view(self, port: int = 0) -> "View | None":
         """Show these data on a page: `homodyne_dask.view`."""
-        return view(self.scan, port=port)
+        return hd.view(self.scan, port=port)
 
-    def ingest(self, store: str | Path, **options: Any) -> Scan:
+    def ingest(self, store: str | Path, **options: Any) -> hd.Scan:
         """Write c2 with its coordinates into a new store, and return it opened.
 
         c2 (bin, t1, t2) or (t1, t2), with t1 and t2 [s], q [1/Å] and phi [degree], as coordinates; it is
@@ -85,7 +84,7 @@ class XpcsAccessor:
         with TemporaryDirectory(prefix="homodyne-dask-") as folder:
             source = Path(folder) / "dataset.npz"
             np.savez(source, c2=np.ascontiguousarray(c2.values), time=time, **about)  # pyright: ignore[reportArgumentType]
-            return open_dataset(ingest(source, store, **options).store)
+            return hd.open_dataset(hd.ingest(source, store, **options).store)
 
 
 def _two_time(dataset: xarray.Dataset) -> xarray.DataArray:
@@ -115,7 +114,7 @@ def _times(c2: xarray.DataArray) -> Float[np.ndarray, " t"]:
     return t1
 
 
-def _frames(c2: xarray.DataArray, scan: Scan) -> tuple[int, int]:
+def _frames(c2: xarray.DataArray, scan: hd.Scan) -> tuple[int, int]:
     """Return the frames of c2 in a scan, the first and the one after the last."""
     time = _times(c2)
     first = int(np.searchsorted(scan.time, time[0])) if len(time) else 0
@@ -128,7 +127,7 @@ def _frames(c2: xarray.DataArray, scan: Scan) -> tuple[int, int]:
     return frames
 
 
-def _check_unchanged(dataset: xarray.Dataset, c2: xarray.DataArray, scan: Scan) -> None:
+def _check_unchanged(dataset: xarray.Dataset, c2: xarray.DataArray, scan: hd.Scan) -> None:
     """Raise OptionError where values are not those of the store, which is what would be fitted."""
     stored = scan.dataset["c2"]
     changed = [

@@ -14,6 +14,7 @@ from homodyne_dask.store.url_path import is_url, local_path
 
 if TYPE_CHECKING:
     from homodyne_dask.cli.configuration import FitConfig
+    from homodyne_dask.models import Model
     from homodyne_dask.store.scan import Scan
 
 
@@ -85,6 +86,10 @@ def _help(option: Option) -> str:
     return "; ".join([text, *more]) + "."
 
 
+FIT = of_fit(fit_options())
+"""Every option of a fit."""
+
+
 def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Return a decorator that adds options in the order given."""
     return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
@@ -146,6 +151,13 @@ def selected(config: "FitConfig", store: AnyPath) -> "Scan":
     from homodyne_dask.store.scan import open_dataset
 
     return open_dataset(store).select(**config.selection())
+
+
+def model_of(config: "FitConfig") -> "Model":
+    """Return the model of a configuration; raises OptionError for an unknown one."""
+    from homodyne_dask.models import model_named
+
+    return model_named(config.model)
 
 
 class _LocalPath(click.Path):

@@ -1,7 +1,7 @@
 """The options that choose the workers of a command: --scheduler, --scheduler-file, --site."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from homodyne_dask.cli.configuration import FitConfig
 
 WORKER_OPTIONS = ("scheduler", "scheduler_file", "site")
+MOST_PROCESSES = 8
+"""Workers of one thread or more up to which each small fit gets a process of its own."""
 
 
 def workers_are_local(config: "FitConfig") -> bool:
@@ -60,6 +62,22 @@ def client_of(config: "FitConfig") -> "Iterator[Client | None]":
             yield client
     else:
         yield None
+
+
+@contextmanager
+def workers_for_small_fits(config: "FitConfig") -> "Iterator[tuple[Client, int]]":
+    """Yield a client, and the threads of its workers: those of the options, else some on this machine.
+
+    Raises ClusterError where there are none.
+    """
+    from homodyne_dask.cluster.local import local_cluster, workers_of
+    from homodyne_dask.cluster.workers import MAX_THREADS_PER_WORKER
+    from homodyne_dask.kernels.processors import cores
+
+    with client_of(config) as given:
+        processes = max(min(cores(), MOST_PROCESSES), -(-cores() // MAX_THREADS_PER_WORKER))
+        with nullcontext(given) if given is not None else local_cluster(processes) as client:
+            yield client, workers_of(client).threads
 
 
 def longest_task_of(config: "FitConfig") -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 
 from homodyne_dask.errors import PlanError
+from homodyne_dask.text import size
 
 CGROUPS = Path("/sys/fs/cgroup")
 UNUSED_ADDRESSES = 1_500_000_000
@@ -63,18 +64,6 @@ def memory_for_workers(processes: int) -> int:
     free = available_memory()
     beside = DRIVER_BYTES + processes * NANNY_BYTES - psutil.Process().memory_info().rss
     return max(0, int(min(0.75 * free, free - beside)))
-
-
-def size(count: float) -> str:
-    """Return bytes in decimal units, as the settings of sites and dask.utils.parse_bytes read them.
-
-    dask.utils.format_bytes writes binary units: a worker of 2 GB would appear as 1.86 GiB.
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
 
 
 def _cgroup_rooms() -> list[int]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from homodyne_dask.apps.doctor import xla_flags
+from homodyne_dask.apps.doctor import environment as jax_settings
 from homodyne_dask.apps.doctor.environment import FLAG_EFFECTS, VARIABLE_EFFECTS
 from homodyne_dask.apps.doctor.kernel_process import (
     KernelProcess,
@@ -165,9 +165,9 @@ def bits(started: Started, plain: Started) -> str:
 def known(setting: Setting) -> str:
     """Return whether JAX or XLA reads a setting."""
     if "XLA_FLAGS" in setting.environment:
-        return xla_flags.flag_state(setting.environment["XLA_FLAGS"])
+        return jax_settings.flag_state(setting.environment["XLA_FLAGS"])
     names = [name for name in setting.environment if name.startswith("JAX_")]
-    if names and not xla_flags.jax_variables().issuperset(names):
+    if names and not jax_settings.jax_variables().issuperset(names):
         return "no option of JAX"
     return "known" if names else "not of JAX" if setting.environment else "noise"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from homodyne_dask.apps.doctor import xla_flags
+from homodyne_dask.apps.doctor import environment as jax_settings
 from homodyne_dask.apps.doctor.workload import Workload
 from tests.apps.doctor.fake_kernel_process import FakeKernelProcess
 from tests.benchmarks import flag_audit as audit
@@ -12,7 +12,7 @@ from tests.benchmarks.flag_audit import Setting
 
 def test_the_audit_compares_each_setting_with_the_plain_environment(monkeypatch):
     monkeypatch.setattr(audit, "KernelProcess", FakeKernelProcess)
-    monkeypatch.setattr(xla_flags, "flag_state", lambda words: "ends the process")
+    monkeypatch.setattr(jax_settings, "flag_state", lambda words: "ends the process")
     harm, gone = (
         Setting("HARM=1", {"HARM": "1"}, ""),
         Setting("--gone", {"XLA_FLAGS": "--gone"}, ""),

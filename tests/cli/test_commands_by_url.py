@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.apps.view.view_content import data_map, open_shown
+from homodyne_dask.apps.view.maps_and_cuts import data_map
+from homodyne_dask.apps.view.viewed_data import open_shown
 from homodyne_dask.errors import ObjectStoreError, OptionError
 from homodyne_dask.store import objects
 from homodyne_dask.store.url_path import url_path

@@ -8,8 +8,7 @@ from homodyne_dask.kernels import losses
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.covariance import uncertainty
-from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.solver.reduce import mean_weight
+from homodyne_dask.solver.reduce import mean_weight, reduce
 from homodyne_dask.solver.state import Outcome
 from tests import reference
 from tests.solver.dense_problem import (

@@ -9,7 +9,7 @@ import click
 from homodyne_dask.cli.printing import AS_JSON, echo
 
 if TYPE_CHECKING:
-    from homodyne_dask.apps.doctor.finding import Finding
+    from homodyne_dask.apps.doctor import Finding
 
 
 @click.command()

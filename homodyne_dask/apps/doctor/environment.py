@@ -1,13 +1,19 @@
-"""Environment variables that JAX or XLA reads, or is often assumed to read."""
+"""Environment variables that JAX or XLA reads, or is often assumed to read; starts processes to see."""
 
+import difflib
+import json
 import os
+import re
+import subprocess
 from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import NamedTuple
 
-from homodyne_dask.apps.doctor import xla_flags
-from homodyne_dask.apps.doctor.finding import Finding
-from homodyne_dask.apps.doctor.kernel_process import first_sentence
+from homodyne_dask.apps.doctor import Finding
+from homodyne_dask.apps.doctor.kernel_process import fatal_line, first_sentence, plain_environment
 from homodyne_dask.errors import nearest
 from homodyne_dask.kernels.processors import cores
+from homodyne_dask.store.processes import python_command
 
 POOL_VARIABLES = ("NPROC", "PJRT_NPROC")
 """Variables that set the number of threads JAX computes on."""
@@ -72,6 +78,9 @@ _HARMFUL_VARIABLES = {
     "JAX_DISABLE_JIT": "no fit ends in useful time: unset it",
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "slows the kernel: unset it",
 }
+_START = "import jax; jax.jit(lambda x: x + 1)(1.0).block_until_ready()"
+_LIST = "import jax, json; print(json.dumps(sorted(jax.config.values)))"
+_TIMEOUT = 60.0
 _OFF = ("", "0", "false", "off", "no", "n", "f")
 
 
@@ -105,16 +114,16 @@ def _pool_sizes(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 def _xla(environment: Mapping[str, str]) -> Iterator[Finding]:
     words = environment.get("XLA_FLAGS", "")
-    fatal = dict(xla_flags.fatal_flags(words)) if words else {}
+    fatal = dict(fatal_flags(words)) if words else {}
     for word in words.split():
         if word in fatal:
             value = f"ends every process that computes ({first_sentence(fatal[word])})"
-            yield Finding("XLA_FLAGS", f"{word}: {value}", xla_flags.advice_on_flag(word))
+            yield Finding("XLA_FLAGS", f"{word}: {value}", advice_on_flag(word))
         elif not word.startswith("--"):
             advice = "remove it from XLA_FLAGS"
             yield Finding("XLA_FLAGS", f"{word}: not a flag, and not read", advice)
         else:
-            described = xla_flags.known_flags().get(xla_flags.flag_name(word))
+            described = known_flags().get(flag_name(word))
             value = FLAG_EFFECTS.get(word) or described or "known to XLA"
             yield Finding("XLA_FLAGS", f"{word}: {value[:100]}", _advice_on(word))
 
@@ -122,9 +131,9 @@ def _xla(environment: Mapping[str, str]) -> Iterator[Finding]:
 def _advice_on(word: str) -> str:
     if word in HARMFUL_FLAGS:
         return f"{HARMFUL_FLAGS[word]}: remove it from XLA_FLAGS"
-    if xla_flags.flag_state(word) == "deprecated":
+    if flag_state(word) == "deprecated":
         return "one of the next releases will end every process that is given it: remove it"
-    warnings = xla_flags.start_with_flags(word).warnings
+    warnings = start_with_flags(word).warnings
     return f"{warnings[0]}: correct it, or remove it from XLA_FLAGS" if warnings else ""
 
 
@@ -145,10 +154,91 @@ def _jax(environment: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding(name, text, _HARMFUL_VARIABLES[name])
         elif name == "JAX_PLATFORMS" and "cpu" not in text.split(","):
             yield Finding(name, text, "fits compute on the processor: unset it, or set it to cpu")
-        elif name not in xla_flags.jax_variables():
-            near = nearest(name, xla_flags.jax_variables())
+        elif name not in jax_variables():
+            near = nearest(name, jax_variables())
             advice = near if near.startswith("did") else "unset it"
             yield Finding(name, text, f"no option of this JAX; {advice}")
         else:
             effect = _EFFECTS_OF_ANY_VALUE.get(name) or VARIABLE_EFFECTS.get(f"{name}={text}")
             yield Finding(name, f"{text}: {effect or 'an option of JAX'}")
+
+
+class StartWithFlags(NamedTuple):
+    """How JAX started with some XLA_FLAGS."""
+
+    alive: bool
+    reason: str
+    """The fatal line of a process that died."""
+    warnings: tuple[str, ...]
+
+
+@cache
+def known_flags() -> dict[str, str]:
+    """Return XLA's flags with its descriptions, as far as its `--help` lists them."""
+    text = _ran("--help").stderr
+    rows = re.findall(r"^\s*--(\w+)=[^\t]*\t[^\t]*\t(.*)$", text, re.MULTILINE)
+    return {name: text.strip() for name, text in rows}
+
+
+@cache
+def jax_variables() -> frozenset[str]:
+    """Return the names of the environment variables that are options of JAX."""
+    names = json.loads(_ran("", _LIST).stdout)
+    return frozenset(name.upper() for name in names)
+
+
+@cache
+def start_with_flags(words: str) -> StartWithFlags:
+    """Return how a process starts with these XLA_FLAGS."""
+    done = _ran(words)
+    lines = re.findall(r"^[WE]\d{4} .*?\] (.*)$", done.stderr, re.MULTILINE)
+    alive = done.returncode == 0
+    return StartWithFlags(
+        alive, "" if alive else fatal_line(done.stderr), tuple(dict.fromkeys(lines))
+    )
+
+
+def fatal_flags(words: str) -> list[tuple[str, str]]:
+    """Return the words of XLA_FLAGS that end a process, each with the reason."""
+    if start_with_flags(words).alive:
+        return []
+    good, fatal = [], []
+    for word in words.split():
+        start = start_with_flags(" ".join([*good, word]))
+        if start.alive:
+            good.append(word)
+        else:
+            fatal.append((word, start.reason))
+    return fatal
+
+
+def advice_on_flag(word: str) -> str:
+    """Return what to do about a flag that ends processes."""
+    near = difflib.get_close_matches(flag_name(word), known_flags(), n=1)
+    return f"take it out of XLA_FLAGS{f', or is it --{near[0]}?' if near else ''}"
+
+
+def flag_state(word: str) -> str:
+    """Return whether this jaxlib knows a flag: known, deprecated or ends the process."""
+    start = start_with_flags(word)
+    if not start.alive:
+        return "ends the process"
+    texts = [known_flags().get(flag_name(word), ""), *start.warnings]
+    old = any(word in text.lower() for text in texts for word in ("deprecated", "no longer"))
+    return "deprecated" if old else "known"
+
+
+def flag_name(word: str) -> str:
+    """Return the name of the flag in '--name=value'."""
+    return word.removeprefix("--").partition("=")[0]
+
+
+def _ran(words: str, code: str = _START) -> subprocess.CompletedProcess[str]:
+    flags = {"XLA_FLAGS": words} if words else {}
+    return subprocess.run(
+        python_command("-c", code),
+        env=plain_environment() | {"JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")} | flags,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT,
+    )

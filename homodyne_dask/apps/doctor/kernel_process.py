@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from jaxtyping import Float
@@ -29,6 +29,22 @@ _READ_BY_JAX = ("XLA_FLAGS", "NPROC", "PJRT_NPROC", "OMP_NUM_THREADS", "MKL_NUM_
 
 class KernelProcessError(Exception):
     """A process that died or did not answer; the message is the last line it wrote."""
+
+
+class FirstPass(TypedDict):
+    """What the process says of its first pass."""
+
+    first: float
+    """Seconds of the first pass, with its compilation."""
+    pairs: int
+    moments: str
+    """See `decoded_moments`."""
+    error: float
+    """Relative, against plain NumPy."""
+    pool: int
+    """Threads of XLA."""
+    unknown_options: dict[str, str]
+    """Options of the kernel that XLA refuses, with the reasons."""
 
 
 class KernelProcess:
@@ -53,22 +69,9 @@ class KernelProcess:
         self.process.communicate()
         self.errors.close()
 
-    def answer(self) -> dict[str, Any]:
-        """Return the next line the process prints; raises KernelProcessError where there is none.
-
-        The first answer: first [s], with its compilation; pairs; moments (see `decoded_moments`);
-        error, relative, against plain NumPy; pool, the threads of XLA; unknown_options, those of the
-        kernel that XLA refuses, with the reasons.
-        """
-        assert self.process.stdout is not None
-        watch = threading.Timer(TIMEOUT, self.process.kill)
-        watch.start()
-        line = self.process.stdout.readline()
-        watch.cancel()
-        if not line:
-            self.process.wait()
-            raise KernelProcessError(fatal_line(self.stderr()) or f"no answer within {TIMEOUT:g} s")
-        return json.loads(line)
+    def answer(self) -> FirstPass:
+        """Return what the process says of its first pass; raises KernelProcessError where it says nothing."""
+        return json.loads(self._line())
 
     def seconds(self, threads: int, passes: int) -> float:
         """Return the seconds in which each of `threads` Python threads made `passes` passes."""
@@ -77,7 +80,18 @@ class KernelProcess:
             print(threads, passes, file=self.process.stdin, flush=True)
         except BrokenPipeError:
             raise KernelProcessError(fatal_line(self.stderr())) from None
-        return self.answer()["seconds"]
+        return json.loads(self._line())["seconds"]
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        watch = threading.Timer(TIMEOUT, self.process.kill)
+        watch.start()
+        line = self.process.stdout.readline()
+        watch.cancel()
+        if not line:
+            self.process.wait()
+            raise KernelProcessError(fatal_line(self.stderr()) or f"no answer within {TIMEOUT:g} s")
+        return line
 
     def stderr(self) -> str:
         """Return what the process wrote to stderr."""

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from homodyne_dask.apps.doctor.finding import Finding
+import homodyne_dask as hd
+from homodyne_dask.apps.doctor import Finding
 from homodyne_dask.apps.doctor.kernel_process import (
     KernelProcess,
     KernelProcessError,
     first_sentence,
     jax_pool_threads,
 )
-from homodyne_dask.cluster.local import FIRST_WORKER_TIMEOUT, local_cluster
 from homodyne_dask.cluster.workers import SLOWEST_PAIRS_PER_SECOND
 from homodyne_dask.errors import PlanError
 from homodyne_dask.store.chunk_codec import encode_chunk
@@ -28,6 +28,8 @@ SLOW_DECODING = 0.2
 """GB/s."""
 SLOW_START = 20.0
 """Seconds from starting a local cluster to the result of its first task."""
+START_TIMEOUT = 60.0
+"""Seconds after which a local cluster does not start."""
 MAX_KERNEL_DIFFERENCE = 1e-9
 """Largest relative difference between the kernel and plain NumPy."""
 MEASUREMENT_SECONDS = 1.0
@@ -106,8 +108,8 @@ def local_cluster_start() -> Finding:
     """Return the time from starting a local cluster to the result of its first task."""
     start = time.perf_counter()
     try:
-        with local_cluster(dashboard=None) as client:
-            threads = client.submit(_compute_something).result(timeout=FIRST_WORKER_TIMEOUT)
+        with hd.local_cluster(dashboard=None) as client:
+            threads = client.submit(_compute_something).result(timeout=START_TIMEOUT)
             seconds = time.perf_counter() - start
     except PlanError as e:
         return Finding("local cluster", "does not start", str(e))

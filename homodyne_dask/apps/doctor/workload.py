@@ -7,12 +7,11 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
+import homodyne_dask as hd
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.kernels.transport_backend import transport_gram
 from homodyne_dask.kernels.transport_evaluation import transport_point
-from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.models.transport import tables
 from homodyne_dask.sweep.blocks import aligned_array
 
 GAP, Q = 2e6, 0.0054
@@ -32,7 +31,7 @@ class Workload:
         weight = 1 / (0.1 * (1 + 0.1 * rng.random((bins, side)))) ** 2
         phi = np.linspace(-86.0, 86.0, bins)
         q = np.full(bins, Q)
-        self.problem = Problem(LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG)
+        self.problem = Problem(hd.LAMINAR_FLOW, gap=GAP, min_lag=MIN_LAG)
         self.time = 0.1 * np.arange(2 * side)
         self.blocks = [
             Block(c2, weight, weight, q, phi, i, j)
@@ -86,13 +85,10 @@ class Workload:
         self, block: Block, b: int
     ) -> tuple[Float[np.ndarray, "3 n"], Float[np.ndarray, " n"]]:
         """Return 1, y - 1 and f of the valid pairs of bin b, and their weights."""
-        model, convention = self.problem.model, self.problem.convention
-        rows = tables(model, convention, THETA, self.time)
         side = block.c2.shape[-1]
-        C, G = rows[-1], rows[-2]
         i, j = block.i0 + np.arange(side), block.j0 + np.arange(side)
-        x = 0.5 * Q * GAP * np.cos(np.deg2rad(THETA[-1] - block.phi[b])) * (G[j] - G[i][:, None])
-        f = np.exp(-(Q**2) * (C[j] - C[i][:, None])) * np.sinc(x / np.pi) ** 2
+        of_bin = {"q": Q, "phi": block.phi[b], "gap": GAP}
+        f = hd.predict(hd.LAMINAR_FLOW, THETA, self.time, **of_bin)[0][np.ix_(i, j)]
         y = block.c2[b].astype(float)
         valid = np.isfinite(y) & (j - i[:, None] >= MIN_LAG)
         weight = block.weight_rows[b][:, None] * block.weight_columns[b]

@@ -35,12 +35,12 @@ def read_homodyne_yaml(where: Path) -> "HomodyneYaml":
 class HomodyneYaml:
     """The content of a file; every method raises OptionError naming the key and the value."""
 
-    def __init__(self, content: dict[str, Any]) -> None:
+    def __init__(self, content: Mapping[str, object]) -> None:
         self.content = content
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str) -> object:
         """Return the value of a key such as 'output.formats', None where there is none."""
-        found: Any = self.content
+        found: object = self.content
         for key in path.split("."):
             if found is None:
                 return None
@@ -59,7 +59,7 @@ class HomodyneYaml:
             raise OptionError(f"{path} = {value!r} must be above 0")
         return number
 
-    def collection(self, path: str, of: type) -> Any:
+    def collection[Of: (list[Any], dict[str, Any])](self, path: str, of: type[Of]) -> Of:
         """Return the list or dict of a key, an empty one where the key is missing."""
         found = self.get(path)
         if found is None:
@@ -113,10 +113,10 @@ class HomodyneYaml:
         return int(number)
 
 
-def finite_number(path: str, value: Any) -> float:
+def finite_number(path: str, value: object) -> float:
     """Return the value of a key as a finite number."""
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        number = math.nan if isinstance(value, bool) else float(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):

@@ -5,25 +5,25 @@ import math
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+import homodyne_dask as hd
 from homodyne_dask.apps.migration.fitted_data import fitted_data_refusal, write_fitted_data
 from homodyne_dask.apps.migration.processor_report import get_device_status
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import fitted_model
 from homodyne_dask.results.data.map_means import BinMap, bin_map
 from homodyne_dask.results.views.figures.style import UNKNOWN_COLOUR, figure, place
-from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import write_file
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.layout import layout
 
 if TYPE_CHECKING:
     from homodyne_dask.results.views.figures.picture import FitFigure
 
-STATUS = {Outcome.CONVERGED: "converged", Outcome.MAX_PASSES: "max_iter"}
+
+STATUS = {hd.Outcome.CONVERGED: "converged", hd.Outcome.MAX_PASSES: "max_iter"}
 _PANEL, _BAR = (0.8, (3.0, 3.0)), (3.9, (0.12, 3.0))
 """Inches: left edge, and width and height, of a map and its colour bar."""
 GOOD, MARGINAL = 2.0, 5.0
@@ -44,7 +44,7 @@ def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> None:
         write_file(folder / name, png_of(pixels_of(picture), {}))
 
 
-def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:
+def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, object]]:
     """Return the contents of homodyne's three JSON files by name; unknown values are None.
 
     χ² counts each pair of frames once; that of homodyne counts it twice.
@@ -53,7 +53,7 @@ def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:
     status, seconds = STATUS.get(result.outcome, "failed"), result.timings["total"]
     quality, chisqr = _quality(result), _number(result.chisqr)
     batches = {
-        "n_batches": layout(scan, result.config["min_lag"]).blocks,
+        "n_batches": _tiles_of_a_pass(scan, result.config["min_lag"]),
         "success_rate": 1.0,  # every pass counts every block once
     }
     summary = {"iterations": result.passes, "execution_time": seconds, **batches}
@@ -101,6 +101,11 @@ def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, Any]]:
             "quality_checks": {"outcome": result.outcome.value},
         },
     }
+
+
+def _tiles_of_a_pass(scan: Scan, min_lag: int) -> int:
+    """Return how many tiles a pass reads, which depends on neither the model nor the workers."""
+    return hd.plan(scan, "static", min_lag=min_lag, workers="1:1:1TB").layout.blocks
 
 
 def _parameters(result: FitResult) -> dict[str, dict[str, float | None]]:

@@ -4,9 +4,7 @@ Nothing is configured here: each worker process is set up when it starts (`clust
 """
 
 import os
-from typing import Any
-
-import psutil
+from typing import TypedDict
 
 from homodyne_dask.apps.doctor import environment, machine
 from homodyne_dask.apps.doctor.kernel_process import (
@@ -16,37 +14,39 @@ from homodyne_dask.apps.doctor.kernel_process import (
 )
 from homodyne_dask.apps.doctor.measured_speed import decoding_rate, kernel_rate
 from homodyne_dask.errors import PlanError
-from homodyne_dask.kernels.gpus import gpus_of_machine
-from homodyne_dask.kernels.processors import cores, jax_threads
 
 
-def get_device_status() -> dict[str, Any]:
+class DeviceReport(TypedDict):
+    """The device in use, and what slows fits on this machine."""
+
+    device_type: str
+    configuration_successful: bool
+    performance_ready: bool
+    recommendations: list[str]
+    warnings: list[str]
+    device_info: machine.DeviceStatus
+
+
+class DeviceRates(TypedDict):
+    """Rates of one thread."""
+
+    device_type: str
+    kernel_pairs_per_second: float
+    kernel_error: float
+    read_bytes_per_second: float
+
+
+def get_device_status() -> machine.DeviceStatus:
     """Return the processor and the settings of JAX.
 
     platform: 'cpu'; devices: JAX's names of them; cores: processors this process may use; threads:
     threads JAX computes on; x64: whether float64 is available; memory: total and available, bytes; gpus:
     those that fits may take, or why there are none.
     """
-    import jax
-    import jax.numpy as jnp
-
-    from homodyne_dask.kernels.devices import float64_on_cpu
-
-    with float64_on_cpu():
-        x64 = jnp.zeros(1).dtype == jnp.float64
-    memory = psutil.virtual_memory()
-    return {
-        "platform": "cpu",  # also where JAX has a GPU: this process computes on processors
-        "devices": [str(device) for device in jax.devices("cpu")],
-        "cores": cores(),
-        "threads": jax_threads(),
-        "x64": bool(x64),
-        "memory": {"total": memory.total, "available": memory.available},
-        "gpus": str(gpus_of_machine()),
-    }
+    return machine.device_status()
 
 
-def configure_optimal_device() -> dict[str, Any]:
+def configure_optimal_device() -> DeviceReport:
     """Return the device in use under homodyne's keys; nothing is configured.
 
     device_type, configuration_successful, performance_ready, device_info (`get_device_status`);
@@ -69,7 +69,7 @@ def configure_optimal_device() -> dict[str, Any]:
     }
 
 
-def benchmark_device_performance() -> dict[str, Any]:
+def benchmark_device_performance() -> DeviceRates:
     """Return the rates of the kernel and of reading chunks, each on one thread.
 
     kernel_pairs_per_second: pairs of frames times bins, for the Gram with all derivatives;

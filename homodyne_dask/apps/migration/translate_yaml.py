@@ -1,33 +1,118 @@
 """Converts a YAML file of homodyne 2.x or xpcsjax to a configuration of `homodyne-dask fit`."""
 
-from collections.abc import Mapping
+import json
+import os
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import homodyne_dask as hd
 from homodyne_dask.apps.migration.homodyne_yaml import (
     HomodyneYaml,
     finite_number,
     read_homodyne_yaml,
 )
-from homodyne_dask.apps.migration.translation_remarks import Translation
 from homodyne_dask.apps.migration.unsupported_keys import unsupported_keys
-from homodyne_dask.cli.configuration import from_options
+from homodyne_dask.cli.configuration import FitConfig, from_options
 from homodyne_dask.errors import OptionError, nearest
-from homodyne_dask.models import LAMINAR_FLOW, MODELS
-from homodyne_dask.models.units import gap_in_angstrom
-from homodyne_dask.solver.scaling_modes import plain_mode
 from homodyne_dask.store import schema
-from homodyne_dask.store.files import path_of
+from homodyne_dask.store.files import AnyPath, path_of
 
-NAMES = {name: MODELS[name].names for name in ("static", "laminar_flow", "two_component")}
+NAMES = {name: hd.MODELS[name].names for name in ("static", "laminar_flow", "two_component")}
 ALIASES = {"gamma_dot_0": "gamma_dot_t0", "gamma_dot_offset": "gamma_dot_t_offset", "phi_0": "phi0"}
 SCALING = ("contrast", "offset")
-PER_ANGLE_MODES = ("auto", "individual", "constant", "fourier")
-"""Of homodyne; `solver.scaling_modes` says what each is here."""
+_ELIMINATED = "contrast and offset are eliminated exactly"
+SCALING_OF_MODE = {
+    "auto": ("auto", "shared for three angles or more, individual for fewer, as in homodyne"),
+    "individual": ("individual", _ELIMINATED),
+    "constant": (
+        "individual",
+        "homodyne's 'constant' freezes estimates of each angle; here contrast and offset of each "
+        "angle are eliminated exactly ('individual'); to freeze them use 'fixed'",
+    ),
+}
+"""per_angle_mode of homodyne → the scaling that `fit` gives that name, and a remark on it."""
+FOURIER_ORDERS = (1, 2, 3)
 SIGMA = 0.01
 """Standard deviation of every pair in homodyne."""
 ALL_FRAMES = 1_000_000_000
 """More frames than any scan has."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A configuration of homodyne or xpcsjax, converted; `print` it for all remarks."""
+
+    source: Path
+    config: FitConfig
+    """Its paths are relative to the working folder, as in homodyne."""
+    ingest: str
+    """The command that writes the store."""
+    remarks: tuple[str, ...]
+    """On keys that are converted but differ in some way."""
+    ignored: dict[str, str]
+    """Key → why it is not converted."""
+    unknown: dict[str, str]
+    """Key of neither program → the most similar one."""
+
+    def yaml(self, folder: str | Path = ".") -> str:
+        """Return the text of a file in `folder` for `homodyne-dask fit`."""
+        lines = [f"# from {self.source.name}; the store is written by", f"#   {self.ingest}", ""]
+        content = self.config.model_dump(mode="json", exclude_unset=True)
+        paths = [_relative(path, Path(folder)) for path in self.config.data]
+        content["data"] = paths[0] if len(paths) == 1 else paths
+        lines += [f"{key}: {json.dumps(value)}" for key, value in content.items()]
+        return "\n".join(lines) + "\n"
+
+    def __str__(self) -> str:
+        """Return all remarks."""
+        return self.text(every=True)
+
+    def text(self, *, every: bool) -> str:
+        """Return the remarks that matter first; every: those on known keys that have no effect, too."""
+        ignored = list(_ignored_lines(self.ignored))
+        hidden = (
+            f"{len(self.ignored)} known keys have no counterpart and no effect: --all lists them"
+        )
+        return "\n".join(
+            [
+                f"{self.source}, converted to a configuration of model {self.config.model}.",
+                f"first: {self.ingest}",
+                *_paragraph("unknown keys, ignored:", _unknown_lines(self.unknown)),
+                *_paragraph("converted, with a difference:", self.remarks),
+                *(_paragraph("known keys, not converted:", ignored) if every else []),
+                *([f"\n{hidden}"] if ignored and not every else []),
+            ]
+        )
+
+
+def _relative(path: AnyPath, folder: Path) -> str:
+    return str(path) if path.is_absolute() else os.path.relpath(str(path), folder)
+
+
+def _paragraph(title: str, lines: Iterable[str]) -> Iterator[str]:
+    lines = list(lines)
+    if lines:
+        yield f"\n{title}"
+    for line in lines:
+        yield textwrap.fill(line, 100, initial_indent="  ", subsequent_indent="    ")
+
+
+def _unknown_lines(unknown: Mapping[str, str]) -> Iterator[str]:
+    return (f"{key}: {similar}" for key, similar in unknown.items())
+
+
+def _ignored_lines(ignored: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each reason, with the keys by section."""
+    by_reason: dict[str, dict[str, list[str]]] = {}
+    for key, why in ignored.items():
+        section, _, name = key.rpartition(".")
+        by_reason.setdefault(why, {}).setdefault(section, []).append(name)
+    for why, sections in by_reason.items():
+        places = (f"{name or 'top'}: {', '.join(keys)}" for name, keys in sections.items())
+        yield f"{why} - {'; '.join(places)}"
 
 
 def from_homodyne_yaml(path: str | Path) -> Translation:
@@ -60,9 +145,9 @@ def _translated(where: Path, theirs: HomodyneYaml) -> Translation:
         *on_frames,
         f"scaling {scaling}: {on_scaling}",
     ]
-    if model == LAMINAR_FLOW.name:
+    if model == hd.LAMINAR_FLOW.name:
         gap = theirs.number("analyzer_parameters.geometry.stator_rotor_gap")
-        options["gap"] = f"{gap_in_angstrom(gap):.12g} A"
+        options["gap"] = f"{gap:.12g} A"
     if model != "two_component":
         options["convention"] = "homodyne"
         remarks.append(
@@ -130,17 +215,16 @@ def _scaling(theirs: HomodyneYaml) -> tuple[str, str]:
     """Return the scaling and a remark on it."""
     path = "optimization.nlsq.anti_degeneracy"
     mode = theirs.get(f"{path}.per_angle_mode")
-    mode = "auto" if mode is None else mode
-    if mode not in PER_ANGLE_MODES:
-        raise OptionError(
-            f"{path}.per_angle_mode {mode!r} is unknown; {nearest(str(mode), PER_ANGLE_MODES)}"
-        )
-    if mode == "auto":
-        return mode, "shared for three angles or more, individual for fewer, as in homodyne"
-    if mode == "fourier":
-        mode = f"fourier{theirs.whole(f'{path}.fourier_order', 2)}"
-    scaling, note = plain_mode(mode)
-    return scaling, note or "contrast and offset are eliminated exactly"
+    mode = "auto" if mode is None else str(mode)
+    if mode in SCALING_OF_MODE:
+        return SCALING_OF_MODE[mode]
+    if mode != "fourier":
+        known = (*SCALING_OF_MODE, "fourier")
+        raise OptionError(f"{path}.per_angle_mode {mode!r} is unknown; {nearest(mode, known)}")
+    order = theirs.whole(f"{path}.fourier_order", 2)
+    if order not in FOURIER_ORDERS:
+        raise OptionError(f"{path}.fourier_order = {order} is not supported: give 1, 2 or 3")
+    return f"fourier{order}", _ELIMINATED
 
 
 def _parameters(
@@ -207,7 +291,7 @@ def _bounds(theirs: HomodyneYaml, names: tuple[str, ...]) -> dict[str, tuple[flo
     return found
 
 
-_FLOW_ONLY = LAMINAR_FLOW.names[3:]
+_FLOW_ONLY = hd.LAMINAR_FLOW.names[3:]
 """Static configurations of homodyne may contain bounds of these."""
 
 

@@ -1,7 +1,7 @@
 """The keys of the YAML of homodyne and xpcsjax that are not converted, and the reasons."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from homodyne_dask.errors import nearest
 
@@ -201,7 +201,7 @@ class UnsupportedKey(NamedTuple):
     """The reason; for an unknown key the most similar one."""
 
 
-def unsupported_keys(content: Mapping[str, Any], section: str = "") -> Iterator[UnsupportedKey]:
+def unsupported_keys(content: Mapping[str, object], section: str = "") -> Iterator[UnsupportedKey]:
     """Yield the keys of a file that are not converted, in the order of the file."""
     for name, value in content.items():
         path = f"{section}.{name}" if section else str(name)

@@ -18,7 +18,7 @@ class Stale(Exception):  # noqa: N818 - an ending, not an error
     """Nobody waits for this work any more."""
 
 
-class Latest:
+class LatestRequest:
     """Starts work when it is asked for and the last request is a moment old; drops what has become stale."""
 
     def __init__(

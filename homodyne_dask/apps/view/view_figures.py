@@ -19,10 +19,9 @@ from bokeh.palettes import Cividis256, RdBu11, interp_palette
 from bokeh.plotting import figure
 from jaxtyping import Float, Float32
 
-from homodyne_dask.apps.view.cut_lines import Line
 from homodyne_dask.apps.view.data_window import CellAxis, Span, times_of, whole_span
-from homodyne_dask.apps.view.view_content import Maps
-from homodyne_dask.apps.view.view_model import RateLine
+from homodyne_dask.apps.view.maps_and_cuts import Line, Maps
+from homodyne_dask.apps.view.model_values import RateLine
 from homodyne_dask.errors import printable
 from homodyne_dask.results.views.figures.style import COLOURS, UNKNOWN_COLOUR
 from homodyne_dask.store.scan import Scan
@@ -46,7 +45,7 @@ RATE_NAMES = {"J": "J [Å²/s]", "gamma_dot": "dγ/dt [1/s]"}
 class MapRow:
     """The maps of one store or result."""
 
-    figures: list[Any]
+    figures: list[figure]
     images: dict[str, ColumnDataSource]
     colours: dict[str, LinearColorMapper]
     resolution: Title
@@ -90,7 +89,7 @@ def map_row(
     named = Title(text=plain(name), text_color=COLOURS[number], name=f"row-{number}")
     titles = {part: Title(text=PARTS[part], text_font_style="normal") for part in parts}
     titles["data"].name = f"resolution-{number}"
-    made: list[Any] = []
+    made: list[figure] = []
     for n, part in enumerate(parts):
         barred = part == parts[-1] or part == "model"
         fig = figure(

@@ -24,16 +24,20 @@ from bokeh.models import Span as Mark
 from markupsafe import escape
 
 from homodyne_dask.apps.view import view_figures as figures
-from homodyne_dask.apps.view.cut_lines import Line, cut_along_age, cut_along_lag
 from homodyne_dask.apps.view.data_window import Span, whole_span
-from homodyne_dask.apps.view.latest_request import Check, Latest, Update
-from homodyne_dask.apps.view.view_content import (
+from homodyne_dask.apps.view.latest_request import Check, LatestRequest, Update
+from homodyne_dask.apps.view.maps_and_cuts import (
+    Line,
     Maps,
-    Shown,
-    Viewed,
-    bin_of,
+    cut_along_age,
+    cut_along_lag,
     data_map,
     with_model,
+)
+from homodyne_dask.apps.view.viewed_data import (
+    ShownScan,
+    Viewed,
+    bin_of,
 )
 from homodyne_dask.errors import HomodyneDaskError, printable
 from homodyne_dask.results.views.figures.style import bin_name
@@ -99,7 +103,7 @@ class ViewPage:
         self.along_age = figures.cut_figure("along-age", "age t₁ [s]", (begin, end), False, number)
         self.bins = bins_of(viewed.shown)
         self.heading, self.status = Div(name="bin"), Div(name="status")
-        self.latest = Latest(pool, self._work, self._failed)
+        self.latest = LatestRequest(pool, self._work, self._failed)
         self.layout = self._layout()
         self._connect()
 
@@ -121,7 +125,7 @@ class ViewPage:
         chosen = self.bins.selected.indices
         return int(chosen[0]) if chosen else 0
 
-    def _row(self, n: int, one: Shown) -> figures.MapRow:
+    def _row(self, n: int, one: ShownScan) -> figures.MapRow:
         parts = tuple(figures.PARTS) if one.result is not None else ("data",)
         side = figures.SIDE if len(self.viewed.shown) == 1 else figures.SMALL_SIDE
         marks = self.marks[0], self.marks[1]
@@ -243,7 +247,7 @@ def _span(axis: Any) -> Span:
     return float(axis.start), float(axis.end)
 
 
-def bins_of(shown: Sequence[Shown]) -> ColumnDataSource:
+def bins_of(shown: Sequence[ShownScan]) -> ColumnDataSource:
     """Return the table of the bins of a page, the first chosen."""
     scan = shown[0].scan
     pixels = scan.all_bins["n_pixels"][list(scan.bins)]
@@ -263,7 +267,7 @@ def bins_of(shown: Sequence[Shown]) -> ColumnDataSource:
     return source
 
 
-def bin_table(source: ColumnDataSource, shown: Sequence[Shown]) -> DataTable:
+def bin_table(source: ColumnDataSource, shown: Sequence[ShownScan]) -> DataTable:
     """Return the table; with several results χ²/N of each stands in it, but contrast and offset do not."""
     several = sum(one.result is not None for one in shown) > 1
     columns = [("label", "bin", "0"), ("q", "q [1/Å]", "0.00000"), ("phi", "φ [°]", "0.0")]

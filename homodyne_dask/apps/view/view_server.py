@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tornado.ioloop import IOLoop
 
-from homodyne_dask.apps.view.view_content import Viewable, viewed
+from homodyne_dask.apps.view.viewed_data import Viewable, viewed
 from homodyne_dask.errors import OptionError, require_package, require_type
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.results.files.folder import default_folder
 from homodyne_dask.results.files.json_files import (
     missing_values,
@@ -29,6 +28,11 @@ if TYPE_CHECKING:
 STATE, STORES = "watch.json", "stores"
 """The file, and the folder of the stores, both in the folder of the results."""
 FORMAT, VERSION = "homodyne_dask watch", 1
+_NOT_OF_THE_FIT = {
+    "data", "output", "overwrite", "checkpoint",
+    "scheduler", "key", "scheduler_file", "site", "jobs",
+}  # fmt: skip
+"""Keys of a configuration on which no number of a result depends: files and workers."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class WatchState:
     """Files and contents, in the order in which they came."""
 
     results: Path
-    fit: dict[str, Any]
+    fit: dict[str, object]
     """Model and options of all fits."""
     over: str | None = None
     files: dict[str, FileRecord] = field(default_factory=dict)
@@ -187,14 +191,12 @@ class WatchState:
         return f"{folder}.{number}"
 
 
-def fit_of(config: "FitConfig", time_offset: float) -> dict[str, Any]:
+def fit_identity(config: "FitConfig", time_offset: float) -> Mapping[str, object]:
     """Return what tells the fits of a configuration from others: model, options, selection."""
-    options = {option.key for option in fit_options()}
-    named = {*options, "model", "q", "phi", "label", "frames", "time", "over", "windows"}
-    return config.model_dump(mode="json", include=named) | {"time_offset": time_offset}
+    return config.model_dump(mode="json", exclude=_NOT_OF_THE_FIT) | {"time_offset": time_offset}
 
 
-def read_state(results: Path, fit: Mapping[str, Any], over: str | None) -> WatchState:
+def read_state(results: Path, fit: Mapping[str, object], over: str | None) -> WatchState:
     """Return the state in a folder of results, an empty one where there is none.
 
     fit: model and options. Raises OptionError where results of other options are there, SourceError for a

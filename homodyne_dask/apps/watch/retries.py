@@ -18,55 +18,55 @@ def say(text: str) -> None:
 
 
 @dataclass
-class Waits:
+class Retries:
     """What is waited for, by name: a file, or a thing that all files need."""
 
     endless: bool
     """False: what cannot be done now is an error."""
-    retry: float
+    interval: float
     """Seconds until it is tried again."""
-    sentences: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
     """Why, by name."""
     not_before: dict[str, float] = field(default_factory=dict)
     changed: bool = True
     """Since the page was written."""
 
-    def wait_for(self, what: str, error: Exception) -> None:
+    def postpone(self, what: str, error: Exception) -> None:
         """Note, and say once, that something must pass first."""
         sentence = error_sentence(error, then="")
-        if self.sentences.get(what) != sentence:
-            say(f"waiting for {what}, tried again every {self.retry:g} s: {sentence}")
+        if self.reasons.get(what) != sentence:
+            say(f"waiting for {what}, tried again every {self.interval:g} s: {sentence}")
             self.changed = True
-        self.sentences[what] = sentence
-        self.not_before[what] = time.monotonic() + self.retry
+        self.reasons[what] = sentence
+        self.not_before[what] = time.monotonic() + self.interval
 
-    def blocked(self, *whats: str) -> bool:
+    def too_early(self, *whats: str) -> bool:
         """Return whether it is too early to try one of some things again."""
         return max(self.not_before.get(what, 0.0) for what in whats) > time.monotonic()
 
-    def over(self, *whats: str) -> None:
+    def resolved(self, *whats: str) -> None:
         """Note, and say of what was waited for, that it is there."""
         for what in whats:
             self.not_before.pop(what, None)
-            if self.sentences.pop(what, None) is not None:
+            if self.reasons.pop(what, None) is not None:
                 say(f"{what}: no longer waited for")
                 self.changed = True
 
-    def attempt(self, what: str, action: Callable[[], None], whatever: bool = False) -> bool:
+    def attempt(self, what: str, action: Callable[[], None], any_error: bool = False) -> bool:
         """Return whether something succeeds that may have to wait; raises what does not pass.
 
-        whatever: go on after any failure.
+        any_error: go on after any failure.
         """
         try:
             action()
         except Exception as e:
-            if not (self.endless and (whatever or may_pass(e))):
+            if not (self.endless and (any_error or may_pass(e))):
                 raise
-            self.wait_for(what, e)
+            self.postpone(what, e)
             return False
-        self.over(what)
+        self.resolved(what)
         return True
 
     def lines(self) -> list[str]:
         """Return a line for each thing that is waited for."""
-        return [f"waiting for {what}: {why}" for what, why in self.sentences.items()]
+        return [f"waiting for {what}: {why}" for what, why in self.reasons.items()]

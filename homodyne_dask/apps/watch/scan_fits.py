@@ -3,27 +3,29 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import homodyne_dask as hd
 from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS
 from homodyne_dask.cli.earlier_results import earlier
 from homodyne_dask.cli.exit_status import Interrupted, error_sentence
 from homodyne_dask.cli.several_fits import FitJob, MoreFiles, fit_jobs, opened, submitted_jobs
+from homodyne_dask.cli.shared_options import model_of
 from homodyne_dask.cli.single_fit import fit_job
-from homodyne_dask.cluster.workers import MAX_THREADS_PER_WORKER
+from homodyne_dask.cli.worker_options import workers_are_local, workers_for_small_fits
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, SourceError
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.files.folder import FolderInUse
+from homodyne_dask.results.files.scans_index import PARTS, write_index
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
     from homodyne_dask.cli.configuration import FitConfig
     from homodyne_dask.cli.earlier_results import Earlier
-    from homodyne_dask.models import Model
 
-MOST_PROCESSES = 8
-"""Workers of one thread or more up to which each small fit gets a process of its own."""
+FILES_FOR_WORKERS = 8
+"""Files from which workers are started: fewer are fitted sooner in this process."""
 AHEAD = 2
 """Small fits given to each thread: one to work on, one to go on with."""
 
@@ -41,13 +43,12 @@ def may_pass(error: BaseException) -> bool:
     )
 
 
-class ScanFits:
+class FitsOfScan:
     """The fits of one scan, small ones on workers already: one, or one for each of its parts."""
 
-    def __init__(
-        self, config: "FitConfig", model: "Model", client: "Client | None", more: MoreFiles
-    ) -> None:
-        self.config, self.model, self.client, self.more = config, model, client, more
+    def __init__(self, config: "FitConfig", client: "Client | None", more: MoreFiles) -> None:
+        self.config, self.client, self.more = config, client, more
+        self.model = model = model_of(config)
         # what is left in their folder is of a fit that was killed
         self.jobs = [opened(job)._replace(replace=True) for job in fit_jobs(config)]
         self.before: list[Earlier] = [earlier(model, job) for job in self.jobs]
@@ -73,8 +74,6 @@ class ScanFits:
         with self.held:
             found = [self._entry(job, of) for job, of in zip(self.jobs, self.before, strict=True)]
         if self.config.over:
-            from homodyne_dask.results.files.scans_index import PARTS, write_index
-
             where = self.jobs[0].folder.parent
             write_index(where, self.model.names, found, len(found), PARTS)
         return found
@@ -94,45 +93,34 @@ class ScanFits:
             return SeriesEntry(job.name, job.folder, None, error_sentence(e, then=""), job.at)
         return SeriesEntry(job.name, job.folder, result, "", job.at)
 
-    def _fit(self, job: FitJob, resume: bool) -> Any:
+    def _fit(self, job: FitJob, resume: bool) -> hd.FitResult:
         sent = self.sent.pop(job.folder, None)
         result, _ = fit_job(self.config, self.model, job, self.client, resume, self.more, sent=sent)
         return result
 
 
-class WarmFits:
+class ScanFitter:
     """Fits of one configuration, one scan after another or side by side, on the same workers."""
 
     def __init__(
-        self, config: "FitConfig", model: "Model", more: MoreFiles, time_offset: float, stay: bool
+        self, config: "FitConfig", more: MoreFiles, time_offset: float, stay: bool
     ) -> None:
-        self.config, self.model, self.more = config, model, more
-        self.time_offset = time_offset
-        self.stay = stay
-        """Whether workers are started for whatever comes."""
+        """`stay`: start workers for whatever comes."""
+        self.config, self.more, self.time_offset, self.stay = config, more, time_offset, stay
+        self.model = model_of(config)
         self.held = ExitStack()
         self.client: Client | None = None
         self.threads = 1
 
     def connect(self, expected: int) -> None:
-        """Connect to the workers that the options choose; start some for many scans.
+        """Connect to the workers that the options choose, once; else start some for many scans.
 
         Raises ClusterError where there are none.
         """
-        from homodyne_dask.cli.worker_options import client_of, workers_are_local
-        from homodyne_dask.cluster.local import local_cluster, workers_of
-        from homodyne_dask.fitting.series.parallel_fits import MIN_DRAWN_FITS_FOR_WORKERS
-        from homodyne_dask.kernels.processors import cores
-
-        if self.client is not None:
-            return
-        if not workers_are_local(self.config):
-            self.client = self.held.enter_context(client_of(self.config))
-        elif self.stay or expected >= MIN_DRAWN_FITS_FOR_WORKERS:
-            processes = max(min(cores(), MOST_PROCESSES), -(-cores() // MAX_THREADS_PER_WORKER))
-            self.client = self.held.enter_context(local_cluster(processes))
-        if self.client is not None:
-            self.threads = workers_of(self.client).threads
+        many = self.stay or expected >= FILES_FOR_WORKERS
+        if self.client is None and (many or not workers_are_local(self.config)):
+            workers = self.held.enter_context(workers_for_small_fits(self.config))
+            self.client, self.threads = workers
 
     def close(self) -> None:
         """End the workers that were started, and leave the others."""
@@ -146,23 +134,18 @@ class WarmFits:
 
     def ingest(self, source: Path, store: Path) -> str:
         """Write a store, or go on with it; return the SHA-256 of the source as it was read."""
-        from homodyne_dask.api import ingest
-        from homodyne_dask.store.scan import open_dataset
-
         large = source.stat().st_size >= MIN_BYTES_FOR_WORKERS
-        ingest(source, store, time_offset=self.time_offset, client=self.client if large else None)
-        return open_dataset(store).attrs["source_sha256"]
+        client = self.client if large else None
+        hd.ingest(source, store, time_offset=self.time_offset, client=client)
+        return hd.open_dataset(store).attrs["source_sha256"]
 
-    def begin(self, store: Path, folder: Path) -> ScanFits:
+    def begin(self, store: Path, folder: Path) -> FitsOfScan:
         """Begin the fits of a store, whose results go into a folder."""
         config = self.config.model_copy(update={"data": [store], "output": folder})
-        return ScanFits(config, self.model, self.client, self.more)
+        return FitsOfScan(config, self.client, self.more)
 
     def load(self, folder: Path) -> Sequence[SeriesEntry]:
         """Return the fits in a folder of results; raises SourceError where they cannot be read."""
-        from homodyne_dask.results.data.series import JSON, load_series
-        from homodyne_dask.results.files.load_result import load_result
-
         if not self.config.over:
-            return [SeriesEntry(folder.name, folder, load_result(folder))]
-        return load_series(folder / JSON).entries
+            return [SeriesEntry(folder.name, folder, hd.load_result(folder))]
+        return hd.load_series(folder).entries

@@ -117,8 +117,8 @@ def write_live_index(
     names = _names(good) if good else quantity_names(names, at)
     table, page = index_files(folder, SCANS)
     whole = [row if row.at else _with_places(row, at) for row in rows]
-    with replacing(table, durable=False) as aside:
-        aside.write_text(entries_csv(names, whole, folder, "scan") if rows else "scan,number\n")
+    with replacing(table, durable=False) as staging:
+        staging.write_text(entries_csv(names, whole, folder, "scan") if rows else "scan,number\n")
         write_atomic(page, _page(folder, names, rows, pictures, status, bool(at)))
 
 

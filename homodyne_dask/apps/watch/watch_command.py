@@ -9,23 +9,22 @@ from homodyne_dask.cli.commands.fit import OVER
 from homodyne_dask.cli.exit_status import Interrupted
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.shared_options import (
+    FIT,
     LOCAL_PATH,
     MODEL,
     SELECTION,
     WORKERS,
-    of_fit,
     options_given,
     with_options,
 )
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import AUTO, fit_options
 
 if TYPE_CHECKING:
-    from homodyne_dask.apps.watch.watch_interface import WatchOptions
+    from homodyne_dask.apps.watch.watch_loop import WatchOptions
     from homodyne_dask.cli.configuration import FitConfig
     from homodyne_dask.cli.several_fits import MoreFiles
 
-LOOKS = (
+WATCHING = (
     click.option(
         "--output", "-o", required=True, type=LOCAL_PATH,
         help="Folder of all results, of scans.csv and scans.html.",
@@ -60,7 +59,7 @@ LOOKS = (
 @click.command()
 @click.argument("folder", type=LOCAL_PATH)
 @click.argument("fit_yaml", metavar="[FIT.yaml]", type=LOCAL_PATH, required=False)
-@with_options(*LOOKS, MODEL, *of_fit(fit_options()), *SELECTION, *OVER, *WORKERS)
+@with_options(*WATCHING, MODEL, *FIT, *SELECTION, *OVER, *WORKERS)
 def watch(
     folder: Path,
     fit_yaml: Path | None,
@@ -76,22 +75,22 @@ def watch(
 ) -> None:
     """Ingest and fit each result file that appears in FOLDER, with the options of FIT.yaml.
 
-    A file is complete when its size and time of change stand still between two looks. Results go into
+    A file is complete when its size and time of change stand still between two watching. Results go into
     the folder --output, with scans.csv and scans.html, which shows the scans as they come. The same command
     goes on where an earlier one ended, however that was; Ctrl-C ends it.
 
     Exit status with --once: 0 all new fits converged, 3 one did not, 2 a file cannot be fitted.
     """
-    from homodyne_dask.apps.watch.watch_interface import WatchOptions
+    from homodyne_dask.apps.watch.watch_loop import WatchOptions
     from homodyne_dask.apps.watch.watched_files import PATTERNS
     from homodyne_dask.cli.several_fits import MoreFiles
 
     if not folder.is_dir():
         raise OptionError(f"{folder} is no folder: give the one in which result files appear")
     config = _configuration(folder, fit_yaml, options)
-    looks = WatchOptions(files or PATTERNS, interval, once, newest_first, stores == "keep")
+    watching = WatchOptions(files or PATTERNS, interval, once, newest_first, stores == "keep")
     more = MoreFiles(None, pictures, nexus)
-    click.get_current_context().exit(_watch(folder, config, looks, time_offset, more))
+    click.get_current_context().exit(_watch(folder, config, watching, time_offset, more))
 
 
 def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any]) -> "FitConfig":
@@ -106,7 +105,7 @@ def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any])
         if fit_yaml is None
         else read_config(fit_yaml, given, data)
     )
-    if config.model == AUTO:
+    if config.model == "auto":
         raise OptionError("the model auto is for one new fit: compare models on one scan first")
     if config.checkpoint is not None:
         raise OptionError("checkpoint is for a single fit, and each scan has its own: leave it out")
@@ -115,21 +114,24 @@ def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any])
 
 
 def _watch(
-    folder: Path, config: "FitConfig", looks: "WatchOptions", time_offset: float, more: "MoreFiles"
+    folder: Path,
+    config: "FitConfig",
+    watching: "WatchOptions",
+    time_offset: float,
+    more: "MoreFiles",
 ) -> int:
     """Watch the folder with the lock of its results; return the exit status."""
-    from homodyne_dask.apps.watch.folder_state import STATE, fit_of, read_state
-    from homodyne_dask.apps.watch.retries import RETRY_SECONDS, Waits, say
-    from homodyne_dask.apps.watch.scan_fits import WarmFits
+    from homodyne_dask.apps.watch.folder_state import STATE, fit_identity, read_state
+    from homodyne_dask.apps.watch.retries import RETRY_SECONDS, Retries, say
+    from homodyne_dask.apps.watch.scan_fits import ScanFitter
     from homodyne_dask.apps.watch.scan_table import ScanTable
     from homodyne_dask.apps.watch.watch_loop import FolderWatch
-    from homodyne_dask.models import model_named
     from homodyne_dask.results.files.folder import FolderInUse, locked_folder
     from homodyne_dask.results.files.scans_index import SCANS, index_files
 
     assert config.folder is not None  # --output is required
-    results, model = config.folder, model_named(config.model)
-    fits = WarmFits(config, model, more, time_offset, stay=not looks.once)
+    results = config.folder
+    fits = ScanFitter(config, more, time_offset, stay=not watching.once)
     try:
         with locked_folder(results, f".{SCANS}.lock"):
             if not (results / STATE).exists() and any(
@@ -138,13 +140,13 @@ def _watch(
                 raise OptionError(
                     f"{results} holds the index of other scans: give another --output"
                 )
-            state = read_state(results, fit_of(config, time_offset), config.over)
-            waits = Waits(not looks.once, max(RETRY_SECONDS, looks.interval))
-            table = ScanTable(model.names)
-            watcher = FolderWatch(folder, state, fits, table, looks, waits)
-            if not looks.once:
+            state = read_state(results, fit_identity(config, time_offset), config.over)
+            retries = Retries(not watching.once, max(RETRY_SECONDS, watching.interval))
+            table = ScanTable(fits.model.names)
+            watcher = FolderWatch(folder, state, fits, table, watching, retries)
+            if not watching.once:
                 say(
-                    f"{folder} is watched every {looks.interval:g} s; {results / 'scans.html'} shows the "
+                    f"{folder} is watched every {watching.interval:g} s; {results / 'scans.html'} shows the "
                     f"scans as they come, Ctrl-C ends it"
                 )
             try:

@@ -7,29 +7,56 @@ import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from homodyne_dask.apps.watch.folder_state import WatchState
-from homodyne_dask.apps.watch.retries import Waits, say
-from homodyne_dask.apps.watch.scan_fits import may_pass
+from homodyne_dask.apps.watch.retries import Retries, say
+from homodyne_dask.apps.watch.scan_fits import FitsOfScan, ScanFitter, may_pass
 from homodyne_dask.apps.watch.scan_table import ScanTable, row_line
 from homodyne_dask.apps.watch.scans_page import WatchStatus
-from homodyne_dask.apps.watch.watch_interface import InWork, ScanFitter, WatchOptions
-from homodyne_dask.apps.watch.watched_files import Stamp, content_digest, is_as_it_was, listed
+from homodyne_dask.apps.watch.watched_files import (
+    PATTERNS,
+    Stamp,
+    content_digest,
+    is_as_it_was,
+    listed,
+)
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
 from homodyne_dask.errors import ClusterError
 from homodyne_dask.results.data.series_entry import FAILED
 from homodyne_dask.results.files.folder import FolderInUse
 from homodyne_dask.store.processes import trim_memory
 
-FOLDER, PLACE, WORKERS = "the watched folder", "the folder of results", "the workers"
+FOLDER, OUTPUT, WORKERS = "the watched folder", "the folder of results", "the workers"
 RESULTS, SAVED, PAGE = "the results", "the state", "the page"
-NEEDED = {FOLDER, PLACE, WORKERS, RESULTS, SAVED, PAGE}
+NEEDED = {FOLDER, OUTPUT, WORKERS, RESULTS, SAVED, PAGE}
 """What may have to be waited for, beside single files."""
 LONGEST_PAUSE = 0.05
 """Seconds until it is asked again whether a fit has ended."""
 TOUCH = ", then touch the file"
 RELOAD = 10.0
 """Seconds after which the page loads itself again."""
+
+
+class WatchOptions(NamedTuple):
+    """How a folder is watched."""
+
+    patterns: tuple[str, ...] = PATTERNS
+    interval: float = 1.0
+    """Seconds between two looks."""
+    once: bool = False
+    """End when all files that stand still are fitted."""
+    newest_first: bool = False
+    keep_stores: bool = True
+
+
+class InWork(NamedTuple):
+    """A scan whose fits were begun."""
+
+    name: str
+    stamp: Stamp
+    fits: FitsOfScan
+    began: float
 
 
 @dataclass
@@ -41,8 +68,8 @@ class FolderWatch:
     fits: ScanFitter
     table: ScanTable
     options: WatchOptions
-    waits: Waits
-    shown: dict[str, Stamp] = field(default_factory=dict)
+    retries: Retries
+    last_seen: dict[str, Stamp] = field(default_factory=dict)
     """By the last look."""
     ready: dict[str, Stamp] = field(default_factory=dict)
     """Files that stood still between the last two looks and have no result."""
@@ -61,9 +88,9 @@ class FolderWatch:
 
     def run(self) -> int:
         """Watch until interrupted, or once; return the exit status."""
-        self.take_up()
+        self.resume()
         try:
-            self.waits.attempt(WORKERS, lambda: self.fits.connect(0))
+            self.retries.attempt(WORKERS, lambda: self.fits.connect(0))
             while not self.done():
                 self.step()
         finally:
@@ -75,7 +102,7 @@ class FolderWatch:
         """Return whether a watch that is to end has nothing left to do."""
         if not self.options.once or self.looks < 2 or self.in_work:
             return False
-        waiting = self.waits.sentences.keys()
+        waiting = self.retries.reasons.keys()
         if waiting:
             self._end_with(BAD_INPUT)
         return bool(waiting & NEEDED) or not self.ready.keys() - waiting
@@ -84,14 +111,14 @@ class FolderWatch:
         """Look if it is time, do one thing, and sleep if there was none."""
         self.look()
         moved = False
-        if self.waits.attempt(PLACE, self.state.check_place):
+        if self.retries.attempt(OUTPUT, self.state.check_place):
             moved = self.collect() or self.start_next()
             self.publish(last=False)
         if not moved:
             until = max(self.next_look - time.monotonic(), 0.0)
             time.sleep(min(until, LONGEST_PAUSE) if self.in_work else until)
 
-    def take_up(self) -> None:
+    def resume(self) -> None:
         """Finish what an earlier watcher left half done, and read the rows of its results."""
         self.state.move()
         self.state.save()
@@ -103,7 +130,7 @@ class FolderWatch:
         """Look at the folder, where it is time: what stood still since the last look is ready."""
         if time.monotonic() >= self.next_look:
             self.next_look = time.monotonic() + self.options.interval
-            self.waits.attempt(FOLDER, self._look)
+            self.retries.attempt(FOLDER, self._look)
 
     def _look(self) -> None:
         found = listed(self.folder, self.options.patterns)
@@ -111,10 +138,10 @@ class FolderWatch:
         self.ready = {
             name: stamp
             for name, stamp in found.items()
-            if self.shown.get(name) == stamp and not self._has_ended(name, stamp)
+            if self.last_seen.get(name) == stamp and not self._has_ended(name, stamp)
         }
-        self.shown = found
-        self.waits.over(*(self.waits.sentences.keys() - found.keys() - NEEDED))
+        self.last_seen = found
+        self.retries.resolved(*(self.retries.reasons.keys() - found.keys() - NEEDED))
 
     def _has_ended(self, name: str, stamp: Stamp) -> bool:
         record = self.state.files.get(name)
@@ -123,9 +150,9 @@ class FolderWatch:
     def start_next(self) -> bool:
         """Ingest a file that is ready and begin its fit; return whether there was one."""
         busy = {work.name for work in self.in_work.values()}
-        names = [of for of in self.ready if of not in busy and not self.waits.blocked(of)]
+        names = [of for of in self.ready if of not in busy and not self.retries.too_early(of)]
         full = len(self.in_work) >= self.fits.at_once
-        if not names or full or self.waits.blocked(RESULTS, WORKERS):
+        if not names or full or self.retries.too_early(RESULTS, WORKERS):
             return False
         name = min(names, key=self._turn)
         stamp, digest = self.ready[name], None
@@ -148,7 +175,7 @@ class FolderWatch:
     def _same_content(self, name: str, stamp: Stamp, digest: str) -> bool:
         """Return whether a content needs no fit of its own: it has one, or has it soon."""
         if digest in self.in_work:
-            self.waits.not_before[name] = self.next_look
+            self.retries.not_before[name] = self.next_look
             return True
         self.state.numbers.setdefault(name, len(self.state.numbers) + 1)
         content = self.state.contents.get(digest)
@@ -160,7 +187,7 @@ class FolderWatch:
         self.state.save()
         self.state.move()
         self.ready.pop(name)
-        self.waits.over(name)
+        self.retries.resolved(name)
         self._show(*{name, *self._sharing(name)})
         return True
 
@@ -181,11 +208,11 @@ class FolderWatch:
         self._show(*self._sharing(name))
         self.in_work[digest] = InWork(name, stamp, self.fits.begin(store, folder), began)
         self.ready.pop(name)
-        return self.waits.over(name, WORKERS)
+        return self.retries.resolved(name, WORKERS)
 
     def _look_again(self, name: str) -> None:
         """Take a file that is being written for one that has changed since the last look."""
-        self.shown.pop(name, None)
+        self.last_seen.pop(name, None)
         self.ready.pop(name, None)
 
     def _sharing(self, name: str) -> list[str]:
@@ -208,8 +235,8 @@ class FolderWatch:
             return True
         self.state.fitted(work.name, work.stamp, digest)
         self._save()
-        self.waits.attempt(RESULTS, lambda: self._delete_store(digest))
-        self.waits.over(work.name, RESULTS)
+        self.retries.attempt(RESULTS, lambda: self._delete_store(digest))
+        self.retries.resolved(work.name, RESULTS)
         number = self.state.numbers[work.name]
         for row in self.table.add(work.name, number, work.stamp, entries):
             say(row_line(row, time.monotonic() - work.began))
@@ -220,13 +247,13 @@ class FolderWatch:
     def _failed(self, name: str, stamp: Stamp, digest: str | None, error: Exception) -> None:
         """Wait for what may pass; a content that cannot be fitted is a row with its sentence."""
         if digest is None or isinstance(error, FolderInUse):
-            self.waits.wait_for(name, error)
+            self.retries.postpone(name, error)
         elif isinstance(error, ClusterError) and may_pass(error):
             self._drop_work()
             self.fits.close()
-            self.waits.wait_for(WORKERS, error)
+            self.retries.postpone(WORKERS, error)
         elif may_pass(error):
-            self.waits.wait_for(RESULTS, error)
+            self.retries.postpone(RESULTS, error)
         elif is_as_it_was(self.folder / name, stamp):
             self._refuse(name, stamp, digest, error_sentence(error, then=TOUCH))
         else:
@@ -241,11 +268,11 @@ class FolderWatch:
     def _refuse(self, name: str, stamp: Stamp, digest: str, problem: str) -> None:
         held = self.state.contents.get(digest)
         if held is not None:
-            self.waits.attempt(RESULTS, lambda: self.state.remove_store(held.store))
+            self.retries.attempt(RESULTS, lambda: self.state.remove_store(held.store))
         self.state.refused(name, stamp, digest, problem)
         self._save()
         self.ready.pop(name, None)
-        self.waits.over(name)
+        self.retries.resolved(name)
         self._end_with(BAD_INPUT)
         self._show(name)
         say(f"{name}: {problem}")
@@ -253,7 +280,7 @@ class FolderWatch:
     def _save(self) -> None:
         """Save the state, or note that it is not saved; `publish` tries again."""
         self.unsaved = True
-        self.waits.attempt(SAVED, self._save_now)
+        self.retries.attempt(SAVED, self._save_now)
 
     def _save_now(self) -> None:
         self.state.save()
@@ -261,21 +288,21 @@ class FolderWatch:
 
     def publish(self, last: bool) -> None:
         """Write the table and the page, where there is something new and it is time."""
-        if self.unsaved and (last or not self.waits.blocked(SAVED)):
-            self.waits.attempt(SAVED, self._save_now)
-        due = self.table.due(not (self.in_work or self.ready), self.waits.changed)
-        if last or (due and not self.waits.blocked(PAGE)):
-            self.waits.attempt(PAGE, lambda: self._write_page(last), whatever=True)
+        if self.unsaved and (last or not self.retries.too_early(SAVED)):
+            self.retries.attempt(SAVED, self._save_now)
+        due = self.table.due(not (self.in_work or self.ready), self.retries.changed)
+        if last or (due and not self.retries.too_early(PAGE)):
+            self.retries.attempt(PAGE, lambda: self._write_page(last), any_error=True)
 
     def _write_page(self, last: bool) -> None:
         self.state.check_place()
         work = ", ".join(sorted(work.name for work in self.in_work.values())) or "nothing"
         interval = self.options.interval
         doing = f"{self.folder} is watched every {interval:g} s, in work: {work}"
-        self.waits.changed = False
-        status = WatchStatus(max(RELOAD, interval), doing, self.waits.lines())
+        self.retries.changed = False
+        status = WatchStatus(max(RELOAD, interval), doing, self.retries.lines())
         if last:
-            status = WatchStatus(None, f"{self.folder} is not watched now", self.waits.lines())
+            status = WatchStatus(None, f"{self.folder} is not watched now", self.retries.lines())
         self.table.write(self.results, status)
         trim_memory()  # of a figure for each scan the allocator keeps pieces
 

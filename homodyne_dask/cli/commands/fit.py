@@ -10,16 +10,16 @@ import click
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
 from homodyne_dask.cli.printing import echo, echo_json, words_on_stderr
 from homodyne_dask.cli.shared_options import (
+    FIT,
     LOCAL_PATH,
     MODEL,
     SELECTION,
     WORKERS,
     configuration,
-    of_fit,
     with_options,
 )
 from homodyne_dask.errors import HomodyneDaskError, OptionError
-from homodyne_dask.fitting.options import AUTO, fit_options
+from homodyne_dask.fitting.options import AUTO
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -54,7 +54,7 @@ FILES = (
 
 @click.command()
 @click.argument("sources", metavar="STORE... | FIT.yaml", nargs=-1, required=True)
-@with_options(MODEL, *of_fit(fit_options()), *SELECTION, *OVER, *WORKERS, *FILES)
+@with_options(MODEL, *FIT, *SELECTION, *OVER, *WORKERS, *FILES)
 @click.option("--resume", is_flag=True, help="Resume an interrupted fit from its checkpoint.")
 @click.option(
     "--go-on", is_flag=True, help="Like --resume if there is a checkpoint, else start anew."

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from homodyne_dask.apps.doctor import Finding, environment, kernel_process, machine
 from homodyne_dask.apps.doctor import doctor_command as doctor
-from homodyne_dask.apps.doctor import environment, kernel_process, machine, xla_flags
 from homodyne_dask.apps.doctor import measured_speed as rates
 from homodyne_dask.apps.doctor import workload as workloads
-from homodyne_dask.apps.doctor.finding import Finding
 from homodyne_dask.apps.doctor.kernel_process import KernelProcess, KernelProcessError
 from homodyne_dask.cli import main
+from homodyne_dask.cluster import local
 from homodyne_dask.kernels.cache_folder import FOLDER
 from homodyne_dask.kernels.gram import Gram
 from tests.apps.doctor.fake_kernel_process import FakeKernelProcess
@@ -50,10 +50,10 @@ def test_the_exit_status_and_the_json_say_whether_anything_has_to_be_done(
 
 
 def test_a_wrong_flag_is_named_with_the_right_one():
-    ((word, reason),) = xla_flags.fatal_flags(f"--xla_cpu_enable_fast_math=false {WRONG}")
+    ((word, reason),) = environment.fatal_flags(f"--xla_cpu_enable_fast_math=false {WRONG}")
     assert word == WRONG
     assert "Unknown flag" in reason
-    assert "--xla_cpu_max_isa?" in xla_flags.advice_on_flag(WRONG)
+    assert "--xla_cpu_max_isa?" in environment.advice_on_flag(WRONG)
     flags = {"XLA_FLAGS": f"{WRONG} intra_op_parallelism_threads=1"}
     findings = list(environment.environment_findings(flags))
     assert WRONG in findings[0].value
@@ -155,7 +155,7 @@ def test_a_cluster_that_does_not_start_is_seen(monkeypatch):
     def broken(**_):
         raise RuntimeError("no port")
 
-    monkeypatch.setattr(rates, "local_cluster", broken)
+    monkeypatch.setattr(local, "local_cluster", broken)
     assert "no port" in rates.local_cluster_start().value
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 import homodyne_dask as hd
-from homodyne_dask.apps.migration.translation_remarks import Translation
+from homodyne_dask.apps.migration.translate_yaml import Translation
 
 FLOW_NAMES = ["D0", "alpha", "D_offset", "gamma_dot_t0", "beta", "gamma_dot_t_offset", "phi0"]
 SHORT_YAML = """

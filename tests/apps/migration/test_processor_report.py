@@ -4,13 +4,14 @@ import os
 
 import pytest
 
+from homodyne_dask.apps.doctor import machine
 from homodyne_dask.apps.migration import processor_report as device
 from homodyne_dask.errors import PlanError
 from homodyne_dask.kernels.gpus import Gpus
 
 
 def test_the_status_says_what_computes(monkeypatch):
-    monkeypatch.setattr(device, "gpus_of_machine", lambda: Gpus(2, "H100", 60 * 10**9))
+    monkeypatch.setattr(machine, "gpus_of_machine", lambda: Gpus(2, "H100", 60 * 10**9))
     status = device.get_device_status()
     assert status["platform"] == "cpu"
     assert status["devices"]

@@ -8,8 +8,10 @@ import yaml
 
 import homodyne_dask as hd
 import ingest
+from homodyne_dask.apps.migration.translate_yaml import SCALING_OF_MODE
 from homodyne_dask.cli.configuration import read_config
 from homodyne_dask.errors import OptionError
+from homodyne_dask.solver.scaling_modes import plain_mode
 from tests.apps.migration.configurations import FLOW_NAMES, translated, write_yaml
 from tests.run_command import run
 from tests.synthetic import FLOW, GAP, Q, angles, measured
@@ -92,13 +94,20 @@ def test_modes_of_contrast_and_offset_become_scalings_with_a_remark(
     assert any(f"scaling {scaling}" in text and remark in text for text in translation.remarks)
 
 
+def test_a_scaling_of_that_name_is_what_a_fit_makes_of_it():
+    for mode, (scaling, remark) in SCALING_OF_MODE.items():
+        plain, note = plain_mode(mode)
+        assert plain == plain_mode(scaling)[0]
+        assert mode == "auto" or remark == (note or remark)
+
+
 def test_the_order_of_the_fourier_series_is_kept(tmp_path):
     mode = {"per_angle_mode": "fourier", "fourier_order": 3}
     translation = translated(tmp_path, optimization__nlsq__anti_degeneracy=mode)
     assert translation.config.scaling == "fourier3"
     assert not translation.unknown
     wrong = mode | {"fourier_order": 9}
-    with pytest.raises(OptionError, match="scaling 'fourier9' is unknown"):
+    with pytest.raises(OptionError, match="fourier_order = 9 is not supported: give 1, 2 or 3"):
         translated(tmp_path, optimization__nlsq__anti_degeneracy=wrong)
 
 

@@ -10,16 +10,11 @@ import pytest
 from homodyne_dask.apps.view import data_window as window
 from homodyne_dask.apps.view.data_window import Tiles, cell_axes, whole_span, window_means
 from homodyne_dask.apps.view.latest_request import Stale
-from homodyne_dask.apps.view.view_content import (
-    data_map,
-    matching_bins,
-    open_shown,
-    viewed,
-    with_model,
-)
+from homodyne_dask.apps.view.maps_and_cuts import data_map, with_model
+from homodyne_dask.apps.view.model_values import quadrature
 from homodyne_dask.apps.view.view_figures import evenly
-from homodyne_dask.apps.view.view_model import quadrature
 from homodyne_dask.apps.view.view_page import ViewPage
+from homodyne_dask.apps.view.viewed_data import matching_bins, open_shown, viewed
 from homodyne_dask.errors import OptionError, SelectionError, StoreError
 from homodyne_dask.store.scan import Chunk, Scan
 from tests.html_pages import NASTY

@@ -14,7 +14,7 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient
 
 import homodyne_dask as hd
-from homodyne_dask.apps.view.latest_request import Latest
+from homodyne_dask.apps.view.latest_request import LatestRequest
 from homodyne_dask.apps.view.view_server import leading_file
 from tests.run_command import run
 from tests.synthetic import measured, store
@@ -45,9 +45,9 @@ class Document:
             function()
 
 
-def latest(work, errors=None) -> tuple[Document, Latest]:
+def latest(work, errors=None) -> tuple[Document, LatestRequest]:
     document, errors = Document(), [] if errors is None else errors
-    asked = Latest(Now(), work, errors.append)
+    asked = LatestRequest(Now(), work, errors.append)
     asked.document = document
     return document, asked
 

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from homodyne_dask.apps.watch.folder_state import read_state
-from homodyne_dask.apps.watch.retries import Waits
+from homodyne_dask.apps.watch.retries import Retries
 from homodyne_dask.apps.watch.scan_table import ScanTable
-from homodyne_dask.apps.watch.watch_interface import WatchOptions
-from homodyne_dask.apps.watch.watch_loop import FolderWatch
+from homodyne_dask.apps.watch.watch_loop import FolderWatch, WatchOptions
 from homodyne_dask.errors import SourceError
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from tests.results.made_results import flow_result
@@ -86,22 +85,22 @@ class InstantFits:
 def watch_of(folder: Path, results: Path, **options) -> FolderWatch:
     """A watch with instant fits."""
     results.mkdir(exist_ok=True)
-    state, waits = read_state(results, {"model": "m"}, None), Waits(True, 0.05)
+    state, retries = read_state(results, {"model": "m"}, None), Retries(True, 0.05)
     looks = WatchOptions(("*.h5",), **({"interval": 0.02} | options))
-    return FolderWatch(folder, state, InstantFits(results), ScanTable(NAMES), looks, waits)
+    return FolderWatch(folder, state, InstantFits(results), ScanTable(NAMES), looks, retries)
 
 
 def watch_until_quiet(watch: FolderWatch, seconds: float = 20.0) -> None:
     """Watch until all files that are there have stood still and are done."""
-    watch.take_up()
+    watch.resume()
     end, quiet = time.monotonic() + seconds, 0
     while quiet < QUIET and time.monotonic() < end:
         before = watch.looks
         watch.step()
-        busy = watch.in_work or watch.ready or watch.waits.sentences
+        busy = watch.in_work or watch.ready or watch.retries.reasons
         quiet = 0 if busy else quiet + (watch.looks > before)
     watch.publish(last=True)
-    assert quiet == QUIET, watch.waits.sentences
+    assert quiet == QUIET, watch.retries.reasons
 
 
 def last_results(watch: FolderWatch) -> dict[str, str]:

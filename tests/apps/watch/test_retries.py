@@ -65,7 +65,7 @@ def test_a_folder_that_is_gone_for_a_while_is_waited_for(folders, capsys, which)
     for _ in range(4):
         watch.step()
     said = ("the watched folder", "the folder of results")[which]
-    assert watch.waits.sentences.keys() == {said}
+    assert watch.retries.reasons.keys() == {said}
     assert not folders[which].exists()
     aside.rename(folders[which])
     watch_until_quiet(watch)

@@ -80,7 +80,7 @@ def test_files_dropped_at_random_times_end_with_the_result_of_their_last_content
     watch = watch_of(source, results)
     drops = threading.Thread(target=drop_files, args=(source, number, random.Random(7), pause))
     drops.start()
-    watch.take_up()
+    watch.resume()
     while drops.is_alive():
         watch.step()
     drops.join()

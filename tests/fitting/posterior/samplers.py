@@ -1,7 +1,6 @@
 """A sampler of the posterior at the optimum of a fit."""
 
 import numpy as np
-from homodyne_dask.solver.reduce import reduce
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.fit import plan_for
@@ -9,6 +8,7 @@ from homodyne_dask.fitting.posterior.log_density import Target, adjustment_of, t
 from homodyne_dask.fitting.posterior.sample_posterior import Sampler
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.surrogate.coordinates import coordinates
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.sweep.sweep import sweep_of
 
 TRUTH = np.array([20000.0, -0.4, 500.0])

@@ -1,15 +1,35 @@
-"""Cuts through the matrix at one age and at one lag: averages of the store, cells in view, the model."""
+"""Maps of a window of the matrix, and cuts through it at one age and at one lag, with the model."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 
-from homodyne_dask.apps.view.data_window import times_of
-from homodyne_dask.apps.view.view_content import Maps, Shown, linear_params
+from homodyne_dask.apps.view.data_window import (
+    CellAxis,
+    Span,
+    cell_axes,
+    mean_sigma,
+    times_of,
+    window_means,
+)
+from homodyne_dask.apps.view.viewed_data import ShownScan, linear_params
 from homodyne_dask.results.views.figures.lag_cuts import Cut, cut_at_lag, cut_of
 
 CURVE_POINTS = 120
+
+
+@dataclass(frozen=True)
+class Maps:
+    """The maps of one window of one bin; of a store the data alone."""
+
+    rows: CellAxis
+    columns: CellAxis
+    data: Float32[np.ndarray, "rows columns"]
+    model: Float32[np.ndarray, "rows columns"] | None
+    residual: Float32[np.ndarray, "rows columns"] | None
+    """(data - model)/σ of the mean."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +47,37 @@ class Line:
     model_c2: Float[np.ndarray, " k"]
 
 
-def cut_along_lag(one: Shown, bin: int, maps: Maps, t1: float) -> Line:
+def data_map(
+    one: ShownScan, bin: int, x: Span, y: Span, check: Callable[[], None]
+) -> tuple[Maps, Float[np.ndarray, "rows columns"]]:
+    """Return the map of the data of a window alone, and σ of its cells; `check` as in `window_means`."""
+    columns, rows = cell_axes(one.scan, x, y)
+    means = window_means(one.scan, one.tiles, bin, rows, columns, check)
+    sigma = mean_sigma(one.scan, bin, rows, columns, means.pairs)
+    return Maps(rows, columns, means.c2.astype(np.float32), None, None), sigma
+
+
+def with_model(
+    one: ShownScan, bin: int, maps: Maps, sigma: Float[np.ndarray, "rows columns"]
+) -> Maps:
+    """Return the maps with those of the model and of the residual, of a result.
+
+    Raises OptionError where the model cannot be evaluated.
+    """
+    assert one.result is not None
+    assert one.model is not None
+    contrast, offset = linear_params(one, bin)
+    f = one.model.means(bin, maps.rows, maps.columns)
+    i, j = maps.rows.cells[:, None], maps.columns.cells
+    model = np.where(i == j, np.nan, offset + contrast * f)
+    fitted = np.abs(i - j) * maps.rows.side >= one.result.config["min_lag"]
+    residual = np.where(fitted, (maps.data - model) / sigma, np.nan)
+    return Maps(
+        maps.rows, maps.columns, maps.data, model.astype(np.float32), residual.astype(np.float32)
+    )
+
+
+def cut_along_lag(one: ShownScan, bin: int, maps: Maps, t1: float) -> Line:
     """Return c2 against lag at the age t1 [s]."""
     frame = int(np.searchsorted(one.scan.time, t1))
     age = int(np.searchsorted(one.cuts.age_edges, frame, side="right")) - 1
@@ -42,7 +92,7 @@ def cut_along_lag(one: Shown, bin: int, maps: Maps, t1: float) -> Line:
     return _line(one, bin, cut, cut.lag, (view_x, view_c2))
 
 
-def cut_along_age(one: Shown, bin: int, maps: Maps, lag: float) -> Line:
+def cut_along_age(one: ShownScan, bin: int, maps: Maps, lag: float) -> Line:
     """Return c2 against age at the lag [s]."""
     frames = max(round(lag / one.scan.attrs["frame_time"]), 1)
     cut = cut_at_lag(
@@ -59,7 +109,7 @@ def cut_along_age(one: Shown, bin: int, maps: Maps, lag: float) -> Line:
 
 
 def _line(
-    one: Shown,
+    one: ShownScan,
     bin: int,
     cut: Cut,
     x: Float[np.ndarray, " n"],

@@ -1,22 +1,16 @@
-"""What a page shows: stores and results, the bins that belong together, and the maps of one window."""
+"""What a page shows: stores and results, and the bins of them that belong together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int
+from jaxtyping import Bool, Int
 
 from homodyne_dask.apps.view.data_window import (
-    CellAxis,
-    Span,
     Tiles,
-    cell_axes,
-    mean_sigma,
-    window_means,
 )
-from homodyne_dask.apps.view.view_model import RateLine, Rates, ShownModel
+from homodyne_dask.apps.view.model_values import RateLine, Rates, ShownModel
 from homodyne_dask.errors import (
     HomodyneDaskError,
     OptionError,
@@ -42,7 +36,7 @@ MAX_SHOWN = 6
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownScan:
     """A store, or a result with the data that were fitted."""
 
     name: str
@@ -56,19 +50,7 @@ class Shown:
     """The position of each bin of the page in this scan; -1 where it has none."""
 
 
-@dataclass(frozen=True)
-class Maps:
-    """The maps of one window of one bin; of a store the data alone."""
-
-    rows: CellAxis
-    columns: CellAxis
-    data: Float32[np.ndarray, "rows columns"]
-    model: Float32[np.ndarray, "rows columns"] | None
-    residual: Float32[np.ndarray, "rows columns"] | None
-    """(data - model)/σ of the mean."""
-
-
-def open_shown(what: Sequence[Viewable]) -> list[Shown]:
+def open_shown(what: Sequence[Viewable]) -> list[ShownScan]:
     """Open stores and results; the first one's bins are those of the page.
 
     A store whose result is given too is that result's data, wherever it lies now.
@@ -85,7 +67,7 @@ def open_shown(what: Sequence[Viewable]) -> list[Shown]:
     fitted = {
         one.inputs["store_sha256"] for _, one in opened if isinstance(one, FitResult)
     } & scans.keys()
-    found: list[Shown] = []
+    found: list[ShownScan] = []
     tiles = Tiles()
     for name, one in opened:
         if isinstance(one, FitResult):
@@ -96,7 +78,7 @@ def open_shown(what: Sequence[Viewable]) -> list[Shown]:
             continue
         model = None if result is None else ShownModel(FitView(result, scan))
         bins = matching_bins(found[0].scan if found else scan, scan)
-        found.append(Shown(name, scan, tiles, scan.cuts(), result, model, bins))
+        found.append(ShownScan(name, scan, tiles, scan.cuts(), result, model, bins))
     return found
 
 
@@ -104,7 +86,7 @@ def open_shown(what: Sequence[Viewable]) -> list[Shown]:
 class Viewed:
     """All that the pages of one server show."""
 
-    shown: Sequence[Shown]
+    shown: Sequence[ShownScan]
     rates: Sequence[dict[str, RateLine]]
     notes: tuple[str, ...]
     """What cannot be shown, and why."""
@@ -182,40 +164,14 @@ def matching_bins(first: Scan, scan: Scan) -> Int[np.ndarray, " bin"]:
     return np.where(same.any(1), same.argmax(1), -1)
 
 
-def linear_params(one: Shown, bin: int) -> tuple[float, float]:
+def linear_params(one: ShownScan, bin: int) -> tuple[float, float]:
     """Return contrast and offset of a bin of a result."""
     assert one.result is not None
     table = one.result.scaling
     return float(table["contrast"].values[bin]), float(table["offset"].values[bin])
 
 
-def data_map(one: Shown, bin: int, x: Span, y: Span, check: Callable[[], None]) -> tuple[Maps, Any]:
-    """Return the map of the data of a window alone, and σ of its cells; `check` as in `window_means`."""
-    columns, rows = cell_axes(one.scan, x, y)
-    means = window_means(one.scan, one.tiles, bin, rows, columns, check)
-    sigma = mean_sigma(one.scan, bin, rows, columns, means.pairs)
-    return Maps(rows, columns, means.c2.astype(np.float32), None, None), sigma
-
-
-def with_model(one: Shown, bin: int, maps: Maps, sigma: Float[np.ndarray, "rows columns"]) -> Maps:
-    """Return the maps with those of the model and of the residual, of a result.
-
-    Raises OptionError where the model cannot be evaluated.
-    """
-    assert one.result is not None
-    assert one.model is not None
-    contrast, offset = linear_params(one, bin)
-    f = one.model.means(bin, maps.rows, maps.columns)
-    i, j = maps.rows.cells[:, None], maps.columns.cells
-    model = np.where(i == j, np.nan, offset + contrast * f)
-    fitted = np.abs(i - j) * maps.rows.side >= one.result.config["min_lag"]
-    residual = np.where(fitted, (maps.data - model) / sigma, np.nan)
-    return Maps(
-        maps.rows, maps.columns, maps.data, model.astype(np.float32), residual.astype(np.float32)
-    )
-
-
-def bin_of(one: Shown, at: int) -> int:
+def bin_of(one: ShownScan, at: int) -> int:
     """Return the position of a bin of the page; SelectionError where the scan has none."""
     bin = int(one.bins[at])
     if bin < 0:
