@@ -3,6 +3,9 @@
 NumPy has no public way to choose them; the variable OPENBLAS_NUM_THREADS counts only before NumPy is
 loaded. Seen in numpy 2.5. Where another library is behind NumPy, it keeps its threads: slower,
 with the same numbers.
+
+threadpoolctl (3.8) finds the same libraries as quickly, but lets only one thread of a process set their
+threads, and ignores the others: of two searches at once, the longer one would end on all cores.
 """
 
 import ctypes
