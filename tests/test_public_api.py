@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,14 @@ def test_public_names_arguments_and_options_are_those_that_are_promised():
     if "HOMODYNE_DASK_ACCEPT" in os.environ:
         PROMISED.write_text(found)
     assert found == PROMISED.read_text()
+
+
+def test_type_checkers_find_each_public_name_where_it_is_loaded_from():
+    stub = Path(hd.__file__).with_suffix(".pyi").read_text()
+    found = re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)
+    assert {name for _, name in found} | {"__version__", "guide"} == set(hd.__all__)
+    for module, name in found:
+        assert getattr(hd, name) is getattr(import_module(module), name)
 
 
 def test_the_page_lists_every_public_name_and_every_command():

@@ -1,0 +1,50 @@
+"""The public names of the package, for type checkers; `__init__.py` loads each at first use."""
+
+from homodyne_dask.api import fit as fit
+from homodyne_dask.api import ingest as ingest
+from homodyne_dask.api import iterate as iterate
+from homodyne_dask.api import plan as plan
+from homodyne_dask.api import simulate as simulate
+from homodyne_dask.apps.guide import user_guide
+from homodyne_dask.apps.migration.translate_yaml import from_homodyne_yaml as from_homodyne_yaml
+from homodyne_dask.apps.view.view_server import view as view
+from homodyne_dask.cluster.connect import connect as connect
+from homodyne_dask.cluster.local import local_cluster as local_cluster
+from homodyne_dask.cluster.slurm.cluster import slurm_cluster as slurm_cluster
+from homodyne_dask.errors import HomodyneDaskError as HomodyneDaskError
+from homodyne_dask.fitting.check_rates import check_rates as check_rates
+from homodyne_dask.fitting.choose_model import compare_models as compare_models
+from homodyne_dask.fitting.curve_fit.curve_fit import curve_fit as curve_fit
+from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit as CurveFit
+from homodyne_dask.fitting.forecast import forecast as forecast
+from homodyne_dask.fitting.posterior.sample_posterior import posterior as posterior
+from homodyne_dask.fitting.predict import predict as predict
+from homodyne_dask.fitting.series.rings_and_windows import fit_each as fit_each
+from homodyne_dask.models import BROWNIAN as BROWNIAN
+from homodyne_dask.models import LAMINAR_FLOW as LAMINAR_FLOW
+from homodyne_dask.models import MODELS as MODELS
+from homodyne_dask.models import POWER_LAW as POWER_LAW
+from homodyne_dask.models import STATIC as STATIC
+from homodyne_dask.models import Convention as Convention
+from homodyne_dask.models import ResidualModel as ResidualModel
+from homodyne_dask.models import SeparableModel as SeparableModel
+from homodyne_dask.models import TransportModel as TransportModel
+from homodyne_dask.models import model as model
+from homodyne_dask.models import separable as separable
+from homodyne_dask.models.parameters import Parameter as Parameter
+from homodyne_dask.results.data.compare import compare as compare
+from homodyne_dask.results.data.fit_result import FitResult as FitResult
+from homodyne_dask.results.data.model_ranking import Comparison as Comparison
+from homodyne_dask.results.data.model_ranking import load_comparison as load_comparison
+from homodyne_dask.results.data.posterior import Posterior as Posterior
+from homodyne_dask.results.data.posterior import load_posterior as load_posterior
+from homodyne_dask.results.data.series import FitSeries as FitSeries
+from homodyne_dask.results.data.series import load_series as load_series
+from homodyne_dask.results.files.load_result import load_result as load_result
+from homodyne_dask.solver.state import Outcome as Outcome
+from homodyne_dask.store.scan import Scan as Scan
+from homodyne_dask.store.scan import open_dataset as open_dataset
+
+__all__: list[str]
+__version__: str
+guide = user_guide
