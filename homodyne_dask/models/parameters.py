@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.rate_forms import PowerLaw
 from homodyne_dask.models.spline_basis import Smoothness
-from homodyne_dask.text import html_table
+from homodyne_dask.text import aligned_columns, html_table
 
 SCALES = ("linear", "log")
 
@@ -146,12 +146,8 @@ class Parametrized:
 
     def __str__(self) -> str:
         """Return the model with a line for each parameter: name, unit, bounds."""
-        widths = [max(map(len, column)) for column in zip(*self._rows(), strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in self._rows()
-        ]
-        return "\n".join([self.name, *lines])
+        rows = self._rows()
+        return "\n".join([self.name, *aligned_columns(rows, left=len(rows[0]))])
 
     def _repr_html_(self) -> str:
         """Return the parameters as a table for Jupyter."""

@@ -19,7 +19,7 @@ from homodyne_dask.store.files import AnyPath, any_path, zarr_store
 from homodyne_dask.store.manifest import Manifest, read_manifest
 from homodyne_dask.store.selection import FrameRange, TimeRange, select_bins, select_frames
 from homodyne_dask.store.url_path import UrlPath
-from homodyne_dask.text import abridged, html_table
+from homodyne_dask.text import abridged, aligned_columns, html_table
 
 if TYPE_CHECKING:
     import xarray
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _PER_BIN = ("q", "phi", "label", "n_pixels", "sigma_row", "intensity", "beta_ingest")
 _HEAD = ("label", "q [1/Å]", "phi [deg]", "pixels", "sigma")
-_WIDTHS = (6, 10, 10, 7, 9)
 
 
 @dataclass(frozen=True)
@@ -270,10 +269,7 @@ class Scan:
 
 def _bin_table(scan: Scan) -> str:
     """Return the table as `homodyne-dask info` prints it."""
-    lines = [
-        " ".join(f"{cell:>{width}}" for cell, width in zip(row, _WIDTHS, strict=True))
-        for row in (_HEAD, *_rows(scan))
-    ]
+    lines = aligned_columns([_HEAD, *_rows(scan)], left=0)
     notes = [f"note: {note}" for note in scan.attrs["notes"]]
     return printable("\n".join([_caption(scan), *lines, *notes]))
 

@@ -11,6 +11,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 from homodyne_dask.errors import OptionError, nearest, require_type
+from homodyne_dask.text import aligned_columns
 
 
 def _folder() -> Traversable:
@@ -43,5 +44,4 @@ def page(name: str) -> str:
 
 def index() -> str:
     """Return the names of the pages, with a line each."""
-    width = max(map(len, PAGES))
-    return "\n".join(f"{name:<{width}}  {line}" for name, line in PAGES.items())
+    return "\n".join(aligned_columns([*PAGES.items()], left=2))

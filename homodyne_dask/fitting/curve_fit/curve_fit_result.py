@@ -15,7 +15,7 @@ from homodyne_dask.fitting.curve_fit import residual_fit
 from homodyne_dask.results.views import numbers
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.files import path_of, write_atomic
-from homodyne_dask.text import abridged, html_table
+from homodyne_dask.text import abridged, aligned_columns, html_table
 
 
 @dataclass(frozen=True)
@@ -107,16 +107,15 @@ class CurveFit:
 
     def __str__(self) -> str:
         """Return outcome, values with errors, χ² and what is undetermined as text."""
-        width = max(map(len, self.names))
         rows = [
-            f"{name:<{width}}  {numbers.value_and_error(value, error)} {unit}".rstrip()
+            [name, f"{numbers.value_and_error(value, error)} {unit}".rstrip()]
             for name, value, error, unit in zip(
                 self.names, self.popt, self.stderr, self.units, strict=True
             )
         ]
         undetermined = [f"undetermined: {sentence}" for sentence in self.undetermined]
         head = [self.model, "", self.outcome.value, *undetermined, ""]
-        return "\n".join([*head, *rows, "", self._facts])
+        return "\n".join([*head, *aligned_columns(rows, left=2), "", self._facts])
 
 
 def curve_fit_result(

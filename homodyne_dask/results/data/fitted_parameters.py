@@ -13,8 +13,7 @@ from homodyne_dask.models.spline_rates import by_coefficient
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import model_of
 from homodyne_dask.results.views.numbers import value_and_error
-from homodyne_dask.results.views.text_report import aligned_columns
-from homodyne_dask.text import html_table
+from homodyne_dask.text import aligned_columns, html_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame

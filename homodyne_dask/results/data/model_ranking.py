@@ -19,9 +19,8 @@ from homodyne_dask.results.files.json_files import (
     write_with_checksum,
 )
 from homodyne_dask.results.views.numbers import value_and_error
-from homodyne_dask.results.views.text_report import aligned_columns, wrapped
 from homodyne_dask.store.files import path_of, write_atomic
-from homodyne_dask.text import abridged, html_table
+from homodyne_dask.text import abridged, aligned_columns, html_table, wrapped
 
 VERSION = 1
 FORMAT = "homodyne_dask comparison"

@@ -7,7 +7,7 @@ from homodyne_dask.results.data.homogeneity import HomogeneityTest, PowerLawOfQ
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.views import numbers
-from homodyne_dask.results.views.text_report import aligned_columns, wrapped
+from homodyne_dask.text import aligned_columns, wrapped
 
 SURE, DOUBTFUL = 0.001, 0.05
 """p-values: below the first the fits disagree, below the second the agreement is marginal."""

@@ -24,10 +24,10 @@ from homodyne_dask.results.views.report_content import (
     scaling_sentence,
 )
 from homodyne_dask.results.views.report_facts import facts
+from homodyne_dask.text import aligned_columns, wrapped
 
 MAX_BINS = 40
 """Most bins listed one by one."""
-_WIDTH = 100
 
 
 def report_text(result: FitResult) -> str:
@@ -91,30 +91,3 @@ def _profile(name: str, table: xarray.Dataset) -> str:
 
 def _facts(result: FitResult) -> list[str]:
     return [line for name, text in facts(result) for line in wrapped(f"{name:<14}", (text,))]
-
-
-def aligned_columns(rows: list[list[str]], left: int) -> list[str]:
-    """Return aligned columns; the first `left` of them begin at the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if n < left else cell.rjust(width)
-            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def wrapped(head: str, sentences: tuple[str, ...]) -> list[str]:
-    """Return each sentence after `head`, in lines of at most 100 letters."""
-    indent = " " * (len(head) if head.endswith("  ") else 2) if head else ""
-    lines = []
-    for sentence in sentences:
-        line = head
-        for word in sentence.split():
-            if len(line) + len(word) > _WIDTH and line.strip():
-                lines.append(line.rstrip())
-                line = indent
-            line += word + " "
-        lines.append(line.rstrip())
-    return lines
