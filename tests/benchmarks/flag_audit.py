@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from homodyne_dask.apps.doctor.environment import FLAG_EFFECTS, VARIABLE_EFFECTS
 from homodyne_dask.apps.doctor import environment as jax_settings
+from homodyne_dask.apps.doctor.environment import FLAG_EFFECTS, VARIABLE_EFFECTS
 from homodyne_dask.apps.doctor.kernel_process import (
     KernelProcess,
     KernelProcessError,
