@@ -153,7 +153,7 @@ def selected(config: "FitConfig", store: AnyPath) -> "Scan":
     return open_dataset(store).select(**config.selection())
 
 
-def model_of(config: "FitConfig") -> "Model":
+def configured_model(config: "FitConfig") -> "Model":
     """Return the model of a configuration; raises OptionError for an unknown one."""
     from homodyne_dask.models import model_named
 

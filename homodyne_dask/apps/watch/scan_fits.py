@@ -10,7 +10,7 @@ from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS
 from homodyne_dask.cli.earlier_results import earlier
 from homodyne_dask.cli.exit_status import Interrupted, error_sentence
 from homodyne_dask.cli.several_fits import FitJob, MoreFiles, fit_jobs, opened, submitted_jobs
-from homodyne_dask.cli.shared_options import model_of
+from homodyne_dask.cli.shared_options import configured_model
 from homodyne_dask.cli.single_fit import fit_job
 from homodyne_dask.cli.worker_options import workers_are_local, workers_for_small_fits
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, SourceError
@@ -48,7 +48,7 @@ class FitsOfScan:
 
     def __init__(self, config: "FitConfig", client: "Client | None", more: MoreFiles) -> None:
         self.config, self.client, self.more = config, client, more
-        self.model = model = model_of(config)
+        self.model = model = configured_model(config)
         # what is left in their folder is of a fit that was killed
         self.jobs = [opened(job)._replace(replace=True) for job in fit_jobs(config)]
         self.before: list[Earlier] = [earlier(model, job) for job in self.jobs]
@@ -107,7 +107,7 @@ class ScanFitter:
     ) -> None:
         """`stay`: start workers for whatever comes."""
         self.config, self.more, self.time_offset, self.stay = config, more, time_offset, stay
-        self.model = model_of(config)
+        self.model = configured_model(config)
         self.held = ExitStack()
         self.client: Client | None = None
         self.threads = 1
