@@ -11,10 +11,10 @@ from rich.progress import Progress as ProgressBar
 
 from homodyne_dask.cli.printing import shows_progress
 from homodyne_dask.errors import printable
-from homodyne_dask.fitting.progress import pass_line
+from homodyne_dask.fitting.events import pass_line
 
 if TYPE_CHECKING:
-    from homodyne_dask.fitting.progress import Progress
+    from homodyne_dask.fitting.events import Progress
 
 LINE_INTERVAL = 30.0
 """Seconds between two plain lines during a pass."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from homodyne_dask.cli.configuration import FitConfig
     from homodyne_dask.cli.several_fits import FitJob, MoreFiles
     from homodyne_dask.fitting.choose_model import ModelComparison
-    from homodyne_dask.fitting.progress import Progress
+    from homodyne_dask.fitting.events import Progress
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
     from homodyne_dask.models import Model
     from homodyne_dask.results.data.fit_result import FitResult

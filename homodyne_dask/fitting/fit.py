@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from homodyne_dask.cluster.workers import Workers, local_workers, this_process, workers_asked
 from homodyne_dask.errors import require_function
+from homodyne_dask.fitting.events import Progress
 from homodyne_dask.fitting.minimize import (
     FitRecord,
     checkpoint_path,
@@ -20,7 +21,6 @@ from homodyne_dask.fitting.minimize import (
     run_to_completion,
 )
 from homodyne_dask.fitting.options import takes_options
-from homodyne_dask.fitting.progress import Progress
 from homodyne_dask.fitting.request import Request, computed_on, prepare, require_gap
 from homodyne_dask.kernels.gpus import Gpus, gpus_of_machine
 from homodyne_dask.models import Model

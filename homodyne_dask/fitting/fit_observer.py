@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from homodyne_dask.apps import dashboard
 from homodyne_dask.apps.dashboard.fit_page import render_cell
-from homodyne_dask.fitting.progress import Event, Progress, apply_event, pass_line
+from homodyne_dask.fitting.events import Event, Progress, apply_event, pass_line
 from homodyne_dask.solver import levenberg_marquardt as lm
 
 if TYPE_CHECKING:  # kernels load JAX, and the first line of progress comes before that

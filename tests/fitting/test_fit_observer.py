@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.progress import apply_event
+from homodyne_dask.fitting.events import apply_event
 from homodyne_dask.sweep import layout as layouts
 from tests.synthetic import measured, store
 

@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from homodyne_dask.fitting.progress import TOPIC
+from homodyne_dask.fitting.events import TOPIC
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup
 
 from homodyne_dask.apps.dashboard.page_charts import PACKAGE, Mark, chart
-from homodyne_dask.fitting.progress import Pass, Progress, pass_name
+from homodyne_dask.fitting.events import Pass, Progress, pass_name
 from homodyne_dask.results.views.html_template import render
 from homodyne_dask.results.views.numbers import format_count, format_seconds, value_and_error
 from homodyne_dask.text import size

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tornado.web import RequestHandler
 
 from homodyne_dask.apps.dashboard.fit_page import PageState, render_page, render_sections
-from homodyne_dask.fitting.progress import Progress
+from homodyne_dask.fitting.events import Progress
 
 if TYPE_CHECKING:
     from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage
-    from homodyne_dask.fitting.progress import Progress
+    from homodyne_dask.fitting.events import Progress
 
 GAUGES = {
     "running": ("1 while the fit runs", lambda s: float(s.running)),

@@ -12,7 +12,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from homodyne_dask.apps.dashboard.http_handler import routes
 from homodyne_dask.apps.dashboard.prometheus_metrics import FITS
 from homodyne_dask.cluster._dask_internals import add_pages, forget_spans
-from homodyne_dask.fitting.progress import TOPIC, Progress, apply_event
+from homodyne_dask.fitting.events import TOPIC, Progress, apply_event
 
 if TYPE_CHECKING:
     from distributed import Scheduler

@@ -28,8 +28,8 @@ from homodyne_dask.fitting.curve_fit.arguments import (
     with_sigma,
 )
 from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit, curve_fit_result
+from homodyne_dask.fitting.events import Progress
 from homodyne_dask.fitting.minimize import run_to_completion
-from homodyne_dask.fitting.progress import Progress
 from homodyne_dask.kernels.numpy_functions import needs_numpy, with_numpy
 from homodyne_dask.kernels.user_function_checks import require_real
 from homodyne_dask.models.parameters import Parameter

@@ -17,6 +17,7 @@ from homodyne_dask.cluster.local import local_cluster, require_client, workers_o
 from homodyne_dask.cluster.workers import local_workers, this_process, workers_asked
 from homodyne_dask.errors import OptionError, require_count, require_function, require_type
 from homodyne_dask.fitting.curve_fit.points import Points, columns, digest, points_layout, points_of
+from homodyne_dask.fitting.events import Progress
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
 from homodyne_dask.fitting.minimize import (
     FitRecord,
@@ -24,7 +25,6 @@ from homodyne_dask.fitting.minimize import (
     checkpoint_path,
     minimize_from,
 )
-from homodyne_dask.fitting.progress import Progress
 from homodyne_dask.kernels.backend import compilations
 from homodyne_dask.kernels.gram import Gram, merge_tree
 from homodyne_dask.kernels.problem import SUM_ROUNDING

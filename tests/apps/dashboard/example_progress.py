@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from homodyne_dask.fitting.progress import CurrentPass, Pass, Progress
+from homodyne_dask.fitting.events import CurrentPass, Pass, Progress
 
 NAN = math.nan
 
