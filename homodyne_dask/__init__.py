@@ -17,7 +17,7 @@ as long as the import takes now, and has no second name for a module, as `guide`
 
 from importlib import import_module
 
-__path__.append(f"{__path__[0]}/apps/old_names")  # for homodyne_dask.dashboard
+__path__.append(f"{__path__[0]}/apps/old_names")  # former names of modules
 
 _NAMES = {
     "api": ("fit", "ingest", "iterate", "plan", "simulate"),
@@ -59,7 +59,7 @@ _NAMES = {
     "store.scan": ("Scan", "open_dataset"),
 }
 """Public names by the module that defines them."""
-_MODULES = {"guide": "apps.guide.user_guide"}
+_MODULES = {"events": "fitting.events", "guide": "apps.guide.user_guide"}
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted([*_HOMES, *_MODULES, "__version__"])
 

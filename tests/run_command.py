@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from click.testing import CliRunner, Result
 
 from homodyne_dask.cli import main
+from homodyne_dask.fitting.events import on_pass
 
 FIT = ("fit", "A_c2.zarr", "--model", "static")
 
@@ -25,8 +26,8 @@ def done(*words: str) -> str:
 def interrupting():
     """Progress during which Ctrl-C is pressed after the second pass."""
 
-    def show(progress):
-        if progress.passes == 2:
+    def interrupt(event):
+        if event.number == 2:
             raise KeyboardInterrupt
 
-    yield show
+    yield on_pass(interrupt)

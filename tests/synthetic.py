@@ -1,6 +1,7 @@
 """Scans of known truth: as arrays, as blocks for the kernel, as averages for the start, as stores."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -8,7 +9,7 @@ import ingest
 from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.fitting.error_estimation.assemble_result import assemble_result
 from homodyne_dask.fitting.error_estimation.estimate_errors import estimate_errors
-from homodyne_dask.fitting.minimize import FitRecord, minimize
+from homodyne_dask.fitting.minimize import CheckpointFile, FitRecord, identity, minimize
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.start.averages import BinnedAverages
 from homodyne_dask.fitting.start.transport_minima import transport_minima, undecided_minima
@@ -282,7 +283,10 @@ def fit_here(scan, model, checkpoint=None, resume=False, stop_after=None, **opti
     sweep = sweep_of(plan, request.scan.selection, request.problem, None)
     coarse = level_sweeps(plan, request.scan.selection, request.problem, None)
     record = FitRecord(0.0)
-    for state in minimize(request, sweep, checkpoint, resume, record, coarse):
+    file = None if checkpoint is None else CheckpointFile(Path(checkpoint), identity(request))
+    for n, state in enumerate(minimize(request, sweep, file if resume else None, record, coarse)):
+        if file is not None and not (resume and n == 0):
+            file.save(state, record)
         if state.passes == stop_after:
             return None
     more = estimate_errors(request, sweep, state)

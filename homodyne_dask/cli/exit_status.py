@@ -174,7 +174,7 @@ def _file_error_sentence(error: OSError, then: str) -> str:
 
 def _free_space(path: str) -> str:
     """Return how much room there is where a file would be, '' where nobody knows."""
-    from homodyne_dask.cluster.memory import size
+    from homodyne_dask.text import size
 
     folder = next((p for p in Path(path).absolute().parents if p.is_dir()), None)
     return "" if folder is None else f" ({size(shutil.disk_usage(folder).free)} are free)"

@@ -11,7 +11,7 @@ from rich.progress import Progress as ProgressBar
 
 from homodyne_dask.cli.printing import shows_progress
 from homodyne_dask.errors import printable
-from homodyne_dask.fitting.events import pass_line
+from homodyne_dask.fitting.events import Callback, on_progress, pass_line
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.events import Progress
@@ -23,13 +23,13 @@ ShowProgress = Callable[["Progress"], None]
 
 
 @contextmanager
-def progress_on_stderr() -> Iterator[ShowProgress]:
-    """Yield a function for the argument `watch` of `fit` that prints progress to stderr, unless hidden."""
+def progress_on_stderr() -> Iterator[Callback]:
+    """Yield a callback of fits that prints their progress to stderr, unless hidden."""
     if not shows_progress():
         yield lambda _: None
         return
     with progress_on(Console(stderr=True, highlight=False, soft_wrap=True)) as show:
-        yield show
+        yield on_progress(show)
 
 
 def progress_on(console: Console) -> AbstractContextManager[ShowProgress]:

@@ -1,6 +1,6 @@
 """One fit of a command: its progress, checkpoint and files."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from homodyne_dask.cli.configuration import FitConfig
     from homodyne_dask.cli.several_fits import FitJob, MoreFiles
     from homodyne_dask.fitting.choose_model import ModelComparison
-    from homodyne_dask.fitting.events import Progress
+    from homodyne_dask.fitting.events import Callback, PassEnded
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
     from homodyne_dask.models import Model
     from homodyne_dask.results.data.fit_result import FitResult
@@ -94,13 +94,14 @@ def _profiled(
     scan: "Scan",
     client: "Client | None",
     folder: Path | None,
-) -> Iterator[tuple["Client | None", Callable[..., None]]]:
-    """Yield the client to fit with and a function to call after each pass; with a folder, profile."""
+) -> Iterator[tuple["Client | None", "Callback"]]:
+    """Yield the client to fit with and a callback of the fit; with a folder, profile."""
     if folder is None:
-        yield client, lambda *_: None
+        yield client, lambda _: None
         return
     from homodyne_dask.cluster.local import local_cluster
     from homodyne_dask.cluster.profiling import profiled
+    from homodyne_dask.fitting.events import on_pass
     from homodyne_dask.fitting.fit import plan
 
     work = plan(scan, model, client=client, **config.plan_options())
@@ -110,7 +111,7 @@ def _profiled(
         else nullcontext(client) as connected,
         profiled(connected, folder) as trace,
     ):
-        yield connected, trace
+        yield connected, on_pass(trace)
 
 
 def _output_of(client: "Client | None", sent: "Future") -> "FitOutput":
@@ -132,23 +133,23 @@ def _run(
     client: "Client | None",
     checkpoint: Path,
     resume: bool,
-    trace: Callable[..., None],
+    trace: "Callback",
 ) -> "FitResult":
     from homodyne_dask.cli.progress_bar import progress_on_stderr
+    from homodyne_dask.fitting.events import on_pass
     from homodyne_dask.fitting.fit import fit as run
 
     passes = 0
     try:
         with progress_on_stderr() as show:
 
-            def observer(now: "Progress") -> None:
+            def count(event: "PassEnded") -> None:
                 nonlocal passes
-                passes = now.passes
-                show(now)
+                passes = event.number
 
             return run(
                 scan, model, **options, client=client, checkpoint=checkpoint,
-                resume=resume, progress=trace, watch=observer,
+                resume=resume, callbacks=[on_pass(count), show, trace],
             )  # fmt: skip
     except KeyboardInterrupt:
         if not (passes or resume):

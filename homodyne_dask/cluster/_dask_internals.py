@@ -1,4 +1,6 @@
-"""All uses of undocumented parts of dask and distributed, seen in versions 2026.3.0 to 2026.8.0.
+"""Uses of undocumented parts of dask and distributed, seen in versions 2026.3.0 to 2026.8.0.
+
+The page of fits has its own in `apps/dashboard/_scheduler_internals.py`.
 
 Each function says what it is needed for and which public call comes closest. Where a version lacks
 such a part, that is logged once and a slower or larger way is taken; no result depends on it.
@@ -8,7 +10,7 @@ import importlib
 import logging
 import sys
 from asyncio import CancelledError
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any, cast
@@ -165,32 +167,6 @@ def fail_waiting_tasks(scheduler: Scheduler) -> None:
     scheduler.no_workers_timeout = 1.0
 
 
-def forget_spans(scheduler: Scheduler, prefix: str, most: int) -> None:
-    """Remove finished spans whose names begin with a prefix, but for the latest `most`.
-
-    Public: distributed.span, which keeps every span as long as the scheduler lives.
-    """
-    with _reported_if_missing("spans extension", "a scheduler keeps 10 kB of each pass"):
-        spans: Any = scheduler.extensions["spans"]
-        if len(spans.root_spans) <= most:
-            return
-        ours = [root for root in spans.root_spans if root.name[0].startswith(prefix)]
-        for root in ours[: max(len(ours) - most, 0)]:
-            if root.done:
-                spans.root_spans.remove(root)
-                for span in list(root.traverse_spans()):
-                    _forget_span(spans, span)
-
-
-def _forget_span(spans: Any, span: Any) -> None:
-    del spans.spans[span.id]
-    names = [(spans.spans_search_by_name, span.name)]
-    for index, key in [*names, *[(spans.spans_search_by_tag, tag) for tag in span.name]]:
-        index[key].remove(span)
-        if not index[key]:
-            del index[key]
-
-
 class LateDashboard(Application):
     """Loads the pages of Dask's dashboard, and Bokeh with them, when a browser first asks for one.
 
@@ -215,31 +191,6 @@ class LateDashboard(Application):
             known += [page for page in self.pages if page not in known]
             self.pages[:] = known
         return application.find_handler(request, **kwargs)
-
-
-def add_pages(scheduler: Scheduler, routes: Sequence[Any], title: str) -> list[str]:
-    """Serve pages on a running dashboard and return the titles in its navigation bar.
-
-    Public: the configuration distributed.scheduler.http.routes, read at the scheduler's start. Where
-    the part is missing there is no page, and the events are still sent.
-    """
-    pages: list[str] = []
-    with _reported_if_missing("Scheduler.http_application", "the dashboard has no page of fits"):
-        applications = scheduler.http_application.applications  # those of the dashboard
-        late = next((one for one in applications if isinstance(one, LateDashboard)), None)
-        if late is not None:
-            pages = late.pages
-        elif applications:
-            with _reported_if_missing(
-                "template_variables", "the dashboard's navigation does not list fits"
-            ):
-                from distributed.dashboard.scheduler import template_variables  # loads Bokeh
-
-                pages = template_variables(scheduler)["pages"]  # one list for all pages
-        if title not in pages:
-            pages.append(title)
-        scheduler.http_application.add_handlers(r".*", routes)
-    return pages
 
 
 # ------------------------------------------------------------------ in a worker that registers

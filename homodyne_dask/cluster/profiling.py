@@ -29,7 +29,7 @@ Files = dict[str, bytes]
 
 @contextmanager
 def profiled(client: Client | None, folder: str | Path) -> Iterator[Callable[..., None]]:
-    """Profile the `with` block into a folder; yields a function to pass to `fit` as `progress`.
+    """Profile the `with` block into a folder; yields a function to call after each pass.
 
     dask-report.html shows the whole time on the client's cluster. The first call of the function
     begins the trace in jax/, after the first pass, when everything is compiled: TRACE_SECONDS of one

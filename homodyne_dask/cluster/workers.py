@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from homodyne_dask.cluster.memory import available_memory, memory_for_workers, size
+from homodyne_dask.cluster.memory import available_memory, memory_for_workers
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.processors import cores
+from homodyne_dask.text import size
 
 PAIRS_PER_SECOND = 150e6
 """Typical rate of a thread, for which tasks are sized; no result depends on it."""

@@ -7,7 +7,7 @@ simplest is chosen whose score is not above the lowest by more than the standard
 the bins (the rule of one standard error, Breiman et al. 1984).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,9 @@ import numpy as np
 from distributed import Client
 
 from homodyne_dask.cluster.local import require_client
-from homodyne_dask.errors import OptionError, require_function, require_type
+from homodyne_dask.errors import OptionError, require_type
+from homodyne_dask.fitting.callbacks import require_callbacks
+from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import prepare
@@ -24,7 +26,6 @@ from homodyne_dask.fitting.series.parallel_fits import workers_for
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.model_ranking import ranked, require_independent_bins
-from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
 from homodyne_dask.text import html_table
@@ -102,15 +103,14 @@ def compare_models(
     models: Sequence[Model | str] | None = None,
     *,
     client: Client | None = None,
-    progress: Callable[[lm.State], None] | None = None,
-    watch: Callable[[Any], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> ModelComparison:
     """Fit several models and say which one the data ask for, by angles left out.
 
     models: or their names, the simplest first; by default brownian, power_law and static, and
         laminar_flow where the store or `gap` gives the distance between the plates.
-    client, progress, watch: as of `fit`.
+    client, callbacks: as of `fit`.
     {options}
 
     Raises SelectionError with fewer than 3 independent bins, OptionError for a loss other than linear, and
@@ -121,7 +121,7 @@ def compare_models(
     """
     scan = as_scan(data)
     require_client(client)
-    require_function("progress", progress)
+    require_callbacks(callbacks)
     if options.get("loss", "linear") != "linear":
         raise OptionError(
             "models are compared by least squares: leave out the loss, or choose a model"
@@ -133,7 +133,7 @@ def compare_models(
     for model in compared:
         prepare(scan, model, **options)  # mistakes are said before the first fit
     with workers_for([scan], client, 2) as connected:
-        more = {"client": connected, "progress": progress, "watch": watch}
+        more = {"client": connected, "callbacks": callbacks}
         results = {model.name: fit(scan, model, **options, **more) for model in compared}
     return ModelComparison(_compared(results), results)
 

@@ -1,18 +1,23 @@
-"""Progress of a running fit, built up from events: small dicts that any process can apply.
+"""Events of a running fit, which its callbacks receive, and the progress that follows from them.
 
-The driver publishes them; the page on Dask's dashboard, Prometheus, the log, a terminal and a
-notebook show the result of `apply_event`.
+def log(event: hd.events.Event) -> None:
+    match event:
+        case hd.events.PassEnded(number=number, chisqr=chisqr):
+            print(number, chisqr)
+
+hd.fit(scan, "static", callbacks=[log])
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, NamedTuple
 
-Event = Mapping[str, Any]
-"""'what' (see `_APPLY`), 'fit' (its id), 'at' (seconds since 1970), and further keys by 'what'."""
-TOPIC = "homodyne_dask"
-"""The topic of the events among Dask's structured events: `client.get_events(TOPIC)` returns them."""
+if TYPE_CHECKING:
+    from homodyne_dask.results.data.fit_result import FitResult
+    from homodyne_dask.solver.state import State
+
 RUNNING = "RUNNING"
 
 
@@ -37,11 +42,147 @@ class Pass:
     """Best known standard errors at theta; for coarse passes those of the block means; NaN if unknown."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened in a fit."""
+
+    fit: str
+    """A random name of the fit."""
+    at: float = field(default_factory=time.time)
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitPlanned(Event):
+    """The data are opened, the plan is made and the workers are checked: the first event of a fit."""
+
+    title: str
+    where: str
+    """The workers: where and how many."""
+    names: tuple[str, ...]
+    """Of the parameters."""
+    units: tuple[str, ...]
+    pairs: int
+    bins: int
+    threads: int
+    page: str = ""
+    """Address of the live page; "" if there is none."""
+    store: str = ""
+    """Path of the data; "" where they are in no store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerJoined(Event):
+    """The first result of a worker arrived."""
+
+    worker: str
+    """Address of the worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerRefused(Event):
+    """A worker that joined does not meet the requirements, and gets no tasks."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseStarted(Event):
+    """The fit does something else than stepping towards the minimum."""
+
+    phase: str
+    """As 'estimating the errors'."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassStarted(Event):
+    """A pass over the data begins."""
+
+    name: str
+    """As 'pass 3 over all data', or that of the phase."""
+    factor: int
+    """Frames averaged into one: 1 for all data, more for coarse passes."""
+    tiles: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TilesDone(Event):
+    """Tiles of the pass are completed: at most one event in 0.4 s, and one at the end of the pass."""
+
+    done: int
+    """Tiles of this pass that are completed."""
+    pairs: int
+    """Of these tiles."""
+    bytes: int
+    """Decoded bytes of those of these tiles whose data were needed."""
+    seconds: float
+    """Time of all threads in their tasks."""
+    pairs_total: int
+    """In all passes of the fit."""
+    tiles_total: int
+    tiles_skipped: int
+    """Tiles whose data were not needed because f has decayed to zero."""
+    busy: float
+    """Time of all threads in tasks of the fit [s]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassEnded(Event, Pass):
+    """A pass at a trial step has led to a new state of the solver."""
+
+    resumed: bool = False
+    """Whether the state is that of a checkpoint, computed before."""
+    state: "State | None" = field(default=None, repr=False, compare=False)
+    """That of the solver; None where the event came from another process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitEnded(Event):
+    """The fit has its result: the last event."""
+
+    outcome: str
+    """Name of the `Outcome`."""
+    sentence: str
+    """How the fit ended."""
+    reservations: tuple[str, ...]
+    """About the result."""
+    theta: tuple[float, ...]
+    stderr: tuple[float, ...]
+    """NaN if unknown."""
+    compilations: int
+    result: "FitResult | None" = field(default=None, repr=False, compare=False)
+    """None where the event came from another process, and for data that are not scans."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitFailed(Event):
+    """The fit raised an error or was interrupted: the last event."""
+
+    outcome: str
+    """FAILED or INTERRUPTED."""
+    sentence: str
+    """What happened."""
+    error: BaseException | None = field(default=None, repr=False, compare=False)
+    """None where the event came from another process."""
+
+
+Callback = Callable[[Event], None]
+"""What receives the events of a fit, one at a time, in their order."""
+
+
+class Subscriber(NamedTuple):
+    """A callback that an installed package registers, instead of the user of a fit."""
+
+    callback: Callback
+    page: str = ""
+    """Address of the page on which it shows the fit; "" for none."""
+
+
 @dataclass(frozen=True)
 class CurrentPass:
     """The pass in progress."""
 
-    words: str
+    name: str
     factor: int
     tiles: int
     began: float
@@ -58,7 +199,7 @@ class CurrentPass:
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a fit: what `watch` functions receive."""
+    """Progress of a fit, as its events so far say."""
 
     fit: str
     title: str
@@ -123,45 +264,70 @@ class Progress:
         return max(before[-1] - (at - self.now.began), 0.0) if before else math.nan
 
 
+def on_progress(show: Callable[[Progress], None]) -> Callback:
+    """Return a callback that calls a function with the progress of the fit after each event."""
+    progress: Progress | None = None
+
+    def update(event: Event) -> None:
+        nonlocal progress
+        progress = apply_event(progress, event)
+        if progress is not None:
+            show(progress)
+
+    return update
+
+
+def on_pass(call: Callable[[PassEnded], None]) -> Callback:
+    """Return a callback that calls a function after each pass over all data."""
+
+    def select(event: Event) -> None:
+        if isinstance(event, PassEnded) and event.factor == 1:
+            call(event)
+
+    return select
+
+
 def apply_event(before: Progress | None, event: Event) -> Progress | None:
     """Return the progress after one more event; None for a fit whose first event was not seen."""
-    what = event["what"]
-    if what == "begun":
-        return _begun(event)
+    if isinstance(event, FitPlanned):
+        return Progress(began=event.at, **vars(event))
     if before is None:
         return None
-    progress = replace(before, at=event["at"])
-    return _APPLY[what](progress, event)
+    progress = replace(before, at=event.at)
+    match event:
+        case PassStarted():
+            now = CurrentPass(event.name, event.factor, event.tiles, event.at, last=event.at)
+            return replace(progress, doing=event.name, now=now)
+        case TilesDone() if progress.now is not None:
+            return _tiles_done(progress, progress.now, event)
+        case PassEnded():
+            one = Pass(**{of.name: getattr(event, of.name) for of in fields(Pass)})
+            done = (*progress.done, one)
+            return replace(progress, done=done, theta=one.theta, stderr=one.stderr)
+        case PhaseStarted():
+            return replace(progress, doing=event.phase, now=None)
+        case WorkerRefused():
+            return replace(progress, refused=(*progress.refused, event.reason))
+        case FitEnded():
+            return replace(
+                _ended(progress, event),
+                theta=event.theta or progress.theta,
+                stderr=event.stderr or progress.stderr,
+                compilations=event.compilations,
+                reservations=event.reservations,
+            )
+        case FitFailed():
+            return _ended(progress, event)
+    return progress
 
 
-def _begun(event: Event) -> Progress:
-    same_keys = ("fit", "title", "where", "pairs", "bins", "threads", "at", "page")
-    return Progress(
-        names=tuple(event["names"]),
-        units=tuple(event["units"]),
-        began=event["at"],
-        store=event.get("store", ""),  # an earlier program sends none
-        **{key: event[key] for key in same_keys},
-    )
-
-
-def _doing(progress: Progress, event: Event) -> Progress:
-    return replace(progress, doing=event["words"], now=None)
-
-
-def _pass(progress: Progress, event: Event) -> Progress:
-    words, at = event["words"], event["at"]
-    now = CurrentPass(words, event["factor"], event["tiles"], at, last=at)
-    return replace(progress, doing=words, now=now)
-
-
-def _tiles(progress: Progress, event: Event) -> Progress:
-    """Add completed tiles: numbers are of the current pass, except the totals."""
-    if progress.now is None:
-        return progress
-    done, here = {key: event[key] for key in ("done", "pairs", "bytes", "seconds")}, event["at"]
-    now = replace(progress.now, **done, last=here)
-    took, busy = max(here - now.began, 1e-6), max(now.seconds, 1e-6) / progress.threads
+def _tiles_done(progress: Progress, now: CurrentPass, event: TilesDone) -> Progress:
+    """Add completed tiles: rates are of the current pass, totals of all passes."""
+    now = replace(
+        now, done=event.done, pairs=event.pairs, bytes=event.bytes, seconds=event.seconds,
+        last=event.at,
+    )  # fmt: skip
+    took, busy = max(event.at - now.began, 1e-6), max(now.seconds, 1e-6) / progress.threads
     return replace(
         progress,
         now=now,
@@ -169,48 +335,16 @@ def _tiles(progress: Progress, event: Event) -> Progress:
         byte_rate=now.bytes / took,
         target=now.pairs / busy,
         byte_target=now.bytes / busy,
-        pairs_total=event["pairs_total"],
-        tiles_total=event["tiles_total"],
-        tiles_skipped=event["tiles_skipped"],
-        busy=event["busy"],
+        pairs_total=event.pairs_total,
+        tiles_total=event.tiles_total,
+        tiles_skipped=event.tiles_skipped,
+        busy=event.busy,
     )
 
 
-def _state(progress: Progress, event: Event) -> Progress:
-    """Add a completed pass."""
-    keys = ("number", "factor", "chisqr", "per_pair", "distance", "damping", "accepted", "seconds")
-    theta, stderr = tuple(event["theta"]), tuple(event["stderr"])
-    one = Pass(**{key: event[key] for key in keys}, theta=theta, stderr=stderr)
-    return replace(progress, done=(*progress.done, one), theta=theta, stderr=stderr)
-
-
-def _ended(progress: Progress, event: Event) -> Progress:
-    theta, stderr = tuple(event["theta"]), tuple(event["stderr"])
-    return replace(
-        progress,
-        doing="ended",
-        now=None,
-        theta=theta or progress.theta,
-        stderr=stderr or progress.stderr,
-        compilations=event["compilations"],
-        outcome=event["outcome"],
-        sentence=event["sentence"],
-        reservations=tuple(event["reservations"]),
-    )
-
-
-def _refused(progress: Progress, event: Event) -> Progress:
-    return replace(progress, refused=(*progress.refused, event["words"]))
-
-
-_APPLY: dict[str, Callable[[Progress, Event], Progress]] = {
-    "pass": _pass,
-    "tiles": _tiles,
-    "state": _state,
-    "doing": _doing,
-    "refused": _refused,
-    "ended": _ended,
-}
+def _ended(progress: Progress, event: FitEnded | FitFailed) -> Progress:
+    outcome, sentence = event.outcome, event.sentence
+    return replace(progress, doing="ended", now=None, outcome=outcome, sentence=sentence)
 
 
 def pass_line(one: Pass, elapsed: float) -> str:

@@ -1,7 +1,7 @@
 """A fit of a scan: it connects solver, sweep and cluster, and returns the result."""
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,11 +12,13 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.cluster.workers import Workers, local_workers, this_process, workers_asked
-from homodyne_dask.errors import require_function
-from homodyne_dask.fitting.events import Progress
+from homodyne_dask.fitting.callbacks import require_callbacks
+from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.minimize import (
+    CheckpointFile,
     FitRecord,
     checkpoint_path,
+    identity,
     minimize,
     run_to_completion,
 )
@@ -46,8 +48,7 @@ def fit(
     client: "Client | None" = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
-    progress: Callable[[lm.State], None] | None = None,
-    watch: Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> "FitResult":
     """Fit a model to all selected pairs t1 < t2 of a scan, each counted once.
@@ -56,8 +57,8 @@ def fit(
     client: a Dask client; None starts workers on this machine, or none for fewer than four million
         pairs.
     checkpoint: a file written after each pass; resume=True continues from it to the same bits.
-    progress: called with the state after each pass over all data.
-    watch: called about twice a second with the progress of the fit, down to tiles and rates.
+    callbacks: functions, each called with every event of the fit (`hd.events`), from the plan down to tiles
+        and to the result; what one raises ends the fit.
     {options}
 
     Raises a HomodyneDaskError for every mistake in these; how the fit ended is `result.outcome`, and
@@ -66,10 +67,8 @@ def fit(
     >>> hd.fit("A0123_c2.zarr", "laminar_flow", gap="200 um", max_passes=2).passes
     2
     """
-    passes = iterate(
-        data, model, client=client, checkpoint=checkpoint, resume=resume, watch=watch, **options
-    )
-    return run_to_completion(passes, progress)
+    given = {"client": client, "checkpoint": checkpoint, "resume": resume, "callbacks": callbacks}
+    return run_to_completion(iterate(data, model, **given, **options))
 
 
 @takes_options()
@@ -80,7 +79,7 @@ def iterate(
     client: "Client | None" = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
-    watch: Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Generator[lm.State, None, "FitResult"]:
     """Fit as `fit` does, with its options, and yield the state after each pass over all data.
@@ -88,8 +87,8 @@ def iterate(
         for state in hd.iterate(scan, hd.LAMINAR_FLOW, gap="200 um"):
             print(state.passes, state.reduced.chisqr, state.theta)
 
-    client, checkpoint, resume, watch, model and options: those of `fit`, as its errors. The last state has
-    the outcome; the return value of the generator is the result. Leaving the loop ends the fit. Raises a
+    client, checkpoint, resume, callbacks, model and options: those of `fit`, as its errors. The last state
+    has the outcome; the return value of the generator is the result. Leaving the loop ends the fit. Raises a
     HomodyneDaskError for every mistake.
 
     >>> [state.passes for state in hd.iterate("A0123_c2.zarr", "static", max_passes=2)][:2]
@@ -99,7 +98,7 @@ def iterate(
     request = prepare(data, model, **options)
     require_gap(request)
     path = checkpoint_path(checkpoint, resume)
-    require_function("watch", watch)
+    require_callbacks(callbacks)
     planned = plan_for(request, client)
     request = computed_on(request, planned.device)
     with (
@@ -113,8 +112,8 @@ def iterate(
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
         from homodyne_dask.fitting.fit_observer import FitObserver
 
-        observer = FitObserver(_description(request), planned, connected, watch, refused)
-        with observer.failures_published():
+        observer = FitObserver(_description(request), planned, connected, callbacks, refused)
+        with observer.failures_emitted():
             # JAX and tables load while workers start, and after the first line of progress
             from homodyne_dask.fitting.error_estimation.assemble_result import assemble_result
             from homodyne_dask.fitting.error_estimation.estimate_errors import estimate_errors
@@ -127,14 +126,18 @@ def iterate(
             ]
             sweep.warm_up()
             record = FitRecord(started, observer.state)
-            state = None
-            for state in minimize(request, sweep, path, resume, record, levels):
-                observer.state(state)
+            file = None if path is None else CheckpointFile(path, identity(request))
+            if file is not None:
+                observer.callbacks.prepend(file.callback(record))
+            state, resumed = None, file if resume else None
+            for state in minimize(request, sweep, resumed, record, levels):
+                observer.state(state, resumed=resumed is not None)
+                resumed = None
                 yield state
             assert state is not None  # there is at least one pass
-            observer.doing("estimating the errors")
+            observer.start_phase("estimating the errors")
             last_pass = time.perf_counter()
-            estimates = estimate_errors(request, sweep, state, observer.doing)
+            estimates = estimate_errors(request, sweep, state, observer.start_phase)
             record.timings["errors"] = time.perf_counter() - last_pass
             compilations = sweep.compilations()  # asks the workers, so before they are released
             record.timings["total"] = time.perf_counter() - started

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.cluster.memory import size
 from homodyne_dask.cluster.workers import Workers
 from homodyne_dask.fitting.fit import plan_for, workers_for_plan
 from homodyne_dask.fitting.options import takes_options
@@ -26,7 +25,7 @@ from homodyne_dask.sweep.layout import SCHEDULER_SECONDS, Run
 from homodyne_dask.sweep.plan import Plan
 from homodyne_dask.sweep.sweep import Sweep, at_point, sweep_of
 from homodyne_dask.sweep.tasks import GRAM, AtTheta, AtThetaAndLinear, Report
-from homodyne_dask.text import html_table, lines_of
+from homodyne_dask.text import html_table, lines_of, size
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.errors import OptionError, require_function, require_type
+from homodyne_dask.errors import OptionError, require_type
+from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.options import fit_options
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.models.parameters import Search
@@ -75,38 +75,32 @@ class SolverRequest(Protocol):
 def minimize(
     request: Request,
     sweep: "Sweep",
-    checkpoint: Path | None = None,
-    resume: bool = False,
+    resume: "CheckpointFile | None" = None,
     record: FitRecord | None = None,
     levels: Sequence["Sweep"] = (),
 ) -> Iterator[lm.State]:
     """Yield one state per pass over a scan; the last one has the outcome.
 
     sweep: passes over all data. levels: passes over block means, the coarsest first, through which
-    the fit starts.
+    the fit starts. resume: the checkpoint whose state is the first one.
     """
     find_start = partial(_find_start, request, levels, sweep)
-    find_identity = partial(identity, request)
-    return minimize_from(find_start, request, sweep, find_identity, checkpoint, resume, record)
+    return minimize_from(find_start, request, sweep, resume, record)
 
 
 def minimize_from(
     find_start: "Callable[[FitRecord], StartingPoint]",
     request: SolverRequest,
     sweep: "Sweep",
-    find_identity: Callable[[], dict[str, object]],
-    checkpoint: Path | None = None,
-    resume: bool = False,
+    resume: "CheckpointFile | None" = None,
     record: FitRecord | None = None,
 ) -> Iterator[lm.State]:
     """Yield one state per pass over any data; the last one has the outcome.
 
-    find_start: called for the point of the first pass, unless the fit is resumed. find_identity: called for
-    the identity of the checkpoint, if there is one.
+    find_start: called for the point of the first pass, unless the fit is resumed.
     """
     record = record or FitRecord(time.perf_counter())
     search, options = request.search, request.solver
-    of_fit = {} if checkpoint is None else find_identity()
 
     def evaluate(trial: lm.Trial) -> ReducedProblem:
         began = time.perf_counter()
@@ -120,9 +114,8 @@ def minimize_from(
         record.history.append(entry | _shares(sweep.cost) | _peak(sweep.peak) | _job())
         return reduced
 
-    if resume:
-        assert checkpoint is not None
-        state = _resumed(request, checkpoint, of_fit, record)
+    if resume is not None:
+        state = _resumed(request, resume.path, resume.identity, record)
         record.timings["start"] = time.perf_counter() - record.started
         yield state
         states = lm.iterate_from(search, evaluate, state, options)
@@ -134,7 +127,6 @@ def minimize_from(
         states = lm.iterate(search, evaluate, lm.Trial(theta, linear_params), options)
     for state in states:
         _note(record, state)
-        _save(checkpoint, of_fit, state, record)
         yield state
 
 
@@ -154,19 +146,13 @@ def checkpoint_path(checkpoint: str | Path | None, resume: bool) -> Path | None:
     return path
 
 
-def run_to_completion[Result](
-    passes: Generator[lm.State, None, Result], progress: Callable[[lm.State], None] | None = None
-) -> Result:
-    """Return the result of a fit; `progress` is called with the state after each pass."""
-    require_function("progress", progress)
-    with closing(passes):  # an exception from `progress` ends the fit at once
-        while True:
-            try:
-                state = next(passes)
-            except StopIteration as end:
-                return end.value
-            if progress is not None:
-                progress(state)
+def run_to_completion[Result](passes: Generator[lm.State, None, Result]) -> Result:
+    """Return the result of a fit that is iterated."""
+    while True:
+        try:
+            next(passes)
+        except StopIteration as end:
+            return end.value
 
 
 class StartingPoint(NamedTuple):
@@ -237,24 +223,38 @@ def _note(record: FitRecord, state: lm.State) -> None:
     }
 
 
-def _save(
-    path: Path | None, identity: dict[str, object], state: lm.State, record: FitRecord
-) -> None:
-    if path is None or not state.reduced.finite:
-        return
-    saved_state, best = state.saved(), state.best and state.best.saved()
-    saved = checkpoints.Checkpoint(
-        identity, state.passes, saved_state, best, record.history, record.minima
-    )
-    try:
-        checkpoints.save(path, saved)
-    except OSError as e:
-        kept = checkpoints.checkpoint_exists(path)
-        way_out = "fit again with --resume: that of an earlier pass is kept"
-        raise OptionError(
-            f"the checkpoint {path} cannot be written ({e.strerror}): make room, then "
-            f"{way_out if kept else 'fit again, or give another path'}"
-        ) from e
+class CheckpointFile(NamedTuple):
+    """The file of a checkpoint, and the fit that it belongs to."""
+
+    path: Path
+    identity: dict[str, object]
+
+    def callback(self, record: FitRecord) -> Callback:
+        """Return the callback that writes the file after each pass over all data."""
+
+        def save(event: PassEnded) -> None:
+            if event.state is not None and not event.resumed:
+                self.save(event.state, record)
+
+        return on_pass(save)
+
+    def save(self, state: lm.State, record: FitRecord) -> None:
+        """Write a state, if its sums are finite; raises OptionError where the file cannot be written."""
+        if not state.reduced.finite:
+            return
+        saved_state, best = state.saved(), state.best and state.best.saved()
+        saved = checkpoints.Checkpoint(
+            self.identity, state.passes, saved_state, best, record.history, record.minima
+        )
+        try:
+            checkpoints.save(self.path, saved)
+        except OSError as e:
+            kept = checkpoints.checkpoint_exists(self.path)
+            way_out = "fit again with --resume: that of an earlier pass is kept"
+            raise OptionError(
+                f"the checkpoint {self.path} cannot be written ({e.strerror}): make room, then "
+                f"{way_out if kept else 'fit again, or give another path'}"
+            ) from e
 
 
 def _resumed(

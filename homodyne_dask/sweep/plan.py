@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from homodyne_dask.cluster.memory import DRIVER_BYTES, size, too_little
+from homodyne_dask.cluster.memory import DRIVER_BYTES, too_little
 from homodyne_dask.cluster.workers import Workers
 from homodyne_dask.errors import OptionError, PlanError
 from homodyne_dask.kernels.gpus import GPU, KERNELS_AT_ONCE, Gpus, has_plugin
@@ -20,7 +20,7 @@ from homodyne_dask.sweep.layout import (
     longest_task,
     runs,
 )
-from homodyne_dask.text import html_table, lines_of
+from homodyne_dask.text import html_table, lines_of, size
 
 RESIDENT_SHARE = 0.4
 """Share of the workers' memory that decoded data may fill."""

@@ -21,7 +21,6 @@ from homodyne_dask.cluster import local as cluster
 from homodyne_dask.cluster._dask_internals import known_workers
 from homodyne_dask.cluster.connect import with_timeout
 from homodyne_dask.cluster.local import cluster_errors, job_cluster
-from homodyne_dask.cluster.memory import size
 from homodyne_dask.errors import ClusterError, ObjectStoreError, OptionError, PackageError
 from homodyne_dask.kernels.gpus import FIRST_ALONE, VISIBLE, Gpus, cuda_missing
 from homodyne_dask.kernels.processors import cores, jax_threads
@@ -31,6 +30,7 @@ from homodyne_dask.store.chunk_reader import ByteRange, most_bytes, read_bytes
 from homodyne_dask.store.scan import Chunk, Scan
 from homodyne_dask.store.url_path import is_url
 from homodyne_dask.sweep.plan import Plan
+from homodyne_dask.text import size
 
 PACKAGES = ("homodyne-dask", "jax", "jaxlib", "numpy", "numcodecs", "dask", "distributed")
 """Other versions of these give other bits, or cannot communicate."""

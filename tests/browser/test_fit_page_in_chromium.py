@@ -7,6 +7,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
+from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.results.files import folder
 from tests.browser.chromium import ARTEFACTS, NAMELESS, OUTSIDE, PATIENCE, PROGRAM, browser
 from tests.synthetic import FLOW, angles, measured, store
@@ -35,14 +36,14 @@ PASSES = "document.querySelectorAll('#charts tbody tr').length"
 
 
 class Steps:
-    """Lets a fit go on pass by pass, as its progress is asked for."""
+    """Lets a fit go on pass by pass, as its callback is called."""
 
     def __init__(self) -> None:
         self.done = 0
         self.may = threading.Semaphore(0)
 
-    def __call__(self, state) -> None:
-        self.done = state.passes
+    def __call__(self, event) -> None:
+        self.done = event.number
         assert self.may.acquire(timeout=PATIENCE)
 
 
@@ -52,7 +53,7 @@ class Fit(threading.Thread):
     def __init__(self, scan, client, model=hd.LAMINAR_FLOW, **options) -> None:
         super().__init__(daemon=True)
         self.steps = Steps()
-        self.options = {"client": client, "progress": self.steps, **options}
+        self.options = {"client": client, "callbacks": [on_pass(self.steps)], **options}
         self.scan, self.model = scan, model
         self.result: hd.FitResult | None = None
         self.start()

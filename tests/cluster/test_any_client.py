@@ -8,6 +8,7 @@ from distributed import Client, LocalCluster
 
 import homodyne_dask as hd
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.fitting.events import on_pass
 from tests.result_bits import result_bits
 from tests.synthetic import fit_here, measured, store
 
@@ -67,7 +68,13 @@ def test_workers_in_another_folder_give_the_bits_of_a_fit_in_this_process(
 def test_workers_that_do_not_see_the_store_are_named_before_the_first_pass(folder, client):
     passes = []
     with pytest.raises(ClusterError) as said:
-        hd.fit(folder / "hidden.zarr", hd.STATIC, **GIVEN, client=client, progress=passes.append)
+        hd.fit(
+            folder / "hidden.zarr",
+            hd.STATIC,
+            **GIVEN,
+            client=client,
+            callbacks=[on_pass(passes.append)],
+        )
     sentences = str(said.value).splitlines()
     assert len(sentences) == 2
     for sentence in sentences:

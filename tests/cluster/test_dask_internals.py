@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from distributed import Client, Status
 
+from homodyne_dask.apps.dashboard import _scheduler_internals
 from homodyne_dask.cluster import _dask_internals as internals
 from homodyne_dask.cluster.local import local_cluster, workers_of
 from homodyne_dask.cluster.slurm import _jobqueue_internals
@@ -22,6 +23,7 @@ from homodyne_dask.sweep import distributed_tasks as on_cluster
 @pytest.fixture(autouse=True)
 def nothing_reported_yet(monkeypatch, caplog):
     monkeypatch.setattr(internals, "_REPORTED", set())
+    monkeypatch.setattr(_scheduler_internals, "_REPORTED", set())
     caplog.set_level(logging.WARNING)
 
 
@@ -35,7 +37,7 @@ WITHOUT = [
     ("events", internals.forget_topic, ("n",), "stay in the scheduler"),
     ("tasks", internals.drop_preference, ("key",), "may wait for a worker"),
     ("waiting", internals.fail_waiting_tasks, (), "full time"),
-    ("spans", internals.forget_spans, ("fit ", 3), "10 kB of each pass"),
+    ("spans", _scheduler_internals.forget_spans, ("fit ", 3), "10 kB of each pass"),
     ("memory", internals.memory_limit, (), "is not examined"),
     ("handlers", internals.forget_handler, ("n",), "small function"),
     ("state of jobs", _jobqueue_internals.send_jobs, (), "reported later"),
@@ -97,7 +99,7 @@ def test_waiting_tasks_fail_soon():
 
 
 def test_a_page_that_cannot_be_added_is_no_page(caplog):
-    assert internals.add_pages(Without(), [], "fit") == []
+    assert _scheduler_internals.add_pages(Without(), [], "fit") == []
     assert "no page of fits" in caplog.text
 
 

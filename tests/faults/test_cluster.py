@@ -14,6 +14,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.solver import checkpoint
 from homodyne_dask.sweep import layout as layouts
 from tests.benchmarks import data
@@ -45,16 +46,16 @@ def disturbed(scan, client, disturb: Callable[[int], None], memory="stream"):
     """
     threads = []
 
-    def after(state):
+    def after(event):
         for thread in threads:
             thread.join()
-        threads.append(threading.Thread(target=disturb, args=(state.passes,)))
+        threads.append(threading.Thread(target=disturb, args=(event.number,)))
         threads[-1].start()
 
     try:
         return hd.fit(
             scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client, memory=memory,
-            progress=after,
+            callbacks=[on_pass(after)],
         )  # fmt: skip
     finally:
         for thread in threads:
@@ -134,13 +135,13 @@ def test_a_slow_worker_does_not_stall_the_rest(tmp_path, monkeypatch):
         client.wait_for_workers(2, timeout=120)
         given, (address, process) = Given(client), sorted(by_address(client).items())[0]
 
-        def after(state):
-            if state.passes == 1:
+        def after(event):
+            if event.number == 1:
                 slow.enter_context(slowed(process))
 
         result = hd.fit(
             scan, hd.LAMINAR_FLOW, gap="200 um", initial=POOR, client=client, memory="stream",
-            progress=after,
+            callbacks=[on_pass(after)],
         )  # fmt: skip
     passes = given.passes()[2:]  # those that began after it was slowed
     print([(done[address], done.total()) for done in passes])

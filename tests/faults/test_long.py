@@ -13,6 +13,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
+from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.fitting.fit import plan_for
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.sweep.sweep import sweep_of
@@ -39,15 +40,20 @@ def fitted(path, kill=lambda client, number: None, **options):
         client.wait_for_workers(2, timeout=120)
         given = Given(client)
 
-        def after(state):
+        def after(event):
             shared.update(shared_memory(client))
-            threads.append(threading.Thread(target=kill, args=(client, state.passes)))
+            threads.append(threading.Thread(target=kill, args=(client, event.number)))
             threads[-1].start()
 
         began = time.perf_counter()
         try:
             result = hd.fit(
-                path, hd.LAMINAR_FLOW, gap="200 um", client=client, progress=after, **options
+                path,
+                hd.LAMINAR_FLOW,
+                gap="200 um",
+                client=client,
+                callbacks=[on_pass(after)],
+                **options,
             )
         finally:
             for thread in threads:

@@ -9,6 +9,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, StoreError
+from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.store import schema
 from homodyne_dask.store.chunk_reader import chunk_path
 from homodyne_dask.store.scan import open_dataset
@@ -248,14 +249,15 @@ def test_a_store_replaced_between_two_passes_ends_the_fit(copy, tmp_path, client
     other = store(measured(FLOW, 600, angles(3), seed=1), tmp_path, "other")
     passes = []
 
-    def replaced(state):
-        passes.append(state.passes)
+    def replaced(event):
+        passes.append(event.number)
         shutil.rmtree(copy)
         shutil.copytree(other.path, copy)
 
     with pytest.raises(StoreError, match=r"chunk .* it was exchanged or replaced"):
         hd.fit(
-            copy, hd.LAMINAR_FLOW, gap="200 um", initial=START, memory="stream", progress=replaced,
+            copy, hd.LAMINAR_FLOW, gap="200 um", initial=START, memory="stream",
+            callbacks=[on_pass(replaced)],
             client=client if on_workers else None,
         )  # fmt: skip
     assert passes == [1]

@@ -1,14 +1,28 @@
-"""What a fit tells of itself while it runs, as a function, the log and a notebook hear it."""
+"""The events of a fit, as callbacks, the log and a notebook get them."""
 
 import logging
+import sys
 from dataclasses import replace
+from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.events import apply_event
+from homodyne_dask.fitting import callbacks
+from homodyne_dask.fitting.events import (
+    FitFailed,
+    FitPlanned,
+    PassEnded,
+    TilesDone,
+    apply_event,
+    on_pass,
+    on_progress,
+)
+from homodyne_dask.solver.checkpoint import load, saved_identity
 from homodyne_dask.sweep import layout as layouts
 from tests.synthetic import measured, store
 
@@ -23,10 +37,16 @@ def scan(tmp_path_factory):
     return store(made, tmp_path_factory.mktemp("told"), "A0001_c2")
 
 
+def tiles_done(fit, pairs, seconds):
+    """The event of one tile."""
+    totals = dict.fromkeys(("pairs_total", "tiles_total", "tiles_skipped", "busy"), 0)
+    return TilesDone(fit=fit, done=1, pairs=pairs, bytes=4 * pairs, seconds=seconds, **totals)
+
+
 def told(scan, **options):
     """A fit, and where it stood each time it was told."""
     heard = []
-    result = hd.fit(scan, hd.STATIC, **GIVEN, watch=heard.append, **options)
+    result = hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[on_progress(heard.append)], **options)
     return result, heard
 
 
@@ -104,9 +124,8 @@ def test_a_resumed_fit_counts_its_passes_on(scan, tmp_path):
 def test_with_two_threads_the_target_is_what_both_can_do(scan):
     _, heard = told(scan)
     last = next(s for s in reversed(heard) if s.now is not None and s.now.done)
-    event = {"what": "tiles", "fit": last.fit, "at": last.at, "done": 1, "pairs": 100, "bytes": 400}
-    event |= dict.fromkeys(("pairs_total", "tiles_total", "tiles_skipped", "busy"), 0)
-    two = apply_event(replace(last, threads=2), event | {"seconds": 0.5})
+    two = apply_event(replace(last, threads=2), tiles_done(last.fit, 100, 0.5))
+    assert two is not None
     assert (two.target, two.byte_target) == (400.0, 1600.0)
 
 
@@ -115,24 +134,97 @@ def test_leaving_the_loop_ends_the_fit_and_the_log_says_so(scan, caplog):
         for state in hd.iterate(scan, hd.STATIC, **GIVEN):
             if state.passes == 2:
                 break
-    said = [
-        r.getMessage() for r in caplog.records if r.name == "homodyne_dask.fitting.fit_observer"
-    ]
+    said = [r.getMessage() for r in caplog.records if r.name == "homodyne_dask.fitting.callbacks"]
     assert [line.split(": ")[1][:8] for line in said[:2]] == ["pass   1", "pass   2"]
     assert said[-1].endswith("interrupted before converging")
 
 
-def test_what_a_callback_raises_ends_the_fit(scan):
-    def stop(progress):
-        if progress.passes == 1:
+def test_the_events_of_a_fit_come_in_their_order(scan, tmp_path):
+    seen = []
+    result = hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[seen.append])
+    kinds = [type(event).__name__ for event in seen if not isinstance(event, TilesDone)]
+    one_pass = ["PassStarted", "PassEnded"]
+    assert kinds[: 1 + 2 * result.passes] == ["FitPlanned", *one_pass * result.passes]
+    assert kinds[1 + 2 * result.passes] == "PhaseStarted"
+    assert kinds[-1] == "FitEnded"
+    assert seen[-1].result is result
+    assert len({event.fit for event in seen}) == 1
+    assert [event.at for event in seen] == sorted(event.at for event in seen)
+    states = [event.state for event in seen if isinstance(event, PassEnded)]
+    assert [state.passes for state in states] == list(range(1, result.passes + 1))
+
+
+def test_what_a_callback_raises_ends_the_fit_and_the_others_learn_of_it(scan):
+    before, after, number = [], [], 0
+
+    def stop(event):
+        nonlocal number
+        number += 1
+        if isinstance(event, PassEnded):
             raise OptionError("enough")
 
     with pytest.raises(OptionError, match="enough"):
-        hd.fit(scan, hd.STATIC, **GIVEN, watch=stop)
+        hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[before.append, stop, after.append])
+    assert isinstance(before[-2], PassEnded)
+    assert before[-1] is after[-1]
+    assert (before[-1].outcome, before[-1].sentence) == ("FAILED", "failed: enough")
+    assert isinstance(before[-1].error, OptionError)
+    assert number == len(before) - 1 == len(after)
+
+
+def test_a_callback_that_fails_after_the_fit_did_does_not_hide_why(scan, caplog):
+    def fail(event):
+        if isinstance(event, PassEnded):
+            raise OptionError("enough")
+
+    def fail_again(event):
+        if isinstance(event, FitFailed):
+            raise RuntimeError("too late")
+
+    with pytest.raises(OptionError, match="enough"):
+        hd.fit(scan, hd.STATIC, **GIVEN, callbacks=[fail, fail_again])
+    assert "a callback failed, too: RuntimeError: too late" in caplog.text
+
+
+def test_the_checkpoint_of_a_pass_is_written_before_other_callbacks_get_it(scan, tmp_path):
+    path, written = tmp_path / "checkpoint.json", []
+    saved = on_pass(lambda _: written.append(load(path, saved_identity(path)).passes))
+    result = hd.fit(scan, hd.STATIC, **GIVEN, checkpoint=path, callbacks=[saved])
+    assert written == list(range(1, result.passes + 1))
+
+
+def test_a_package_that_registers_a_callback_gets_every_fit(scan, monkeypatch, caplog):
+    seen = []
+    monkeypatch.setitem(sys.modules, "theirs", SimpleNamespace(
+        subscribe=lambda client: hd.events.Subscriber(seen.append, "http://somewhere"),
+        decline=lambda client: None,
+    ))  # fmt: skip
+    points = [
+        EntryPoint(n, f"theirs:{n}", callbacks.GROUP) for n in ("subscribe", "decline", "gone")
+    ]
+    monkeypatch.setattr(callbacks, "_installed", lambda: tuple(points))
+    hd.fit(scan, hd.STATIC, **GIVEN)
+    assert isinstance(seen[0], FitPlanned)
+    assert seen[0].page == "http://somewhere"
+    assert isinstance(seen[-1], hd.events.FitEnded)
+    assert "no callback from theirs:gone: AttributeError" in caplog.text
+
+
+def test_the_small_fits_of_workers_replay_their_events(scan):
+    seen = []
+    with local_cluster(processes=1, threads=2) as client:
+        series = hd.fit_each(
+            scan, hd.STATIC, over="age", windows=2, **GIVEN, client=client, callbacks=[seen.append]
+        )
+    assert [type(event) for event in seen].count(FitPlanned) == 2
+    for result in series.results:
+        (ended,) = [e for e in seen if isinstance(e, hd.events.FitEnded) and e.result is result]
+        passes = [e for e in seen if isinstance(e, PassEnded) and e.fit == ended.fit]
+        assert len(passes) == result.passes
 
 
 def test_an_event_of_a_fit_whose_beginning_was_missed_says_nothing():
-    assert apply_event(None, {"what": "tiles", "fit": "a", "at": 1.0}) is None
+    assert apply_event(None, tiles_done("a", 100, 0.5)) is None
 
 
 def test_the_time_left_follows_from_the_tiles_that_are_done(scan):

@@ -50,7 +50,8 @@ import sys
 import homodyne_dask as hd
 
 loaded = []
-result = hd.fit("scan.zarr", hd.STATIC, fixed={"alpha": 0}, watch=lambda _: loaded.append(set(sys.modules)))
+first = [lambda _: loaded.append(set(sys.modules))]
+result = hd.fit("scan.zarr", hd.STATIC, fixed={"alpha": 0}, callbacks=first)
 print([name for name in ("jax", "xarray") if name in loaded[0]])
 str(result), result.to_dataset(), result._repr_html_()
 print([name for name in ("dask.array", "distributed", "matplotlib", "bokeh") if name in sys.modules])

@@ -10,6 +10,7 @@ import zarr
 
 import homodyne_dask as hd
 from homodyne_dask.errors import ObjectStoreError, OptionError, StoreError
+from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.store import chunk_reader as byte_range
 from homodyne_dask.store import objects
 from homodyne_dask.store.files import zarr_store
@@ -119,7 +120,7 @@ def test_a_bucket_that_goes_during_a_fit_is_named(disk, server):
         object_server.ask("DELETE", f"{server}/short-lived")
 
     with pytest.raises(ObjectStoreError, match=r"s3://short-lived/a.zarr/c2.*its bucket does not"):
-        hd.fit(scan, hd.STATIC, **GIVEN, memory="stream", progress=delete)
+        hd.fit(scan, hd.STATIC, **GIVEN, memory="stream", callbacks=[on_pass(delete)])
 
 
 def test_a_server_that_does_not_answer_is_a_sentence_after_the_retries(url, monkeypatch):

@@ -9,6 +9,7 @@ from distributed import SchedulerPlugin
 import homodyne_dask as hd
 from homodyne_dask.cluster.local import local_cluster
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.fitting.events import on_pass, on_progress
 from tests.cluster.slurm.disturbed_fits import OPTIONS
 from tests.faults.local_workers import everything
 from tests.faults.processes import another, dask, finish, start, wait_for_pass
@@ -58,16 +59,16 @@ def test_a_worker_that_joins_and_is_not_what_the_fit_needs_is_named_and_computes
         done = Done(client.cluster.scheduler)
         joining = client.scheduler.address, "--host", "127.0.0.1", "--no-nanny", "--nthreads", "1"
 
-        def join(state) -> None:
-            if state.passes == 1:
+        def join(event) -> None:
+            if event.number == 1:
                 with dask(
                     tmp_path, "worker", *joining, "--name", "odd", PYTHONPATH=path, NPROC=MANY
                 ) as odd:
                     left.append(odd.wait(120))  # it ends by itself
 
         result = hd.fit(
-            scan, hd.STATIC, **given, client=client, progress=join,
-            watch=lambda progress: refused.append(progress.refused),
+            scan, hd.STATIC, **given, client=client,
+            callbacks=[on_pass(join), on_progress(lambda now: refused.append(now.refused))],
         )  # fmt: skip
         assert not checks(client)
     assert result.passes > 2
@@ -92,14 +93,14 @@ def test_where_only_such_a_worker_joins_the_fit_ends_and_names_it(scan, tmp_path
         client.wait_for_workers(1, timeout=120)
         joining = client.scheduler.address, "--host", "127.0.0.1", "--nthreads", "1"
 
-        def join(state) -> None:
+        def join(_) -> None:
             for process in everything(client):
                 process.kill()
             with dask(tmp_path, "worker", *joining, "--name", "odd", PYTHONPATH=path) as odd:
                 assert odd.wait(120) == 0  # with its nanny
 
         with pytest.raises(ClusterError, match=r"worker odd has jaxlib 0\.0\.1, this program"):
-            hd.fit(scan, hd.LAMINAR_FLOW, **OPTIONS, client=client, progress=join)
+            hd.fit(scan, hd.LAMINAR_FLOW, **OPTIONS, client=client, callbacks=[on_pass(join)])
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cluster import local as cluster
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.fitting.events import on_pass
 from homodyne_dask.sweep import admission
 from tests.faults.local_workers import kill_while_it_computes
 from tests.synthetic import FLOW, angles, fit_here, measured, store
@@ -80,12 +81,17 @@ def test_killing_a_worker_in_mid_pass_changes_no_bit(scan, quiet):
         pids = client.run(os.getpid)
         killer = threading.Thread(target=kill_while_it_computes, args=(client, pids, killed))
 
-        def after_pass(state):
-            if state.passes == 2:
+        def after_pass(event):
+            if event.number == 2:
                 killer.start()  # the next pass begins when this returns
 
         result = hd.fit(
-            scan, hd.LAMINAR_FLOW, gap="200 um", client=client, memory="stream", progress=after_pass
+            scan,
+            hd.LAMINAR_FLOW,
+            gap="200 um",
+            client=client,
+            memory="stream",
+            callbacks=[on_pass(after_pass)],
         )
         killer.join()
         assert len(killed) == 1
@@ -106,7 +112,7 @@ def test_small_fits_made_whole_by_workers_one_of_which_is_killed_are_those_made_
         killer.start()
         series = hd.fit_each(
             scan, hd.LAMINAR_FLOW, over="age", windows=windows, client=client, **given,
-            progress=lambda state: passes.append(state.passes),
+            callbacks=[on_pass(lambda event: passes.append(event.number))],
         )  # fmt: skip
         killer.join()
     assert len(killed) == 1

@@ -1,14 +1,16 @@
 """The page /fit on the dashboard of a Dask scheduler: running fits and the latest finished ones.
 
 A fit adds it to its scheduler. To have it from the start, run
-`dask scheduler --preload homodyne_dask.apps.dashboard`.
+`dask scheduler --preload homodyne_dask.apps.dashboard`. A notebook shows the same below its cell.
 """
 
 import logging
+import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
-from homodyne_dask.fitting.events import TOPIC
+from homodyne_dask import events
+from homodyne_dask.apps.dashboard.event_messages import TOPIC, Message, message_of
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler
@@ -23,12 +25,14 @@ def dask_setup(scheduler: "Scheduler") -> None:
     scheduler.add_plugin(FitPage(), idempotent=True)  # the scheduler starts it
 
 
-def connect_page(client: "Client") -> "Publisher":
-    """Add the page to the client's scheduler and return the publisher of its events.
+def subscribe_page(client: "Client | None") -> events.Subscriber | None:
+    """Add the page to the client's scheduler and return the publisher of events; None without a client.
 
     A fit does not depend on its page: if the page cannot be added this is logged, and events are
     still published.
     """
+    if client is None:
+        return None
     from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage
 
     page = str(client.dashboard_link).removesuffix("/status") + "/fit"
@@ -37,25 +41,25 @@ def connect_page(client: "Client") -> "Publisher":
     except Exception as e:
         LOG.warning("the scheduler shows no page /fit: %s: %s", type(e).__name__, e)
         page = ""
-    return Publisher(client, page)
+    return events.Subscriber(Publisher(client), page)
 
 
 class Publisher:
     """Sends events to the scheduler in order, in the client's event loop, without waiting."""
 
-    def __init__(self, client: "Client", page: str) -> None:
-        self.client, self.page = client, page
-        self.waiting: deque[dict[str, Any]] = deque(maxlen=1000)
+    def __init__(self, client: "Client") -> None:
+        self.client = client
+        self.waiting: deque[Message] = deque(maxlen=1000)
         self.busy = False
 
-    def __call__(self, event: dict[str, Any]) -> None:
-        """Queue an event; it is dropped if the connection is lost."""
-        loop = self.client.loop
-        if self.client.status == "running" and loop is not None:
-            loop.add_callback(self._send, event)
+    def __call__(self, event: events.Event) -> None:
+        """Queue the message of an event; it is dropped if the connection is lost."""
+        loop, message = self.client.loop, message_of(event)
+        if message is not None and self.client.status == "running" and loop is not None:
+            loop.add_callback(self._send, message)
 
-    async def _send(self, event: dict[str, Any]) -> None:
-        self.waiting.append(event)
+    async def _send(self, message: Message) -> None:
+        self.waiting.append(message)
         if self.busy:
             return
         self.busy = True
@@ -67,3 +71,17 @@ class Publisher:
             self.waiting.clear()
         finally:
             self.busy = False
+
+
+def subscribe_notebook(_: "Client | None") -> events.Subscriber | None:
+    """Return the display of progress below the running cell of a notebook; None elsewhere."""
+    shell = None if (ipython := sys.modules.get("IPython")) is None else ipython.get_ipython()
+    if not hasattr(shell, "kernel"):  # a terminal's shell has none
+        return None
+    from homodyne_dask.apps.dashboard.fit_page import render_cell
+
+    html = sys.modules["IPython.display"]
+    handle = html.display(html.HTML(""), display_id=True)
+    return events.Subscriber(
+        events.on_progress(lambda progress: handle.update(html.HTML(render_cell(progress))))
+    )

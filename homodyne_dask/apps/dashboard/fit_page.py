@@ -3,30 +3,38 @@
 import math
 import shlex
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from homodyne_dask import events
 from homodyne_dask.apps.dashboard.page_charts import PACKAGE, Mark, chart
-from homodyne_dask.fitting.events import Pass, Progress, pass_name
 from homodyne_dask.results.views.html_template import render
 from homodyne_dask.results.views.numbers import format_count, format_seconds, value_and_error
 from homodyne_dask.text import size
-
-if TYPE_CHECKING:
-    from homodyne_dask.apps.dashboard.scheduler_plugin import WorkerRow
 
 MAX_ROWS = 200
 """Most passes in the table, the latest ones."""
 
 
+class WorkerRow(NamedTuple):
+    """A worker in the table of the page."""
+
+    name: str
+    threads: int
+    memory: int
+    """Memory of the process [bytes]."""
+    limit: int
+    """Memory limit [bytes]; 0 for none."""
+
+
 class PageState(NamedTuple):
     """The state that the page shows."""
 
-    fits: tuple[Progress, ...]
+    fits: tuple[events.Progress, ...]
     """All fits that are kept, the latest first."""
-    chosen: Progress | None
-    workers: "tuple[WorkerRow, ...]" = ()
+    chosen: events.Progress | None
+    workers: tuple[WorkerRow, ...] = ()
     lost: tuple[str, ...] = ()
     """Workers lost during the chosen fit."""
     cost: float = 0.0
@@ -43,7 +51,7 @@ def render_sections(shown: PageState) -> str:
     return render(PACKAGE, "sections.html", **_content(shown))
 
 
-def render_cell(fit: Progress) -> str:
+def render_cell(fit: events.Progress) -> str:
     """Return outcome, progress and parameters, for the output of a notebook cell."""
     return render(PACKAGE, "cell.html", **_fit_content(fit))
 
@@ -66,7 +74,7 @@ def _content(shown: PageState) -> dict[str, Any]:
     }
 
 
-def _fit_content(fit: Progress) -> dict[str, Any]:
+def _fit_content(fit: events.Progress) -> dict[str, Any]:
     """Return the values of one fit, for the page and for a notebook."""
     until = time.time() if fit.running else fit.at
     return {
@@ -77,14 +85,14 @@ def _fit_content(fit: Progress) -> dict[str, Any]:
     }
 
 
-def _state(fit: Progress) -> str:
+def _state(fit: events.Progress) -> str:
     passes = f"{fit.passes} pass{'es' * (fit.passes != 1)}"
     if fit.running:
         return f"running, {passes} completed"
     return f"{fit.outcome.lower().replace('_', ' ')} after {passes}"
 
 
-def _bar(fit: Progress, at: float) -> str:
+def _bar(fit: events.Progress, at: float) -> str:
     """Return the progress of the current pass, "" between passes."""
     if fit.now is None:
         return ""
@@ -93,7 +101,7 @@ def _bar(fit: Progress, at: float) -> str:
     return f"{fit.now.done} of {fit.now.tiles} tiles{eta}"
 
 
-def _progress_rows(fit: Progress, at: float) -> list[tuple[str, str]]:
+def _progress_rows(fit: events.Progress, at: float) -> list[tuple[str, str]]:
     bar = _bar(fit, at)
     skipped, tiles = format_count(fit.tiles_skipped), format_count(fit.tiles_total)
     return [
@@ -115,7 +123,7 @@ def _of(rate: float, target: float, unit: float, name: str) -> str:
     return f"{rate / unit:.3g} {name} ({target / unit:.3g} {name} with all threads busy)"
 
 
-def _parameter_rows(fit: Progress) -> list[list[str]]:
+def _parameter_rows(fit: events.Progress) -> list[list[str]]:
     if not fit.theta:
         return []
     rows = [["parameter", "value ± 1σ", "unit", "95 % from", "to"]]
@@ -126,7 +134,7 @@ def _parameter_rows(fit: Progress) -> list[list[str]]:
     return rows
 
 
-def _charts(fit: Progress) -> list[Markup]:
+def _charts(fit: events.Progress) -> list[Markup]:
     if not fit.done:
         return []
     lowest = {
@@ -150,7 +158,7 @@ def _charts(fit: Progress) -> list[Markup]:
 
 
 def _chart(
-    fit: Progress, name: str, values: list[float], errors: list[float] | None = None
+    fit: events.Progress, name: str, values: list[float], errors: list[float] | None = None
 ) -> Markup:
     first = 1 - sum(one.factor > 1 for one in fit.done)
     error = errors or [math.nan] * len(values)
@@ -161,15 +169,15 @@ def _chart(
     return chart(name, marks, log=errors is None)
 
 
-def _pass_rows(fit: Progress) -> list[list[str]]:
+def _pass_rows(fit: events.Progress) -> list[list[str]]:
     rows = [["pass", "χ²", "χ²/N", "distance [σ]", "damping", "", "time"]]
     return rows + [_pass_row(one) for one in fit.done[-MAX_ROWS:]]
 
 
-def _pass_row(one: Pass) -> list[str]:
+def _pass_row(one: events.Pass) -> list[str]:
     distance = f"{one.distance:.2g}" if math.isfinite(one.distance) else "-"
     return [
-        pass_name(one.factor, one.number), f"{one.chisqr:.8g}", f"{one.per_pair:.6g}", distance,
+        events.pass_name(one.factor, one.number), f"{one.chisqr:.8g}", f"{one.per_pair:.6g}", distance,
         f"{one.damping:.1e}", "accepted" if one.accepted else "rejected", format_seconds(one.seconds),
     ]  # fmt: skip
 

@@ -1,20 +1,25 @@
 """The routes of the page: /fit, and /fit-now with the sections only, fetched every second."""
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from tornado.web import RequestHandler
 
-from homodyne_dask.apps.dashboard.fit_page import PageState, render_page, render_sections
-from homodyne_dask.fitting.events import Progress
+from homodyne_dask.apps.dashboard._scheduler_internals import Route
+from homodyne_dask.apps.dashboard.fit_page import (
+    PageState,
+    WorkerRow,
+    render_page,
+    render_sections,
+)
+from homodyne_dask.apps.dashboard.kept_fits import KeptFits
 
-if TYPE_CHECKING:
-    from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage
+Workers = Callable[[], tuple[WorkerRow, ...]]
 
 
-def routes(plugin: "FitPage") -> list[tuple[str, type[RequestHandler], dict[str, object]]]:
+def routes(kept: KeptFits, workers: Workers) -> list[Route]:
     """Return the routes of the page, for any prefix of the dashboard."""
-    arguments: dict[str, object] = {"plugin": plugin}
+    arguments: dict[str, object] = {"kept": kept, "workers": workers}
     return [
         (r"(?:/.*)?/fit", PageHandler, arguments),
         (r"(?:/.*)?/fit-now", SectionsHandler, arguments),
@@ -22,23 +27,19 @@ def routes(plugin: "FitPage") -> list[tuple[str, type[RequestHandler], dict[str,
 
 
 class _Page(RequestHandler):
-    def initialize(self, plugin: "FitPage") -> None:
-        self.plugin = plugin
+    def initialize(self, kept: KeptFits, workers: Workers) -> None:
+        self.kept, self.workers = kept, workers
 
     def shown(self) -> PageState:
         """Return the state of the page: of the requested fit, or else the latest running one."""
-        plugin = self.plugin
-        plugin.last_request = time.monotonic()
-        fits = sorted(plugin.fits.values(), key=lambda fit: fit.began, reverse=True)
-        chosen = plugin.fits.get(self.get_query_argument("id", ""))
+        kept = self.kept
+        kept.last_request = time.monotonic()
+        fits = sorted(kept.progress.values(), key=lambda fit: fit.began, reverse=True)
+        chosen = kept.progress.get(self.get_query_argument("id", ""))
         if chosen is None and fits:
             chosen = next((fit for fit in fits if fit.running), fits[0])
-        return PageState(
-            tuple(fits), chosen, tuple(plugin.workers()), self._lost(chosen), plugin.seconds
-        )
-
-    def _lost(self, fit: Progress | None) -> tuple[str, ...]:
-        return () if fit is None else tuple(self.plugin.lost[fit.fit])
+        lost = () if chosen is None else tuple(kept.lost[chosen.fit])
+        return PageState(tuple(fits), chosen, self.workers(), lost, kept.seconds)
 
     def prepare(self) -> None:
         """Disable caching, and connections that would outlive the scheduler."""
@@ -51,8 +52,8 @@ class PageHandler(_Page):
 
     def get(self) -> None:
         """Respond with the whole page."""
-        with self.plugin.accounted():
-            self.write(render_page(self.shown(), self.plugin.pages))
+        with self.kept.accounted():
+            self.write(render_page(self.shown(), self.kept.pages))
 
 
 class SectionsHandler(_Page):
@@ -60,5 +61,5 @@ class SectionsHandler(_Page):
 
     def get(self) -> None:
         """Respond with the sections."""
-        with self.plugin.accounted():
+        with self.kept.accounted():
             self.write(render_sections(self.shown()))

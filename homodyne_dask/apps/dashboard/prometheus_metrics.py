@@ -1,15 +1,13 @@
 """Metrics of fits for Prometheus, at /metrics of the scheduler."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:
-    from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage
-    from homodyne_dask.fitting.events import Progress
+from homodyne_dask import events
+from homodyne_dask.apps.dashboard.kept_fits import KeptFits
 
 GAUGES = {
     "running": ("1 while the fit runs", lambda s: float(s.running)),
@@ -42,24 +40,24 @@ class Fits(Collector):
     """Collector of the fits of all schedulers in this process, usually one."""
 
     def __init__(self) -> None:
-        self.plugins: list[FitPage] = []
+        self.schedulers: list[KeptFits] = []
 
-    def add(self, plugin: "FitPage") -> None:
+    def add(self, kept: KeptFits) -> None:
         """Add the fits of a scheduler."""
-        if not self.plugins:
+        if not self.schedulers:
             REGISTRY.register(self)
-        self.plugins.append(plugin)
+        self.schedulers.append(kept)
 
-    def remove(self, plugin: "FitPage") -> None:
+    def remove(self, kept: KeptFits) -> None:
         """Remove the fits of a scheduler."""
-        self.plugins.remove(plugin)
-        if not self.plugins:
+        self.schedulers.remove(kept)
+        if not self.schedulers:
             REGISTRY.unregister(self)
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics of all fits that are kept."""
-        fits = [fit for plugin in self.plugins for fit in plugin.fits.values()]
-        lost = {fit: len(ws) for plugin in self.plugins for fit, ws in plugin.lost.items()}
+        fits = [fit for kept in self.schedulers for fit in kept.progress.values()]
+        lost = {fit: len(ws) for kept in self.schedulers for fit, ws in kept.lost.items()}
         for name, (words, value) in GAUGES.items():
             yield _family(GaugeMetricFamily, name, words, fits, value)
         for name, (words, value) in COUNTERS.items():
@@ -68,16 +66,16 @@ class Fits(Collector):
             CounterMetricFamily, "workers_lost", "workers lost", fits, lambda s: lost[s.fit]
         )
         cost = "processor time spent on events and the page"
-        seconds = sum(plugin.seconds for plugin in self.plugins)
+        seconds = sum(kept.seconds for kept in self.schedulers)
         yield CounterMetricFamily("homodyne_dask_page_seconds", cost, value=seconds)
 
 
 def _family(
-    family_class: "type[GaugeMetricFamily | CounterMetricFamily]",
+    family_class: type[GaugeMetricFamily | CounterMetricFamily],
     name: str,
     words: str,
-    fits: "list[Progress]",
-    value: "Callable[[Progress], float | None]",
+    fits: list[events.Progress],
+    value: Callable[[events.Progress], float | None],
 ) -> Metric:
     family = family_class(f"homodyne_dask_{name}", words, labels=["fit", "title"])
     for progress in fits:

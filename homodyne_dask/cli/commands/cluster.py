@@ -105,7 +105,7 @@ def _values(address: str, worker: dict[str, Any]) -> dict[str, Any]:
 
 
 def _line(address: str, worker: dict[str, Any]) -> str:
-    from homodyne_dask.cluster.memory import size
+    from homodyne_dask.text import size
 
     used = size(worker["metrics"].get("memory", 0))
     return f"{worker['name']}  {address}  {worker['nthreads']} threads  {used} in use"

@@ -173,7 +173,7 @@ def _with_model(config: "FitConfig", resume: bool) -> "tuple[FitConfig, ModelCom
     check_folder(job.folder, checkpoint, config.overwrite, resume=False)
     with client_of(config) as client, progress_on_stderr() as show:
         scan = selected(config, config.data[0])
-        comparison = compare_models(scan, client=client, watch=show, **config.fit_options())
+        comparison = compare_models(scan, client=client, callbacks=[show], **config.fit_options())
     echo(f"{comparison}\n")
     return config.model_copy(update={"model": comparison.chosen}), comparison
 

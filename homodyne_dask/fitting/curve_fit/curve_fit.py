@@ -28,7 +28,7 @@ from homodyne_dask.fitting.curve_fit.arguments import (
     with_sigma,
 )
 from homodyne_dask.fitting.curve_fit.curve_fit_result import CurveFit, curve_fit_result
-from homodyne_dask.fitting.events import Progress
+from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.minimize import run_to_completion
 from homodyne_dask.kernels.numpy_functions import needs_numpy, with_numpy
 from homodyne_dask.kernels.user_function_checks import require_real
@@ -192,15 +192,9 @@ def _traceable(curve: _Curve, parameters: int) -> _Curve:
     return replace(curve, numpy=needs_numpy(curve.at, x, [number] * parameters))
 
 
-def fit(
-    data: Any,
-    model: ResidualModel,
-    *,
-    progress: Callable[[lm.State], None] | None = None,
-    **options: Any,
-) -> CurveFit:
+def fit(data: Any, model: ResidualModel, **options: Any) -> CurveFit:
     """Fit a model made by `hd.model` to a dataset; see `iterate` for the options."""
-    return run_to_completion(iterate(data, model, **options), progress)
+    return run_to_completion(iterate(data, model, **options))
 
 
 def iterate(
@@ -215,7 +209,7 @@ def iterate(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     max_passes: int = 1000,
-    watch: Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Generator[lm.State, None, CurveFit]:
     """Fit as `fit` does and yield the state after each pass.
 
@@ -225,5 +219,5 @@ def iterate(
         data, model, initial, fixed, bounds, absolute_sigma, max_passes
     )
     return curve_fit_result(
-        request, (yield from residual_fit.iterate(request, client, checkpoint, resume, watch))
+        request, (yield from residual_fit.iterate(request, client, checkpoint, resume, callbacks))
     )

@@ -19,7 +19,6 @@ from jaxtyping import Float
 from zict import LRU
 
 from homodyne_dask.cluster.local import cluster_errors
-from homodyne_dask.cluster.memory import size
 from homodyne_dask.errors import (
     OptionError,
     SelectionError,
@@ -30,6 +29,7 @@ from homodyne_dask.errors import (
 from homodyne_dask.results._xarray_internals import in_memory
 from homodyne_dask.sweep.block_cache import byte_cache, keep
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, size_in_words
+from homodyne_dask.text import size
 
 MAX_POINTS_PER_CHUNK = 2**20
 """Most points of a chunk; larger chunks of a store are cut."""

@@ -1,10 +1,9 @@
 """A least-squares fit of a `ResidualModel` to any dataset, with the sweep, solver and checkpoint of `fit`."""
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +14,13 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.cluster.local import local_cluster, require_client, workers_of
 from homodyne_dask.cluster.workers import local_workers, this_process, workers_asked
-from homodyne_dask.errors import OptionError, require_count, require_function, require_type
+from homodyne_dask.errors import OptionError, require_count, require_type
+from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.curve_fit.points import Points, columns, digest, points_layout, points_of
-from homodyne_dask.fitting.events import Progress
+from homodyne_dask.fitting.events import Callback, FitEnded
 from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
 from homodyne_dask.fitting.minimize import (
+    CheckpointFile,
     FitRecord,
     StartingPoint,
     checkpoint_path,
@@ -188,37 +189,46 @@ def iterate(
     client: Client | None,
     checkpoint: str | Path | None,
     resume: bool,
-    watch: Callable[[Progress], None] | None,
+    callbacks: Sequence[Callback],
 ) -> Generator[lm.State, None, ResidualOutput]:
     """Yield the state after each pass and return the output; see `fit` for the options."""
     started = time.perf_counter()
     path = checkpoint_path(checkpoint, resume)
-    require_function("watch", watch)
+    require_callbacks(callbacks)
     plan = plan_residual_fit(request, client)
     with local_cluster() if plan.workers.to_start else nullcontext(client) as connected:
         budget = plan.layout.resident_bytes if plan.resident else 0
         if request.points.in_memory:  # not kept twice
             budget = min(budget, MAX_CACHED_BYTES)
         context = ResidualContext(request.points, request.model, budget)
-        observer = FitObserver(_description(request), plan, connected, watch)
-        with observer.failures_published():
+        observer = FitObserver(_description(request), plan, connected, callbacks)
+        with observer.failures_emitted():
             sweep = observer.observed(sweep_over(context, plan, RESIDUALS, connected))
             start = StartingPoint(request.search.start, None, [])
-            identity = partial(_identity, connected, request)
-            record, state = FitRecord(started, observer.state), None
-            for state in minimize_from(
-                lambda _: start, request, sweep, identity, path, resume, record
-            ):
-                observer.state(state)
+            record = FitRecord(started)
+            file = None if path is None else CheckpointFile(path, _identity(connected, request))
+            if file is not None:
+                observer.callbacks.prepend(file.callback(record))
+            state, resumed = None, file if resume else None
+            for state in minimize_from(lambda _: start, request, sweep, resumed, record):
+                observer.state(state, resumed=resumed is not None)
+                resumed = None
                 yield state
             assert state is not None  # there is at least one pass
             output = _output(request, sweep, state, record)
             record.timings["total"] = time.perf_counter() - started
-            outcome, errors = state.outcome, stderr(output.covariance, request.model.size)
-            observer.end(
-                outcome.name, outcome.value, list(output.undetermined), state.theta.tolist(),
-                errors.tolist(), sum(output.compilations.values()),
-            )  # fmt: skip
+            errors = stderr(output.covariance, request.model.size)
+            observer.emit(
+                FitEnded(
+                    fit=observer.fit,
+                    outcome=state.outcome.name,
+                    sentence=state.outcome.value,
+                    reservations=output.undetermined,
+                    theta=tuple(state.theta.tolist()),
+                    stderr=tuple(errors.tolist()),
+                    compilations=sum(output.compilations.values()),
+                )
+            )
     record.timings["total"] = time.perf_counter() - started
     return output
 

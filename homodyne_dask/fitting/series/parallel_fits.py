@@ -14,13 +14,12 @@ from distributed import Client, Future
 
 from homodyne_dask.cluster.local import cluster_errors, local_cluster
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, OptionError
-from homodyne_dask.fitting.fit import iterate, plan_for
-from homodyne_dask.fitting.minimize import run_to_completion
+from homodyne_dask.fitting.events import Event
+from homodyne_dask.fitting.fit import fit, plan_for
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.kernels.processors import cores
 from homodyne_dask.models import Model
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan, Selection, open_selection
 from homodyne_dask.sweep.admission import checked_workers
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS
@@ -66,8 +65,7 @@ class FitRequest(NamedTuple):
 class FitOutput(NamedTuple):
     """What a worker returns of a fit."""
 
-    states: tuple[lm.State, ...]
-    """After each pass over all data."""
+    events: tuple[Event, ...]
     result: FitResult
     files: tuple[Path, ...] = ()
     """The files that were written."""
@@ -75,9 +73,9 @@ class FitOutput(NamedTuple):
 
 def whole_fit(selection: Selection, model: Model, options: Mapping[str, Any]) -> FitOutput:
     """Fit a small scan in this process; this is a task."""
-    states: list[lm.State] = []
-    result = run_to_completion(iterate(open_selection(selection), model, **options), states.append)
-    return FitOutput(tuple(states), result)
+    events: list[Event] = []
+    result = fit(open_selection(selection), model, callbacks=[events.append], **options)
+    return FitOutput(tuple(events), result)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Fits of every ring or window of age of a scan: small ones in parallel, others one after the other."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +16,11 @@ from homodyne_dask.errors import (
     OptionError,
     SelectionError,
     nearest,
-    require_function,
     require_type,
     shown,
 )
+from homodyne_dask.fitting.callbacks import require_callbacks
+from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import fit
 from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import prepare, require_gap
@@ -35,7 +36,6 @@ from homodyne_dask.models import Model, scan_model
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.data.series_entry import SeriesEntry
-from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan, as_scan
 
@@ -152,7 +152,7 @@ def fit_each(
     over: str,
     windows: Windows = None,
     client: Client | None = None,
-    progress: Callable[[lm.State], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> FitSeries:
     """Fit a model to each ring (over='q') or each window of age (over='age') of a scan by itself.
@@ -161,8 +161,8 @@ def fit_each(
     windows: for 'age', the number of windows of equal length in frames, or a list of (from, to) in s.
         Times keep their origin, and a window counts the pairs with both frames in it.
     client: a Dask client; by default workers are started once for all parts, if any are needed.
-    progress: called with the state after each pass over all data; for a small part (below) with all
-        its states when its fit has ended.
+    callbacks: functions, each called with every event of the fits (`hd.events`); for a small part (below)
+        with all its events when its fit has ended.
     {options}
 
     A part that cannot be fitted is a row with its message, and the others go on. Parts of fewer than
@@ -176,7 +176,7 @@ def fit_each(
     """
     scan, model = as_scan(data), scan_model(model)
     require_client(client)
-    require_function("progress", progress)
+    require_callbacks(callbacks)
     parts = parts_of(scan, over, windows)
     require_gap(prepare(scan, model, **options))
     fits = [FitRequest(part.scan, options_of(part, scan, options)) for part in parts]
@@ -188,10 +188,10 @@ def fit_each(
         for part, request, future in zip(parts, fits, futures, strict=True):
             try:
                 if future is None:
-                    given = {"client": connected, "progress": progress, **request.options}
+                    given = {"client": connected, "callbacks": callbacks, **request.options}
                     result = fit(request.scan, model, **given)
                 else:
-                    result = _reported(output_of(connected, future), progress)
+                    result = _replayed(output_of(connected, future), callbacks)
             except ClusterError:
                 raise
             except HomodyneDaskError as e:
@@ -201,8 +201,9 @@ def fit_each(
     return FitSeries(over, tuple(entries))
 
 
-def _reported(output: FitOutput, progress: Callable[[lm.State], None] | None) -> FitResult:
-    if progress is not None:
-        for state in output.states:
-            progress(state)
+def _replayed(output: FitOutput, callbacks: Sequence[Callback]) -> FitResult:
+    """Return the result of a fit that a worker made, after its events."""
+    for event in output.events:
+        for callback in callbacks:
+            callback(event)
     return output.result

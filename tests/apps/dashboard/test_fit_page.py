@@ -5,9 +5,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from homodyne_dask.apps.dashboard.fit_page import PageState, render_page
+import homodyne_dask as hd
+from homodyne_dask.apps.dashboard.event_messages import event_of, message_of
+from homodyne_dask.apps.dashboard.fit_page import PageState, WorkerRow, render_page
 from homodyne_dask.apps.dashboard.page_charts import Mark, chart, scale_of, ticks
-from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage, WorkerRow
+from homodyne_dask.apps.dashboard.scheduler_plugin import FitPage
 from tests.apps.dashboard.example_progress import ENDED, NAN, RUNNING
 from tests.html_pages import NASTY, ParsedPage
 
@@ -106,20 +108,66 @@ def test_a_chart_has_few_ticks_in_order_and_a_place_for_zero():
     assert "no values yet" in chart("χ²", [Mark(1, NAN, False, True)])
 
 
+def test_events_survive_as_messages_but_for_what_is_of_use_in_one_process_only():
+    planned = {
+        "title": "a",
+        "where": "b",
+        "names": ("D0",),
+        "units": ("Å²/s",),
+        "pairs": 3,
+        "bins": 1,
+    }
+    numbers = {
+        "number": 1,
+        "factor": 1,
+        "chisqr": 2.0,
+        "per_pair": 1.0,
+        "distance": 0.5,
+        "damping": 1e-3,
+    }
+    values = {"theta": (1.0,), "stderr": (NAN,)}
+    tiles = dict.fromkeys(
+        ("done", "pairs", "bytes", "pairs_total", "tiles_total", "tiles_skipped"), 1
+    )
+    of_fit = {"fit": "a1b2c3", "at": 1.0}
+    sent = [
+        hd.events.FitPlanned(**of_fit, **planned, threads=2, page="c", store="d"),
+        hd.events.WorkerRefused(**of_fit, reason="too old"),
+        hd.events.PhaseStarted(**of_fit, phase="estimating the errors"),
+        hd.events.PassStarted(**of_fit, name="pass 1", factor=1, tiles=3),
+        hd.events.TilesDone(**of_fit, **tiles, seconds=0.5, busy=0.5),
+        hd.events.PassEnded(**of_fit, **numbers, accepted=True, seconds=1.0, **values),
+        hd.events.FitEnded(**of_fit, outcome="CONVERGED", sentence="s", reservations=("r",), **values,
+                           compilations=1),
+    ]  # fmt: skip
+    for event in sent:
+        message = message_of(event)
+        assert message is not None
+        assert not {"state", "result", "error", "resumed"} & set(message)
+        assert event_of(message) == event
+    failed = message_of(hd.events.FitFailed(**of_fit, outcome="FAILED", sentence="failed: e"))
+    assert failed == {
+        "what": "ended", "fit": "a1b2c3", "at": 1.0, "outcome": "FAILED", "sentence": "failed: e",
+        "reservations": [], "theta": [], "stderr": [], "compilations": 0,
+    }  # fmt: skip
+    assert message_of(hd.events.WorkerJoined(**of_fit, worker="tcp://b")) is None
+    assert event_of({"what": "of a later version", "fit": "a1b2c3", "at": 1.0}) is None
+
+
 def test_the_latest_hundred_fits_are_kept():
     plugin = FitPage()
     for n in range(103):
         keys = ("fit", "title", "where", "names", "units", "pairs", "bins", "threads", "page")
         begun = {key: getattr(RUNNING, key) for key in keys}
         plugin.log_event("homodyne_dask", begun | {"what": "begun", "at": 1.0 * n, "fit": f"{n}"})
-    assert list(plugin.fits) == list(plugin.lost) == [f"{n}" for n in range(3, 103)]
+    assert list(plugin.kept.progress) == list(plugin.kept.lost) == [f"{n}" for n in range(3, 103)]
 
 
 def test_only_workers_that_left_unexpectedly_count_and_only_for_fits_that_run():
     plugin = FitPage()
-    plugin.fits = {"a": RUNNING, "b": ENDED}
-    plugin.lost = {"a": [], "b": []}
+    plugin.kept.progress = {"a": RUNNING, "b": ENDED}
+    plugin.kept.lost = {"a": [], "b": []}
     for expected in (True, False):
         event = {"action": "remove-worker", "worker": f"w{expected}", "expected": expected}
         plugin.log_event("all", event)
-    assert plugin.lost == {"a": ["wFalse"], "b": []}
+    assert plugin.kept.lost == {"a": ["wFalse"], "b": []}

@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster
 from prometheus_client.parser import text_string_to_metric_families
 
 import homodyne_dask as hd
-from homodyne_dask.fitting.events import TOPIC
+from homodyne_dask.apps.dashboard.event_messages import TOPIC
 from tests.html_pages import ParsedPage
 from tests.synthetic import measured, store
 

@@ -13,10 +13,11 @@ import pytest
 from homodyne_dask.apps import dashboard
 
 
-def test_the_former_name_of_the_preload_is_found_and_deprecated(monkeypatch):
-    monkeypatch.delitem(sys.modules, "homodyne_dask.dashboard", raising=False)
-    with pytest.deprecated_call(match="--preload homodyne_dask.apps.dashboard"):
-        former = import_module("homodyne_dask.dashboard")
+@pytest.mark.parametrize("name", ["homodyne_dask.dashboard", "homodyne_dask.live.dashboard"])
+def test_the_former_names_of_the_preload_are_found_and_deprecated(name, monkeypatch):
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.deprecated_call(match=f"{name} is .*--preload homodyne_dask.apps.dashboard"):
+        former = import_module(name)
     assert former.dask_setup is dashboard.dask_setup
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import homodyne_dask as hd
+from homodyne_dask.fitting.events import PassEnded, on_pass
 from tests.synthetic import FLOW
 
 POOR = dict(zip(hd.LAMINAR_FLOW.names, FLOW * [1.6, 0.5, 1, 0.4, 0.5, 1, 1], strict=True))
@@ -26,15 +27,16 @@ def fit_on(client, scan, disturb: Callable[[], None] | None = None, after: int =
         assert disturb is not None
         disturb()
 
-    def seen(state) -> None:
-        if disturb is not None and state.passes == after:
+    def seen(event: PassEnded) -> None:
+        if disturb is not None and event.number == after:
             threads.append(threading.Thread(target=act))
             threads[0].start()
         elif threads:
             threads[0].join()
 
     options = OPTIONS | {"memory": "stream"} | more
-    result = hd.fit(scan, hd.LAMINAR_FLOW, **options, client=client, progress=seen)
+    callbacks = [on_pass(seen), *options.pop("callbacks", ())]
+    result = hd.fit(scan, hd.LAMINAR_FLOW, **options, client=client, callbacks=callbacks)
     assert len(threads) == (disturb is not None)
     for thread in threads:
         thread.join()

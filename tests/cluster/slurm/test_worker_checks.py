@@ -11,6 +11,7 @@ import homodyne_dask as hd
 from homodyne_dask.cluster.slurm import adaptive as healing
 from homodyne_dask.cluster.slurm.cluster import slurm_cluster
 from homodyne_dask.errors import ClusterError
+from homodyne_dask.fitting.events import on_progress
 from tests.cluster.slurm.disturbed_fits import fit_on
 from tests.cluster.slurm.loopback import ROOT
 from tests.faults.processes import another
@@ -76,7 +77,7 @@ def test_jobs_of_another_version_that_replace_one_in_mid_pass_are_refused_and_na
             slurm.call("scancel", "--signal=KILL", slurm.running()[0])
             slurm.wait_for(lambda: cluster.given_up, 120)
 
-        result = fit_on(client, scan, replace_one, watch=said.append)
+        result = fit_on(client, scan, replace_one, callbacks=[on_progress(said.append)])
         assert result_bits(result) == result_bits(quiet)
         assert cluster.given_up
     refused = said[-1].refused

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError
+from homodyne_dask.fitting.events import on_progress
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS
 from tests.fitting.curve_fit.decays import decay, decay_data, scipy_fit
 from tests.fitting.curve_fit.nist import CERTIFIED, FUNCTIONS, data
@@ -234,7 +235,12 @@ def test_certified_values_are_reached_from_both_starts(name, which):
 def test_a_fit_of_any_data_can_be_watched():
     model = hd.model(lambda theta, x, y: y - decay(x, *theta), [hd.Parameter(n) for n in "abc"])
     seen = []
-    result = hd.fit(decay_data(), model, initial={"a": 2, "b": 1, "c": 0.4}, watch=seen.append)
+    result = hd.fit(
+        decay_data(),
+        model,
+        initial={"a": 2, "b": 1, "c": 0.4},
+        callbacks=[on_progress(seen.append)],
+    )
     assert seen[-1].outcome == "CONVERGED"
     assert seen[-1].passes == result.passes
     assert seen[-1].title.endswith("fitted to 200 points")

@@ -1,0 +1,112 @@
+"""The callbacks of a fit: those that users give, the log, and those that installed packages register."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from homodyne_dask.errors import require_function, require_type
+from homodyne_dask.fitting.events import (
+    Callback,
+    Event,
+    FitEnded,
+    FitFailed,
+    FitPlanned,
+    PassEnded,
+    Subscriber,
+    WorkerRefused,
+    pass_line,
+)
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LOG = logging.getLogger(__name__)
+GROUP = "homodyne_dask.callbacks"
+"""The group of entry points in which installed packages register a `Subscribe` function."""
+_OWN = (
+    EntryPoint("page", "homodyne_dask.apps.dashboard:subscribe_page", GROUP),
+    EntryPoint("notebook", "homodyne_dask.apps.dashboard:subscribe_notebook", GROUP),
+)
+"""The applications of this package that show every fit."""
+
+
+Subscribe = Callable[["Client | None"], Subscriber | None]
+"""Called as a fit begins, with its Dask client; returns None for a fit that it does not follow."""
+
+
+def subscribers(client: "Client | None") -> list[Subscriber]:
+    """Return the subscribers to a fit; an error of an installed package is logged, the fit goes on."""
+    found: list[Subscriber] = []
+    for point in (*_OWN, *_installed()):
+        try:
+            subscriber = point.load()(client)
+        except Exception as e:
+            LOG.warning("no callback from %s: %s: %s", point.value, type(e).__name__, e)
+            continue
+        if subscriber is not None:
+            found.append(subscriber)
+    return found
+
+
+@cache
+def _installed() -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP))
+
+
+def require_callbacks(callbacks: Sequence[Callback]) -> None:
+    """Raise OptionError for what is not a list of functions."""
+    require_type("callbacks", callbacks, list | tuple, "a list of functions")
+    for n, callback in enumerate(callbacks):
+        require_function(f"callbacks[{n}]", callback, needed=True)
+
+
+class Callbacks:
+    """Passes each event of one fit to its callbacks, in their order.
+
+    What a callback raises ends the fit; it then gets no further event, but the others learn of the failure.
+    """
+
+    def __init__(self, callbacks: Iterable[Callback]) -> None:
+        self._callbacks = list(callbacks)
+
+    def prepend(self, callback: Callback) -> None:
+        """Add a callback that gets each further event before the others."""
+        self._callbacks.insert(0, callback)
+
+    def emit(self, event: Event) -> None:
+        """Pass an event on."""
+        for callback in tuple(self._callbacks):
+            try:
+                callback(event)
+            except BaseException:
+                self._callbacks.remove(callback)
+                raise
+
+    def emit_after_failure(self, event: Event) -> None:
+        """Pass an event on; what a callback raises is logged, because it must not hide why the fit failed."""
+        for callback in self._callbacks:
+            try:
+                callback(event)
+            except Exception as e:
+                LOG.warning("a callback failed, too: %s: %s", type(e).__name__, e)
+
+
+def log_callback() -> Callback:
+    """Return the callback that writes passes, refused workers and the outcome to the log."""
+    began = 0.0
+
+    def log(event: Event) -> None:
+        nonlocal began
+        match event:
+            case FitPlanned():
+                began = event.at
+            case WorkerRefused():
+                LOG.warning("fit %s: %s", event.fit, event.reason)
+            case PassEnded():
+                LOG.info("fit %s: %s", event.fit, pass_line(event, event.at - began))
+            case FitEnded() | FitFailed():
+                LOG.info("fit %s: %s", event.fit, event.sentence)
+
+    return log
