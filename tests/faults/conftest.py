@@ -1,5 +1,6 @@
 """A file system that becomes full, and a small fit to write there."""
 
+import io
 import os
 import shutil
 import subprocess
@@ -8,17 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import homodyne_dask as hd
 from homodyne_dask.results.views.figures import plots
 from homodyne_dask.results.views.figures.captions import TITLES
-from homodyne_dask.results.views.figures.png import png_of
 from homodyne_dask.store.files import write_file
 from tests.results.made_results import scan_of
 from tests.synthetic import CREEP
 
 PIXELS = np.frombuffer(os.urandom(3 * 50 * 60), np.uint8).reshape(50, 60, 3)
-PICTURE = png_of(PIXELS, {"Title": "noise", "Description": "random pixels"})
+with io.BytesIO() as png:
+    Image.fromarray(PIXELS).save(png, format="png")
+    PICTURE = png.getvalue()
 
 
 @pytest.fixture(scope="module")

@@ -32,8 +32,7 @@ GOOD, MARGINAL = 2.0, 5.0
 
 def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> None:
     """Write the output files of homodyne to a folder; scan: the fitted data."""
-    from homodyne_dask.results.views.figures.picture import pixels_of
-    from homodyne_dask.results.views.figures.png import png_of
+    from homodyne_dask.results.views.figures.picture import png_of
 
     for name, content in json_files(result, scan).items():
         write_file(folder / name, json.dumps(content, indent=2, allow_nan=False) + "\n")
@@ -41,7 +40,7 @@ def write_homodyne_files(result: FitResult, scan: Scan, folder: Path) -> None:
         write_fitted_data(result, scan, folder / "fitted_data.npz")
     for name, view in zip(_figure_names(scan), _views(result, scan), strict=True):
         picture = _heatmaps(view, float(scan.phi[view.bin]))
-        write_file(folder / name, png_of(pixels_of(picture), {}))
+        write_file(folder / name, png_of(picture, {}))
 
 
 def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, object]]:

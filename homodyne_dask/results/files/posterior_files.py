@@ -18,8 +18,7 @@ from homodyne_dask.results.files.folder import (
 )
 from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.results.views.figures.captions import TITLES
-from homodyne_dask.results.views.figures.picture import pixels_of
-from homodyne_dask.results.views.figures.png import png_of
+from homodyne_dask.results.views.figures.picture import png_of
 from homodyne_dask.results.views.figures.posterior_figures import drawn_pictures
 from homodyne_dask.results.views.html_report import picture_in, report_page
 from homodyne_dask.results.views.text_report import report_text
@@ -92,7 +91,7 @@ def _write_pictures(posterior: Posterior, folder: Path) -> list[Path]:
     for name, picture in drawn_pictures(posterior).items():
         paths.append(folder / f"{name}.png")
         about = {"Title": CAPTIONS[name], "Description": _alternative(posterior, name)}
-        write_file(paths[-1], png_of(pixels_of(picture), about))
+        write_file(paths[-1], png_of(picture, about))
     return paths
 
 

@@ -1,11 +1,8 @@
 """The figures of a fit: `result.plot` and `save_all`, which writes them as PNG files."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
@@ -16,7 +13,6 @@ from homodyne_dask.results.views.figures.influence_figure import draw_influence,
 from homodyne_dask.results.views.figures.lag_cuts import draw_cuts
 from homodyne_dask.results.views.figures.maps import draw_maps, draw_residuals
 from homodyne_dask.results.views.figures.passes import draw_passes
-from homodyne_dask.results.views.figures.png import png_of
 from homodyne_dask.results.views.figures.rates_figure import draw_rates
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.store.files import write_file
@@ -85,7 +81,7 @@ def save_all(view: FitView, folder: Path) -> list[Path]:
     Rates are drawn for transport models only, influence only where the result has it; neither rates
     nor angles where no decay was seen, and no angles of a single bin.
     """
-    from homodyne_dask.results.views.figures.picture import pixels_of
+    from homodyne_dask.results.views.figures.picture import png_of
 
     folder.mkdir(parents=True, exist_ok=True)
     result = view.result
@@ -97,16 +93,7 @@ def save_all(view: FitView, folder: Path) -> list[Path]:
     }
     names = [name for name in PICTURES if wanted.get(name, True)]
     paths = [folder / f"{name}.png" for name in names]
-
-    def write(path: Path, pixels: np.ndarray, about: dict[str, str]) -> None:
-        write_file(path, png_of(pixels, about))
-
-    with ThreadPoolExecutor(1) as compressing:  # while the next one is drawn
-        written = []
-        for name, path in zip(names, paths, strict=True):
-            about = {"Title": TITLES[name], "Description": alternative(name, view)}
-            pixels = pixels_of(PICTURES[name](view))
-            written.append(compressing.submit(write, path, pixels, about))
-        for one in written:
-            one.result()
+    for name, path in zip(names, paths, strict=True):
+        about = {"Title": TITLES[name], "Description": alternative(name, view)}
+        write_file(path, png_of(PICTURES[name](view), about))
     return paths
