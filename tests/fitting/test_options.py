@@ -41,7 +41,7 @@ from homodyne_dask.cli.configuration import from_options, template
 from homodyne_dask.fitting.request import prepare
 
 def help_of(command):
-    return run(command, "--help").output
+    return CliRunner().invoke(main, [command, "--help"]).output
 
 def refusal(**given):
     try:
