@@ -7,7 +7,8 @@ from homodyne_dask.cluster.workers import this_process
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.store.manifest import Manifest
 from homodyne_dask.store.scan import Scan
-from homodyne_dask.sweep.plan import layout, make_plan
+from homodyne_dask.sweep.layout import layout
+from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import sweep_of
 
 
