@@ -126,7 +126,7 @@ profile-nlsq: install  ## one fit under the profilers of Dask and JAX; leaves pr
 	mkdir profile
 	$(BIN)/homodyne-dask simulate profile/A0001_results.hdf --scenario ageing --frames 900
 	$(BIN)/homodyne-dask ingest profile/A0001_results.hdf
-	$(BIN)/homodyne-dask fit profile/A0001_c2.zarr --model laminar_flow --profile profile
+	$(BIN)/homodyne-dask fit profile/A0001_c2.zarr --model laminar_flow --performance-report profile
 	@echo "the profiles are profile/dask-report.html and, for xprof or ui.perfetto.dev, profile/jax/"
 
 lint: install  ## style, types and the layers of the imports; all but the types are a part of make test

@@ -9,7 +9,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from homodyne_dask.cli import main
-from homodyne_dask.cli.configuration import template
+from homodyne_dask.cli.fit_config import template
 from homodyne_dask.store import schema
 
 

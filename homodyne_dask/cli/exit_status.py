@@ -6,20 +6,18 @@ import logging
 import resource
 import shutil
 import signal
-import sys
 import threading
-import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
-from homodyne_dask.cli.printing import echo, progress_hidden
+from homodyne_dask.cli.printing import echo
 from homodyne_dask.errors import HomodyneDaskError, PlanError, nearest
-from homodyne_dask.kernels.gpus import PROCESSORS_ALONE
+from homodyne_dask.text import size
 
 NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
 NO_ROOM = {
@@ -28,8 +26,6 @@ NO_ROOM = {
     errno.EFBIG: "it is larger than a file may be here",
 }
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
-ANYWHERE = ({"--debug"}, {"--verbose", "-v"}, {"--quiet", "-q"})
-"""Options that every command accepts, before and after its name."""
 SECONDS_WITHOUT_GARBAGE = 10.0
 LEAST_ADDRESSES = 450_000_000
 """Bytes of address space below which libraries cannot be loaded, and end the process."""
@@ -45,52 +41,6 @@ MEMORY_ERRORS = (
 
 class Interrupted(Exception):  # noqa: N818 - an outcome, not an error
     """Ctrl-C or SIGTERM; the message says what is kept and how to continue."""
-
-
-class Program(click.Group):
-    """A group of commands that prints an error as one sentence and exits with its status."""
-
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> NoReturn:
-        """Run a command and exit."""
-        words = list(sys.argv[1:] if args is None else args)
-        PROCESSORS_ALONE.set()
-        debug, verbose, quiet = (not names.isdisjoint(words) for names in ANYWHERE)
-        words = [word for word in words if not any(word in names for names in ANYWHERE)]
-        try:
-            check_address_space()
-            with (
-                _sigterm_interrupts(), _garbage_later(), progress_hidden(quiet),
-                _messages(debug, verbose),
-            ):  # fmt: skip
-                status = super().main(
-                    words,
-                    prog_name or "homodyne-dask",
-                    complete_var,
-                    standalone_mode=False,
-                    **extra,
-                )
-        except (Exception, KeyboardInterrupt) as e:
-            if debug:
-                traceback.print_exc()
-            status = print_error(e)
-        sys.exit(status if isinstance(status, int) else 0)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; the error for an unknown one names the most similar command."""
-        name = args[0]
-        if name not in self.commands and not name.startswith("-"):
-            raise click.UsageError(f"no command {name!r}; {nearest(name, self.commands)}", ctx)
-        return super().resolve_command(ctx, args)
 
 
 def print_error(error: BaseException) -> int:
@@ -174,8 +124,6 @@ def _file_error_sentence(error: OSError, then: str) -> str:
 
 def _free_space(path: str) -> str:
     """Return how much room there is where a file would be, '' where nobody knows."""
-    from homodyne_dask.text import size
-
     folder = next((p for p in Path(path).absolute().parents if p.is_dir()), None)
     return "" if folder is None else f" ({size(shutil.disk_usage(folder).free)} are free)"
 
@@ -187,7 +135,7 @@ def _parameters(error: click.UsageError) -> list[click.Parameter]:
 
 
 @contextmanager
-def _garbage_later() -> Iterator[None]:
+def garbage_later() -> Iterator[None]:
     """Let Python look for garbage in cycles after SECONDS_WITHOUT_GARBAGE.
 
     Until then hardly anything but libraries is loaded, which are searched again and again: a tenth of the
@@ -207,7 +155,7 @@ def _garbage_later() -> Iterator[None]:
 
 
 @contextmanager
-def _messages(debug: bool, verbose: bool) -> Iterator[None]:
+def messages(debug: bool, verbose: bool) -> Iterator[None]:
     """Show the warnings of libraries with `debug` only, and their logs with `debug` or `verbose` only."""
     before = logging.root.manager.disable
     if debug or verbose:
@@ -224,7 +172,7 @@ def _messages(debug: bool, verbose: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
+def sigterm_interrupts() -> Iterator[None]:
     """Let SIGTERM interrupt a command as Ctrl-C does: batch systems send it before they kill."""
     if threading.current_thread() is not threading.main_thread():
         yield

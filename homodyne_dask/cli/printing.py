@@ -15,17 +15,17 @@ from homodyne_dask.errors import printable
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 """Option of commands that print facts."""
 _HIDDEN: ContextVar[bool] = ContextVar("progress is hidden", default=False)
-_ON_STDERR: ContextVar[bool] = ContextVar("words are printed to stderr", default=False)
+_TEXT_TO_STDERR: ContextVar[bool] = ContextVar("text is printed to stderr", default=False)
 
 
 @contextmanager
-def words_on_stderr(there: bool) -> Iterator[None]:
+def text_to_stderr(wanted: bool) -> Iterator[None]:
     """Print all but JSON to stderr, of what runs inside."""
-    before = _ON_STDERR.set(there)
+    before = _TEXT_TO_STDERR.set(wanted)
     try:
         yield
     finally:
-        _ON_STDERR.reset(before)
+        _TEXT_TO_STDERR.reset(before)
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def echo_json(value: Any) -> None:
     from homodyne_dask.results.data.result_tables import plain_values
 
     text = json.dumps(plain_values(value), indent=1, ensure_ascii=False, allow_nan=False)
-    with words_on_stderr(False):
+    with text_to_stderr(False):
         echo(text)
 
 
@@ -63,7 +63,7 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
     Nothing is printed from then on where it was closed, as by `| head`: the command goes on.
     """
-    err = err or _ON_STDERR.get()
+    err = err or _TEXT_TO_STDERR.get()
     try:
         click.echo(printable(text), err=err, nl=nl)
     except BrokenPipeError:

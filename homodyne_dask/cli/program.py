@@ -1,37 +1,217 @@
-"""The command homodyne-dask with its subcommands.
+"""The command homodyne-dask with its subcommands, each loaded when it is called.
 
 Exit status: 0 done (`fit`: converged), 1 a bug (`doctor`: something has to be done), 2 bad input,
 3 `fit` ended without converging, 130 interrupted.
 """
 
-import click
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
+from typing import Any, NoReturn
 
-from homodyne_dask.apps.doctor.doctor_command import doctor
-from homodyne_dask.apps.guide.explain_command import explain
-from homodyne_dask.apps.migration.from_homodyne_command import from_homodyne
-from homodyne_dask.apps.view.view_command import view
-from homodyne_dask.apps.watch.watch_command import watch
-from homodyne_dask.cli.commands.cluster import cluster
-from homodyne_dask.cli.commands.compare import compare
-from homodyne_dask.cli.commands.completion import completion
-from homodyne_dask.cli.commands.config import config
-from homodyne_dask.cli.commands.fit import fit
-from homodyne_dask.cli.commands.info import info
-from homodyne_dask.cli.commands.ingest import ingest
-from homodyne_dask.cli.commands.key import key
-from homodyne_dask.cli.commands.plan import plan
-from homodyne_dask.cli.commands.posterior import posterior
-from homodyne_dask.cli.commands.preflight import preflight
-from homodyne_dask.cli.commands.show import show
-from homodyne_dask.cli.commands.simulate import simulate
-from homodyne_dask.cli.commands.submit import submit
-from homodyne_dask.cli.exit_status import Program
-from homodyne_dask.cli.printing import echo
+import click
+from click.shell_completion import CompletionItem
+
+from homodyne_dask.cli.exit_status import (
+    check_address_space,
+    garbage_later,
+    messages,
+    print_error,
+    sigterm_interrupts,
+)
+from homodyne_dask.cli.printing import echo, progress_hidden
+from homodyne_dask.errors import OptionError, nearest
+from homodyne_dask.kernels.gpus import PROCESSORS_ALONE
+
+GROUP = "homodyne_dask.commands"
+"""The group of entry points in which installed packages register commands."""
+_CORE, _APPS = "homodyne_dask.cli.commands", "homodyne_dask.apps"
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Data": {
+        "ingest": (f"{_CORE}.ingest", "Write the matrices of a result file to a Zarr store."),
+        "info": (f"{_CORE}.info", "Print the bins of a store and where it comes from."),
+        "simulate": (f"{_CORE}.simulate", "Write a result file with known parameters."),
+    },
+    "Fits": {
+        "plan": (f"{_CORE}.plan", "Print size, memory and time of a fit before it runs."),
+        "fit": (f"{_CORE}.fit", "Fit a model to stores; write results to folders."),
+        "watch": (f"{_APPS}.watch.watch_command", "Fit each result file that appears in a folder."),
+        "config": (f"{_CORE}.config", "Write a commented template of all options of a fit."),
+        "from-homodyne": (
+            f"{_APPS}.migration.from_homodyne_command", "Convert a configuration of homodyne or xpcsjax."
+        ),
+    },
+    "Results": {
+        "show": (f"{_CORE}.show", "Print the report of a fit."),
+        "view": (f"{_APPS}.view.view_command", "Show data, model and residual on a page."),
+        "compare": (f"{_CORE}.compare", "Compare fits of several models to the same data."),
+        "posterior": (f"{_CORE}.posterior", "Draw from the posterior of a fit."),
+    },
+    "Clusters": {
+        "cluster": (f"{_CORE}.cluster", "Start, inspect and stop a persistent scheduler."),
+        "submit": (f"{_CORE}.submit", "Run a fit as a batch job."),
+        "preflight": (f"{_CORE}.preflight", "Check a site or a running cluster before a fit."),
+        "key": (f"{_CORE}.key", "Make the key of an encrypted cluster."),
+    },
+    "Help": {
+        "explain": (f"{_APPS}.guide.explain_command", "Print a page of the user guide."),
+        "doctor": (f"{_APPS}.doctor.doctor_command", "Check this machine and its environment."),
+        "completion": (f"{_CORE}.completion", "Print what a shell reads to complete commands."),
+    },
+}  # fmt: skip
+"""The commands of this package: by section and name the module, and its short help."""
+_OWN = {name: of for section in SECTIONS.values() for name, of in section.items()}
+ANYWHERE = ({"--debug"}, {"--verbose", "-v"}, {"--quiet", "-q"})
+"""Options that every command accepts, before and after its name."""
+
+
+class Commands(Mapping[str, click.Command]):
+    """The commands by name, those of this package first, then those of installed packages.
+
+    Looking one up imports its module; names and short help do not.
+    """
+
+    @cached_property
+    def installed(self) -> dict[str, EntryPoint]:
+        """The commands of other packages; one with a name of this package is not among them."""
+        points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
+        return {point.name: point for point in points if point.name not in _OWN}
+
+    def __contains__(self, name: object) -> bool:
+        return name in _OWN or name in self.installed
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name in _OWN:
+            return resolve_name(f"{_OWN[name][0]}:{name.replace('-', '_')}")
+        return _loaded(self.installed[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*_OWN, *self.installed])
+
+    def __len__(self) -> int:
+        return len(_OWN) + len(self.installed)
+
+    def short_help(self) -> dict[str, dict[str, str]]:
+        """Return a line on each command, by section and name; no command is imported."""
+        found = {
+            section: {name: text for name, (_, text) in of.items()}
+            for section, of in SECTIONS.items()
+        }
+        others = {name: _summary(point) for name, point in self.installed.items()}
+        return found | ({"Other packages": others} if others else {})
+
+
+def _loaded(point: EntryPoint) -> click.Command:
+    """Return the command of an installed package, or one that says why it cannot be loaded."""
+    try:
+        command = point.load()
+        if isinstance(command, click.Command):
+            return command
+        why = "it is not a command of click"
+    except Exception as e:
+        why = f"{type(e).__name__}: {e}"
+    message = (
+        f"the command {point.name!r} ({point.value}) cannot be loaded ({why}): repair or remove the "
+        f"package {point.dist.name if point.dist else point.module}"
+    )
+
+    def refuse(**_: Any) -> None:
+        raise OptionError(message)
+
+    return click.Command(
+        point.name,
+        {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+        callback=refuse,
+    )
+
+
+def _summary(point: EntryPoint) -> str:
+    """Return what a package says of itself in one line."""
+    summary = point.dist.metadata["Summary"] if point.dist else None
+    return summary or f"From the package {point.module.partition('.')[0]}."
+
+
+class Program(click.Group):
+    """A group of commands that prints an error as one sentence and exits with its status."""
+
+    commands: Commands  # type: ignore[assignment]
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run a command and exit."""
+        words = list(sys.argv[1:] if args is None else args)
+        PROCESSORS_ALONE.set()
+        debug, verbose, quiet = (not names.isdisjoint(words) for names in ANYWHERE)
+        words = [word for word in words if not any(word in names for names in ANYWHERE)]
+        try:
+            check_address_space()
+            with (
+                sigterm_interrupts(), garbage_later(), progress_hidden(quiet),
+                messages(debug, verbose),
+            ):  # fmt: skip
+                status = super().main(
+                    words,
+                    prog_name or "homodyne-dask",
+                    complete_var,
+                    standalone_mode=False,
+                    **extra,
+                )
+        except (Exception, KeyboardInterrupt) as e:
+            if debug:
+                traceback.print_exc()
+            status = print_error(e)
+        sys.exit(status if isinstance(status, int) else 0)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command; the error for an unknown one names the most similar command."""
+        name = args[0]
+        if name not in self.commands and not name.startswith("-"):
+            raise click.UsageError(f"no command {name!r}; {nearest(name, self.commands)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, section by section."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a line on each command, by section."""
+        sections = self.commands.short_help()
+        width = max(len(name) for of in sections.values() for name in of)
+        for section, of in sections.items():
+            with formatter.section(section):
+                formatter.write_dl([(name.ljust(width), text) for name, text in of.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin with what is typed."""
+        lines = {
+            name: text for of in self.commands.short_help().values() for name, text in of.items()
+        }
+        items = [
+            CompletionItem(name, help=text)
+            for name, text in lines.items()
+            if name.startswith(incomplete)
+        ]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
+
 
 SETTINGS = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 
 
-@click.group(cls=Program, invoke_without_command=True, context_settings=SETTINGS)
+@click.group(
+    cls=Program, commands=Commands(), invoke_without_command=True, context_settings=SETTINGS
+)
 @click.option(
     "--debug", is_flag=True, help="Show tracebacks, warnings and logs; accepted by every command."
 )
@@ -51,27 +231,3 @@ def main(context: click.Context, debug: bool, verbose: bool, quiet: bool) -> Non
     """
     if context.invoked_subcommand is None:
         echo(context.get_help())
-
-
-for command in (
-    ingest,
-    info,
-    plan,
-    fit,
-    watch,
-    show,
-    view,
-    posterior,
-    compare,
-    explain,
-    config,
-    from_homodyne,
-    simulate,
-    key,
-    doctor,
-    cluster,
-    submit,
-    preflight,
-    completion,
-):
-    main.add_command(command)

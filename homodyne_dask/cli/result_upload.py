@@ -4,17 +4,20 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo_progress
 from homodyne_dask.errors import ObjectStoreError, OptionError
-from homodyne_dask.store.files import AnyPath
+from homodyne_dask.results.data.fit_result import SUMMARY
+from homodyne_dask.results.files.folder import FILES, LOCK, FolderInUse, write_pictures
+from homodyne_dask.store import objects
+from homodyne_dask.store.files import AnyPath, children
+from homodyne_dask.store.lock import locked
 from homodyne_dask.store.url_path import UrlPath
-
-if TYPE_CHECKING:
-    from homodyne_dask.cli.configuration import FitConfig
 
 LISTS = ("series.json", "series.csv", "series.html", "scans.csv", "scans.html")
 """Files that list the results of several fits."""
@@ -23,7 +26,7 @@ MAX_BYTES = 2_000_000_000
 
 
 @contextmanager
-def delivered(config: "FitConfig") -> Iterator[tuple["FitConfig", Callable[[Path], str]]]:
+def delivered(config: FitConfig) -> Iterator[tuple[FitConfig, Callable[[Path], str]]]:
     """Yield the configuration of a fit on disk, and a function that says where a path of it will be.
 
     Where `output` is a URL the fit writes to a temporary folder, which is copied after the block; its
@@ -35,12 +38,12 @@ def delivered(config: "FitConfig") -> Iterator[tuple["FitConfig", Callable[[Path
     if not isinstance(url, UrlPath):
         yield config, str
         return
-    with _aside(url) as folder:
+    with _staging_folder(url) as folder:
         _check_free(url, config.overwrite)
-        changed: dict[str, Path] = {"output": folder}
+        changed: dict[str, Any] = {"output": folder}
         if len(config.data) == 1 and not config.over and config.checkpoint is None:
             changed["checkpoint"] = Path(f"{url.name}.checkpoint.json")
-        yield config.model_copy(update=changed), _names(folder, url)
+        yield replace(config, **changed), _names(folder, url)
         with _kept_if_refused(folder, url):
             _replace(folder, url)
 
@@ -52,12 +55,10 @@ def on_disk(where: AnyPath) -> Iterator[tuple[Path, Callable[[Path], str]]]:
     A result by URL is copied to a temporary folder; what is changed there is copied back after the block.
     Raises FolderInUse where a fit is writing there.
     """
-    from homodyne_dask.store import objects
-
     if not isinstance(where, UrlPath):
         yield where, str
         return
-    with _aside(where) as folder:
+    with _staging_folder(where) as folder:
         before = {}
         for path in _results_below(where):
             file = folder / path.relative_to(where)
@@ -68,6 +69,13 @@ def on_disk(where: AnyPath) -> Iterator[tuple[Path, Callable[[Path], str]]]:
         changed = [file for file in _files(folder) if file.read_bytes() != before.get(file)]
         with _kept_if_refused(folder, where):
             _write(changed, folder, where)
+
+
+def pictures_drawn(where: AnyPath) -> Iterator[list[str]]:
+    """Draw the figures of a result, or of each below a folder; yield the files of each that are written."""
+    with on_disk(where) as (here, name_of):
+        for summary in [*here.glob(SUMMARY), *sorted(here.glob(f"*/{SUMMARY}"))]:
+            yield list(map(name_of, write_pictures(summary.parent)))
 
 
 @contextmanager
@@ -81,20 +89,17 @@ def _kept_if_refused(folder: Path, url: UrlPath) -> Iterator[None]:
 
 
 @contextmanager
-def _aside(url: UrlPath) -> Iterator[Path]:
+def _staging_folder(url: UrlPath) -> Iterator[Path]:
     """Lock a URL and yield a temporary folder for what is there."""
-    from homodyne_dask.results.files.folder import LOCK, FolderInUse
-    from homodyne_dask.store.lock import locked
-
     with (
         locked(url / LOCK) as held,
-        tempfile.TemporaryDirectory(prefix="homodyne_dask_result_") as aside,
+        tempfile.TemporaryDirectory(prefix="homodyne_dask_result_") as temporary,
     ):
         if not held:
             raise FolderInUse(
                 f"another fit is writing {url}: wait for its end, or give another --output"
             )
-        yield Path(aside, url.name)
+        yield Path(temporary, url.name)
 
 
 def _names(folder: Path, url: UrlPath) -> Callable[[Path], str]:
@@ -102,10 +107,6 @@ def _names(folder: Path, url: UrlPath) -> Callable[[Path], str]:
 
 
 def _check_free(url: UrlPath, overwrite: bool) -> None:
-    from homodyne_dask.results.data.fit_result import SUMMARY
-    from homodyne_dask.results.files.folder import LOCK
-    from homodyne_dask.store.files import children
-
     found = {path.name for path in children(url)} - {LOCK}
     if found and not found & {SUMMARY, *LISTS}:
         raise OptionError(f"{url} holds objects that are no result: give another --output")
@@ -115,8 +116,6 @@ def _check_free(url: UrlPath, overwrite: bool) -> None:
 
 def _results_below(url: UrlPath) -> list[UrlPath]:
     """Return the files of a result, or of a list of results and of these, as they are at a URL."""
-    from homodyne_dask.store import objects
-
     found = []
     for path in objects.below(url):
         name = path.relative_to(url)
@@ -127,8 +126,6 @@ def _results_below(url: UrlPath) -> list[UrlPath]:
 
 def _of_one(name: str) -> bool:
     """Return whether a file is one of a result or of a list of results, by its place below these."""
-    from homodyne_dask.results.files.folder import FILES
-
     return any(fnmatch(name, pattern) for pattern in (*FILES, *LISTS))
 
 
@@ -137,8 +134,6 @@ def _replace(folder: Path, url: UrlPath) -> None:
 
     Of a list of results those that are not made again remain.
     """
-    from homodyne_dask.store import objects
-
     files = _files(folder)
     made = {file.relative_to(folder).parts[0] for file in files}
     for path in sorted(_results_below(url), key=lambda path: not _completes(path)):
@@ -154,14 +149,10 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _completes(path: AnyPath) -> bool:
-    from homodyne_dask.results.data.fit_result import SUMMARY
-
     return path.name in (SUMMARY, *LISTS)
 
 
 def _write(files: list[Path], folder: Path, url: UrlPath) -> None:
     """Copy files of a folder to a URL, those last that complete a result."""
-    from homodyne_dask.store import objects
-
     for file in sorted(files, key=_completes):
         objects.write(url / file.relative_to(folder), file.read_bytes())

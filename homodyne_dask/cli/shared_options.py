@@ -1,82 +1,129 @@
-"""Options that commands share, and how they become a configuration."""
+"""Options that commands share: defined in `fit_config`, shown and typed here, returned as a configuration."""
 
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
+import homodyne_dask as hd
+from homodyne_dask.cli.fit_config import FitConfig, config_options
+from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.read_options import from_options, read_config
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import Option, fit_options
+from homodyne_dask.fitting.options import (
+    DATA,
+    ERRORS,
+    MODEL,
+    NUMERICS,
+    OUTPUT,
+    SCALING,
+    WORKERS,
+    Option,
+)
 from homodyne_dask.store.files import AnyPath, any_path
 from homodyne_dask.store.url_path import is_url, local_path
 
 if TYPE_CHECKING:
-    from homodyne_dask.cli.configuration import FitConfig
-    from homodyne_dask.models import Model
     from homodyne_dask.store.scan import Scan
 
-
 Command = Callable[..., Any]
+SELECTION = ("q", "phi", "label", "frames", "time")
+"""Names of the options that select bins and frames of a store."""
+CLUSTER = ("scheduler", "key", "scheduler_file", "site", "jobs")
+"""Names of the options that choose workers."""
+_HELP_ALL = "homodyne_dask.help_all"
+_SECTIONS = (DATA, MODEL, SCALING, NUMERICS, ERRORS, WORKERS, OUTPUT, "")
 
 
-class _AnyPath(click.ParamType):
-    """A path or a URL."""
+class SectionOption(click.Option):
+    """An option that the help lists under a heading; an uncommon one with --help-all only."""
 
-    name = "path"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> AnyPath:
-        return any_path(param.name if param else "path", value)
-
-
-ANY_PATH = _AnyPath()
-SELECTION = (
-    click.option(
-        "--q", multiple=True, help="Ring at this q in 1/Å, the nearest within 2 %; repeatable."
-    ),
-    click.option(
-        "--phi",
-        help="Angle φ in degrees, the nearest within 1° (5), or a range (-30:30; 150:-150).",
-    ),
-    click.option("--label", multiple=True, help="Bin number of the beamline; repeatable."),
-    click.option(
-        "--frames", help="First frame, counted from 0, and the frame after the last: 0:300."
-    ),
-    click.option(
-        "--time", help="Start and end of the selected times in seconds, without the end: 0:30."
-    ),
-)
-MODEL = click.option(
-    "--model",
-    help="brownian, power_law, static, laminar_flow, two_component, stretched, stretched_q, "
-    "stretched_ageing, one of a package, or auto, the simplest that the data ask for.",
-)
-WORKERS = (
-    click.option("--scheduler", help="Address of a running Dask scheduler: tls://host:8786."),
-    click.option(
-        "--key", help="Folder of its TLS key, from `homodyne-dask key`; none: unencrypted."
-    ),
-    click.option("--scheduler-file", help="File of a persistent scheduler: see `cluster start`."),
-    click.option(
-        "--site", help="Workers as jobs of a batch system at this site: generic, perlmutter, ..."
-    ),
-    click.option(
-        "--jobs", help="With --site: number of jobs, or least and most: 1:20; default: 1."
-    ),
-)
+    def __init__(self, *names: Any, section: str = "", common: bool = True, **more: Any) -> None:
+        super().__init__(*names, **more)
+        self.section, self.common = section, common
 
 
-def of_fit(options: Sequence[Option]) -> tuple[Callable[[Command], Command], ...]:
-    """Return the options of a fit as options of a command."""
-    return tuple(
-        click.option(_flag(option), multiple=option.repeatable, help=_help(option))
-        for option in options
-    )
+class SectionCommand(click.Command):
+    """A command whose help lists options under headings, the uncommon ones with --help-all only."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return all parameters, --help and --help-all."""
+        everything = click.Option(
+            ["--help-all"], is_flag=True, is_eager=True, expose_value=False,
+            callback=_print_all_help, help="Show all options and exit.",
+        )  # fmt: skip
+        return [*super().get_params(ctx), everything]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings."""
+        of = [
+            (one.section if isinstance(one, SectionOption) else "", one)
+            for one in self.get_params(ctx)
+            if isinstance(one, click.Option) and _is_listed(one, ctx)
+        ]
+        of.sort(key=lambda pair: _SECTIONS.index(pair[0]))
+        for section, options in groupby(of, key=lambda pair: pair[0]):
+            records = [record for _, one in options if (record := one.get_help_record(ctx))]
+            with formatter.section(section or "Other options"):
+                formatter.write_dl(records)
 
 
-def _flag(option: Option) -> str:
-    return f"--{option.key.replace('_', '-')}"
+def _is_listed(option: click.Parameter, ctx: click.Context) -> bool:
+    return not isinstance(option, SectionOption) or option.common or _HELP_ALL in ctx.meta
+
+
+def _print_all_help(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
+        ctx.meta[_HELP_ALL] = True
+        echo(ctx.get_help())
+        ctx.exit()
+
+
+class _GivenText(click.ParamType):
+    """A value as it is typed, which the configuration reads; a shell completes its choices or paths."""
+
+    name = "text"
+
+    def __init__(self, option: Option) -> None:
+        self.known, self.path = option.choices or option.suggestions, option.placeholder == "PATH"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the choices that begin with what is typed, or a request for names of files."""
+        if self.path:
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(word) for word in self.known if word.startswith(incomplete)]
+
+
+def config_parameters(names: Iterable[str]) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options of a configuration with these names to a command."""
+    known = config_options()
+    options = [_click_option(known[name]) for name in names]
+
+    def decorated(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
+def _click_option(option: Option) -> Callable[[Command], Command]:
+    names = [f"--{option.name.replace('_', '-')}", *([option.short] if option.short else [])]
+    more: dict[str, Any] = {"is_flag": True}
+    if option.value_type is not bool:
+        more = {
+            "type": _GivenText(option),
+            "metavar": option.placeholder,
+            "multiple": option.repeatable,
+        }
+    return click.option(
+        *names, cls=SectionOption, section=option.section, common=option.common, help=_help(option), **more
+    )  # fmt: skip
 
 
 def _help(option: Option) -> str:
@@ -84,15 +131,6 @@ def _help(option: Option) -> str:
     more = [f"as {option.typed}"] if option.typed else []
     more += ["repeatable"] if option.repeatable else []
     return "; ".join([text, *more]) + "."
-
-
-FIT = of_fit(fit_options())
-"""Every option of a fit."""
-
-
-def with_options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Return a decorator that adds options in the order given."""
-    return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
 def values_by_name(what: str, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -117,26 +155,15 @@ def numbers_of_option(what: str, words: tuple[str, ...]) -> list[float] | None:
         ) from None
 
 
-def jobs_asked(text: str) -> int | tuple[int, int]:
-    """Return the number of jobs from '20', or the least and the most from '1:20'; by default 1."""
-    try:
-        least, _, most = text.partition(":")
-        return (int(least), int(most)) if most else int(least or 1)
-    except ValueError:
-        raise OptionError(f"--jobs {text!r} is not a number, or least and most: 1:20") from None
-
-
 def options_given(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a fit that were given on the command line."""
-    mappings = {option.key for option in fit_options() if option.by_name} & set(options)
+    mappings = {name for name, option in config_options().items() if option.by_name} & set(options)
     options = options | {key: values_by_name(key, options[key]) for key in mappings}
     return {key: value for key, value in options.items() if value not in (None, (), {}, False)}
 
 
-def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> "FitConfig":
+def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfig:
     """Return the configuration of stores, or of a YAML file of which options given replace those there."""
-    from homodyne_dask.cli.configuration import from_options, read_config
-
     given = options_given(options)
     files = [source for source in sources if Path(source).suffix in (".yaml", ".yml")]
     if not files:
@@ -146,18 +173,18 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> "FitConf
     return read_config(files[0], given)
 
 
-def selected(config: "FitConfig", store: AnyPath) -> "Scan":
+def selected(config: FitConfig, store: AnyPath) -> "Scan":
     """Return the scan of a store with the selected bins and frames."""
-    from homodyne_dask.store.scan import open_dataset
-
-    return open_dataset(store).select(**config.selection())
+    return hd.open_dataset(store).select(**config.selection())
 
 
-def configured_model(config: "FitConfig") -> "Model":
-    """Return the model of a configuration; raises OptionError for an unknown one."""
-    from homodyne_dask.models import model_named
+class _AnyPath(click.ParamType):
+    """A path or a URL."""
 
-    return model_named(config.model)
+    name = "path"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> AnyPath:
+        return any_path(param.name if param else "path", value)
 
 
 class _LocalPath(click.Path):
@@ -175,4 +202,5 @@ class _LocalPath(click.Path):
         return super().convert(here, param, ctx)
 
 
+ANY_PATH = _AnyPath()
 LOCAL_PATH = _LocalPath()

@@ -4,24 +4,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
+import homodyne_dask as hd
+from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.cli.shared_options import selected
+from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS, MAX_THREADS_PER_WORKER
 from homodyne_dask.errors import HomodyneDaskError, OptionError
+from homodyne_dask.kernels.processors import cores
+from homodyne_dask.sweep.layout import layout, longest_task
 
 if TYPE_CHECKING:
     from distributed import Client
-
-    from homodyne_dask.cli.configuration import FitConfig
 
 WORKER_OPTIONS = ("scheduler", "scheduler_file", "site")
 MOST_PROCESSES = 8
 """Workers of one thread or more up to which each small fit gets a process of its own."""
 
 
-def workers_are_local(config: "FitConfig") -> bool:
+def workers_are_local(config: FitConfig) -> bool:
     """Return whether the workers are started on this machine, and so see the same files."""
     return not any(getattr(config, name) for name in WORKER_OPTIONS)
 
 
-def check_worker_options(config: "FitConfig") -> None:
+def check_worker_options(config: FitConfig) -> None:
     """Raise OptionError for options on workers that exclude each other or would have no effect."""
     chosen = [name for name in WORKER_OPTIONS if getattr(config, name)]
     if len(chosen) > 1:
@@ -41,52 +45,45 @@ def check_worker_options(config: "FitConfig") -> None:
 
 
 @contextmanager
-def client_of(config: "FitConfig") -> "Iterator[Client | None]":
+def client_of(config: FitConfig) -> Iterator["Client | None"]:
     """Yield a client of the workers that the options choose, None where they choose none."""
     check_worker_options(config)
     if config.scheduler:
-        from homodyne_dask.cluster.connect import connect
-
-        with connect(config.scheduler, config.key) as client:
+        with hd.connect(config.scheduler, config.key) as client:
             yield client
     elif config.scheduler_file:
-        from homodyne_dask.cluster.slurm.persistent import connection_by
+        from homodyne_dask.cluster.slurm.persistent import connection_by  # it loads Dask's client
 
         with connection_by(config.scheduler_file, config.key) as client:
             yield client
     elif config.site:
-        from homodyne_dask.cluster.slurm.cluster import slurm_cluster
-
         jobs, task = config.jobs or 1, longest_task_of(config)
-        with slurm_cluster(config.site, jobs, task=task) as cluster, cluster.get_client() as client:
+        with (
+            hd.slurm_cluster(config.site, jobs, task=task) as cluster,
+            cluster.get_client() as client,
+        ):
             yield client
     else:
         yield None
 
 
 @contextmanager
-def workers_for_small_fits(config: "FitConfig") -> "Iterator[tuple[Client, int]]":
+def workers_for_small_fits(config: FitConfig) -> Iterator[tuple["Client", int]]:
     """Yield a client, and the threads of its workers: those of the options, else some on this machine.
 
     Raises ClusterError where there are none.
     """
-    from homodyne_dask.cluster.local import local_cluster, workers_of
-    from homodyne_dask.cluster.workers import MAX_THREADS_PER_WORKER
-    from homodyne_dask.kernels.processors import cores
+    from homodyne_dask.cluster.local import workers_of  # it loads Dask's client
 
     with client_of(config) as given:
         processes = max(min(cores(), MOST_PROCESSES), -(-cores() // MAX_THREADS_PER_WORKER))
-        with nullcontext(given) if given is not None else local_cluster(processes) as client:
+        with nullcontext(given) if given is not None else hd.local_cluster(processes) as client:
             yield client, workers_of(client).threads
 
 
-def longest_task_of(config: "FitConfig") -> float:
+def longest_task_of(config: FitConfig) -> float:
     """Return the longest time that a task of the fits of a configuration may take [s]."""
-    from homodyne_dask.cli.shared_options import selected
-    from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
-    from homodyne_dask.sweep.layout import layout, longest_task
-
-    seconds, min_lag = [], config.fit_options()["min_lag"]
+    seconds, min_lag = [], config.min_lag
     for store in config.data:
         with suppress(HomodyneDaskError):  # the fit of this store reports it
             seconds.append(longest_task(layout(selected(config, store), min_lag)))

@@ -10,10 +10,11 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import reduce, wraps
 from numbers import Integral, Real
 from operator import or_
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, cast, get_args, get_origin
 
@@ -36,8 +37,16 @@ class Option:
     choices: tuple[str, ...] = ()
     default_text: str = ""
     """What happens by default, where the default does not say so itself."""
-    command: str = ""
-    """Name on the command line and in YAML, where it is not the name in Python."""
+    suggestions: tuple[str, ...] = ()
+    """Values that help and completion name, where others are possible."""
+    metavar: str = ""
+    """What stands for its value in the help of a command; by default its choices or its type."""
+    short: str = ""
+    """Short name on the command line: -o."""
+    section: str = ""
+    """Under which heading the help of a command lists it."""
+    common: bool = False
+    """Whether the short help of a command lists it."""
     identity: bool = True
     """Whether a fit resumes only with the same value."""
     plan: bool = False
@@ -47,11 +56,6 @@ class Option:
     name: str = ""
     type: Any = None
     default: Any = None
-
-    @property
-    def key(self) -> str:
-        """The name on the command line and in YAML."""
-        return self.command or self.name
 
     @property
     def value_type(self) -> Any:
@@ -74,6 +78,14 @@ class Option:
         return self.by_name or any(several)
 
     @property
+    def placeholder(self) -> str:
+        """What stands for its value in the help of a command: [linear|huber], FLOAT, NAME=VALUE."""
+        named = "|".join(self.choices or self.suggestions)
+        return self.metavar or (
+            f"[{named}]" if named else _PLACEHOLDERS.get(self.value_type, "TEXT")
+        )
+
+    @property
     def form(self) -> str:
         """The form of its value in words, to follow 'give'."""
         if not self.value:
@@ -85,14 +97,31 @@ class Option:
     @property
     def description(self) -> str:
         """What it is, with its unit and default."""
-        shown = self.default if self.default not in (None, ()) else ""
+        shown = self.default if self.default not in (None, (), False, MISSING) else ""
         default = self.default_text or shown
         unit = f" [{self.unit}]" if self.unit else ""
         return f"{self.help}{unit}" + (f"; default: {default}" if default else "")
 
 
+_PLACEHOLDERS: dict[Any, str] = {
+    int: "INTEGER",
+    float: "FLOAT",
+    str | float: "LENGTH",
+    float | Sequence[float]: "FLOAT",
+    Sequence[float]: "FLOAT",
+    Sequence[int]: "INTEGER",
+    Path: "PATH",
+    tuple[str, ...]: "NAME",
+    tuple[float, float]: "LOW:HIGH",
+    Mapping[str, float]: "NAME=VALUE",
+    Mapping[str, tuple[float, float]]: "NAME=LOW:HIGH",
+    Mapping[str, str | tuple[float, float]]: "NAME=MEAN:SD",
+}
+"""What stands for a value in the help of a command, by the type of the option."""
+
+
 def define(default: Any, help: str, example: str, value: str = "", **more: Any) -> Any:
-    """Return a field of `FitOptions`; the arguments are those of `Option`."""
+    """Return a field of `FitOptions`; the arguments are those of `Option`, default=MISSING is required."""
     definition = Option(help=help, example=example, value=value, **more)
     return field(default=default, metadata={"option": definition})
 
@@ -163,6 +192,11 @@ _PLACE = re.compile(r"^( *)\{options\}", re.MULTILINE)
 """Where a docstring lists the options."""
 
 
+DATA, MODEL, SCALING, NUMERICS, ERRORS, WORKERS, OUTPUT = (
+    "Data", "Model", "Contrast and offset", "Numerics", "Errors", "Workers", "Output",
+)  # fmt: skip
+"""The headings under which the help of a command lists options, in this order."""
+
 _PER_BIN = "with scaling fixed: one value, or one for each bin"
 _PRIOR = (
     "of each bin, or of the shared one, known beforehand: mean and standard deviation, counted as one "
@@ -182,128 +216,140 @@ class FitOptions:
         None, "distance between the plates: a length with its unit, in Python also a number in Å", '"200 um"',
         "a length with its unit, as '200 um'",
         default_text="that of the store", identity=False, plan=True, report=False,
+        section=MODEL, common=True,
     )  # fmt: skip
     convention: str = define(
         "physical",
         "how shear enters: physical, or homodyne to continue a series fitted with that package",
-        "physical", "physical or homodyne", plan=True, report=False,
+        "physical", "physical or homodyne", suggestions=("physical", "homodyne"), plan=True,
+        report=False, section=MODEL,
     )  # fmt: skip
     scaling: str = define(
         "individual",
         "contrast and offset: individual (per bin), shared (one of each), fourier1 to fourier3 (Fourier "
         "series in φ), or fixed (given values)",
-        "individual", "individual, shared, fourier1, fourier2, fourier3 or fixed", report=False,
+        "individual", "individual, shared, fourier1, fourier2, fourier3 or fixed",
+        suggestions=("individual", "shared", "fourier1", "fourier2", "fourier3", "fixed"),
+        report=False, section=SCALING, common=True,
     )  # fmt: skip
     contrast: float | Sequence[float] | None = define(
-        None, _PER_BIN, "0.2", "a number, or a list", report=False
-    )
+        None, _PER_BIN, "0.2", "a number, or a list", report=False, section=SCALING,
+    )  # fmt: skip
     offset: float | Sequence[float] | None = define(
-        None, _PER_BIN, "1.0", "a number, or a list", report=False
-    )
+        None, _PER_BIN, "1.0", "a number, or a list", report=False, section=SCALING,
+    )  # fmt: skip
     contrast_bounds: tuple[float, float] | None = define(
         None, "bounds of the contrast of each bin (scaling individual), or of the shared one",
-        "[0, 0.5]", "two numbers", typed="0:0.5", report=False,
+        "[0, 0.5]", "two numbers", typed="0:0.5", report=False, section=SCALING,
     )  # fmt: skip
     offset_bounds: tuple[float, float] | None = define(
         None, "bounds of the offset of each bin (scaling individual), or of the shared one",
-        "[0.9, 1.1]", "two numbers", typed="0.9:1.1", report=False,
+        "[0.9, 1.1]", "two numbers", typed="0.9:1.1", report=False, section=SCALING,
     )  # fmt: skip
     contrast_prior: tuple[float, float] | None = define(
-        None, f"contrast {_PRIOR}", "[0.2, 0.01]", "two numbers", typed="0.2:0.01", report=False
-    )
+        None, f"contrast {_PRIOR}", "[0.2, 0.01]", "two numbers", typed="0.2:0.01", report=False,
+        metavar="MEAN:SD", section=SCALING,
+    )  # fmt: skip
     offset_prior: tuple[float, float] | None = define(
-        None, f"offset {_PRIOR}", "[1, 0.001]", "two numbers", typed="1:0.001", report=False
-    )
+        None, f"offset {_PRIOR}", "[1, 0.001]", "two numbers", typed="1:0.001", report=False,
+        metavar="MEAN:SD", section=SCALING,
+    )  # fmt: skip
     initial: Mapping[str, float] | None = define(
         None, "initial values by parameter", "{D0: 1e4, alpha: -0.5}", "numbers by parameter",
         typed="D0=1e4", default_text="searched in the data", identity=False, plan=True,
+        section=MODEL, common=True,
     )  # fmt: skip
     fixed: Mapping[str, float] | None = define(
         None, "values of parameters that are not fitted", "{D_offset: 0}", "numbers by parameter",
-        typed="D_offset=0", identity=False, plan=True, report=False,
+        typed="D_offset=0", identity=False, plan=True, report=False, section=MODEL, common=True,
     )  # fmt: skip
     bounds: Mapping[str, tuple[float, float]] | None = define(
         None, "bounds by parameter", "{D0: [1, 1e7]}", "two numbers by parameter", typed="D0=1:1e7",
-        default_text="those of the model", identity=False, plan=True,
+        default_text="those of the model", identity=False, plan=True, section=MODEL, common=True,
     )  # fmt: skip
     prior: Mapping[str, str | tuple[float, float]] | None = define(
         None, "parameters known beforehand: mean and standard deviation of each, counted as one more "
         "measurement of it",
         "{D0: [2500, 300]}", "two numbers by parameter", typed="D0=2500:300", plan=True, report=False,
+        section=MODEL,
     )  # fmt: skip
     temperature: float | None = define(
         None, "of the sample, for the hydrodynamic radius of Brownian motion", "298.15",
-        "a positive number", unit="K", identity=False,
+        "a positive number", unit="K", identity=False, section=MODEL,
     )  # fmt: skip
     viscosity: float | None = define(
         None, "of the fluid, for the hydrodynamic radius of Brownian motion", "0.89e-3",
-        "a positive number", unit="Pa·s", identity=False,
+        "a positive number", unit="Pa·s", identity=False, section=MODEL,
     )  # fmt: skip
     rates: str | None = define(
         None, "rates without a formula, cubic B-splines of time, for static and laminar_flow: spline, or, "
         "of one rate alone, J=spline or gamma_dot=spline",
         "spline", "spline, J=spline or gamma_dot=spline",
-        default_text="the power laws of the model", plan=True, report=False,
+        suggestions=("spline", "J=spline", "gamma_dot=spline"),
+        default_text="the power laws of the model", plan=True, report=False, section=MODEL,
     )  # fmt: skip
     knots: int | None = define(
         None, "splines of each rate without a formula", "20", "a whole number from 4 up",
         default_text="20, or fewer of a short record", identity=False, plan=True, report=False,
+        section=MODEL,
     )  # fmt: skip
     smoothness: Mapping[str, float] | None = define(
         None, "strength of the penalty on second differences of the coefficients of rates without a "
         "formula, by rate", "{J: 1e-3}", "positive numbers by rate", typed="J=1e-3",
-        default_text="chosen from the data", report=False,
+        default_text="chosen from the data", report=False, section=MODEL,
     )  # fmt: skip
     min_lag: int = define(
         1, "pairs of frames closer than this are excluded", "1", "a whole number from 1 up",
-        unit="frames", plan=True, report=False,
+        unit="frames", plan=True, report=False, section=DATA,
     )  # fmt: skip
     loss: str = define(
         "linear",
         "what a residual adds to the sum that is minimized: its square (linear), or less where it is "
         "large, against outliers (huber, soft_l1, cauchy, as scipy.optimize.least_squares defines them)",
         "linear", choices=("linear", "huber", "soft_l1", "cauchy"), plan=True, report=False,
+        section=NUMERICS, common=True,
     )  # fmt: skip
     loss_scale: float | None = define(
         None, "residual above which the loss is less than its square", "1.345", "a positive number",
-        unit="standard deviations", default_text="1", plan=True, report=False,
+        unit="standard deviations", default_text="1", plan=True, report=False, section=NUMERICS,
     )  # fmt: skip
     precision: str = define(
         "float64", "precision of the model: float64, or mixed (float32; sums are float64 in both)", "float64",
-        choices=("float64", "mixed"),
+        choices=("float64", "mixed"), section=NUMERICS,
     )  # fmt: skip
     device: str = define(
         "auto",
         "what computes the passes: processors (cpu), GPUs of CUDA (gpu), or GPUs where there are some, for "
         "20 million pairs or more that fit their memory (auto)",
         "auto", choices=("auto", "cpu", "gpu"), identity=False, plan=True, report=False,
+        section=WORKERS, common=True,
     )  # fmt: skip
     memory: str = define(
         "auto",
         "decoded data: kept by the workers (resident), read again in every pass (stream), or whichever "
         "fits (auto)",
-        "auto", choices=("auto", "resident", "stream"), identity=False, plan=True,
+        "auto", choices=("auto", "resident", "stream"), identity=False, plan=True, section=WORKERS,
     )  # fmt: skip
     starts: int | None = define(
         None, "how many points of the search for initial values are followed to their minimum", "20",
-        "a whole number from 1 up", default_text="the most promising", report=False,
+        "a whole number from 1 up", default_text="the most promising", report=False, section=NUMERICS,
     )  # fmt: skip
     profile: tuple[str, ...] = define(
         (), "parameters along which χ² is followed to one and two standard errors on both sides, the "
         "others being fitted anew",
-        "[D_offset]", "a parameter, or a list", command="profile_of", identity=False, report=False,
+        "[D_offset]", "a parameter, or a list", identity=False, report=False, section=ERRORS, common=True,
     )  # fmt: skip
     max_passes: int = define(
         100,
         "maximum number of iterations, each a pass over the data",
         "100",
         "a whole number from 1 up",
-        identity=False,
-    )
+        identity=False, section=NUMERICS, common=True,
+    )  # fmt: skip
     on_bad_tile: str = define(
         "raise", "chunks of the store that cannot be read: raise ends the fit, skip excludes all such "
         "chunks before the first pass and reports them",
-        "raise", choices=("raise", "skip"), identity=False,
+        "raise", choices=("raise", "skip"), identity=False, section=DATA,
     )  # fmt: skip
 
     def values(self) -> dict[str, Any]:
@@ -321,12 +367,18 @@ class FitOptions:
         ]
 
 
-def fit_options() -> tuple[Option, ...]:
-    """Return the definition of every option, with its name, type and default."""
+def options_of(defining: type) -> tuple[Option, ...]:
+    """Return the definitions in the fields of a dataclass, each with its name, type and default."""
     return tuple(
         replace(of.metadata["option"], name=of.name, type=of.type, default=of.default)
-        for of in fields(FitOptions)
+        for of in fields(defining)
+        if "option" in of.metadata
     )
+
+
+def fit_options() -> tuple[Option, ...]:
+    """Return the definition of every option of a fit."""
+    return options_of(FitOptions)
 
 
 def plan_options() -> tuple[Option, ...]:

@@ -7,15 +7,22 @@ process of its own.
 import contextlib
 import json
 import subprocess
+from importlib.metadata import entry_points
 from pathlib import Path
 
-from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
 from homodyne_dask.store.processes import python_command
 from ingest.readers import aps_legacy, aps_u, esrf, hdf5, nxxpcs, trains
 from ingest.readers import homodyne_cache as homodyne
 from ingest.readers.numpy_arrays import array_names, open_npy, open_npz
 from ingest.readers.source import IngestOptions, Source, apply_options, checked_options
 
+GROUP = "homodyne_dask.readers"
+"""The group of entry points in which installed packages register readers of other formats.
+
+Each is a function of the path and the IngestOptions that returns a Source, or None for a file of another
+format. They are asked about files that are of no format known here.
+"""
 HDF5, NPY, ZIP = b"\x89HDF\r\n\x1a\n", b"\x93NUMPY", b"PK\x03\x04"
 G2 = ("/xpcs/multitau/normalized_g2", "/exchange/norm-0-g2", "/entry/data/g2")
 """Where result files hold g2(lag) of multi-tau: APS-U, APS before it, NXxpcs."""
@@ -54,23 +61,60 @@ def _open_and_end(path: str, options: str) -> None:
 
 def open_source(path: Path, options: IngestOptions) -> Source:
     """Return the source in a file; its format is detected by content, not by name."""
+    source, why = _open_built_in(path, options)
+    if source is None:
+        source, failures = _open_installed(path, options)
+        if source is None:
+            raise SourceError("; ".join([why, *failures]))
+    return apply_options(source, options)
+
+
+def _open_built_in(path: Path, options: IngestOptions) -> tuple[Source | None, str]:
+    """Return the source in a file of a format known here, None and the reason for another."""
     magic = first_bytes(path)
     if magic.startswith(NPY):
-        return apply_options(open_npy(path, options), options)
+        return open_npy(path, options), ""
     if magic.startswith(ZIP):
         opener = homodyne.open_homodyne if homodyne.MATRICES in array_names(path) else open_npz
-        return apply_options(opener(path, options), options)
+        return opener(path, options), ""
     if not magic:
         raise SourceError(f"{path} is empty: copy it again")
     if not magic.startswith(HDF5):
-        raise SourceError(
+        return None, (
             f"{path} is neither HDF5 nor .npy nor .npz (it begins with "
             f"{magic.decode('latin-1')!r}): check the file"
         )
-    return apply_options(_open_hdf5(path, options), options)
+    source = _open_hdf5(path, options)
+    if source is not None:
+        return source, ""
+    return None, (
+        f"{path} is HDF5 but has no two-time matrices: neither {aps_u.MATRICES} nor "
+        f"{aps_legacy.MATRICES} nor, in an entry, {nxxpcs.MATRICES}, nor a ttcf of age and lag, nor "
+        f"{trains.MATRICES}"
+    )
 
 
-def _open_hdf5(path: Path, options: IngestOptions) -> Source:
+def _open_installed(path: Path, options: IngestOptions) -> tuple[Source | None, list[str]]:
+    """Return the source in a file that a reader of an installed package knows, and which readers failed."""
+    failures: list[str] = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.value):
+        try:
+            source = point.load()(path, options)
+            if isinstance(source, Source):
+                return source, failures
+            why = "" if source is None else f"it returned {type(source).__name__}, not a Source"
+        except HomodyneDaskError:
+            raise
+        except Exception as e:
+            why = f"{type(e).__name__}: {e}"
+        if why:
+            failures.append(
+                f"the reader {point.name!r} ({point.value}) failed ({why}): repair or remove its package"
+            )
+    return None, failures
+
+
+def _open_hdf5(path: Path, options: IngestOptions) -> Source | None:
     with hdf5.open_hdf5(path) as file:
         groups = {
             name: hdf5.has_group(file, name) for name in (aps_u.MATRICES, aps_legacy.MATRICES)
@@ -93,10 +137,7 @@ def _open_hdf5(path: Path, options: IngestOptions) -> Source:
             f"{path} holds g2 of multi-tau ({multi_tau[0]}) and no two-time matrices: correlate the frames "
             f"again with two-time output, as boost_corr does with --type Both, and ingest that file"
         )
-    raise SourceError(
-        f"{path} is HDF5 but has no two-time matrices: neither {' nor '.join(groups)} nor, in an "
-        f"entry, {nxxpcs.MATRICES}, nor a ttcf of age and lag, nor {trains.MATRICES}"
-    )
+    return None
 
 
 def _refuse_q_and_phi(options: IngestOptions, source: Source) -> Source:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from homodyne_dask.cli.configuration import from_options
+from homodyne_dask.cli.read_options import from_options
 from homodyne_dask.fitting.series import parallel_fits as small_fits
 from homodyne_dask.results.data.series import load_series
 from homodyne_dask.results.files.load_result import load_result

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from homodyne_dask.cli import progress_bar, several_fits
+from homodyne_dask.cli import fit_job, progress_bar, run_fits, several_fits
 from homodyne_dask.fitting.series import parallel_fits as small_fits
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.files import folder
@@ -80,7 +80,7 @@ def test_figures_of_many_fits_are_drawn_where_they_are_asked_for(
     three, monkeypatch, words, most, drawn
 ):
     folders = []
-    monkeypatch.setattr(several_fits, "MOST_DRAWN", most)
+    monkeypatch.setattr(run_fits, "MOST_DRAWN", most)
     monkeypatch.setattr(plots, "save_all", lambda _, folder: folders.append(folder) or [])
     printed = run(*FIT, *STORES, *words).stdout
     assert bool(folders) == drawn
@@ -89,16 +89,16 @@ def test_figures_of_many_fits_are_drawn_where_they_are_asked_for(
 
 def test_of_several_stores_the_small_ones_are_opened_once(three, monkeypatch):
     """A large one is opened anew at its turn, which may be hours later."""
-    of, select = [], several_fits.selected
+    of, select = [], fit_job.selected
     monkeypatch.setattr(
-        several_fits,
+        fit_job,
         "selected",
         lambda config, store: of.append(store.name) or select(config, store),
     )
     assert run(*FIT, "A_c2.zarr", "N_c2.zarr", "--no-pictures").exit_code == 0
     assert of == ["A_c2.zarr", "N_c2.zarr"]
     monkeypatch.setattr(small_fits, "is_small", lambda scan: False)
-    job = several_fits.FitJob("N", three, lambda: of.append("opened"), {}, {})
+    job = fit_job.FitJob("N", three, lambda: of.append("opened"), {}, {})
     assert several_fits.opened(job) is job
 
 

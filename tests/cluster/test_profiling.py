@@ -35,7 +35,7 @@ def traces() -> list[Path]:
 def test_a_profiled_fit_leaves_both_profiles_and_the_same_numbers(fitted, monkeypatch):
     plain = fitted()
     monkeypatch.setattr(fitting, "IN_PROCESS_PAIRS", 0)  # with workers of its own
-    assert fitted("--profile", "prof") == plain
+    assert fitted("--performance-report", "prof") == plain
     report = Path("prof/dask-report.html").read_text()
     assert "gram" in report
     assert "<script src=" not in report  # it opens without a network
@@ -45,6 +45,6 @@ def test_a_profiled_fit_leaves_both_profiles_and_the_same_numbers(fitted, monkey
 
 def test_of_a_fit_in_this_process_there_is_a_trace_and_no_report(fitted):
     plain = fitted()
-    assert fitted("--profile", "prof") == plain
+    assert fitted("--performance-report", "prof") == plain
     assert len(traces()) == 1
     assert not Path("prof/dask-report.html").exists()

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import ingest
-from homodyne_dask.cli.configuration import read_config, template
+from homodyne_dask.cli.fit_config import template
+from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.store.scan import open_dataset
 from ingest.readers.detect import open_source

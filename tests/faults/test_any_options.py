@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,17 +10,15 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import homodyne_dask as hd
-from homodyne_dask.cli.configuration import FitConfig, read_config
-from homodyne_dask.cli.several_fits import fit_jobs
+from homodyne_dask.cli.fit_config import config_options
+from homodyne_dask.cli.fit_job import fit_jobs
+from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.models import model_named
 from tests.synthetic import FLOW, angles, measured, store
 
-FIELDS: dict[str, Any] = dict(FitConfig.model_fields)
-EXAMPLES = {
-    name: yaml.safe_load(field.json_schema_extra["example"]) for name, field in FIELDS.items()
-}
+EXAMPLES = {name: yaml.safe_load(option.example) for name, option in config_options().items()}
 ELSEWHERE = {"data", "scheduler", "key", "scheduler_file", "site", "jobs"}
 FILES = {"output", "checkpoint", "overwrite"}
 WORDS = [

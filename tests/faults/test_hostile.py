@@ -12,7 +12,7 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.apps.migration.homodyne_yaml import read_homodyne_yaml
-from homodyne_dask.cli.configuration import read_config
+from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.cluster import tls
 from homodyne_dask.cluster.slurm.persistent import read_scheduler_file
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError, StoreError

@@ -9,7 +9,7 @@ import pytest
 
 import ingest
 from homodyne_dask.apps.migration import output_files
-from homodyne_dask.cli.configuration import read_config
+from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.errors import OptionError, StoreError
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.files import folder as folders

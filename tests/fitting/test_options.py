@@ -37,11 +37,12 @@ options.FitOptions = OneMore
 from click.testing import CliRunner
 import homodyne_dask as hd
 from homodyne_dask.cli import main
-from homodyne_dask.cli.configuration import from_options, template
+from homodyne_dask.cli.fit_config import template
+from homodyne_dask.cli.read_options import from_options
 from homodyne_dask.fitting.request import prepare
 
 def help_of(command):
-    return CliRunner().invoke(main, [command, "--help"]).output
+    return CliRunner().invoke(main, [command, "--help-all"]).output
 
 def refusal(**given):
     try:
@@ -104,8 +105,8 @@ def test_an_option_more_is_in_the_signature(one_more, name):
     ("where", "text"),
     [
         ("docstring", "novelty: how new it is [1/s]; default: not at all."),
-        ("fit --help", "--novelty TEXT How new it is [1/s]; default: not at all."),
-        ("plan --help", "--novelty TEXT How new it is [1/s]; default: not at all."),
+        ("fit --help", "--novelty FLOAT How new it is [1/s]; default: not at all."),
+        ("plan --help", "--novelty FLOAT How new it is [1/s]; default: not at all."),
         ("template", "# how new it is [1/s]; default: not at all # novelty: 0.5"),
         ("report", "options novelty 0.5"),
         ("report read again", "options novelty 0.5"),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.cli.configuration import from_options
+from homodyne_dask.cli.read_options import from_options
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.results.files.csv_tables import parameters_csv

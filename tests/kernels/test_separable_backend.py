@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import textwrap
 
 import numpy as np
 import pytest
@@ -185,25 +184,3 @@ def test_a_model_travels_by_value_and_is_compiled_once():
     assert b"tests.kernels.test_separable_backend" not in packed.replace(b"__module__", b"")[:200]
     assert pickle.loads(packed) is pickle.loads(packed)
     assert pickle.loads(pickle.dumps(hd.MODELS["two_component"])) is hd.MODELS["two_component"]
-
-
-def test_an_installed_package_offers_models_by_an_entry_point(tmp_path, monkeypatch):
-    """What pip leaves of a package: the module and its metadata."""
-    code = """
-        import homodyne_dask as hd
-        def swelling(theta, t1, t2, bin):
-            return theta[0] * (t2 - t1)
-        model = hd.separable(swelling, [hd.Parameter("k")])
-    """
-    (tmp_path / "swell.py").write_text(textwrap.dedent(code))
-    about = tmp_path / "swell-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: swell\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[homodyne_dask.models]\nswelling = swell:model\n")
-    code = (
-        "import pickle; from homodyne_dask.models import model_named; m = model_named('swelling');"
-        "assert pickle.loads(pickle.dumps(m)) is m; print(m.names)"
-    )
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{':'.join(sys.path)}")
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert ran.stdout == "('k',)\n", ran.stderr

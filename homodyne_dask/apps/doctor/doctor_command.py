@@ -35,12 +35,11 @@ def doctor(cluster: bool, as_json: bool) -> None:
 
 def examine(cluster: bool = False) -> "Iterator[Finding]":
     """Yield each finding as soon as it is known; `cluster`: also start workers."""
-    from homodyne_dask.apps.doctor import environment, machine
-    from homodyne_dask.apps.doctor import measured_speed as rates
+    from homodyne_dask.apps.doctor import environment, machine, measured_speed
 
     yield from machine.machine_findings()
     yield from environment.environment_findings()
-    yield from rates.kernel_findings()
-    yield rates.decoding()
+    yield from measured_speed.kernel_findings()
+    yield measured_speed.decoding()
     if cluster:
-        yield rates.local_cluster_start()
+        yield measured_speed.local_cluster_start()

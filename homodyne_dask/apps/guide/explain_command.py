@@ -2,6 +2,7 @@
 
 import click
 
+from homodyne_dask.apps.guide import user_guide as guide
 from homodyne_dask.cli.printing import echo
 
 
@@ -9,8 +10,6 @@ from homodyne_dask.cli.printing import echo
 @click.argument("page", required=False)
 def explain(page: str | None) -> None:
     """Print a PAGE of the user guide, or without PAGE the list of pages."""
-    from homodyne_dask.apps.guide import user_guide as guide
-
     if page:
         echo(guide.page(page))
         return

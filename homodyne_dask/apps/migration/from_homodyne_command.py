@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+import homodyne_dask as hd
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.shared_options import LOCAL_PATH
 from homodyne_dask.errors import OptionError
@@ -21,9 +22,7 @@ def from_homodyne(config: Path, output: Path | None, overwrite: bool, every: boo
 
     Without --output the file goes to standard output and the remarks go to standard error.
     """
-    from homodyne_dask.apps.migration.translate_yaml import from_homodyne_yaml
-
-    translation = from_homodyne_yaml(config)
+    translation = hd.from_homodyne_yaml(config)
     if output is None:
         echo(translation.text(every=every), err=True)
         echo(translation.yaml(), nl=False)

@@ -15,7 +15,8 @@ from homodyne_dask.apps.migration.homodyne_yaml import (
     read_homodyne_yaml,
 )
 from homodyne_dask.apps.migration.unsupported_keys import unsupported_keys
-from homodyne_dask.cli.configuration import FitConfig, from_options
+from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.cli.read_options import from_options
 from homodyne_dask.errors import OptionError, nearest
 from homodyne_dask.store import schema
 from homodyne_dask.store.files import AnyPath, path_of
@@ -60,7 +61,8 @@ class Translation:
     def yaml(self, folder: str | Path = ".") -> str:
         """Return the text of a file in `folder` for `homodyne-dask fit`."""
         lines = [f"# from {self.source.name}; the store is written by", f"#   {self.ingest}", ""]
-        content = self.config.model_dump(mode="json", exclude_unset=True)
+        given = self.config.given
+        content = {name: value for name, value in self.config.plain().items() if name in given}
         paths = [_relative(path, Path(folder)) for path in self.config.data]
         content["data"] = paths[0] if len(paths) == 1 else paths
         lines += [f"{key}: {json.dumps(value)}" for key, value in content.items()]

@@ -29,6 +29,6 @@ def view(what: tuple[AnyPath, ...], port: int, opens: bool | None) -> None:
     homodyne-dask view A0123_fit
     homodyne-dask view A0123_fit A0124_fit
     """
-    from homodyne_dask.apps.view.view_server import serve_page
+    from homodyne_dask.apps.view.view_server import serve_page  # it loads xarray and Bokeh
 
     serve_page(what, port, echo, opens)

@@ -23,7 +23,7 @@ from homodyne_dask.results.files.json_files import (
 from homodyne_dask.store.schema import store_beside
 
 if TYPE_CHECKING:
-    from homodyne_dask.cli.configuration import FitConfig
+    from homodyne_dask.cli.fit_config import FitConfig
 
 STATE, STORES = "watch.json", "stores"
 """The file, and the folder of the stores, both in the folder of the results."""
@@ -193,7 +193,8 @@ class WatchState:
 
 def fit_identity(config: "FitConfig", time_offset: float) -> Mapping[str, object]:
     """Return what tells the fits of a configuration from others: model, options, selection."""
-    return config.model_dump(mode="json", exclude=_NOT_OF_THE_FIT) | {"time_offset": time_offset}
+    values = {name: one for name, one in config.plain().items() if name not in _NOT_OF_THE_FIT}
+    return values | {"time_offset": time_offset}
 
 
 def read_state(results: Path, fit: Mapping[str, object], over: str | None) -> WatchState:

@@ -2,27 +2,30 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from distributed import Client, Future
 
 import homodyne_dask as hd
 from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS
-from homodyne_dask.cli.earlier_results import earlier
 from homodyne_dask.cli.exit_status import Interrupted, error_sentence
-from homodyne_dask.cli.several_fits import FitJob, MoreFiles, fit_jobs, opened, submitted_jobs
-from homodyne_dask.cli.shared_options import configured_model
-from homodyne_dask.cli.single_fit import fit_job
+from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.cli.fit_job import (
+    FitJob,
+    MoreFiles,
+    PreviousFit,
+    configured_model,
+    find_previous,
+    fit_job,
+    fit_jobs,
+)
+from homodyne_dask.cli.several_fits import opened, submitted_jobs, wait_for_fit
 from homodyne_dask.cli.worker_options import workers_are_local, workers_for_small_fits
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, SourceError
 from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.files.folder import FolderInUse
 from homodyne_dask.results.files.scans_index import PARTS, write_index
-
-if TYPE_CHECKING:
-    from distributed import Client, Future
-
-    from homodyne_dask.cli.configuration import FitConfig
-    from homodyne_dask.cli.earlier_results import Earlier
 
 FILES_FOR_WORKERS = 8
 """Files from which workers are started: fewer are fitted sooner in this process."""
@@ -46,12 +49,12 @@ def may_pass(error: BaseException) -> bool:
 class FitsOfScan:
     """The fits of one scan, small ones on workers already: one, or one for each of its parts."""
 
-    def __init__(self, config: "FitConfig", client: "Client | None", more: MoreFiles) -> None:
+    def __init__(self, config: FitConfig, client: Client | None, more: MoreFiles) -> None:
         self.config, self.client, self.more = config, client, more
         self.model = model = configured_model(config)
         # what is left in their folder is of a fit that was killed
         self.jobs = [opened(job)._replace(replace=True) for job in fit_jobs(config)]
-        self.before: list[Earlier] = [earlier(model, job) for job in self.jobs]
+        self.before: list[PreviousFit] = [find_previous(model, job) for job in self.jobs]
         new = [
             job
             for job, of in zip(self.jobs, self.before, strict=True)
@@ -82,7 +85,7 @@ class FitsOfScan:
         """Give up the fits on workers."""
         self.held.close()
 
-    def _entry(self, job: FitJob, before: "Earlier") -> SeriesEntry:
+    def _entry(self, job: FitJob, before: PreviousFit) -> SeriesEntry:
         try:
             if before.error is not None:
                 raise before.error
@@ -95,16 +98,17 @@ class FitsOfScan:
 
     def _fit(self, job: FitJob, resume: bool) -> hd.FitResult:
         sent = self.sent.pop(job.folder, None)
-        result, _ = fit_job(self.config, self.model, job, self.client, resume, self.more, sent=sent)
+        output = None if sent is None else wait_for_fit(self.client, sent)
+        result, _ = fit_job(
+            self.config, self.model, job, self.client, resume, self.more, output=output
+        )
         return result
 
 
 class ScanFitter:
     """Fits of one configuration, one scan after another or side by side, on the same workers."""
 
-    def __init__(
-        self, config: "FitConfig", more: MoreFiles, time_offset: float, stay: bool
-    ) -> None:
+    def __init__(self, config: FitConfig, more: MoreFiles, time_offset: float, stay: bool) -> None:
         """`stay`: start workers for whatever comes."""
         self.config, self.more, self.time_offset, self.stay = config, more, time_offset, stay
         self.model = configured_model(config)
@@ -141,7 +145,7 @@ class ScanFitter:
 
     def begin(self, store: Path, folder: Path) -> FitsOfScan:
         """Begin the fits of a store, whose results go into a folder."""
-        config = self.config.model_copy(update={"data": [store], "output": folder})
+        config = replace(self.config, data=[store], output=folder)
         return FitsOfScan(config, self.client, self.more)
 
     def load(self, folder: Path) -> Sequence[SeriesEntry]:

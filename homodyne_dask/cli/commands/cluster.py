@@ -2,11 +2,15 @@
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
+from homodyne_dask.cli.fit_config import config_options
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
-from homodyne_dask.cli.shared_options import LOCAL_PATH, jobs_asked
+from homodyne_dask.cli.read_options import read_value
+from homodyne_dask.cli.shared_options import LOCAL_PATH
+from homodyne_dask.text import size
 
 FILE = click.option(
     "--scheduler-file", "file", type=LOCAL_PATH,
@@ -46,9 +50,8 @@ def cluster_start(site: str, jobs: str, foreground: bool, file: Path | None) -> 
 
     where = _file(file)
     if foreground:
-        persistent.serve(
-            site, jobs_asked(jobs), where, lambda scheduler: _print_scheduler(scheduler, where)
-        )
+        number = read_value(config_options()["jobs"], jobs or 1)
+        persistent.serve(site, number, where, lambda scheduler: _print_scheduler(scheduler, where))
     else:
         _print_scheduler(persistent.start_scheduler(site, jobs, where), where)
 
@@ -60,10 +63,10 @@ def cluster_start(site: str, jobs: str, foreground: bool, file: Path | None) -> 
 def cluster_status(file: Path | None, key: str | None, as_json: bool) -> None:
     """Print the scheduler, its workers and the number of running tasks."""
     from homodyne_dask.cluster._dask_internals import known_workers
-    from homodyne_dask.cluster.slurm.persistent import connection_by, read_scheduler_file
+    from homodyne_dask.cluster.slurm import persistent
 
-    scheduler = read_scheduler_file(_file(file))
-    with connection_by(_file(file), key) as client:
+    scheduler = persistent.read_scheduler_file(_file(file))
+    with persistent.connection_by(_file(file), key) as client:
         known = known_workers(client)
     workers = list(known.values())
     tasks = sum(len(worker["metrics"].get("executing", ())) for worker in workers)
@@ -105,15 +108,11 @@ def _values(address: str, worker: dict[str, Any]) -> dict[str, Any]:
 
 
 def _line(address: str, worker: dict[str, Any]) -> str:
-    from homodyne_dask.text import size
-
     used = size(worker["metrics"].get("memory", 0))
     return f"{worker['name']}  {address}  {worker['nthreads']} threads  {used} in use"
 
 
 def _print_scheduler(scheduler: Any, file: Path) -> None:
-    from urllib.parse import urlsplit
-
     page = urlsplit(scheduler.dashboard)
     echo(f"scheduler  {scheduler.address} on {scheduler.host}, site {scheduler.site}")
     echo(f"use it     homodyne-dask fit ... --scheduler-file {file}")

@@ -2,6 +2,7 @@
 
 import click
 
+import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import ANY_PATH
 from homodyne_dask.store.files import AnyPath
@@ -15,9 +16,7 @@ def compare(fits: tuple[AnyPath, ...], as_json: bool) -> None:
 
     No data are read. `homodyne-dask explain models` says what the columns mean.
     """
-    from homodyne_dask.results.data.compare import compare as compare_fits
-
-    found = compare_fits(list(fits))
+    found = hd.compare(list(fits))
     if as_json:
         echo_json(found.to_dict())
     else:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from homodyne_dask.cli.fit_config import template
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.shared_options import LOCAL_PATH
 from homodyne_dask.errors import OptionError
@@ -16,8 +17,6 @@ from homodyne_dask.store.files import write_atomic
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 def config(path: Path, overwrite: bool) -> None:
     """Write a commented template of all options of `fit` to PATH (default fit.yaml; - prints it)."""
-    from homodyne_dask.cli.configuration import template
-
     if str(path) == "-":
         echo(template(), nl=False)
         return

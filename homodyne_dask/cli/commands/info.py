@@ -1,25 +1,21 @@
 """homodyne-dask info: the contents of a store."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import ANY_PATH
-
-if TYPE_CHECKING:
-    from homodyne_dask.store.files import AnyPath
-    from homodyne_dask.store.scan import Scan
+from homodyne_dask.store.files import AnyPath
 
 
 @click.command()
 @click.argument("store", type=ANY_PATH)
 @AS_JSON
-def info(store: "AnyPath", as_json: bool) -> None:
+def info(store: AnyPath, as_json: bool) -> None:
     """Print the bins of STORE (label, q, φ, pixels, σ) and the file they were ingested from."""
-    from homodyne_dask.store.scan import open_dataset
-
-    scan = open_dataset(store)
+    scan = hd.open_dataset(store)
     attrs, gap = scan.attrs, scan.attrs["gap_angstrom"]
     if as_json:
         echo_json(store_values(scan))
@@ -32,7 +28,7 @@ def info(store: "AnyPath", as_json: bool) -> None:
     )
 
 
-def store_values(scan: "Scan") -> dict[str, Any]:
+def store_values(scan: "hd.Scan") -> dict[str, Any]:
     """Return what `info` prints as values, with units in the names."""
     kept = (
         "source_file",

@@ -6,10 +6,12 @@ from typing import Any
 
 import click
 
+import homodyne_dask as hd
 from homodyne_dask.cli.commands.info import store_values
 from homodyne_dask.cli.exit_status import Interrupted
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import ANY_PATH, LOCAL_PATH, numbers_of_option
+from homodyne_dask.cluster.memory import require_addresses
 from homodyne_dask.store.files import AnyPath
 
 MIN_BYTES_FOR_WORKERS = 500_000_000
@@ -61,14 +63,11 @@ def ingest(
     By default A0123_results.hdf is written to A0123_c2.zarr in the same folder. To give several values,
     repeat the option or separate them by commas. To continue an interrupted ingest, repeat the command.
     """
-    from homodyne_dask.api import ingest as write
-    from homodyne_dask.cluster.memory import require_addresses
-
     require_addresses("an ingest", ADDRESSES)
     q, phi, sigma = (numbers_of_option(what, options[what]) for what in ("q", "phi", "sigma"))
     try:
         with _workers(source, options["scheduler"], options["key"]) as client:
-            report = write(
+            report = hd.ingest(
                 source, store, q=q, phi=phi, sigma=sigma, gap=options["gap"],
                 frame_time=options["frame_time"], time_offset=options["time_offset"],
                 trains=options["trains"], sharded=options["sharded"],
@@ -79,10 +78,8 @@ def ingest(
             f"interrupted: what is written of {source} is kept; repeat the command to continue"
         ) from None
     if as_json:
-        from homodyne_dask.store.scan import open_dataset
-
         values = {"pairs": report.n_pairs, "already_complete": report.skipped}
-        echo_json(store_values(open_dataset(report.store)) | values)
+        echo_json(store_values(hd.open_dataset(report.store)) | values)
         return
     echo(str(report))
 
@@ -93,7 +90,4 @@ def _workers(source: Path, scheduler: str | None, key: str | None) -> AbstractCo
         source.is_file() and source.stat().st_size >= MIN_BYTES_FOR_WORKERS
     ):
         return nullcontext()
-    from homodyne_dask.cluster.connect import connect
-    from homodyne_dask.cluster.local import local_cluster
-
-    return connect(scheduler, key) if scheduler is not None else local_cluster()
+    return hd.connect(scheduler, key) if scheduler is not None else hd.local_cluster()

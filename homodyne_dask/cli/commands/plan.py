@@ -4,39 +4,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import (
-    MODEL,
+    CLUSTER,
     SELECTION,
-    WORKERS,
+    SectionCommand,
+    SectionOption,
+    config_parameters,
     configuration,
-    of_fit,
     selected,
-    with_options,
 )
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import plan_options
+from homodyne_dask.fitting.options import WORKERS, plan_options
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.forecast import Forecast
     from homodyne_dask.sweep.plan import Plan
 
 
-@click.command()
+@click.command(cls=SectionCommand)
 @click.argument("source")
-@with_options(
-    MODEL,
-    *of_fit(plan_options()),
-    *SELECTION,
-    *WORKERS,
-    click.option(
-        "--workers",
-        help="Plan for a cluster that is not there: number of workers, with threads and memory of each "
-        "if wanted: 1000:8:32GB; the sample is computed on this machine.",
-    ),
-    click.option("--no-measure", is_flag=True, help="Read nothing and start no workers."),
-    AS_JSON,
-)
+@config_parameters(["model", *(option.name for option in plan_options()), *SELECTION, *CLUSTER])
+@click.option(
+    "--workers", cls=SectionOption, section=WORKERS,
+    help="Plan for a hypothetical cluster: number of workers, with threads and memory of each "
+    "if wanted: 1000:8:32GB; the sample is computed on this machine.",
+)  # fmt: skip
+@click.option("--no-measure", is_flag=True, help="Read nothing and start no workers.")
+@AS_JSON
 def plan(source: str, workers: str | None, no_measure: bool, as_json: bool, **options: Any) -> None:
     """Print pairs, tiles, bytes and memory of a fit of SOURCE, and the time of a pass from a sample.
 
@@ -44,22 +40,20 @@ def plan(source: str, workers: str | None, no_measure: bool, as_json: bool, **op
     """
     config = configuration((source,), options)
     from homodyne_dask.cli.worker_options import client_of, workers_are_local
-    from homodyne_dask.fitting.fit import plan as plan_of
-    from homodyne_dask.fitting.forecast import forecast
     from homodyne_dask.models import model_named
 
     model = model_named(config.model)
     if workers and not workers_are_local(config):
         raise OptionError(
-            "--workers plans for a cluster that is not there: leave out --scheduler, --scheduler-file, --site"
+            "--workers plans for a hypothetical cluster: leave out --scheduler, --scheduler-file, --site"
         )
     values = {}
     with client_of(config) as client:
         for store in config.data:
             scan = selected(config, store)
             given = config.plan_options() | {"workers": workers}
-            made = plan_of(scan, model, **given, client=client)
-            expected = None if no_measure else forecast(scan, model, **given, client=client)
+            made = hd.plan(scan, model, **given, client=client)
+            expected = None if no_measure else hd.forecast(scan, model, **given, client=client)
             values[str(store)] = plan_values(made, expected)
             for one in (made, expected):
                 if one is not None and not as_json:

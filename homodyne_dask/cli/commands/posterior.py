@@ -1,25 +1,24 @@
 """homodyne-dask posterior: the posterior of all the data of a finished fit."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import homodyne_dask as hd
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, echo_progress
+from homodyne_dask.cli.read_options import from_options
 from homodyne_dask.cli.shared_options import (
     ANY_PATH,
+    CLUSTER,
     LOCAL_PATH,
-    WORKERS,
+    config_parameters,
+    options_given,
     values_by_name,
-    with_options,
 )
 from homodyne_dask.errors import OptionError
-from homodyne_dask.store.files import AnyPath
-
-if TYPE_CHECKING:
-    from homodyne_dask.cli.configuration import FitConfig
-    from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.store.files import AnyPath, is_file
 
 
 @click.command()
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     "--adjust", type=click.Choice(["robust", "none"]), default="robust", show_default=True,
     help="Width of the likelihood: that of the robust errors, or the naive one of uncorrelated noise.",
 )  # fmt: skip
-@with_options(*WORKERS)
+@config_parameters(CLUSTER)
 @AS_JSON
 @click.option(
     "--output", "-o", type=LOCAL_PATH,
@@ -64,24 +63,27 @@ def posterior(
 
     Exit status: 0 done, 2 bad input, 3 the draws are not to be trusted, 130 interrupted.
     """
-    import homodyne_dask
-    from homodyne_dask.cli.result_upload import on_disk
-    from homodyne_dask.cli.worker_options import client_of
-    from homodyne_dask.results.data.fit_view import fitted_scan
-    from homodyne_dask.results.data.map_means import as_fitted
-    from homodyne_dask.results.files.load_result import load_result
+    from homodyne_dask.cli import result_upload, worker_options
+    from homodyne_dask.results.data import fit_result, fit_view, map_means
+    from homodyne_dask.results.files.folder import fits_in
 
-    _check_one_fit(folder)
+    fits = [] if is_file(folder / fit_result.SUMMARY) else fits_in(folder)
+    if fits:
+        raise OptionError(
+            f"{folder} holds {len(fits)} fits, and a posterior is that of one: give {folder / fits[0]}, or "
+            f"another one of them"
+        )
     if output is not None and output.exists():
         raise OptionError(f"{output} exists: give another --output")
-    result = load_result(folder)
+    result = hd.load_result(folder)
     priors = values_by_name("prior", prior) or None
-    scan = as_fitted(fitted_scan(result), result)
+    scan = map_means.as_fitted(fit_view.fitted_scan(result), result)
     echo_progress(
         f"{draws} draws from the posterior of {result.config['model']} fitted to {scan.path}"
     )
-    with client_of(_config(result, scan.path, workers)) as client:
-        found = homodyne_dask.posterior(
+    source = {"data": [scan.path], "model": result.config["model"]}
+    with worker_options.client_of(from_options(source | options_given(workers))) as client:
+        found = hd.posterior(
             result, scan, priors=priors, draws=draws, seed=seed, adjust=adjust, client=client,
             progress=echo_progress,
         )  # fmt: skip
@@ -93,30 +95,8 @@ def posterior(
         found.to_zarr(output) if output.suffix == ".zarr" else found.to_netcdf(output)
         files = [str(output)]
     else:
-        with on_disk(folder) as (here, where):
+        with result_upload.on_disk(folder) as (here, where):
             files = list(map(where, found.save(here)))
     if not as_json:
         echo(f"\nwritten: {', '.join(files)}")
     click.get_current_context().exit(0 if found.reliable else NOT_CONVERGED)
-
-
-def _check_one_fit(folder: AnyPath) -> None:
-    """Raise OptionError for the folder of a series or of the fits of several stores."""
-    from homodyne_dask.results.data.fit_result import SUMMARY
-    from homodyne_dask.results.files.folder import fits_in
-    from homodyne_dask.store.files import is_file
-
-    fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
-    if fits:
-        raise OptionError(
-            f"{folder} holds {len(fits)} fits, and a posterior is that of one: give {folder / fits[0]}, or "
-            f"another one of them"
-        )
-
-
-def _config(result: "FitResult", store: str, workers: dict[str, Any]) -> "FitConfig":
-    """Return the configuration from which workers are chosen."""
-    from homodyne_dask.cli.configuration import from_options
-
-    given = {key: value for key, value in workers.items() if value not in (None, ())}
-    return from_options({"data": [store], "model": result.config["model"]} | given)

@@ -3,17 +3,17 @@
 import os
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import homodyne_dask as hd
 from homodyne_dask.cli.commands.plan import plan_values
-from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, words_on_stderr
+from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, text_to_stderr
 from homodyne_dask.cli.shared_options import LOCAL_PATH, configuration, selected
+from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 from homodyne_dask.errors import OptionError
-
-if TYPE_CHECKING:
-    from homodyne_dask.cli.configuration import FitConfig
 
 
 @click.command()
@@ -44,7 +44,7 @@ def preflight(
     """
     if not (site or sources):
         raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
-    click.get_current_context().with_resource(words_on_stderr(as_json))
+    click.get_current_context().with_resource(text_to_stderr(as_json))
     config = _configuration(sources, model) if sources else None
     found: dict[str, Any] = {}
     if site:
@@ -59,23 +59,20 @@ def preflight(
         echo_json(found)
 
 
-def _configuration(sources: tuple[str, ...], model: str | None) -> "FitConfig":
+def _configuration(sources: tuple[str, ...], model: str | None) -> FitConfig:
     options = {"model": model} if model else {}
     if not any(source.endswith((".yaml", ".yml")) for source in sources):
         options.setdefault("model", "laminar_flow")
     return configuration(sources, options)
 
 
-def _site_facts(name: str, config: "FitConfig | None") -> tuple[str, dict[str, str]]:
+def _site_facts(name: str, config: FitConfig | None) -> tuple[str, dict[str, str]]:
     """Return the job script of a site, and what is known of the site."""
     from homodyne_dask.cli.worker_options import longest_task_of
-    from homodyne_dask.cluster.slurm import queue
-    from homodyne_dask.cluster.slurm.jobs import script
-    from homodyne_dask.cluster.slurm.sites import site_named
-    from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
+    from homodyne_dask.cluster.slurm import jobs, queue, sites
     from homodyne_dask.sweep.preflight import package_versions
 
-    site = site_named(name)
+    site = sites.site_named(name)
     task = LONGEST_TASK_SECONDS if config is None else longest_task_of(config)
     facts: dict[str, str] = {}
     if not site["tried"]:
@@ -86,8 +83,8 @@ def _site_facts(name: str, config: "FitConfig | None") -> tuple[str, dict[str, s
     for what, folder in (("keys", site.shared), ("logs", site.logs)):
         facts[what] = f"{folder}, {_permission(folder)}"
     if site["batch"] == "slurm":
-        facts["sbatch says"] = str(queue.probe(script(site, site.shared / "key", task)))
-    return script(site, site.shared / "<key>", task).strip(), facts
+        facts["sbatch says"] = str(queue.probe(jobs.script(site, site.shared / "key", task)))
+    return jobs.script(site, site.shared / "<key>", task).strip(), facts
 
 
 def _permission(folder: Path) -> str:
@@ -95,10 +92,9 @@ def _permission(folder: Path) -> str:
     return "writable" if os.access(existing, os.W_OK) else f"{existing} IS NOT WRITABLE"
 
 
-def _check_stores(config: "FitConfig", file: Path | None) -> dict[str, Any]:
+def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
     """Print and return the plan of each store; raises ClusterError where workers cannot fit it."""
     from homodyne_dask.cluster.slurm.persistent import connection_by
-    from homodyne_dask.fitting.fit import plan
     from homodyne_dask.models import model_named
     from homodyne_dask.sweep.preflight import preflight as check_workers
 
@@ -106,7 +102,7 @@ def _check_stores(config: "FitConfig", file: Path | None) -> dict[str, Any]:
     with connection_by(file) if file else nullcontext() as client:
         for store in config.data:
             scan = selected(config, store)
-            work = plan(scan, model_named(config.model), client=client, **config.plan_options())
+            work = hd.plan(scan, model_named(config.model), client=client, **config.plan_options())
             echo(str(work))
             found[str(store)] = plan_values(work) | {"workers_examined": client is not None}
             if client is not None:

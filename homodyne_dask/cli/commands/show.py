@@ -2,10 +2,11 @@
 
 import click
 
+import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import ANY_PATH
 from homodyne_dask.errors import OptionError
-from homodyne_dask.store.files import AnyPath
+from homodyne_dask.store.files import AnyPath, is_file
 
 
 @click.command()
@@ -20,30 +21,25 @@ from homodyne_dask.store.files import AnyPath
 )
 def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
-    from homodyne_dask.results.data.fit_result import SUMMARY
-    from homodyne_dask.results.data.series import JSON, load_series
-    from homodyne_dask.results.files.load_result import load_result
-    from homodyne_dask.store.files import is_file
+    from homodyne_dask.results.data import fit_result, series
 
-    series = is_file(folder / JSON)
-    if not series and not is_file(folder / SUMMARY):
+    of_series = is_file(folder / series.JSON)
+    if not of_series and not is_file(folder / fit_result.SUMMARY):
         _check_one(folder)
-    found = (load_series if series else load_result)(folder)
+    found = hd.load_series(folder) if of_series else hd.load_result(folder)
     if as_json:
         echo_json(found.to_dict())
     else:
         echo(str(found))
     if ci is not None and not as_json:
-        from homodyne_dask.results.data.fitted_parameters import intervals_text
+        from homodyne_dask.results.data.fitted_parameters import intervals_text  # it loads models
 
         echo(f"\n{intervals_text(found, ci)}")
     if pictures:
-        from homodyne_dask.cli.result_upload import on_disk
-        from homodyne_dask.results.files.folder import write_pictures
+        from homodyne_dask.cli.result_upload import pictures_drawn  # it loads what writes folders
 
-        with on_disk(folder) as (here, where):
-            for summary in [*here.glob(SUMMARY), *sorted(here.glob(f"*/{SUMMARY}"))]:
-                echo(f"written: {', '.join(map(where, write_pictures(summary.parent)))}")
+        for files in pictures_drawn(folder):
+            echo(f"written: {', '.join(files)}")
 
 
 def _check_one(folder: AnyPath) -> None:

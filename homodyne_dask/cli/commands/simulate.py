@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+import homodyne_dask as hd
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.shared_options import LOCAL_PATH
 
@@ -43,9 +44,7 @@ def simulate(
 
     The file holds the true values, so that the report of a fit prints them beside the estimates.
     """
-    from homodyne_dask.api import simulate as write
-
-    made = write(
+    made = hd.simulate(
         path, scenario, angles=angles, frames=frames, seed=seed, layout=layout, convention=convention,
         overwrite=overwrite,
     )  # fmt: skip

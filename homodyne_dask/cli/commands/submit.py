@@ -1,11 +1,13 @@
 """homodyne-dask submit: run a fit as a batch job."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
+from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.cli.shared_options import LOCAL_PATH
 from homodyne_dask.errors import OptionError
 
@@ -24,25 +26,24 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> 
     Before the end of its walltime the job writes a checkpoint and queues itself again, to continue from
     there. After a crash, submit again: the fit continues from its checkpoint.
     """
-    from homodyne_dask.cli.configuration import read_config
     from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
-    from homodyne_dask.cluster.slurm.jobs import driver_script, submit_fit
-    from homodyne_dask.cluster.slurm.sites import site_named
+    from homodyne_dask.cluster.slurm import jobs as batch  # it loads Dask's client
+    from homodyne_dask.cluster.slurm import sites
 
     settings = read_config(config)
     if settings.scheduler or settings.scheduler_file:
         raise OptionError(f"{config} names a scheduler: remove it, submit starts its own")
-    check_worker_options(settings.model_copy(update={"site": site}))
+    check_worker_options(replace(settings, site=site))
     for store in settings.data:
         if isinstance(store, Path) and not store.exists():
             raise OptionError(f"{config}: data: {store} does not exist")
-    chosen: Any = site_named(site)
+    chosen: Any = sites.site_named(site)
     words = ["fit", str(config.absolute()), "--site", site, "--go-on"]
     words += ["--jobs", jobs] if jobs else []
     if dry_run:
-        echo(driver_script(chosen, words, Path.cwd()), nl=False)
+        echo(batch.driver_script(chosen, words, Path.cwd()), nl=False)
         return
-    number = submit_fit(chosen, words, Path.cwd(), longest_task_of(settings))
+    number = batch.submit_fit(chosen, words, Path.cwd(), longest_task_of(settings))
     output = f"{chosen.logs}/{chosen['name']}-driver-{number}.out"
     if as_json:
         echo_json({"job": number, "output": output})

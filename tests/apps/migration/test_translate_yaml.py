@@ -1,5 +1,6 @@
 """A configuration of homodyne or xpcsjax becomes one that describes the same fit."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import yaml
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.apps.migration.translate_yaml import SCALING_OF_MODE
-from homodyne_dask.cli.configuration import read_config
+from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.errors import OptionError
 from homodyne_dask.solver.scaling_modes import plain_mode
 from tests.apps.migration.configurations import FLOW_NAMES, translated, write_yaml
@@ -52,7 +53,7 @@ def test_frames_up_to_minus_1_are_all_of_them(tmp_path):
 
 def test_null_values_are_searched_in_the_data(tmp_path):
     translation = translated(tmp_path, initial_parameters__values=None)
-    assert translation.config.initial == {}
+    assert translation.config.initial is None
     assert any("searched in the data" in remark for remark in translation.remarks)
 
 
@@ -157,8 +158,8 @@ def test_the_command_writes_a_file_that_fit_reads_from_anywhere(tmp_path, monkey
     config = read_config("sub/converted.yaml")
     assert config.data == [Path("sub/../data/E_c2.zarr")]
     assert config.output == Path("sub/E_fit")  # the data lie outside the folder of the file
-    apart = {"data", "output"}
-    assert config.model_dump(exclude=apart) == translated(tmp_path).config.model_dump(exclude=apart)
+    apart = {"data": [], "output": None}
+    assert replace(config, **apart) == replace(translated(tmp_path).config, **apart)
     assert run(*words).exit_code == 2
     assert run(*words, "--overwrite").exit_code == 0
     printed = run(*words[:2])

@@ -1,7 +1,7 @@
 """What a result of an earlier program lacks makes it no other fit."""
 
 import homodyne_dask as hd
-from homodyne_dask.cli.earlier_results import _from_result
+from homodyne_dask.cli.fit_job import _from_result
 from homodyne_dask.fitting.request import prepare
 from tests.synthetic import FLOW, measured, store
 

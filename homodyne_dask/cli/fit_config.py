@@ -1,0 +1,173 @@
+"""The options of `homodyne-dask fit`, each defined once for the command line and for fit.yaml."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from homodyne_dask.fitting.options import (
+    DATA,
+    MODEL,
+    OUTPUT,
+    WORKERS,
+    FitOptions,
+    Option,
+    define,
+    options_of,
+    plan_options,
+)
+from homodyne_dask.store.files import AnyPath, path_of
+from homodyne_dask.store.url_path import UrlPath
+
+MODELS = (
+    "brownian", "power_law", "static", "laminar_flow", "two_component", "stretched", "stretched_q",
+    "stretched_ageing", "auto",
+)  # fmt: skip
+"""Names that `model` may have, besides those of installed packages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """The data and the model."""
+
+    data: Sequence[AnyPath] = define(
+        MISSING,
+        "store written by ingest, or a list of stores: a path, relative to this file, or a URL as s3://",
+        "A0123_c2.zarr", "the path of a store, or a list of them", section=DATA, common=True,
+    )  # fmt: skip
+    model: str = define(
+        MISSING,
+        f"model: {', '.join(MODELS[:-1])}, one of a package, or auto, the simplest that the data ask for",
+        "laminar_flow", "static, laminar_flow or another model's name",
+        metavar="NAME", suggestions=MODELS, section=MODEL, common=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig(FitOptions, _Source):
+    """All options of `homodyne-dask fit`, by the names they have in Python, in YAML and as --options."""
+
+    q: Sequence[float] | None = define(
+        None, "rings in 1/Å, the nearest within 2 %", "0.0054", "a number in 1/Å, or a list",
+        default_text="all", section=DATA, common=True,
+    )  # fmt: skip
+    phi: float | tuple[float, float] | Sequence[tuple[float, float]] | None = define(
+        None,
+        "the angle φ in degrees nearest to this, within 1°, a range [low, high], or a list of ranges",
+        "[-30, 30]", "degrees, or a range", typed="-30:30", default_text="all",
+        metavar="ANGLE|LOW:HIGH", section=DATA, common=True,
+    )  # fmt: skip
+    label: Sequence[int] | None = define(
+        None, "bin numbers of the beamline", "[2, 3]", "a whole number, or a list",
+        default_text="all", section=DATA,
+    )  # fmt: skip
+    frames: tuple[int, int] | None = define(
+        None, "first frame, counted from 0, and the frame after the last", "[0, 300]", "two whole numbers",
+        typed="0:300", default_text="all", metavar="FIRST:END", section=DATA, common=True,
+    )  # fmt: skip
+    time: tuple[float, float] | None = define(
+        None, "start and end of the selected times in seconds, without the frame at the end",
+        "[0, 30]", "two numbers in seconds", typed="0:30", default_text="all",
+        metavar="START:END", section=DATA,
+    )  # fmt: skip
+    over: str | None = define(
+        None, "fit each ring (q) or each window of age (age) separately", "q", "q or age",
+        suggestions=("q", "age"), default_text="the whole selection in one fit", section=DATA, common=True,
+    )  # fmt: skip
+    windows: int | Sequence[tuple[float, float]] | None = define(
+        None, "with over age: the number of windows of equal length, or start and end of each in seconds",
+        "4", "a number: 4, or windows in seconds: 0:30 and 30:60 as options, [[0, 30], [30, 60]] in a file",
+        metavar="INTEGER|START:END", section=DATA,
+    )  # fmt: skip
+    scheduler: str | None = define(
+        None, "address of a running Dask scheduler", "tls://host:8786", "an address as tls://host:8786",
+        default_text="workers on this machine", metavar="ADDRESS", section=WORKERS,
+    )  # fmt: skip
+    key: str | None = define(
+        None, "folder of the scheduler's TLS key, made by `homodyne-dask key`; none: unencrypted",
+        "my_cluster", "the path of a folder, or none", metavar="PATH", section=WORKERS,
+    )  # fmt: skip
+    scheduler_file: Path | None = define(  # noqa: RUF009
+        None, "file of a persistent scheduler, written by `homodyne-dask cluster start`",
+        "scheduler.json", "the path of a file", section=WORKERS, common=True,
+    )  # fmt: skip
+    site: str | None = define(
+        None,
+        "workers as jobs of a batch system at this site: generic, perlmutter, esrf, alcf, or user-defined",
+        "perlmutter", "the name of a site", suggestions=("generic", "perlmutter", "esrf", "alcf"),
+        metavar="NAME", section=WORKERS, common=True,
+    )  # fmt: skip
+    jobs: int | tuple[int, int] | None = define(
+        None, "with site: the number of jobs, or the least and the most", "[1, 20]",
+        "a whole number, or two", typed="1:20", default_text="1", metavar="INTEGER|LEAST:MOST",
+        section=WORKERS, common=True,
+    )  # fmt: skip
+    output: AnyPath | None = define(  # noqa: RUF009
+        None,
+        "folder of the result, or of all results of several stores; default: A0123_fit beside A0123_c2.zarr, "
+        "or beside the YAML file where the data lie outside its folder",
+        "A0123_fit", "the path of a folder", metavar="PATH", short="-o", section=OUTPUT, common=True,
+    )  # fmt: skip
+    overwrite: bool = define(
+        False, "replace an earlier result in that folder", "false", "true or false",
+        section=OUTPUT, common=True,
+    )  # fmt: skip
+    checkpoint: Path | None = define(  # noqa: RUF009
+        None, "file from which an interrupted fit resumes", "A0123_checkpoint.json", "the path of a file",
+        default_text="checkpoint.json in the output folder", section=OUTPUT,
+    )  # fmt: skip
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+    """Names of the options that were given, in contrast to those left at their defaults."""
+
+    def selection(self) -> dict[str, Any]:
+        """Return the arguments of `Scan.select`."""
+        return {name: getattr(self, name) for name in ("q", "phi", "label", "frames", "time")}
+
+    @property
+    def folder(self) -> Path | None:
+        """`output`, where it is a folder on disk; OptionError for a URL, which only `fit` writes to."""
+        return None if self.output is None else path_of("output", self.output)
+
+    def fit_options(self) -> dict[str, Any]:
+        """Return the options of `fit` beside data, model, client and checkpoint."""
+        return self.values()
+
+    def plan_options(self) -> dict[str, Any]:
+        """Return the options of `plan` beside data, model and client."""
+        return {option.name: getattr(self, option.name) for option in plan_options()}
+
+    def plain(self) -> dict[str, Any]:
+        """Return all options by name, with values as JSON holds them: nothing by name is {}."""
+        values = {}
+        for name, option in config_options().items():
+            value = getattr(self, name)
+            values[name] = {} if value is None and option.by_name else _plain(value)
+        return values
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path | UrlPath):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return list(map(_plain, value))
+    return {name: _plain(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+def config_options() -> dict[str, Option]:
+    """Return the definition of every option of `homodyne-dask fit` that a file may hold, by name."""
+    return {option.name: option for option in options_of(FitConfig)}
+
+
+def template() -> str:
+    """Return a commented YAML file with all options; its data are an example."""
+    active = ("data", "model", "gap")
+    lines = [
+        "# A fit: run `homodyne-dask fit` with this file. Options of the command line replace those here.",
+        "",
+    ]
+    for name, option in config_options().items():
+        mark = "" if name in active else "# "
+        lines += textwrap.wrap(option.description, 98, initial_indent="# ", subsequent_indent="# ")
+        lines += [f"{mark}{name}: {option.example}", ""]
+    return "\n".join(lines[:-1]) + "\n"

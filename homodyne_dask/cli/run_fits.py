@@ -1,0 +1,132 @@
+"""What `homodyne-dask fit` does: the model, the workers, one fit or several, their reports."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import homodyne_dask as hd
+from homodyne_dask.cli import fit_job as jobs_of
+from homodyne_dask.cli import progress_bar
+from homodyne_dask.cli.exit_status import NOT_CONVERGED
+from homodyne_dask.cli.fit_config import FitConfig
+from homodyne_dask.cli.fit_job import FitJob, MoreFiles, fit_jobs
+from homodyne_dask.cli.printing import echo, echo_json
+from homodyne_dask.cli.result_upload import delivered
+from homodyne_dask.cli.shared_options import selected
+from homodyne_dask.cli.worker_options import client_of
+from homodyne_dask.errors import OptionError
+from homodyne_dask.fitting.options import AUTO
+from homodyne_dask.models import model_named
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.files.folder import check_folder, checkpoint_in
+from homodyne_dask.solver.checkpoint import checkpoint_exists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distributed import Client
+
+    from homodyne_dask.fitting.choose_model import ModelComparison
+    from homodyne_dask.fitting.series.parallel_fits import FitOutput
+
+MOST_DRAWN = 8
+"""Number of fits of one command up to which the figures of each are drawn by default."""
+
+
+class RunOptions(NamedTuple):
+    """Options of `fit` that a configuration does not hold: how this run goes and what it writes."""
+
+    resume: bool
+    go_on: bool
+    pictures: bool | None
+    nexus: bool
+    check_rates: bool
+    homodyne_output: bool
+    performance_report: Path | None
+    as_json: bool
+
+
+def run_fits(config: FitConfig, chosen: RunOptions) -> int:
+    """Make the fits of a configuration, print and write their results; return the exit status."""
+    resume = chosen.resume or chosen.go_on
+    with delivered(config) as (config, where):
+        config, comparison = _with_model(config, resume)
+        jobs = fit_jobs(config)
+        drawn = len(jobs) <= MOST_DRAWN if chosen.pictures is None else chosen.pictures
+        homodyne = jobs_of.homodyne_files().write_homodyne_files if chosen.homodyne_output else None
+        more = MoreFiles(homodyne, drawn, chosen.nexus)
+        run = partial(_run_one, config, chosen, more, comparison, where)
+        if len(jobs) == 1 and not config.over:
+            with client_of(config) as client:
+                checkpoint = config.checkpoint or checkpoint_in(jobs[0].folder)
+                again = chosen.resume or (chosen.go_on and checkpoint_exists(checkpoint))
+                return 0 if run(client, jobs[0], again).converged else NOT_CONVERGED
+        if config.checkpoint or chosen.performance_report:
+            raise OptionError(
+                f"checkpoint and performance_report are for a single fit, and these are {len(jobs)} fits: "
+                f"leave them out"
+            )
+        from homodyne_dask.cli import several_fits as several  # it loads Dask's client
+
+        jobs = list(map(several.opened, jobs))
+        with several.workers_of(config, jobs, drawn) as client:
+            status = several.fit_all(
+                config, model_named(config.model), jobs, client, resume, partial(run, client), more
+            )
+            if not drawn and chosen.pictures is None:
+                echo(
+                    f"figures of single fits were not drawn: show {where(jobs[0].folder)} --pictures "
+                    f"draws them"
+                )
+    return status
+
+
+def _run_one(
+    config: FitConfig,
+    chosen: RunOptions,
+    more: MoreFiles,
+    comparison: "ModelComparison | None",
+    where: "Callable[[Path], str]",
+    client: "Client | None",
+    job: FitJob,
+    resume: bool,
+    output: "FitOutput | None" = None,
+) -> FitResult:
+    """Make one fit, or take the output of a worker that made it; print and write its result."""
+    result, files = jobs_of.fit_job(
+        config, model_named(config.model), job, client, resume, more,
+        output=output, profile=chosen.performance_report, comparison=comparison,
+    )  # fmt: skip
+    if chosen.as_json:
+        echo_json({"folder": where(job.folder)} | result.to_dict())
+    else:
+        echo(str(result))
+    if chosen.check_rates and (file := jobs_of.echoed_check_of_rates(result, job, client)):
+        files = [*files, file]
+    names = ", ".join(str(file.relative_to(job.folder)) for file in files)
+    echo(f"\n{where(job.folder)}/ written: {names}")
+    return result
+
+
+def _with_model(config: FitConfig, resume: bool) -> "tuple[FitConfig, ModelComparison | None]":
+    """Return the configuration with a model, and the comparison that chose it where `auto` was asked for.
+
+    Raises OptionError where that is not one new fit.
+    """
+    if config.model != AUTO:
+        return config, None
+    if len(config.data) > 1 or config.over or resume:
+        raise OptionError(
+            "the model auto is for one new fit: compare models on one store first, then give --model"
+        )
+    (job,) = fit_jobs(config)
+    checkpoint = config.checkpoint or checkpoint_in(job.folder)
+    check_folder(job.folder, checkpoint, config.overwrite, resume=False)
+    with client_of(config) as client, progress_bar.progress_on_stderr() as show:
+        scan = selected(config, config.data[0])
+        comparison = hd.compare_models(
+            scan, client=client, callbacks=[show], **config.fit_options()
+        )
+    echo(f"{comparison}\n")
+    return replace(config, model=comparison.chosen), comparison
