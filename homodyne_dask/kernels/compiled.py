@@ -8,6 +8,10 @@ Whatever goes wrong there costs a compilation and nothing else.
 JAX makes the same program of the same code, values and arguments. The code is what this process has loaded,
 with the values that it reads now, such as constants of modules; the files count, too, for what a module does
 while it is imported. Of libraries the versions count.
+
+JAX's own cache of compilations knows a program by its text alone, so that each process traces all of them:
+a small fit takes 0.3 to 0.5 s more, of 1.3 to 2 s. Its entries are the same for any number of threads, which
+may change bits, it loads from folders that others may write to, and it is switched on for a whole process.
 """
 
 import hashlib
