@@ -267,7 +267,7 @@ def report_of(began: float, before: dict[str, int], cost: Cost) -> Report:
     return Report(_worker(), os.getpid(), seconds, (before, compilations()), cost, peak)
 
 
-def metered(what: str) -> AbstractContextManager[Any]:
+def metered(what: str) -> AbstractContextManager[object]:
     """Return a context whose time Dask shows as a part of a task; without Dask it does nothing."""
     metrics = sys.modules.get("distributed.metrics")  # a worker has loaded it
     return nullcontext() if metrics is None else metrics.context_meter.meter(what)
