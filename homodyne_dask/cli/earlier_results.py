@@ -39,9 +39,8 @@ def earlier(model: "Model", job: "FitJob") -> Earlier:
     Raises OptionError for a fit with other options, and for options that this fit cannot have.
     """
     from homodyne_dask.fitting.request import prepare
-    from homodyne_dask.results.data.fit_result import SUMMARY
     from homodyne_dask.results.files.folder import checkpoint_in
-    from homodyne_dask.results.files.load_result import load_result
+    from homodyne_dask.results.files.saved_results import SUMMARY, load_result
     from homodyne_dask.solver.checkpoint import checkpoint_exists, saved_identity
 
     checkpoint, result = checkpoint_in(job.folder), None
@@ -84,12 +83,12 @@ def _from_checkpoint(saved: dict[str, Any], request: "Request") -> list[str]:
 
 def _from_result(result: "FitResult", request: "Request") -> list[str]:
     """Return the names of what differs between a result and a fit."""
-    scan, before = request.scan, result.config | {"frames": result.inputs.get("frames")}
+    scan, before = request.scan, result.config | {"frames": result.provenance.inputs.get("frames")}
     now = json.loads(json.dumps(request.config)) | {"frames": list(scan.frames)}
     now |= {"labels": scan.label.tolist(), VERSION: version("homodyne-dask")}
-    before |= {"labels": result.inputs.get("labels"), VERSION: result.version}
+    before |= {"labels": result.provenance.inputs.get("labels"), VERSION: result.provenance.version}
     now |= {DATA: scan.digest, CODE: now.pop("model_digest")}
-    before |= {DATA: result.inputs.get("store_sha256"), CODE: before.get("model_digest")}
+    before |= {DATA: result.provenance.inputs.get("store_sha256"), CODE: before.get("model_digest")}
     for follows_from_others in ("changed", "periods"):
         del now[follows_from_others]
     before.setdefault("device", "auto")  # of earlier programs: there was no choice

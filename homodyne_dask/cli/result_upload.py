@@ -102,8 +102,8 @@ def _names(folder: Path, url: UrlPath) -> Callable[[Path], str]:
 
 
 def _check_free(url: UrlPath, overwrite: bool) -> None:
-    from homodyne_dask.results.data.fit_result import SUMMARY
     from homodyne_dask.results.files.folder import LOCK
+    from homodyne_dask.results.files.saved_results import SUMMARY
     from homodyne_dask.store.files import children
 
     found = {path.name for path in children(url)} - {LOCK}
@@ -154,7 +154,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _completes(path: AnyPath) -> bool:
-    from homodyne_dask.results.data.fit_result import SUMMARY
+    from homodyne_dask.results.files.saved_results import SUMMARY
 
     return path.name in (SUMMARY, *LISTS)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from homodyne_dask.fitting.series.parallel_fits import FitOutput
     from homodyne_dask.models import Model
     from homodyne_dask.results.data.fit_result import FitResult
-    from homodyne_dask.results.data.series_entry import SeriesEntry
+    from homodyne_dask.results.data.fit_rows import SeriesEntry
     from homodyne_dask.results.files.folder import WriteFiles
     from homodyne_dask.store.scan import Scan, Selection
 
@@ -245,7 +245,7 @@ def _run_job(
     job: FitJob, before: Earlier, fit: RunFit, sent: "Future | None"
 ) -> "tuple[SeriesEntry, int]":
     """Return the entry of one job in the index and its exit status; raises only Interrupted."""
-    from homodyne_dask.results.data.series_entry import SeriesEntry
+    from homodyne_dask.results.data.fit_rows import SeriesEntry
 
     if before.result is not None:
         echo_progress(f"{job.folder}/ already holds its result")

@@ -55,7 +55,8 @@ def fit_job(
             with _profiled(config, model, scan, client, profile) as (client, trace):
                 result = _run(job.options, model, scan, client, checkpoint, resume, trace)
         if comparison is not None:
-            result = replace(result, comparison=tuple(row._asdict() for row in comparison.table))
+            rows = tuple(row._asdict() for row in comparison.table)
+            result = replace(result, diagnosis=replace(result.diagnosis, comparison=rows))
         written = output is not None and output.files
         files = written or folders.write_result(result, scan, folder, *more)
         folders.remove_checkpoint(result, checkpoint)

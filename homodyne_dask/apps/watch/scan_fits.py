@@ -14,9 +14,9 @@ from homodyne_dask.cli.shared_options import configured_model
 from homodyne_dask.cli.single_fit import fit_job
 from homodyne_dask.cli.worker_options import workers_are_local, workers_for_small_fits
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, SourceError
-from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.data.fit_rows import PARTS, SeriesEntry
 from homodyne_dask.results.files.folder import FolderInUse
-from homodyne_dask.results.files.scans_index import PARTS, write_index
+from homodyne_dask.results.files.scans_index import write_index
 
 if TYPE_CHECKING:
     from distributed import Client, Future

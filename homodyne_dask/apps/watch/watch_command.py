@@ -126,8 +126,9 @@ def _watch(
     from homodyne_dask.apps.watch.scan_fits import ScanFitter
     from homodyne_dask.apps.watch.scan_table import ScanTable
     from homodyne_dask.apps.watch.watch_loop import FolderWatch
+    from homodyne_dask.results.data.fit_rows import SCANS
     from homodyne_dask.results.files.folder import FolderInUse, locked_folder
-    from homodyne_dask.results.files.scans_index import SCANS, index_files
+    from homodyne_dask.results.files.scans_index import index_files
 
     assert config.folder is not None  # --output is required
     results = config.folder

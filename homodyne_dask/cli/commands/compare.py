@@ -15,7 +15,7 @@ def compare(fits: tuple[AnyPath, ...], as_json: bool) -> None:
 
     No data are read. `homodyne-dask explain models` says what the columns mean.
     """
-    from homodyne_dask.results.data.compare import compare as compare_fits
+    from homodyne_dask.results.files.saved_results import compare as compare_fits
 
     found = compare_fits(list(fits))
     if as_json:

@@ -67,9 +67,9 @@ def posterior(
     import homodyne_dask
     from homodyne_dask.cli.result_upload import on_disk
     from homodyne_dask.cli.worker_options import client_of
+    from homodyne_dask.results.data.block_means import as_fitted
     from homodyne_dask.results.data.fit_view import fitted_scan
-    from homodyne_dask.results.data.map_means import as_fitted
-    from homodyne_dask.results.files.load_result import load_result
+    from homodyne_dask.results.files.saved_results import load_result
 
     _check_one_fit(folder)
     if output is not None and output.exists():
@@ -102,8 +102,8 @@ def posterior(
 
 def _check_one_fit(folder: AnyPath) -> None:
     """Raise OptionError for the folder of a series or of the fits of several stores."""
-    from homodyne_dask.results.data.fit_result import SUMMARY
     from homodyne_dask.results.files.folder import fits_in
+    from homodyne_dask.results.files.saved_results import SUMMARY
     from homodyne_dask.store.files import is_file
 
     fits = [] if is_file(folder / SUMMARY) else fits_in(folder)

@@ -20,12 +20,10 @@ from homodyne_dask.store.files import AnyPath
 )
 def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
-    from homodyne_dask.results.data.fit_result import SUMMARY
-    from homodyne_dask.results.data.series import JSON, load_series
-    from homodyne_dask.results.files.load_result import load_result
+    from homodyne_dask.results.files.saved_results import SERIES, SUMMARY, load_result, load_series
     from homodyne_dask.store.files import is_file
 
-    series = is_file(folder / JSON)
+    series = is_file(folder / SERIES)
     if not series and not is_file(folder / SUMMARY):
         _check_one(folder)
     found = (load_series if series else load_result)(folder)
@@ -34,7 +32,7 @@ def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> No
     else:
         echo(str(found))
     if ci is not None and not as_json:
-        from homodyne_dask.results.data.fitted_parameters import intervals_text
+        from homodyne_dask.results.views.text_report import intervals_text
 
         echo(f"\n{intervals_text(found, ci)}")
     if pictures:
