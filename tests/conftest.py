@@ -66,7 +66,7 @@ def hostile_folder(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Draw no figures, which take longest."""
-    from homodyne_dask.results.views.figures import plots
+    from homodyne_dask.results.views.figures import fit_figures as plots
 
     monkeypatch.setattr(plots, "save_all", lambda *_: [])
 

@@ -9,13 +9,15 @@ from homodyne_dask.results.data.fit_result import FitResult
 
 def result_bits(result: FitResult) -> tuple[Any, ...]:
     """All that must be the same whoever computes it."""
-    passed = [h for h in result.history if "pass" in h]
+    passed = [h for h in result.run.history if "pass" in h]
     return (
         result.outcome,
         result.passes,
         result.chisqr.hex(),
         result.parameters["value"].values.tobytes(),
-        result.covariance_naive.values.tobytes() if result.covariance_naive is not None else None,
+        result.errors.covariance_naive.values.tobytes()
+        if result.errors.covariance_naive is not None
+        else None,
         result.scaling["contrast"].values.tobytes(),
         [(h["pass"], h["theta"], h["chisqr"], h["damping"], h["accepted"]) for h in passed],
     )

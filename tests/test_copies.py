@@ -23,11 +23,11 @@ from homodyne_dask.errors import (
 )  # fmt: skip
 from homodyne_dask.fitting.options import FitOptions
 from homodyne_dask.models.user_defined import UserDefined
+from homodyne_dask.results.data.comparison import Comparison
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.fitted_parameters import UnknownParameterError
-from homodyne_dask.results.data.model_ranking import Comparison
 from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.data.series_entry import SeriesEntry
 from tests.results.made_draws import draws_of, gaussian
 from tests.results.made_results import flow_result, flow_result_of
 from tests.synthetic import FLOW, GAP, angles, measured, store

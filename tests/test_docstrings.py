@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.data.series_entry import SeriesEntry
 from tests.apps.migration.configurations import write_yaml
 from tests.results.made_results import flow_result
 

@@ -18,7 +18,7 @@ from homodyne_dask.fitting.posterior.log_density import target_priors
 from homodyne_dask.fitting.posterior.sample_posterior import request_of
 from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.files import folder, posterior_files
-from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures import posterior_figures as pictures
 from tests.benchmarks import __main__ as benchmarks
 from tests.documents import ALL, README, ROOT, blocks, code_spans, commands, links

@@ -50,7 +50,7 @@ def test_plan_and_fit_are_those_of_the_scan(scan):
         hd.fit(chosen, "static", fixed=FIXED),
     )
     assert one.chisqr == other.chisqr
-    assert one.inputs["labels"] == [2, 3]
+    assert one.provenance.inputs["labels"] == [2, 3]
 
 
 def test_a_dataset_of_the_users_is_fitted_from_a_store(scan, tmp_path):

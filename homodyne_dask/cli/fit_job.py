@@ -24,9 +24,9 @@ from homodyne_dask.fitting.minimize import identity
 from homodyne_dask.fitting.request import Request, prepare, require_gap
 from homodyne_dask.fitting.series.rings_and_windows import options_of, parts_of
 from homodyne_dask.models import Model, model_named
-from homodyne_dask.results.data.fit_result import SUMMARY, FitResult
+from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.files import folder as folders
-from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.files.saved_results import SUMMARY, load_result
 from homodyne_dask.solver.checkpoint import checkpoint_exists, identity_differences, saved_identity
 from homodyne_dask.store.scan import Scan
 
@@ -189,12 +189,12 @@ def _from_checkpoint(saved: dict[str, Any], request: Request) -> list[str]:
 
 def _from_result(result: FitResult, request: Request) -> list[str]:
     """Return the names of what differs between a result and a fit."""
-    scan, before = request.scan, result.config | {"frames": result.inputs.get("frames")}
+    scan, before = request.scan, result.config | {"frames": result.provenance.inputs.get("frames")}
     now = json.loads(json.dumps(request.config)) | {"frames": list(scan.frames)}
     now |= {"labels": scan.label.tolist(), VERSION: version("homodyne-dask")}
-    before |= {"labels": result.inputs.get("labels"), VERSION: result.version}
+    before |= {"labels": result.provenance.inputs.get("labels"), VERSION: result.provenance.version}
     now |= {DATA: scan.digest, CODE: now.pop("model_digest")}
-    before |= {DATA: result.inputs.get("store_sha256"), CODE: before.get("model_digest")}
+    before |= {DATA: result.provenance.inputs.get("store_sha256"), CODE: before.get("model_digest")}
     for follows_from_others in ("changed", "periods"):
         del now[follows_from_others]
     before.setdefault("device", "auto")  # of earlier programs: there was no choice
@@ -231,7 +231,8 @@ def fit_job(
             with _profiled(config, model, scan, client, profile) as (client, trace):
                 result = _run(job.options, model, scan, client, checkpoint, resume, trace)
         if comparison is not None:
-            result = replace(result, comparison=tuple(row._asdict() for row in comparison.table))
+            rows = tuple(row._asdict() for row in comparison.table)
+            result = replace(result, diagnosis=replace(result.diagnosis, comparison=rows))
         written = output is not None and output.files
         files = written or folders.write_result(result, scan, folder, *more)
         folders.remove_checkpoint(result, checkpoint)

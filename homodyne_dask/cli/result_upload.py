@@ -12,8 +12,8 @@ from typing import Any
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo_progress
 from homodyne_dask.errors import ObjectStoreError, OptionError
-from homodyne_dask.results.data.fit_result import SUMMARY
 from homodyne_dask.results.files.folder import FILES, LOCK, FolderInUse, write_pictures
+from homodyne_dask.results.files.saved_results import SUMMARY
 from homodyne_dask.store import objects
 from homodyne_dask.store.files import AnyPath, children
 from homodyne_dask.store.lock import locked

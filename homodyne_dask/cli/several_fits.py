@@ -29,8 +29,8 @@ from homodyne_dask.fitting.series import parallel_fits
 from homodyne_dask.fitting.series.parallel_fits import FitOutput, FitRequest
 from homodyne_dask.models import Model
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.store.scan import Selection, open_selection

@@ -343,7 +343,7 @@ def check_rates(
         raise OptionError(
             f"rates are checked of a fit that converged, and this one ended so: {result.outcome.value}"
         )
-    if result.smoothing is not None:
+    if result.diagnosis.smoothing is not None:
         raise OptionError(
             f"{result.config['model']} has rates without a power law: result.rates has their bands; to "
             f"test the power laws fit static or laminar_flow, and check that"
@@ -365,7 +365,7 @@ def check_rates(
         found = deviations_in(alternative, evaluate, theta, moved, clusters)
     return RatesCheck(
         model=result.config["model"],
-        store=result.inputs["store"],
+        store=result.provenance.inputs["store"],
         rates=alternative.rates,
         **found._asdict(),
     )

@@ -24,8 +24,8 @@ from homodyne_dask.fitting.options import takes_options
 from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.series.parallel_fits import workers_for
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
+from homodyne_dask.results.data.comparison import ranked, require_independent_bins
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.model_ranking import ranked, require_independent_bins
 from homodyne_dask.store.rings import friedel_clusters
 from homodyne_dask.store.scan import Scan, as_scan
 from homodyne_dask.text import html_table

@@ -200,7 +200,7 @@ class FitObserver:
                 reservations=(*result.undetermined, *result.warnings),
                 theta=tuple(table["value"].values.tolist()),
                 stderr=tuple(result.error_used.tolist()),
-                compilations=sum(result.compilations.values()),
+                compilations=sum(result.run.compilations.values()),
                 result=result,
             )
         )

@@ -1,1 +1,64 @@
-"""Results as people read them: text, files, pictures."""
+"""Results: data hold values and tables, views show them, files keep them.
+
+Files import views and data, views import data, and data none of them: here the operations that data declare
+(`data/operations.py`) get their functions, a group when one of its operations is first called.
+"""
+
+from homodyne_dask.results.data import operations as of
+
+
+def _register(group: str) -> None:
+    """Register the functions of views, evaluation or files for the operations of a group."""
+    match group:
+        case "text":
+            from homodyne_dask.results.views import fits_report, text_report
+
+            of.text_of.register(text_report.report_text)
+            of.text_of.register(text_report.posterior_text)
+            of.text_of.register(fits_report.series_text)
+            of.text_of.register(fits_report.comparison_text)
+        case "HTML":
+            from homodyne_dask.results.views import fits_report, html_report
+
+            of.html_of.register(html_report.report_fragment)
+            of.html_of.register(html_report.posterior_fragment)
+            of.html_of.register(html_report.series_fragment)
+            of.html_of.register(fits_report.comparison_html)
+        case "figures":
+            from homodyne_dask.results.data.fit_result import FitResult
+            from homodyne_dask.results.data.posterior import Posterior
+            from homodyne_dask.results.data.series import FitSeries
+            from homodyne_dask.results.views.figures import (
+                fit_figures,
+                posterior_figures,
+                scans_figure,
+            )
+
+            of.figure_of.register(FitResult, fit_figures.fit_figure)
+            of.figure_of.register(Posterior, posterior_figures.posterior_figure)
+            of.figure_of.register(FitSeries, scans_figure.draw_series)
+        case "evaluation":
+            from homodyne_dask.results.data import c2_evaluation, rate_curves
+
+            of.rates_of.register(rate_curves.rates_of_fit)
+            of.c2_of.register(c2_evaluation.fitted_c2)
+            of.c2_at_times.register(c2_evaluation.c2_at)
+        case "files":
+            from homodyne_dask.results.files import csv_tables, json_files
+
+            of.save_json.register(dict, json_files.write_values)
+            of.save_csv.register(csv_tables.write_series_csv)
+            of.save_csv.register(csv_tables.write_comparison_csv)
+        case "posterior files":
+            from homodyne_dask.results.files import posterior_netcdf
+
+            of.save_netcdf.register(posterior_netcdf.write_netcdf)
+            of.save_zarr.register(posterior_netcdf.write_zarr)
+        case "folders":
+            from homodyne_dask.results.files import nexus, posterior_files
+
+            of.save_nexus.register(nexus.write_nexus)
+            of.save_into_folder.register(posterior_files.save_posterior)
+
+
+of.set_registrar(_register)

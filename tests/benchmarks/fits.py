@@ -34,7 +34,7 @@ def full(folder: Path, frames: int, memory: str = "auto") -> dict[str, float]:
             result = hd.fit(scan, hd.LAMINAR_FLOW, client=client, memory=memory)
             wall = time.perf_counter() - began
         difference = from_optimum(scan, result, client)
-    full = [entry["seconds"] for entry in result.history if "level" not in entry]
+    full = [entry["seconds"] for entry in result.run.history if "level" not in entry]
     return {
         "wall s": wall,
         "of that, passes over all data s": sum(full),
@@ -43,7 +43,7 @@ def full(folder: Path, frames: int, memory: str = "auto") -> dict[str, float]:
         "from the optimum (standard errors)": difference,
         "peak above imports MiB": memory_of.peak / 2**20,
         "points of the matrix": len(scan.bins) * frames**2,
-        "compilations": result.compilations["gram"],
+        "compilations": result.run.compilations["gram"],
     }
 
 

@@ -140,7 +140,7 @@ def forecast_accuracy(folder: Path, frames: int, memory: str) -> Row:
         predicted = hd.forecast(scan, hd.LAMINAR_FLOW, memory=memory, client=client)
     with local_cluster() as client:
         result = hd.fit(scan, hd.LAMINAR_FLOW, memory=memory, client=client)
-    full = [entry for entry in result.history if "level" not in entry]
+    full = [entry for entry in result.run.history if "level" not in entry]
     later = sorted(entry["seconds"] for entry in full[1:])
     return {
         "tiles read: plan / fit": predicted.needed
@@ -178,7 +178,7 @@ def free_rates(store: Path) -> Row:
                 pairs = int(sweep(at).pairs.sum())
                 spent[n].append(processor_time(client) - before)
         result = hd.fit(scan, "laminar_flow", client=client, **FREE)
-    peak = max(e.get("peak_bytes", 0) for e in result.history)
+    peak = max(e.get("peak_bytes", 0) for e in result.run.history)
     seconds = [float(np.median(one[1:])) for one in spent]
     return {
         "pairs": float(pairs),

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
-from homodyne_dask.results.data.scan_row import FitRow, fit_rows
-from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.data.fit_rows import FitRow, SeriesEntry, fit_rows
 from tests.browser.chromium import ARTEFACTS, NAMELESS, OUTSIDE, PROGRAM, browser
-from tests.results.made_results import flow_result
+from tests.results.made_results import changed, flow_result
 
 pytestmark = [
     pytest.mark.timeout(240),
@@ -28,7 +27,7 @@ def scans(folder: Path, number: int) -> list[FitRow]:
         result.mkdir(exist_ok=True)
         lines = [f"{t},{1e4 * t**-0.5},9e3,{2e4 * t**-0.5},{1e-3 + n / 1e4},," for t in (0.1, 1, 9)]
         (result / "rates.csv").write_text(RATES + "\n".join(lines) + "\n")
-        entry = SeriesEntry("store", result, replace(flow_result(), redchi=1 + 0.01 * n))
+        entry = SeriesEntry("store", result, changed(flow_result(), redchi=1 + 0.01 * n))
         found += fit_rows(f"A{n}.hdf", n + 1, 1.8e9 + 3600 * n, [entry])
     warned = replace(found[-1], warnings=("contrast 0.1 after 0.3",))
     bad = FitRow(HOSTILE, number + 1, 1.8e9 + 3600 * number, message=f"{HOSTILE} is no scan")

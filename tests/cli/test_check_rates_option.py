@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.files.saved_results import load_result
 from tests.run_command import FIT, done
 from tests.synthetic import angles, measured, store
 
@@ -23,12 +23,12 @@ def test_the_outcome_is_printed_and_a_part_of_the_result(tmp_path, monkeypatch):
     assert "summary.json, rates_check.json" in printed
     words = sentence.removeprefix("S_c2.zarr: ")
     result = load_result("S_fit")
-    assert result.rates_check["sentence"] == sentence
+    assert result.diagnosis.rates_check["sentence"] == sentence
     assert words in " ".join(str(result).split())
     assert f"{result}\n" == Path("S_fit/report.txt").read_text() == done("show", "S_fit")
     assert f"<b>rates</b>: {words}" in Path("S_fit/report.html").read_text()
     done(*CHECKED[:-1], "--overwrite")
-    assert load_result("S_fit").rates_check is None
+    assert load_result("S_fit").diagnosis.rates_check is None
     assert not Path("S_fit/rates_check.json").exists()
 
 
@@ -37,4 +37,4 @@ def test_too_few_angles_are_no_mistake():
     printed = done(*FIT, "--check-rates")
     assert "rates are not checked: " in printed
     assert not Path("A_fit/rates_check.json").exists()
-    assert load_result("A_fit").rates_check is None
+    assert load_result("A_fit").diagnosis.rates_check is None

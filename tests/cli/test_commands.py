@@ -13,8 +13,8 @@ import pytest
 
 import ingest
 from homodyne_dask.cli import progress_bar
-from homodyne_dask.results.files.load_result import load_result
-from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.files.saved_results import load_result
+from homodyne_dask.results.views.figures import fit_figures as plots
 from tests.run_command import FIT, done, interrupting, run
 
 
@@ -73,8 +73,8 @@ def test_a_selection_and_other_options_reach_the_fit(here, no_pictures):
     options = ("--phi", "-30:70", "--frames", "0:30", "--min-lag", "2", "--bounds", "D0=1:1e7")
     done(*FIT, *options, "--scaling", "shared", "--initial", "alpha=-0.3", "--q", "0.0054")
     result = load_result("A_fit")
-    assert result.inputs["bins"] == 2
-    assert result.inputs["frames"] == [0, 30]
+    assert result.provenance.inputs["bins"] == 2
+    assert result.provenance.inputs["frames"] == [0, 30]
     assert (result.config["min_lag"], result.config["scaling"]) == (2, "shared")
     assert result.ndata == 2 * 29 * 28 // 2
 

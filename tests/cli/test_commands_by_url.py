@@ -37,7 +37,7 @@ def test_a_scan_is_ingested_planned_fitted_and_shown_by_url(here):
     assert not (here / "A_fit.checkpoint.json").exists()
     shown = done("show", RESULT)
     assert shown.strip() in said
-    assert hd.load_result(RESULT).inputs["store_path"] == STORE
+    assert hd.load_result(RESULT).provenance.inputs["store_path"] == STORE
     assert json.loads(done("show", RESULT, "--json"))["inputs"]["store_path"] == STORE
 
     refused = run(*FIT, "-o", RESULT)

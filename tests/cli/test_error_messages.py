@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 from homodyne_dask.cluster import connect
-from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.views.figures import fit_figures as plots
 from tests.ingest_files import reseal
 from tests.run_command import FIT, done, run
 

@@ -11,9 +11,8 @@ import pytest
 
 from homodyne_dask.cli.read_options import from_options
 from homodyne_dask.fitting.series import parallel_fits as small_fits
-from homodyne_dask.results.data.series import load_series
-from homodyne_dask.results.files.load_result import load_result
-from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.files.saved_results import load_result, load_series
+from homodyne_dask.results.views.figures import fit_figures as plots
 from tests.documents import ROOT
 from tests.html_pages import ParsedPage
 from tests.run_command import done, run

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 import homodyne_dask
-from homodyne_dask.results.data.posterior import load_posterior, posterior_of
-from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.data.posterior import posterior_of
+from homodyne_dask.results.files.posterior_netcdf import load_posterior
+from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.solver.state import Outcome
 from tests.results.made_draws import draws_of, gaussian
+from tests.results.made_results import changed
 from tests.run_command import FIT, done, run
 
 
@@ -51,7 +53,7 @@ def test_options_are_passed_on_and_the_folder_is_written(given):
         "priors": {"D0": "normal:2500:300", "alpha": "-0.5:0.1"}, "draws": 200, "seed": 3,
         "adjust": "none", "client": None,
     }  # fmt: skip
-    assert scan.digest == load_result("A_fit").inputs["store_sha256"]
+    assert scan.digest == load_result("A_fit").provenance.inputs["store_sha256"]
     assert printed.startswith("posterior of static fitted to A_c2.zarr\n\nparameter ")
     assert "written: A_fit/posterior.json, A_fit/posterior.nc, " in printed
     assert load_posterior("A_fit").draws.seed == 3
@@ -144,11 +146,11 @@ def test_a_fit_that_did_not_converge_has_no_posterior(fitted, monkeypatch):
     outside = refused("A_fit", "--prior", "D0=uniform:-5:-1")
     assert "prior of D0 is -5 to -1, outside the bounds 1 to 1e+06" in outside
     fit = load_result("A_fit")
-    for folder, changed in {
-        "robust": replace(fit, config=fit.config | {"loss": "huber", "loss_scale": 1.345}),
-        "other": replace(fit, inputs=fit.inputs | {"store_sha256": 64 * "0"}),
+    for folder, other in {
+        "robust": changed(fit, config=fit.config | {"loss": "huber", "loss_scale": 1.345}),
+        "other": changed(fit, inputs=fit.provenance.inputs | {"store_sha256": 64 * "0"}),
     }.items():
         Path(folder).mkdir()
-        changed.to_json(f"{folder}/summary.json")
+        other.to_json(f"{folder}/summary.json")
     assert "a fit with loss 'huber' has no likelihood: fit with loss 'linear'" in refused("robust")
     assert "A_c2.zarr has changed since the fit: fit again" in refused("other")

@@ -3,7 +3,6 @@
 import csv
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from homodyne_dask.cli import fit_job, progress_bar, run_fits, several_fits
 from homodyne_dask.fitting.series import parallel_fits as small_fits
-from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.files import folder
 from homodyne_dask.results.files import scans_index as index
-from homodyne_dask.results.files.load_result import load_result
-from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.files.saved_results import load_result
+from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.scans_figure import draw_scans
 from tests.html_pages import ParsedPage
-from tests.results.made_results import flow_result, static_result
+from tests.results.made_results import changed, flow_result, static_result
 from tests.run_command import done, interrupting, run
 
 FIT = ("fit", "--model", "static")
@@ -148,7 +147,7 @@ def test_resume_keeps_earlier_results_and_fits_the_rest(three):
 def change(folder: str, **changes: Any) -> None:
     """Write a result as another program, or of another model, would have written it."""
     result = load_result(folder)
-    replace(result, **changes).to_json(Path(folder, "summary.json"))
+    changed(result, **changes).to_json(Path(folder, "summary.json"))
 
 
 def test_resume_fits_again_what_changed_and_says_what(three):
@@ -170,7 +169,10 @@ def test_resume_fits_again_what_changed_and_says_what(three):
     ]  # fmt: skip
     assert result.stderr.count("already holds its result") == 1
     after = {name: load_result(f"{name}_fit") for name in "ANQ"}
-    assert after["A"].inputs["seconds"][0] == before["A"].inputs["seconds"][0] + 100
+    assert (
+        after["A"].provenance.inputs["seconds"][0]
+        == before["A"].provenance.inputs["seconds"][0] + 100
+    )
     assert after["N"].chisqr != before["N"].chisqr
     assert str(after["Q"]) == str(before["Q"])
     assert run(*FIT, *stores, "--resume").stderr.count("already holds its result") == 4

@@ -27,7 +27,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 PROGRAM = """
 import sys
 from homodyne_dask.cli import main
-from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.views.figures import fit_figures as plots
 plots.save_all = lambda *_: []  # what takes longest
 main(sys.argv[1:])
 """

@@ -8,9 +8,9 @@ import pytest
 
 import ingest
 from homodyne_dask.errors import StoreError, printable
-from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.files.csv_tables import entries_csv
-from homodyne_dask.results.views.html_template import RESULTS_PACKAGE, render
+from homodyne_dask.results.views.jinja_templates import RESULTS_PACKAGE, render
 from homodyne_dask.store.scan import Scan
 from tests.run_command import run
 from tests.synthetic import FLOW, angles, measured, store

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from homodyne_dask.errors import StoreError
-from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.results.files.folder import write_result

@@ -7,7 +7,7 @@ import pytest
 
 from homodyne_dask.apps.migration.fitted_data import write_fitted_data
 from homodyne_dask.cluster import profiling
-from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.files import scans_index as index
 from homodyne_dask.solver import checkpoint
 from tests.apps.migration.configurations import SHORT_YAML

@@ -28,7 +28,7 @@ def test_a_worker_takes_no_more_memory_than_the_plan_says(folder, size, threads,
     with local_cluster(processes=1, threads=threads) as client:
         plan = hd.plan(scan, hd.LAMINAR_FLOW, memory=memory, client=client)
         result = hd.fit(scan, hd.LAMINAR_FLOW, memory=memory, client=client)
-    measured = max(entry.get("peak_bytes", 0) for entry in result.history)
+    measured = max(entry.get("peak_bytes", 0) for entry in result.run.history)
     print(f"{size} {threads} {memory}: {measured / plan.memory_per_worker:.2f} of what is said")
     assert 0 < measured <= plan.memory_per_worker
 
@@ -41,5 +41,5 @@ def test_free_rates_of_few_angles_take_no_more_either(folder):
         plan = hd.plan(scan, "laminar_flow", memory="stream", client=client, **free)
         result = hd.fit(scan, "laminar_flow", memory="stream", client=client, **free)
         [measured] = client.run(lambda: getrusage(RUSAGE_SELF).ru_maxrss * 1024).values()
-    assert result.covariance_lower is not None
+    assert result.errors.covariance_lower is not None
     assert 200e6 < measured <= plan.memory_per_worker

@@ -1,7 +1,5 @@
 """Messages say what is so: no value that was not given, no error that is not known, no bytes."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ import ingest
 from homodyne_dask.cli.yaml_file import read_yaml
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results.views.report_content import parameter_rows
-from tests.results.made_results import NAN, flow_result
+from tests.results.made_results import NAN, changed, flow_result
 from tests.results.three_rings import Q, one_line, three_rings
 from tests.synthetic import angles, measured, store
 
@@ -52,10 +50,10 @@ def test_no_error_is_called_known_where_none_is():
     result = flow_result()
     table = result.parameters.copy(deep=True)
     table["stderr"].values[:] = NAN
-    _, notes = parameter_rows(replace(result, parameters=table, covariance=None))
+    _, notes = parameter_rows(changed(result, parameters=table, covariance=None))
     assert "only the naive error is known, which assumes uncorrelated noise" in notes
     table["stderr_naive"].values[:] = NAN
-    _, notes = parameter_rows(replace(result, parameters=table, covariance=None))
+    _, notes = parameter_rows(changed(result, parameters=table, covariance=None))
     assert notes == ("no error of a parameter is known",)
 
 

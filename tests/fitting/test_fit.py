@@ -120,7 +120,7 @@ def test_many_bins_without_q_are_each_counted_once(tmp_path):
     scan = store(scans, tmp_path, q=np.full(MANY, np.nan))
     result = hd.fit(scan, hd.STATIC, fixed={"D_offset": 0.0})
     assert result.ndata == MANY * 66
-    assert result.nbins == MANY
+    assert result.statistics.nbins == MANY
     assert result.parameters["value"].values[0] == pytest.approx(5, rel=0.1)
 
 

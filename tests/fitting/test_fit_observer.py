@@ -56,8 +56,10 @@ def test_a_fit_tells_of_its_work_each_pass_and_its_end(scan):
     assert (first.title, first.where) == ("static fitted to A0001_c2.zarr", "in this process")
     assert (first.pairs, first.bins, first.done, first.outcome) == (3540, 2, (), "RUNNING")
     assert (last.outcome, last.sentence) == (result.outcome.name, result.outcome.value)
-    assert [one.chisqr for one in last.done] == [entry["chisqr"] for entry in result.history]
-    assert [one.accepted for one in last.done] == [entry["accepted"] for entry in result.history]
+    assert [one.chisqr for one in last.done] == [entry["chisqr"] for entry in result.run.history]
+    assert [one.accepted for one in last.done] == [
+        entry["accepted"] for entry in result.run.history
+    ]
     assert last.passes == result.passes
     np.testing.assert_array_equal(last.theta, result.parameters["value"].values)
     np.testing.assert_array_equal(last.stderr, result.parameters["stderr_naive"].values)
@@ -84,7 +86,7 @@ def test_coarse_passes_are_told_apart_from_those_over_all_data(tmp_path, monkeyp
     monkeypatch.setattr(layouts, "MIN_PAIRS_FOR_LEVELS", 0)
     scan = store(measured(DIFFUSION, 300, [0.0, 45.0], dt=0.02), tmp_path)
     result, heard = told(scan)
-    levels = {e["level"]: e["passes"] for e in result.history if "level" in e}
+    levels = {e["level"]: e["passes"] for e in result.run.history if "level" in e}
     assert levels
     done = heard[-1].done
     assert {f: sum(p.factor == f for p in done) for f in levels} == levels

@@ -187,7 +187,7 @@ def test_one_worker_and_two_give_the_same_bits(cells, fitted):
         one, other = result.parameters[name].values, fitted.parameters[name].values
         assert one.tobytes() == other.tobytes()
     assert result.chisqr == fitted.chisqr
-    lower = result.covariance_lower, fitted.covariance_lower
+    lower = result.errors.covariance_lower, fitted.errors.covariance_lower
     assert lower[0].values.tobytes() == lower[1].values.tobytes()
 
 
@@ -205,8 +205,8 @@ def test_pulls_are_what_the_naive_errors_of_white_noise_say(tmp_path):
 
 def test_the_check_of_the_model_takes_the_cells(tmp_path, fitted):
     """Their means differ from those of the model at single pairs by far more than noise."""
-    assert fitted.check.tests > 50
-    assert fitted.check.deviating == 0
+    assert fitted.diagnosis.check.tests > 50
+    assert fitted.diagnosis.check.deviating == 0
     data = made(
         tmp_path,
         np.array([2e4, -0.2, 50.0]),
@@ -230,5 +230,5 @@ def test_of_counted_photons_the_right_model_passes_and_a_wrong_one_fails(tmp_pat
         store = ingest.ingest(path, phi=scans.phi).store
         right = hd.fit(store, hd.STATIC, fixed={"D_offset": 100.0})
         wrong = hd.fit(store, hd.STATIC, fixed={"D_offset": 100.0, "alpha": 1.2})
-        assert not right.misfit, (seed, rate, right.check)
-        assert wrong.misfit or rate == 3e3, (seed, rate, wrong.check)  # 3e3 hardly decays
+        assert not right.misfit, (seed, rate, right.diagnosis.check)
+        assert wrong.misfit or rate == 3e3, (seed, rate, wrong.diagnosis.check)  # 3e3 hardly decays

@@ -89,7 +89,7 @@ def test_a_prior_far_beyond_a_bound_hides_neither_decay_nor_optimum(scan):
 
 def test_a_profile_counts_the_prior(result):
     """The data alone determine D0 to 140."""
-    table = result.profiles["D0"]
+    table = result.errors.profiles["D0"]
     assert table["converged"].all()
     rise, parabola = (table[key].values - result.chisqr for key in ("chisqr", "parabola"))
     away = table["value"].values - value(result)
@@ -117,10 +117,10 @@ def test_every_window_has_the_prior(scan):
 def test_few_bins_have_a_lower_bound_with_the_prior(tmp_path):
     few = store(measured(CREEP, 40, angles(3), contrast=0.25, sigma=0.003), tmp_path)
     narrow = fit_here(few, hd.STATIC, prior={"alpha": (-0.4, 1e-6)})
-    lower = np.sqrt(np.diag(narrow.covariance_lower.values))
+    lower = np.sqrt(np.diag(narrow.errors.covariance_lower.values))
     assert lower[1] == pytest.approx(1e-6, rel=1e-3)
     fixed = fit_here(few, hd.STATIC, fixed={"alpha": -0.4})
-    wanted = np.sqrt(np.diag(fixed.covariance_lower.values))
+    wanted = np.sqrt(np.diag(fixed.errors.covariance_lower.values))
     np.testing.assert_allclose(lower[[0, 2]], wanted[[0, 2]], rtol=1e-2)
     assert any("3 independent bins are too few" in warning for warning in narrow.warnings)
 

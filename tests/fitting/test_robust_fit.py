@@ -37,13 +37,13 @@ def test_a_fit_with_outliers_finds_the_truth(result):
     assert result.converged
     assert np.abs(pull).max() < 4
     assert np.isfinite(table["stderr"].values).all()
-    assert 0.8 < result.mean_weight < 0.98
+    assert 0.8 < result.statistics.mean_weight < 0.98
 
 
 def test_the_report_names_the_loss(result, tmp_path):
     said = str(result)
     assert "huber beyond 1.345 σ instead of squares, " in said
-    assert result.scalings is None
+    assert result.diagnosis.scalings is None
     assert "under a robust loss each mode has its own outliers" in " ".join(said.split())
     result.to_json(tmp_path / "result.json")
     assert str(hd.load_result(tmp_path / "result.json")) == said
@@ -75,10 +75,10 @@ def test_with_few_bins_frames_bound_the_errors_and_a_profile_is_followed(scan):
     few = replace(scan, bins=scan.bins[::2])
     found = fit_here(few, hd.LAMINAR_FLOW, profile=("phi0",), **LOSS)
     error = found.parameters["stderr_naive"].values
-    lower = np.sqrt(np.diag(found.covariance_lower.values))
+    lower = np.sqrt(np.diag(found.errors.covariance_lower.values))
     assert ((lower > 0.2 * error) & (lower < 3 * error)).all()
-    rise = found.profiles["phi0"]["chisqr"].values - found.chisqr
-    expected = found.profiles["phi0"]["parabola"].values - found.chisqr
+    rise = found.errors.profiles["phi0"]["chisqr"].values - found.chisqr
+    expected = found.errors.profiles["phi0"]["parabola"].values - found.chisqr
     np.testing.assert_allclose(rise, expected, rtol=0.3, atol=1e-9)
 
 
@@ -86,7 +86,7 @@ def test_a_scale_far_below_the_noise_gives_no_errors_and_says_so(scan):
     found = fit_here(
         scan, hd.LAMINAR_FLOW, gap="200 um", initial=START, loss="huber", loss_scale=0.05
     )
-    assert found.covariance_naive is None
+    assert found.errors.covariance_naive is None
     assert found.covariance is None
     assert "give a larger loss_scale" in str(found)
 

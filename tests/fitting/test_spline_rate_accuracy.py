@@ -118,7 +118,9 @@ def test_of_ageing_the_free_form_is_nearly_as_near_as_the_power_law(tmp_path):
 
 def test_of_constant_rates_few_degrees_of_freedom_are_left(tmp_path):
     effective = [
-        fitted(constant, "white", seed, tmp_path, rates="spline")[0].smoothing["effective"].values
+        fitted(constant, "white", seed, tmp_path, rates="spline")[0]
+        .diagnosis.smoothing["effective"]
+        .values
         for seed in range(10)
     ]
     assert (np.median(effective, axis=0) < 3).all()

@@ -77,7 +77,7 @@ def step_left(scans, result, loss, convention):
         rows.append((X / SIGMA * np.sqrt(weight)[:, None])[known])
         left.append((r * np.sqrt(weight))[known])
     D = np.zeros((form.size - 2, form.size + 2 * bins))
-    weight = form.ages ** result.smoothing["exponent"].values[0]
+    weight = form.ages ** result.diagnosis.smoothing["exponent"].values[0]
     D[:, : form.size] = weight[:, None] * np.diff(np.eye(form.size), 2, axis=0)
     rows.append(np.sqrt(LAMBDA) * D)
     left.append(-np.sqrt(LAMBDA) * D[:, : form.size] @ c)

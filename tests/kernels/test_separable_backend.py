@@ -120,7 +120,7 @@ def test_a_fit_resumes_to_the_same_bits_and_not_with_other_code(tmp_path):
 @pytest.mark.slow
 def test_pictures_need_no_rates(tmp_path):
     from homodyne_dask.results.data.fit_view import FitView
-    from homodyne_dask.results.views.figures.plots import save_all
+    from homodyne_dask.results.views.figures.fit_figures import save_all
 
     scan = store(relaxing_scan(bins=2), tmp_path)
     result = hd.fit(scan, hd.separable(relaxation, RELAXATION))
@@ -155,7 +155,7 @@ model = hd.separable(relaxation, parameters=[
     hd.Parameter("rate", "1/s", bounds=(1e-3, 1e2), scale="log"), hd.Parameter("alpha", "", (-2, 2)),
 ])
 result = hd.fit("scan.zarr", model)
-print([float(v).hex() for v in result.parameters["value"]], result.compilations["gram"])
+print([float(v).hex() for v in result.parameters["value"]], result.run.compilations["gram"])
 """
 
 

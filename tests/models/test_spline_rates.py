@@ -130,8 +130,8 @@ def test_a_rate_that_bends_early_is_smooth_later(fitted, tmp_path):
     """The penalty of a step has no age, that of ageing grows with it."""
     ageing = measured((2e4, -0.6, 0.0), 60, angles(8), contrast=0.3, sigma=0.03)
     found = fit_here(store(ageing, tmp_path), "static_free", knots=12)
-    assert float(fitted.smoothing["exponent"][0]) == 0
-    assert float(found.smoothing["exponent"][0]) >= 1
+    assert float(fitted.diagnosis.smoothing["exponent"][0]) == 0
+    assert float(found.diagnosis.smoothing["exponent"][0]) >= 1
 
 
 def test_the_name_of_the_model_and_the_option_mean_the_same(stepped, fitted):
@@ -164,7 +164,7 @@ def test_resuming_gives_the_same_bits(fitted, stepped, tmp_path):
     assert fit_here(stepped[0], "static", stop_after=2, **asked) is None
     again = fit_here(stepped[0], "static", resume=True, **asked)
     assert np.array_equal(again.parameters["value"], fitted.parameters["value"])
-    assert again.smoothing.equals(fitted.smoothing)
+    assert again.diagnosis.smoothing.equals(fitted.diagnosis.smoothing)
 
 
 @pytest.mark.parametrize(

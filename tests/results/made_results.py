@@ -1,14 +1,22 @@
 """Results of fits and scans of known truth, made without fitting."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import xarray
 
 from homodyne_dask.models import LAMINAR_FLOW, STATIC
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import (
+    Diagnosis,
+    FitErrors,
+    FitResult,
+    FitRun,
+    FitStatistics,
+)
 from homodyne_dask.results.data.misfit import ModelCheck
+from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
     covariance_table,
     influence_table,
@@ -42,7 +50,7 @@ def flow_result() -> FitResult:
     n = 9
     phi = np.linspace(-80, 80, n)
     names = list(TRUTH["parameters"])
-    return FitResult(
+    return result_of(
         outcome=Outcome.CONVERGED,
         parameters=parameter_table(
             {
@@ -111,7 +119,7 @@ def flow_result() -> FitResult:
 def static_result() -> FitResult:
     """A static fit of one bin of unknown q that does not determine everything."""
     base = flow_result()
-    return replace(
+    return changed(
         base,
         outcome=Outcome.SINGULAR,
         parameters=parameter_table(
@@ -133,7 +141,8 @@ def static_result() -> FitResult:
         compilations={},
         config=base.config
         | {"model": "static", "scaling": "shared", "gap_angstrom": None, "min_lag": 2},
-        inputs=base.inputs | {"notes": [], "source_format": "npz", "sigma_source": "scatter"},
+        inputs=base.provenance.inputs
+        | {"notes": [], "source_format": "npz", "sigma_source": "scatter"},
         truth=None,
     )
 
@@ -141,7 +150,7 @@ def static_result() -> FitResult:
 def many_bins_result() -> FitResult:
     """More bins than are listed, in a convention other than that of the simulation."""
     base = flow_result()
-    return replace(
+    return changed(
         base,
         outcome=Outcome.MAX_PASSES,
         scaling=base.scaling.isel(bin=np.arange(45) % 8),
@@ -174,9 +183,9 @@ def result_of_model(model: str, free: int, above=0.0, misfit: bool = False, **ch
         "check": MISFIT if misfit else None,
         "parameters": of.parameters.assign(fixed=("param", np.arange(7) >= free)),
         "config": of.config | more,
-        "inputs": of.inputs | {"chunks_left_out": []},
+        "inputs": of.provenance.inputs | {"chunks_left_out": []},
     }
-    return replace(of, **(defaults | changes))
+    return changed(of, **(defaults | changes))
 
 
 CONTRAST, OFFSET = 0.2, 1.0
@@ -201,12 +210,12 @@ def flow_result_of(scan) -> FitResult:
         "labels": scan.label.tolist(),
         "frames": list(scan.frames),
     }
-    return replace(
+    return changed(
         base,
         parameters=base.parameters.assign(value=("param", synthetic.FLOW)),
         covariance=covariance_table(np.diag((0.02 * synthetic.FLOW) ** 2), names),
         scaling=scaling,
-        inputs=base.inputs | inputs,
+        inputs=base.provenance.inputs | inputs,
     )
 
 
@@ -230,7 +239,7 @@ def result_for(scan, theta, covariance=None, naive=None, convention="physical", 
         {"pass": n, "chisqr": c, "decrement": d, "accepted": a}
         for n, (c, d, a) in enumerate(passes, start=1)
     )
-    return FitResult(
+    return result_of(
         outcome=Outcome.CONVERGED,
         parameters=parameter_table(columns | flags | {"param": names}),
         covariance=covariance_table(covariance, names),
@@ -311,4 +320,35 @@ def fit_of(scan, fixed=()):
         "frames_masked": 0,
     }  # fmt: skip
     config = result.config | {"scaling": "individual"}
-    return replace(result, parameters=table, inputs=inputs, config=config, version="0.1.0")
+    return changed(result, parameters=table, inputs=inputs, config=config, version="0.1.0")
+
+
+PARTS: dict[str, type] = {
+    "statistics": FitStatistics,
+    "errors": FitErrors,
+    "diagnosis": Diagnosis,
+    "run": FitRun,
+    "provenance": Provenance,
+}
+
+
+def _by_part(values: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return the values of each part, and those of the result itself."""
+    parts = {
+        name: {one.name: values.pop(one.name) for one in fields(part) if one.name in values}
+        for name, part in PARTS.items()
+    }
+    return {name: found for name, found in parts.items() if found}, values
+
+
+def result_of(**values: Any) -> FitResult:
+    """Return the result of these fields of it and of its parts."""
+    parts, own = _by_part(values)
+    return FitResult(**own, **{name: PARTS[name](**found) for name, found in parts.items()})
+
+
+def changed(result: FitResult, **values: Any) -> FitResult:
+    """Return a result with other values of some fields of it and of its parts."""
+    parts, own = _by_part(values)
+    made = {name: replace(getattr(result, name), **found) for name, found in parts.items()}
+    return replace(result, **own, **made)

@@ -205,7 +205,7 @@ def fitted(tmp_path_factory):
 def test_the_fit_has_rejected_and_nonmonotone_steps(fitted):
     """Else the next test would not see every kind of state."""
     *_, result = fitted
-    assert not all(entry["accepted"] for entry in result.history)
+    assert not all(entry["accepted"] for entry in result.run.history)
     assert result.passes >= 8
 
 

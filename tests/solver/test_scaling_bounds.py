@@ -149,7 +149,7 @@ def test_a_fit_says_what_stands_at_a_bound(scans, tmp_path):
     assert any("contrast is at its bound in 2 of 4 bins" in said for said in result.warnings)
     held = np.isnan(result.scaling["contrast_stderr_naive"].values)
     assert held.tolist() == [True, False, True, False]
-    assert result.scalings is None
+    assert result.diagnosis.scalings is None
     assert "the bounds and priors apply to this one only" in " ".join(str(result).split())
     result.to_json(tmp_path / "result.json")
 

@@ -52,7 +52,7 @@ def test_a_fit_of_a_store_by_url_has_the_same_bits(disk, url):
     assert there.digest == disk.digest
     results = [fit_here(scan, hd.STATIC, **GIVEN) for scan in (disk, there)]
     assert same_bits(*results)
-    assert results[1].inputs["store_path"] == url
+    assert results[1].provenance.inputs["store_path"] == url
 
 
 REFUSED = {

@@ -48,7 +48,7 @@ def test_one_worker_and_two_resident_or_streaming_give_the_same_bits(
     with cluster.local_cluster(processes=processes, threads=1) as client:
         result = hd.fit(scan, hd.LAMINAR_FLOW, gap="200 um", client=client, memory=memory)
     assert same_bits(result, quiet)
-    assert result.compilations["gram"] <= 1
+    assert result.run.compilations["gram"] <= 1
 
 
 @pytest.mark.slow
@@ -70,8 +70,11 @@ def test_the_lower_bound_of_few_angles_and_a_profile_have_the_same_bits(scan):
     with cluster.local_cluster(processes=2, threads=1) as client:
         there = hd.fit(few, hd.LAMINAR_FLOW, client=client, **options)
     assert same_bits(there, here)
-    assert there.covariance_lower.values.tobytes() == here.covariance_lower.values.tobytes()
-    assert there.profiles["phi0"].identical(here.profiles["phi0"])
+    assert (
+        there.errors.covariance_lower.values.tobytes()
+        == here.errors.covariance_lower.values.tobytes()
+    )
+    assert there.errors.profiles["phi0"].identical(here.errors.profiles["phi0"])
 
 
 def test_killing_a_worker_in_mid_pass_changes_no_bit(scan, quiet):

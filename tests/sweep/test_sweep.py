@@ -85,13 +85,13 @@ def test_levels_lead_to_the_optimum_of_all_data(tmp_path, monkeypatch):
     straight = fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
     monkeypatch.setattr(layouts, "MIN_PAIRS_FOR_LEVELS", 0)
     through = fit_here(scan, hd.LAMINAR_FLOW, gap="200 um")
-    assert [entry["level"] for entry in through.history if "level" in entry] == [16, 4]
+    assert [entry["level"] for entry in through.run.history if "level" in entry] == [16, 4]
     assert through.passes <= straight.passes
     one, other = through.parameters, straight.parameters
     apart = (one["value"] - other["value"]) / other["stderr_naive"]
     assert abs(apart).max() < 1e-3
     assert "over 16×16 means" in str(through)
-    assert through.compilations["candidates"] <= 1
+    assert through.run.compilations["candidates"] <= 1
 
 
 def test_a_cache_drops_what_was_used_least_recently_beyond_its_bytes():

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from homodyne_dask import events
 from homodyne_dask.apps.dashboard.page_charts import PACKAGE, Mark, chart
-from homodyne_dask.results.views.html_template import render
-from homodyne_dask.results.views.numbers import format_count, format_seconds, value_and_error
+from homodyne_dask.results.data.number_format import format_count, format_seconds, value_and_error
+from homodyne_dask.results.views.jinja_templates import render
 from homodyne_dask.text import size
 
 MAX_ROWS = 200

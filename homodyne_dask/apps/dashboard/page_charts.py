@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from homodyne_dask.results.views.html_template import render
+from homodyne_dask.results.views.jinja_templates import render
 
 PACKAGE = "homodyne_dask.apps.dashboard"
 WIDTH, HEIGHT = 320, 190

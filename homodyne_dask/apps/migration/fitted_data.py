@@ -8,9 +8,9 @@ from typing import IO
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.results.data.block_means import as_fitted
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import FittedModel, fitted_model
-from homodyne_dask.results.data.map_means import as_fitted
 from homodyne_dask.store import schema
 from homodyne_dask.store.files import named_in_errors
 from homodyne_dask.store.scan import Chunk, Scan

@@ -12,9 +12,9 @@ import numpy as np
 import homodyne_dask as hd
 from homodyne_dask.apps.migration.fitted_data import fitted_data_refusal, write_fitted_data
 from homodyne_dask.apps.migration.processor_report import get_device_status
+from homodyne_dask.results.data.block_means import BinMap, bin_map
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import fitted_model
-from homodyne_dask.results.data.map_means import BinMap, bin_map
 from homodyne_dask.results.views.figures.style import UNKNOWN_COLOUR, figure, place
 from homodyne_dask.store.files import write_file
 from homodyne_dask.store.scan import Scan
@@ -49,7 +49,7 @@ def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, object]]:
     χ² counts each pair of frames once; that of homodyne counts it twice.
     """
     now, mode = datetime.now().isoformat(), result.config["model"]
-    status, seconds = STATUS.get(result.outcome, "failed"), result.timings["total"]
+    status, seconds = STATUS.get(result.outcome, "failed"), result.run.timings["total"]
     quality, chisqr = _quality(result), _number(result.chisqr)
     batches = {
         "n_batches": _tiles_of_a_pass(scan, result.config["min_lag"]),
@@ -77,7 +77,7 @@ def json_files(result: FitResult, scan: Scan) -> dict[str, dict[str, object]]:
                 "quality_flag": quality,
             },
             "dataset_info": {
-                "n_angles": result.nbins,
+                "n_angles": result.statistics.nbins,
                 "n_time_points": (scan.frames[1] - scan.frames[0]) ** 2,
                 "total_data_points": result.ndata,
                 "q_value": _number(scan.q[0]),
@@ -149,7 +149,7 @@ def _quality(result: FitResult) -> str:
 
 def _reduction(result: FitResult) -> float | None:
     """Return the relative reduction of χ² from the initial values to the optimum."""
-    first = next((h["chisqr"] for h in result.history if h.get("chisqr")), None)
+    first = next((h["chisqr"] for h in result.run.history if h.get("chisqr")), None)
     return _number(1 - result.chisqr / first) if first else None
 
 

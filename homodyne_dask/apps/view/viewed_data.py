@@ -19,12 +19,11 @@ from homodyne_dask.errors import (
     printable,
     require_type,
 )
-from homodyne_dask.results.data.fit_result import SUMMARY, FitResult
+from homodyne_dask.results.data.block_means import as_fitted
+from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
-from homodyne_dask.results.data.map_means import as_fitted
-from homodyne_dask.results.data.series import JSON
 from homodyne_dask.results.files.folder import fits_in
-from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.files.saved_results import SERIES, SUMMARY, load_result
 from homodyne_dask.store.files import any_path, is_file
 from homodyne_dask.store.rings import NEAREST_ANGLE_TOLERANCE, NEAREST_Q_TOLERANCE
 from homodyne_dask.store.scan import Cuts, Scan, open_dataset
@@ -65,13 +64,13 @@ def open_shown(what: Sequence[Viewable]) -> list[ShownScan]:
         )
     scans = {one.digest: one for _, one in opened if isinstance(one, Scan)}
     fitted = {
-        one.inputs["store_sha256"] for _, one in opened if isinstance(one, FitResult)
+        one.provenance.inputs["store_sha256"] for _, one in opened if isinstance(one, FitResult)
     } & scans.keys()
     found: list[ShownScan] = []
     tiles = Tiles()
     for name, one in opened:
         if isinstance(one, FitResult):
-            scan, result = _data_of(one, scans.get(one.inputs["store_sha256"])), one
+            scan, result = _data_of(one, scans.get(one.provenance.inputs["store_sha256"])), one
         elif one.digest not in fitted:
             scan, result = one, None
         else:
@@ -114,7 +113,7 @@ def viewed(what: Sequence[Viewable]) -> Viewed:
 
 def _name(what: Viewable) -> str:
     if isinstance(what, FitResult):
-        return f"{what.config['model']} fitted to {what.inputs['store']}"
+        return f"{what.config['model']} fitted to {what.provenance.inputs['store']}"
     return any_path("what to view", what.path if isinstance(what, Scan) else what).absolute().name
 
 
@@ -127,7 +126,7 @@ def _opened(what: Viewable) -> Scan | FitResult:
     if path.name.endswith(".json") or is_file(path / SUMMARY):
         return load_result(path)
     parts = fits_in(path)
-    if parts or is_file(path / JSON):
+    if parts or is_file(path / SERIES):
         raise OptionError(
             f"{path} holds several fits: view up to {MAX_SHOWN} of them, as "
             + " ".join(str(path / part) for part in parts[:2])
@@ -142,7 +141,7 @@ def _data_of(result: FitResult, held: Scan | None) -> Scan:
             return as_fitted(fitted_scan(result), result)
         except StoreError as e:
             raise StoreError(f"{e}; or give the store beside the result, where it is now") from e
-    inputs = result.inputs
+    inputs = result.provenance.inputs
     scan = held.select(label=inputs["labels"], frames=tuple(inputs["frames"]))
     return as_fitted(FitView(result, scan).scan, result)
 

@@ -23,9 +23,9 @@ from homodyne_dask.cli.fit_job import (
 from homodyne_dask.cli.several_fits import opened, submitted_jobs, wait_for_fit
 from homodyne_dask.cli.worker_options import workers_are_local, workers_for_small_fits
 from homodyne_dask.errors import ClusterError, HomodyneDaskError, SourceError
-from homodyne_dask.results.data.series_entry import SeriesEntry
+from homodyne_dask.results.data.fit_rows import PARTS, SeriesEntry
 from homodyne_dask.results.files.folder import FolderInUse
-from homodyne_dask.results.files.scans_index import PARTS, write_index
+from homodyne_dask.results.files.scans_index import write_index
 
 FILES_FOR_WORKERS = 8
 """Files from which workers are started: fewer are fitted sooner in this process."""

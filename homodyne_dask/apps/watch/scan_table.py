@@ -8,8 +8,7 @@ from pathlib import Path
 from homodyne_dask.apps.watch.scans_page import WatchStatus, live_pictures, write_live_index
 from homodyne_dask.apps.watch.watched_files import Stamp
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.results.data.scan_row import FitRow, changes, fit_rows
-from homodyne_dask.results.data.series_entry import FAILED, SeriesEntry
+from homodyne_dask.results.data.fit_rows import FAILED, FitRow, SeriesEntry, changes, fit_rows
 from homodyne_dask.results.views.html_report import Picture
 
 LARGEST_SHARE = 0.1

@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from homodyne_dask.results.data.scan_row import FitRow, local_time
-from homodyne_dask.results.data.series_entry import CONVERGED, FAILED, quantity_names
-from homodyne_dask.results.files.csv_tables import entries_csv
-from homodyne_dask.results.files.scans_index import (
+from homodyne_dask.results.data.fit_rows import (
+    CONVERGED,
+    FAILED,
     PARTS,
     SCANS,
-    fits_table,
-    index_files,
+    FitRow,
+    local_time,
     outcome_counts,
+    quantity_names,
 )
+from homodyne_dask.results.files.csv_tables import entries_csv
+from homodyne_dask.results.files.scans_index import index_files
 from homodyne_dask.results.views.figures.scans_figure import draw_last_rates, draw_scans_against
-from homodyne_dask.results.views.html_report import Picture
-from homodyne_dask.results.views.html_template import RESULTS_PACKAGE, render
+from homodyne_dask.results.views.html_report import Picture, fits_table
+from homodyne_dask.results.views.jinja_templates import RESULTS_PACKAGE, render
 from homodyne_dask.store.files import replacing, write_atomic
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """homodyne-dask watch: result files appear in a folder, fits follow."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,10 @@ from homodyne_dask.cli.shared_options import (
 )
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.options import AUTO, DATA, OUTPUT
+
+if TYPE_CHECKING:
+    pass
+
 
 _OF_DATA: dict[str, Any] = {"cls": SectionOption, "section": DATA}
 _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}

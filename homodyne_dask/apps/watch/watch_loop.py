@@ -23,7 +23,7 @@ from homodyne_dask.apps.watch.watched_files import (
 )
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, Interrupted, error_sentence
 from homodyne_dask.errors import ClusterError
-from homodyne_dask.results.data.series_entry import FAILED
+from homodyne_dask.results.data.fit_rows import FAILED
 from homodyne_dask.results.files.folder import FolderInUse
 from homodyne_dask.store.processes import trim_memory
 

@@ -1,7 +1,7 @@
 """homodyne-dask posterior: the posterior of all the data of a finished fit."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from homodyne_dask.cli.shared_options import (
 )
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.files import AnyPath, is_file
+
+if TYPE_CHECKING:
+    pass
 
 
 @click.command()
@@ -64,10 +67,11 @@ def posterior(
     Exit status: 0 done, 2 bad input, 3 the draws are not to be trusted, 130 interrupted.
     """
     from homodyne_dask.cli import result_upload, worker_options
-    from homodyne_dask.results.data import fit_result, fit_view, map_means
+    from homodyne_dask.results.data import block_means, fit_view
     from homodyne_dask.results.files.folder import fits_in
+    from homodyne_dask.results.files.saved_results import SUMMARY
 
-    fits = [] if is_file(folder / fit_result.SUMMARY) else fits_in(folder)
+    fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
     if fits:
         raise OptionError(
             f"{folder} holds {len(fits)} fits, and a posterior is that of one: give {folder / fits[0]}, or "
@@ -77,7 +81,7 @@ def posterior(
         raise OptionError(f"{output} exists: give another --output")
     result = hd.load_result(folder)
     priors = values_by_name("prior", prior) or None
-    scan = map_means.as_fitted(fit_view.fitted_scan(result), result)
+    scan = block_means.as_fitted(fit_view.fitted_scan(result), result)
     echo_progress(
         f"{draws} draws from the posterior of {result.config['model']} fitted to {scan.path}"
     )

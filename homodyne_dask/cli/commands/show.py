@@ -21,10 +21,10 @@ from homodyne_dask.store.files import AnyPath, is_file
 )
 def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> None:
     """Print the report of the fit or the series of fits in FOLDER."""
-    from homodyne_dask.results.data import fit_result, series
+    from homodyne_dask.results.files.saved_results import SERIES, SUMMARY
 
-    of_series = is_file(folder / series.JSON)
-    if not of_series and not is_file(folder / fit_result.SUMMARY):
+    of_series = is_file(folder / SERIES)
+    if not of_series and not is_file(folder / SUMMARY):
         _check_one(folder)
     found = hd.load_series(folder) if of_series else hd.load_result(folder)
     if as_json:
@@ -32,7 +32,7 @@ def show(folder: AnyPath, as_json: bool, ci: float | None, pictures: bool) -> No
     else:
         echo(str(found))
     if ci is not None and not as_json:
-        from homodyne_dask.results.data.fitted_parameters import intervals_text  # it loads models
+        from homodyne_dask.results.views.text_report import intervals_text  # it loads models
 
         echo(f"\n{intervals_text(found, ci)}")
     if pictures:

@@ -12,7 +12,7 @@ import xarray
 from jaxtyping import Float
 
 from homodyne_dask.fitting.curve_fit import residual_fit
-from homodyne_dask.results.views import numbers
+from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.files import path_of, write_atomic
 from homodyne_dask.text import abridged, aligned_columns, html_table

@@ -26,7 +26,14 @@ from homodyne_dask.fitting.error_estimation.result_warnings import (
 from homodyne_dask.fitting.error_estimation.spline_rate_errors import rate_freedom, smoothing_of
 from homodyne_dask.fitting.request import Request
 from homodyne_dask.kernels.gram import RobustGram
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import (
+    Diagnosis,
+    FitErrors,
+    FitResult,
+    FitRun,
+    FitStatistics,
+)
+from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
     covariance_table,
     directions_table,
@@ -88,8 +95,6 @@ def assemble_result(
                 "unit": [p.unit for p in request.parameters],
             }
         ),
-        covariance=covariance_table(errors.robust, names),
-        covariance_naive=covariance_table(errors.naive, names),
         scaling=scaling_table(
             {
                 "label": scan.label,
@@ -107,38 +112,54 @@ def assemble_result(
                 "offset_stderr_naive": errors.scaling_naive[:, 0],
             }
         ),
-        chisqr=reduced.fit_chisqr,
-        redchi=reduced.fit_chisqr / freedom,
-        ndata=reduced.ndata,
-        nbins=int((reduced.count > 0).sum()),
-        passes=state.passes,
-        mean_weight=mean_weight(reduced.gram) if isinstance(reduced.gram, RobustGram) else None,
-        history=tuple(history),
-        compilations=compilations,
-        timings=timings,
-        undetermined=_without_shorter(undetermined_directions(request, state), errors.sentences),
-        warnings=warnings_about(
-            request, state, at_bound, clusters, errors.withheld, errors.naive is not None and seen
-        )
-        + (warnings_about_priors(request, state, error) if seen else ())
-        + _without_profile(request, more),
-        config=request.config,
-        inputs=_inputs(request),
-        minima=tuple(minima),
-        truth=scan.attrs["truth"],
-        check=check,
-        version=version("homodyne-dask"),
-        versions=_versions(),
-        covariance_lower=covariance_table(more.lower, names),
-        identifiability=directions_table(errors.eigenvalues, errors.directions, names),
-        profiles=_profiles(request, state, errors, more),
-        definition=request.problem.model,
-        smoothing=smoothing_of(request, state),
-        rate_dof=None if errors.robust is None else rate_freedom(request, state, moved, clusters),
-        left_out=None
-        if left_out is None
-        else left_out_table(left_out_clusters(reduced, moved, clusters, left_out), scan.label),
-        **_sensitivity(request, state, moved, errors, error, known_noise),
+        statistics=FitStatistics(
+            chisqr=reduced.fit_chisqr,
+            redchi=reduced.fit_chisqr / freedom,
+            ndata=reduced.ndata,
+            nbins=int((reduced.count > 0).sum()),
+            mean_weight=mean_weight(reduced.gram) if isinstance(reduced.gram, RobustGram) else None,
+        ),
+        errors=FitErrors(
+            covariance=covariance_table(errors.robust, names),
+            covariance_naive=covariance_table(errors.naive, names),
+            covariance_lower=covariance_table(more.lower, names),
+            rate_dof=None
+            if errors.robust is None
+            else rate_freedom(request, state, moved, clusters),
+            profiles=_profiles(request, state, errors, more),
+        ),
+        diagnosis=Diagnosis(
+            undetermined=_without_shorter(
+                undetermined_directions(request, state), errors.sentences
+            ),
+            warnings=warnings_about(
+                request,
+                state,
+                at_bound,
+                clusters,
+                errors.withheld,
+                errors.naive is not None and seen,
+            )
+            + (warnings_about_priors(request, state, error) if seen else ())
+            + _without_profile(request, more),
+            check=check,
+            identifiability=directions_table(errors.eigenvalues, errors.directions, names),
+            left_out=None
+            if left_out is None
+            else left_out_table(left_out_clusters(reduced, moved, clusters, left_out), scan.label),
+            smoothing=smoothing_of(request, state),
+            minima=tuple(minima),
+            **_sensitivity(request, state, moved, errors, error, known_noise),
+        ),
+        run=FitRun(state.passes, tuple(history), compilations, timings),
+        provenance=Provenance(
+            config=request.config,
+            inputs=_inputs(request),
+            truth=scan.attrs["truth"],
+            version=version("homodyne-dask"),
+            versions=_versions(),
+            definition=request.problem.model,
+        ),
     )
     return result if more.signal is None or seen else without_decay(result, more.signal.sentence)
 

@@ -105,11 +105,16 @@ def without_decay(result: FitResult, sentence: str) -> FitResult:
     scaling["contrast"].values[used] = 0.0
     for name in ("contrast_stderr", "contrast_stderr_naive"):
         scaling[name].values[:] = np.nan
+    errors = replace(
+        result.errors, covariance=None, covariance_naive=None, covariance_lower=None, profiles={}
+    )
+    diagnosis = replace(
+        result.diagnosis, undetermined=(sentence,), check=None, influence=None, scalings=None,
+        identifiability=None, left_out=None,
+    )  # fmt: skip
     return replace(
-        result, outcome=Outcome.NO_DECAY, parameters=parameters, scaling=scaling,
-        covariance=None, covariance_naive=None, covariance_lower=None, check=None,
-        influence=None, scalings=None, identifiability=None, left_out=None, profiles={},
-        undetermined=(sentence,),
+        result, outcome=Outcome.NO_DECAY, parameters=parameters, scaling=scaling, errors=errors,
+        diagnosis=diagnosis,
     )  # fmt: skip
 
 

@@ -41,9 +41,9 @@ from homodyne_dask.fitting.surrogate.pair_sample import (
     sampled_f,
 )
 from homodyne_dask.fitting.surrogate.proposal import Proposal, truncated
+from homodyne_dask.results.data.block_means import as_fitted
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
-from homodyne_dask.results.data.map_means import as_fitted
 from homodyne_dask.results.data.posterior import Posterior, posterior_of
 from homodyne_dask.results.data.posterior_draws import PosteriorDraws
 from homodyne_dask.solver import levenberg_marquardt as lm
@@ -341,7 +341,7 @@ def posterior_draws(
         doing("one pass at the optimum")
         reduced = reduce(sweep(theta), request.scaling, request.sum_rounding)
         moved = request.search.free_inside_bounds(theta)
-        bound = result.covariance_lower
+        bound = result.errors.covariance_lower
         lower = None if bound is None else bound.values
         adjustment = adjustment_of(request, reduced, at, moved, lower, adjust)
         target = Target(at, adjustment, priors_used)
@@ -398,22 +398,27 @@ def _as_draws(
 
 def request_of(result: FitResult, scan: Scan) -> Request:
     """Return the request of a finished fit, with the data it was made of."""
-    if result.smoothing is not None:
+    if result.diagnosis.smoothing is not None:
         raise OptionError(
             f"{result.config['model']} has rates without a formula, smoothed by a penalty that a posterior "
             f"does not have: result.rates has their bands"
         )
     scan = as_fitted(FitView(result, scan).scan, result)
-    if scan.digest != result.inputs["store_sha256"]:
+    if scan.digest != result.provenance.inputs["store_sha256"]:
         raise OptionError(
             f"{scan.path} is not the store that was fitted, or has changed since: fit again"
         )
-    if list(scan.frames) != list(result.inputs["frames"]):
+    frames = result.provenance.inputs["frames"]
+    if list(scan.frames) != list(frames):
         raise OptionError(
-            f"the fit was of frames {result.inputs['frames']}, and the scan has {list(scan.frames)}: "
+            f"the fit was of frames {frames}, and the scan has {list(scan.frames)}: "
             f"give the selection that was fitted"
         )
-    model = result.definition if result.definition is not None else result.config["model"]
+    model = (
+        result.provenance.definition
+        if result.provenance.definition is not None
+        else result.config["model"]
+    )
     options = {o.name: result.config.get(o.name, o.default) for o in fit_options()}
     if options["scaling"] != "fixed":
         options |= {"contrast": None, "offset": None}

@@ -34,8 +34,8 @@ from homodyne_dask.fitting.series.parallel_fits import (
 )
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.store.rings import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan, as_scan
 

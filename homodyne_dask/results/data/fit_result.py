@@ -9,41 +9,122 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from homodyne_dask.results.data.misfit import (
-    ModelCheck,
-    misfit_sentence,
+from homodyne_dask.results.data.fitted_parameters import (
+    FittedParameters,
+    bounds_of,
+    confidence_intervals,
+    parameter_frame,
 )
+from homodyne_dask.results.data.misfit import ModelCheck, misfit_sentence, model_check_of
+from homodyne_dask.results.data.operations import (
+    Plots,
+    c2_at_times,
+    c2_of,
+    html_of,
+    rates_of,
+    save_json,
+    save_nexus,
+    text_of,
+)
+from homodyne_dask.results.data.provenance import Provenance
 from homodyne_dask.results.data.result_tables import (
     DATASET_UNITS,
+    covariance_table,
+    parameter_table,
     plain_columns,
     plain_rows,
     plain_table,
     plain_values,
+    scaling_table,
+    table_of,
 )
 from homodyne_dask.results.data.stokes_einstein import DerivedQuantity, derived_quantities
-from homodyne_dask.results.files.json_files import write_with_checksum
-from homodyne_dask.results.views.rendering import renderer
 from homodyne_dask.solver.covariance import error_used
 from homodyne_dask.solver.state import Outcome
-from homodyne_dask.store.files import path_of
 from homodyne_dask.text import abridged
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from pandas import DataFrame
 
-    from homodyne_dask.models import Model
-    from homodyne_dask.results.data.fitted_parameters import FittedParameters
-    from homodyne_dask.results.views.figures.plots import Plots
     from homodyne_dask.store.scan import Scan
 
 VERSION = 1
-FORMAT, SUMMARY = "homodyne_dask result", "summary.json"
-TABLES = ("influence", "scalings", "identifiability", "left_out", "smoothing", "rate_dof")
-NUMBERS = ("ndata", "nbins", "passes", "compilations", "timings")
-LISTS, LATER = ("history", "undetermined", "warnings"), ("minima", "comparison")
-OTHERS = ("config", "inputs", "truth")
-"""Entries of `to_dict()`, by how they are written."""
+FORMAT = "homodyne_dask result"
+
+
+@dataclass(frozen=True)
+class FitStatistics:
+    """χ² at the end of a fit, and the number of its data."""
+
+    chisqr: float
+    redchi: float
+    ndata: int
+    """Number of data: pairs of frames, or cells of age and lag that c2 is the mean of, times bins; priors."""
+    nbins: int
+    mean_weight: float | None = None
+    """With a robust loss: the mean of the weights ρ' of all pairs; chisqr is then Σ scale²·ρ."""
+
+
+@dataclass(frozen=True)
+class FitErrors:
+    """What is known of the errors of the parameters, beside the columns of `FitResult.parameters`."""
+
+    covariance: xarray.DataArray | None
+    """(cov_i, cov_j) of `stderr`: cluster-robust; None with fewer than 8 clusters."""
+    covariance_naive: xarray.DataArray | None
+    """(cov_i, cov_j), (JᵀWJ)⁻¹; None where the data do not determine all parameters."""
+    covariance_lower: xarray.DataArray | None = None
+    """(cov_i, cov_j), dyadic-robust over blocks of frames: a lower bound, with fewer than 8 clusters."""
+    rate_dof: xarray.Dataset | None = None
+    """Over `age`: degrees of freedom of the robust error of each rate in `rates`."""
+    profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
+    """By parameter, over `point`: value, chisqr, parabola, evaluations, converged, theta(point, param)."""
+    posterior: dict[str, Any] | None = None
+    """Quantiles of the posterior, and how it was drawn, where it was saved in the folder of the fit."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What speaks for a fit or against it, and what depends on what."""
+
+    undetermined: tuple[str, ...]
+    """Sentences on what the data do not determine, or only weakly."""
+    warnings: tuple[str, ...]
+    check: ModelCheck | None = None
+    """Whether the model describes the data; None where too little is known to test it."""
+    influence: xarray.Dataset | None = None
+    """change(bin, param): change of a parameter when the bin is excluded, in standard errors."""
+    scalings: xarray.Dataset | None = None
+    """Over `mode`, one step from this fit's optimum: chisqr, fitted, change(mode, param), and aic and bic as
+    differences from the lowest mode, not comparable with those of another fit."""
+    identifiability: xarray.Dataset | None = None
+    """Over `direction`: eigenvalue of the Hessian of unit diagonal, and vector(direction, param)."""
+    left_out: xarray.Dataset | None = None
+    """Over `cluster` of bins: ndata, chisqr, left_out_chisqr; penalty and linear of all (`hd.compare`)."""
+    smoothing: xarray.Dataset | None = None
+    """Over `rate` of free form: strength λ, exponent, design_effect, degrees of freedom, splines."""
+    minima: tuple[dict[str, Any], ...] = ()
+    """Competing minima of χ² of the binned averages, the best first: theta by name, chisqr, starts
+    (how many of the fits ended there)."""
+    comparison: tuple[dict[str, Any], ...] = ()
+    """The models that were compared, for a model chosen by `auto`: the rows of `ModelComparison.table`."""
+    rates_check: dict[str, Any] | None = None
+    """Whether the rates follow their power laws (`RatesCheck.to_dict`), of `fit --check-rates`."""
+
+
+@dataclass(frozen=True)
+class FitRun:
+    """The passes of a fit, and what they took."""
+
+    passes: int
+    """Passes over all data, one per trial step."""
+    history: tuple[dict[str, Any], ...]
+    """One entry per pass: theta, chisqr, damping, accepted, decrement, seconds."""
+    compilations: dict[str, int]
+    """Largest number of compilations of each kernel in one process."""
+    timings: dict[str, float]
+    """Seconds: start (initial values), passes, errors (passes after the last step), total."""
 
 
 @dataclass(frozen=True)
@@ -57,70 +138,54 @@ class FitResult:
     outcome: Outcome
     parameters: xarray.Dataset
     """Over `param`: value, stderr (CR3; NaN if unknown), stderr_naive, dof, at_bound, fixed, unit."""
-    covariance: xarray.DataArray | None
-    """(cov_i, cov_j) of `stderr`: cluster-robust; None with fewer than 8 clusters."""
-    covariance_naive: xarray.DataArray | None
-    """(cov_i, cov_j), (JᵀWJ)⁻¹; None where the data do not determine all parameters."""
     scaling: xarray.Dataset
     """Over `bin`: contrast, offset, redchi, q, phi, ndata, undetermined, left_out_chisqr (χ² of the bin at
     the parameters of a fit without it: `compare_models`); coordinate label."""
-    chisqr: float
-    redchi: float
-    ndata: int
-    """Number of data: pairs of frames, or cells of age and lag that c2 is the mean of, times bins; priors."""
-    nbins: int
-    passes: int
-    """Passes over all data, one per trial step."""
-    history: tuple[dict[str, Any], ...]
-    """One entry per pass: theta, chisqr, damping, accepted, decrement, seconds."""
-    compilations: dict[str, int]
-    """Largest number of compilations of each kernel in one process."""
-    timings: dict[str, float]
-    """Seconds: start (initial values), passes, errors (passes after the last step), total."""
-    undetermined: tuple[str, ...]
-    """Sentences on what the data do not determine, or only weakly."""
-    warnings: tuple[str, ...]
-    config: dict[str, Any]
-    """The options in force, defaults included: model, convention, gap_angstrom, scaling, ..."""
-    inputs: dict[str, Any]
-    """The store, its digest, the source file and its SHA-256, the selection, notes of ingest."""
-    minima: tuple[dict[str, Any], ...] = ()
-    """Competing minima of χ² of the binned averages, the best first: theta by name, chisqr, starts
-    (how many of the fits ended there)."""
-    truth: dict[str, Any] | None = None
-    """True model and parameters of simulated data."""
-    covariance_lower: xarray.DataArray | None = None
-    """(cov_i, cov_j), dyadic-robust over blocks of frames: a lower bound, with fewer than 8 clusters."""
-    influence: xarray.Dataset | None = None
-    """change(bin, param): change of a parameter when the bin is excluded, in standard errors."""
-    scalings: xarray.Dataset | None = None
-    """Over `mode`, one step from this fit's optimum: chisqr, fitted, change(mode, param), and aic and bic as
-    differences from the lowest mode, not comparable with those of another fit."""
-    identifiability: xarray.Dataset | None = None
-    """Over `direction`: eigenvalue of the Hessian of unit diagonal, and vector(direction, param)."""
-    left_out: xarray.Dataset | None = None
-    """Over `cluster` of bins: ndata, chisqr, left_out_chisqr; penalty and linear of all (`hd.compare`)."""
-    smoothing: xarray.Dataset | None = None
-    """Over `rate` of free form: strength λ, exponent, design_effect, degrees of freedom, splines."""
-    rate_dof: xarray.Dataset | None = None
-    """Over `age`: degrees of freedom of the robust error of each rate in `rates`."""
-    profiles: dict[str, xarray.Dataset] = field(default_factory=dict)
-    """By parameter, over `point`: value, chisqr, parabola, evaluations, converged, theta(point, param)."""
-    mean_weight: float | None = None
-    """With a robust loss: the mean of the weights ρ' of all pairs; chisqr is then Σ scale²·ρ."""
-    comparison: tuple[dict[str, Any], ...] = ()
-    """The models that were compared, for a model chosen by `auto`: the rows of `ModelComparison.table`."""
-    check: ModelCheck | None = None
-    """Whether the model describes the data; None where too little is known to test it."""
-    posterior: dict[str, Any] | None = None
-    """Quantiles of the posterior, and how it was drawn, where it was saved in the folder of the fit."""
-    rates_check: dict[str, Any] | None = None
-    """Whether the rates follow their power laws (`RatesCheck.to_dict`), of `fit --check-rates`."""
-    version: str = field(default="")
-    versions: dict[str, str] = field(default_factory=dict)
-    """Versions of Python and of the numerical packages."""
-    definition: "Model | None" = field(default=None, repr=False, compare=False)
-    """The model that was fitted; None for a result that was read from a file."""
+    statistics: FitStatistics
+    errors: FitErrors
+    diagnosis: Diagnosis
+    run: FitRun
+    provenance: Provenance
+
+    @property
+    def chisqr(self) -> float:
+        """χ² of all data, with the loss if there was one."""
+        return self.statistics.chisqr
+
+    @property
+    def redchi(self) -> float:
+        """χ² over the degrees of freedom."""
+        return self.statistics.redchi
+
+    @property
+    def ndata(self) -> int:
+        """Number of data: pairs of frames or cells, times bins; priors."""
+        return self.statistics.ndata
+
+    @property
+    def passes(self) -> int:
+        """Passes over all data, one per trial step."""
+        return self.run.passes
+
+    @property
+    def covariance(self) -> xarray.DataArray | None:
+        """(cov_i, cov_j) of `stderr`: cluster-robust; None with fewer than 8 clusters."""
+        return self.errors.covariance
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences on what is to be known before the numbers are used."""
+        return self.diagnosis.warnings
+
+    @property
+    def undetermined(self) -> tuple[str, ...]:
+        """Sentences on what the data do not determine, or only weakly."""
+        return self.diagnosis.undetermined
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The options in force, defaults included: model, convention, gap_angstrom, scaling, ..."""
+        return self.provenance.config
 
     @property
     def converged(self) -> bool:
@@ -130,22 +195,22 @@ class FitResult:
     @property
     def error_used(self) -> np.ndarray:
         """The errors in which influence, pulls and profiles count: stderr, else the larger other one."""
-        table, bound = self.parameters, self.covariance_lower
+        table, bound = self.parameters, self.errors.covariance_lower
         naive = table["stderr_naive"].values
         lower = np.full(len(naive), np.nan) if bound is None else np.sqrt(np.diag(bound.values))
         return error_used(table["stderr"].values, lower, naive)
 
     @property
-    def params(self) -> "FittedParameters":
+    def params(self) -> FittedParameters:
         """The parameters one by one: `result.params["D0"].value`, stderr, dof, unit, min, max, vary."""
-        return renderer("FittedParameters")(self)
+        return FittedParameters(self.parameters, bounds_of(self.provenance, self.parameters))
 
     def summary(self) -> "DataFrame":
         """Return the parameters as a pandas DataFrame, a row each: value, stderr, dof, unit, min, max, ...
 
         The columns are the fields of `params`; NaN is unknown, and in JSON everything is `to_dict`.
         """
-        return renderer("parameter_frame")(self)
+        return parameter_frame(self.params)
 
     def ci(self, percent: float = 95.0) -> xarray.Dataset:
         """Return low and high over `param`, the confidence intervals of the parameters.
@@ -153,7 +218,7 @@ class FitResult:
         value ± t·stderr, t for `dof` degrees of freedom; NaN where stderr is not known. percent: probability
         that an interval holds the true value. Raises OptionError outside of 0 to 100.
         """
-        return renderer("confidence_intervals")(self, percent)
+        return confidence_intervals(self.parameters, percent)
 
     @property
     def derived(self) -> dict[str, DerivedQuantity]:
@@ -168,18 +233,20 @@ class FitResult:
     @property
     def misfit(self) -> bool:
         """Whether the fit ended at an optimum at which the model does not describe the data."""
-        return self.check is not None and self.check.misfit
+        return self.diagnosis.check is not None and self.diagnosis.check.misfit
 
     @property
     def verdict(self) -> str:
         """How the fit ended and, if it is so, that the model does not describe the data, and where."""
-        if self.check is None or not self.misfit:
+        check = self.diagnosis.check
+        if check is None or not check.misfit:
             return self.outcome.value
-        return f"converged, but {misfit_sentence(self.check, self.inputs['store'], self.config)}"
+        store = self.provenance.inputs["store"]
+        return f"converged, but {misfit_sentence(check, store, self.config)}"
 
     def __str__(self) -> str:
         """Return the report as text."""
-        return renderer("report_text")(self)
+        return text_of(self)
 
     def __repr__(self) -> str:
         """Return the first lines of the report."""
@@ -187,19 +254,19 @@ class FitResult:
 
     def _repr_html_(self) -> str:
         """Return the report without figures, for Jupyter."""
-        return renderer("report_fragment")(self)
+        return html_of(self)
 
     @property
-    def plot(self) -> "Plots":
+    def plot(self) -> Plots:
         """The figures, as matplotlib Figures: `result.plot.rates()`; a scan is given where the store moved.
 
         maps, cuts, angles, rates, passes, residuals, influence.
         """
-        return renderer("Plots")(self)
+        return Plots(self)
 
     def model(self, scan: "Scan | None" = None) -> xarray.DataArray:
         """Return the fitted c2 (bin, t1, t2) of the bins fitted, lazily, as `scan.dataset` has the data."""
-        return renderer("fitted_c2")(self, scan)
+        return c2_of(self, scan)
 
     def eval(
         self, t1: "ArrayLike", t2: "ArrayLike", label: int | None = None, scan: "Scan | None" = None
@@ -210,19 +277,19 @@ class FitResult:
         was fitted, by default from where its store was. NaN in bins whose contrast or offset is unknown.
         Raises OptionError for other times, SelectionError for an unknown label or another scan.
         """
-        return renderer("c2_at")(self, t1, t2, label, scan)
+        return c2_at_times(self, t1, t2, label, scan)
 
     def to_nexus(self, path: str | Path, scan: "Scan | None" = None) -> None:
         """Write a NeXus file as `fit --nexus` does: NXxpcs with maps of all bins, the fit as NXfit.
 
         scan: what was fitted, by default from where its store was; SelectionError where it has other bins.
         """
-        renderer("write_nexus")(self, path, scan)
+        save_nexus(self, path, scan)
 
     @property
     def rates(self) -> xarray.Dataset:
         """J, gamma_dot and their integrals over t [s] with bands, from the store as it was (docs: rates)."""
-        return renderer("rates_of_fit")(self)
+        return rates_of(self)
 
     def to_dataset(self) -> xarray.Dataset:
         """Return all numbers as one Dataset with units, for netCDF and Zarr.
@@ -234,7 +301,7 @@ class FitResult:
         known = {
             name: table
             for name in ("covariance", "covariance_naive")
-            if (table := getattr(self, name)) is not None
+            if (table := getattr(self.errors, name)) is not None
         }
         numbers = {name: getattr(self, name) for name in ("chisqr", "redchi", "ndata", "passes")}
         bins = self.scaling.rename(redchi="redchi_per_bin", ndata="ndata_per_bin")
@@ -243,55 +310,119 @@ class FitResult:
         for name in DATASET_UNITS.keys() & whole.variables.keys():
             whole[name].attrs["units"] = DATASET_UNITS[name]
         return whole.assign_attrs(
-            title=f"{self.config['model']} fitted to {self.inputs['store']}",
+            title=f"{self.config['model']} fitted to {self.provenance.inputs['store']}",
             model=self.config["model"],
             convention=self.config["convention"],
             outcome=self.outcome.name,
             outcome_sentence=self.verdict,
             undetermined="\n".join(self.undetermined),
             warnings="\n".join(self.warnings),
-            source=self.inputs["source_file"],
-            source_sha256=self.inputs["source_sha256"],
-            history=f"homodyne-dask {self.version}",
+            source=self.provenance.inputs["source_file"],
+            source_sha256=self.provenance.inputs["source_sha256"],
+            history=f"homodyne-dask {self.provenance.version}",
             config=json.dumps(plain_values(self.config)),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain values, as written to summary.json; unknown numbers are None."""
+        diagnosis, errors, run, of = self.diagnosis, self.errors, self.run, self.provenance
+        check = diagnosis.check
         return plain_values(
             {
                 "format": FORMAT,
                 "format_version": VERSION,
-                "version": self.version,
-                "versions": self.versions,
+                "version": of.version,
+                "versions": of.versions,
                 "model": self.config["model"],
                 "convention": self.config["convention"],
                 "scaling": self.config["scaling"],
                 "outcome": self.outcome.name,
                 "outcome_sentence": self.verdict,
-                "model_check": None if self.check is None else self.check._asdict(),
+                "model_check": None if check is None else check._asdict(),
                 "parameters": plain_rows(self.parameters, "param"),
-                "derived": {name: of._asdict() for name, of in self.derived.items()},
-                "covariance": _matrix(self.covariance),
-                "covariance_naive": _matrix(self.covariance_naive),
+                "derived": {name: quantity._asdict() for name, quantity in self.derived.items()},
+                "covariance": _matrix(errors.covariance),
+                "covariance_naive": _matrix(errors.covariance_naive),
                 "scaling_per_bin": plain_columns(self.scaling),
                 "chisqr": self.chisqr,
                 "redchi": self.redchi,
-                "mean_weight": self.mean_weight,
+                "mean_weight": self.statistics.mean_weight,
                 "redchi_per_bin": self.scaling["redchi"].values,
-                **{key: getattr(self, key) for key in (*NUMBERS, *LISTS, *LATER, *OTHERS)},
-                "covariance_lower": _matrix(self.covariance_lower),
-                **{key: plain_table(getattr(self, key)) for key in TABLES},
-                "profiles": {key: plain_table(table) for key, table in self.profiles.items()},
-                "posterior": self.posterior,
-                "rates_check": self.rates_check,
+                "ndata": self.ndata,
+                "nbins": self.statistics.nbins,
+                "passes": run.passes,
+                "compilations": run.compilations,
+                "timings": run.timings,
+                "history": run.history,
+                "undetermined": diagnosis.undetermined,
+                "warnings": diagnosis.warnings,
+                "minima": diagnosis.minima,
+                "comparison": diagnosis.comparison,
+                "config": of.config,
+                "inputs": of.inputs,
+                "truth": of.truth,
+                "covariance_lower": _matrix(errors.covariance_lower),
+                "influence": plain_table(diagnosis.influence),
+                "scalings": plain_table(diagnosis.scalings),
+                "identifiability": plain_table(diagnosis.identifiability),
+                "left_out": plain_table(diagnosis.left_out),
+                "smoothing": plain_table(diagnosis.smoothing),
+                "rate_dof": plain_table(errors.rate_dof),
+                "profiles": {key: plain_table(table) for key, table in errors.profiles.items()},
+                "posterior": errors.posterior,
+                "rates_check": diagnosis.rates_check,
             }
         )
 
     def to_json(self, path: str | Path) -> None:
         """Write the result as JSON with a checksum, atomically; unknown numbers are null, never NaN."""
-        write_with_checksum(path_of("path", path), self.to_dict())
+        save_json(self.to_dict(), path)
 
 
 def _matrix(table: xarray.DataArray | None) -> np.ndarray | None:
     return None if table is None else table.values
+
+
+def from_summary(read: dict[str, Any]) -> FitResult:
+    """Return the result from its `to_dict()`, as read from JSON."""
+    names = list(read["parameters"])
+    columns = ("value", "stderr", "stderr_naive", "dof", "at_bound", "fixed", "unit")
+    by_column = {key: [read["parameters"][name][key] for name in names] for key in columns}
+    influences = ("influence", "scalings", "identifiability", "left_out", "smoothing")
+    profiles = {key: table_of(part) for key, part in read.get("profiles", {}).items()}
+    return FitResult(
+        outcome=Outcome[read["outcome"]],
+        parameters=parameter_table(by_column | {"param": names}),
+        scaling=scaling_table(read["scaling_per_bin"]),
+        statistics=FitStatistics(
+            **{key: read[key] for key in ("chisqr", "redchi", "ndata", "nbins")},
+            mean_weight=read.get("mean_weight"),
+        ),
+        errors=FitErrors(
+            covariance=covariance_table(read["covariance"], names),
+            covariance_naive=covariance_table(read["covariance_naive"], names),
+            covariance_lower=covariance_table(read.get("covariance_lower"), names),
+            rate_dof=table_of(read.get("rate_dof")),
+            profiles={key: table for key, table in profiles.items() if table is not None},
+            posterior=read.get("posterior"),
+        ),
+        diagnosis=Diagnosis(
+            undetermined=tuple(read["undetermined"]),
+            warnings=tuple(read["warnings"]),
+            check=model_check_of(read.get("model_check")),
+            **{key: table_of(read.get(key)) for key in influences},
+            minima=tuple(read.get("minima", ())),
+            comparison=tuple(read.get("comparison", ())),
+            rates_check=read.get("rates_check"),
+        ),
+        run=FitRun(
+            passes=read["passes"],
+            history=tuple(read["history"]),
+            compilations=read["compilations"],
+            timings=read["timings"],
+        ),
+        provenance=Provenance(
+            **{key: read[key] for key in ("config", "inputs", "truth", "version")},
+            versions=read.get("versions", {}),
+        ),
+    )

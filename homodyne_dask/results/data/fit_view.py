@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from homodyne_dask.errors import OptionError, SelectionError, StoreError, require_type
+from homodyne_dask.results.data.block_means import BinMap, bin_map, representative
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_model import FittedModel, decay_times, fitted_model
-from homodyne_dask.results.data.map_means import BinMap, bin_map, representative
 from homodyne_dask.store.scan import Cuts, Scan, open_dataset
 
 
@@ -19,17 +19,19 @@ def fitted_scan(result: FitResult) -> Scan:
     Raises OptionError for a result that does not know where, StoreError where the store is no longer
     there, or has changed.
     """
-    where = result.inputs.get("store_path")
+    where = result.provenance.inputs.get("store_path")
     if where is None:
         raise OptionError(
             "the result does not know where its store is: give the scan that was fitted, as in maps(scan)"
         )
     scan = open_dataset(where)
-    if scan.digest != result.inputs["store_sha256"]:
+    if scan.digest != result.provenance.inputs["store_sha256"]:
         raise StoreError(
             f"{where} has changed since the fit: fit again, or give the scan as it was"
         )
-    return scan.select(label=result.inputs["labels"], frames=tuple(result.inputs["frames"]))
+    return scan.select(
+        label=result.provenance.inputs["labels"], frames=tuple(result.provenance.inputs["frames"])
+    )
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.kernels.problem import Problem
-from homodyne_dask.models import MODELS, Model, convention_named, model_of_digest
-from homodyne_dask.models.fingerprint import known_part
-from homodyne_dask.models.spline_rates import with_stored_splines
+from homodyne_dask.models import Model, convention_named
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.solver.state import Outcome
@@ -43,35 +40,8 @@ class FittedModel:
 
 
 def model_of(result: FitResult) -> Model:
-    """Return the model that was fitted.
-
-    Raises OptionError where this process does not have it, or where its functions read other values.
-    """
-    name, held = result.config["model"], result.definition
-    digest, splines = result.config.get("model_digest"), result.config.get("splines")
-    if held is not None:
-        if known_part(held.current().digest) == known_part(held.digest):
-            return held
-        raise OptionError(
-            f"what the functions of model {name!r} read has changed since the fit: restore it, or fit again"
-        )
-    if splines:
-        return with_stored_splines(name, splines)
-    if digest is None:  # by an earlier program, which had models of its own under their names only
-        found = MODELS.get(name)
-        found = (
-            found
-            if found and list(found.names) == result.parameters["param"].values.tolist()
-            else None
-        )
-    else:
-        found = model_of_digest(name, digest)
-    if found is None:
-        raise OptionError(
-            f"the model {name!r} that was fitted is not known here: define it with hd.separable as it was, "
-            f"or fit again; only the numbers of this result can be shown"
-        )
-    return found
+    """Return the model that was fitted; raises OptionError where this process does not have it."""
+    return result.provenance.fitted_model(result.parameters["param"].values.tolist())
 
 
 def fitted_model(result: FitResult, scan: Scan) -> FittedModel:
@@ -82,7 +52,7 @@ def fitted_model(result: FitResult, scan: Scan) -> FittedModel:
     """
     value = result.parameters["value"].values
     if result.outcome is Outcome.NO_DECAY:
-        value = np.array(result.history[-1]["theta"])
+        value = np.array(result.run.history[-1]["theta"])
     return _on(result, scan, value)
 
 

@@ -10,15 +10,15 @@ import xarray
 
 from homodyne_dask.errors import OptionError, nearest, printable, shown
 from homodyne_dask.models.spline_rates import by_coefficient
-from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.fitted_model import model_of
-from homodyne_dask.results.views.numbers import value_and_error
-from homodyne_dask.text import aligned_columns, html_table
+from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.results.data.provenance import Provenance
+from homodyne_dask.text import html_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from homodyne_dask.results.data.series import FitSeries
+Bounds = Mapping[tuple[str, str], tuple[float, float]]
+"""Lower and upper bound by name and unit of a parameter."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,8 +59,8 @@ class FittedParameter:
 class FittedParameters(Mapping[str, FittedParameter]):
     """The parameters of a fit by name, in the model's order: `result.params["D0"].value`."""
 
-    def __init__(self, result: FitResult) -> None:
-        self._by_name = {one.name: one for one in _each(result)}
+    def __init__(self, table: xarray.Dataset, bounds: Bounds) -> None:
+        self._by_name = {one.name: one for one in _each(table, bounds)}
 
     def __getitem__(self, name: str) -> FittedParameter:
         if name not in self._by_name:
@@ -92,18 +92,16 @@ class UnknownParameterError(OptionError, KeyError):
         return printable(self.args[0])
 
 
-def bounds_of(result: FitResult) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return the bounds by name and unit.
+def bounds_of(of: Provenance, table: xarray.Dataset) -> Bounds:
+    """Return the bounds by name and unit; table: of the parameters.
 
     Empty for a model that this process does not know. Without the parameters that are in 1/s where q is
     unknown, unless their bounds were given.
     """
     with suppress(OptionError):
-        model = model_of(result)
-        given = by_coefficient(model, "bounds", result.config.get("bounds")) or {}
-        units = dict(
-            zip(result.parameters["param"].values, result.parameters["unit"].values, strict=True)
-        )
+        model = of.fitted_model(table["param"].values.tolist())
+        given = by_coefficient(model, "bounds", of.config.get("bounds")) or {}
+        units = dict(zip(table["param"].values, table["unit"].values, strict=True))
         return {
             (p.name, str(units[p.name]) if p.name in given else p.unit): tuple(
                 given.get(p.name, p.bounds)
@@ -113,8 +111,7 @@ def bounds_of(result: FitResult) -> dict[tuple[str, str], tuple[float, float]]:
     return {}
 
 
-def _each(result: FitResult) -> Iterator[FittedParameter]:
-    table, bounds = result.parameters, bounds_of(result)
+def _each(table: xarray.Dataset, bounds: Bounds) -> Iterator[FittedParameter]:
     for n, name in enumerate(map(str, table["param"].values)):
         row = {str(key): table[key].values[n] for key in table.data_vars}
         unit = str(row["unit"])
@@ -135,20 +132,20 @@ def _known(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def parameter_frame(result: FitResult) -> "DataFrame":
+def parameter_frame(parameters: FittedParameters) -> "DataFrame":
     """Return a row for each parameter, by name: the fields of `FittedParameter`; NaN is unknown."""
     from pandas import DataFrame  # loads for half a second
 
     numbers = {"value", "stderr", "stderr_naive", "dof", "min", "max"}
     columns: dict[str, Any] = {}
-    each = list(_each(result))
+    each = list(parameters.values())
     for key in (field.name for field in fields(FittedParameter) if field.name != "name"):
         values = [getattr(one, key) for one in each]
         columns[key] = np.array(values, float) if key in numbers else values
     return DataFrame(columns, index=[one.name for one in each]).rename_axis("parameter")
 
 
-def confidence_intervals(result: FitResult, percent: float = 95.0) -> xarray.Dataset:
+def confidence_intervals(table: xarray.Dataset, percent: float = 95.0) -> xarray.Dataset:
     """Return low and high over `param`: value ± t·stderr, t for the degrees of freedom of stderr.
 
     percent: probability that an interval holds the true value, above 0 and below 100. NaN where stderr is
@@ -158,7 +155,6 @@ def confidence_intervals(result: FitResult, percent: float = 95.0) -> xarray.Dat
 
     if not 0 < percent < 100:
         raise OptionError(f"an interval of {percent!r} % is none: give a number as 95")
-    table = result.parameters
     t = stdtrit(table["dof"].values, 0.5 + percent / 200)
     half = t * table["stderr"].values
     ends = {"low": table["value"].values - half, "high": table["value"].values + half}
@@ -167,36 +163,3 @@ def confidence_intervals(result: FitResult, percent: float = 95.0) -> xarray.Dat
         coords={"param": table["param"], "unit": table["unit"]},
         attrs={"percent": percent},
     )
-
-
-def intervals_text(found: "FitResult | FitSeries", percent: float) -> str:
-    """Return a table of the intervals of a fit, or of each fit of a series."""
-    if isinstance(found, FitResult):
-        return _text(found, percent)
-    parts = [
-        f"{entry.name}\n{_text(entry.result, percent)}"
-        for entry in found.entries
-        if entry.result is not None
-    ]
-    return "\n\n".join(parts)
-
-
-def _text(result: FitResult, percent: float) -> str:
-    ends = confidence_intervals(result, percent)
-    rows = [["parameter", f"{percent:g} % from", "to", "unit", "dof"]]
-    for name, low, high, unit, dof in zip(
-        *(ends[key].values for key in ("param", "low", "high", "unit")),
-        result.parameters["dof"].values,
-        strict=True,
-    ):
-        known = bool(np.isfinite(low))
-        shown = (
-            [f"{low:.6g}", f"{high:.6g}", str(unit), f"{dof:.1f}"]
-            if known
-            else ["-", "-", str(unit), "-"]
-        )
-        rows.append([str(name), *shown])
-    lines = aligned_columns(rows, left=1)
-    if not np.isfinite(ends["low"].values).any():
-        lines.append("no robust error is known, and the others make no interval (explain errors)")
-    return "\n".join(lines)

@@ -12,7 +12,7 @@ from homodyne_dask.results.data.fit_result import FitResult
 
 def truth_of(result: FitResult) -> dict[str, float] | None:
     """Return the true parameters if model, convention and gap of simulation and fit are the same."""
-    truth = result.truth
+    truth = result.provenance.truth
     if not truth or truth_mismatch(result):
         return None
     return truth["parameters"]
@@ -45,7 +45,7 @@ def true_rates_of(result: FitResult, t: Float[np.ndarray, " n"]) -> Rates | None
 
     None where they are not known, and where convention or gap of simulation and fit differ.
     """
-    truth = result.truth
+    truth = result.provenance.truth
     if not truth or _other_setting(result):
         return None
     convention = convention_named(result.config["convention"])
@@ -54,7 +54,7 @@ def true_rates_of(result: FitResult, t: Float[np.ndarray, " n"]) -> Rates | None
 
 def truth_mismatch(result: FitResult) -> str:
     """Return how model, convention or gap of the simulation differ from the fit, or ''."""
-    made, config = result.truth or {}, result.config
+    made, config = result.provenance.truth or {}, result.config
     if made and {*made["parameters"]} != {*result.parameters["param"].values.tolist()}:
         return f"model {made['model']}" + " of other parameters" * (
             made["model"] == config["model"]
@@ -66,7 +66,7 @@ def truth_mismatch(result: FitResult) -> str:
 
 def _other_setting(result: FitResult) -> str:
     """Return how convention or gap of the simulation differ from those of a fit with shear, or ''."""
-    made, config = result.truth or {}, result.config
+    made, config = result.provenance.truth or {}, result.config
     if not getattr(MODELS.get(config["model"]), "shear", True):
         return ""
     for key in ("convention", "gap_angstrom"):

@@ -3,38 +3,33 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray
 from xarray import DataTree
 
-from homodyne_dask.errors import SourceError
+from homodyne_dask.results.data.arviz_tree import FORMAT, VERSION, tree_of
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.posterior_draws import PosteriorDraws
-from homodyne_dask.results.data.posterior_summary import plain_summary, summary_table
-from homodyne_dask.results.data.result_tables import plain_columns, plain_values
-from homodyne_dask.results.files.arviz_tree import (
-    FORMAT,
-    VERSION,
-    ZARR,
-    draws_in,
-    netcdf_of_tree,
-    read_tree,
-    tree_of,
-    write_zarr,
+from homodyne_dask.results.data.operations import (
+    PosteriorPlots,
+    html_of,
+    save_into_folder,
+    save_json,
+    save_netcdf,
+    save_zarr,
+    text_of,
 )
-from homodyne_dask.results.files.json_files import missing_values, write_with_checksum
-from homodyne_dask.results.views.posterior_section import enough_sentences, why_unreliable
-from homodyne_dask.results.views.rendering import renderer
-from homodyne_dask.store.files import path_of, write_atomic
+from homodyne_dask.results.data.posterior_draws import PosteriorDraws
+from homodyne_dask.results.data.posterior_summary import (
+    enough_sentences,
+    plain_summary,
+    summary_table,
+    why_unreliable,
+)
+from homodyne_dask.results.data.result_tables import plain_columns, plain_values
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.text import abridged
-
-if TYPE_CHECKING:
-    from homodyne_dask.results.views.figures.posterior_figures import PosteriorPlots
-
-NETCDF, JSON = "posterior.nc", "posterior.json"
 
 
 @dataclass(frozen=True)
@@ -86,7 +81,7 @@ class Posterior:
 
     def __str__(self) -> str:
         """Return the table of quantiles, and what was done, as text."""
-        return renderer("posterior_text")(self.result, self.plain)
+        return text_of(self)
 
     def __repr__(self) -> str:
         """Return the first lines of the text."""
@@ -94,24 +89,24 @@ class Posterior:
 
     def _repr_html_(self) -> str:
         """Return the same as HTML, for Jupyter."""
-        return renderer("posterior_fragment")(self.result, self.plain)
+        return html_of(self)
 
     @property
-    def plot(self) -> "PosteriorPlots":
+    def plot(self) -> PosteriorPlots:
         """The figures, as matplotlib Figures: `posterior.plot.corner()`; rates, trace."""
-        return renderer("PosteriorPlots")(self)
+        return PosteriorPlots(self)
 
     def to_netcdf(self, path: str | Path) -> None:
         """Write `tree` as one netCDF-4 file, atomically; `load_posterior` and ArviZ read it."""
-        write_atomic(path_of("path", path), netcdf_of_tree(self.tree))
+        save_netcdf(self.tree, path)
 
     def to_zarr(self, path: str | Path) -> None:
         """Write `tree` as a Zarr folder, replacing an earlier one; `load_posterior` and ArviZ read it."""
-        write_zarr(self.tree, path_of("path", path))
+        save_zarr(self.tree, path)
 
     def to_json(self, path: str | Path) -> None:
         """Write the numbers without the draws as JSON with a checksum, atomically."""
-        write_with_checksum(path_of("path", path), self.values())
+        save_json(self.values(), path)
 
     def values(self) -> dict[str, Any]:
         """Return what `to_json` writes: `plain`, and quantiles by bin and age; unknown numbers are None."""
@@ -126,8 +121,11 @@ class Posterior:
         rates = {name: quantiles(name) for name in ("J", "gamma_dot", "strain") if name in group}
         bins = plain_columns(self.result.scaling)
         return plain_values(
-            {"format": FORMAT, "format_version": VERSION, "version": self.result.version}
-            | {"model": self.result.config["model"], "store": self.result.inputs["store"]}
+            {"format": FORMAT, "format_version": VERSION, "version": self.result.provenance.version}
+            | {
+                "model": self.result.config["model"],
+                "store": self.result.provenance.inputs["store"],
+            }
             | self.plain
             | {"bins": {name: bins[name] for name in ("label", "q", "phi")}}
             | {"contrast": quantiles("contrast"), "offset": quantiles("offset")}
@@ -140,12 +138,17 @@ class Posterior:
         posterior.nc, posterior.json, posterior_corner.png, posterior_rates.png of models with rates, and
         posterior_trace.png where chains were run. Raises OptionError for the folder of another fit.
         """
-        return renderer("save_posterior")(self, path_of("folder", folder))
+        return save_into_folder(self, folder)
+
+
+def with_posterior(result: FitResult, plain: dict[str, Any] | None) -> FitResult:
+    """Return a result that holds the numbers of its posterior, or none of it."""
+    return replace(result, errors=replace(result.errors, posterior=plain))
 
 
 def posterior_of(result: FitResult, draws: PosteriorDraws, scan: Scan) -> Posterior:
     """Return the posterior of a fit from the draws of a sampler; scan: what was fitted."""
-    result = replace(result, posterior=None)
+    result = with_posterior(result, None)
     draws = replace(draws, theta=_nearest(result, draws.theta), prior=_nearest(result, draws.prior))
     return Posterior(result, draws, tree_of(result, draws, scan))
 
@@ -158,22 +161,3 @@ def _nearest(result: FitResult, theta: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         turns = np.where(np.isfinite(period), np.round(away / period), 0.0)
     return theta - np.where(turns == 0, 0.0, turns * np.where(np.isfinite(period), period, 0.0))
-
-
-def load_posterior(path: str | Path) -> Posterior:
-    """Read a posterior written by `to_netcdf` or `to_zarr`, or that of the folder of a fit.
-
-    path: of the file or the folder. Raises SourceError if it is none.
-
-    >>> hd.posterior(hd.fit("A0123_c2.zarr", "brownian"), draws=500).to_netcdf("A0123.nc")
-    >>> hd.load_posterior("A0123.nc").reliable
-    True
-    """
-    where = path_of("path", path)
-    if where.is_dir() and not (where / ZARR).exists():
-        where /= NETCDF
-    if where.suffix == ".json":
-        raise SourceError(f"{where} holds no draws: give {where.with_suffix('.nc')}")
-    tree = read_tree(where)
-    with missing_values(where):
-        return Posterior(*draws_in(tree), tree)

@@ -7,6 +7,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.results.data.fit_result import FitResult
+
 
 @dataclass(frozen=True)
 class PosteriorDraws:
@@ -59,3 +61,10 @@ class PosteriorDraws:
     def flat(self) -> Float[np.ndarray, "all p"]:
         """The parameters of all draws of all chains, one after the other."""
         return self.theta.reshape(-1, self.theta.shape[-1])
+
+
+def free_names(result: FitResult) -> dict[str, int]:
+    """Return the place of each free parameter, by name."""
+    table = result.parameters
+    names = table["param"].values.tolist()
+    return {str(name): n for n, name in enumerate(names) if not table["fixed"].values[n]}

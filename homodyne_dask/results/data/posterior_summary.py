@@ -1,5 +1,6 @@
 """The posterior in numbers: quantiles of each parameter, and whether the errors of the fit are enough."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,14 @@ from jaxtyping import Float
 
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fitted_parameters import confidence_intervals
-from homodyne_dask.results.data.posterior_draws import PosteriorDraws
-from homodyne_dask.results.files.arviz_tree import free_names
-from homodyne_dask.results.views.posterior_section import ENOUGH
+from homodyne_dask.results.data.posterior_draws import PosteriorDraws, free_names
 
+UNTRUSTED_ERROR = 0.5
+"""The same above which draws are not to be trusted: they have the wrong weight by more than half."""
+MAX_PARETO_K, MAX_R_HAT = 0.7, 1.05
+"""Of importance weights (Vehtari et al. 2024) and of chains, above which draws are not to be trusted."""
+ENOUGH = 0.05
+"""Shift of the ends of the 95 % interval, in standard errors, up to which those of the fit are enough."""
 QUANTILES = (0.025, 0.16, 0.5, 0.84, 0.975)
 KNOWN = 0.1
 """Largest error of a shift from the number of draws with which those of the fit may be called enough."""
@@ -31,7 +36,7 @@ def summary_table(result: FitResult, draws: PosteriorDraws) -> xarray.Dataset:
     theta = draws.flat[:, at]
     quantile = np.quantile(theta, QUANTILES, axis=0).T
     table = result.parameters.isel(param=at)
-    interval = confidence_intervals(result).isel(param=at)
+    interval = confidence_intervals(result.parameters).isel(param=at)
     of_fit = np.stack([interval["low"].values, interval["high"].values], axis=1)
     naive = draws.adjust == "none"  # its width is another by intention
     stderr = np.where(naive, np.nan, table["stderr"].values)
@@ -91,3 +96,68 @@ def plain_summary(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
             for n, name in enumerate(table["param"].values)
         },
     }
+
+
+def why_unreliable(held: dict[str, Any]) -> str:
+    """Return why the draws are not to be trusted, '' if they are."""
+    k, r_hat = nan_if_none(held["pareto_k"]), nan_if_none(held["r_hat"])
+    if held["sampler"] == "nuts" and not r_hat <= MAX_R_HAT:
+        return (
+            f"these draws are not to be trusted: the chains did not mix (R̂ {r_hat:.3g}, above {MAX_R_HAT}); "
+            f"give more --draws or narrower priors, or fix what the data do not determine"
+        )
+    if held["sampler"] == "importance" and not k <= MAX_PARETO_K:
+        return (
+            f"these draws are not to be trusted: a few of them have nearly all the weight (Pareto k̂ {k:.2f}, "
+            f"above {MAX_PARETO_K}); give more --draws or narrower priors"
+        )
+    error = nan_if_none(held["largest_error"])
+    if error > UNTRUSTED_ERROR:
+        return (
+            f"these draws are not to be trusted: {held['columns']} columns do not give the likelihood where "
+            f"they are (its logarithm differs by {error:.2g}); give narrower priors, or fix what the data do "
+            f"not determine"
+        )
+    return ""
+
+
+def enough_sentences(held: dict[str, Any]) -> list[str]:
+    """Return for which parameters the error bars of the fit are enough, and for which they are not."""
+    if held["adjust"] == "none":
+        return [
+            "this is the naive posterior, of uncorrelated noise: it is too narrow, and not compared with the "
+            "errors of the fit"
+        ]
+    known = {n: of for n, of in held["parameters"].items() if of["shift"] is not None}
+    enough = [name for name, of in known.items() if of["enough"]]
+    other = [n for n, of in known.items() if of["shift"] > ENOUGH + 2 * of["shift_error"]]
+    undecided = [name for name in known if name not in (*enough, *other)]
+    unknown = [name for name in held["parameters"] if name not in known]
+    words = []
+    if enough:
+        error = 100 * max(known[name]["shift_error"] for name in enough)
+        words.append(
+            f"the error bars of the fit are enough for {', '.join(enough)}: the ends of the 95 % intervals "
+            f"agree to 5 % of stderr (error of an end from the number of draws: up to {error:.0f} %)"
+        )
+    if other:
+        words.append(
+            f"they are not enough for {', '.join(other)}: use the interval of the posterior, an end of which "
+            f"differs from that of the fit by the shift, in per cent of stderr"
+        )
+    if undecided:
+        error = 100 * max(known[name]["shift_error"] for name in undecided)
+        words.append(
+            f"whether they are enough for {', '.join(undecided)} is not known from so few draws (error of an "
+            f"end: up to {error:.0f} % of stderr)"
+        )
+    if unknown:
+        words.append(f"the fit has no interval of {', '.join(unknown)} to compare with")
+    if known and not enough:
+        words[0] = words[0].replace("they", "the error bars of the fit", 1)
+    return words
+
+
+def nan_if_none(value: float | None) -> float:
+    """Return a number of a summary, where None is one that is unknown."""
+    return math.nan if value is None else value

@@ -5,10 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.results.data.operations import save_json
 from homodyne_dask.results.data.result_tables import plain_values
-from homodyne_dask.results.files.json_files import write_with_checksum
-from homodyne_dask.results.views.numbers import value_and_error
-from homodyne_dask.store.files import path_of
 from homodyne_dask.text import abridged
 
 FORMAT, VERSION = "homodyne_dask check of rates", 1
@@ -110,4 +109,4 @@ class RatesCheck:
 
     def to_json(self, path: str | Path) -> None:
         """Write the numbers and the sentence as JSON with a checksum, atomically."""
-        write_with_checksum(path_of("path", path), self.to_dict())
+        save_json(self.to_dict(), path)

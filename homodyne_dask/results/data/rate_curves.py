@@ -166,7 +166,9 @@ def _covariance(result: FitResult) -> tuple[str, xarray.DataArray | None]:
     """Return the covariance of the bands, and its name in `ERRORS`."""
     if result.covariance is not None:
         return "robust", result.covariance
-    return ("none" if result.covariance_naive is None else "naive"), result.covariance_naive
+    return (
+        "none" if result.errors.covariance_naive is None else "naive"
+    ), result.errors.covariance_naive
 
 
 class _Band(NamedTuple):
@@ -220,10 +222,10 @@ def _freedom(
     """
     if result.covariance is None:
         return np.full(len(t), np.inf)
-    if result.rate_dof is None:
+    if result.errors.rate_dof is None:
         dof = result.parameters["dof"].sel(param=names).values
         return np.full(len(t), np.min(dof[np.isfinite(dof)], initial=np.inf))
-    ages, dof = result.rate_dof["age"].values, result.rate_dof[name].values
+    ages, dof = result.errors.rate_dof["age"].values, result.errors.rate_dof[name].values
     has = np.isfinite(dof)
     return np.interp(t, ages[has], dof[has]) if has.any() else np.full(len(t), np.nan)
 

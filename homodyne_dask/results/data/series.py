@@ -4,43 +4,114 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import warn
 
 import numpy as np
 import xarray
+from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError, nearest, shown
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.homogeneity import (
-    HomogeneityTest,
-    PowerLawOfQ,
-    homogeneity_test,
-    power_law_of_q,
-)
-from homodyne_dask.results.data.series_entry import (
+from homodyne_dask.results.data.fit_rows import (
     UNKNOWN_QUANTITY,
     Quantity,
     SeriesEntry,
     covariances,
 )
-from homodyne_dask.results.files.csv_tables import entries_csv
-from homodyne_dask.results.files.json_files import (
-    missing_values,
-    read_with_checksum,
-    write_with_checksum,
+from homodyne_dask.results.data.operations import (
+    figure_of,
+    html_of,
+    save_csv,
+    save_json,
+    text_of,
 )
-from homodyne_dask.results.files.load_result import file_in, from_summary
-from homodyne_dask.results.views.rendering import renderer
-from homodyne_dask.store.files import AnyPath, any_path, path_of, write_atomic
 from homodyne_dask.text import abridged
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+
+class HomogeneityTest(NamedTuple):
+    """Weighted mean of values and the χ² of their scatter about it."""
+
+    mean: float
+    stderr: float
+    """Standard error of the mean, from the errors of the values."""
+    chisqr: float
+    """Σ (value - mean)²/stderr²."""
+    freedom: int
+    """Degrees of freedom: number of values - 1."""
+    p: float
+    """Probability of at least this scatter if all true values are equal."""
+
+
+def homogeneity_test(
+    value: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"], dof: Float[np.ndarray, " n"]
+) -> HomogeneityTest | None:
+    """Return the test of homogeneity; None for fewer than two values with a known error.
+
+    dof: degrees of freedom of each error, NaN for a normal one. p is that of χ², corrected for errors
+    known from few degrees of freedom (Welch 1951).
+    """
+    known = np.isfinite(value) & np.isfinite(stderr) & (stderr > 0)
+    if known.sum() < 2:
+        return None
+    value, stderr, dof = value[known], stderr[known], dof[known]
+    weight = 1 / stderr**2
+    total = weight.sum()
+    mean = (weight * value).sum() / total
+    chisqr = float((weight * (value - mean) ** 2).sum())
+    k = len(value)
+    freedom = np.where(np.isfinite(dof), np.maximum(dof, 1.0), np.inf)
+    slack = float(((1 - weight / total) ** 2 / freedom).sum())
+    from scipy.special import chdtrc, fdtrc  # loads for a fifth of a second
+
+    if slack == 0:
+        p = chdtrc(k - 1, chisqr)
+    else:
+        F = chisqr / (k - 1) / (1 + 2 * (k - 2) / (k**2 - 1) * slack)
+        p = fdtrc(k - 1, (k**2 - 1) / (3 * slack), F)
+    return HomogeneityTest(float(mean), float(total**-0.5), chisqr, k - 1, float(p))
+
+
+class PowerLawOfQ(NamedTuple):
+    """y ∝ x^exponent, and the test whether y is a power of x."""
+
+    exponent: float
+    stderr: float
+    """From the errors of y, times √(χ²/freedom) where the values scatter by more than those."""
+    chisqr: float
+    """Of ln y about the line."""
+    freedom: int
+    """Number of values - 2."""
+    p: float
+    """Probability of at least this scatter about a power law; NaN for two values."""
+
+
+def power_law_of_q(
+    x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], stderr: Float[np.ndarray, " n"]
+) -> PowerLawOfQ | None:
+    """Return the exponent by weighted least squares in logarithms; None for fewer than two values."""
+    known = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
+    if known.sum() < 2:
+        return None
+    u, v, weight = np.log(x[known]), np.log(y[known]), (y[known] / stderr[known]) ** 2
+    u, v = (of - (weight * of).sum() / weight.sum() for of in (u, v))
+    spread = (weight * u**2).sum()
+    if spread == 0:
+        return None
+    exponent = float((weight * u * v).sum() / spread)
+    chisqr, freedom = float((weight * (v - exponent * u) ** 2).sum()), int(known.sum()) - 2
+    scatter = max(1.0, chisqr / freedom) if freedom else 1.0
+    from scipy.special import chdtrc
+
+    p = float(chdtrc(freedom, chisqr)) if freedom else np.nan
+    return PowerLawOfQ(exponent, float((scatter / spread) ** 0.5), chisqr, freedom, p)
+
+
 VERSION = 1
 FORMAT = "homodyne_dask series"
-JSON = "series.json"
 UNITS = {"q": "1/Å", "age": "s", "from": "s", "to": "s"}
 _AGREEMENT = {"mean": "mean", "mean_stderr": "stderr", "scatter": "chisqr", "p": "p"}
 _ERRORS = ("stderr", "stderr_lower", "stderr_naive")
@@ -88,8 +159,8 @@ class FitSeries:
             for key in ("value", *_ERRORS, "dof", "at_bound")
         }
         for key in ("redchi", "ndata", "passes"):
-            values = [np.nan if r is None else getattr(r, key) for r in self.results]
-            columns[key] = ("fit", np.array(values, float))
+            values = [getattr(entry, key) for entry in self.entries]
+            columns[key] = ("fit", np.array(values, float))  # None becomes NaN
         for key, of in _AGREEMENT.items():
             same = [self.agreement.get(name) for name in self.names]
             values = [np.nan if one is None else getattr(one, of) for one in same]
@@ -183,7 +254,7 @@ class FitSeries:
 
     def __str__(self) -> str:
         """Return the report as text."""
-        return renderer("series_text")(self)
+        return text_of(self)
 
     def __repr__(self) -> str:
         """Return the first lines of the report."""
@@ -191,16 +262,15 @@ class FitSeries:
 
     def _repr_html_(self) -> str:
         """Return the table and the agreement of the fits, for Jupyter."""
-        return renderer("series_fragment")(self)
+        return html_of(self)
 
     def plot(self) -> "Figure":
         """Return a figure of each parameter and rate with its error against q or age."""
-        return renderer("draw_series")(self)
+        return figure_of(self)
 
     def to_csv(self, path: str | Path) -> None:
         """Write a row for each fit; unknown numbers are empty cells."""
-        where = path_of("path", path)
-        write_atomic(where, entries_csv(self.names, self.entries, where.parent, "fit"))
+        save_csv(self, path)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all results as plain values, as written to series.json."""
@@ -221,34 +291,7 @@ class FitSeries:
 
     def to_json(self, path: str | Path) -> None:
         """Write all results as JSON with a checksum, atomically; `load_series` reads it."""
-        write_with_checksum(path_of("path", path), self.to_dict())
-
-
-def load_series(path: str | AnyPath) -> FitSeries:
-    """Read a series written by `to_json`, or the series.json of a folder.
-
-    path: of the file or the folder, or a URL of them. Raises SourceError if it is not such a file.
-
-    >>> hd.load_series("A0123_fit_q").names[:2]
-    ['D0', 'alpha']
-    """
-    where = file_in(any_path("path", path), JSON)
-    read = read_with_checksum(
-        where, FORMAT, VERSION, "give a folder made by fit --over, or its series.json"
-    )
-    folder = where.parent if isinstance(where, Path) else None
-    with missing_values(where):
-        return FitSeries(read["over"], tuple(_entry(fit, folder) for fit in read["fits"]))
-
-
-def _entry(read: dict[str, Any], folder: Path | None) -> SeriesEntry:
-    return SeriesEntry(
-        name=read["name"],
-        folder=None if folder is None or read["folder"] is None else folder / read["folder"],
-        result=None if read["result"] is None else from_summary(read["result"]),
-        message=read["message"],
-        at=read["at"],
-    )
+        save_json(self.to_dict(), path)
 
 
 def _unwrapped(value: np.ndarray, period: float | None) -> np.ndarray:

@@ -11,10 +11,12 @@ from typing import Any
 import xarray
 
 from homodyne_dask.errors import printable
+from homodyne_dask.results.data.comparison import Comparison
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, Fitted
 from homodyne_dask.results.data.known_truth import truth_of
-from homodyne_dask.results.data.scan_row import Fitted
-from homodyne_dask.results.data.series_entry import UNKNOWN_QUANTITY
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.store.files import path_of, write_atomic
 
 DIGITS = 8
 """Of the numbers of rates."""
@@ -47,6 +49,17 @@ def entries_csv(
 ) -> str:
     """Return a row for each fit: name, outcome, parameters with errors, its folder relative to `folder`."""
     return rows_csv([_entry_row(names, entry, folder, name_column) for entry in entries])
+
+
+def write_series_csv(series: FitSeries, path: str | Path) -> None:
+    """Write a row for each fit of a series; unknown numbers are empty cells."""
+    where = path_of("path", path)
+    write_atomic(where, entries_csv(series.names, series.entries, where.parent, "fit"))
+
+
+def write_comparison_csv(comparison: Comparison, path: str | Path) -> None:
+    """Write a row for each fit that was compared."""
+    write_atomic(path_of("path", path), rows_csv([fit._asdict() for fit in comparison.fits]))
 
 
 def _parameter_rows(result: FitResult) -> Iterator[dict[str, Any]]:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.data.fit_result import FORMAT, SUMMARY, FitResult
+from homodyne_dask.results.data.fit_result import FORMAT, FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.power_law_test import RatesCheck
 from homodyne_dask.results.data.rate_curves import has_rates, rates_in
 from homodyne_dask.results.files.csv_tables import parameters_csv, rates_csv, scaling_csv
-from homodyne_dask.results.files.load_result import load_result
 from homodyne_dask.results.files.netcdf import result_netcdf
 from homodyne_dask.results.files.nexus import nexus_file
+from homodyne_dask.results.files.saved_results import SUMMARY, load_result
 from homodyne_dask.results.views.figures.captions import TITLES
 from homodyne_dask.results.views.html_report import picture_in, report_page
 from homodyne_dask.results.views.text_report import report_text
@@ -207,7 +207,9 @@ def write_pictures(folder: Path) -> list[Path]:
     ):
         there = Path(aside)
         with errors_name(folder, there):
-            of_posterior = sorted(folder.glob(POSTERIOR_PICTURES)) if result.posterior else []
+            of_posterior = (
+                sorted(folder.glob(POSTERIOR_PICTURES)) if result.errors.posterior else []
+            )
             _write_report(view, there, pictures=True, of_posterior=of_posterior)
         names = sorted(path.name for path in there.iterdir())
         for name in names:
@@ -221,7 +223,9 @@ def write_rates_check(check: RatesCheck, folder: Path) -> list[Path]:
     It is a file of its own, and in the report and in summary.json, which are written again.
     """
     with locked_folder(folder, LOCK):
-        result = replace(load_result(folder), rates_check=check.to_dict())
+        result = load_result(folder)
+        diagnosis = replace(result.diagnosis, rates_check=check.to_dict())
+        result = replace(result, diagnosis=diagnosis)
         pictures = [
             [picture_in(path) for path in paths if path.is_file()]
             for paths in (
@@ -240,7 +244,7 @@ def _write_report(
     view: FitView, folder: Path, pictures: bool, of_posterior: Sequence[Path] = ()
 ) -> None:
     """Write the figures and the report that holds them, or the report alone."""
-    from homodyne_dask.results.views.figures.plots import save_all
+    from homodyne_dask.results.views.figures.fit_figures import save_all
 
     drawn = save_all(view, folder) if pictures else ()
     both = [[picture_in(path) for path in paths] for paths in (drawn, of_posterior)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from homodyne_dask.errors import SourceError, why_unreadable
-from homodyne_dask.store.files import AnyPath, read_regular_file, write_atomic
+from homodyne_dask.store.files import AnyPath, path_of, read_regular_file, write_atomic
 
 CHECKSUM = "sha256"
 """Key of the checksum: of all other keys and values, sorted, as `_canonical` writes them."""
@@ -20,6 +20,11 @@ def write_with_checksum(path: Path, values: dict[str, Any]) -> None:
     """Write plain values and their checksum, atomically; NaN is a ValueError."""
     whole = values | {CHECKSUM: _digest(values)}
     write_atomic(path, json.dumps(whole, indent=1, allow_nan=False) + "\n")
+
+
+def write_values(values: dict[str, Any], path: str | Path) -> None:
+    """Write plain values and their checksum; raises OptionError for what is no path."""
+    write_with_checksum(path_of("path", path), values)
 
 
 def read_with_checksum(path: AnyPath, form: str, version: int, remedy: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 import xarray
 from xarray.backends import H5NetCDFStore
 
+from homodyne_dask.results.data.block_means import BinMap
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.map_means import BinMap
 
 NXXPCS = {
     "storage_mode": "one_array_q_first",

@@ -10,10 +10,10 @@ import h5py
 import numpy as np
 from jaxtyping import Float
 
+from homodyne_dask.results.data.block_means import BinMap, bin_map, block_grid
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.data.fitted_parameters import bounds_of
-from homodyne_dask.results.data.map_means import BinMap, bin_map, block_grid
 from homodyne_dask.results.files.netcdf import NXXPCS
 from homodyne_dask.store.files import path_of, write_atomic
 from homodyne_dask.store.scan import Scan
@@ -63,16 +63,18 @@ def _field(parent: h5py.Group, name: str, value: Any, **attributes: Any) -> None
 
 
 def _creator(result: FitResult) -> str:
-    return f"homodyne-dask {result.version}"
+    return f"homodyne-dask {result.provenance.version}"
 
 
 def _write_entry(entry: h5py.Group, view: FitView) -> None:
     source, experiment = (
-        Path(view.result.inputs["source_file"]),
+        Path(view.result.provenance.inputs["source_file"]),
         view.scan.attrs.get("experiment", {}),
     )
     entry["definition"] = "NXxpcs"
-    entry["title"] = f"{view.result.config['model']} fitted to {view.result.inputs['store']}"
+    entry["title"] = (
+        f"{view.result.config['model']} fitted to {view.result.provenance.inputs['store']}"
+    )
     named = {"entry_identifier": {"value": source.stem.removesuffix("_results")}}
     for name in ("entry_identifier", "scan_number", "start_time", "end_time"):
         if found := (named | experiment).get(name):
@@ -171,7 +173,8 @@ def _write_fit(fit: h5py.Group, result: FitResult) -> None:
 
 def _parameters(result: FitResult) -> Iterator[tuple[str, float, dict[str, Any]]]:
     """Yield name, value and attributes of each parameter; an error or bound that is not known is absent."""
-    table, bounds = result.parameters, bounds_of(result)
+    table = result.parameters
+    bounds = bounds_of(result.provenance, table)
     for n, name in enumerate(map(str, table["param"].values)):
         row = {key: table[key].values[n] for key in ("value", "stderr", "fixed", "unit")}
         about = {"units": str(row["unit"]), "vary": not row["fixed"]}
@@ -195,7 +198,7 @@ def _scaling(result: FitResult) -> Iterator[tuple[str, Float[np.ndarray, " bin"]
 def _write_process(entry: h5py.Group, result: FitResult) -> None:
     """Write the program, and with it all numbers of the fit as summary.json has them."""
     process = _group(entry, "process", "NXprocess")
-    process["program"], process["version"] = "homodyne-dask", result.version
+    process["program"], process["version"] = "homodyne-dask", result.provenance.version
     note = _group(process, "summary", "NXnote")
     note["type"], note["description"] = "application/json", "all of the result, as in summary.json"
     note["data"] = np.bytes_(json.dumps(result.to_dict(), allow_nan=False))

@@ -1,14 +1,13 @@
 """A posterior in the folder of its fit: its files, its pictures, and the report with both."""
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.data.fit_result import SUMMARY, FitResult
-from homodyne_dask.results.data.posterior import JSON, NETCDF, Posterior
+from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.posterior import Posterior, with_posterior
 from homodyne_dask.results.files.folder import (
     ASIDE,
     LOCK,
@@ -16,13 +15,14 @@ from homodyne_dask.results.files.folder import (
     errors_name,
     locked_folder,
 )
-from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.files.posterior_netcdf import JSON, NETCDF
+from homodyne_dask.results.files.saved_results import SUMMARY, load_result
 from homodyne_dask.results.views.figures.captions import TITLES
 from homodyne_dask.results.views.figures.picture import png_of
 from homodyne_dask.results.views.figures.posterior_figures import drawn_pictures
 from homodyne_dask.results.views.html_report import picture_in, report_page
 from homodyne_dask.results.views.text_report import report_text
-from homodyne_dask.store.files import write_file
+from homodyne_dask.store.files import path_of, write_file
 
 CAPTIONS = {
     "posterior_corner": "Posterior: density of each parameter and each pair, with 68 and 95 % contours",
@@ -31,14 +31,15 @@ CAPTIONS = {
 }
 
 
-def save_posterior(posterior: Posterior, folder: Path) -> list[Path]:
+def save_posterior(posterior: Posterior, folder: str | Path) -> list[Path]:
     """Write the files of a posterior into the folder of its fit, the report and summary.json again.
 
     Return the files, summary.json last. A folder whose summary.json names a posterior has all its files.
     Raises OptionError for a folder without a fit, or with another one.
     """
+    folder = path_of("folder", folder)
     before = _fit_in(folder, posterior.result)
-    result = replace(before, posterior=posterior.plain)
+    result = with_posterior(before, posterior.plain)
     with (
         locked_folder(folder, LOCK),
         tempfile.TemporaryDirectory(prefix=ASIDE, dir=folder) as aside,
@@ -53,8 +54,8 @@ def save_posterior(posterior: Posterior, folder: Path) -> list[Path]:
             both = [path for path in of_fit if path.is_file()], drawn
             page = report_page(result, *([picture_in(path) for path in paths] for paths in both))
             write_file(there / "report.html", page)
-        if before.posterior is not None:
-            replace(before, posterior=None).to_json(folder / SUMMARY)
+        if before.errors.posterior is not None:
+            with_posterior(before, None).to_json(folder / SUMMARY)
         for path in (folder / NETCDF, folder / JSON, *folder.glob(POSTERIOR_PICTURES)):
             path.unlink(missing_ok=True)
         names = sorted(path.name for path in there.iterdir())
@@ -74,7 +75,7 @@ def _fit_in(folder: Path, result: FitResult) -> FitResult:
     found = load_result(folder)
     theta, scaling = found.parameters["value"].values, found.scaling
     same = (
-        found.inputs["store_sha256"] == result.inputs["store_sha256"]
+        found.provenance.inputs["store_sha256"] == result.provenance.inputs["store_sha256"]
         and found.config["model"] == result.config["model"]
         and np.array_equal(theta, result.parameters["value"].values, equal_nan=True)
         and np.array_equal(scaling["label"].values, result.scaling["label"].values)

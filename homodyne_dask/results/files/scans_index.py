@@ -4,39 +4,27 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import numpy as np
-from markupsafe import Markup
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.models.parameters import joined_with_and
-from homodyne_dask.models.rate_forms import RATES
-from homodyne_dask.results.data.scan_row import Fitted
-from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.data.series_entry import (
-    CONVERGED,
-    FAILED,
+from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data.fit_rows import (
+    ONE_OF,
+    PARTS,
+    SCANS,
     SeriesEntry,
+    outcome_counts,
     quantity_names,
 )
+from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.files.csv_tables import entries_csv
 from homodyne_dask.results.files.netcdf import netcdf
-from homodyne_dask.results.views import numbers
 from homodyne_dask.results.views.figures.scans_figure import draw_scans as picture_of
-from homodyne_dask.results.views.html_report import Picture
-from homodyne_dask.results.views.html_template import RESULTS_PACKAGE, render
-from homodyne_dask.results.views.series_report import agreement_sentences
+from homodyne_dask.results.views.fits_report import agreement_sentences
+from homodyne_dask.results.views.html_report import Picture, fits_table
+from homodyne_dask.results.views.jinja_templates import RESULTS_PACKAGE, render
 from homodyne_dask.store.files import replacing, write_atomic
-
-SCANS, PARTS = "scans", "series"
-"""What is indexed: several scans, or the parts of one; also the names of the files."""
-ERRORS_IN_TABLES = (
-    "± is the cluster-robust standard error; with *, where that is unknown, the larger of the naive error "
-    "and the lower bound"
-)
-_ONE = {SCANS: "scan", PARTS: "fit"}
 
 
 def index_files(folder: Path, prefix: str) -> tuple[Path, Path]:
@@ -56,7 +44,7 @@ def check_index(folder: Path, replace: bool, prefix: str = SCANS) -> None:
     present = [file for file in files if os.path.lexists(file)]
     if present and not (table.is_file() and _is_index(table, prefix)):
         raise OptionError(
-            f"{present[0]} is of no index of {_ONE[prefix]}s: remove it, or give another --output"
+            f"{present[0]} is of no index of {ONE_OF[prefix]}s: remove it, or give another --output"
         )
     if present and not replace:
         raise OptionError(
@@ -68,7 +56,7 @@ def check_index(folder: Path, replace: bool, prefix: str = SCANS) -> None:
 def _is_index(table: Path, prefix: str) -> bool:
     """Return whether a file begins as the tables of `write_index` do."""
     with table.open("rb") as file:
-        return file.read(16).startswith(f"{_ONE[prefix]},".encode())
+        return file.read(16).startswith(f"{ONE_OF[prefix]},".encode())
 
 
 def write_index(
@@ -96,7 +84,7 @@ def write_index(
         for old in reversed(series_files(folder)):  # a series is never of other fits than the index
             old.unlink(missing_ok=True)
     with replacing(table) as aside:  # a disk that is full for one of them leaves both as they were
-        aside.write_text(entries_csv(names, entries, folder, _ONE[prefix]))
+        aside.write_text(entries_csv(names, entries, folder, ONE_OF[prefix]))
         write_atomic(page, _page(folder, names, entries, of, prefix, series, picture))
     return [table, page, *(_write_series(series, folder, picture) if series else [])]
 
@@ -113,18 +101,6 @@ def _write_series(series: FitSeries, folder: Path, picture: Picture | None) -> l
     return made if picture is not None else [text, whole, table]
 
 
-def outcome_counts(entries: Sequence[Fitted], of: int, prefix: str = SCANS) -> str:
-    """Return how many fits converged, ended otherwise, failed and are not yet done."""
-    outcomes = [entry.outcome for entry in entries]
-    converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
-    others = len(entries) - converged - failed
-    words = [f"{converged} of {len(entries)} {_ONE[prefix]}s converged"]
-    words += [f"{others} ended without converging"] * (others > 0)
-    words += [f"{failed} failed"] * (failed > 0)
-    words += [f"{of - len(entries)} not yet done"] * (of > len(entries))
-    return ", ".join(words)
-
-
 def _page(
     folder: Path,
     names: Sequence[str],
@@ -135,7 +111,7 @@ def _page(
     picture: Picture | None,
 ) -> str:
     good = [entry.result for entry in entries if entry.result is not None]
-    one = _ONE[prefix]
+    one = ONE_OF[prefix]
     failed = [f"{entry.name}: {entry.message}" for entry in entries if entry.result is None]
     headings = {"verdict": "Outcome", "scans": f"{one.capitalize()}s"}
     return render(
@@ -149,53 +125,6 @@ def _page(
         picture=picture,
         **fits_table(names, entries, folder, one),
     )
-
-
-def series_fragment(series: FitSeries) -> str:
-    """Return the table of a series and the agreement of its fits as an HTML fragment for Jupyter."""
-    return render(
-        RESULTS_PACKAGE,
-        "series_fragment.html",
-        sentence=outcome_counts(series.entries, len(series.entries), PARTS),
-        agreement=agreement_sentences(series),
-        **fits_table(series.names, series.entries, None, _ONE[PARTS]),
-    )
-
-
-def fits_table(
-    names: Sequence[str], entries: Sequence[Fitted], folder: Path | None, one: str
-) -> dict[str, Any]:
-    """Return rows, caption and notes of the table of fits."""
-    found = next((entry.quantities for entry in entries if entry.quantities), {})
-    units = {name: found[name].unit if name in found else "" for name in names}
-    head = [f"{name} [{units[name]}]" if units[name] else name for name in names]
-    rows: list[list[object]] = [[one, "outcome", "χ²/N", *head]]
-    for entry in entries:
-        if entry.outcome == FAILED:
-            rows.append([entry.name, "✗ failed", "-", *["-"] * len(names)])
-            continue
-        values = [str(entry.quantities[name]) for name in names]
-        mark = "✓" if entry.outcome_words == CONVERGED else "✗"
-        redchi = f"{entry.redchi:.4f}"
-        rows.append([_linked(entry, folder), f"{mark} {entry.outcome_words}", redchi, *values])
-    return {
-        "rows": rows,
-        "caption": f"Outcome and parameters of each {one}",
-        "table_notes": [ERRORS_IN_TABLES, *_of_middle(names, entries)],
-    }
-
-
-def _of_middle(names: Sequence[str], entries: Sequence[Fitted]) -> list[str]:
-    """Return the note on rates without a formula of whole scans."""
-    rates = [name for name in names if name in RATES and not any("age" in e.at for e in entries)]
-    return [f"{joined_with_and(rates)}: in the middle of each record"] if rates else []
-
-
-def _linked(entry: Fitted, folder: Path | None) -> object:
-    if entry.folder is None or folder is None:
-        return entry.name
-    link = Path(os.path.relpath(entry.folder, folder), "report.html").as_posix()
-    return Markup('<a href="{}">{}</a>').format(quote(link), entry.name)
 
 
 def _picture(names: Sequence[str], good: Sequence[SeriesEntry], whole: FitSeries | None) -> Picture:

@@ -1,17 +1,32 @@
 """The report as one HTML file with its figures inside; it needs neither colour nor a mouse."""
 
+import os
 import struct
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
+from homodyne_dask.models.parameters import joined_with_and
+from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_rows import (
+    CONVERGED,
+    FAILED,
+    ONE_OF,
+    PARTS,
+    Fitted,
+    outcome_counts,
+)
+from homodyne_dask.results.data.posterior import Posterior
+from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.figures import DPI
-from homodyne_dask.results.views.html_template import RESULTS_PACKAGE, render
+from homodyne_dask.results.views.fits_report import agreement_sentences
+from homodyne_dask.results.views.jinja_templates import RESULTS_PACKAGE, render
 from homodyne_dask.results.views.posterior_section import (
     HEADING,
     posterior_rows,
@@ -20,6 +35,7 @@ from homodyne_dask.results.views.posterior_section import (
 from homodyne_dask.results.views.report_content import (
     INFLUENCE,
     bin_rows,
+    facts,
     influence_sentences,
     mode_notes,
     mode_rows,
@@ -29,7 +45,6 @@ from homodyne_dask.results.views.report_content import (
     reservations,
     scaling_sentence,
 )
-from homodyne_dask.results.views.report_facts import facts
 
 CSS_INCH = 96
 MAX_OPEN_ROWS = 40
@@ -83,7 +98,7 @@ def report_page(
     headings = {
         "verdict": "Outcome",
         "parameters": "Parameters",
-        "posterior": HEADING if result.posterior else "",
+        "posterior": HEADING if result.errors.posterior else "",
         "pictures": "Figures" if pictures else "",
         "bins": "Contrast and offset",
         "what-if": "Sensitivity to single bins and scaling mode" if sensitivity else "",
@@ -99,10 +114,11 @@ def report_fragment(result: FitResult) -> str:
     return render(RESULTS_PACKAGE, "report_fragment.html", **_content(result))
 
 
-def posterior_fragment(result: FitResult, held: dict[str, Any]) -> str:
+def posterior_fragment(posterior: Posterior) -> str:
     """Return the table and the sentences on a posterior as an HTML fragment for Jupyter."""
-    title = f"posterior of {report_title(result)}"
-    return render(RESULTS_PACKAGE, "posterior_fragment.html", title=title, **_posterior(held))
+    title = f"posterior of {report_title(posterior.result)}"
+    values = _posterior(posterior.plain)
+    return render(RESULTS_PACKAGE, "posterior_fragment.html", title=title, **values)
 
 
 def _posterior(held: dict[str, Any] | None) -> dict[str, Any]:
@@ -116,7 +132,7 @@ def _content(result: FitResult) -> dict[str, Any]:
     parameters, parameter_notes = parameter_rows(result)
     bold = Markup("<b>{}</b>: {}")
     head = ["value", "χ² − lowest χ²", "parabola"]
-    profiles = result.profiles.items()
+    profiles = result.errors.profiles.items()
     return {
         "title": report_title(result),
         "converged": result.converged and not result.misfit,
@@ -124,14 +140,67 @@ def _content(result: FitResult) -> dict[str, Any]:
         "reservations": [bold.format(label, text) for label, text in reservations(result)],
         "parameters": parameters,
         "parameter_notes": parameter_notes,
-        **_posterior(result.posterior),
+        **_posterior(result.errors.posterior),
         "scaling": scaling_sentence(result),
         "bins": bin_rows(result),
         "bins_caption": "Contrast, offset, pairs and reduced χ² of each bin",
         "max_open_rows": MAX_OPEN_ROWS,
         "influence": [f"{INFLUENCE}: {sentence}" for sentence in influence_sentences(result)],
-        "modes": [] if result.scalings is None else mode_rows(result.scalings),
+        "modes": [] if result.diagnosis.scalings is None else mode_rows(result.diagnosis.scalings),
         "mode_notes": mode_notes(result),
         "profiles": {name: [head, *profile_rows(points)] for name, points in profiles},
         "facts": facts(result),
     }
+
+
+ERRORS_IN_TABLES = (
+    "± is the cluster-robust standard error; with *, where that is unknown, the larger of the naive error "
+    "and the lower bound"
+)
+
+
+def series_fragment(series: FitSeries) -> str:
+    """Return the table of a series and the agreement of its fits as an HTML fragment for Jupyter."""
+    return render(
+        RESULTS_PACKAGE,
+        "series_fragment.html",
+        sentence=outcome_counts(series.entries, len(series.entries), PARTS),
+        agreement=agreement_sentences(series),
+        **fits_table(series.names, series.entries, None, ONE_OF[PARTS]),
+    )
+
+
+def fits_table(
+    names: Sequence[str], entries: Sequence[Fitted], folder: Path | None, one: str
+) -> dict[str, Any]:
+    """Return rows, caption and notes of the table of fits."""
+    found = next((entry.quantities for entry in entries if entry.quantities), {})
+    units = {name: found[name].unit if name in found else "" for name in names}
+    head = [f"{name} [{units[name]}]" if units[name] else name for name in names]
+    rows: list[list[object]] = [[one, "outcome", "χ²/N", *head]]
+    for entry in entries:
+        if entry.outcome == FAILED:
+            rows.append([entry.name, "✗ failed", "-", *["-"] * len(names)])
+            continue
+        values = [str(entry.quantities[name]) for name in names]
+        mark = "✓" if entry.outcome_words == CONVERGED else "✗"
+        redchi = f"{entry.redchi:.4f}"
+        rows.append([_linked(entry, folder), f"{mark} {entry.outcome_words}", redchi, *values])
+    return {
+        "rows": rows,
+        "caption": f"Outcome and parameters of each {one}",
+        "table_notes": [ERRORS_IN_TABLES, *_of_middle(names, entries)],
+    }
+
+
+def _of_middle(names: Sequence[str], entries: Sequence[Fitted]) -> list[str]:
+    """Return the note on rates without a formula of whole scans."""
+    rates = [name for name in names if name in RATES and not any("age" in e.at for e in entries)]
+    return [f"{joined_with_and(rates)}: in the middle of each record"] if rates else []
+
+
+def _linked(entry: Fitted, folder: Path | None) -> object:
+    if entry.folder is None or folder is None:
+        return entry.name
+    link = Path(os.path.relpath(entry.folder, folder), "report.html").as_posix()
+    return Markup('<a href="{}">{}</a>').format(quote(link), entry.name)

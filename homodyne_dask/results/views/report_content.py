@@ -1,16 +1,181 @@
 """The content of the report of a fit, for text and HTML: table rows and sentences."""
 
 import math
+from math import isfinite
 from typing import Any
 
 import numpy as np
 import xarray
 
+from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.known_truth import pulls, truth_mismatch, truth_of
-from homodyne_dask.results.views import numbers
-from homodyne_dask.results.views.report_facts import datum
 from homodyne_dask.store.rings import describe_rings
+
+MAX_MINIMA = 5
+"""Most minima listed beside the best."""
+_MEANING = {
+    "physical": "shear enters as sinc²(½ q L cos φ ΔG), the average over the gap of a linear "
+    "velocity profile",
+    "homodyne": "shear enters as sinc⁴(q L cos φ ΔG / 2π), as in the packages homodyne and "
+    "xpcsjax; γ̇ is about 2.22 times that of the physical convention",
+}
+
+
+def facts(result: FitResult) -> list[tuple[str, str]]:
+    """Return (name, text) of each fact about the fit and its data."""
+    config, inputs, timings = result.config, result.provenance.inputs, result.run.timings
+    gap = config.get("gap_angstrom")
+    compiled = ", ".join(
+        f"{name} {times}" for name, times in result.run.compilations.items() if times
+    )
+    first, stop = inputs["frames"]
+    begin, end = inputs["seconds"]
+    others = [f"{name} {number}" for name, number in result.provenance.versions.items()]
+    return [
+        *_cost(result),
+        (
+            datum(result),
+            f"{numbers.format_count(_measured(result))} in {_bins(result)}, each counted once",
+        ),
+        ("excluded", _excluded(result)),
+        ("passes", _passes(result)),
+        *(
+            [("starts", _minima(result))]
+            if config.get("starts") and result.diagnosis.minima
+            else []
+        ),
+        ("time", ", ".join(f"{name} {numbers.format_seconds(t)}" for name, t in timings.items())),
+        ("compilations", compiled or "none"),
+        *(
+            [("computed on", f"{on['on']}: {on['why']}")]
+            if (on := config.get("computed_on"))
+            else []
+        ),
+        ("convention", f"{config['convention']}: {_meaning(result)}"),
+        *([("gap", f"{gap / 1e4:g} um")] if gap is not None else []),
+        *([("models", _comparison(result))] if result.diagnosis.comparison else []),
+        *([("options", _changed(config))] if config.get("changed") else []),
+        ("data", f"{inputs['store']} from {inputs['source_file']} ({inputs['source_format']})"),
+        ("SHA-256", f"{inputs['source_sha256'][:16]}..."),
+        (
+            "frames",
+            f"{first} to {stop - 1} of {inputs['frame_time']:g} s, {begin:g} to {end:g} s",
+        ),
+        ("σ", f"from {inputs['sigma_source']}"),
+        *(("note", note) for note in inputs["notes"]),
+        ("version", ", ".join([f"homodyne-dask {result.provenance.version}", *others])),
+    ]
+
+
+def _comparison(result: FitResult) -> str:
+    """Return χ² of the bins left out of each compared model, from the lowest, and the choice."""
+    above = [(row["model"], row["above_lowest"]) for row in result.diagnosis.comparison]
+    rows = [
+        f"{name} {value:.3g}" if value is not None and isfinite(value) else f"{name} -"
+        for name, value in above
+    ]
+    return f"{result.config['model']} was chosen by χ² of bins left out, above the lowest: {', '.join(rows)}"
+
+
+def _changed(config: dict[str, Any]) -> str:
+    """Return the options that differ from their defaults and are shown nowhere else in the report."""
+    return "; ".join(f"{name} {_option_value(config[name])}" for name in config["changed"])
+
+
+def _option_value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_option_value(of)}" for name, of in value.items())
+    if isinstance(value, list | tuple):
+        return " to ".join(map(_option_value, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _bins(result: FitResult) -> str:
+    rings = describe_rings(result.scaling["q"].values)
+    return f"{result.statistics.nbins} bins" + (f" of {rings}" if rings else "")
+
+
+def _cost(result: FitResult) -> list[tuple[str, str]]:
+    """Return χ², and the loss if there was one."""
+    found = f"{result.chisqr:.8g}, reduced {result.redchi:.5f}"
+    if result.statistics.mean_weight is None:
+        return [("χ²", found)]
+    loss, scale = (result.config[key] for key in ("loss", "loss_scale"))
+    left = f"mean weight of the {datum(result)} {100 * result.statistics.mean_weight:.1f} %"
+    return [
+        ("loss", f"{loss} beyond {scale:g} σ instead of squares, {left}"),
+        ("χ²", f"{found}, computed with the loss, here and for each bin"),
+    ]
+
+
+def datum(result: FitResult) -> str:
+    """Return what a measurement is: a pair of frames, or the mean over a cell of age and lag."""
+    return "cells" if result.provenance.inputs.get("cells") else "pairs"
+
+
+def _measured(result: FitResult) -> int:
+    """Return the number of pairs or cells: of data without priors."""
+    return result.ndata - len(result.config.get("prior") or {})
+
+
+def _excluded(result: FitResult) -> str:
+    """Return how many pairs of the selection, or cells of the store, were excluded, and why."""
+    if cells := result.provenance.inputs.get("cells"):
+        missing = cells * result.provenance.inputs["bins"] - _measured(result)
+        return f"{numbers.format_count(missing)} cells unknown or not whole inside the selection"
+    first, stop = result.provenance.inputs["frames"]
+    shortest = result.config["min_lag"]
+    possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2
+    missing = possible * result.provenance.inputs["bins"] - _measured(result)
+    words = [f"{numbers.format_count(missing)} pairs masked or unknown"]
+    words += [f"{result.provenance.inputs['frames_masked']} frames masked"]
+    words += ["the diagonal"] if shortest == 1 else [f"lags below {shortest}"]
+    return ", ".join(words)
+
+
+def _passes(result: FitResult) -> str:
+    """Return the number of passes at each resolution, and what share of the data they needed."""
+    words = [f"{result.passes} over all data"]
+    for entry in result.run.history:
+        if "level" in entry:
+            more = f" and for {entry['candidates']} initial values" if entry["candidates"] else ""
+            words.append(
+                f"{entry['passes']} over {numbers.level_name(entry['level'])}{more}, first"
+            )
+    last = result.run.history[-1] if result.run.history else {}
+    if last.get("computed", 1.0) < 1.0:
+        words.append(
+            f"the last computed {100 * last['computed']:.0f} % of the (t₁, t₂) plane and needed "
+            f"{100 * last['read']:.0f} % of the chunks: elsewhere f is below 1e-16"
+        )
+    return "; ".join(words)
+
+
+def _minima(result: FitResult) -> str:
+    """Return the competing minima in which the fits of binned averages ended."""
+    best = result.diagnosis.minima[0]
+    total = sum(at["starts"] for at in result.diagnosis.minima)
+    n = len(result.diagnosis.minima)
+    words = [
+        f"{total} fits of binned averages ended in {n} {'minimum' if n == 1 else 'competing minima'}"
+    ]
+    words.append(f"{best['starts']} in that with the lowest χ²")
+    for at in result.diagnosis.minima[1 : MAX_MINIMA + 1]:
+        where = ", ".join(f"{name} {value:.4g}" for name, value in at["theta"].items())
+        words.append(
+            f"{at['starts']} where χ² is {at['chisqr'] - best['chisqr']:.4g} higher ({where})"
+        )
+    if n > MAX_MINIMA + 1:
+        words.append("all are in summary.json")
+    return "; ".join(words)
+
+
+def _meaning(result: FitResult) -> str:
+    if "phi0" not in result.parameters["param"].values:
+        return f"{result.config['model']} has no shear"
+    return _MEANING[result.config["convention"]]
+
 
 INFLUENCE = "influence of single bins, in standard errors"
 MODES_NOTE = (
@@ -25,14 +190,14 @@ WITHOUT_CRITERIA = (
 
 def report_title(result: FitResult) -> str:
     """Return what was fitted to what."""
-    return f"{result.config['model']} fitted to {result.inputs['store']}"
+    return f"{result.config['model']} fitted to {result.provenance.inputs['store']}"
 
 
 def reservations(result: FitResult) -> list[tuple[str, str]]:
     """Return the reservations about a fit: (undetermined | warning | rates | note, sentence)."""
     found = [("undetermined", sentence) for sentence in result.undetermined]
     found += [("warning", sentence) for sentence in result.warnings]
-    if checked := result.rates_check:
+    if checked := result.diagnosis.rates_check:
         found.append(("rates", checked["sentence"].removeprefix(f"{checked['store']}: ")))
     other = truth_mismatch(result)
     if other:
@@ -45,7 +210,7 @@ def reservations(result: FitResult) -> list[tuple[str, str]]:
 def parameter_rows(result: FitResult) -> tuple[list[list[str]], tuple[str, ...]]:
     """Return the table of parameters, header first, and notes on its errors."""
     table, truth, pull = result.parameters, truth_of(result), pulls(result)
-    lower = result.covariance_lower
+    lower = result.errors.covariance_lower
     robust, naive = (
         bool(np.isfinite(table[key].values).any()) for key in ("stderr", "stderr_naive")
     )
@@ -100,7 +265,7 @@ def _priors(result: FitResult) -> list[str]:
 
 def coefficients(result: FitResult) -> dict[str, str]:
     """Return the rate of free form of each parameter that is one of its coefficients."""
-    table = result.smoothing
+    table = result.diagnosis.smoothing
     if table is None:
         return {}
     return {
@@ -123,7 +288,7 @@ def _free_rate_row(result: FitResult, name: str, rate: str, width: int) -> list[
 
 def _free_rates(result: FitResult) -> list[str]:
     """Return a line for each rate of free form, with the correlation of what the data say of it."""
-    table = result.smoothing
+    table = result.diagnosis.smoothing
     if table is None:
         return []
     keys = ("rate", "splines", "effective", "strength", "design_effect")
@@ -216,7 +381,7 @@ def bin_rows(result: FitResult) -> list[list[str]]:
 
 def influence_sentences(result: FitResult) -> tuple[str, ...]:
     """Return a sentence on the bins whose exclusion changes parameters most; none where it is unknown."""
-    table = result.influence
+    table = result.diagnosis.influence
     if table is None:
         return ()
     change = table["change"].values
@@ -237,7 +402,7 @@ def influence_sentences(result: FitResult) -> tuple[str, ...]:
 
 def mode_notes(result: FitResult) -> tuple[str, ...]:
     """Return notes on the table of scaling modes, or why there is none."""
-    if result.scalings is not None:
+    if result.diagnosis.scalings is not None:
         return (MODES_NOTE, WITHOUT_CRITERIA) if result.misfit else (MODES_NOTE,)
     constraints = [
         f"{part}_{kind}" for part in ("contrast", "offset") for kind in ("bounds", "prior")

@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import xarray
 
 from homodyne_dask.errors import printable
 from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fitted_parameters import confidence_intervals
+from homodyne_dask.results.data.posterior import Posterior
+from homodyne_dask.results.data.series import FitSeries
 from homodyne_dask.results.views.posterior_section import (
     HEADING,
     posterior_rows,
@@ -14,6 +18,7 @@ from homodyne_dask.results.views.posterior_section import (
 from homodyne_dask.results.views.report_content import (
     INFLUENCE,
     bin_rows,
+    facts,
     influence_sentences,
     mode_notes,
     mode_rows,
@@ -23,7 +28,6 @@ from homodyne_dask.results.views.report_content import (
     reservations,
     scaling_sentence,
 )
-from homodyne_dask.results.views.report_facts import facts
 from homodyne_dask.text import aligned_columns, wrapped
 
 MAX_BINS = 40
@@ -33,7 +37,7 @@ MAX_BINS = 40
 def report_text(result: FitResult) -> str:
     """Return the report of a fit as text."""
     parts = [
-        _verdict(result), _parameters(result), _posterior(result.posterior), _scaling(result),
+        _verdict(result), _parameters(result), _posterior(result.errors.posterior), _scaling(result),
         sensitivity_lines(result), _facts(result),
     ]  # fmt: skip
     return printable("\n\n".join("\n".join(part) for part in parts if part))
@@ -51,9 +55,10 @@ def _parameters(result: FitResult) -> list[str]:
     return aligned_columns(rows, left=3) + wrapped("", notes)
 
 
-def posterior_text(result: FitResult, held: dict[str, Any]) -> str:
-    """Return a posterior as text; held: its plain values."""
-    lines = [f"posterior of {report_title(result)}", "", *_posterior_lines(held)]
+def posterior_text(posterior: Posterior) -> str:
+    """Return a posterior as text."""
+    title = f"posterior of {report_title(posterior.result)}"
+    lines = [title, "", *_posterior_lines(posterior.plain)]
     return printable("\n".join(lines))
 
 
@@ -76,10 +81,10 @@ def _scaling(result: FitResult) -> list[str]:
 def sensitivity_lines(result: FitResult) -> list[str]:
     """Return lines on the influence of single bins, the scaling modes and the profiles."""
     lines = wrapped(f"{INFLUENCE}: ", influence_sentences(result))
-    if result.scalings is not None:
-        lines += aligned_columns(mode_rows(result.scalings), left=1)
+    if result.diagnosis.scalings is not None:
+        lines += aligned_columns(mode_rows(result.diagnosis.scalings), left=1)
     lines += wrapped("", mode_notes(result))
-    for name, table in result.profiles.items():
+    for name, table in result.errors.profiles.items():
         lines += wrapped("", (_profile(name, table),))
     return lines
 
@@ -91,3 +96,36 @@ def _profile(name: str, table: xarray.Dataset) -> str:
 
 def _facts(result: FitResult) -> list[str]:
     return [line for name, text in facts(result) for line in wrapped(f"{name:<14}", (text,))]
+
+
+def intervals_text(found: FitResult | FitSeries, percent: float) -> str:
+    """Return a table of the intervals of a fit, or of each fit of a series."""
+    if isinstance(found, FitResult):
+        return _intervals(found, percent)
+    parts = [
+        f"{entry.name}\n{_intervals(entry.result, percent)}"
+        for entry in found.entries
+        if entry.result is not None
+    ]
+    return "\n\n".join(parts)
+
+
+def _intervals(result: FitResult, percent: float) -> str:
+    ends = confidence_intervals(result.parameters, percent)
+    rows = [["parameter", f"{percent:g} % from", "to", "unit", "dof"]]
+    for name, low, high, unit, dof in zip(
+        *(ends[key].values for key in ("param", "low", "high", "unit")),
+        result.parameters["dof"].values,
+        strict=True,
+    ):
+        known = bool(np.isfinite(low))
+        shown = (
+            [f"{low:.6g}", f"{high:.6g}", str(unit), f"{dof:.1f}"]
+            if known
+            else ["-", "-", str(unit), "-"]
+        )
+        rows.append([str(name), *shown])
+    lines = aligned_columns(rows, left=1)
+    if not np.isfinite(ends["low"].values).any():
+        lines.append("no robust error is known, and the others make no interval (explain errors)")
+    return "\n".join(lines)

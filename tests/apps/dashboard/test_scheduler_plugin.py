@@ -78,7 +78,7 @@ def test_prometheus_has_the_numbers_of_the_result(fitted):
     assert found["homodyne_dask_passes_total"] == result.passes
     assert found["homodyne_dask_pairs_total"] >= result.passes * result.ndata
     assert found["homodyne_dask_tiles_skipped_total"] == 0
-    assert found["homodyne_dask_compilations_total"] == sum(result.compilations.values())
+    assert found["homodyne_dask_compilations_total"] == sum(result.run.compilations.values())
     assert found["homodyne_dask_page_seconds_total"] > 0
 
 

@@ -9,7 +9,8 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.apps.migration import fitted_data, output_files
-from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.views.figures import fit_figures as plots
+from tests.results.made_results import changed
 from tests.run_command import done
 
 FIT = (
@@ -87,11 +88,11 @@ def test_means_are_over_the_bins_that_determine_them_and_freedom_is_that_of_the_
     bins["ndata"][1] = 0
     bins["contrast"][1], bins["offset"][1] = np.nan, np.nan
     for scaling, freedom in (("fixed", result.ndata - 5), ("fourier1", result.ndata - 5 - 6)):
-        changed = replace(
+        again = changed(
             result, scaling=bins, redchi=result.chisqr / freedom,
             config=result.config | {"scaling": scaling},
         )  # fmt: skip
-        content = output_files.json_files(changed, hd.open_dataset(fitted / "F_c2.zarr"))
+        content = output_files.json_files(again, hd.open_dataset(fitted / "F_c2.zarr"))
         quality = content["analysis_results_nlsq.json"]["fit_quality"]
         assert quality["degrees_of_freedom"] == freedom
         values = content["parameters.json"]["parameters"]

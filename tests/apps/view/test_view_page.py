@@ -18,7 +18,7 @@ from homodyne_dask.apps.view.viewed_data import matching_bins, open_shown, viewe
 from homodyne_dask.errors import OptionError, SelectionError, StoreError
 from homodyne_dask.store.scan import Chunk, Scan
 from tests.html_pages import NASTY
-from tests.results.made_results import flow_result_of
+from tests.results.made_results import changed, flow_result_of
 from tests.synthetic import FLOW, angles, measured, store, without_some
 
 
@@ -202,7 +202,9 @@ def test_a_store_that_is_given_with_its_result_is_its_data(small):
 
 
 def test_a_store_that_has_gone_may_be_given(small, tmp_path):
-    moved = replace(small[1], inputs=small[1].inputs | {"store_path": str(tmp_path / "gone.zarr")})
+    moved = changed(
+        small[1], inputs=small[1].provenance.inputs | {"store_path": str(tmp_path / "gone.zarr")}
+    )
     with pytest.raises(StoreError, match="or give the store beside the result, where it is now"):
         open_shown([moved])
     (one,) = open_shown([moved, small[0].path])
@@ -211,8 +213,8 @@ def test_a_store_that_has_gone_may_be_given(small, tmp_path):
 
 def test_a_model_that_is_not_known_here_leaves_the_data(small):
     _, fitted = small
-    strange = replace(fitted, config=fitted.config | {"model": "strange", "model_digest": "0"})
-    content = viewed([replace(strange, definition=None)])
+    strange = changed(fitted, config=fitted.config | {"model": "strange", "model_digest": "0"})
+    content = viewed([changed(strange, definition=None)])
     assert "the model 'strange' that was fitted is not known here" in content.notes[0]
     assert content.rates == [{}]
 

@@ -4,7 +4,6 @@ import csv
 import hashlib
 import time
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 from homodyne_dask.apps.watch.folder_state import read_state
@@ -12,8 +11,8 @@ from homodyne_dask.apps.watch.retries import Retries
 from homodyne_dask.apps.watch.scan_table import ScanTable
 from homodyne_dask.apps.watch.watch_loop import FolderWatch, WatchOptions
 from homodyne_dask.errors import SourceError
-from homodyne_dask.results.data.series_entry import SeriesEntry
-from tests.results.made_results import flow_result
+from homodyne_dask.results.data.fit_rows import SeriesEntry
+from tests.results.made_results import changed, flow_result
 
 QUIET = 5
 """Looks that find nothing to do, after which there is nothing."""
@@ -75,7 +74,7 @@ class InstantFits:
 
     def load(self, folder: Path) -> list[SeriesEntry]:
         number = int((folder / "result").read_text()[:4], 16)
-        return [SeriesEntry(folder.name, folder, replace(flow_result(), redchi=1 + number / 1e6))]
+        return [SeriesEntry(folder.name, folder, changed(flow_result(), redchi=1 + number / 1e6))]
 
     def fitted(self) -> Counter[str]:
         """How often each content was fitted."""

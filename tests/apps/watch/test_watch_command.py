@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from homodyne_dask.results.files.folder import locked_folder
-from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.files.saved_results import load_result
 from tests.html_pages import ParsedPage
 from tests.run_command import run
 

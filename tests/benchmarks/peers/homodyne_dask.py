@@ -33,7 +33,7 @@ def workers():
 
 def errors_of(result) -> list[list[float]] | None:
     """Return (JᵀWJ)⁻¹ of the parameters, None where it is not known."""
-    covariance = result.covariance_naive
+    covariance = result.errors.covariance_naive
     return None if covariance is None else covariance.values.tolist()
 
 

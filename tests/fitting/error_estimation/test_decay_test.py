@@ -32,7 +32,7 @@ def test_a_decay_before_the_first_lag_is_not_seen(nothing):
     assert not result.converged
     assert np.isnan(result.parameters["value"].values[0])
     assert (result.parameters["value"].values[1:] == 0.0).all()
-    assert result.covariance_naive is None
+    assert result.errors.covariance_naive is None
     assert result.scaling["undetermined"].values.all()
     text = str(result)
     assert text.split("\n\n")[1].startswith("no decay seen: ")

@@ -58,8 +58,8 @@ def test_a_fit_of_few_bins_gives_a_lower_bound_and_no_robust_error(tmp_path):
     scans = measured(STRONG_FLOW, 80, angles(5), sigma=0.01, contrast=0.3)
     result = fit_here(store(scans, tmp_path), LAMINAR_FLOW, gap="200 um")
     assert result.covariance is None
-    lower = np.sqrt(np.diag(result.covariance_lower))
-    naive = np.sqrt(np.diag(result.covariance_naive))
+    lower = np.sqrt(np.diag(result.errors.covariance_lower))
+    naive = np.sqrt(np.diag(result.errors.covariance_naive))
     assert ((lower > 0.2 * naive) & (lower < 3 * naive)).all()  # white noise: about the same
 
 
@@ -69,29 +69,31 @@ def test_where_the_lower_bound_is_below_the_naive_error_everything_counts_in_the
 ):
     scans = measured(CREEP, 40, np.zeros(3), sigma=0.01, seed=2)
     result = fit_here(store(scans, tmp_path), STATIC, profile=("D0",))
-    lower = np.sqrt(np.diag(result.covariance_lower))
-    naive = np.sqrt(np.diag(result.covariance_naive))
+    lower = np.sqrt(np.diag(result.errors.covariance_lower))
+    naive = np.sqrt(np.diag(result.errors.covariance_naive))
     assert (lower < 0.6 * naive).all()
     used = np.maximum(lower, naive)
     np.testing.assert_array_equal(result.error_used, used)
-    point = result.profiles["D0"]
+    point = result.errors.profiles["D0"]
     steps = (point["value"].values - float(result.parameters["value"][0])) / used[0]
     np.testing.assert_allclose(steps, [-2, -1, 0, 1, 2], atol=1e-9)
     state = reduce(evaluator(scans)(result.parameters["value"].values), "individual")
     away = leave_one_out(state, np.ones(3, bool)) / used
-    np.testing.assert_allclose(result.influence["change"], away, rtol=1e-4)
-    own = result.scalings["change"].sel(mode="individual").values
+    np.testing.assert_allclose(result.diagnosis.influence["change"], away, rtol=1e-4)
+    own = result.diagnosis.scalings["change"].sel(mode="individual").values
     assert np.abs(own).max() < 1e-3
     shared = compare_scalings(
         state, scaling_at(scans.phi, "individual"), scans.phi, np.ones(3, bool)
     )
     moved = next(one.change for one in shared if one.mode == "shared") / used
-    np.testing.assert_allclose(result.scalings["change"].sel(mode="shared"), moved, atol=1e-3)
+    np.testing.assert_allclose(
+        result.diagnosis.scalings["change"].sel(mode="shared"), moved, atol=1e-3
+    )
 
 
 def test_a_fit_of_enough_bins_needs_none(tmp_path):
     scans = measured(CREEP, 40, angles(9), sigma=0.01)
-    assert fit_here(store(scans, tmp_path), STATIC).covariance_lower is None
+    assert fit_here(store(scans, tmp_path), STATIC).errors.covariance_lower is None
 
 
 def test_there_is_no_bound_where_the_data_determine_nothing():
@@ -114,10 +116,10 @@ def test_blocks_of_frames_are_those_of_the_window_alone(tmp_path, monkeypatch):
     fixed = {"alpha": 0.0, "D_offset": 0.0}
     result = fit_here(store(scans, tmp_path).select(frames=(200, 240)), STATIC, fixed=fixed)
     assert seen[0].shape[1:] == (10, 10, 3, 6)
-    assert result.covariance_lower is not None
+    assert result.errors.covariance_lower is not None
     cut = replace(scans, time=scans.time[200:], c2=scans.c2[:, 200:, 200:])
     cut = replace(cut, sigma_row=scans.sigma_row[:, 200:])
     (tmp_path / "cut").mkdir()
     alone = fit_here(store(cut, tmp_path / "cut"), STATIC, fixed=fixed)
-    lower = [of.covariance_lower.values[0, 0] for of in (result, alone)]
+    lower = [of.errors.covariance_lower.values[0, 0] for of in (result, alone)]
     assert lower[0] == pytest.approx(lower[1], rel=1e-6)

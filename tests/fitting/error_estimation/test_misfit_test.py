@@ -47,7 +47,7 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
     result = one_rate
     assert result.converged
     assert result.misfit
-    assert result.check.depends_on == "q"
+    assert result.diagnosis.check.depends_on == "q"
     first = " ".join(str(result).split("\n\n")[1].split())
     assert first.startswith("converged, but the model does not describe the data: ")
     assert "`homodyne-dask fit scan.zarr --model stretched --over q` fits each by itself" in first
@@ -56,18 +56,22 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(one_rate):
 
 def test_the_right_model_of_the_same_data_is_not_called_wrong(diffusing):
     result = fit_here(diffusing, hd.STATIC, fixed={"alpha": -0.4})
-    assert result.check.deviating == 0
-    assert result.check.largest < result.check.threshold
+    assert result.diagnosis.check.deviating == 0
+    assert result.diagnosis.check.largest < result.diagnosis.check.threshold
     assert result.verdict == result.outcome.value
     assert "does not describe" not in str(result)
     assert "for all q" not in str(result)
-    assert result.scalings["aic"].values.min() == result.scalings["bic"].values.min() == 0.0
+    assert (
+        result.diagnosis.scalings["aic"].values.min()
+        == result.diagnosis.scalings["bic"].values.min()
+        == 0.0
+    )
 
 
 def test_where_the_model_is_wrong_scaling_modes_have_no_aic(one_rate):
     """Its misfit, taken for noise, made the mode of the larger χ² the better one."""
-    assert np.isnan(one_rate.scalings["aic"].values).all()
-    assert np.isnan(one_rate.scalings["bic"].values).all()
+    assert np.isnan(one_rate.diagnosis.scalings["aic"].values).all()
+    assert np.isnan(one_rate.diagnosis.scalings["bic"].values).all()
     assert "AIC and BIC are not known: the model does not describe the data" in said(one_rate)
 
 
@@ -77,8 +81,8 @@ def test_the_numbers_of_the_check_are_in_the_summary(one_rate, tmp_path):
     written = json.loads((tmp_path / "summary.json").read_text())
     assert written["outcome"] == "CONVERGED"
     assert written["outcome_sentence"] == result.verdict
-    assert written["model_check"]["deviating"] == result.check.deviating > 0
-    assert hd.load_result(tmp_path / "summary.json").check == result.check
+    assert written["model_check"]["deviating"] == result.diagnosis.check.deviating > 0
+    assert hd.load_result(tmp_path / "summary.json").diagnosis.check == result.diagnosis.check
 
 
 def simulated(folder, scenario: str, bins: int, seed=0, **options) -> hd.Scan:
@@ -117,9 +121,9 @@ def test_a_wrong_model_is_found_and_the_right_one_is_not_called_wrong(
     right = fit_here(scan, MODELS[SCENARIOS[scenario].model], gap="200 um" if flow else None)
     wrong = fit_here(scan, hd.STATIC if flow else STRETCHED)
     assert wrong.outcome.name == "CONVERGED"
-    assert wrong.misfit, wrong.check
-    assert wrong.check.depends_on == ("bin" if flow else "age")
-    assert not right.misfit, right.check
+    assert wrong.misfit, wrong.diagnosis.check
+    assert wrong.diagnosis.check.depends_on == ("bin" if flow else "age")
+    assert not right.misfit, right.diagnosis.check
 
 
 ADVICE = [
@@ -161,7 +165,7 @@ def test_the_command_to_type_goes_with_what_the_deviations_depend_on(changes, op
 def test_too_few_cells_are_not_tested(tmp_path):
     scan = store(measured(DIFFUSION, 12, angles(3)), tmp_path)
     result = fit_here(scan, hd.STATIC, fixed={"alpha": -0.4, "D_offset": 1000.0})
-    assert result.check is None
+    assert result.diagnosis.check is None
     assert result.to_dict()["model_check"] is None
 
 
@@ -174,8 +178,8 @@ def test_correlated_speckle_is_not_called_misfit(mean, tmp_path, monkeypatch):
     monkeypatch.setattr(photons, "MEAN", mean)
     scans = photons.photographed([3e4, -0.2, 100.0], 80, angles(4), seed=int(mean))
     result = fit_here(store(scans, tmp_path), hd.STATIC, fixed={"D_offset": 100.0})
-    assert not result.misfit, result.check
-    assert result.check.largest > 0.5
+    assert not result.misfit, result.diagnosis.check
+    assert result.diagnosis.check.largest > 0.5
 
 
 @pytest.mark.slow
@@ -191,18 +195,18 @@ def test_right_models_are_hardly_ever_called_wrong(tmp_path):
                 gap = None if scenario == "static" else "200 um"
                 result = fit_here(scan, MODELS[made.model], gap=gap)
                 fits += 1
-                wrong += [(scenario, seed, options, result.check)] * result.misfit
+                wrong += [(scenario, seed, options, result.diagnosis.check)] * result.misfit
         for rate in (3e3, 3e4, 3e5):
             scans = photons.photographed([rate, -0.2, 100.0], 80, angles(4), seed=seed)
             for sigma in ({}, {"sigma": None}):
                 result = fit_here(store(scans, tmp_path, **sigma), hd.STATIC)
                 fits += 1
-                wrong += [(rate, seed, sigma, result.check)] * result.misfit
+                wrong += [(rate, seed, sigma, result.diagnosis.check)] * result.misfit
     assert len(wrong) <= 0.05 * fits, wrong
 
 
 def test_a_corner_of_the_record_with_few_pairs_is_not_taken_for_decayed(tmp_path):
     slow = np.array([500.0, 0.0, 0.0])  # hardly decays within the record, nor in its last corner
     scan = store(measured(slow, 800, np.zeros(1), noise=False), tmp_path)
-    check = fit_here(scan, hd.BROWNIAN, initial={"D0": 500.0}).check
+    check = fit_here(scan, hd.BROWNIAN, initial={"D0": 500.0}).diagnosis.check
     assert abs(check.share) < 0.02

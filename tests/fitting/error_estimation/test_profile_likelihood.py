@@ -20,7 +20,7 @@ from homodyne_dask.fitting.request import prepare
 from homodyne_dask.fitting.surrogate import interpolation_nodes as basis
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
-from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.state import Outcome
 from homodyne_dask.sweep.sweep import sweep_of
@@ -31,7 +31,7 @@ from tests.synthetic import CREEP, FLOW, angles, evaluator, fit_here, measured, 
 def test_every_point_of_a_profile_is_the_best_fit_with_the_parameter_held(tmp_path):
     scans = measured(CREEP, 40, np.zeros(9), sigma=0.01)
     result = fit_here(store(scans, tmp_path), STATIC, profile=("D_offset",))
-    table = result.profiles["D_offset"]
+    table = result.errors.profiles["D_offset"]
     assert len(table["point"]) == 5
     error = float(result.parameters["stderr"].sel(param="D_offset"))
     best = float(result.parameters["value"].sel(param="D_offset"))
@@ -175,7 +175,7 @@ def test_a_profile_ends_at_a_bound(tmp_path):
     )
     bounds = {"D_offset": (value - 0.5 * error, value + 100 * error)}
     result = fit_here(store(scans, tmp_path), STATIC, profile=("D_offset",), bounds=bounds)
-    table = result.profiles["D_offset"]
+    table = result.errors.profiles["D_offset"]
     assert len(table["point"]) == 4
     assert float(table["value"][0]) == bounds["D_offset"][0]
 
@@ -193,7 +193,7 @@ def test_a_profile_that_cannot_be_had_is_refused_or_named(tmp_path):
     held = {"fixed": {"D_offset": CREEP[2]}, "bounds": {"alpha": (CREEP[1] + 1, 2)}}
     result = fit_here(scan, STATIC, profile=("alpha",), **held)
     assert result.parameters["at_bound"].sel(param="alpha")
-    assert not result.profiles
+    assert not result.errors.profiles
     assert any("there is no profile of alpha: it is at a bound" in w for w in result.warnings)
 
 
@@ -203,9 +203,9 @@ def test_what_is_known_of_the_parameters_survives_json(tmp_path):
     result.to_json(tmp_path / "result.json")
     read = load_result(tmp_path / "result.json")
     for key in ("influence", "scalings", "identifiability"):
-        assert getattr(read, key).equals(getattr(result, key)), key
-    assert read.profiles["alpha"].equals(result.profiles["alpha"])
-    assert read.covariance_lower.equals(result.covariance_lower)
+        assert getattr(read.diagnosis, key).equals(getattr(result.diagnosis, key)), key
+    assert read.errors.profiles["alpha"].equals(result.errors.profiles["alpha"])
+    assert read.errors.covariance_lower.equals(result.errors.covariance_lower)
     assert str(read) == str(result)
     assert "profile of alpha" in str(result)
     assert "influence of single bins" in str(result)

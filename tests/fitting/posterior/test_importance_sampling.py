@@ -1,7 +1,5 @@
 """Weighted draws, and what happens where they are none, or where the wide Gram is too small at first."""
 
-from dataclasses import replace
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,6 +18,7 @@ from homodyne_dask.fitting.surrogate import interpolation_nodes as basis
 from homodyne_dask.fitting.surrogate.proposal import Weighted
 from homodyne_dask.solver.reduce import reduce
 from tests.fitting.posterior.samplers import TRUTH, sampler_of
+from tests.results.made_results import changed
 from tests.synthetic import angles, measured, store
 
 
@@ -123,8 +122,8 @@ def test_a_posterior_is_of_float64_and_of_the_chunks_that_were_fitted(tmp_path):
     request = request_of(result, whole)
     assert result.config["precision"] == "mixed"
     assert request.problem.precision == "float64"
-    less = result.inputs | {"chunks_left_out": [[1, 0, 0, 0]]}
-    assert len(request_of(replace(result, inputs=less), whole).scan.excluded) == 1
+    less = result.provenance.inputs | {"chunks_left_out": [[1, 0, 0, 0]]}
+    assert len(request_of(changed(result, inputs=less), whole).scan.excluded) == 1
     assert not request.scan.excluded
 
 

@@ -109,7 +109,9 @@ def test_the_prior_of_a_fit_is_that_of_its_posterior_and_counts_once(still):
     known = {"alpha": (value[1] + error[1], error[1])}
     result = hd.fit(still, "static", fixed={"D_offset": 500.0}, prior=known)
     away = (result.parameters["value"].values[1] - known["alpha"][0]) / known["alpha"][1]
-    assert result.chisqr - result.left_out["chisqr"].sum() == pytest.approx(away**2, rel=1e-6)
+    assert result.chisqr - result.diagnosis.left_out["chisqr"].sum() == pytest.approx(
+        away**2, rel=1e-6
+    )
     found = posterior_draws(result, still, draws=8000, adjust="none")
     assert found.priors["alpha"].startswith("normal")
     after = result.parameters

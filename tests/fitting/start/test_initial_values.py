@@ -5,7 +5,7 @@ import pytest
 
 from homodyne_dask.fitting.start.transport_minima import Minimum, competing_minima, transport_minima
 from homodyne_dask.models import LAMINAR_FLOW
-from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.state import Outcome
 from tests import truths
@@ -120,12 +120,12 @@ def test_only_minima_that_may_be_the_lowest_are_compared_on_the_data():
 def test_a_fit_reports_the_minima_of_its_starts(tmp_path):
     scan = store(measured([8000, -0.2, 200, 3e-3, -0.1, 0, 20], 60, angles(9), dt=0.1), tmp_path)
     result = fit_here(scan, LAMINAR_FLOW, gap=2e6, starts=20)
-    best = result.minima[0]
+    best = result.diagnosis.minima[0]
     assert best["theta"]["phi0"] == pytest.approx(20, abs=0.5)
     said = " ".join(str(result).split())
     assert f"{best['starts']} in that with the lowest χ²" in said
     result.to_json(tmp_path / "result.json")
-    assert load_result(tmp_path / "result.json").minima == result.minima
+    assert load_result(tmp_path / "result.json").diagnosis.minima == result.diagnosis.minima
 
 
 GIVEN = [

@@ -11,7 +11,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SourceError
 from homodyne_dask.results.data.fit_result import FitResult
-from tests.results.made_results import LEFT_OUT_CHISQR, result_of_model
+from tests.results.made_results import LEFT_OUT_CHISQR, changed, result_of_model
 from tests.run_command import done, run
 
 WORSE = np.array([10.0, 20, 30, 20, 10, 20, 30, 20, 20])
@@ -20,11 +20,11 @@ FLOW, STATIC, BROWNIAN = 7, 3, 1
 
 
 def in_config(result: FitResult, **changes) -> FitResult:
-    return replace(result, config=result.config | changes)
+    return changed(result, config=result.config | changes)
 
 
 def in_inputs(result: FitResult, **changes) -> FitResult:
-    return replace(result, inputs=result.inputs | changes)
+    return changed(result, inputs=result.provenance.inputs | changes)
 
 
 UNKNOWN = np.where(np.arange(9) == 4, np.nan, 0.0)
@@ -135,8 +135,8 @@ def test_a_fit_is_not_told_from_itself():
 
 
 GOOD, OTHER = result_of_model("laminar_flow", FLOW), result_of_model("static", STATIC)
-OLD = replace(OTHER, left_out=None)
-FEW = GOOD.left_out.isel(cluster=[0, 1])
+OLD = changed(OTHER, left_out=None)
+FEW = GOOD.diagnosis.left_out.isel(cluster=[0, 1])
 LESS = GOOD.scaling.assign(ndata=GOOD.scaling["ndata"] - 1)
 REFUSED = {
     "one fit": ([GOOD], "a comparison is of two fits or more, and results has 1"),
@@ -176,7 +176,7 @@ REFUSED = {
     ),
     "scaling": ([GOOD, in_config(OTHER, scaling="shared")], "the scalings individual and shared"),
     "few bins": (
-        [replace(GOOD, left_out=FEW), replace(OTHER, left_out=FEW)],
+        [changed(GOOD, left_out=FEW), changed(OTHER, left_out=FEW)],
         "the selection has 2",
     ),
     "no scores": (
@@ -228,7 +228,7 @@ def test_a_result_of_an_earlier_version_is_read_and_not_compared(tmp_path):
     del values["left_out"]
     (tmp_path / "old.json").write_text(json.dumps(values))
     old = hd.load_result(tmp_path / "old.json")
-    assert old.left_out is None
+    assert old.diagnosis.left_out is None
     with pytest.raises(OptionError, match="fit again"):
         hd.compare([GOOD, old])
 

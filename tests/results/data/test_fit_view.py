@@ -1,14 +1,13 @@
 """`result.plot` opens the data of its fit by itself."""
 
 import shutil
-from dataclasses import replace
 
 import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError, StoreError
 from homodyne_dask.results.data.fit_view import fitted_scan
-from tests.results.made_results import result_for, scan_of
+from tests.results.made_results import changed, result_for, scan_of
 from tests.synthetic import CREEP
 
 
@@ -33,7 +32,7 @@ def test_a_figure_finds_the_bins_and_frames_of_its_fit(fitted, tmp_path):
 
 def test_a_store_that_is_gone_or_changed_is_not_drawn(fitted):
     scan, result = fitted
-    other = replace(result, inputs=result.inputs | {"store_sha256": "0" * 64})
+    other = changed(result, inputs=result.provenance.inputs | {"store_sha256": "0" * 64})
     with pytest.raises(StoreError, match="has changed since the fit: fit again, or give the scan"):
         other.plot.maps()
     shutil.rmtree(scan.path)

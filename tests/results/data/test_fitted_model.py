@@ -9,10 +9,10 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models import user_defined
-from homodyne_dask.results.data.fit_result import FitResult
+from homodyne_dask.results.data.fit_result import FitResult, from_summary
 from homodyne_dask.results.data.fitted_model import fitted_model
-from homodyne_dask.results.data.series import load_series
-from homodyne_dask.results.files.load_result import from_summary, load_result
+from homodyne_dask.results.files.saved_results import load_result, load_series
+from tests.results.made_results import changed
 from tests.synthetic import measured, store
 
 POWER = 1.0
@@ -87,8 +87,8 @@ def test_the_built_in_model_of_that_name_is_found_in_its_own_results(series, tmp
     (result, _), scan = series[0].results, series[1]
     built_in = hd.MODELS["stretched"].current()
     other = {"model_digest": built_in.digest}
-    changed = FitResult(**vars(result) | {"config": result.config | other, "definition": None})
-    assert f_of(changed, scan) == pytest.approx(of_built_in(result, scan))
+    again = changed(result, config=result.config | other, definition=None)
+    assert f_of(again, scan) == pytest.approx(of_built_in(result, scan))
 
 
 def test_values_that_changed_since_the_fit_are_not_drawn(series, monkeypatch):

@@ -7,9 +7,10 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, OptionError, SelectionError
-from homodyne_dask.results.data.fitted_parameters import confidence_intervals, intervals_text
+from homodyne_dask.results.data.fitted_parameters import confidence_intervals
 from homodyne_dask.results.data.result_tables import parameter_table
-from tests.results.made_results import flow_result, flow_result_of, static_result
+from homodyne_dask.results.views.text_report import intervals_text
+from tests.results.made_results import changed, flow_result, flow_result_of, static_result
 from tests.synthetic import FLOW, angles, measured, store
 
 
@@ -19,7 +20,7 @@ def scan(tmp_path_factory):
 
 
 def test_params_are_the_parameters_one_by_one():
-    result = replace(
+    result = changed(
         flow_result(), config=flow_result().config | {"bounds": {"alpha": [-3.0, 0.5]}}
     )
     D0, alpha, fixed = (result.params[name] for name in ("D0", "alpha", "gamma_dot_t_offset"))
@@ -67,9 +68,9 @@ def test_bounds_that_are_not_known_are_none():
     unknown_q = static_result().params
     assert (unknown_q["D0"].unit, unknown_q["D0"].min, unknown_q["D0"].max) == ("1/s", None, None)
     assert unknown_q["alpha"].min == hd.STATIC.parameters[1].bounds[0]
-    given = replace(static_result(), config=static_result().config | {"bounds": {"D0": (0.0, 2.0)}})
+    given = changed(static_result(), config=static_result().config | {"bounds": {"D0": (0.0, 2.0)}})
     assert (given.params["D0"].min, given.params["D0"].max) == (0.0, 2.0)
-    lost = replace(
+    lost = changed(
         flow_result(), config=flow_result().config | {"model": "mine", "model_digest": "00"}
     )
     assert {(one.min, one.max) for one in lost.params.values()} == {(None, None)}
@@ -81,7 +82,7 @@ def test_bounds_of_a_rate_of_free_form_are_those_of_its_coefficients():
     table = base.parameters.isel(param=[0] * 4).assign_coords(param=names)
     table["unit"] = ("param", ["Å²/s"] * 4)
     given = base.config | config | {"bounds": {"J": (1.0, 1e5)}}
-    params = replace(base, parameters=table, config=given).params
+    params = changed(base, parameters=table, config=given).params
     assert {(one.min, one.max) for one in params.values()} == {(1.0, 1e5)}
 
 
@@ -140,17 +141,17 @@ def test_mistakes_in_eval_are_named(scan, _word, given, error, says):
 
 
 def test_an_interval_is_the_value_with_t_standard_errors_on_both_sides():
-    ends = confidence_intervals(flow_result(), 95)
+    ends = confidence_intervals(flow_result().parameters, 95)
     # t of 8 degrees of freedom: 2.306
     low, high = float(ends["low"].sel(param="D0")), float(ends["high"].sel(param="D0"))
     assert (low, high) == pytest.approx((68612.3 - 2.306 * 1532, 68612.3 + 2.306 * 1532), rel=1e-5)
     assert np.isnan(ends["low"].sel(param="gamma_dot_t_offset"))
-    narrow = confidence_intervals(flow_result(), 68.27)
+    narrow = confidence_intervals(flow_result().parameters, 68.27)
     assert float(narrow["high"].sel(param="D0")) < high
 
 
 def test_without_a_robust_error_there_is_none():
-    assert np.isnan(confidence_intervals(static_result())["low"]).all()
+    assert np.isnan(confidence_intervals(static_result().parameters)["low"]).all()
     assert intervals_text(static_result(), 95).splitlines()[1].split() == [
         "D0",
         "-",
@@ -163,4 +164,4 @@ def test_without_a_robust_error_there_is_none():
 @pytest.mark.parametrize("percent", [0, 100, -5, float("nan")])
 def test_a_percentage_that_makes_none_is_refused(percent):
     with pytest.raises(OptionError, match="is none"):
-        confidence_intervals(flow_result(), percent)
+        confidence_intervals(flow_result().parameters, percent)

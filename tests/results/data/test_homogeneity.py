@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from homodyne_dask.results.data.homogeneity import homogeneity_test, power_law_of_q
+from homodyne_dask.results.data.series import homogeneity_test, power_law_of_q
 
 
 def test_agreement_with_few_degrees_of_freedom_is_that_of_welch():

@@ -13,14 +13,14 @@ from scipy.special import ndtri, stdtrit
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models.rate_forms import some_ages
+from homodyne_dask.results.data.arviz_tree import AGES, OTHERS, variable_names
 from homodyne_dask.results.data.fitted_model import fitted_model
-from homodyne_dask.results.data.posterior import load_posterior, posterior_of
-from homodyne_dask.results.data.posterior_rates import AGES
+from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.data.posterior_summary import QUANTILES
 from homodyne_dask.results.data.result_tables import parameter_table
-from homodyne_dask.results.files.arviz_tree import OTHERS, variable_names
+from homodyne_dask.results.files.posterior_netcdf import load_posterior
 from tests.results.made_draws import banana, draws_of, gaussian
-from tests.results.made_results import FLOW, fit_of
+from tests.results.made_results import FLOW, changed, fit_of
 from tests.results.views.figures.texts import texts_of
 
 SD = 0.02 * np.abs(FLOW)
@@ -208,10 +208,11 @@ def test_hostile_names_of_parameters_do_no_harm(flowing, fitted, tmp_path):
     table = fitted.parameters
     columns = {key: table[key].values for key in table.data_vars}
     model = replace(
-        fitted.definition or fitted_model(fitted, flowing).at.problem.model, name="laminar_flow"
+        fitted.provenance.definition or fitted_model(fitted, flowing).at.problem.model,
+        name="laminar_flow",
     )
-    result = replace(fitted, parameters=parameter_table(columns | {"param": HOSTILE}), truth=None)
-    result = replace(result, definition=model, covariance=None)
+    result = changed(fitted, parameters=parameter_table(columns | {"param": HOSTILE}), truth=None)
+    result = changed(result, definition=model, covariance=None)
     made = posterior_of(result, draws_of(result, gaussian(result, 500)), flowing)
     made.to_netcdf(tmp_path / "p.nc")
     read = load_posterior(tmp_path / "p.nc")

@@ -12,6 +12,7 @@ from scipy.special import stdtrit
 import homodyne_dask as hd
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.rate_forms import rate
+from homodyne_dask.results.data.fit_result import from_summary
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.rate_curves import (
     BANDS,
@@ -20,7 +21,6 @@ from homodyne_dask.results.data.rate_curves import (
     rates_of_fit,
 )
 from homodyne_dask.results.files.csv_tables import rates_csv
-from homodyne_dask.results.files.load_result import from_summary
 from homodyne_dask.results.views.figures.rates_figure import draw_rates
 from tests.results.made_results import FLOW, FLOW_COVARIANCE, result_for, scan_of, truth_of
 from tests.synthetic import CREEP, fit_here, measured, store
@@ -82,7 +82,7 @@ def test_robust_bands_widen_with_the_degrees_of_freedom_of_the_combination(tmp_p
     scans = measured(FLOW, 40, np.linspace(-80, 80, 9), sigma=0.02, seed=2)
     start = dict(zip(LAMINAR_FLOW.names, FLOW, strict=True))
     result = fit_here(store(scans, tmp_path), LAMINAR_FLOW, gap="200 um", initial=start)
-    rates, table = result.rates, result.rate_dof
+    rates, table = result.rates, result.errors.rate_dof
     assert rates.attrs["covariance"] == "robust"
     np.testing.assert_allclose(
         rates["J_dof"].values, table["J"].values, rtol=1e-12
@@ -98,7 +98,7 @@ def test_robust_bands_widen_with_the_degrees_of_freedom_of_the_combination(tmp_p
     fewest = result.parameters["dof"].values[:3].min()
     assert abs(table["J"].values / fewest - 1).max() > 0.05
     read = from_summary(result.to_dict())
-    np.testing.assert_array_equal(read.rate_dof["J"], table["J"])
+    np.testing.assert_array_equal(read.errors.rate_dof["J"], table["J"])
     again = pickle.loads(pickle.dumps((result, rates)))
     assert again[0].rates.identical(rates)
     assert again[1].identical(rates)

@@ -11,15 +11,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.rings_and_windows import parts_of
+from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.result_tables import covariance_table, influence_table
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.data.series_entry import SeriesEntry
-from homodyne_dask.results.views import numbers
 from homodyne_dask.results.views.figures.captions import alternative
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from tests import reference
-from tests.results.made_results import flow_result
+from tests.results.made_results import changed, flow_result
 from tests.results.three_rings import ANGLES, Q, one_line, three_rings
 from tests.synthetic import CREEP, measured, store
 
@@ -139,7 +139,7 @@ def test_the_error_of_a_rate_is_that_of_its_parameters():
     size = np.nan_to_num(result.parameters["stderr"].values, nan=0.0)
     root = rng.standard_normal((7, 7)) * size[:, None]
     covariance = covariance_table(root @ root.T, list(result.parameters["param"].values))
-    result = replace(result, covariance=covariance)
+    result = changed(result, covariance=covariance)
     theta = result.parameters["value"].values
     found = SeriesEntry("", None, result, "", {"q": 0.005, "age": 30.0}).quantities
     for name, first in (("J", 0), ("gamma_dot", 3)):
@@ -269,7 +269,7 @@ def test_a_bin_that_moves_a_parameter_is_named_with_its_q_where_there_are_severa
     table = influence_table(
         change, list(result.parameters["param"].values), result.scaling["label"]
     )
-    result = replace(result, influence=table)
+    result = changed(result, influence=table)
     assert "D0 changes by +2.5 without label 12 (φ -20.00°)" in one_line(result)
     result.scaling["q"].values[:4] = 0.006
     assert "D0 changes by +2.5 without label 12 (q 0.006 1/Å, φ -20.00°)" in one_line(result)
@@ -296,7 +296,7 @@ def ended(values: dict[str, float], at: dict[str, float], **more) -> SeriesEntry
             table["at_bound"].values[n] = True
             for key in ("stderr", "stderr_naive", "dof"):
                 table[key].values[n] = np.nan
-    return SeriesEntry(f"{at['age']:g} s", None, replace(result, parameters=table, **more), "", at)
+    return SeriesEntry(f"{at['age']:g} s", None, changed(result, parameters=table, **more), "", at)
 
 
 def test_what_ended_at_a_bound_is_marked_said_and_left_out_of_the_agreement():

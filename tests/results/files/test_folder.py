@@ -7,7 +7,7 @@ import pytest
 
 from homodyne_dask.errors import OptionError, SourceError
 from homodyne_dask.results.files import folder as folders
-from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.store.lock import locked
 from tests.results.made_results import flow_result
 

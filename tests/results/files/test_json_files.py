@@ -8,9 +8,9 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import SourceError
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.data.series_entry import SeriesEntry
-from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.files.saved_results import load_result
 from tests.results.made_results import flow_result, result_of_model
 
 READ = {

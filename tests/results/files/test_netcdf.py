@@ -5,9 +5,9 @@ import pytest
 import xarray
 
 from homodyne_dask.models import LAMINAR_FLOW
+from homodyne_dask.results.data.block_means import bin_map
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_model import fitted_model
-from homodyne_dask.results.data.map_means import bin_map
 from homodyne_dask.results.files import netcdf as export
 from tests.results.made_results import (
     FLOW,

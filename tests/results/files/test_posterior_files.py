@@ -10,16 +10,17 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from homodyne_dask.errors import OptionError, StoreError
-from homodyne_dask.results.data.posterior import load_posterior, posterior_of
+from homodyne_dask.results.data.posterior import posterior_of
 from homodyne_dask.results.files import folder as folders
 from homodyne_dask.results.files.folder import write_pictures, write_result
-from homodyne_dask.results.files.load_result import load_result
-from homodyne_dask.results.views.figures import plots
+from homodyne_dask.results.files.posterior_netcdf import load_posterior
+from homodyne_dask.results.files.saved_results import load_result
+from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.corner_figure import levels_holding
 from homodyne_dask.results.views.figures.picture import replace_ticks
 from homodyne_dask.results.views.text_report import report_text
 from tests.results.made_draws import NOTE, banana, draws_of, gaussian
-from tests.results.made_results import FLOW, fit_of, scan_of
+from tests.results.made_results import FLOW, changed, fit_of, scan_of
 from tests.results.views.figures.texts import check_places, texts_of
 
 FILES = {"posterior.nc", "posterior.json", "posterior_corner.png", "posterior_rates.png"}
@@ -52,8 +53,8 @@ def test_a_folder_gets_files_report_and_quantiles(saved, fitted):
         [*quantiles.values()], read.summary["quantile"].sel(param="alpha")
     )
     result = load_result(saved)
-    assert result.posterior == held["posterior"]
-    assert replace(result, posterior=None).to_dict() == fitted.to_dict()
+    assert result.errors.posterior == held["posterior"]
+    assert changed(result, posterior=None).to_dict() == fitted.to_dict()
     text = (saved / "report.txt").read_text()
     assert text == report_text(result) + "\n"
     assert "\nPosterior\nparameter " in text
@@ -151,9 +152,9 @@ def test_contours_hold_their_share_of_the_draws():
 
 def test_the_rates_of_unknown_q_have_the_unit_they_have(tmp_path):
     scan = scan_of(tmp_path, FLOW[:3], q=np.nan)
-    result = replace(fit_of(scan), covariance=None)
+    result = changed(fit_of(scan), covariance=None)
     table = result.parameters.isel(param=slice(3))
-    result = replace(
+    result = changed(
         result, parameters=table, config=result.config | {"model": "static"}, truth=None
     )
     draws = draws_of(result, gaussian(result, 100))
@@ -166,7 +167,7 @@ def test_the_rates_of_unknown_q_have_the_unit_they_have(tmp_path):
 
 def test_the_folder_of_a_store_that_changed_is_a_sentence(saved, tmp_path):
     result = load_result(saved)
-    moved = replace(result, inputs=result.inputs | {"store_sha256": "0" * 64})
+    moved = changed(result, inputs=result.provenance.inputs | {"store_sha256": "0" * 64})
     moved.to_json(tmp_path / "summary.json")
     with pytest.raises(StoreError, match="has changed since the fit"):
         write_pictures(tmp_path)

@@ -11,7 +11,6 @@ import shutil
 import struct
 import subprocess
 import zlib
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -21,13 +20,12 @@ import pytest
 
 from homodyne_dask.fitting.error_estimation.profile_likelihood import ProfilePoint
 from homodyne_dask.results.data.result_tables import influence_table, profile_table, scalings_table
-from homodyne_dask.results.files.load_result import load_result
+from homodyne_dask.results.files.saved_results import load_result
 from homodyne_dask.results.views.html_report import Picture, report_fragment, report_page
-from homodyne_dask.results.views.report_content import bin_rows, parameter_rows
-from homodyne_dask.results.views.report_facts import facts
+from homodyne_dask.results.views.report_content import bin_rows, facts, parameter_rows
 from homodyne_dask.solver.information_criteria import ScalingComparison
 from tests.html_pages import NASTY, ParsedPage
-from tests.results.made_results import flow_result, many_bins_result, static_result
+from tests.results.made_results import changed, flow_result, many_bins_result, static_result
 
 REPORTS = Path(__file__).parent / "reports"
 
@@ -52,11 +50,11 @@ def png(width: int = 300, height: int = 150) -> bytes:
 def nasty():
     """A result all of whose words are markup."""
     base = flow_result()
-    return replace(
+    return changed(
         base,
         undetermined=(NASTY,),
         warnings=(NASTY,),
-        inputs=base.inputs | {"store": NASTY, "source_file": NASTY, "notes": [NASTY]},
+        inputs=base.provenance.inputs | {"store": NASTY, "source_file": NASTY, "notes": [NASTY]},
         version=NASTY,
         versions={"jax": NASTY},
     )
@@ -74,7 +72,7 @@ def compared():
     points = [
         ProfilePoint(np.full(7, v), c, n, True) for v, c, n in ((-1.3, 2.1, 3), (-1.2, 1.0, 0))
     ]
-    return replace(
+    return changed(
         base,
         influence=influence_table(moves, names, base.scaling["label"].values),
         scalings=scalings_table(modes, np.ones(7), names),
@@ -172,7 +170,7 @@ def test_a_result_of_an_early_version_says_nothing_of_packages(tmp_path):
     told = json.loads(path.read_text())
     del told["versions"], told["sha256"]
     path.write_text(json.dumps(told))
-    assert load_result(path).versions == {}
+    assert load_result(path).provenance.versions == {}
     assert "dd: homodyne-dask 0.1.0\n" in ParsedPage(report_page(load_result(path), [])).text
 
 

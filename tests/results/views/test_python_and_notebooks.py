@@ -6,10 +6,10 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
+from homodyne_dask.results.data.block_means import bin_map
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.fitted_model import fitted_model
-from homodyne_dask.results.data.map_means import bin_map
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.data.series_entry import SeriesEntry
 from tests import reference
 from tests.results.made_results import flow_result
 from tests.synthetic import FLOW, GAP, angles, measured, store

@@ -1,14 +1,17 @@
 """A result shows itself as text, HTML and figures, and loads for that only what it needs."""
 
+import ast
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from homodyne_dask import results
+from homodyne_dask.results.data import operations
+from homodyne_dask.results.data.fit_rows import SeriesEntry
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.data.series_entry import SeriesEntry
-from homodyne_dask.results.views.rendering import RENDERERS, renderer
 from tests.results.made_results import flow_result
 
 PROGRAM = """
@@ -23,9 +26,25 @@ assert "matplotlib.pyplot" not in sys.modules
 """
 
 
-@pytest.mark.parametrize("name", RENDERERS)
-def test_every_renderer_is_where_it_is_registered(name):
-    assert renderer(name).__name__ == name
+LAYERS = ("data", "views", "files")
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_imports_only_those_below_it_for_types_too(layer):
+    above = LAYERS[LAYERS.index(layer) + 1 :]
+    found = [
+        (file.name, node.module)
+        for file in (Path(results.__path__[0]) / layer).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module
+        if node.module.removeprefix("homodyne_dask.results.").split(".")[0] in above
+    ]
+    assert not found
+
+
+def test_an_operation_that_nothing_is_registered_for_names_the_type():
+    with pytest.raises(TypeError, match="text_of is not defined for int"):
+        operations.text_of(3)
 
 
 @pytest.mark.parametrize("over", [None, "q"])

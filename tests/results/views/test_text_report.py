@@ -5,16 +5,22 @@ read the difference.
 """
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.known_truth import pulls
-from homodyne_dask.results.views import numbers
-from homodyne_dask.results.views.report_facts import facts
+from homodyne_dask.results.views.report_content import facts
 from homodyne_dask.results.views.text_report import report_text
-from tests.results.made_results import NAN, TRUTH, flow_result, many_bins_result, static_result
+from tests.results.made_results import (
+    NAN,
+    TRUTH,
+    changed,
+    flow_result,
+    many_bins_result,
+    static_result,
+)
 
 REPORTS = Path(__file__).parent / "reports"
 
@@ -25,7 +31,7 @@ def test_the_pull_of_a_periodic_parameter_is_the_shorter_one():
     values = made.parameters["value"].copy()
     values.loc["phi0"] = -89.9
     truth = TRUTH | {"parameters": TRUTH["parameters"] | {"phi0": 90.05}}
-    turned = replace(made, truth=truth, parameters=made.parameters.assign(value=values))
+    turned = changed(made, truth=truth, parameters=made.parameters.assign(value=values))
     assert pulls(turned)["phi0"] == pytest.approx(0.05 / 0.011)
     assert pulls(turned)["D0"] == pytest.approx((68612.3 - 68480) / 1532)
 
@@ -56,7 +62,7 @@ def test_a_pull_uses_the_robust_error_where_it_is_known():
 @pytest.mark.parametrize("other", [{"convention": "homodyne"}, {"gap_angstrom": 1e6}])
 def test_no_truth_is_compared_with_a_fit_of_something_else(other):
     result = flow_result()
-    assert not pulls(replace(result, config=result.config | other))
+    assert not pulls(changed(result, config=result.config | other))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,7 @@ def test_pairs_left_out_are_those_of_the_selection_that_were_not_counted():
     possible = sum(j - i >= 1 for i in range(300) for j in range(i + 1, 300)) * 9
     said = dict(facts(result))["excluded"]
     assert said.startswith(numbers.format_count(possible - result.ndata))
-    later = replace(result, config=result.config | {"min_lag": 3})
+    later = changed(result, config=result.config | {"min_lag": 3})
     possible = sum(j - i >= 3 for i in range(300) for j in range(i + 1, 300)) * 9
     assert dict(facts(later))["excluded"].startswith(numbers.format_count(possible - result.ndata))
     assert dict(facts(later))["excluded"].endswith("lags below 3")

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import numpy as np
 import xarray
 
+from homodyne_dask.results.data.block_means import block_grid
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.map_means import block_grid
+from homodyne_dask.results.data.number_format import format_range, level_name
 from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.views.figures.angles import at_one_lag
 from homodyne_dask.results.views.figures.rates_figure import bands_sentence
 from homodyne_dask.results.views.figures.style import bin_name
-from homodyne_dask.results.views.numbers import format_range, level_name
 from homodyne_dask.results.views.report_content import influence_sentences
 from homodyne_dask.store.rings import describe_rings
 
@@ -74,9 +74,9 @@ def _rates(view: FitView) -> str:
 
 
 def _passes(view: FitView) -> str:
-    full = [entry for entry in view.result.history if "pass" in entry]
+    full = [entry for entry in view.result.run.history if "pass" in entry]
     accepted = sum(bool(entry["accepted"]) for entry in full)
-    levels = [entry for entry in view.result.history if "level" in entry]
+    levels = [entry for entry in view.result.run.history if "level" in entry]
     coarse = [f"{e['passes']} over {level_name(e['level'])}" for e in levels]
     before = f" after {', '.join(coarse)}" if coarse else ""
     return (

@@ -8,13 +8,13 @@ from jaxtyping import Float
 
 from homodyne_dask.errors import printable
 from homodyne_dask.results.data.known_truth import truth_of
-from homodyne_dask.results.files.arviz_tree import free_names
+from homodyne_dask.results.data.posterior import Posterior
+from homodyne_dask.results.data.posterior_draws import free_names
 from homodyne_dask.results.views.figures.style import COLOURS, figure, place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from homodyne_dask.results.data.posterior import Posterior
     from homodyne_dask.results.views.figures.picture import FitFigure
 
 MOST = 10
@@ -51,7 +51,7 @@ class DrawnParameter(NamedTuple):
     truth: float | None
 
 
-def draw_corner(posterior: "Posterior") -> "FitFigure":
+def draw_corner(posterior: Posterior) -> "FitFigure":
     """Draw the density of each free parameter, with the fit's Gaussian, and of each pair of them.
 
     Contours hold 68 and 95 % of the draws; lines are the values of the fit, and true ones if known.
@@ -88,7 +88,7 @@ def draw_corner(posterior: "Posterior") -> "FitFigure":
     return picture
 
 
-def drawn_parameter(posterior: "Posterior", name: str, at: int) -> DrawnParameter:
+def drawn_parameter(posterior: Posterior, name: str, at: int) -> DrawnParameter:
     """Return one parameter, the one at this place in theta, as it is drawn."""
     result, draws = posterior.result, posterior.draws.flat[:, at]
     table = result.parameters
@@ -185,7 +185,7 @@ def _ticks(edges: Float[np.ndarray, " edge"]) -> list[float]:
 
 
 def _words(
-    posterior: "Posterior", shown: list[DrawnParameter], letters: int
+    posterior: Posterior, shown: list[DrawnParameter], letters: int
 ) -> list[tuple[str, str]]:
     """Return what the lines are, and what was done, in lines of text with their colours."""
     words = [("posterior: density, 68 % and 95 % of the draws", COLOURS[0])]

@@ -33,13 +33,13 @@ def draw_influence(view: FitView) -> "FitFigure":
     Raises OptionError where the result does not hold it.
     """
     result, scan = view.result, view.scan
-    if result.influence is None:
+    if result.diagnosis.influence is None:
         raise OptionError(
             "the result holds no influence of bins: it has no error, or is an early one"
         )
     moved = influential(result)
-    names = result.influence["param"].values[moved]
-    change = result.influence["change"].values[:, moved]
+    names = result.diagnosis.influence["param"].values[moved]
+    change = result.diagnosis.influence["change"].values[:, moved]
     across = min(len(names), PANELS_PER_ROW)
     marks, per_row = legend_marks(scan.q, hollow=False), min(2 * across, MARKS_PER_ROW)
     picture, axes = panels(len(names), across, 2.2, 1.85, legend_height(marks, per_row), 0.75)
@@ -59,5 +59,5 @@ def draw_influence(view: FitView) -> "FitFigure":
 
 def influential(result: FitResult) -> Bool[np.ndarray, " p"]:
     """Return for which parameters the influence of any bin is known."""
-    assert result.influence is not None
-    return np.isfinite(result.influence["change"].values).any(axis=0)
+    assert result.diagnosis.influence is not None
+    return np.isfinite(result.diagnosis.influence["change"].values).any(axis=0)

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from homodyne_dask.results.data.block_means import BinMap
 from homodyne_dask.results.data.fit_view import FitView
-from homodyne_dask.results.data.map_means import BinMap
+from homodyne_dask.results.data.number_format import format_count
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     UNKNOWN_COLOUR,
@@ -16,7 +17,6 @@ from homodyne_dask.results.views.figures.style import (
     panels,
     place,
 )
-from homodyne_dask.results.views.numbers import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,6 +6,7 @@ import numpy as np
 
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.number_format import level_name
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     FOOT,
@@ -15,7 +16,6 @@ from homodyne_dask.results.views.figures.style import (
     logarithmic,
     panels,
 )
-from homodyne_dask.results.views.numbers import level_name
 from homodyne_dask.solver import levenberg_marquardt as lm
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def draw_passes(view: FitView) -> "FitFigure":
 
     result = view.result
     picture, (above, distance, duration) = panels(3, 3, 3.0, 2.7, FOOT, left=0.95)
-    history = [entry for entry in result.history if "pass" in entry]
+    history = [entry for entry in result.run.history if "pass" in entry]
     number = np.array([entry["pass"] for entry in history], float)
     chisqr, decrement = (
         np.array([np.nan if e[key] is None else e[key] for e in history], float)
@@ -62,7 +62,7 @@ def _durations(axis: "Axes", result: FitResult) -> int:
     from matplotlib.ticker import FuncFormatter
 
     label_axes(axis, "pass over all data", "time of one pass [s]", "coarse and full passes")
-    levels = [entry for entry in result.history if "level" in entry]
+    levels = [entry for entry in result.run.history if "level" in entry]
     begins = at = 1 - sum(entry["passes"] for entry in levels)
     for entry, colour, marker in zip(levels, COLOURS[2:], MARKERS[1:], strict=False):
         n = entry["passes"]
@@ -72,7 +72,7 @@ def _durations(axis: "Axes", result: FitResult) -> int:
             label=level_name(entry["level"]),
         )  # fmt: skip
         at += n
-    full = [entry for entry in result.history if "pass" in entry and "seconds" in entry]
+    full = [entry for entry in result.run.history if "pass" in entry and "seconds" in entry]
     seconds = [entry["seconds"] for entry in full]
     axis.plot([entry["pass"] for entry in full], seconds, "o", color=COLOURS[0], ms=6)
     logarithmic(axis, "y")

@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from homodyne_dask.errors import OptionError
-from homodyne_dask.results.files.arviz_tree import free_names
+from homodyne_dask.results.data.posterior import Posterior
+from homodyne_dask.results.data.posterior_draws import free_names
 from homodyne_dask.results.views.figures.corner_figure import (
     LETTER,
     LINE,
@@ -24,11 +25,11 @@ from homodyne_dask.results.views.figures.style import (
     log_scale_if_wide,
     panels,
 )
+from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from homodyne_dask.results.data.posterior import Posterior
     from homodyne_dask.results.views.figures.picture import FitFigure
 
 RATES = {
@@ -41,41 +42,26 @@ BANDS = ((0.025, 0.975, 0.18), (0.16, 0.84, 0.35))
 """Ends and strength of each band."""
 
 
-class PosteriorPlots:
-    """The figures of a posterior, `posterior.plot`, as matplotlib Figures that notebooks show."""
-
-    def __init__(self, posterior: "Posterior") -> None:
-        self.posterior = posterior
-
-    def corner(self) -> "FitFigure":
-        """Densities of each parameter and each pair, with 68 and 95 % contours and the fit's Gaussian."""
-        return draw_corner(self.posterior)
-
-    def rates(self) -> "FitFigure":
-        """J(t), the shear rate and the strain: median with 68 and 95 % bands, over those of the fit."""
-        return draw_posterior_rates(self.posterior)
-
-    def trace(self) -> "FitFigure":
-        """The draws of each chain, one after the other."""
-        return draw_trace(self.posterior)
+def posterior_figure(posterior: Posterior, name: str, scan: Scan | None = None) -> "FitFigure":
+    """Return a figure of `posterior.plot`; it holds its data, and needs no scan."""
+    return FIGURES[name](posterior)
 
 
-def drawn_pictures(posterior: "Posterior") -> "dict[str, FitFigure]":
+def drawn_pictures(posterior: Posterior) -> "dict[str, FitFigure]":
     """Return the figures that are saved: rates of models that have them, a trace where chains were run."""
-    plots = PosteriorPlots(posterior)
-    found = {"posterior_corner": plots.corner()}
+    found = {"posterior_corner": draw_corner(posterior)}
     if _has_rates(posterior):
-        found["posterior_rates"] = plots.rates()
+        found["posterior_rates"] = draw_posterior_rates(posterior)
     if posterior.draws.sampler == "nuts":
-        found["posterior_trace"] = plots.trace()
+        found["posterior_trace"] = draw_trace(posterior)
     return found
 
 
-def _has_rates(posterior: "Posterior") -> bool:
+def _has_rates(posterior: Posterior) -> bool:
     return "J" in posterior.tree["posterior"].dataset
 
 
-def draw_posterior_rates(posterior: "Posterior") -> "FitFigure":
+def draw_posterior_rates(posterior: Posterior) -> "FitFigure":
     """Draw each rate against time, and below it its difference from the fit.
 
     Raises OptionError for a model that has no rates.
@@ -98,7 +84,7 @@ def draw_posterior_rates(posterior: "Posterior") -> "FitFigure":
     return picture
 
 
-def _rate(above: "Axes", below: "Axes", posterior: "Posterior", name: str) -> None:
+def _rate(above: "Axes", below: "Axes", posterior: Posterior, name: str) -> None:
     """Draw a rate, and below it the difference from the fit, in per cent where no value is 0."""
     of, constant = posterior.tree["posterior"].dataset, posterior.tree["constant_data"].dataset
     t, values = of["age"].values, of[name].values.reshape(-1, of.sizes["age"])
@@ -135,7 +121,7 @@ def _bands(
     axis.plot(t, ends.T, color=COLOURS[1], linestyle=":", linewidth=1.0)
 
 
-def draw_trace(posterior: "Posterior") -> "FitFigure":
+def draw_trace(posterior: Posterior) -> "FitFigure":
     """Draw the draws of each chain, of every free parameter, in their order."""
     chains = posterior.draws.theta.shape[0]
     free = free_names(posterior.result)
@@ -151,3 +137,7 @@ def draw_trace(posterior: "Posterior") -> "FitFigure":
     for axis in axes[-2:]:
         axis.set_xlabel("draw of the chain")
     return picture
+
+
+FIGURES = {"corner": draw_corner, "rates": draw_posterior_rates, "trace": draw_trace}
+"""By the names of `posterior.plot`."""

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from homodyne_dask.results.data.scan_row import FitRow, Fitted
+from homodyne_dask.results.data.fit_rows import FitRow, Fitted, SeriesEntry
 from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.data.series_entry import SeriesEntry
 from homodyne_dask.results.views.figures.style import (
     COLOURS,
     FOOT,
@@ -18,7 +17,7 @@ from homodyne_dask.results.views.figures.style import (
     logarithmic,
     panels,
 )
-from homodyne_dask.results.views.series_report import DOUBTFUL
+from homodyne_dask.results.views.fits_report import DOUBTFUL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

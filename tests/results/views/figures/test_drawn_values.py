@@ -6,8 +6,7 @@ import pytest
 from homodyne_dask.fitting.predict import predict
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.rate_forms import rate
-from homodyne_dask.results.data.fitted_model import decay_times, fitted_model
-from homodyne_dask.results.data.map_means import (
+from homodyne_dask.results.data.block_means import (
     MAX_BLOCKS_PER_SIDE,
     BlockGrid,
     bin_map,
@@ -16,6 +15,7 @@ from homodyne_dask.results.data.map_means import (
     model_means,
     representative,
 )
+from homodyne_dask.results.data.fitted_model import decay_times, fitted_model
 from homodyne_dask.results.views.figures.lag_cuts import ages, cut_of
 from homodyne_dask.results.views.figures.picture import FitFigure
 from homodyne_dask.results.views.figures.style import limits, log_tick

@@ -13,12 +13,13 @@ from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.data.fit_view import FitView
 from homodyne_dask.results.data.fitted_model import fitted_at_angles, fitted_model
-from homodyne_dask.results.views.figures import DPI, plots
+from homodyne_dask.results.views.figures import DPI
+from homodyne_dask.results.views.figures import fit_figures as plots
 from homodyne_dask.results.views.figures.angles import at_one_lag
 from homodyne_dask.results.views.figures.captions import TITLES, alternative
 from homodyne_dask.results.views.figures.picture import png_of, replace_ticks
 from homodyne_dask.results.views.figures.style import panels
-from tests.results.made_results import FIGURE_CASES, FLOW, result_for, scan_of
+from tests.results.made_results import FIGURE_CASES, FLOW, changed, result_for, scan_of
 from tests.results.views.figures.texts import check_places, texts_of
 from tests.synthetic import CREEP
 
@@ -53,7 +54,7 @@ def test_no_text_of_a_picture_is_cut_off_or_lies_on_another(name, case, tmp_path
     scan = scan_of(tmp_path, **made)
     result = result_for(scan, given["theta"], **found)
     if case not in FIGURE_CASES:
-        result = replace(result, history=(*COARSE, *result.history))
+        result = changed(result, history=(*COARSE, *result.run.history))
     picture = plots.PICTURES[name](FitView(result, scan))
     plain, page = texts_of(picture), picture.bbox
     replace_ticks(FigureCanvasAgg(picture))
@@ -176,7 +177,7 @@ def test_influence_shows_each_parameter_that_moved_against_the_angle(flowing):
     drawn = np.vstack(
         [line.get_xydata() for line in axes[2].get_lines() if line.get_marker() == "o"]
     )
-    expected = result.influence["change"].values[:, 2]
+    expected = result.diagnosis.influence["change"].values[:, 2]
     np.testing.assert_allclose(drawn, np.transpose([flowing.phi, expected]))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from homodyne_dask.results.data.scan_row import FitRow, changes
+from homodyne_dask.results.data.fit_rows import FitRow, changes
 
 
 def row(contrast: float, redchi: float = 1.0, words: str = "converged", **more) -> FitRow:

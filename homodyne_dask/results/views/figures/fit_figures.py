@@ -1,4 +1,4 @@
-"""The figures of a fit: `result.plot` and `save_all`, which writes them as PNG files."""
+"""The figures of a fit: one by its name, and all as PNG files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,47 +32,9 @@ PICTURES: dict[str, Callable[[FitView], "FitFigure"]] = {
 }
 
 
-class Plots:
-    """The figures of a result, `result.plot`, as matplotlib Figures that notebooks show.
-
-    scan: what was fitted; by default it is opened where it was then. Each raises SelectionError where the
-    scan's bins are not those of the result, and a HomodyneDaskError where no scan is given and the store
-    is not there as it was.
-    """
-
-    def __init__(self, result: FitResult) -> None:
-        self.result = result
-
-    def maps(self, scan: Scan | None = None) -> "FitFigure":
-        """Data, model and residual of single bins against both times."""
-        return self._drawn(draw_maps, scan)
-
-    def cuts(self, scan: Scan | None = None) -> "FitFigure":
-        """c2 against lag at several ages: data with error bars, model as lines."""
-        return self._drawn(draw_cuts, scan)
-
-    def angles(self, scan: Scan | None = None) -> "FitFigure":
-        """Contrast, offset, reduced χ², decay time and the decay at one lag, by angle."""
-        return self._drawn(draw_angles, scan)
-
-    def rates(self, scan: Scan | None = None) -> "FitFigure":
-        """J(t), the shear rate and the strain, with bands of 68 and 95 %."""
-        return self._drawn(draw_rates, scan)
-
-    def passes(self, scan: Scan | None = None) -> "FitFigure":
-        """Convergence of the fit: χ², estimated distance to the minimum and time of each pass."""
-        return self._drawn(draw_passes, scan)
-
-    def residuals(self, scan: Scan | None = None) -> "FitFigure":
-        """Distribution of the residuals, and their dependence on lag."""
-        return self._drawn(draw_residuals, scan)
-
-    def influence(self, scan: Scan | None = None) -> "FitFigure":
-        """Change of each parameter, in standard errors, when one bin is excluded."""
-        return self._drawn(draw_influence, scan)
-
-    def _drawn(self, draw: Callable[[FitView], "FitFigure"], scan: Scan | None) -> "FitFigure":
-        return draw(FitView(self.result, fitted_scan(self.result) if scan is None else scan))
+def fit_figure(result: FitResult, name: str, scan: Scan | None = None) -> "FitFigure":
+    """Return a figure of `result.plot`; scan: by default from where the store of the fit was."""
+    return PICTURES[name](FitView(result, fitted_scan(result) if scan is None else scan))
 
 
 def save_all(view: FitView, folder: Path) -> list[Path]:
@@ -89,7 +51,7 @@ def save_all(view: FitView, folder: Path) -> list[Path]:
     wanted = {
         "rates": has_rates(result),
         "angles": measured and len(view.scan.bins) > 1,
-        "influence": result.influence is not None and influential(result).any(),
+        "influence": result.diagnosis.influence is not None and influential(result).any(),
     }
     names = [name for name in PICTURES if wanted.get(name, True)]
     paths = [folder / f"{name}.png" for name in names]

@@ -7,24 +7,61 @@ known or not finite are absent from the attributes.
 import json
 import math
 import re
-import shutil
 from collections.abc import Iterable
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import xarray
+from jaxtyping import Float
 from xarray import DataTree
 
-from homodyne_dask.errors import OptionError, SourceError, why_unreadable
-from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.data.posterior_draws import PosteriorDraws
-from homodyne_dask.results.data.posterior_rates import RateDraws, rates_of
+from homodyne_dask.kernels.backend import evaluation_of
+from homodyne_dask.models.rate_forms import some_ages
+from homodyne_dask.results.data.fit_result import FitResult, from_summary
+from homodyne_dask.results.data.fit_view import FitView
+from homodyne_dask.results.data.posterior_draws import PosteriorDraws, free_names
+from homodyne_dask.results.data.rate_curves import rates_in
 from homodyne_dask.results.data.result_tables import DATASET_UNITS, plain_values
-from homodyne_dask.results.files.load_result import from_summary
-from homodyne_dask.store.files import PARTIAL
 from homodyne_dask.store.scan import Scan
+
+AGES = 50
+"""Most ages at which rates are kept."""
+
+
+@dataclass(frozen=True)
+class RateDraws:
+    """The rates of draws at some ages, by name: J, and with shear gamma_dot and strain."""
+
+    age: Float[np.ndarray, " age"]
+    """s."""
+    values: dict[str, Float[np.ndarray, "draw age"]]
+    fit: xarray.Dataset
+    """`FitResult.rates` at the same ages."""
+    unknown_q: bool
+    """J is then q²J, in 1/s."""
+
+    @property
+    def units(self) -> dict[str, str]:
+        """The unit of each rate."""
+        return {"J": "1/s" if self.unknown_q else "Å²/s", "gamma_dot": "1/s", "strain": ""}
+
+
+def rates_of_draws(
+    result: FitResult, scan: Scan, thetas: Float[np.ndarray, "draw p"]
+) -> RateDraws | None:
+    """Return the rates of draws; None of models that have none."""
+    view = FitView(result, scan)
+    problem = view.model.at.problem
+    of = evaluation_of(problem.model).rates_of_draws
+    if of is None:
+        return None
+    fit = rates_in(view)
+    at = some_ages(fit.sizes["t"], AGES)
+    values = of(problem, thetas, scan.time, scan.frames, at)
+    chosen = fit.isel(t=at)
+    return RateDraws(chosen["t"].values, values, chosen, bool(np.isnan(scan.q).any()))
+
 
 FORMAT, VERSION = "homodyne_dask posterior", 1
 OTHERS = (
@@ -44,7 +81,7 @@ _LOST = {"pareto_k": math.nan, "effective_draws": math.nan, "r_hat": None, "dof"
 
 def tree_of(result: FitResult, draws: PosteriorDraws, scan: Scan) -> DataTree:
     """Return the groups of a posterior; scan: what was fitted."""
-    rates = rates_of(result, scan, draws.flat)
+    rates = rates_of_draws(result, scan, draws.flat)
     groups = {
         "posterior": _posterior(result, draws, rates),
         "sample_stats": _sample_stats(draws),
@@ -53,17 +90,13 @@ def tree_of(result: FitResult, draws: PosteriorDraws, scan: Scan) -> DataTree:
         "observed_data": _observed(result, scan),
         "constant_data": _constant(result, draws, scan, rates),
     }
-    about = {"inference_library": "homodyne-dask", "inference_library_version": result.version}
+    about = {
+        "inference_library": "homodyne-dask",
+        "inference_library_version": result.provenance.version,
+    }
     tree = DataTree.from_dict({name: group.assign_attrs(about) for name, group in groups.items()})
     tree.attrs = _attributes(result, draws) | about
     return tree
-
-
-def free_names(result: FitResult) -> dict[str, int]:
-    """Return the place of each free parameter, by name."""
-    table = result.parameters
-    names = table["param"].values.tolist()
-    return {str(name): n for n, name in enumerate(names) if not table["fixed"].values[n]}
 
 
 def variable_names(parameters: Iterable[str]) -> dict[str, str]:
@@ -229,73 +262,11 @@ def _attributes(result: FitResult, draws: PosteriorDraws) -> dict[str, Any]:
     return known | {
         "format": FORMAT,
         "format_version": VERSION,
-        "title": f"posterior of {result.config['model']} fitted to {result.inputs['store']}",
+        "title": f"posterior of {result.config['model']} fitted to {result.provenance.inputs['store']}",
         "model": result.config["model"],
         "convention": result.config["convention"],
-        "store": result.inputs["store"],
-        "store_sha256": result.inputs["store_sha256"],
+        "store": result.provenance.inputs["store"],
+        "store_sha256": result.provenance.inputs["store_sha256"],
         "priors": json.dumps(dict(draws.priors)),
         "seconds": json.dumps(plain_values(dict(draws.seconds))),
     }
-
-
-ZARR = ".zgroup"
-"""A file of a Zarr folder of format 2, whose metadata may be consolidated: that of 3 would be unofficial."""
-_REMEDY = "give posterior.nc of a fit, or make it again with `homodyne-dask posterior`"
-
-
-def netcdf_of_tree(tree: DataTree) -> bytes:
-    """Return a tree as netCDF-4.
-
-    It is made in memory: HDF5 crashes where it cannot write to a disk.
-    """
-    content = tree.to_netcdf(engine="h5netcdf")
-    assert content is not None  # no path was given
-    return bytes(content)
-
-
-def write_zarr(tree: DataTree, path: Path) -> None:
-    """Write a tree as a Zarr folder beside the path, and let it take the place of an earlier one."""
-    if path.exists() and not _is_posterior(path):
-        raise OptionError(f"{path} is no {FORMAT}, and is not replaced: give another path")
-    partial = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
-    try:
-        tree.to_zarr(partial, consolidated=True, zarr_format=2)
-        if path.exists():
-            shutil.rmtree(path)
-        partial.rename(path)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _is_posterior(folder: Path) -> bool:
-    try:
-        attributes = json.loads((folder / ".zattrs").read_text())
-    except (OSError, ValueError):
-        return False
-    return isinstance(attributes, dict) and attributes.get("format") == FORMAT
-
-
-def read_tree(path: Path) -> DataTree:
-    """Return the tree of a posterior, all in memory; raises SourceError for what is none."""
-    zarr = path.is_dir()
-    options: dict[str, Any] = {"engine": "zarr"} if zarr else {"engine": "h5netcdf"}
-    try:
-        if not (zarr or path.is_file()):
-            raise FileNotFoundError(2, "No such file or directory", str(path))
-        with xarray.open_datatree(path, **options) as opened:
-            tree = opened.load()
-    except OSError as e:
-        raise SourceError(
-            f"{path} cannot be read: {e.strerror or why_unreadable(e)}; {_REMEDY}"
-        ) from e
-    except (ValueError, KeyError, TypeError, RuntimeError) as e:
-        raise SourceError(f"{path} is damaged, {why_unreadable(e)}: {_REMEDY}") from e
-    if tree.attrs.get("format") != FORMAT:
-        raise SourceError(f"{path} is no {FORMAT}: {_REMEDY}")
-    if tree.attrs.get("format_version") != VERSION:
-        raise SourceError(
-            f"{path} has format version {tree.attrs.get('format_version')}, this program reads {VERSION}: "
-            f"make it again"
-        )
-    return tree

@@ -1,13 +1,16 @@
-"""A series of fits as text: the table, and tests of whether the fits agree."""
+"""Several fits as text: a series with tests of whether its fits agree, and a comparison of models."""
+
+import numpy as np
 
 from homodyne_dask.errors import printable
 from homodyne_dask.models.parameters import joined_with_and
 from homodyne_dask.models.rate_forms import RATES
-from homodyne_dask.results.data.homogeneity import HomogeneityTest, PowerLawOfQ
-from homodyne_dask.results.data.series import FitSeries
-from homodyne_dask.results.data.series_entry import SeriesEntry
-from homodyne_dask.results.views import numbers
-from homodyne_dask.text import aligned_columns, wrapped
+from homodyne_dask.results.data import number_format as numbers
+from homodyne_dask.results.data.comparison import Comparison
+from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.number_format import value_and_error
+from homodyne_dask.results.data.series import FitSeries, HomogeneityTest, PowerLawOfQ
+from homodyne_dask.text import aligned_columns, html_table, wrapped
 
 SURE, DOUBTFUL = 0.001, 0.05
 """p-values: below the first the fits disagree, below the second the agreement is marginal."""
@@ -34,7 +37,7 @@ def series_text(series: FitSeries) -> str:
     where = _WHERE[series.over].format(len(entries))
     head = [
         "no fit" if result is None else
-        f"{result.config['model']} fitted to {result.inputs['store']} {where}"
+        f"{result.config['model']} fitted to {result.provenance.inputs['store']} {where}"
     ]  # fmt: skip
     failed = [f"{entry.name} failed: {entry.message}" for entry in entries if entry.result is None]
     head += wrapped("", tuple(failed))
@@ -173,3 +176,49 @@ def _scatter(of: HomogeneityTest | PowerLawOfQ) -> str:
     freedom = f"{of.freedom} degree{'s' * (of.freedom > 1)} of freedom"
     p = f"p = {of.p:.2g}" if of.p >= SMALLEST_P else f"p below {SMALLEST_P:g}"
     return f"χ² {of.chisqr:.3g} for {freedom}, {p}"
+
+
+_HEAD = ["fit", "parameters", "χ²", "χ²/N", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]
+_NOTES = (
+    "score: log predictive density of the angles left out, larger is better; ± from its scatter over angles",
+    "CLIC allows for correlated pairs; the naive AIC takes them for independent, and asks for too many "
+    "parameters",
+)
+
+
+def _comparison_title(comparison: Comparison) -> str:
+    fits = f"{len(comparison.fits)} fits to {comparison.store}"
+    return f"{fits}, by {comparison.bins} independent bins left out"
+
+
+def _comparison_cells(comparison: Comparison) -> list[list[str]]:
+    clic, aic = (
+        np.array([getattr(fit, key) for fit in comparison.fits]) for key in ("clic", "aic_naive")
+    )
+    clic, aic = clic - np.fmin.reduce(clic), aic - aic.min()
+    return [
+        [
+            fit.name, f"{fit.parameters}+{fit.linear}", f"{fit.chisqr:.6g}", f"{fit.redchi:.4f}",
+            _number_or_dash(fit.score, ".6g"),
+            "best" if fit.best else value_and_error(fit.worse_by, fit.stderr),
+            _number_or_dash(clic[n], ".4g"), _number_or_dash(aic[n], ".4g"),
+        ]
+        for n, fit in enumerate(comparison.fits)
+    ]  # fmt: skip
+
+
+def _number_or_dash(value: float, form: str) -> str:
+    return format(value, form) if np.isfinite(value) else "-"
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return a comparison as text: a line for each fit, and the verdict."""
+    rows = aligned_columns([_HEAD, *_comparison_cells(comparison)], left=1)
+    words = [*wrapped("", (comparison.sentence,)), "", *wrapped("", _NOTES)]
+    return printable("\n".join([_comparison_title(comparison), "", *rows, "", *words]))
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """Return a comparison as an HTML table with the verdict, for Jupyter."""
+    rows = [_HEAD, *_comparison_cells(comparison)]
+    return html_table(_comparison_title(comparison), rows, (comparison.sentence, *_NOTES))

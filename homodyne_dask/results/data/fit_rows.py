@@ -1,7 +1,8 @@
-"""One fit of several: outcome, parameters, and rates at its mean age."""
+"""One fit of several, of a series or of a table of scans: outcome, parameters, and rates at its mean age."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,10 +12,13 @@ import numpy as np
 from homodyne_dask.models.rate_forms import RATES, rate, rate_stderr
 from homodyne_dask.models.spline_basis import SplineForm
 from homodyne_dask.models.transport import RATE_FLOOR, Convention
+from homodyne_dask.results.data import number_format as numbers
 from homodyne_dask.results.data.fit_result import FitResult
-from homodyne_dask.results.views import numbers
 
 FAILED = "FAILED"
+SCANS, PARTS = "scans", "series"
+"""What is listed: several scans, or the parts of one; also the names of the files."""
+ONE_OF = {SCANS: "scan", PARTS: "fit"}
 CONVERGED = "converged"
 """The words of an outcome that nothing is said against."""
 
@@ -159,7 +163,7 @@ def quantity_names(parameters: Sequence[str], at: Mapping[str, float]) -> list[s
 
 def covariances(result: FitResult) -> list[np.ndarray | None]:
     """Return the cluster-robust covariance, its lower bound and the naive covariance; None if unknown."""
-    tables = (result.covariance, result.covariance_lower, result.covariance_naive)
+    tables = (result.covariance, result.errors.covariance_lower, result.errors.covariance_naive)
     return [None if table is None else np.asarray(table.values, float) for table in tables]
 
 
@@ -171,7 +175,7 @@ def _rates(
 ) -> dict[str, Quantity]:
     names, found = list(parameters), {}
     homodyne = result.config["convention"] == Convention.HOMODYNE
-    t = np.array([max(age, result.inputs["frame_time"] / 2)])
+    t = np.array([max(age, result.provenance.inputs["frame_time"] / 2)])
     for name, of in RATES.items():
         if not set(of) <= set(names):
             continue
@@ -207,7 +211,7 @@ def _with_free_rates(
         form = SplineForm(**stored)
         names = [f"{rate_name}_{n + 1}" for n in range(form.size)]
         at = (form.first + form.last) / 2 if age is None else age
-        basis = form.basis(np.array([max(at, result.inputs["frame_time"] / 2)]))
+        basis = form.basis(np.array([max(at, result.provenance.inputs["frame_time"] / 2)]))
         here, of = slice(params.index(names[0]), params.index(names[-1]) + 1), basis[:, 0] > 0
         errors = [
             np.nan if one is None else float(rate_stderr(basis, one[here, here])[0])
@@ -226,10 +230,136 @@ def _with_free_rates(
 
 def _dof_at(result: FitResult, rate_name: str, age: float) -> float:
     """Return the degrees of freedom of a rate's robust error at an age [s]; NaN if unknown."""
-    if result.rate_dof is None:
+    if result.errors.rate_dof is None:
         return np.nan
-    dof = result.rate_dof[rate_name].values
+    dof = result.errors.rate_dof[rate_name].values
     has = np.isfinite(dof)
     return (
-        float(np.interp(age, result.rate_dof["age"].values[has], dof[has])) if has.any() else np.nan
+        float(np.interp(age, result.errors.rate_dof["age"].values[has], dof[has]))
+        if has.any()
+        else np.nan
     )
+
+
+BEFORE = 8
+"""Scans with which the next one is compared."""
+FEWEST = 3
+SHARE, SCATTERS = 0.2, 5.0
+"""A change is said where it is more than this share of the median, and than so many robust scatters."""
+_OF_NORMAL = 1.4826
+"""Standard deviation of normal noise over its median absolute deviation."""
+_QUANTITIES = {"contrast": "contrast", "redchi": "reduced χ²"}
+
+
+@dataclass(frozen=True)
+class FitRow:
+    """One fit of a scan, or a scan that cannot be fitted, with the columns of `SeriesEntry`."""
+
+    scan: str
+    """The file."""
+    number: int
+    """Place of the scan among all, from 1 on."""
+    time: float
+    """When the file was written [s since 1970]."""
+    part: str = ""
+    """Name of the part of the scan, '' for the whole."""
+    folder: Path | None = None
+    outcome: str = FAILED
+    outcome_words: str = "failed"
+    redchi: float = np.nan
+    ndata: int | None = None
+    passes: int | None = None
+    contrast: float = np.nan
+    """Median over the bins."""
+    quantities: Mapping[str, Quantity] = field(default_factory=dict)
+    at: Mapping[str, float] = field(default_factory=dict)
+    message: str = ""
+    warnings: tuple[str, ...] = ()
+    """What changed against the scans before."""
+
+    @property
+    def name(self) -> str:
+        """The file, and the part if there are several."""
+        return f"{self.scan}, {self.part}" if self.part else self.scan
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What a table of scans has beside the name."""
+        return {
+            "number": self.number,
+            "time": local_time(self.time),
+            **self.at,
+            "contrast": self.contrast,
+            "warnings": "; ".join(self.warnings),
+        }
+
+
+Fitted = SeriesEntry | FitRow
+"""What tables and figures of several fits are made of."""
+
+
+def local_time(seconds: float) -> str:
+    """Return a time as 2026-11-22 23:10:05+01:00."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
+
+
+def fit_rows(scan: str, number: int, time: float, entries: Sequence[SeriesEntry]) -> list[FitRow]:
+    """Return the rows of a scan: one, or one for each of its parts."""
+    return [
+        FitRow(
+            scan=scan,
+            number=number,
+            time=time,
+            part=entry.name if entry.at else "",
+            folder=entry.folder,
+            outcome=entry.outcome,
+            outcome_words=entry.outcome_words,
+            redchi=entry.redchi,
+            ndata=entry.ndata,
+            passes=entry.passes,
+            contrast=np.nan if entry.result is None else _contrast(entry.result),
+            quantities=entry.quantities,
+            at=entry.at,
+            message=entry.message,
+        )
+        for entry in entries
+    ]
+
+
+def _contrast(result: FitResult) -> float:
+    known = result.scaling["contrast"].values
+    known = known[np.isfinite(known)]
+    return float(np.median(known)) if len(known) else np.nan
+
+
+def changes(row: FitRow, earlier: Sequence[FitRow]) -> tuple[str, ...]:
+    """Return a phrase for each thing that is to be said of a scan after those before it, in their order.
+
+    Outcome other than converged; contrast and reduced χ² far from the median of the last scans.
+    """
+    if row.outcome == FAILED:
+        return ()  # its message says why
+    found = [] if row.outcome_words == CONVERGED else [row.outcome_words]
+    good = [one for one in earlier if one.outcome != FAILED and one.part == row.part][-BEFORE:]
+    for key, words in _QUANTITIES.items():
+        now, before = getattr(row, key), np.array([getattr(one, key) for one in good])
+        before = before[np.isfinite(before)]
+        if len(before) < FEWEST or not np.isfinite(now):
+            continue
+        median = float(np.median(before))
+        scatter = _OF_NORMAL * float(np.median(np.abs(before - median)))
+        if abs(now - median) > max(SHARE * abs(median), SCATTERS * scatter):
+            found.append(f"{words} {now:.3g} after {median:.3g}")
+    return tuple(found)
+
+
+def outcome_counts(entries: Sequence[Fitted], of: int, prefix: str = SCANS) -> str:
+    """Return how many fits converged, ended otherwise, failed and are not yet done."""
+    outcomes = [entry.outcome for entry in entries]
+    converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
+    others = len(entries) - converged - failed
+    words = [f"{converged} of {len(entries)} {ONE_OF[prefix]}s converged"]
+    words += [f"{others} ended without converging"] * (others > 0)
+    words += [f"{failed} failed"] * (failed > 0)
+    words += [f"{of - len(entries)} not yet done"] * (of > len(entries))
+    return ", ".join(words)

@@ -1,0 +1,58 @@
+"""Where a fit comes from: its options, its data, the programs, and the model that was fitted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from homodyne_dask.errors import OptionError
+from homodyne_dask.models import MODELS, Model, model_of_digest
+from homodyne_dask.models.fingerprint import known_part
+from homodyne_dask.models.spline_rates import with_stored_splines
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What was fitted, how, and with which programs."""
+
+    config: dict[str, Any]
+    """The options in force, defaults included: model, convention, gap_angstrom, scaling, ..."""
+    inputs: dict[str, Any]
+    """The store, its digest, the source file and its SHA-256, the selection, notes of ingest."""
+    truth: dict[str, Any] | None = None
+    """True model and parameters of simulated data."""
+    version: str = ""
+    """Of homodyne-dask."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Versions of Python and of the numerical packages."""
+    definition: Model | None = field(default=None, repr=False, compare=False)
+    """The model that was fitted; None for a result that was read from a file."""
+
+    def fitted_model(self, names: Sequence[str]) -> Model:
+        """Return the model that was fitted; names: of its parameters.
+
+        Raises OptionError where this process does not have it, or where its functions read other values.
+        """
+        name, held = self.config["model"], self.definition
+        digest, splines = self.config.get("model_digest"), self.config.get("splines")
+        if held is not None:
+            if known_part(held.current().digest) == known_part(held.digest):
+                return held
+            raise OptionError(
+                f"what the functions of model {name!r} read has changed since the fit: restore it, or fit "
+                f"again"
+            )
+        if splines:
+            return with_stored_splines(name, splines)
+        if (
+            digest is None
+        ):  # by an earlier program, which had models of its own under their names only
+            found = MODELS.get(name)
+            found = found if found and list(found.names) == list(names) else None
+        else:
+            found = model_of_digest(name, digest)
+        if found is None:
+            raise OptionError(
+                f"the model {name!r} that was fitted is not known here: define it with hd.separable as it "
+                f"was, or fit again; only the numbers of this result can be shown"
+            )
+        return found

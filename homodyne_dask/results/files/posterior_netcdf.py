@@ -1,0 +1,98 @@
+"""A posterior as a netCDF file or a Zarr folder, written and read back."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import xarray
+from xarray import DataTree
+
+from homodyne_dask.errors import OptionError, SourceError, why_unreadable
+from homodyne_dask.results.data.arviz_tree import FORMAT, VERSION, draws_in
+from homodyne_dask.results.data.posterior import Posterior
+from homodyne_dask.results.files.json_files import missing_values
+from homodyne_dask.store.files import PARTIAL, path_of, write_atomic
+
+NETCDF, JSON = "posterior.nc", "posterior.json"
+ZARR = ".zgroup"
+"""A file of a Zarr folder of format 2, whose metadata may be consolidated: that of 3 would be unofficial."""
+_REMEDY = "give posterior.nc of a fit, or make it again with `homodyne-dask posterior`"
+
+
+def write_netcdf(tree: DataTree, path: str | Path) -> None:
+    """Write a tree as netCDF-4, atomically.
+
+    It is made in memory: HDF5 crashes where it cannot write to a disk.
+    """
+    content = tree.to_netcdf(engine="h5netcdf")
+    assert content is not None  # no path was given
+    write_atomic(path_of("path", path), bytes(content))
+
+
+def write_zarr(tree: DataTree, path: str | Path) -> None:
+    """Write a tree as a Zarr folder beside the path, and let it take the place of an earlier one."""
+    path = path_of("path", path)
+    if path.exists() and not _is_posterior(path):
+        raise OptionError(f"{path} is no {FORMAT}, and is not replaced: give another path")
+    partial = path.with_name(f"{path.name}.{uuid4().hex}{PARTIAL}")
+    try:
+        tree.to_zarr(partial, consolidated=True, zarr_format=2)
+        if path.exists():
+            shutil.rmtree(path)
+        partial.rename(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _is_posterior(folder: Path) -> bool:
+    try:
+        attributes = json.loads((folder / ".zattrs").read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(attributes, dict) and attributes.get("format") == FORMAT
+
+
+def read_tree(path: Path) -> DataTree:
+    """Return the tree of a posterior, all in memory; raises SourceError for what is none."""
+    zarr = path.is_dir()
+    options: dict[str, Any] = {"engine": "zarr"} if zarr else {"engine": "h5netcdf"}
+    try:
+        if not (zarr or path.is_file()):
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        with xarray.open_datatree(path, **options) as opened:
+            tree = opened.load()
+    except OSError as e:
+        raise SourceError(
+            f"{path} cannot be read: {e.strerror or why_unreadable(e)}; {_REMEDY}"
+        ) from e
+    except (ValueError, KeyError, TypeError, RuntimeError) as e:
+        raise SourceError(f"{path} is damaged, {why_unreadable(e)}: {_REMEDY}") from e
+    if tree.attrs.get("format") != FORMAT:
+        raise SourceError(f"{path} is no {FORMAT}: {_REMEDY}")
+    if tree.attrs.get("format_version") != VERSION:
+        raise SourceError(
+            f"{path} has format version {tree.attrs.get('format_version')}, this program reads {VERSION}: "
+            f"make it again"
+        )
+    return tree
+
+
+def load_posterior(path: str | Path) -> Posterior:
+    """Read a posterior written by `to_netcdf` or `to_zarr`, or that of the folder of a fit.
+
+    path: of the file or the folder. Raises SourceError if it is none.
+
+    >>> hd.posterior(hd.fit("A0123_c2.zarr", "brownian"), draws=500).to_netcdf("A0123.nc")
+    >>> hd.load_posterior("A0123.nc").reliable
+    True
+    """
+    where = path_of("path", path)
+    if where.is_dir() and not (where / ZARR).exists():
+        where /= NETCDF
+    if where.suffix == ".json":
+        raise SourceError(f"{where} holds no draws: give {where.with_suffix('.nc')}")
+    tree = read_tree(where)
+    with missing_values(where):
+        return Posterior(*draws_in(tree), tree)

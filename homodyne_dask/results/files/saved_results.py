@@ -1,0 +1,136 @@
+"""Results that were written, read back: of a fit, of a series, a comparison; and fits in folders compared."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from homodyne_dask.errors import OptionError, require_type
+from homodyne_dask.results.data import comparison, series
+from homodyne_dask.results.data.comparison import ComparedFit, Comparison, compare_fits
+from homodyne_dask.results.data.fit_result import FORMAT, VERSION, FitResult, from_summary
+from homodyne_dask.results.data.fit_rows import SeriesEntry
+from homodyne_dask.results.data.series import FitSeries
+from homodyne_dask.results.files.json_files import missing_values, read_with_checksum
+from homodyne_dask.store.files import AnyPath, any_path, path_of
+from homodyne_dask.store.url_path import UrlPath
+
+SUMMARY, SERIES = "summary.json", "series.json"
+Fit = FitResult | str | Path | UrlPath
+
+
+def load_result(path: str | AnyPath) -> FitResult:
+    """Read a result written by `to_json`, or the summary.json of a result folder.
+
+    path: of the file or the folder, or a URL of them. Raises SourceError if it is not such a file.
+
+    >>> hd.load_result("A0123_fit").params["D0"]
+    <D0 68600 ± 1500 Å²/s>
+    """
+    where = any_path("path", path)
+    where = file_in(where, SUMMARY)
+    read = read_with_checksum(
+        where, FORMAT, VERSION, "give a folder made by fit, or its summary.json"
+    )
+    with missing_values(where):
+        return from_summary(read)
+
+
+def file_in(path: AnyPath, name: str) -> AnyPath:
+    """Return the file of that name in a folder; of a file itself the file. By URL files end in .json."""
+    is_folder = path.is_dir() if isinstance(path, Path) else not path.name.endswith(".json")
+    return path / name if is_folder else path
+
+
+def load_series(path: str | AnyPath) -> FitSeries:
+    """Read a series written by `to_json`, or the series.json of a folder.
+
+    path: of the file or the folder, or a URL of them. Raises SourceError if it is not such a file.
+
+    >>> hd.load_series("A0123_fit_q").names[:2]
+    ['D0', 'alpha']
+    """
+    where = file_in(any_path("path", path), SERIES)
+    read = read_with_checksum(
+        where, series.FORMAT, series.VERSION, "give a folder made by fit --over, or its series.json"
+    )
+    folder = where.parent if isinstance(where, Path) else None
+    with missing_values(where):
+        return FitSeries(read["over"], tuple(_entry(fit, folder) for fit in read["fits"]))
+
+
+def _entry(read: dict[str, Any], folder: Path | None) -> SeriesEntry:
+    return SeriesEntry(
+        name=read["name"],
+        folder=None if folder is None or read["folder"] is None else folder / read["folder"],
+        result=None if read["result"] is None else from_summary(read["result"]),
+        message=read["message"],
+        at=read["at"],
+    )
+
+
+def load_comparison(path: str | Path) -> Comparison:
+    """Read a comparison written by `to_json`; path: the file. Raises SourceError if it is not such a file.
+
+    >>> fits = [hd.fit("A0123_c2.zarr", name) for name in ("brownian", "power_law")]
+    >>> hd.compare(fits).to_json("models.json")
+    >>> hd.load_comparison("models.json").chosen
+    'power_law'
+    """
+    where = path_of("path", path)
+    read = read_with_checksum(
+        where,
+        comparison.FORMAT,
+        comparison.VERSION,
+        "give a file that Comparison.to_json wrote",
+    )
+    with missing_values(where):
+        fits = tuple(_fit_of(fit) for fit in read["fits"])
+        return Comparison(fits, read["store"], read["bins"], read["noise"])
+
+
+def _fit_of(read: dict[str, Any]) -> ComparedFit:
+    """Return a row from its fields as read from JSON, where an unknown number is None."""
+    known: dict[str, Any] = {k: np.nan if value is None else value for k, value in read.items()}
+    return ComparedFit(**known)
+
+
+def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
+    """Compare finished fits of several models to the same data, by angles left out; no data are read.
+
+    results: two or more, each a FitResult, or the folder of one or its URL. A mapping gives them names;
+        else they have those of their models, or, where models are equal, of their folders.
+
+    The score of a fit is what it predicts of independent bins that were left out (see `Comparison`).
+    Raises OptionError for fits to other data or of other weights, that treat contrast and offset in other
+    ways, that did not converge, have a robust loss, or were written by an earlier version; SelectionError
+    with fewer than 3 independent bins; SourceError for a folder without a result.
+
+    >>> fits = [hd.fit("A0123_c2.zarr", name) for name in ("brownian", "power_law")]
+    >>> hd.compare(fits).chosen
+    'power_law'
+    """
+    return compare_fits(_named(results))
+
+
+def _named(results: Any) -> dict[str, FitResult]:
+    """Return the fits by name."""
+    form = "a list of results of hd.fit or of their folders, or a mapping of names to them"
+    require_type("results", results, list | tuple | Mapping, form)
+    given = list(results.values() if isinstance(results, Mapping) else results)
+    for one in given:
+        require_type("results", one, Fit, "results of hd.fit, or their folders")
+    if len(given) < 2:
+        raise OptionError(f"a comparison is of two fits or more, and results has {len(given)}")
+    fits = [one if isinstance(one, FitResult) else load_result(one) for one in given]
+    if isinstance(results, Mapping):
+        return {str(name): fit for name, fit in zip(results, fits, strict=True)}
+    models = [fit.config["model"] for fit in fits]
+    for names in (models, [str(one) for one in given if not isinstance(one, FitResult)]):
+        if len(set(names)) == len(fits):
+            return dict(zip(names, fits, strict=True))
+    raise OptionError(
+        f"several of the fits are of the model {max(models, key=models.count)}: give a mapping of names to "
+        f"them, as {{'one': ..., 'two': ...}}, or the folder of each once"
+    )
