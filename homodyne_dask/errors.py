@@ -135,4 +135,4 @@ def nearest(word: Any, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(word).lower(), names, n=1)
     if close:
         return f"did you mean {names[close[0]]!r}?"
-    return "there is: " + ", ".join(names.values())
+    return "choose from " + ", ".join(names.values())

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any, cast
 
+from dask.typing import Key
 from distributed import Client, Scheduler, Status, Worker, core
 from distributed import scheduler as scheduler_module
 from tornado.web import Application
@@ -143,7 +144,7 @@ def preferences_can_be_dropped() -> bool:
     return False
 
 
-def drop_preference(scheduler: Scheduler, key: Any) -> None:
+def drop_preference(scheduler: Scheduler, key: Key) -> None:
     """Let any worker take a task whose preferred worker was given with allow_other_workers.
 
     Public: Client.submit(allow_other_workers=True), which has no effect on a task that became ready

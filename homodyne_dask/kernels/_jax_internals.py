@@ -59,7 +59,7 @@ def failures_of_plugins() -> Iterator[list[str]]:
         logger.removeFilter(heard)
 
 
-def checked_indices() -> AbstractContextManager[Any]:
+def checked_indices() -> AbstractContextManager[object]:
     """Return a context in which JAX raises IndexError for a constant index that is out of range.
 
     Private: `jax._src.config.check_static_indices`, seen in jax 0.12.0; the public way, the flag

@@ -52,8 +52,8 @@ def enough_memory(device: Any) -> Iterator[None]:
     except jax.errors.JaxRuntimeError as e:
         if "RESOURCE_EXHAUSTED" not in str(e):
             raise
-        told = device.memory_stats() or {}
-        used, limit = (told.get(name, 0) / 1e9 for name in ("bytes_in_use", "bytes_limit"))
+        stats = device.memory_stats() or {}
+        used, limit = (stats.get(name, 0) / 1e9 for name in ("bytes_in_use", "bytes_limit"))
         raise PlanError(
             f"the memory of {device.device_kind} is used up ({_first_line(e)}): this fit holds {used:.3g} GB "
             f"of the {limit:.3g} GB that JAX may take of it; end other programs there, or fit with "

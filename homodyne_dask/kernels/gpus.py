@@ -66,10 +66,10 @@ def gpus_of_machine() -> Gpus | str:
         return f"JAX did not start CUDA within {START_TIMEOUT:g} s"
     _, found, answer = done.stdout.rpartition("GPUS ")
     if not found:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         return f"the process that looked for a GPU ended with status {done.returncode}: {last}"
-    told = json.loads(answer)
-    return told if isinstance(told, str) else Gpus(*told)
+    parsed = json.loads(answer)
+    return parsed if isinstance(parsed, str) else Gpus(*parsed)
 
 
 def environments_of_gpus(number: int) -> list[dict[str, str]]:

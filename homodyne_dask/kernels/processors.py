@@ -44,5 +44,5 @@ def processor() -> str | None:
         return None
     lines = [line.partition(":") for line in first.splitlines()]
     known = {name.strip(): value.strip() for name, _, value in lines}
-    told = {name: known[name] for name in _OF_THE_MODEL if name in known}
-    return repr(told) if {"flags", "Features"} & set(told) else None
+    found = {name: known[name] for name in _OF_THE_MODEL if name in known}
+    return repr(found) if {"flags", "Features"} & set(found) else None

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -92,7 +91,9 @@ def separable_pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
     return PairTimes(time, np.empty(0), 0.0)
 
 
-def separable_f_of_theta(theta: Any, at: PairSet, model: Any, convention: Convention) -> Array:
+def separable_f_of_theta(
+    theta: Float[Array, " p"], at: PairSet, model: SeparableModel, convention: Convention
+) -> Array:
     """Return f at theta of bins at pairs of frames, (bin, pair), for JAX to trace."""
     time = at.times.t
     tables = time if model.precompute is None else model.precompute(theta, time)

@@ -44,6 +44,7 @@ from homodyne_dask.kernels.transport_kernels import (
 from homodyne_dask.models.shear_factor import sheared, wave
 from homodyne_dask.models.transport import (
     Convention,
+    TransportModel,
     bin_scales,
     frame_spacing,
     positive_times,
@@ -172,7 +173,9 @@ def transport_pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
     return PairTimes(positive_times(convention, time, spacing), steps, spacing)
 
 
-def transport_f_of_theta(theta: Any, at: PairSet, model: Any, convention: Convention) -> Array:
+def transport_f_of_theta(
+    theta: Any, at: PairSet, model: TransportModel, convention: Convention
+) -> Array:
     """Return f at theta of bins at pairs of frames, (bin, pair), for JAX to trace."""
     rows: Any = rows_of(model, convention, theta, at.times.t, at.times.steps)
     scales = bin_scales(model, convention, theta, at.q, at.phi, at.gap, at.times.spacing)

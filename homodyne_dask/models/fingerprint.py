@@ -29,27 +29,29 @@ _SLOTS = (GetSetDescriptorType, MemberDescriptorType)
 _UNKNOWN = ", with the unknown state"
 
 
-def installed(module: Any) -> bool:
+def installed(module: ModuleType) -> bool:
     """Return whether a module is installed: of Python, of this package, or of a library."""
     return of_this_package(module) or all(p.startswith(_INSTALLED_PATHS) for p in _paths(module))
 
 
-def _root(module: Any) -> str:
+def _root(module: ModuleType) -> str:
     return module.__name__.partition(".")[0]
 
 
-def of_this_package(module: Any) -> bool:
+def of_this_package(module: ModuleType) -> bool:
     """Return whether a module is one of homodyne_dask."""
     return _root(module) == __name__.partition(".")[0]
 
 
-def _paths(module: Any) -> list[str]:
+def _paths(module: ModuleType) -> list[str]:
     """Return the file of a module, the folders of a package without one, none for a part of Python."""
     file = getattr(module, "__file__", None)
     return [file] if file else [*getattr(module, "__path__", ())]
 
 
-def walked(functions: Iterable[Any], by_name: Callable[[Any], bool] = installed) -> "Walk":
+def walked(
+    functions: Iterable[object], by_name: Callable[[ModuleType], bool] = installed
+) -> "Walk":
     """Return the walk over functions; by_name: whether the parts of a module count by name only."""
     walk = Walk(by_name)
     for function in functions:
@@ -60,7 +62,7 @@ def walked(functions: Iterable[Any], by_name: Callable[[Any], bool] = installed)
 class Walk:
     """Adds values to a hash, each object once."""
 
-    def __init__(self, by_name: Callable[[Any], bool]) -> None:
+    def __init__(self, by_name: Callable[[ModuleType], bool]) -> None:
         self.by_name = by_name
         """Whether the parts of a module count by name."""
         self.libraries: set[str] = set()
@@ -76,7 +78,7 @@ class Walk:
         self.read: set[tuple[int, frozenset[str]]] = set()
         """Modules, and the names of attributes that were looked for in them."""
 
-    def add_root(self, value: Any) -> None:
+    def add_root(self, value: object) -> None:
         """Add a function of which the code is read even where it is installed."""
         if isinstance(value, FunctionType):
             self._first(value)
@@ -84,7 +86,7 @@ class Walk:
         else:
             self.add(value)
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         """Add a value and, where it holds others, those."""
         self._update(type(value).__name__)
         if isinstance(value, _PLAIN_TYPES):
@@ -147,10 +149,10 @@ class Walk:
 
     def _counted_by_name(self, module: ModuleType | None) -> bool:
         """Return whether the parts of a module count by name, and keep from which library they are."""
-        counted = module is not None and self.by_name(module)
-        if counted:
-            self.libraries.add(_root(module))
-        return counted
+        if module is None or not self.by_name(module):
+            return False
+        self.libraries.add(_root(module))
+        return True
 
     def _add_function(self, function: FunctionType) -> None:
         self.functions.append(function)
@@ -266,7 +268,7 @@ def names_used(code: CodeType) -> _Names:
     return _Names(*(one.union(*more) for one, *more in zip(here, *inside, strict=True)))
 
 
-def fingerprint(*functions: Callable[..., Any] | None) -> str:
+def fingerprint(*functions: Callable[..., object] | None) -> str:
     """Return a hash of functions: code, constants, defaults, attributes, closures and globals, and
     the same of the functions and objects they use.
 
@@ -286,18 +288,18 @@ def known_part(digest: str) -> str:
     return digest.partition(_UNKNOWN)[0]
 
 
-def functions_of(*functions: Callable[..., Any] | None) -> list[FunctionType]:
+def functions_of(*functions: Callable[..., object] | None) -> list[FunctionType]:
     """Return the functions and those they use, without those of installed packages."""
     return walked(functions).functions
 
 
-def modules_of(*functions: Callable[..., Any] | None) -> list[ModuleType]:
+def modules_of(*functions: Callable[..., object] | None) -> list[ModuleType]:
     """Return the modules, not installed, whose functions, classes and values the functions use."""
     walk = walked(functions)
     used = [sys.modules.get(str(getattr(f, "__module__", None))) for f in walk.named]
     return list({id(m): m for m in [*used, *walk.modules] if m and not installed(m)}.values())
 
 
-def attributes_read(*functions: Callable[..., Any] | None) -> set[str]:
+def attributes_read(*functions: Callable[..., object] | None) -> set[str]:
     """Return the names of the attributes that the functions read, of whatever objects."""
     return {name for f in functions_of(*functions) for name in names_used(f.__code__).attributes}

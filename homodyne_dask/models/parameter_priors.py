@@ -28,6 +28,7 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, nearest, require_type, shown
 from homodyne_dask.models.parameters import Parameter, Search
 from homodyne_dask.models.rate_forms import PowerLaw
+from homodyne_dask.models.shear_factor import Array
 
 _CERTAIN = 9.0
 """A normal number is less than this, but for a probability below rounding."""
@@ -49,7 +50,9 @@ SMALLEST = 1e-9
 """Amplitude over its upper bound where its lower bound is 0, for draws."""
 
 
-def log_probability(a: Any, b: Any) -> Any:
+def log_probability(
+    a: float | Float[np.ndarray, "*at"], b: float | Float[np.ndarray, "*at"]
+) -> Float[np.ndarray, "*at"]:
     """Return the log of the probability of a standard normal number between a and b, a < b."""
     from scipy.special import log_ndtr  # loads for a fifth of a second
 
@@ -63,7 +66,12 @@ def log_probability(a: Any, b: Any) -> Any:
         return whole + np.log1p(-np.exp(log_ndtr(a) - whole))
 
 
-def truncated_normal(rng: np.random.Generator, n: int, a: Any, b: Any) -> Float[np.ndarray, " n"]:
+def truncated_normal(
+    rng: np.random.Generator,
+    n: int,
+    a: float | Float[np.ndarray, " n"],
+    b: float | Float[np.ndarray, " n"],
+) -> Float[np.ndarray, " n"]:
     """Return n standard normal numbers between a and b: numbers, or arrays of n."""
     from scipy.special import log_ndtr, ndtri_exp  # loads for a fifth of a second
 
@@ -124,7 +132,7 @@ class Prior:
         """Whether it can be normalized: one that is flat needs two ends."""
         return self.name not in _FLAT or all(map(math.isfinite, self.support))
 
-    def log_density(self, x: Any) -> Any:
+    def log_density(self, x: float | Float[Array, "*at"]) -> Float[Array, "*at"]:
         """Return the logarithm of the probability density at x, of the shape of x; -inf outside.
 
         x: a number, or an array of NumPy or of JAX, also while JAX traces. A flat prior without ends
@@ -135,7 +143,7 @@ class Prior:
         density = -(z**2) / 2 - self._log_norm()
         return xp.where(inside, density - xp.log(x) if self.log else density, -math.inf)
 
-    def gradient(self, x: Any) -> Any:
+    def gradient(self, x: float | Float[Array, "*at"]) -> Float[Array, "*at"]:
         """Return the derivative of `log_density` by x, of the shape of x; 0 outside."""
         xp, x, inside = self._of(x)
         slope = -self._from_centre(xp, x) / self._width**2
@@ -372,7 +380,7 @@ class _OfRate:
 class AmplitudePrior(_OfRate):
     """The factor a of that density, between bounds of which none is negative."""
 
-    def log_density(self, x: Any) -> Any:
+    def log_density(self, x: float | Float[Array, "*at"]) -> Float[Array, "*at"]:
         """Return log a, of the shape of x; -inf outside."""
         xp, inside, x = self._inside(x)
         return xp.where(inside, xp.log(xp.where(x > 0, x, 1e-300)), -np.inf)
@@ -382,7 +390,7 @@ class AmplitudePrior(_OfRate):
 class ExponentPrior(_OfRate):
     """The factor (t2^b - t1^b)² r^b of that density, between bounds."""
 
-    def log_density(self, x: Any) -> Any:
+    def log_density(self, x: float | Float[Array, "*at"]) -> Float[Array, "*at"]:
         """Return the logarithm of the factor, of the shape of x; -inf outside."""
         xp, inside, b = self._inside(x)
         growth = b * np.log(self.law.ratio)
@@ -394,7 +402,7 @@ class ExponentPrior(_OfRate):
 type AnyPrior = Prior | AmplitudePrior | ExponentPrior
 
 
-def log_size_prior(law: PowerLaw, x: Any) -> Any:
+def log_size_prior(law: PowerLaw, x: Float[Array, "*at p"]) -> Float[Array, "*at"]:
     """Return the logarithm of the factor 1/(J1² + J2² + J3²)^(3/2), for arrays of NumPy or of JAX.
 
     x: (..., p), in which law finds a, b and c.

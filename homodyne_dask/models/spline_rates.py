@@ -96,14 +96,14 @@ def with_stored_splines(name: str, splines: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def by_coefficient(
-    model: Any, what: str, given: Mapping[str, Any] | None
+    model: Parametrized, what: str, given: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
     """Return values by name with those of a rate of free form given to each of its coefficients.
 
     Splines sum to 1: coefficients of one value are a rate of that value. Raises OptionError for a rate and
     one of its coefficients together.
     """
-    places = getattr(model, "places", {})
+    places = model.places if isinstance(model, TransportModel) else {}
     if not isinstance(given, Mapping) or not any(name in places for name in given):
         return given
     values: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def by_coefficient(
     return values
 
 
-def check_profile(model: Any, name: Any) -> None:
+def check_profile(model: Parametrized, name: object) -> None:
     """Raise OptionError where χ² cannot be followed along a parameter of that name."""
     if getattr(model, "splines", {}):
         raise OptionError(
@@ -126,7 +126,7 @@ def check_profile(model: Any, name: Any) -> None:
         raise OptionError(f"profile: unknown parameter {name!r}; {nearest(str(name), model.names)}")
 
 
-def check_priors(model: Any, given: Any) -> None:
+def check_priors(model: Parametrized, given: object) -> None:
     """Raise OptionError for a prior of a whole rate of free form: coefficients may have some."""
     for name, form in getattr(model, "splines", {}).items():
         if isinstance(given, Mapping) and name in given:
@@ -137,14 +137,17 @@ def check_priors(model: Any, given: Any) -> None:
 
 
 def smoothness_of(
-    model: Any, search: Search, given: Mapping[str, float] | None, clusters: Int[np.ndarray, " bin"]
+    model: Parametrized,
+    search: Search,
+    given: Mapping[str, float] | None,
+    clusters: Int[np.ndarray, " bin"],
 ) -> Smoothness | None:
     """Return how the rates of free form are smoothed; None where there are none.
 
     given: strengths by rate. Raises OptionError for unknown rates, for what is no positive number, and where
     bounds let J be negative.
     """
-    places = getattr(model, "places", {})
+    places = model.places if isinstance(model, TransportModel) else {}
     if "J" in places and (search.lower[places["J"]] < 0).any():
         raise OptionError(
             f"bounds of J begin at {search.lower[places['J']].min():g}, and a rate of decorrelation cannot "
@@ -166,8 +169,10 @@ def smoothness_of(
         if not number or not 0 < value < np.inf:
             raise OptionError(f"smoothness of {name} = {shown(value)} is not a positive number")
     moving = {name: at for name, at in places.items() if search.free[at].any()}
+    if not (isinstance(model, TransportModel) and moving):
+        return None
     ages = {name: model.splines[name].ages for name in moving}
-    return Smoothness(moving, ages, dict(given), clusters) if moving else None
+    return Smoothness(moving, ages, dict(given), clusters)
 
 
 def power_law_model(model: TransportModel) -> TransportModel:

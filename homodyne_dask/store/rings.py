@@ -69,13 +69,13 @@ def nearest_ring(q: Float[np.ndarray, " bin"], target: float) -> Int[np.ndarray,
     ring, *others = np.argsort(away, kind="stable")
     if not away[ring] <= NEAREST_Q_TOLERANCE * rings[ring]:
         raise SelectionError(
-            f"no ring within 2 % of q = {target:g} 1/Å; there is: {format_rings(rings)}"
+            f"no ring within 2 % of q = {target:g} 1/Å; choose from {format_rings(rings)}"
         )
     if others and away[others[0]] < 2 * away[ring]:
         between = format_rings(np.sort(rings[[ring, others[0]]]), " and ")
         raise SelectionError(
             f"q = {target:g} 1/Å may be the rings {between}: give more digits; "
-            f"there is: {format_rings(rings)}"
+            f"choose from {format_rings(rings)}"
         )
     there = np.flatnonzero(np.isfinite(q))
     return there[ring_numbers(q[there]) == ring]

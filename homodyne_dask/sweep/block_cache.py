@@ -80,7 +80,7 @@ def placed(found: Block, device: str) -> Block:
 
 
 @contextmanager
-def in_turn(
+def prefetched(
     source: BlockSource, places: Sequence[Place], reads: Sequence[bool] | None = None
 ) -> Iterator[Iterator[Place]]:
     """Yield an iterator of the places of blocks, which fetches the chunks of the next ones.

@@ -16,7 +16,7 @@ from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.store.cells import Cells
 from homodyne_dask.store.scan import Scan, open_selection, q_or_one
-from homodyne_dask.sweep.block_cache import CELLS, block, in_turn, keep
+from homodyne_dask.sweep.block_cache import CELLS, block, keep, prefetched
 from homodyne_dask.sweep.blocks import BlockSource, Cost, Place, aligned_array
 from homodyne_dask.sweep.layout import Run
 
@@ -81,7 +81,7 @@ def _read(
     """Return c2 - 1 of every cell, and Σ 1/sigma² over its pairs if all of them are selected and known."""
     sums = np.zeros((3, len(run.members), cells.number + 1))
     frame = np.arange(source.side)
-    with in_turn(source, [Place(run.members, tile) for tile in run.tiles]) as turns:
+    with prefetched(source, [Place(run.members, tile) for tile in run.tiles]) as turns:
         for place in turns:
             data = block(source, place, 0)
             lag = data.j0 + frame[None, :] - data.i0 - frame[:, None]

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dask.typing import Key
 from distributed import Client, Future, Scheduler, SchedulerPlugin, as_completed
 
 from homodyne_dask.cluster import _dask_internals as internals
@@ -61,7 +62,9 @@ class SoftPreferences(SchedulerPlugin):
         """Keep the scheduler whose tasks these are."""
         self.scheduler = scheduler
 
-    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+    def transition(
+        self, key: Key, start: str, finish: str, *args: object, **kwargs: object
+    ) -> None:
         """Drop the preference of a task that would wait for its worker."""
         if finish == "no-worker":
             internals.drop_preference(self.scheduler, key)

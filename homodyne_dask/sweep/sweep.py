@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class Sweep:
     """Passes over one plan; records which worker computed which task, as a preference for the next pass."""
 
-    context: Any
+    context: object
     """A `TaskContext`, or the context of other tasks."""
     layout: Layout
     tasks: list[Run]
@@ -84,7 +84,7 @@ class Sweep:
             all_grams += grams.each()
         return all_grams
 
-    def over[G: AnyGram](self, task: Task[G], at: Any) -> G:
+    def over[G: AnyGram](self, task: Task[G], at: object) -> G:
         """Return the Gram of all bins of any task at its argument: one pass over the data."""
         grams: ArrivingGrams[G] = ArrivingGrams(self.tasks)
         self.cost = Cost()
@@ -160,7 +160,7 @@ def _sweep(
     return Sweep(context, layout, tasks, _computed, client)
 
 
-def sweep_over(context: Any, plan: Plan, task: Task[Gram], client: "Client | None") -> Sweep:
+def sweep_over(context: object, plan: Plan, task: Task[Gram], client: "Client | None") -> Sweep:
     """Return a sweep with any task over a plan of any data."""
     _keep_preferences_soft(client)
     return Sweep(context, plan.layout, plan.tasks, _computed, client, task)

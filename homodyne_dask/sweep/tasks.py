@@ -39,7 +39,7 @@ from homodyne_dask.kernels.gram import (
 from homodyne_dask.kernels.problem import Block, Problem
 from homodyne_dask.store.processes import set_allocator_thresholds
 from homodyne_dask.store.scan import open_selection, q_or_one
-from homodyne_dask.sweep.block_cache import SUMS, block, in_turn, placed
+from homodyne_dask.sweep.block_cache import SUMS, block, placed, prefetched
 from homodyne_dask.sweep.blocks import NO_COST, BlockSource, Cost, Place, stored_sums
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.layout import Run
@@ -123,14 +123,14 @@ def gram_of(
     places = [Place(run.members, tile) for tile in run.tiles]
     leaves, cost = [], Cost()
     if isinstance(at, AtThetaAndLinear):
-        with in_turn(context.source, places) as turns:
+        with prefetched(context.source, places) as turns:
             for place in turns:
                 gram, part = _robust_leaf(context, point, place, at.linear_params)
                 leaves.append(gram)
                 cost = cost.plus(part)
     else:
         known = [_known_of(context, point, place) for place in places]
-        with in_turn(context.source, places, [one.needed for one in known]) as turns:
+        with prefetched(context.source, places, [one.needed for one in known]) as turns:
             for place, one in zip(turns, known, strict=True):
                 gram, part = _leaf(context, point, place, one)
                 leaves.append(gram)
@@ -152,7 +152,7 @@ def candidates_of(context: TaskContext, run: Run, at: Candidates) -> tuple[Candi
         backend.point(context.problem, theta, scan.time, factor, scan.frames) for theta in at.thetas
     ]
     leaves = []
-    with in_turn(context.source, [Place(run.members, tile) for tile in run.tiles]) as turns:
+    with prefetched(context.source, [Place(run.members, tile) for tile in run.tiles]) as turns:
         for place in turns:
             data = block(context.source, place, context.budget)
             leaves.append(backend.candidate_grams(points, data))
@@ -267,7 +267,7 @@ def report_of(began: float, before: dict[str, int], cost: Cost) -> Report:
     return Report(_worker(), os.getpid(), seconds, (before, compilations()), cost, peak)
 
 
-def metered(what: str) -> AbstractContextManager[Any]:
+def metered(what: str) -> AbstractContextManager[object]:
     """Return a context whose time Dask shows as a part of a task; without Dask it does nothing."""
     metrics = sys.modules.get("distributed.metrics")  # a worker has loaded it
     return nullcontext() if metrics is None else metrics.context_meter.meter(what)
@@ -319,7 +319,7 @@ def wide_gram_of(context: TaskContext, run: Run, at: ManyThetas) -> tuple[WideGr
         active = any(at.sub_blocks(q, i, j, source.side).n_active for at in points)
         needed.append(active or known[-1] is None)
     leaves = []
-    with in_turn(source, places, needed) as turns:
+    with prefetched(source, places, needed) as turns:
         for place, sums, read in zip(turns, known, needed, strict=True):
             if not read:
                 some = sums[: len(run.members)]

@@ -107,7 +107,7 @@ def test_a_key_without_a_value_is_the_default(tmp_path):
     ("text", "message"),
     [
         (LEAST + "modle: static", "unknown key 'modle'; did you mean 'model'?"),
-        (LEAST + "xyzzy: 1", "unknown key 'xyzzy'; there is: data, model, gap"),
+        (LEAST + "xyzzy: 1", "unknown key 'xyzzy'; choose from data, model, gap"),
         ("model: static", "data is missing: give the path of a store"),
         ("data: a.zarr", "model is missing: give static, laminar_flow or another"),
         (LEAST + "gap: 200", "gap 200 has no unit: write it as '200 um'"),

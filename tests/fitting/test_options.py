@@ -188,7 +188,7 @@ def test_the_record_has_every_option_and_names_those_changed(scan):
 
 @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.choices])
 def test_a_value_that_is_not_one_of_the_choices_is_refused(scan, name):
-    with pytest.raises(HomodyneDaskError, match=rf"{name} 'xyzzy' is unknown; there is: "):
+    with pytest.raises(HomodyneDaskError, match=rf"{name} 'xyzzy' is unknown; choose from "):
         prepare(scan, hd.STATIC, **{name: "xyzzy"})
 
 

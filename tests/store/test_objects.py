@@ -16,7 +16,7 @@ from homodyne_dask.store import objects
 from homodyne_dask.store.files import zarr_store
 from homodyne_dask.store.scan import Chunk, open_selection
 from homodyne_dask.store.url_path import UrlPath, url_path
-from homodyne_dask.sweep.block_cache import in_turn
+from homodyne_dask.sweep.block_cache import prefetched
 from homodyne_dask.sweep.blocks import BlockSource, Place
 from homodyne_dask.sweep.layout import layout
 from tests import object_server
@@ -214,7 +214,7 @@ def test_a_thread_holds_no_more_than_a_plan_counts(tmp_path):
     cuts = [layout(scan) for scan in (large, hd.open_dataset(url))]
     source = BlockSource(hd.open_dataset(url).selection, cuts[1].side, 1, 1)
     held = []
-    with in_turn(source, [Place((0,), tile) for tile in cuts[1].tiles]) as turns:
+    with prefetched(source, [Place((0,), tile) for tile in cuts[1].tiles]) as turns:
         for _ in turns:
             under_way = byte_range._AHEAD.requests.values()
             held.append(sum(len(request.result()) for request in under_way if request))

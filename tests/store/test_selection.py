@@ -81,7 +81,7 @@ def test_a_q_names_the_ring_it_is_near(word, asked, found):
 
 
 def test_a_q_that_may_be_two_rings_is_refused_with_all_there_are():
-    says = "q = 0.0054 1/Å may be the rings 0.00536 and 0.00543 1/Å: .*; there is: .*0.0061 1/Å"
+    says = "q = 0.0054 1/Å may be the rings 0.00536 and 0.00543 1/Å: .*; choose from .*0.0061 1/Å"
     with pytest.raises(SelectionError, match=says):
         nearest_ring(RINGS_CLOSE, 0.0054)
     with pytest.raises(SelectionError, match="the store has no q"):
@@ -126,7 +126,7 @@ MISTAKES = [
     (
         "no such ring",
         {"q": 0.006},
-        "no ring within 2 % of q = 0.006 1/Å; there is: 0.004, 0.008 1/Å",
+        "no ring within 2 % of q = 0.006 1/Å; choose from 0.004, 0.008 1/Å",
     ),
     ("no such angle", {"phi": (70, 80)}, "phi from -60 to 60°"),
     ("no such label", {"label": 9}, "no bin is labelled 9; .*labels 1, 2, 3, 4, 5"),

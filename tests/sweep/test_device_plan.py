@@ -184,7 +184,8 @@ from homodyne_dask.fitting.request import prepare
 from homodyne_dask.kernels.gpus import Gpus
 from homodyne_dask.sweep import block_cache
 from homodyne_dask.sweep.plan import Device
-from homodyne_dask.sweep.plan import layout, make_plan
+from homodyne_dask.sweep.layout import layout
+from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import sweep_of
 
 request = prepare(hd.open_dataset(sys.argv[1]), hd.STATIC)
@@ -236,7 +237,8 @@ from homodyne_dask.fitting.request import prepare
 from homodyne_dask.kernels.gpus import Gpus
 from homodyne_dask.sweep import block_cache
 from homodyne_dask.sweep.plan import Device, chosen_device
-from homodyne_dask.sweep.plan import layout, make_plan
+from homodyne_dask.sweep.layout import layout
+from homodyne_dask.sweep.plan import make_plan
 from homodyne_dask.sweep.sweep import sweep_of
 
 DEVICE = Device("gpu", "a trial", Gpus(2, "cpu", 10**9), "cpu:1")

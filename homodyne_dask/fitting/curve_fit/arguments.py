@@ -109,7 +109,7 @@ def with_sigma(dataset: Any, data_var: str, sigma: Any) -> tuple[Any, str]:
         raise OptionError("with a store, sigma must be the name of one of its variables")
     if data_var not in dataset:
         there = ", ".join(map(str, dataset.variables))
-        raise OptionError(f"the dataset has no variable {data_var!r}; there is: {there}")
+        raise OptionError(f"the dataset has no variable {data_var!r}; choose from {there}")
     dims = dataset[data_var].dims if np.ndim(sigma) else ()
     if not isinstance(sigma, xarray.DataArray):
         return dataset.assign({SIGMA: (dims, _deviations(sigma, dataset[data_var]))}), data_var

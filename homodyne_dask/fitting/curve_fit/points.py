@@ -221,7 +221,7 @@ def points_of(data: Any, variables: Sequence[str]) -> Points:
     for name in variables:
         if name not in dataset.variables:
             there = ", ".join(map(str, dataset.variables))
-            raise SelectionError(f"the dataset has no variable {name!r}; there is: {there}")
+            raise SelectionError(f"the dataset has no variable {name!r}; choose from {there}")
         if dataset[name].dtype.kind not in "fiub":
             raise SelectionError(
                 f"variable {name!r} has dtype {dataset[name].dtype}, not numbers: convert it first"

@@ -212,7 +212,7 @@ def _profiles(
 
 
 def _without_profile(request: Request, more: ErrorEstimates) -> tuple[str, ...]:
-    """Return a sentence for each parameter whose profile was asked for and cannot be had as asked."""
+    """Return a sentence for each parameter whose profile was asked for and is not available as asked."""
     missing = tuple(
         f"there is no profile of {name}: it is at a bound, or its error is unknown"
         for name in request.options.profile

@@ -20,7 +20,7 @@ from homodyne_dask.solver.normal_equations import joint_equations
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.state import State
 from homodyne_dask.store.scan import open_selection, q_or_one
-from homodyne_dask.sweep.block_cache import block, in_turn
+from homodyne_dask.sweep.block_cache import block, prefetched
 from homodyne_dask.sweep.blocks import NO_COST, Place
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
 from homodyne_dask.sweep.layout import Run
@@ -73,7 +73,7 @@ def frame_grams_of(
         return of_blocks, report_of(began, before, cost)
     here = backend_of(problem.model).point(problem, at.theta, scan.time, 1, scan.frames)
     places = [Place(run.members, tile) for tile in run.tiles]
-    with in_turn(context.source, places) as turns:
+    with prefetched(context.source, places) as turns:
         leaves = (
             _leaf(here, block(context.source, place, context.budget), linear_params, blocks)
             for place in turns

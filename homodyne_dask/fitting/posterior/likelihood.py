@@ -21,6 +21,7 @@ from homodyne_dask.kernels.backend_interface import PairSet
 from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.gram import WideGram
 from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models import Convention, Model
 from homodyne_dask.solver.elimination import constraint_columns
 from homodyne_dask.solver.reduced_problem import ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
@@ -85,7 +86,9 @@ def likelihood_arrays(
     )
 
 
-def likelihood_at(theta: Any, of: LikelihoodArrays, model: Any, convention: Any) -> LikelihoodAt:
+def likelihood_at(
+    theta: Any, of: LikelihoodArrays, model: Model, convention: Convention
+) -> LikelihoodAt:
     """Return χ² of every bin at theta, and contrast and offset; for JAX to trace."""
     f = backend_of(model).f_of_theta(theta, of.pairs, model, convention)
     change = ((f - of.basis.reference) * of.basis.scale).reshape(-1)
@@ -131,7 +134,7 @@ def _best_step(
 
 @plain_kernel("model", "convention")
 def likelihood_kernel(
-    thetas: Float[Array, "batch p"], of: LikelihoodArrays, *, model: Any, convention: Any
+    thetas: Float[Array, "batch p"], of: LikelihoodArrays, *, model: Model, convention: Convention
 ) -> LikelihoodAt:
     """Return the likelihood at some thetas."""
     return jax.vmap(lambda theta: likelihood_at(theta, of, model, convention))(thetas)

@@ -40,6 +40,7 @@ from homodyne_dask.models.parameter_priors import (
     priors_of,
     rate_draws,
 )
+from homodyne_dask.models.shear_factor import Array
 from homodyne_dask.solver.covariance import clusters_in, freedom_of_size, uncertainty
 from homodyne_dask.solver.eigendirections import inverse_of
 from homodyne_dask.solver.reduced_problem import ReducedProblem
@@ -74,7 +75,9 @@ class Adjustment:
     precision: Float[np.ndarray, "u u"]
     """V⁻¹ where directions are adjusted, else H/factor."""
 
-    def log_likelihood(self, u: Any, chisqr: Any) -> Any:
+    def log_likelihood(
+        self, u: Float[Array, "*at u"], chisqr: Float[Array, "*at"]
+    ) -> Float[Array, "*at"]:
         """Return the adjusted log-likelihood, of NumPy or of JAX; chisqr: less that at the optimum."""
         xp, q = u.__array_namespace__(), (chisqr + self.below) / self.factor
         if self.kind == "robust":
@@ -87,7 +90,7 @@ class Adjustment:
         p = len(self.hessian)
         return -(self.dof + p) / 2 * xp.log1p(xp.maximum(q / self.dof, -0.5))
 
-    def q_of(self, log_likelihood: Any) -> Any:
+    def q_of(self, log_likelihood: Float[np.ndarray, "*at"]) -> Float[np.ndarray, "*at"]:
         """Return Q where the adjusted log-likelihood has some values."""
         if np.isinf(self.dof):
             return -2 * log_likelihood
@@ -154,7 +157,7 @@ class Target:
     priors: Mapping[str, AnyPrior]
     """Of every free parameter, in their order."""
 
-    def log_prior(self, x: Any) -> Any:
+    def log_prior(self, x: Float[Array, "*at u"]) -> Float[Array, "*at"]:
         """Return the log density of the prior at free parameters x, up to a constant; -inf outside."""
         xp, inside = x.__array_namespace__(), self.at.inside(x)
         x = self.at.wrapped(xp.where(inside[..., None], x, self.at.x))
@@ -165,7 +168,9 @@ class Target:
                 total = total + log_size_prior(law, x)
         return xp.where(inside, total, -np.inf)
 
-    def log_density(self, x: Any, chisqr: Any) -> Any:
+    def log_density(
+        self, x: Float[Array, "*at u"], chisqr: Float[Array, "*at"]
+    ) -> Float[Array, "*at"]:
         """Return the log density of free parameters x; chisqr: at x, less that at the optimum."""
         return self.adjustment.log_likelihood(self.at.of(x), chisqr) + self.log_prior(x)
 

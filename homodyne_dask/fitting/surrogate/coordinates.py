@@ -5,13 +5,13 @@ Amplitude, exponent and offset of a rate a t^b + c are replaced by its values at
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.rate_forms import PowerLaw
+from homodyne_dask.models.shear_factor import Array
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Coordinates:
         """The number of coordinates."""
         return len(self.log)
 
-    def free_of(self, u: Any) -> Any:
+    def free_of(self, u: Float[Array, "*at u"]) -> Float[Array, "*at u"]:
         """Return x at u; NaN where no rate has such values."""
         xp = u.__array_namespace__()
         x = list(xp.moveaxis(xp.where(self.log, xp.exp(xp.where(self.log, u, 0.0)), u), -1, 0))
@@ -57,7 +57,7 @@ class Coordinates:
         """The free parameters at the optimum."""
         return self.theta[self.free]
 
-    def whole(self, x: Any) -> Any:
+    def whole(self, x: Float[Array, "*at u"]) -> Float[Array, "*at p"]:
         """Return theta: x, and the values of fixed parameters."""
         xp = x.__array_namespace__()
         places = np.cumsum(self.free) - 1
@@ -67,7 +67,7 @@ class Coordinates:
         ]
         return xp.stack(columns, -1)
 
-    def of(self, x: Any) -> Any:
+    def of(self, x: Float[Array, "*at u"]) -> Float[Array, "*at u"]:
         """Return u at free parameters x."""
         xp = x.__array_namespace__()
         u = list(xp.moveaxis(xp.where(self.log, xp.log(xp.where(self.log, x, 1.0)), x), -1, 0))
@@ -77,7 +77,7 @@ class Coordinates:
                 u[place] = a * t**b + c
         return xp.stack(u, -1)
 
-    def slope_at(self, x: Any) -> Any:
+    def slope_at(self, x: Float[Array, "*at u"]) -> Float[Array, "*at u u"]:
         """Return the matrix ∂u/∂x at x."""
         xp = x.__array_namespace__()
         diagonal = xp.where(self.log, 1 / xp.where(self.log, x, 1.0), 1.0)
@@ -91,12 +91,12 @@ class Coordinates:
                 rows[place] = power * unit[0] + a * power * np.log(t) * unit[1] + unit[2]
         return xp.stack(rows, -2)
 
-    def log_slope(self, x: Any) -> Any:
+    def log_slope(self, x: Float[Array, "*at u"]) -> Float[Array, "*at"]:
         """Return log |∂x/∂u| at x, by which a density of x becomes one of u."""
         xp = x.__array_namespace__()
         return -xp.linalg.slogdet(self.slope_at(x))[1]
 
-    def inside(self, x: Any) -> Any:
+    def inside(self, x: Float[Array, "*at u"]) -> Bool[Array, "*at"]:
         """Return whether x is real and within its bounds; periodic parameters are everywhere."""
         return (((x >= self.lower) & (x <= self.upper)) | np.isfinite(self.period)).all(-1)
 
@@ -107,7 +107,7 @@ class Coordinates:
         log[amplitudes] = self.lower[amplitudes] > 0
         return replace(self, log=log, laws=())
 
-    def wrapped(self, x: Any) -> Any:
+    def wrapped(self, x: Float[Array, "*at u"]) -> Float[Array, "*at u"]:
         """Return free parameters with periodic ones inside their bounds."""
         xp, periodic = x.__array_namespace__(), np.isfinite(self.period)
         period, lower = np.where(periodic, self.period, 1.0), np.where(periodic, self.lower, 0.0)

@@ -22,10 +22,11 @@ from homodyne_dask.kernels.compiled import Kernel, plain_kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.gram import Gram, WideGram
 from homodyne_dask.kernels.problem import Problem
+from homodyne_dask.models import Convention, Model
 
 
 def _f_and_slope(
-    theta: Float[Array, " p"], at: PairSet, model: Any, convention: Any
+    theta: Float[Array, " p"], at: PairSet, model: Model, convention: Convention
 ) -> Float[Array, "1+p bin pair"]:
     """Return f and ∂f/∂theta at pairs of frames."""
 
@@ -37,7 +38,7 @@ def _f_and_slope(
 
 @plain_kernel("model", "convention")
 def combination_kernel(
-    theta: Float[Array, " p"], at: PairSet, basis: Basis, *, model: Any, convention: Any
+    theta: Float[Array, " p"], at: PairSet, basis: Basis, *, model: Model, convention: Convention
 ) -> tuple[Float[Array, "1+p r"], Float[Array, "bin 1+p 1+p"]]:
     """Return f - f_0 and ∂f/∂theta as combinations of columns, and products of what is left of them."""
     columns = _f_and_slope(theta, at, model, convention)
@@ -55,8 +56,8 @@ def sampled_moments_kernel(
     signal: Float[Array, "bin pair"],
     weight: Float[Array, "bin pair"],
     *,
-    model: Any,
-    convention: Any,
+    model: Model,
+    convention: Convention,
 ) -> Float[Array, "bin k k"]:
     """Return Xᵀ W X over a sample of pairs."""
     known = jnp.stack([jnp.ones_like(signal), signal])

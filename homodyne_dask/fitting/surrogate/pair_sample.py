@@ -15,6 +15,7 @@ from homodyne_dask.kernels.compiled import plain_kernel
 from homodyne_dask.kernels.devices import float64_on_cpu
 from homodyne_dask.kernels.problem import Problem
 from homodyne_dask.kernels.processors import on_cores
+from homodyne_dask.models import Convention, Model
 from homodyne_dask.store.scan import Scan, q_or_one
 
 SAMPLE = 2500
@@ -77,7 +78,7 @@ def pair_set(problem: Problem, scan: Scan, *samples: PairSample) -> PairSet:
 
 @plain_kernel("model", "convention")
 def sampled_f_kernel(
-    thetas: Float[Array, "batch p"], at: PairSet, *, model: Any, convention: Any
+    thetas: Float[Array, "batch p"], at: PairSet, *, model: Model, convention: Convention
 ) -> Float[Array, "batch bin pair"]:
     """Return f at some thetas."""
     f = backend_of(model).f_of_theta

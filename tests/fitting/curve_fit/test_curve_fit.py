@@ -162,7 +162,7 @@ MISTAKES = [
     (branches, {}, r"model 'branches', test_curve_fit.py line \d+: a Python `if`"),
     (undefined, {}, r"is not a finite number at x = 0, y = .* with a = 1, b = 1"),
     (decay, {"p0": [1, 2]}, "p0 has 2 values for 3 parameters"),
-    (decay, {"coords": "z"}, "no variable 'z'; there is: x, y, sigma"),
+    (decay, {"coords": "z"}, "no variable 'z'; choose from x, y, sigma"),
     (decay, {"bounds": {"d": (0, 1)}}, "bounds: 'd' is no parameter"),
     (decay, {"bounds": (0, [1, 2])}, "bounds = .* are not"),
     (decay, {"bounds": (1, 0)}, "bounds of a: 1 is not below 0"),

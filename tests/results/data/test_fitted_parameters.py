@@ -122,7 +122,12 @@ MISTAKES = [
     ("nothing", {"t2": np.nan}, OptionError, "t2 = nan s is outside"),
     ("text", {"t2": "a"}, OptionError, "t2 = 'a' are not times in seconds"),
     ("shapes", {"t1": [0, 1], "t2": [0, 1, 2]}, OptionError, r"t1 \(2,\) and t2 \(3,\)"),
-    ("label", {"label": 77}, SelectionError, "no bin that was fitted has the label 77; there is: "),
+    (
+        "label",
+        {"label": 77},
+        SelectionError,
+        "no bin that was fitted has the label 77; choose from ",
+    ),
 ]
 
 
