@@ -8,14 +8,15 @@ import click
 from homodyne_dask.cli.fit_config import FitConfig, config_options
 from homodyne_dask.cli.read_options import from_options, read_config
 from homodyne_dask.cli.shared_options import (
+    DATA,
     LOCAL_PATH,
+    OUTPUT,
     SectionCommand,
     SectionOption,
     config_parameters,
     options_given,
 )
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.options import AUTO, DATA, OUTPUT
 
 if TYPE_CHECKING:
     pass
@@ -104,7 +105,7 @@ def _configuration(folder: Path, fit_yaml: Path | None, options: dict[str, Any])
         if fit_yaml is None
         else read_config(fit_yaml, given, data)
     )
-    if config.model == AUTO:
+    if config.model == "auto":
         raise OptionError("the model auto is for one new fit: compare models on one scan first")
     if config.checkpoint is not None:
         raise OptionError("checkpoint is for a single fit, and each scan has its own: leave it out")
