@@ -18,6 +18,7 @@ from homodyne_dask.store.files import AnyPath, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from types import ModuleType
 
     from distributed import Client
 
@@ -43,9 +44,7 @@ def fit(data: Any, model: Any, **options: Any) -> Any:
     """Fit a model to a scan, or one made by `model` to any dataset."""
     model = as_model(model)
     if not model.of_scans:
-        from homodyne_dask.fitting.curve_fit.curve_fit import fit as fit_any
-
-        return fit_any(data, model, **options)
+        return _fitting_any_data().fit(data, model, **options)
     return fitting.fit(data, model, **options)
 
 
@@ -62,9 +61,7 @@ def iterate(data: Any, model: Any, **options: Any) -> Any:
     """Fit a model to a scan, or to any dataset, pass by pass."""
     model = as_model(model)
     if not model.of_scans:
-        from homodyne_dask.fitting.curve_fit.curve_fit import iterate as iterate_any
-
-        return iterate_any(data, model, **options)
+        return _fitting_any_data().iterate(data, model, **options)
     return fitting.iterate(data, model, **options)
 
 
@@ -84,14 +81,15 @@ def plan(data: Any, model: Any, **options: Any) -> Any:
     """Plan a fit of a scan, or of any dataset."""
     model = as_model(model)
     if not model.of_scans:
-        from homodyne_dask.fitting.curve_fit.residual_fit import (
-            plan_residual_fit,
-            prepare_residual_fit,
-        )
-
-        client, workers = options.pop("client", None), options.pop("workers", None)
-        return plan_residual_fit(prepare_residual_fit(data, model, **options), client, workers)
+        return _fitting_any_data().plan(data, model, **options)
     return fitting.plan(data, model, **options)
+
+
+def _fitting_any_data() -> "ModuleType":
+    """Return the module of fits of other data than scans, which loads JAX."""
+    from homodyne_dask.fitting.curve_fit import curve_fit
+
+    return curve_fit
 
 
 def ingest(
@@ -168,7 +166,12 @@ def simulate(
     import ingest as data
     from homodyne_dask.fitting.predict import c2_of_rates, predict
 
-    file, made = path_of("path", path), _scenario(scenario)
+    file = path_of("path", path)
+    if not isinstance(scenario, str) or scenario not in data.SCENARIOS:
+        raise OptionError(
+            f"scenario {shown(scenario)} is unknown; {nearest(scenario, data.SCENARIOS)}"
+        )
+    made = data.SCENARIOS[scenario]
     require_count("angles", angles)
     require_count("frames", frames)
     if frames < MIN_FRAMES:
@@ -196,11 +199,3 @@ def simulate(
         frame_time=made.frame_time, seed=seed, truth=made.truth(phi, known.value), overwrite=overwrite,
     )  # fmt: skip
     return made
-
-
-def _scenario(name: Any) -> "data.Scenario":
-    import ingest as data
-
-    if not isinstance(name, str) or name not in data.SCENARIOS:
-        raise OptionError(f"scenario {shown(name)} is unknown; {nearest(name, data.SCENARIOS)}")
-    return data.SCENARIOS[name]

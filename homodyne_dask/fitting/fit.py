@@ -14,6 +14,7 @@ from jaxtyping import Float
 from homodyne_dask.cluster.workers import Workers, local_workers, this_process, workers_asked
 from homodyne_dask.fitting.callbacks import require_callbacks
 from homodyne_dask.fitting.events import Callback
+from homodyne_dask.fitting.fit_observer import FitDescription, FitObserver
 from homodyne_dask.fitting.minimize import (
     CheckpointFile,
     FitRecord,
@@ -29,12 +30,12 @@ from homodyne_dask.models import Model
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS, coarse_levels, layout
-from homodyne_dask.sweep.plan import Plan, chosen_device, make_plan
+from homodyne_dask.sweep.plan import Plan, chosen_device, make_plan, require_memory_for_thetas
+from homodyne_dask.sweep.unreadable_chunks import without_unreadable
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from homodyne_dask.fitting.fit_observer import FitDescription
     from homodyne_dask.results.data.fit_result import FitResult
 
 NO_GPUS_ASKED = "workers of a cluster that is not there are taken to have processors alone"
@@ -106,17 +107,12 @@ def iterate(
         _refusing(request.scan, planned, client) as refused,
     ):
         if request.options.on_bad_tile == "skip":
-            from homodyne_dask.sweep.unreadable_chunks import without_unreadable
-
             layouts = (planned.layout, *planned.levels)
             request = replace(request, scan=without_unreadable(request.scan, layouts, connected))
-        from homodyne_dask.fitting.fit_observer import FitObserver
-
         observer = FitObserver(_description(request), planned, connected, callbacks, refused)
         with observer.failures_emitted():
             # JAX and tables load while workers start, and after the first line of progress
-            from homodyne_dask.fitting.error_estimation.assemble_result import assemble_result
-            from homodyne_dask.fitting.error_estimation.estimate_errors import estimate_errors
+            from homodyne_dask.fitting.error_estimation import assemble_result, estimate_errors
             from homodyne_dask.sweep.sweep import level_sweeps, sweep_of
 
             selection, problem = request.scan.selection, request.problem
@@ -137,11 +133,11 @@ def iterate(
             assert state is not None  # there is at least one pass
             observer.start_phase("estimating the errors")
             last_pass = time.perf_counter()
-            estimates = estimate_errors(request, sweep, state, observer.start_phase)
+            estimates = estimate_errors.estimate_errors(request, sweep, state, observer.start_phase)
             record.timings["errors"] = time.perf_counter() - last_pass
             compilations = sweep.compilations()  # asks the workers, so before they are released
             record.timings["total"] = time.perf_counter() - started
-            result = assemble_result(
+            result = assemble_result.assemble_result(
                 request,
                 state,
                 record.history,
@@ -230,7 +226,6 @@ def plan_for(request: Request, client: "Client | None", asked: int | str | None 
     )
     if request.options.profile and request.problem.loss == "linear":
         from homodyne_dask.fitting.surrogate.interpolation_nodes import SIZES
-        from homodyne_dask.sweep.plan import require_memory_for_thetas
 
         require_memory_for_thetas(planned, max(SIZES) + 1)
     return planned
@@ -256,9 +251,8 @@ def gpus_for(client: "Client | None") -> Gpus | str:
     return gpus_of_workers(client)
 
 
-def _description(request: Request) -> "FitDescription":
+def _description(request: Request) -> FitDescription:
     """Return title, parameters and errors for the progress of a fit."""
-    from homodyne_dask.fitting.fit_observer import FitDescription
 
     def errors(state: lm.State) -> Float[np.ndarray, " p"]:
         from homodyne_dask.fitting.error_estimation.estimate_errors import standard_errors

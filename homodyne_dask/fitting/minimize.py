@@ -169,20 +169,21 @@ def _find_start(
     request: Request, levels: Sequence["Sweep"], data: "Sweep", record: FitRecord
 ) -> StartingPoint:
     """Return the lowest minimum found in the averages and the block means, or in fits to the data."""
-    from homodyne_dask.fitting.start.coarse_to_fine import coarse_to_fine
-    from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
+    from homodyne_dask.fitting.start import coarse_to_fine, initial_values
 
-    minima = find_initial_values(request)
+    minima = initial_values.find_initial_values(request)
     trim_memory()
     record.minima = [_reported(request.search.names, at) for at in minima]
     record.timings["start"] = time.perf_counter() - record.started
     linear = request.problem.loss == "linear"
     # the averages leave outliers out, fits of squares to the data do not
     sweeps = levels or [data] * linear
-    theta, coarse = coarse_to_fine(request, minima, sweeps, record.on_level)
+    theta, coarse = coarse_to_fine.coarse_to_fine(request, minima, sweeps, record.on_level)
     if linear:
         return StartingPoint(theta, None, coarse)
-    linear_params = reduce(averages_of(request)(theta), request.scaling).linear_params
+    linear_params = reduce(
+        initial_values.averages_of(request)(theta), request.scaling
+    ).linear_params
     return StartingPoint(theta, linear_params, coarse)
 
 

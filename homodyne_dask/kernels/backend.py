@@ -10,13 +10,11 @@ from homodyne_dask.models import Convention, Model, TransportModel
 
 def backend_of(model: Model) -> Backend:
     """Return the backend that computes a model."""
+    from homodyne_dask.kernels import separable_backend, transport_backend
+
     if isinstance(model, TransportModel):
-        from homodyne_dask.kernels.transport_backend import TRANSPORT
-
-        return TRANSPORT
-    from homodyne_dask.kernels.separable_backend import SEPARABLE
-
-    return SEPARABLE
+        return transport_backend.TRANSPORT
+    return separable_backend.SEPARABLE
 
 
 def evaluation_of(model: Model) -> Evaluation:
@@ -50,12 +48,11 @@ def check_model(model: Model, frames: int, convention: Convention, precision: st
 
 def compilations() -> dict[str, int]:
     """Return how many times this process has compiled the kernels of all backends, by name."""
-    from homodyne_dask.kernels.residual_kernel import columns_kernel
-    from homodyne_dask.kernels.separable_backend import SEPARABLE
-    from homodyne_dask.kernels.transport_backend import TRANSPORT
+    from homodyne_dask.kernels import residual_kernel, separable_backend, transport_backend
 
     total: dict[str, int] = {}
-    for kernels in (TRANSPORT.kernels, SEPARABLE.kernels, {"gram": columns_kernel}):
+    of_scans = (transport_backend.TRANSPORT.kernels, separable_backend.SEPARABLE.kernels)
+    for kernels in (*of_scans, {"gram": residual_kernel.columns_kernel}):
         for name, kernel in kernels.items():
             total[name] = total.get(name, 0) + kernel.compilations()
     return total

@@ -25,18 +25,15 @@ def _register(group: str) -> None:
             of.html_of.register(html_report.series_fragment)
             of.html_of.register(fits_report.comparison_html)
         case "figures":
-            from homodyne_dask.results.data.fit_result import FitResult
-            from homodyne_dask.results.data.posterior import Posterior
-            from homodyne_dask.results.data.series import FitSeries
             from homodyne_dask.results.views.figures import (
                 fit_figures,
                 posterior_figures,
                 scans_figure,
             )
 
-            of.figure_of.register(FitResult, fit_figures.fit_figure)
-            of.figure_of.register(Posterior, posterior_figures.posterior_figure)
-            of.figure_of.register(FitSeries, scans_figure.draw_series)
+            of.figure_of.register(fit_figures.FitResult, fit_figures.fit_figure)
+            of.figure_of.register(posterior_figures.Posterior, posterior_figures.posterior_figure)
+            of.figure_of.register(scans_figure.FitSeries, scans_figure.draw_series)
         case "evaluation":
             from homodyne_dask.results.data import c2_evaluation, rate_curves
 

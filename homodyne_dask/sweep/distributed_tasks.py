@@ -17,11 +17,19 @@ from homodyne_dask.cluster.connect import add_scheduler_plugin
 from homodyne_dask.cluster.local import cluster_errors
 from homodyne_dask.kernels.gram import AnyGram
 from homodyne_dask.sweep.layout import Run
-from homodyne_dask.sweep.tasks import Report, Task
+from homodyne_dask.sweep.tasks import Report, Task, TaskContext, warm_up
 
 MAX_LOAD_RATIO = 1.05
 """Most work of a worker over its fair share."""
 LOG = logging.getLogger(__name__)
+
+
+def submit_warm_up(client: Client, context: TaskContext) -> list[Future]:
+    """Let each worker load its libraries and compile the kernel; returns the futures of that."""
+    return [
+        client.submit(warm_up, context, key=f"warm-{os.urandom(3).hex()}", pure=False)
+        for _ in internals.known_workers(client) or [None]
+    ]
 
 
 def weight(run: Run) -> float:

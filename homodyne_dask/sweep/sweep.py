@@ -5,7 +5,6 @@ of a summation tree fixed by the order of the blocks. Whichever worker computes 
 same bits.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
@@ -30,10 +29,11 @@ from homodyne_dask.sweep.tasks import (
     Report,
     Task,
     TaskContext,
-    warm_up,
 )
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from distributed import Client, Future
 
 
@@ -99,14 +99,7 @@ class Sweep:
     def warm_up(self) -> None:
         """Let the workers load their libraries and compile while initial values are searched."""
         if self.client is not None:
-            from homodyne_dask.cluster._dask_internals import known_workers
-
-            self.warming = [
-                self.client.submit(
-                    warm_up, self.context, key=f"warm-{os.urandom(3).hex()}", pure=False
-                )
-                for _ in known_workers(self.client) or [None]
-            ]
+            self.warming = _distributed().submit_warm_up(self.client, self.context)
 
     def _count(self, report: Report) -> None:
         before, after = report.compiled
@@ -168,20 +161,21 @@ def sweep_over(context: object, plan: Plan, task: Task[Gram], client: "Client | 
 
 def _keep_preferences_soft(client: "Client | None") -> None:
     if client is not None:
-        from homodyne_dask.sweep.distributed_tasks import keep_preferences_soft
+        _distributed().keep_preferences_soft(client)
 
-        keep_preferences_soft(client)
+
+def _distributed() -> "ModuleType":
+    """Return what sends tasks to a cluster: it loads Dask, which a pass in this process does without."""
+    from homodyne_dask.sweep import distributed_tasks
+
+    return distributed_tasks
 
 
 def _computed[G: AnyGram](sweep: Sweep, task: Task[G], at: Any) -> Iterator[tuple[int, G, Report]]:
-    """Yield the number of each task of a sweep, its Gram and its report.
-
-    Without a client Dask is not loaded.
-    """
+    """Yield the number of each task of a sweep, its Gram and its report."""
     if sweep.client is None:
         for n, run in enumerate(sweep.tasks):
             yield n, *task.function(sweep.context, run, at)
         return
-    from homodyne_dask.sweep.distributed_tasks import computed_on_cluster
-
-    yield from computed_on_cluster(sweep.client, sweep.context, sweep.tasks, sweep.owners, task, at)
+    on_cluster = _distributed().computed_on_cluster
+    yield from on_cluster(sweep.client, sweep.context, sweep.tasks, sweep.owners, task, at)

@@ -35,6 +35,7 @@ from homodyne_dask.kernels.user_function_checks import require_real
 from homodyne_dask.models.parameters import Parameter
 from homodyne_dask.models.user_defined import ResidualModel
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.sweep.plan import Plan
 
 Initial = float | ArrayLike | Mapping[str, float] | None
 
@@ -195,6 +196,19 @@ def _traceable(curve: _Curve, parameters: int) -> _Curve:
 def fit(data: Any, model: ResidualModel, **options: Any) -> CurveFit:
     """Fit a model made by `hd.model` to a dataset; see `iterate` for the options."""
     return run_to_completion(iterate(data, model, **options))
+
+
+def plan(
+    data: Any,
+    model: ResidualModel,
+    *,
+    client: Client | None = None,
+    workers: int | str | None = None,
+    **options: Any,
+) -> Plan:
+    """Return the plan of a fit of a model made by `hd.model`; see `iterate` for the options."""
+    request = residual_fit.prepare_residual_fit(data, model, **options)
+    return residual_fit.plan_residual_fit(request, client, workers)
 
 
 def iterate(
