@@ -1,7 +1,7 @@
 """homodyne-dask watch: result files appear in a folder, fits follow."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,10 +17,6 @@ from homodyne_dask.cli.shared_options import (
     options_given,
 )
 from homodyne_dask.errors import OptionError
-
-if TYPE_CHECKING:
-    pass
-
 
 _OF_DATA: dict[str, Any] = {"cls": SectionOption, "section": DATA}
 _OF_OUTPUT: dict[str, Any] = {"cls": SectionOption, "section": OUTPUT}
