@@ -22,7 +22,7 @@ from homodyne_dask.fitting import fit as fitting
 from homodyne_dask.fitting.events import Callback, on_pass
 from homodyne_dask.fitting.minimize import identity
 from homodyne_dask.fitting.request import Request, prepare, require_gap
-from homodyne_dask.fitting.series.rings_and_windows import options_of, parts_of
+from homodyne_dask.fitting.series.rings_and_windows import options_for_part, parts_of
 from homodyne_dask.models import Model, model_named
 from homodyne_dask.results.data.fit_result import FitResult
 from homodyne_dask.results.files import folder as folders
@@ -111,7 +111,7 @@ def _parts(config: FitConfig) -> list[FitJob]:
             part.name,
             where / part.folder,
             lambda scan=part.scan: scan,
-            options_of(part, scan, config.fit_options()),
+            options_for_part(part, scan, config.fit_options()),
             part.at,
         )
         for part in parts_of(scan, over, config.windows)

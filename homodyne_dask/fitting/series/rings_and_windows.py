@@ -134,7 +134,7 @@ def _age(scan: Scan) -> float:
     return float((used if len(used) else scan.time[slice(*scan.frames)]).mean())
 
 
-def options_of(part: Part, whole: Scan, options: Mapping[str, Any]) -> dict[str, Any]:
+def options_for_part(part: Part, whole: Scan, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `fit` for a part: contrasts and offsets given per bin are those of its bins."""
     own = dict(options)
     for name in ("contrast", "offset"):
@@ -179,7 +179,7 @@ def fit_each(
     require_callbacks(callbacks)
     parts = parts_of(scan, over, windows)
     require_gap(prepare(scan, model, **options))
-    fits = [FitRequest(part.scan, options_of(part, scan, options)) for part in parts]
+    fits = [FitRequest(part.scan, options_for_part(part, scan, options)) for part in parts]
     entries = []
     with (
         workers_for([part.scan for part in parts], client, MIN_FITS_FOR_WORKERS) as connected,
