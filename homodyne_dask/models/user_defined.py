@@ -193,6 +193,7 @@ class SeparableModel(UserDefined):
 def _imported(name: str, digest: str) -> SeparableModel:
     """Return a model that every process can import, with the digest it was sent with."""
     found = importable_models()[name]
+    assert isinstance(found, SeparableModel)
     return found if found.digest == digest else replace(found, digest=digest)
 
 

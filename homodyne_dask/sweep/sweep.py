@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class Sweep:
     """Passes over one plan; records which worker computed which task, as a preference for the next pass."""
 
-    context: object
+    context: Any
     """A `TaskContext`, or the context of other tasks."""
     layout: Layout
     tasks: list[Run]
