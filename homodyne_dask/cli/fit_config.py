@@ -14,7 +14,7 @@ from homodyne_dask.fitting.options import (
     FitOptions,
     Option,
     define,
-    options_of,
+    defined_options,
     plan_options,
 )
 from homodyne_dask.store.files import AnyPath, path_of
@@ -156,7 +156,7 @@ def _plain(value: Any) -> Any:
 
 def config_options() -> dict[str, Option]:
     """Return the definition of every option of `homodyne-dask fit` that a file may hold, by name."""
-    return {option.name: option for option in options_of(FitConfig)}
+    return {option.name: option for option in defined_options(FitConfig)}
 
 
 def template() -> str:

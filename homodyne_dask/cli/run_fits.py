@@ -70,7 +70,7 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
         from homodyne_dask.cli import several_fits as several  # it loads Dask's client
 
         jobs = list(map(several.opened, jobs))
-        with several.workers_of(config, jobs, drawn) as client:
+        with several.shared_workers(config, jobs, drawn) as client:
             status = several.fit_all(
                 config, model_named(config.model), jobs, client, resume, partial(run, client), more
             )

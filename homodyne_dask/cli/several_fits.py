@@ -52,7 +52,9 @@ def opened(job: FitJob) -> FitJob:
 
 
 @contextmanager
-def workers_of(config: FitConfig, jobs: Sequence[FitJob], drawn: bool) -> Iterator[Client | None]:
+def shared_workers(
+    config: FitConfig, jobs: Sequence[FitJob], drawn: bool
+) -> Iterator[Client | None]:
     """Yield a client that all fits share, None where they need none; drawn: figures are drawn, too."""
     with client_of(config) as client:
         if client is not None:

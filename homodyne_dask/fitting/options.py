@@ -367,7 +367,7 @@ class FitOptions:
         ]
 
 
-def options_of(defining: type) -> tuple[Option, ...]:
+def defined_options(defining: type) -> tuple[Option, ...]:
     """Return the definitions in the fields of a dataclass, each with its name, type and default."""
     return tuple(
         replace(of.metadata["option"], name=of.name, type=of.type, default=of.default)
@@ -378,7 +378,7 @@ def options_of(defining: type) -> tuple[Option, ...]:
 
 def fit_options() -> tuple[Option, ...]:
     """Return the definition of every option of a fit."""
-    return options_of(FitOptions)
+    return defined_options(FitOptions)
 
 
 def plan_options() -> tuple[Option, ...]:
