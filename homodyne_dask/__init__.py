@@ -61,7 +61,7 @@ _NAMES = {
 """Public names by the module that defines them."""
 _MODULES = {"events": "fitting.events", "guide": "apps.guide.user_guide"}
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
-__all__ = sorted([*_HOMES, *_MODULES, "__version__"])
+__all__ = sorted([*_HOMES, *_MODULES, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
