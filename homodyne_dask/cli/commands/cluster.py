@@ -10,6 +10,8 @@ from homodyne_dask.cli.fit_config import config_options
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.read_options import read_value
 from homodyne_dask.cli.shared_options import LOCAL_PATH
+from homodyne_dask.cluster._dask_internals import known_workers
+from homodyne_dask.cluster.slurm import persistent
 from homodyne_dask.text import size
 
 FILE = click.option(
@@ -46,8 +48,6 @@ def cluster() -> None:
 @FILE
 def cluster_start(site: str, jobs: str, foreground: bool, file: Path | None) -> None:
     """Start a scheduler and its workers; they run until `cluster stop`."""
-    from homodyne_dask.cluster.slurm import persistent
-
     where = _file(file)
     if foreground:
         number = read_value(config_options()["jobs"], jobs or 1)
@@ -62,9 +62,6 @@ def cluster_start(site: str, jobs: str, foreground: bool, file: Path | None) -> 
 @AS_JSON
 def cluster_status(file: Path | None, key: str | None, as_json: bool) -> None:
     """Print the scheduler, its workers and the number of running tasks."""
-    from homodyne_dask.cluster._dask_internals import known_workers
-    from homodyne_dask.cluster.slurm import persistent
-
     scheduler = persistent.read_scheduler_file(_file(file))
     with persistent.connection_by(_file(file), key) as client:
         known = known_workers(client)
@@ -87,8 +84,6 @@ def cluster_status(file: Path | None, key: str | None, as_json: bool) -> None:
 @KEY
 def cluster_stop(file: Path | None, key: str | None) -> None:
     """Stop the scheduler and its workers, and cancel their jobs."""
-    from homodyne_dask.cluster.slurm import persistent
-
     persistent.stop_scheduler(_file(file), key)
     echo("stopped")
 

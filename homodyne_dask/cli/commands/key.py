@@ -6,6 +6,7 @@ import click
 
 from homodyne_dask.cli.printing import echo
 from homodyne_dask.cli.shared_options import LOCAL_PATH
+from homodyne_dask.cluster import tls
 from homodyne_dask.errors import OptionError
 
 
@@ -16,8 +17,6 @@ def key(folder: Path) -> None:
 
     Whoever has the key can run programs under your name on every machine of the cluster.
     """
-    from homodyne_dask.cluster import tls
-
     if folder.exists() and any(folder.iterdir()):
         raise OptionError(f"{folder} is not empty: give the name of a new folder")
     tls.make_key(folder)

@@ -15,8 +15,10 @@ from homodyne_dask.cli.shared_options import (
     configuration,
     selected,
 )
+from homodyne_dask.cli.worker_options import client_of, workers_are_local
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.options import WORKERS, plan_options
+from homodyne_dask.models import model_named
 
 if TYPE_CHECKING:
     from homodyne_dask.fitting.forecast import Forecast
@@ -39,9 +41,6 @@ def plan(source: str, workers: str | None, no_measure: bool, as_json: bool, **op
     SOURCE is a store, or a YAML file. The sample takes some seconds, most of them to start the workers.
     """
     config = configuration((source,), options)
-    from homodyne_dask.cli.worker_options import client_of, workers_are_local
-    from homodyne_dask.models import model_named
-
     model = model_named(config.model)
     if workers and not workers_are_local(config):
         raise OptionError(

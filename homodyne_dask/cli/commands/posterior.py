@@ -1,11 +1,12 @@
 """homodyne-dask posterior: the posterior of all the data of a finished fit."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import homodyne_dask as hd
+from homodyne_dask.cli import result_upload, worker_options
 from homodyne_dask.cli.exit_status import NOT_CONVERGED
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, echo_progress
 from homodyne_dask.cli.read_options import from_options
@@ -18,10 +19,10 @@ from homodyne_dask.cli.shared_options import (
     values_by_name,
 )
 from homodyne_dask.errors import OptionError
+from homodyne_dask.results.data import block_means, fit_view
+from homodyne_dask.results.files.folder import fits_in
+from homodyne_dask.results.files.saved_results import SUMMARY
 from homodyne_dask.store.files import AnyPath, is_file
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()
@@ -66,11 +67,6 @@ def posterior(
 
     Exit status: 0 done, 2 bad input, 3 the draws are not to be trusted, 130 interrupted.
     """
-    from homodyne_dask.cli import result_upload, worker_options
-    from homodyne_dask.results.data import block_means, fit_view
-    from homodyne_dask.results.files.folder import fits_in
-    from homodyne_dask.results.files.saved_results import SUMMARY
-
     fits = [] if is_file(folder / SUMMARY) else fits_in(folder)
     if fits:
         raise OptionError(

@@ -12,8 +12,13 @@ from homodyne_dask.cli.commands.plan import plan_values
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json, text_to_stderr
 from homodyne_dask.cli.shared_options import LOCAL_PATH, configuration, selected
+from homodyne_dask.cli.worker_options import longest_task_of
+from homodyne_dask.cluster.slurm import jobs, queue, sites
+from homodyne_dask.cluster.slurm.persistent import connection_by
 from homodyne_dask.cluster.workers import LONGEST_TASK_SECONDS
 from homodyne_dask.errors import OptionError
+from homodyne_dask.models import model_named
+from homodyne_dask.sweep import preflight as worker_checks
 
 
 @click.command()
@@ -68,17 +73,15 @@ def _configuration(sources: tuple[str, ...], model: str | None) -> FitConfig:
 
 def _site_facts(name: str, config: FitConfig | None) -> tuple[str, dict[str, str]]:
     """Return the job script of a site, and what is known of the site."""
-    from homodyne_dask.cli.worker_options import longest_task_of
-    from homodyne_dask.cluster.slurm import jobs, queue, sites
-    from homodyne_dask.sweep.preflight import package_versions
-
     site = sites.site_named(name)
     task = LONGEST_TASK_SECONDS if config is None else longest_task_of(config)
     facts: dict[str, str] = {}
     if not site["tried"]:
         where = "homodyne_dask/cluster/slurm/templates"
         facts["note"] = f"{name} has not been tested on the real machine: read its file in {where}"
-    facts["versions"] = ", ".join(f"{what} {text}" for what, text in package_versions().items())
+    facts["versions"] = ", ".join(
+        f"{what} {text}" for what, text in worker_checks.package_versions().items()
+    )
     facts["interface"] = str(site.interface)
     for what, folder in (("keys", site.shared), ("logs", site.logs)):
         facts[what] = f"{folder}, {_permission(folder)}"
@@ -94,10 +97,6 @@ def _permission(folder: Path) -> str:
 
 def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
     """Print and return the plan of each store; raises ClusterError where workers cannot fit it."""
-    from homodyne_dask.cluster.slurm.persistent import connection_by
-    from homodyne_dask.models import model_named
-    from homodyne_dask.sweep.preflight import preflight as check_workers
-
     found: dict[str, Any] = {}
     with connection_by(file) if file else nullcontext() as client:
         for store in config.data:
@@ -106,6 +105,6 @@ def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
             echo(str(work))
             found[str(store)] = plan_values(work) | {"workers_examined": client is not None}
             if client is not None:
-                check_workers(client, scan, work)
+                worker_checks.preflight(client, scan, work)
                 echo(f"{'workers':<18} all can read {store.name} and have what a fit needs")
     return found

@@ -9,6 +9,9 @@ import click
 from homodyne_dask.cli.printing import AS_JSON, echo, echo_json
 from homodyne_dask.cli.read_options import read_config
 from homodyne_dask.cli.shared_options import LOCAL_PATH
+from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
+from homodyne_dask.cluster.slurm import jobs as batch
+from homodyne_dask.cluster.slurm import sites
 from homodyne_dask.errors import OptionError
 
 
@@ -26,10 +29,6 @@ def submit(config: Path, site: str, jobs: str, dry_run: bool, as_json: bool) -> 
     Before the end of its walltime the job writes a checkpoint and queues itself again, to continue from
     there. After a crash, submit again: the fit continues from its checkpoint.
     """
-    from homodyne_dask.cli.worker_options import check_worker_options, longest_task_of
-    from homodyne_dask.cluster.slurm import jobs as batch  # it loads Dask's client
-    from homodyne_dask.cluster.slurm import sites
-
     settings = read_config(config)
     if settings.scheduler or settings.scheduler_file:
         raise OptionError(f"{config} names a scheduler: remove it, submit starts its own")
