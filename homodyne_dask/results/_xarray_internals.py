@@ -6,9 +6,12 @@ happens where it is missing.
 
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
+
+if TYPE_CHECKING:
+    import xarray
 
 
 class _DaskArrays:
@@ -44,7 +47,7 @@ def load_dask_arrays_late() -> None:
     known.setdefault("dask", _DaskArrays())  # pyright: ignore[reportArgumentType]
 
 
-def in_memory(dataset: Any, name: str) -> bool:
+def in_memory(dataset: "xarray.Dataset", name: str) -> bool:
     """Return whether the values of a variable are in the memory of this process.
 
     Private: `Variable._in_memory`, seen in xarray 2026.9; the public `chunks` tells only whether a

@@ -86,7 +86,7 @@ def c2_at_times(
 
 
 @_operation("files")
-def save_json(values: Mapping[str, Any], path: str | Path) -> None:
+def save_json(values: Mapping[str, object], path: str | Path) -> None:
     """Write plain values as JSON with a checksum, atomically."""
     raise NotImplementedError
 

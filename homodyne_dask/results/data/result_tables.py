@@ -1,10 +1,12 @@
 """Tables of a result: made from columns, and converted to plain values for JSON and back."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
+from numpy.typing import ArrayLike
 
 from homodyne_dask.results._xarray_internals import load_dask_arrays_late
 
@@ -26,6 +28,8 @@ DATASET_UNITS = {
     "redchi": "1",
 }
 """In UDUNITS notation; units of the parameters are the coordinate `unit`."""
+PlainTable = dict[str, dict[str, dict[str, Any]]]
+"""Coordinates and columns of a table by name: the names of their dimensions, and their values."""
 load_dask_arrays_late()
 
 
@@ -107,7 +111,7 @@ def profile_table(
     )
 
 
-def parameter_table(columns: dict[str, Any]) -> xarray.Dataset:
+def parameter_table(columns: Mapping[str, Sequence[object] | np.ndarray]) -> xarray.Dataset:
     """Return the Dataset over `param` from columns; None becomes NaN."""
     dtypes = {"at_bound": bool, "fixed": bool, "unit": str}
     return xarray.Dataset(
@@ -120,7 +124,7 @@ def parameter_table(columns: dict[str, Any]) -> xarray.Dataset:
     )
 
 
-def scaling_table(columns: dict[str, Any]) -> xarray.Dataset:
+def scaling_table(columns: Mapping[str, Sequence[object] | np.ndarray]) -> xarray.Dataset:
     """Return the Dataset over `bin` from columns; `label` becomes a coordinate, None becomes NaN."""
     dtypes = {"label": np.int64, "undetermined": bool, "ndata": np.int64}
     arrays = {key: ("bin", np.array(v, dtypes.get(key, float))) for key, v in columns.items()}
@@ -130,7 +134,7 @@ def scaling_table(columns: dict[str, Any]) -> xarray.Dataset:
     )
 
 
-def covariance_table(matrix: Any, names: list[str]) -> xarray.DataArray | None:
+def covariance_table(matrix: ArrayLike | None, names: list[str]) -> xarray.DataArray | None:
     """Return the matrix with parameter names on both sides, None becoming NaN; None for None."""
     if matrix is None:
         return None
@@ -142,7 +146,7 @@ def covariance_table(matrix: Any, names: list[str]) -> xarray.DataArray | None:
     )
 
 
-def plain_rows(table: xarray.Dataset, dim: str) -> dict[str, dict[str, Any]]:
+def plain_rows(table: xarray.Dataset, dim: str) -> dict[str, dict[str, np.generic]]:
     """Return the values at each point of a dimension, by its name and theirs."""
     return {
         str(name): {str(key): table[key].values[n] for key in table.data_vars}
@@ -150,12 +154,12 @@ def plain_rows(table: xarray.Dataset, dim: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def plain_columns(table: xarray.Dataset) -> dict[str, Any]:
+def plain_columns(table: xarray.Dataset) -> dict[str, np.ndarray]:
     """Return the columns of a table over `bin` and its labels, as `scaling_table` takes them."""
     return {str(key): table[key].values for key in (*table.data_vars, "label")}
 
 
-def plain_table(table: xarray.Dataset | None) -> dict[str, Any] | None:
+def plain_table(table: xarray.Dataset | None) -> PlainTable | None:
     """Return dimensions and values of each coordinate and column of a table."""
     if table is None:
         return None
@@ -166,7 +170,7 @@ def plain_table(table: xarray.Dataset | None) -> dict[str, Any] | None:
     }
 
 
-def table_of(read: dict[str, Any] | None) -> xarray.Dataset | None:
+def table_of(read: PlainTable | None) -> xarray.Dataset | None:
     """Return the table that `plain_table` took apart; None becomes NaN."""
     if read is None:
         return None

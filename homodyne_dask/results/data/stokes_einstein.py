@@ -5,6 +5,7 @@ in a fluid of viscosity η diffuses with D_SE = k_B T / (6π η R) (Einstein 190
 """
 
 import math
+from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +37,7 @@ class DerivedQuantity(NamedTuple):
     """What it follows from."""
 
 
-def check_fluid(model: str, temperature: Any, viscosity: Any) -> None:
+def check_fluid(model: str, temperature: float | None, viscosity: float | None) -> None:
     """Raise OptionError unless both are given, for Brownian motion, or neither."""
     given = {"temperature": temperature, "viscosity": viscosity}
     if not any(value is not None for value in given.values()):
@@ -55,14 +56,14 @@ def check_fluid(model: str, temperature: Any, viscosity: Any) -> None:
             or not 0 < float(value) < math.inf
         ):
             raise OptionError(f"{name} = {value!r} is not a positive number")
-    if temperature < COLDEST:
+    if temperature is not None and temperature < COLDEST:
         raise OptionError(
             f"temperature = {temperature:g} is in K, where fluids are frozen: 25 °C are 298.15"
         )
 
 
 def derived_quantities(
-    config: dict[str, Any], parameters: "xarray.Dataset", error: Float[np.ndarray, " p"]
+    config: Mapping[str, Any], parameters: "xarray.Dataset", error: Float[np.ndarray, " p"]
 ) -> dict[str, DerivedQuantity]:
     """Return D_SE and, where the fluid is known, R_h; none of other models, or of unknown q or D0.
 

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ def _entry_row(
     return row
 
 
-def rows_csv(rows: Sequence[dict[str, Any]]) -> str:
+def rows_csv(rows: Sequence[Mapping[str, object]]) -> str:
     """Return rows of equal keys as CSV, the keys first."""
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ MAX_BYTES = 2_000_000_000
 """Bytes of the largest file that is read."""
 
 
-def write_with_checksum(path: Path, values: dict[str, Any]) -> None:
+def write_with_checksum(path: Path, values: Mapping[str, object]) -> None:
     """Write plain values and their checksum, atomically; NaN is a ValueError."""
-    whole = values | {CHECKSUM: _digest(values)}
+    whole = dict(values) | {CHECKSUM: _digest(values)}
     write_atomic(path, json.dumps(whole, indent=1, allow_nan=False) + "\n")
 
 
-def write_values(values: dict[str, Any], path: str | Path) -> None:
+def write_values(values: Mapping[str, object], path: str | Path) -> None:
     """Write plain values and their checksum; raises OptionError for what is no path."""
     write_with_checksum(path_of("path", path), values)
 
@@ -66,9 +66,9 @@ def missing_values(path: AnyPath) -> Iterator[None]:
         ) from e
 
 
-def _digest(values: dict[str, Any]) -> str:
+def _digest(values: Mapping[str, object]) -> str:
     return hashlib.sha256(_canonical(values).encode()).hexdigest()
 
 
-def _canonical(values: dict[str, Any]) -> str:
+def _canonical(values: Mapping[str, object]) -> str:
     return json.dumps(values, sort_keys=True, separators=(",", ":"))

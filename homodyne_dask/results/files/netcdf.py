@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Mapping
-from typing import Any
 
 import h5netcdf
 import numpy as np
@@ -64,7 +63,9 @@ def result_netcdf(view: FitView) -> bytes:
     return netcdf(with_maps(view), packed)
 
 
-def netcdf(table: xarray.Dataset, encoding: Mapping[str, Any] | None = None) -> bytes:
+def netcdf(
+    table: xarray.Dataset, encoding: Mapping[str, Mapping[str, object]] | None = None
+) -> bytes:
     """Return a table as netCDF-4; encoding: by variable, as of `xarray.Dataset.to_netcdf`.
 
     It is made in memory: HDF5 crashes where it cannot write to a disk.

@@ -10,7 +10,7 @@ from homodyne_dask.errors import printable
 RESULTS_PACKAGE = "homodyne_dask.results.views"
 
 
-def render(package: str, template: str, /, **values: Any) -> str:
+def render(package: str, template: str, /, **values: object) -> str:
     """Return a template of a package filled with values; it may use those of the reports, too."""
     return _environment(package).get_template(template).render(values)
 

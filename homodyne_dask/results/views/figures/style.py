@@ -1,6 +1,6 @@
 """Style of the figures: colours for colour-blind readers, axes, labels with units."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from homodyne_dask.store.scan import Scan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.typing import ColorType
 
     from homodyne_dask.results.views.figures.picture import FitFigure
 
@@ -59,12 +60,10 @@ def panels(
     return picture, axes
 
 
-def place(
-    picture: "FitFigure", left: float, bottom: float, width: float, height: float, **options: Any
-) -> Any:
+def place(picture: "FitFigure", left: float, bottom: float, width: float, height: float) -> "Axes":
     """Return new axes of a figure at a position in inches."""
     w, h = picture.get_size_inches()
-    return picture.add_axes((left / w, bottom / h, width / w, height / h), **options)
+    return picture.add_axes((left / w, bottom / h, width / w, height / h))
 
 
 def label_axes(axes: "Axes", x: str, y: str, title: str = "") -> None:
@@ -150,7 +149,7 @@ def limits(axes: "Axes", values: np.ndarray, band: np.ndarray) -> None:
     axes.set_ylim(*(10.0**edges if log else edges))
 
 
-def ring_colours(q: np.ndarray) -> list[tuple[float, Any, str]]:
+def ring_colours(q: np.ndarray) -> "list[tuple[float, ColorType, str]]":
     """Return q, colour and marker of each ring; beyond seven rings the colour follows q."""
     from matplotlib import colormaps
 
