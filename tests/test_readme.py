@@ -141,7 +141,7 @@ def options(command: click.Command) -> set[str]:
 
 @pytest.mark.parametrize("file", ALL, ids=lambda file: str(file.relative_to(ROOT)))
 def test_options_and_names_in_a_sentence_exist(file):
-    known = options(main)
+    known = options(main) | {"--help", "--help-all"}
     for span in code_spans(file):
         named = re.findall(r"(?<![\w-])--[a-z][a-z-]*", span)
         if not span.startswith(("dask ", "ssh ", "homodyne --", "python -m tests.benchmarks --")):
