@@ -60,4 +60,4 @@ def test_workers_have_the_changed_data_and_the_changed_function(tmp_path, monkey
             hd.curve_fit(line, place, client=client, checkpoint=checkpoint, resume=True)
     assert fits[0].chisqr > 1
     np.testing.assert_allclose([fits[1].popt[0], changed.popt[0]], [3, 0.3])
-    assert fits[2].run.compilations["gram"] == 0
+    assert fits[2].compilations["gram"] == 0
